@@ -1,0 +1,56 @@
+"""What the values of several keys must have in common; single keys are checked as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fvcore.common.config import CfgNode
+
+
+def cross_problems(cfg: CfgNode) -> list[str]:
+    """Every problem between keys that needs neither data nor a schedule."""
+    return [*_model_problems(cfg), *_data_problems(cfg), *_solver_problems(cfg)]
+
+
+def _model_problems(cfg: CfgNode) -> Iterator[str]:
+    if cfg.MODEL.MODEL_NAME == "I3D" and cfg.RESNET.DEPTH == 18:
+        yield "RESNET.DEPTH = 18 exists for SlowFast only: I3D takes 50 or 101"
+    if cfg.MODEL.MODEL_NAME == "SlowFast" and cfg.RESNET.WIDTH_PER_GROUP % cfg.SLOWFAST.BETA_INV:
+        yield (
+            f"RESNET.WIDTH_PER_GROUP = {cfg.RESNET.WIDTH_PER_GROUP} is no multiple of "
+            f"SLOWFAST.BETA_INV = {cfg.SLOWFAST.BETA_INV}: the fast pathway needs whole channels"
+        )
+
+
+def _data_problems(cfg: CfgNode) -> Iterator[str]:
+    shortest = cfg.DATA.TRAIN_JITTER_SCALES[0]
+    if shortest < cfg.DATA.TRAIN_CROP_SIZE:
+        yield (
+            f"DATA.TRAIN_JITTER_SCALES starts at {shortest} pixels, less than "
+            f"DATA.TRAIN_CROP_SIZE = {cfg.DATA.TRAIN_CROP_SIZE}: no crop fits; raise the first or lower the second"
+        )
+    if cfg.TRAIN.ENABLE and cfg.TEST.FRAME_ORDER != "forward":
+        yield (
+            f"TEST.FRAME_ORDER = {cfg.TEST.FRAME_ORDER} is a control on a trained model: "
+            "add TRAIN.ENABLE False"
+        )
+
+
+def _solver_problems(cfg: CfgNode) -> Iterator[str]:
+    total = cfg.SOLVER.MAX_EPOCH
+    if total <= cfg.SOLVER.WARMUP_EPOCHS:
+        yield (
+            f"SOLVER.WARMUP_EPOCHS = {cfg.SOLVER.WARMUP_EPOCHS:g} is not less than "
+            f"SOLVER.MAX_EPOCH = {total:g}"
+        )
+    if cfg.SOLVER.STEPS[-1] >= total:
+        yield (
+            f"SOLVER.STEPS ends with epoch {cfg.SOLVER.STEPS[-1]:g}, not before SOLVER.MAX_EPOCH = {total:g}"
+        )
+    if cfg.SOLVER.NESTEROV and cfg.SOLVER.MOMENTUM == 0:
+        yield "SOLVER.NESTEROV needs SOLVER.MOMENTUM > 0; set NESTEROV False"
+    if cfg.MULTIGRID.LONG_CYCLE and cfg.MULTIGRID.FINE_TUNING and len(cfg.SOLVER.STEPS) < 2:
+        yield (
+            "MULTIGRID.LONG_CYCLE needs at least two stages: give SOLVER.STEPS a second epoch "
+            "(the last stage is fine-tuning at the full shape)"
+        )

@@ -1,0 +1,164 @@
+"""Every configuration key: default, unit or meaning, legal values, source.
+
+Keys are PySlowFast's wherever the meaning is the same (source "PySlowFast"); "mgexp" marks ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mgexp.config.kinds import (
+    BOOL,
+    EXPECTATIONS,
+    FLOAT,
+    FLOATS,
+    INT,
+    INTS,
+    PAIRS,
+    PATH,
+    STR,
+    Kind,
+)
+
+
+@dataclass(frozen=True)
+class Legal:
+    """Which values a key may take, in words and as a test."""
+
+    words: str
+    allows: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One configuration key."""
+
+    name: str
+    kind: Kind
+    default: Any
+    legal: Legal
+    meaning: str
+    source: str = "PySlowFast"
+
+
+def _one_of(*values: str | int) -> Legal:
+    return Legal("one of " + ", ".join(map(str, values)), lambda value: value in values)
+
+
+ANY = Legal("any", lambda value: True)
+POSITIVE = Legal("more than 0", lambda value: value > 0)
+NOT_NEGATIVE = Legal("0 or more", lambda value: value >= 0)
+AT_LEAST_1 = Legal("1 or more", lambda value: value >= 1)
+SHARE = Legal("0 to 1", lambda value: 0 <= value <= 1)
+FACTORS = Legal("numbers in (0, 1]", lambda values: all(0 < v <= 1 for v in values))
+FACTOR_PAIRS = Legal(
+    "pairs of numbers in (0, 1]",
+    lambda pairs: len(pairs) > 0 and all(0 < v <= 1 for pair in pairs for v in pair),
+)
+RGB = Legal("three numbers", lambda values: len(values) == 3)
+RGB_POSITIVE = Legal("three numbers more than 0", lambda v: len(v) == 3 and min(v) > 0)
+RANGE = Legal(
+    "[min, max] with 0 < min <= max", lambda values: len(values) == 2 and 0 < values[0] <= values[1]
+)
+INCREASING = Legal(
+    "increasing, the first 0",
+    lambda values: len(values) > 0 and values[0] == 0 and list(values) == sorted(set(values)),
+)
+METRICS = Legal(
+    "metrics top1 or top5, tolerance 0 or more",
+    lambda rows: all(row[0] in {"top1", "top5"} and row[2] >= 0 for row in rows),
+)
+SQRT_HALF = 0.5**0.5
+
+KEYS = (
+    Key("ROW", STR, "", ANY, "the line of the table that this file is", "mgexp"),
+    Key("EXPECTED", EXPECTATIONS, (), METRICS, "judged after training: [metric, %, ±%]", "mgexp"),
+    Key("RNG_SEED", INT, 0, NOT_NEGATIVE, "seed of the run; --seed sets it"),
+    Key("LOG_PERIOD", INT, 10, AT_LEAST_1, "steps from one log line and record to the next"),
+    Key("DEVICE", STR, "auto", _one_of("auto", "cpu", "cuda"), "auto: cuda where present", "mgexp"),
+    # --- training
+    Key("TRAIN.ENABLE", BOOL, True, ANY, "False: evaluate the last checkpoint only"),
+    Key("TRAIN.BATCH_SIZE", INT, 64, AT_LEAST_1, "clips of the baseline's mini-batch, global"),
+    Key("TRAIN.NUM_EVALUATIONS", INT, 10, AT_LEAST_1, "evenly spaced by cost, the end one", "mgexp"),
+    Key("TRAIN.EVALUATION_VIDEOS", INT, 0, NOT_NEGATIVE, "videos of each but the last; 0: all", "mgexp"),
+    Key("TRAIN.CHECKPOINT_MINUTES", FLOAT, 10.0, POSITIVE, "minutes between checkpoints", "mgexp"),
+    Key("TRAIN.NUM_THREADS", INT, 0, NOT_NEGATIVE, "CPU threads of training; 0: all cores", "mgexp"),
+    # --- data
+    Key("DATA.TRAIN_LIST", PATH, "", ANY, "list file: a 'path label' line per video", "mgexp"),
+    Key("DATA.VAL_LIST", PATH, "", ANY, "list file of the validation videos", "mgexp"),
+    Key("DATA.PATH_PREFIX", PATH, "", ANY, "folder that the paths of the lists are relative to"),
+    Key("DATA.PATH_LABEL_SEPARATOR", STR, " ", ANY, "between path and label in a list"),
+    Key("DATA.NUM_VIDEOS", INT, 0, NOT_NEGATIVE, "training videos, for a schedule without lists", "mgexp"),
+    Key("DATA.MAX_TRAIN_VIDEOS", INT, 0, NOT_NEGATIVE, "train on so many, evenly spaced; 0: all", "mgexp"),
+    Key("DATA.MAX_VAL_VIDEOS", INT, 0, NOT_NEGATIVE, "validate on so many; 0: all", "mgexp"),
+    Key("DATA.MAX_UNUSABLE_SHARE", FLOAT, 0.0, SHARE, "missing or broken training videos tolerated", "mgexp"),
+    Key("DATA.NUM_FRAMES", INT, 32, AT_LEAST_1, "T: frames of a clip"),
+    Key("DATA.SAMPLING_RATE", INT, 2, AT_LEAST_1, "τ: stride between frames, on the TARGET_FPS grid"),
+    Key("DATA.TEMPORAL_GRID", STR, "stride", _one_of("stride", "segments"),
+        "segments: a frame from each of T segments of the video (SSv2)", "mgexp"),
+    Key("DATA.TARGET_FPS", FLOAT, 30.0, POSITIVE, "frames per second of the temporal grid"),
+    Key("DATA.TRAIN_JITTER_SCALES", INTS, (256, 320), RANGE, "short side in pixels, at the full crop"),
+    Key("DATA.INV_UNIFORM_SAMPLE", BOOL, False, ANY, "draw the short side inverse-uniformly"),
+    Key("DATA.RANDOM_FLIP", BOOL, True, ANY, "mirror half of the training clips"),
+    Key("DATA.TRAIN_CROP_SIZE", INT, 224, AT_LEAST_1, "S: crop of a clip in pixels"),
+    Key("DATA.TEST_CROP_SIZE", INT, 224, AT_LEAST_1, "crop, and short side, of the full protocol"),
+    Key("DATA.MEAN", FLOATS, (0.45, 0.45, 0.45), RGB, "of RGB in [0, 1]"),
+    Key("DATA.STD", FLOATS, (0.225, 0.225, 0.225), RGB_POSITIVE, "of RGB in [0, 1]"),
+    Key("DATA_LOADER.NUM_WORKERS", INT, 2, NOT_NEGATIVE, "decoding processes per process"),
+    Key("DATA_LOADER.PREFETCH_FACTOR", INT, 2, AT_LEAST_1, "batches each worker keeps ready", "mgexp"),
+    # --- model
+    Key("MODEL.MODEL_NAME", STR, "SlowFast", _one_of("SlowFast", "I3D"), "architecture"),
+    Key("MODEL.NUM_CLASSES", INT, 400, AT_LEAST_1, "classes; labels are 0 … NUM_CLASSES − 1"),
+    Key("MODEL.DROPOUT_RATE", FLOAT, 0.5, SHARE, "before the classifier"),
+    Key("MODEL.FC_INIT_STD", FLOAT, 0.01, POSITIVE, "standard deviation of the classifier's weights"),
+    Key("RESNET.DEPTH", INT, 50, _one_of(18, 50, 101), "layers; 18 for SlowFast only"),
+    Key("RESNET.WIDTH_PER_GROUP", INT, 64, AT_LEAST_1, "channels of the first stage"),
+    Key("RESNET.ZERO_INIT_FINAL_BN", BOOL, True, ANY, "last BN of each residual block starts at 0"),
+    Key("SLOWFAST.ALPHA", INT, 4, AT_LEAST_1, "frames of the fast pathway per frame of the slow one"),
+    Key("SLOWFAST.BETA_INV", INT, 8, AT_LEAST_1, "channels of the slow pathway per fast channel"),
+    Key("SLOWFAST.FUSION_CONV_CHANNEL_RATIO", INT, 2, AT_LEAST_1, "channels of fusion / of fast"),
+    Key("SLOWFAST.FUSION_KERNEL_SZ", INT, 7, AT_LEAST_1, "frames of the fusion convolution"),
+    Key("BN.WEIGHT_DECAY", FLOAT, 0.0, NOT_NEGATIVE, "weight decay of batch normalisation"),
+    Key("BN.USE_PRECISE_STATS", BOOL, True, ANY, "re-estimate statistics before each evaluation"),
+    Key("BN.NUM_BATCHES_PRECISE", INT, 200, AT_LEAST_1, "mini-batches for that, at most an epoch"),
+    # --- multigrid
+    Key("MULTIGRID.LONG_CYCLE", BOOL, False, ANY, "vary frames and crop from phase to phase"),
+    Key("MULTIGRID.SHORT_CYCLE", BOOL, False, ANY, "vary the crop from step to step"),
+    Key("MULTIGRID.LONG_CYCLE_FACTORS", PAIRS,
+        ((0.25, SQRT_HALF), (0.5, SQRT_HALF), (0.5, 1.0), (1.0, 1.0)), FACTOR_PAIRS,
+        "(frames, crop) relative to the full shape"),
+    Key("MULTIGRID.SHORT_CYCLE_FACTORS", FLOATS, (0.5, SQRT_HALF), FACTORS, "crop / full crop"),
+    Key("MULTIGRID.EPOCH_FACTOR", FLOAT, 1.5, POSITIVE, "epochs relative to the baseline's"),
+    Key("MULTIGRID.BN_BASE_SIZE", INT, 8, AT_LEAST_1, "clips per group of BN statistics"),
+    Key("MULTIGRID.GRANULARITY", STR, "step", _one_of("step", "epoch"),
+        "where phases may end; epoch: as the released code rounds", "mgexp"),
+    Key("MULTIGRID.FINE_TUNING", BOOL, True, ANY, "last stage at the full shape (long cycle)", "mgexp"),
+    Key("MULTIGRID.RANDOM_STRIDE", BOOL, True, ANY, "coarse clips: stride of τ … kτ, else kτ", "mgexp"),
+    Key("MULTIGRID.SHORT_CROPS_OF", STR, "full", _one_of("full", "phase"),
+        "what the short cycle's crops are relative to", "mgexp"),
+    Key("MULTIGRID.LR_SCALING", STR, "linear", _one_of("linear", "sqrt", "none"),
+        "of the learning rate with the clips of the long cycle's batch", "mgexp"),
+    # --- solver
+    Key("SOLVER.BASE_LR", FLOAT, 0.1, POSITIVE, "learning rate of the baseline's mini-batch"),
+    Key("SOLVER.LR_POLICY", STR, "steps_with_relative_lrs",
+        _one_of("steps_with_relative_lrs", "cosine"), "STEPS place the stages of either"),
+    Key("SOLVER.STEPS", FLOATS, (0.0,), INCREASING, "first epoch of each stage"),
+    Key("SOLVER.MAX_EPOCH", FLOAT, 300.0, POSITIVE, "epochs of the baseline"),
+    Key("SOLVER.GAMMA", FLOAT, 0.1, Legal("in (0, 1)", lambda v: 0 < v < 1), "decay per stage"),
+    Key("SOLVER.MOMENTUM", FLOAT, 0.9, Legal("in [0, 1)", lambda v: 0 <= v < 1), "of SGD"),
+    Key("SOLVER.NESTEROV", BOOL, True, ANY, "Nesterov momentum"),
+    Key("SOLVER.WEIGHT_DECAY", FLOAT, 1e-4, NOT_NEGATIVE, "of all but batch normalisation"),
+    Key("SOLVER.WARMUP_EPOCHS", FLOAT, 0.0, NOT_NEGATIVE, "epochs of linear warm-up"),
+    Key("SOLVER.WARMUP_START_LR", FLOAT, 0.01, NOT_NEGATIVE, "learning rate at step 0 of a warm-up"),
+    Key("SOLVER.OPTIMIZING_METHOD", STR, "sgd", _one_of("sgd"), "optimizer"),
+    # --- evaluation
+    Key("TEST.BATCH_SIZE", INT, 16, AT_LEAST_1, "clips evaluated at a time"),
+    Key("TEST.NUM_ENSEMBLE_VIEWS", INT, 10, AT_LEAST_1, "clips along the video, full protocol"),
+    Key("TEST.NUM_SPATIAL_CROPS", INT, 3, _one_of(1, 3), "crops of each clip, full protocol"),
+    Key("TEST.FRAME_ORDER", STR, "forward", _one_of("forward", "repeated", "shuffled"),
+        "controls: one frame repeated, frames shuffled", "mgexp"),
+)  # fmt: skip
+
+BY_NAME = {key.name: key for key in KEYS}

@@ -1,0 +1,102 @@
+"""The kinds of value that a configuration key can take, and how text becomes one."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import yaml
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``convert`` returns the value, immutable, or raises ValueError; nothing is rounded or adjusted."""
+
+    name: str
+    convert: Callable[[object], object]
+
+
+def from_text(text: str) -> object:
+    """The value of a KEY VALUE pair: a Python literal as in PySlowFast, else YAML, else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        pass
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _bool(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("is not True or False")
+    return value
+
+
+def _int(value: object) -> int:
+    value = _number_in_text(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("is not a whole number")
+    return value
+
+
+def _float(value: object) -> float:
+    value = _number_in_text(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("is not a number")
+    if not math.isfinite(value):
+        raise ValueError("is not finite")
+    return float(value)
+
+
+def _number_in_text(value: object) -> object:
+    """YAML 1.1 reads ``1e-4`` as text; PySlowFast's files are full of it."""
+    return from_text(value) if isinstance(value, str) else value
+
+
+def _str(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("is not text")
+    return value
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list | tuple):
+        raise ValueError("is not a list")
+    return list(value)
+
+
+def _ints(value: object) -> tuple[int, ...]:
+    return tuple(_int(item) for item in _list(value))
+
+
+def _floats(value: object) -> tuple[float, ...]:
+    return tuple(_float(item) for item in _list(value))
+
+
+def _pairs(value: object) -> tuple[tuple[float, ...], ...]:
+    pairs = tuple(_floats(item) for item in _list(value))
+    if any(len(pair) != 2 for pair in pairs):
+        raise ValueError("is not a list of pairs")
+    return pairs
+
+
+def _expectations(value: object) -> tuple[tuple[str, float, float], ...]:
+    rows = [_list(row) for row in _list(value)]
+    if any(len(row) != 3 for row in rows):
+        raise ValueError("is not a list of [metric, percent, tolerance]")
+    return tuple((_str(metric), _float(want), _float(within)) for metric, want, within in rows)
+
+
+BOOL = Kind("True or False", _bool)
+INT = Kind("whole number", _int)
+FLOAT = Kind("number", _float)
+STR = Kind("text", _str)
+PATH = Kind("path, as text", _str)  # as a number, 2024_01 would become 202401
+INTS = Kind("list of whole numbers", _ints)
+FLOATS = Kind("list of numbers", _floats)
+PAIRS = Kind("list of pairs of numbers", _pairs)
+EXPECTATIONS = Kind("list of [metric, percent, tolerance]", _expectations)

@@ -1,0 +1,144 @@
+"""From a YAML file, the files it is based on and KEY VALUE pairs to a frozen configuration."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from fvcore.common.config import CfgNode
+
+from mgexp.config.defaults import BY_NAME, KEYS
+from mgexp.config.kinds import PATH, STR, from_text
+from mgexp.errors import InputError
+
+
+def load_config(path: Path | str, overrides: Sequence[str] = ()) -> CfgNode:
+    """The frozen configuration of ``path``; raises InputError with every problem of its keys and values."""
+    cfg, problems = read_config(path, overrides)
+    if problems:
+        raise InputError(problems)
+    return cfg
+
+
+def read_config(path: Path | str, overrides: Sequence[str] = ()) -> tuple[CfgNode, list[str]]:
+    """The frozen configuration, and the problems found: a key with a problem has its default.
+
+    ``overrides`` is KEY VALUE KEY VALUE …; later values win, and pairs win over files.
+    """
+    values, problems = _file_values(Path(path))
+    pairs, pair_problems = _pair_values(overrides)
+    problems += pair_problems
+    chosen = {key.name: key.default for key in KEYS}
+    for where, given in ((str(path), values), ("the command line", pairs)):
+        for name, value in given.items():
+            problem = _set(chosen, name, value, where)
+            problems += [problem] if problem else []
+    return freeze(chosen), problems
+
+
+def freeze(values: Mapping[str, Any]) -> CfgNode:
+    """A frozen node of dotted names; values are immutable, so that nobody edits them in place."""
+    cfg = CfgNode()
+    for name, value in values.items():
+        *sections, last = name.split(".")
+        node = cfg
+        for section in sections:
+            node = node.setdefault(section, CfgNode())
+        node[last] = value
+    cfg.freeze()
+    return cfg
+
+
+def flatten(cfg: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of every key."""
+    for name, value in cfg.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def to_yaml(cfg: CfgNode) -> str:
+    """Safe YAML of the whole configuration, that ``load_config`` reads back."""
+    return yaml.safe_dump(_plain(cfg), sort_keys=False, allow_unicode=True)
+
+
+def experiment_name(path: Path) -> str:
+    """``experiments/main/x.yaml`` → ``main/x``; the file's own name where no folder is called experiments."""
+    parts = path.resolve().with_suffix("").parts
+    if "experiments" not in parts[:-1]:
+        return parts[-1]
+    last = len(parts) - 1 - parts[::-1].index("experiments", 1)
+    return "/".join(parts[last + 1 :])
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
+    if not path.is_file():
+        return {}, [
+            f"{path} does not exist: --cfg takes a YAML file, such as those in experiments/"
+        ]
+    try:
+        raw = CfgNode.load_yaml_with_base(str(path), allow_unsafe=False)
+    except RecursionError:
+        return {}, [f"{path}: its _BASE_ leads back to the file itself"]
+    except OSError as error:
+        return {}, [f"{path}: its _BASE_ {error.filename} cannot be read: {error.strerror}"]
+    except (yaml.YAMLError, TypeError, ValueError, AssertionError, AttributeError) as error:
+        text = " ".join(str(error).split())
+        return {}, [f"{path} is not a YAML file of configuration keys: {text}"]
+    if not isinstance(raw, Mapping):
+        return {}, [f"{path} is not a YAML file of configuration keys, but holds {raw!r}"]
+    return dict(flatten(raw)), []
+
+
+def _pair_values(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    if len(overrides) % 2:
+        return {}, [f"KEY VALUE pairs: {overrides[-1]!r} has no value"]
+    names, texts = overrides[::2], overrides[1::2]
+    pairs = zip(names, texts, strict=True)
+    return {name: text if _takes_text(name) else from_text(text) for name, text in pairs}, []
+
+
+def _takes_text(name: str) -> bool:
+    """Such a value stays as it was typed: a folder may be called 2024_01, a separator be a space."""
+    return name in BY_NAME and BY_NAME[name].kind in {STR, PATH}
+
+
+def _set(chosen: dict[str, Any], name: str, value: object, where: str) -> str | None:
+    """Sets a checked value; returns the problem where there is one."""
+    key = BY_NAME.get(name)
+    if key is None:
+        return f"{where}: there is no key {name}{_nearest(name)}"
+    try:
+        converted = key.kind.convert(value)
+    except ValueError as error:
+        return f"{where}: {name} = {value!r} {error}; it takes a {key.kind.name}: {key.meaning}"
+    if not key.legal.allows(converted):
+        return (
+            f"{where}: {name} = {value!r} is not allowed; it takes {key.legal.words}: {key.meaning}"
+        )
+    chosen[name] = converted
+    return None
+
+
+def _nearest(name: str) -> str:
+    """The names that a misspelt one may have meant: by the whole name, or by its last part."""
+    whole = difflib.get_close_matches(name.upper(), BY_NAME, n=3, cutoff=0.6)
+    last = [
+        known
+        for known in BY_NAME
+        if known.split(".")[-1] == name.rsplit(".", maxsplit=1)[-1].upper()
+    ]
+    near = list(dict.fromkeys([*last, *whole]))[:3]
+    return (
+        f"; nearest: {', '.join(near)}" if near else "; see mgexp/config/defaults.py for all keys"
+    )

@@ -1,0 +1,29 @@
+"""A small run of the same experiment: other numbers of videos, steps and channels, nothing else."""
+
+from __future__ import annotations
+
+import math
+
+from fvcore.common.config import CfgNode
+
+from mgexp.config.load import flatten, freeze
+
+SMOKE_STEPS = 32  # of the baseline; enough for every phase of long+short to have a step
+SMOKE_VAL_VIDEOS = 16
+WIDTH_DIVISOR = 8
+
+
+def smoke(cfg: CfgNode) -> CfgNode:
+    """A new configuration whose baseline takes about 32 steps; shapes, epochs and ratios stay as they are."""
+    values = dict(flatten(cfg))
+    videos = math.ceil(SMOKE_STEPS * cfg.TRAIN.BATCH_SIZE / cfg.SOLVER.MAX_EPOCH)
+    width = max(cfg.SLOWFAST.BETA_INV, cfg.RESNET.WIDTH_PER_GROUP // WIDTH_DIVISOR)
+    values.update(
+        {
+            "DATA.MAX_TRAIN_VIDEOS": max(1, videos),
+            "DATA.MAX_VAL_VIDEOS": SMOKE_VAL_VIDEOS,
+            "RESNET.WIDTH_PER_GROUP": width,
+            "EXPECTED": (),
+        }
+    )
+    return freeze(values)

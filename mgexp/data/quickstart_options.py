@@ -1,0 +1,143 @@
+"""What the quickstart set shows: its classes, the size of its videos, and how hard they are."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from mgexp.errors import InputError
+
+HEIGHT_PIXELS = 64
+WIDTH_PIXELS = 80
+NUM_FRAMES = 40
+FRAME_RATE = 30
+"""Frames per second."""
+
+SPLITS = ("train", "val")
+
+MOTIONS = (
+    ("rotate_clockwise", "rotate_anticlockwise"),
+    ("approach", "recede"),
+    ("slide_right", "slide_left"),
+)
+"""Pairs: a video of the second motion is one of the first with its frames in reverse order."""
+
+TEXTURES = ("horizontal", "vertical")
+"""Which way the fine stripes of the object run."""
+
+CLASS_NAMES = tuple(
+    f"{name}_{texture}" for pair in MOTIONS for name in pair for texture in TEXTURES
+)
+"""The name of each label."""
+
+Range = tuple[float, float]
+"""Each video draws a value from here, uniformly."""
+
+
+@dataclass(frozen=True)
+class QuickstartOptions:
+    """Everything that the pixels of the set follow from. Lengths are pixels of the 80 × 64 video.
+
+    Brightness is H.264 luma, 16 (black) to 235 (white). All ranges are assumptions, tuned so that a
+    small network does not reach 100 %. Raises InputError for values that no video can have.
+    """
+
+    num_train: int = 1200
+    """Training videos."""
+
+    num_val: int = 1200
+    """Validation videos."""
+
+    seed: int = 0
+    """Of all draws; not negative."""
+
+    stripe_period_pixels: Range = (2.3, 2.6)
+    """Below 64/45 × 2 = 2.84, a resize of the short side to 45 cannot show the stripes as they are: it
+    leaves a weak alias (a quarter of the amplitude, as bilinear antialiasing is not a sharp filter)."""
+
+    stripe_luma: Range = (18.0, 30.0)
+    """Amplitude of the fine stripes, which are the class."""
+
+    plaid_period_pixels: Range = (3.3, 6.0)
+    """The coarse stripes of the object, nuisance; after a resize to 45 they and the alias look alike."""
+
+    plaid_luma: Range = (0.0, 14.0)
+    """Amplitude of the coarse stripes: one draw for the horizontal, another for the vertical ones."""
+
+    rotation_degrees: Range = (110.0, 230.0)
+    """Turned in a whole video. A bar looks the same after 180: turn less than 90 per sampled frame."""
+
+    zoom_ratio: Range = (1.7, 2.5)
+    """Largest size / smallest size of the object in a video."""
+
+    slide_pixels: Range = (24.0, 42.0)
+    """Covered by the object in a video."""
+
+    sway: float = 0.25
+    """Motions that are not the class's are present too, either way, at up to this share of their own
+    range: 0 is none, below 1 the class's motion stays the largest."""
+
+    unevenness: float = 0.5
+    """Speed varies within a video by up to this share of its mean; below 1, so nothing turns back."""
+
+    size_pixels: Range = (11.0, 16.0)
+    """Half the length of the object, at the middle of its zoom."""
+
+    place_pixels: float = 6.0
+    """The middle of the object's path is up to this far from that of the frame, in x and in y."""
+
+    object_luma: Range = (25.0, 55.0)
+    """How much brighter or darker the object is than the mean background."""
+
+    clutter_shapes: tuple[int, int] = (2, 6)
+    """Least and largest number of shapes in the background, both included."""
+
+    drift_pixels: float = 5.0
+    """The camera moves up to this far in a video, any way."""
+
+    noise_luma: float = 3.0
+    """Standard deviation of the sensor noise, drawn for each pixel of each frame."""
+
+    quantizer: int = 29
+    """H.264 QP, the same for every frame: 0 is lossless, 51 the coarsest."""
+
+    def __post_init__(self) -> None:
+        problems = [*self._problems()]
+        if problems:
+            raise InputError(problems)
+
+    def _problems(self) -> list[str]:
+        counts = {"num_train": self.num_train, "num_val": self.num_val}
+        problems = [
+            f"quickstart {name} is {value}: a split needs at least 1 video"
+            for name, value in counts.items()
+            if value < 1
+        ]
+        if self.seed < 0:
+            problems.append(f"quickstart seed is {self.seed}: use 0 or more")
+        problems += [
+            f"quickstart {name} is {share}: use at least 0 and less than 1"
+            for name, share in (("sway", self.sway), ("unevenness", self.unevenness))
+            if not 0 <= share < 1
+        ]
+        problems += [
+            f"quickstart {name} is {value}: give the least first"
+            for name, value in asdict(self).items()
+            if isinstance(value, tuple) and value[0] > value[1]
+        ]
+        return problems
+
+    def num_videos(self, split: str) -> int:
+        """Videos of "train" or "val"."""
+        return {"train": self.num_train, "val": self.num_val}[split]
+
+
+def draw_label(options: QuickstartOptions, split: str, index: int) -> int:
+    """The class of a video: each 12 in a row are the 12 classes in an order of their own.
+
+    So classes are balanced, and stay so, nearly, in any evenly spaced part of a list.
+    """
+    block, place = divmod(index, len(CLASS_NAMES))
+    rng = np.random.default_rng((options.seed, SPLITS.index(split), block))
+    return int(rng.permutation(len(CLASS_NAMES))[place])

@@ -1,0 +1,160 @@
+"""Evaluation views: fixed clips of every video, the same in every evaluation.
+
+Nothing is replaced: a video that fails is handed on as an error, so that one evaluation can list all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from mgexp.data.clips import Opener
+from mgexp.data.decode import VideoError, open_video
+from mgexp.data.records import VideoRecord
+from mgexp.data.sampling import Times, segment_times, view_times
+from mgexp.data.transforms import FramesArray, crop_and_resize, view_region
+from mgexp.errors import InputError
+
+FrameOrder = Literal["forward", "repeated", "shuffled"]
+"""Controls for what a network uses of time: the middle frame at all times, or frames in random order."""
+
+
+@dataclass(frozen=True)
+class View:
+    """All crops of one temporal view: ``frames`` uint8 (num_crops, T, S, S, 3), of record ``video``.
+
+    If the video failed, ``error`` says why and ``frames`` has no crops: (0, T, S, S, 3).
+    """
+
+    frames: Tensor
+    video: int
+    label: int
+    error: str | None
+
+
+@dataclass(frozen=True)
+class ViewBatch:
+    """``clips`` uint8 (N, 3, T, S, S) in channels_last_3d memory; ``videos`` and ``labels`` int64 (N,).
+
+    A clip is one crop of one view of record ``videos[i]``. ``errors``: (record, reason) of each view that
+    failed; it has no clips, so N may be 0, and a video of many views is named once for each.
+    """
+
+    clips: Tensor
+    videos: Tensor
+    labels: Tensor
+    errors: tuple[tuple[int, str], ...]
+
+    def pin_memory(self) -> ViewBatch:
+        """The same batch in page-locked memory; a DataLoader with ``pin_memory=True`` calls this."""
+        return replace(
+            self,
+            clips=self.clips.pin_memory(),
+            videos=self.videos.pin_memory(),
+            labels=self.labels.pin_memory(),
+        )
+
+
+class EvaluationViews(Dataset[View]):
+    """``num_views`` temporal views of each video, ``num_crops`` crops of each, from one decoding.
+
+    Item i is view i % num_views of record i // num_views. ``stride`` None: the middle frame of each of
+    ``frames`` segments of the video. ``crop`` pixels are cut from a short side of ``short_side`` pixels.
+    Raises InputError for a crop larger than the short side, or several views of the same segments.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[VideoRecord],
+        *,
+        frames: int,
+        stride: int | None,
+        crop: int,
+        short_side: int,
+        target_fps: float,
+        num_views: int,
+        num_crops: int,
+        frame_order: FrameOrder = "forward",
+        opener: Opener = open_video,
+    ) -> None:
+        _check_views(stride, crop, short_side, num_views)
+        self.records = records
+        self.frames = frames
+        self.stride = stride
+        self.crop = crop
+        self.short_side = short_side
+        self.target_fps = target_fps
+        self.num_views = num_views
+        self.num_crops = num_crops
+        self.frame_order = frame_order
+        self.opener = opener
+
+    def __len__(self) -> int:
+        return len(self.records) * self.num_views
+
+    def __getitem__(self, item: int) -> View:
+        video, view = divmod(item, self.num_views)
+        record = self.records[video]
+        try:
+            with self.opener(record.path) as reader:
+                frames = reader.frames_at(self._times(reader.duration_seconds, view))
+        except VideoError as error:
+            nothing = torch.empty((0, self.frames, self.crop, self.crop, 3), dtype=torch.uint8)
+            return View(nothing, video, record.label, error.reason)
+        return View(self._crops(self._ordered(frames, video)), video, record.label, None)
+
+    def _times(self, duration_seconds: float, view: int) -> Times:
+        if self.stride is None:
+            return segment_times(duration_seconds, self.frames)
+        return view_times(
+            duration_seconds, self.frames, self.stride, self.target_fps, view, self.num_views
+        )
+
+    def _ordered(self, frames: FramesArray, video: int) -> FramesArray:
+        """The frames in ``frame_order``; a shuffle is drawn from the video's index, one for all its views."""
+        if self.frame_order == "repeated":
+            return frames[[self.frames // 2] * self.frames]
+        if self.frame_order == "shuffled":
+            return frames[np.random.default_rng(video).permutation(self.frames)]
+        return frames
+
+    def _crops(self, frames: FramesArray) -> Tensor:
+        _, height, width, _ = frames.shape
+        regions = [
+            view_region(height, width, self.crop, self.short_side, index, self.num_crops)
+            for index in range(self.num_crops)
+        ]
+        return torch.stack([crop_and_resize(frames, region, self.crop) for region in regions])
+
+
+def collate_views(views: Sequence[View]) -> ViewBatch:
+    """One batch of all crops of ``views``, in their order."""
+    num_crops = torch.tensor([len(view.frames) for view in views])
+    return ViewBatch(
+        # Channels are last in memory: the permuted view is channels_last_3d without a copy.
+        clips=torch.cat([view.frames for view in views]).permute(0, 4, 1, 2, 3),
+        videos=torch.tensor([view.video for view in views]).repeat_interleave(num_crops),
+        labels=torch.tensor([view.label for view in views]).repeat_interleave(num_crops),
+        errors=tuple((view.video, view.error) for view in views if view.error is not None),
+    )
+
+
+def _check_views(stride: int | None, crop: int, short_side: int, num_views: int) -> None:
+    problems = []
+    if crop > short_side:
+        problems.append(
+            f"test crops of {crop} pixels do not fit into a short side of {short_side} pixels: "
+            "make the crop smaller or the short side larger"
+        )
+    if stride is None and num_views != 1:
+        problems.append(
+            f"{num_views} temporal views of one frame per segment would all be the same: use 1 view"
+        )
+    if problems:
+        raise InputError(problems)

@@ -1,0 +1,22 @@
+"""The two ways in which mgexp stops on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class InputError(Exception):
+    """Bad configuration or data: one message that lists every problem found (exit code 2).
+
+    Each problem says what is wrong, where, with which value, and what to do about it.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        noun = "problem" if len(self.problems) == 1 else "problems"
+        lines = "\n".join(f"  - {problem}" for problem in self.problems)
+        super().__init__(f"{len(self.problems)} {noun} found, nothing was written:\n{lines}")
+
+
+class TrainingError(Exception):
+    """A run that cannot go on, such as a non-finite loss (exit code 1)."""

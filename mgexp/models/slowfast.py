@@ -1,0 +1,120 @@
+"""SlowFast (Feichtenhofer et al., ICCV 2019), built by pytorchvideo, for clips of every shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from mgexp.quiet import no_jit_warning
+
+DEPTHS = (18, 50, 101)
+"""Legal depths. 18 is pytorchvideo's: one bottleneck per stage, not the ResNet-18 of images."""
+
+
+class SlowFast(nn.Module):
+    """pytorchvideo's SlowFast network, but it picks the frames of its slow pathway itself.
+
+                .-> T frames, few channels -------> fast pathway ---.
+        clips --|                                     |  fusion     |--> pool, concatenate --> fc
+                '-> T/alpha frames, all channels -> slow pathway ---'
+
+    The keys of the state_dict are pytorchvideo's own: blocks.0.multipathway_blocks.0.conv.weight etc.
+    """
+
+    def __init__(self, blocks: nn.ModuleList, alpha: int) -> None:
+        super().__init__()
+        self.blocks = blocks
+        self.alpha = alpha
+
+    def forward(self, clips: Tensor) -> Tensor:
+        """Logits (B, num_classes) of float clips (B, 3, T, S, S); ValueError if alpha does not divide T."""
+        *stages, pool, head = self.blocks
+        pathways = [self.slow_clips(clips), clips]
+        for stage in stages:
+            pathways = stage(pathways)
+        logits: Tensor = head(pool(pathways))
+        return logits
+
+    def slow_clips(self, clips: Tensor) -> Tensor:
+        """The slow pathway's frames (B, 3, T/alpha, S, S) of clips (B, 3, T, S, S), in their memory format."""
+        # int(): fvcore counts FLOPs by tracing, where a size is a tensor.
+        frames = slow_frames(int(clips.shape[2]), self.alpha)
+        # Slices, not an index tensor: copying one to the GPU would make it wait at each step. And
+        # cat keeps channels_last_3d, which indexing turns into neither format.
+        return torch.cat([clips[:, :, frame : frame + 1] for frame in frames], dim=2)
+
+
+def slow_frames(num_frames: int, alpha: int) -> tuple[int, ...]:
+    """Indices of the slow pathway's frames: linspace(0, T-1, T/alpha) truncated, as PySlowFast takes them.
+
+    So 8 frames with alpha 4 give (0, 7). Exact, in whole numbers: PySlowFast's float32 linspace agrees
+    up to T = 128; beyond, rounding gives it the frame before in rare cases (first at T = 160, alpha 4).
+    Raises ValueError if alpha does not divide T: the fusion convolution, of temporal stride alpha,
+    would then not give one output for each slow frame.
+    """
+    if num_frames % alpha:
+        raise ValueError(
+            f"SlowFast cannot take clips of T = {num_frames} frames with alpha = {alpha}: T must be a "
+            "multiple of alpha, for the fusion to give one output per frame of the slow pathway"
+        )
+    num_slow = num_frames // alpha
+    return tuple(i * (num_frames - 1) // max(num_slow - 1, 1) for i in range(num_slow))
+
+
+def slowfast(
+    *,
+    num_classes: int,
+    depth: int,
+    width: int = 64,
+    alpha: int,
+    beta_inv: int,
+    fusion_channel_ratio: int,
+    fusion_kernel_frames: int,
+    dropout: float,
+    norm: Callable[..., nn.Module],
+) -> SlowFast:
+    """A SlowFast network with logits as output, in training and in evaluation alike.
+
+    ``depth`` is one of DEPTHS; ``width`` the slow stem's channels, of which the fast pathway has
+    1/``beta_inv``; ``alpha`` the ratio of fast to slow frames; the fusion convolution spans
+    ``fusion_kernel_frames`` fast frames and multiplies their channels by ``fusion_channel_ratio``.
+    ``norm(num_features=, eps=, momentum=)`` makes a normalisation layer, nn.BatchNorm3d or a subclass of it.
+    The released configurations have beta_inv 8, fusion_channel_ratio 2, and alpha 4 with 7 frames (8x8,
+    16x8) or 5 (R101), alpha 8 with 5 frames (4x16).
+    Raises ValueError for arguments that pytorchvideo would round or refuse without a reason.
+    """
+    _check_arguments(depth, width, beta_inv, fusion_kernel_frames)
+    with no_jit_warning():
+        from pytorchvideo.models.slowfast import create_slowfast
+
+    net = create_slowfast(
+        slowfast_channel_reduction_ratio=beta_inv,
+        slowfast_conv_channel_fusion_ratio=fusion_channel_ratio,
+        slowfast_fusion_conv_kernel_size=(fusion_kernel_frames, 1, 1),
+        slowfast_fusion_conv_stride=(alpha, 1, 1),
+        model_depth=depth,
+        model_num_class=num_classes,
+        dropout_rate=dropout,
+        norm=norm,
+        stem_dim_outs=(width, width // beta_inv),
+        head_pool=nn.AdaptiveAvgPool3d,  # the default pool fits a single shape
+    )
+    return SlowFast(net.blocks, alpha)
+
+
+def _check_arguments(depth: int, width: int, beta_inv: int, fusion_kernel_frames: int) -> None:
+    if depth not in DEPTHS:
+        raise ValueError(
+            f"a SlowFast network of depth {depth} is unknown; known depths are {DEPTHS}"
+        )
+    if width % beta_inv:
+        raise ValueError(
+            f"width = {width} channels cannot be divided by beta_inv = {beta_inv} for the fast pathway"
+        )
+    if fusion_kernel_frames % 2 == 0:
+        raise ValueError(
+            f"fusion_kernel_frames = {fusion_kernel_frames} must be odd: an even kernel gives one frame "
+            "more than the slow pathway has"
+        )

@@ -1,0 +1,182 @@
+"""Batch normalisation over a fixed number of clips, whatever the size of the mini-batch.
+
+Coarse shapes come in mini-batches of up to 16 times the clips, but BN statistics stay those of 8 clips with
+respect to the long-cycle batch (paper, section 3; the released code's SubBatchNorm3d and NaiveSyncBatchNorm3d).
+Parameters, buffers and state_dict are those of ``nn.BatchNorm3d``: zero-init, weight-decay exemption and
+checkpoints see plain BN in every phase.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+
+class GroupedBatchNorm3d(nn.BatchNorm3d):
+    """``nn.BatchNorm3d`` whose training statistics are taken over groups of clips; (B, C, T, H, W) to the same.
+
+    ``num_groups`` n > 0: the clips of this process are n contiguous blocks of equal size, each normalised by
+    itself (n = 1 is ``nn.BatchNorm3d``, bit for bit). n < 0: one group is the clips of −n consecutive
+    processes; every process must take part in each forward and backward. Evaluation is plain BN.
+
+    Running statistics describe all groups as one sample: the moving average of mean(mean_i) and of
+    mean(var_i) + var(mean_i), var_i unbiased as in ``nn.BatchNorm3d``. With n > 0 they are those of this
+    process alone, as with plain BN under DDP (rank 0's are the ones saved); with n < 0 they are
+    taken over the groups of all processes and equal everywhere.
+
+    Raises ValueError in training if the clips do not divide into the groups.
+    """
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1) -> None:
+        super().__init__(num_features, eps, momentum)
+        self.num_groups = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.num_groups == 1:
+            return super().forward(x)
+        self._check_input_dim(x)
+        if self.num_groups > 1:
+            out, means, variances = self._normalize_blocks(x)
+        else:
+            processes = _span_group(-self.num_groups)
+            out, means, variances = _SpanningNorm.apply(
+                x, self.weight, self.bias, self.eps, processes
+            )
+        self._track(means, variances)
+        return out
+
+    def _normalize_blocks(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The normalised clips, and the (groups, C) means and unbiased variances of this process's groups."""
+        groups = self.num_groups
+        if len(x) % groups:
+            raise ValueError(f"{len(x)} clips do not divide into {groups} BN groups of equal size")
+        # A block of the batch is dense in either memory format, so no clip is copied but by cat. Zeros, not
+        # empty: a momentum of 1 still multiplies the old value by 0.
+        stats = self.weight.new_zeros(2, groups, self.num_features)
+        blocks = [
+            F.batch_norm(block, mean, var, self.weight, self.bias, True, 1.0, self.eps)
+            for block, mean, var in zip(x.chunk(groups), *stats.unbind(), strict=True)
+        ]
+        return torch.cat(blocks), stats[0], stats[1]
+
+    @torch.no_grad()
+    def _track(self, means: Tensor, variances: Tensor) -> None:
+        """Moves the running statistics towards those of the (groups, C) means and unbiased variances."""
+        assert self.running_mean is not None and self.running_var is not None
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        momentum = self.momentum
+        if momentum is None:  # a cumulative average, as in nn.BatchNorm3d
+            momentum = 1.0 / float(self.num_batches_tracked)
+        self.running_mean.lerp_(means.mean(0), momentum)
+        self.running_var.lerp_(variances.mean(0) + means.var(0, correction=0), momentum)
+
+
+def set_num_groups(model: nn.Module, num_groups: int) -> None:
+    """Sets the BN groups per process of the whole model: n > 0, or −n for one group that spans n processes.
+
+    With −n every process must call it, with the same n: the process groups are made here, once for each n.
+    Raises ValueError if n processes cannot share a group.
+    """
+    if num_groups in (0, -1):
+        raise ValueError(f"num_groups is {num_groups}: not a number of BN groups; one group is 1")
+    if num_groups < 0:
+        _span_group(-num_groups)
+    for module in model.modules():
+        if isinstance(module, GroupedBatchNorm3d):
+            module.num_groups = num_groups
+
+
+def _span_group(span: int) -> dist.ProcessGroup:
+    """This process's group of ``span`` consecutive processes."""
+    # Found by its size and not kept in the module, since a model with a ProcessGroup could not be copied.
+    running = dist.is_available() and dist.is_initialized()
+    world = dist.get_world_size() if running else 1
+    if world % span:
+        raise ValueError(
+            f"a BN group cannot span {span} processes: there are {world}; "
+            "start a multiple of that number under torch.distributed, or give each process more clips"
+        )
+    return _make_span_group(dist.group.WORLD, span)
+
+
+@functools.cache
+def _make_span_group(_world: dist.ProcessGroup, span: int) -> dist.ProcessGroup:
+    own, _ = dist.new_subgroups(group_size=span)
+    return own
+
+
+class _SpanningNorm(torch.autograd.Function):
+    """BN of this process's clips with the statistics of a group of processes.
+
+    Also returns the (groups, C) means and unbiased variances of the groups of all processes.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - the stubs of its own class do not know attributes set on it
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        eps: float,
+        processes: dist.ProcessGroup,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        means, variances, counts = _gather_stats(x, weight, processes.size())
+        own = dist.get_rank() // processes.size()
+        mean, count = means[own], counts[own]
+        biased = variances[own] * (count - 1) / count
+        ctx.save_for_backward(x, weight, mean, torch.rsqrt(biased + eps), count)
+        ctx.processes = processes
+        ctx.mark_non_differentiable(means, variances)
+        return F.batch_norm(x, mean, biased, weight, bias, False, 0.0, eps), means, variances
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+        *_: Tensor,
+    ) -> tuple[Tensor | None, ...]:
+        x, weight, mean, invstd, count = ctx.saved_tensors
+        x_hat = (x - _per_channel(mean)) * _per_channel(invstd)
+        clips_and_pixels = (0, 2, 3, 4)
+        grad_bias = grad.sum(clips_and_pixels, dtype=mean.dtype)
+        grad_weight = (grad * x_hat).sum(clips_and_pixels)
+        # Parameters keep their local gradients: DDP averages those. The losses of all processes of the
+        # group reach x through the mean and the variance.
+        shared = torch.stack([grad_bias, grad_weight])
+        dist.all_reduce(shared, group=ctx.processes)
+        through_mean, through_var = (_per_channel(part) for part in shared / count)
+        grad_x = (grad - through_mean - x_hat * through_var) * _per_channel(weight * invstd)
+        return grad_x.to(x.dtype), grad_weight, grad_bias, None, None
+
+
+def _gather_stats(x: Tensor, like: Tensor, span: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(groups, C) means and unbiased variances, (groups, 1) numbers of values, of the groups of all processes.
+
+    One collective serves the normalisation and the running statistics. Means and variances are combined
+    by Chan's formula: no difference of large squares. ``like`` gives the statistics' type.
+    """
+    channels = x.shape[1]
+    row = like.new_zeros(2 * channels + 1)
+    row[-1] = x.numel() // channels
+    F.batch_norm(x, row[:channels], row[channels:-1], training=True, momentum=1.0)
+    rows = row.new_empty(dist.get_world_size(), len(row))
+    dist.all_gather(list(rows.unbind()), row)
+    groups = rows.view(-1, span, len(row))
+    means, variances, counts = groups[..., :channels], groups[..., channels:-1], groups[..., -1:]
+    total = counts.sum(1)
+    mean = (counts * means).sum(1) / total
+    squares = (counts - 1) * variances + counts * (means - mean[:, None]).square()
+    return mean, squares.sum(1) / (total - 1), total
+
+
+def _per_channel(values: Tensor) -> Tensor:
+    """(C,) values, to be broadcast over (B, C, T, H, W)."""
+    return values.view(-1, 1, 1, 1)

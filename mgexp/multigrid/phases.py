@@ -1,0 +1,234 @@
+"""The phases of a schedule: which base shape is trained from which step to which.
+
+The durations follow the released code (slowfast/utils/multigrid.py): within a stage every long-cycle
+shape gets the same number of steps, and the whole takes epoch_factor × max_epoch epochs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import accumulate
+
+from mgexp.multigrid.recipe import LR_SCALINGS, Multigrid, Recipe
+from mgexp.multigrid.shapes import Cycle, long_cycle
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A maximal run of steps [start_step, end_step) with one (stage, base shape, lr_factor).
+
+    ``start_epoch``, ``end_epoch``: epochs of the stream (integers in epoch granularity). ``first_clip``: clips
+    that were drawn before. ``num_bn_groups`` is per process; −n: one group spans n processes.
+    """
+
+    stage: int
+    start_step: int
+    end_step: int
+    start_epoch: float
+    end_epoch: float
+    first_clip: int
+    lr_factor: float
+    cycle: Cycle
+    clips: int
+    stride_range: tuple[int, int] | None
+    num_bn_groups: int
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of this phase."""
+        return self.end_step - self.start_step
+
+
+@dataclass(frozen=True)
+class _Span:
+    """A stay at one base shape, before rounding: its length in real-valued epochs."""
+
+    stage: int
+    cycle: Cycle
+    epochs: float
+    is_fine_tuning: bool = False
+
+
+def derive_phases(
+    recipe: Recipe, multigrid: Multigrid, num_videos: int, num_processes: int = 1
+) -> tuple[Phase, ...]:
+    """All phases in order, without empty ones.
+
+    Raises ValueError where a shape is impossible, a batch does not divide over the processes or over the
+    groups of batch normalisation, or the long cycle has no stage to run in.
+    """
+    cycles = long_cycle(
+        recipe.frames,
+        recipe.crop,
+        multigrid.long_factors,
+        multigrid.short_factors,
+        multigrid.short_crops_of,
+    )
+    spans = _spans(recipe, multigrid, cycles)
+    by_epoch = multigrid.granularity == "epoch"
+    ends = _whole_epochs(spans) if by_epoch else _whole_steps(spans, recipe.clips, num_videos)
+    groups = {c: _cycle_bn_groups(c, recipe, multigrid, num_processes) for c in cycles}
+    phases: list[Phase] = []
+    for piece in _pieces(spans, ends, recipe.decay):
+        phase = _place(piece, phases, recipe, multigrid, num_videos, groups[piece.cycle])
+        if phase.num_steps:
+            phases.append(phase)
+    return tuple(phases)
+
+
+def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
+    """Groups of ``base_size`` clips in each process's share of a batch; −n where one group spans n processes.
+
+    With fewer clips in all than ``base_size``, one group spans all processes (released code; design).
+    Raises ValueError where the shares or the groups are unequal.
+    """
+    if clips % num_processes:
+        raise ValueError(
+            f"a batch of {clips} clips does not divide over {num_processes} processes: "
+            "choose TRAIN.BATCH_SIZE or the number of processes so that it does"
+        )
+    share = clips // num_processes
+    if share % base_size == 0:
+        return share // base_size
+    if share > base_size or base_size % share:
+        raise ValueError(
+            f"{share} clips per process neither divide nor are a multiple of MULTIGRID.BN_BASE_SIZE {base_size}"
+        )
+    spanned = min(base_size // share, num_processes)
+    if num_processes % spanned:
+        raise ValueError(
+            f"a group of {base_size} clips spans {spanned} processes, which do not divide {num_processes}"
+        )
+    return -spanned if spanned > 1 else 1
+
+
+def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> list[_Span]:
+    """Real-valued durations. x scales them to epoch_factor × max_epoch epochs in all."""
+    durations = recipe.stage_durations
+    num_cycled = len(durations) - multigrid.fine_tuning
+    if num_cycled < 1:
+        raise ValueError(
+            "MULTIGRID.LONG_CYCLE needs at least two stages: one more epoch in SOLVER.STEPS"
+        )
+    sum_ratios = sum(cycle.mean_ratio for cycle in cycles)
+    spans = [
+        _Span(stage, cycle, durations[stage] * cycle.mean_ratio / sum_ratios)
+        for stage in range(num_cycled)
+        for cycle in cycles
+    ]
+    if multigrid.fine_tuning:  # saves as many steps as the stages before: m = mean ratio
+        epochs = durations[-1] * cycles[-1].mean_ratio * len(cycles) / sum_ratios
+        spans.append(_Span(num_cycled, cycles[-1], epochs, is_fine_tuning=True))
+    x = multigrid.epoch_factor * recipe.max_epoch / sum(span.epochs for span in spans)
+    return [_Span(s.stage, s.cycle, s.epochs * x, s.is_fine_tuning) for s in spans]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A span after rounding, ``end`` in the unit of the granularity; fine-tuning makes two of one."""
+
+    stage: int
+    cycle: Cycle
+    decay: float
+    end: int
+
+
+def _whole_steps(spans: list[_Span], clips: int, num_videos: int) -> list[int]:
+    """Last steps: every shape of a stage gets the same whole number of steps, at least one."""
+    steps = [span.epochs * num_videos / (clips * span.cycle.mean_ratio) for span in spans]
+    if _has_one_shape(spans):  # nothing to keep equal, so the total is exact
+        return [round(total) for total in accumulate(steps)]
+    by_stage: dict[int, int] = {}  # once for each stage: at a tie, two shapes could round apart
+    for span, num in zip(spans, steps, strict=True):
+        by_stage.setdefault(span.stage, max(1, round(num)))
+    return list(accumulate(by_stage[span.stage] for span in spans))
+
+
+def _whole_epochs(spans: list[_Span]) -> list[int]:
+    """Last epochs, as the released code: cumulative, rounded; cut off where there is no long cycle."""
+    totals = accumulate(span.epochs for span in spans)
+    if _has_one_shape(spans):  # 1e-9: a sum such as 140.99999999999997 is 141
+        return [math.floor(total + 1e-9) for total in totals]
+    return [round(total) for total in totals]
+
+
+def _has_one_shape(spans: list[_Span]) -> bool:
+    return len({span.cycle for span in spans}) == 1
+
+
+def _pieces(spans: list[_Span], ends: list[int], decay: float) -> list[_Piece]:
+    """Fine-tuning keeps the learning rate of the stage before until its middle (rounded down)."""
+    pieces = []
+    for span, start, end in zip(spans, [0, *ends], ends, strict=False):
+        factor = decay**span.stage
+        if span.is_fine_tuning and decay != 1:
+            pieces.append(_Piece(span.stage, span.cycle, factor / decay, (start + end) // 2))
+        pieces.append(_Piece(span.stage, span.cycle, factor, end))
+    return pieces
+
+
+def _place(
+    piece: _Piece,
+    before: list[Phase],
+    recipe: Recipe,
+    multigrid: Multigrid,
+    num_videos: int,
+    groups: int,
+) -> Phase:
+    """The phase that goes from the end of ``before`` to the end of ``piece``; it may be empty."""
+    last = before[-1] if before else None
+    start_step = last.end_step if last else 0
+    first_clip = (
+        last.first_clip + recipe.clips * last.cycle.ratio_before(last.num_steps) if last else 0
+    )
+    if multigrid.granularity == "epoch":
+        num_steps = _steps_to_draw(piece.end * num_videos - first_clip, recipe.clips, piece.cycle)
+        start_epoch, end_epoch = float(last.end_epoch) if last else 0.0, float(piece.end)
+    else:
+        num_steps = piece.end - start_step
+        drawn = recipe.clips * piece.cycle.ratio_before(num_steps)
+        start_epoch, end_epoch = first_clip / num_videos, (first_clip + drawn) / num_videos
+    base = piece.cycle.base
+    return Phase(
+        stage=piece.stage,
+        start_step=start_step,
+        end_step=start_step + num_steps,
+        start_epoch=start_epoch,
+        end_epoch=end_epoch,
+        first_clip=first_clip,
+        lr_factor=piece.decay * LR_SCALINGS[multigrid.lr_scaling](base.ratio),
+        cycle=piece.cycle,
+        clips=recipe.clips * base.ratio,
+        stride_range=_stride_range(recipe, base.frames, multigrid.random_stride),
+        num_bn_groups=groups,
+    )
+
+
+def _steps_to_draw(num_clips: int, clips: int, cycle: Cycle) -> int:
+    """The least number of steps that draws at least ``num_clips``, 0 for none."""
+    per_turn = clips * cycle.ratio_before(len(cycle.shapes))
+    steps = max(0, num_clips // per_turn) * len(cycle.shapes)
+    while clips * cycle.ratio_before(steps) < num_clips:
+        steps += 1
+    return steps
+
+
+def _stride_range(recipe: Recipe, frames: int, random_stride: bool) -> tuple[int, int] | None:
+    """Fewer frames come at up to as many times the stride, so that some clips cover the full span."""
+    if recipe.stride is None:
+        return None
+    longest = recipe.stride * (recipe.frames // frames)
+    return (recipe.stride if random_stride else longest, longest)
+
+
+def _cycle_bn_groups(cycle: Cycle, recipe: Recipe, multigrid: Multigrid, num_processes: int) -> int:
+    """Groups of a phase: fixed by its base batch, so that short-cycle batches have larger groups."""
+    groups = num_bn_groups(recipe.clips * cycle.base.ratio, num_processes, multigrid.bn_base_size)
+    for clips in (recipe.clips * shape.ratio for shape in cycle.shapes):
+        if clips % (num_processes * max(1, groups)):
+            raise ValueError(
+                f"a short-cycle batch of {clips} clips does not divide over {num_processes} processes "
+                f"with {max(1, groups)} BN groups each: choose other MULTIGRID.SHORT_CYCLE_FACTORS"
+            )
+    return groups

@@ -1,0 +1,85 @@
+"""What a schedule is derived from: the baseline's recipe, and the way in which multigrid varies it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from mgexp.multigrid.shapes import FULL, CropBase
+
+Policy = Literal["steps_with_relative_lrs", "cosine"]
+Scaling = Literal["linear", "sqrt", "none"]
+Granularity = Literal["step", "epoch"]
+
+LR_SCALINGS: dict[Scaling, Callable[[float], float]] = {
+    "linear": lambda ratio: ratio,  # SGD; paper section 3.3, released code
+    "sqrt": lambda ratio: ratio**0.5,  # Adam-like optimizers (arXiv 2205.10287)
+    "none": lambda ratio: 1.0,
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A baseline: B ``clips`` of T ``frames`` × S ``crop`` pixels, and its learning rate over epochs.
+
+    ``stage_epochs`` are the first epochs of the learning-rate stages, beginning with 0; ``stride`` is None
+    where a clip takes one frame from each equal segment of the whole video (Something-Something V2).
+    ``jitter`` is the range of the short side in pixels at the full crop.
+    """
+
+    clips: int
+    frames: int
+    crop: int
+    stride: int | None
+    jitter: tuple[int, int]
+    base_lr: float
+    stage_epochs: tuple[float, ...]
+    max_epoch: float
+    gamma: float = 0.1
+    policy: Policy = "steps_with_relative_lrs"
+    warmup_epochs: float = 0.0
+    warmup_start_lr: float = 0.0
+
+    def __post_init__(self) -> None:
+        bounds = (*self.stage_epochs, self.max_epoch)
+        if not self.stage_epochs or self.stage_epochs[0] != 0:
+            raise ValueError(f"the first stage starts at epoch 0, not {self.stage_epochs[:1]}")
+        if any(end <= start for start, end in pairwise(bounds)):
+            raise ValueError(f"stages must start one after the other, before max_epoch: {bounds}")
+
+    @property
+    def stage_durations(self) -> tuple[float, ...]:
+        """D_k: the baseline's epochs in each stage."""
+        return tuple(b - a for a, b in pairwise((*self.stage_epochs, self.max_epoch)))
+
+    @property
+    def decay(self) -> float:
+        """Factor of the learning rate from stage to stage; the cosine policy decays by itself."""
+        return self.gamma if self.policy == "steps_with_relative_lrs" else 1.0
+
+
+@dataclass(frozen=True)
+class Multigrid:
+    """How the shape varies. The defaults vary nothing: the baseline is the schedule with one shape.
+
+    ``fine_tuning``: the last stage stays at the full shape, and keeps the learning rate of the stage before
+    in its first half (released code). ``random_stride``: strides of τ…kτ for T/k frames, else kτ.
+    """
+
+    long_factors: tuple[tuple[float, float], ...] = FULL
+    short_factors: tuple[float, ...] = ()
+    short_crops_of: CropBase = "full"
+    epoch_factor: float = 1.0
+    granularity: Granularity = "step"
+    fine_tuning: bool = False
+    random_stride: bool = True
+    lr_scaling: Scaling = "linear"
+    bn_base_size: int = 8
+
+    def __post_init__(self) -> None:
+        if self.fine_tuning and self.long_factors[-1] != (1.0, 1.0):
+            raise ValueError(
+                f"the long cycle ends with the full shape (1, 1), not {self.long_factors[-1]}"
+            )

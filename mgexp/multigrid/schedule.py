@@ -1,0 +1,176 @@
+"""The schedule of a run: a pure function from a step to what that step does.
+
+Nothing here has state: a checkpoint stores one integer, and the baseline is the schedule with one shape.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from mgexp.multigrid.phases import Phase, derive_phases
+from mgexp.multigrid.recipe import Multigrid, Recipe
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What one step does. ``clips`` is global; ``epoch`` = clips drawn before the step / videos."""
+
+    step: int
+    epoch: float
+    phase: int
+    stage: int
+    frames: int
+    crop: int
+    stride_range: tuple[int, int] | None
+    clips: int
+    first_clip: int
+    lr: float
+    num_bn_groups: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Phases of one run over ``num_videos`` training videos; see ``build_schedule``."""
+
+    recipe: Recipe
+    multigrid: Multigrid
+    num_videos: int
+    phases: tuple[Phase, ...]
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole run."""
+        return self.phases[-1].end_step
+
+    @property
+    def total_epochs(self) -> float:
+        """Epochs of the stream that the run draws."""
+        return self.phases[-1].end_epoch
+
+    @property
+    def baseline_steps(self) -> int:
+        """Steps of the recipe without multigrid."""
+        return round(self.recipe.max_epoch * self.num_videos / self.recipe.clips)
+
+    @property
+    def step_saving(self) -> float:
+        """How many times fewer steps than the baseline."""
+        return self.baseline_steps / self.total_steps
+
+    @property
+    def flop_saving(self) -> float:
+        """How many times fewer clips × frames × crop² than the baseline."""
+        recipe = self.recipe
+        baseline = self.baseline_steps * recipe.clips * recipe.frames * recipe.crop**2
+        return baseline / self.cost_before(self.total_steps)
+
+    def plan_at(self, step: int) -> StepPlan:
+        """The plan of ``step``, 0 ≤ step < total_steps."""
+        index, phase = self._phase_at(step)
+        shapes = phase.cycle.shapes
+        offset = step - phase.start_step
+        shape = shapes[offset % len(shapes)]
+        first_clip = phase.first_clip + self.recipe.clips * phase.cycle.ratio_before(offset)
+        return StepPlan(
+            step=step,
+            epoch=first_clip / self.num_videos,
+            phase=index,
+            stage=phase.stage,
+            frames=shape.frames,
+            crop=shape.crop,
+            stride_range=phase.stride_range,
+            clips=self.recipe.clips * shape.ratio,
+            first_clip=first_clip,
+            lr=self.lr_at(step, first_clip / self.num_videos),
+            num_bn_groups=phase.num_bn_groups,
+        )
+
+    def epoch_before(self, step: int) -> float:
+        """Epochs of the stream that the steps before ``step`` draw, 0 ≤ step ≤ total_steps."""
+        if step < self.total_steps:
+            return self._first_clip(step) / self.num_videos
+        last = self.phases[-1]
+        drawn = self.recipe.clips * last.cycle.ratio_before(last.num_steps)
+        return (last.first_clip + drawn) / self.num_videos
+
+    def lr_at(self, step: int, epoch: float) -> float:
+        """Learning rate: linear warm-up in epochs up to the rate at its end, then the policy."""
+        if epoch >= self.recipe.warmup_epochs:
+            return self._policy_lr(step)
+        start, end = self.recipe.warmup_start_lr, self._warmup_end_lr
+        return start + (end - start) * epoch / self.recipe.warmup_epochs
+
+    def step_at_epoch(self, epoch: float) -> int:
+        """The first step before which at least ``epoch`` epochs were drawn; the last step at most."""
+        steps = range(self.total_steps)
+        clips = epoch * self.num_videos
+        found = bisect.bisect_left(steps, clips, key=self._first_clip)
+        return min(found, self.total_steps - 1)
+
+    def cost_before(self, step: int) -> int:
+        """Clips × frames × crop² of all steps before ``step``: what a step costs, up to a constant."""
+        return sum(self._phase_cost(phase, step) for phase in self.phases)
+
+    @cached_property
+    def _warmup_end_lr(self) -> float:
+        return self._policy_lr(self.step_at_epoch(self.recipe.warmup_epochs))
+
+    def _policy_lr(self, step: int) -> float:
+        _, phase = self._phase_at(step)
+        lr = self.recipe.base_lr * phase.lr_factor
+        if self.recipe.policy == "cosine":
+            lr *= 0.5 * (1 + math.cos(math.pi * self._progress(step, phase.stage)))
+        return lr
+
+    def _progress(self, step: int, stage: int) -> float:
+        """Share of the baseline's epochs behind ``step``: linear in steps inside a stage (our choice)."""
+        phases = [phase for phase in self.phases if phase.stage == stage]
+        start, end = phases[0].start_step, phases[-1].end_step
+        done = (step - start) / (end - start)
+        recipe = self.recipe
+        return (
+            recipe.stage_epochs[stage] + done * recipe.stage_durations[stage]
+        ) / recipe.max_epoch
+
+    def _phase_at(self, step: int) -> tuple[int, Phase]:
+        if not 0 <= step < self.total_steps:
+            raise IndexError(f"step {step} is not in [0, {self.total_steps})")
+        index = bisect.bisect_right(self._starts, step) - 1
+        return index, self.phases[index]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [phase.start_step for phase in self.phases]
+
+    def _first_clip(self, step: int) -> int:
+        _, phase = self._phase_at(step)
+        ratio = phase.cycle.ratio_before(step - phase.start_step)
+        return phase.first_clip + self.recipe.clips * ratio
+
+    def _phase_cost(self, phase: Phase, step: int) -> int:
+        num_steps = min(max(step - phase.start_step, 0), phase.num_steps)
+        costs = [s.ratio * s.frames * s.crop**2 for s in phase.cycle.shapes]
+        turns, rest = divmod(num_steps, len(costs))
+        return self.recipe.clips * (turns * sum(costs) + sum(costs[:rest]))
+
+
+def build_schedule(
+    recipe: Recipe, multigrid: Multigrid, num_videos: int, num_processes: int = 1
+) -> Schedule:
+    """The schedule of ``recipe`` varied by ``multigrid`` over ``num_videos`` training videos.
+
+    Raises ValueError where it is impossible: see ``phases.derive_phases``.
+    """
+    if num_videos < 1:
+        raise ValueError(f"a schedule needs at least one training video, not {num_videos}")
+    if num_processes < 1:
+        raise ValueError(f"a schedule needs at least one process, not {num_processes}")
+    phases = derive_phases(recipe, multigrid, num_videos, num_processes)
+    if not phases:
+        raise ValueError(
+            f"{recipe.max_epoch:g} epochs of {num_videos} videos are less than one step of {recipe.clips} clips"
+        )
+    return Schedule(recipe, multigrid, num_videos, phases)

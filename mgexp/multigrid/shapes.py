@@ -1,0 +1,97 @@
+"""Which mini-batch shapes a schedule passes through.
+
+A mini-batch holds ``ratio * B`` clips of ``frames`` × ``crop`` × ``crop``; the ratio keeps the work of a
+step constant: ratio * frames * crop² = T * S² (paper, section 3; Fig. 2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+# The released code rounds the ratio silently; further off than this, steps would no longer cost the same.
+MAX_RATIO_ERROR = 0.05
+
+FULL: tuple[tuple[float, float], ...] = ((1.0, 1.0),)
+"""The long cycle of a baseline: one shape, the full one."""
+
+CropBase = Literal["full", "phase"]
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """One mini-batch relative to the baseline's: ``ratio`` times its clips, each frames × crop × crop pixels."""
+
+    frames: int
+    crop: int
+    ratio: int
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """The shapes that the mini-batches of a phase take in turn, largest batch first.
+
+    ``base`` is the phase's own shape, the long cycle's.
+    """
+
+    base: BatchShape
+    shapes: tuple[BatchShape, ...]
+
+    @property
+    def mean_ratio(self) -> float:
+        """Mean clips of a mini-batch over one turn of the cycle, relative to the baseline's."""
+        return sum(shape.ratio for shape in self.shapes) / len(self.shapes)
+
+    def ratio_before(self, steps: int) -> int:
+        """Clips drawn in the first ``steps`` steps, in units of the baseline's mini-batch."""
+        ratios = [shape.ratio for shape in self.shapes]
+        turns, rest = divmod(steps, len(ratios))
+        return turns * sum(ratios) + sum(ratios[:rest])
+
+
+def long_cycle(
+    frames: int,
+    crop: int,
+    long_factors: Sequence[tuple[float, float]] = FULL,
+    short_factors: Sequence[float] = (),
+    short_crops_of: CropBase = "full",
+) -> tuple[Cycle, ...]:
+    """Cycles of the long cycle's base shapes, in its order.
+
+    ``long_factors`` are (temporal, spatial) factors of the full shape, ``short_factors`` crop factors of
+    the full crop (the paper's and the released code's reading) or of the phase's own crop.
+    Raises ValueError that lists every shape which is not possible.
+    """
+    problems: list[str] = []
+    cycles = []
+    for temporal, spatial in long_factors:
+        t, s = temporal * frames, spatial * crop
+        reference = crop if short_crops_of == "full" else s
+        base = _batch_shape(frames, crop, t, s, problems)
+        short = [_batch_shape(frames, crop, t, f * reference, problems) for f in short_factors]
+        ordered = sorted([*short, base], key=lambda shape: -shape.ratio)
+        cycles.append(Cycle(base, tuple(ordered)))
+    if problems:
+        raise ValueError("; ".join(dict.fromkeys(problems)))
+    return tuple(cycles)
+
+
+def _batch_shape(
+    full_frames: int, full_crop: int, frames: float, crop: float, problems: list[str]
+) -> BatchShape:
+    """The batch shape nearest to real-valued ``frames`` and ``crop``; what is impossible goes to ``problems``."""
+    whole_frames = max(1, round(frames))
+    if not math.isclose(whole_frames, frames) or full_frames % whole_frames:
+        problems.append(
+            f"{full_frames} frames cannot be cut to {frames:g}: a coarse clip takes a whole fraction of the frames"
+        )
+    exact = full_frames * full_crop**2 / (frames * crop**2)
+    ratio = max(1, round(exact))
+    if abs(ratio - exact) > MAX_RATIO_ERROR * exact:
+        problems.append(
+            f"a shape of {frames:g} frames x {crop:g} pixels needs {exact:.3f} times the clips: "
+            f"more than {MAX_RATIO_ERROR:.0%} from a whole number"
+        )
+    return BatchShape(whole_frames, max(1, round(crop)), ratio)

@@ -1,0 +1,211 @@
+"""The rows of one folder compared with their baseline: same seed, same machine, or not at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from mgexp.errors import InputError
+from mgexp.record.results import Result, read_result
+from mgexp.record.run_dir import RunDir, RunsDir, read_json, read_jsonl
+
+BASELINE = "baseline"
+COARSE_CONTROL = "coarse"  # a control, not a way to train: it is kept apart in table and picture
+ROW_ORDER = (BASELINE, "short", "long", "long_short")
+
+# Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom.
+# Source: NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2.
+T_QUANTILES_95 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A line of evaluations.jsonl. `score` is percent: top-1, or mAP where there is no top-1."""
+
+    step: int
+    train_seconds: float
+    score: float
+    views: int
+    num_videos: int
+    full_protocol: bool
+    frame_order: str
+
+    @property
+    def protocol(self) -> tuple[int, bool, int, int]:
+        """What must agree before a control is compared with the plain evaluation."""
+        return (self.step, self.full_protocol, self.num_videos, self.views)
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run folder that holds a result."""
+
+    result: Result
+    seconds: Mapping[str, float]
+    environment: Mapping[str, Any]
+    evaluations: tuple[Evaluation, ...]
+
+    @property
+    def score(self) -> float:
+        """Final top-1 (mAP where there is no top-1) in percent."""
+        score = self.result.map if self.result.top1 is None else self.result.top1
+        if score is None:
+            raise InputError([f"{self.result.experiment}: result.json holds neither top1 nor map"])
+        return score
+
+    @property
+    def setting(self) -> tuple[object, ...]:
+        """What must agree before two runs are compared."""
+        machine = (self.result.device, self.result.precision, self.environment.get("threads"))
+        return (*machine, self.result.num_train_videos)
+
+    @property
+    def steady_flops_per_second(self) -> float:
+        """Training FLOPs over seconds of training without the first use of each shape."""
+        return self.result.train_flops / self.result.steady_seconds
+
+    @property
+    def curve(self) -> tuple[Evaluation, ...]:
+        """Evaluations of the plain videos, in time."""
+        forward = (one for one in self.evaluations if one.frame_order == "forward")
+        return tuple(sorted(forward, key=lambda one: (one.train_seconds, one.full_protocol)))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table: its finished runs by seed, and the last logged step, if any, of the others."""
+
+    name: str
+    runs: Mapping[int, FinishedRun]
+    unfinished: Mapping[int, int | None]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean of paired differences; half the width of its 95 % interval, None for one pair."""
+
+    mean: float
+    half_width: float | None
+    num_pairs: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows of a folder, baseline first, the control last."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def metric(self) -> str:
+        """What the scores are: top-1, or mAP where the task has no top-1."""
+        results = (run.result for row in self.rows for run in row.runs.values())
+        return "mAP" if all(result.top1 is None for result in results) else "top-1"
+
+    @cached_property
+    def finished(self) -> tuple[Row, ...]:
+        """Rows with at least one finished run."""
+        return tuple(row for row in self.rows if row.runs)
+
+    @cached_property
+    def seeds(self) -> tuple[int, ...]:
+        """Every seed that some row was trained with."""
+        return tuple(sorted({seed for row in self.rows for seed in (*row.runs, *row.unfinished)}))
+
+    def row(self, name: str) -> Row:
+        """The row of that name; without runs where there is none."""
+        return next((row for row in self.rows if row.name == name), Row(name, {}, {}))
+
+    def pairs(self, row: Row) -> tuple[tuple[FinishedRun, FinishedRun], ...]:
+        """(run, baseline run) of the seeds that both have finished in the same setting."""
+        baseline = self.row(BASELINE).runs
+        both = ((run, baseline[seed]) for seed, run in row.runs.items() if seed in baseline)
+        return tuple((run, base) for run, base in both if run.setting == base.setting)
+
+    def ratios(self, row: Row, of: Callable[[FinishedRun], float]) -> tuple[float, ...]:
+        """`of` the baseline over `of` the run, for each pair."""
+        return tuple(of(base) / of(run) for run, base in self.pairs(row))
+
+    def score_difference(self, row: Row) -> Difference | None:
+        """Final score minus the baseline's, in points; None without a pair."""
+        return paired_difference([run.score - base.score for run, base in self.pairs(row)])
+
+
+def paired_difference(differences: Sequence[float]) -> Difference | None:
+    """Mean and Student's t interval of paired differences; None for none.
+
+    Raises InputError for more than 31 pairs, where the table of quantiles ends.
+    """
+    num_pairs = len(differences)
+    if num_pairs == 0:
+        return None
+    if num_pairs == 1:
+        return Difference(differences[0], None, 1)
+    if num_pairs > len(T_QUANTILES_95) + 1:
+        raise InputError([f"{num_pairs} seeds of one row: intervals are known up to 31 seeds"])
+    error = stdev(differences) / math.sqrt(num_pairs)
+    return Difference(fmean(differences), T_QUANTILES_95[num_pairs - 2] * error, num_pairs)
+
+
+def control(run: FinishedRun, frame_order: str) -> tuple[Evaluation, Evaluation] | None:
+    """The last evaluation with that order of frames, and the plain one of the same protocol."""
+    plain = {one.protocol: one for one in run.curve}
+    changed = (one for one in run.evaluations if one.frame_order == frame_order)
+    matched = [(one, plain[one.protocol]) for one in changed if one.protocol in plain]
+    return max(matched, key=lambda pair: pair[0].protocol, default=None)
+
+
+def load_comparison(folder: Path) -> Comparison:
+    """Every <row>/seed<N> below `folder`. Raises InputError where a file cannot be understood."""
+    found = list(RunsDir(folder).runs())
+    names = sorted({name for name, _, _ in found}, key=_row_order)
+    rows = (_load_row(name, {s: run for row, s, run in found if row == name}) for name in names)
+    return Comparison(tuple(rows))
+
+
+def _row_order(name: str) -> tuple[int, str]:
+    """Baseline, short, long, long_short, then others by name, the control last."""
+    if name in ROW_ORDER:
+        return ROW_ORDER.index(name), name
+    return len(ROW_ORDER) + (name == COARSE_CONTROL), name
+
+
+def _load_row(name: str, runs: Mapping[int, RunDir]) -> Row:
+    finished = {seed: _load_run(run) for seed, run in runs.items() if run.result_json.exists()}
+    others = {seed: _last_step(run) for seed, run in runs.items() if seed not in finished}
+    wrong = [seed for seed, run in finished.items() if run.result.seed != seed]
+    if wrong:
+        raise InputError([f"{runs[seed].root}: result.json has another seed" for seed in wrong])
+    return Row(name, finished, others)
+
+
+def _load_run(run: RunDir) -> FinishedRun:
+    evaluations = tuple(map(_evaluation, read_jsonl(run.evaluations_jsonl)))
+    seconds = read_json(run.result_json)["seconds"]
+    environment = read_json(run.environment_json)
+    return FinishedRun(read_result(run), seconds, environment, evaluations)
+
+
+def _evaluation(line: Mapping[str, Any]) -> Evaluation:
+    return Evaluation(
+        step=line["step"],
+        train_seconds=line["train_seconds"],
+        score=line["map"] if line.get("top1") is None else line["top1"],
+        views=line["views"],
+        num_videos=line["num_videos"],
+        full_protocol=line["full_protocol"],
+        frame_order=line["frame_order"],
+    )
+
+
+def _last_step(run: RunDir) -> int | None:
+    lines = read_jsonl(run.metrics_jsonl)
+    return int(lines[-1]["step"]) if lines else None

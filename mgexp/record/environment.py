@@ -1,0 +1,79 @@
+"""What a number was measured with: versions, machine, commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+PACKAGES = ("torchvision", "av", "numpy", "pytorchvideo", "fvcore")
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# Evidence, not code: collecting one run must not make the next one "dirty".
+NOT_CODE = ":(exclude)experiments/results.csv"
+
+
+def describe() -> dict[str, str | int | None]:
+    """Versions, processor, cores usable by this process, GPU (None without), threads, commit, date.
+
+    The date is UTC, ISO 8601. The host's name is left out: results are published.
+    """
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "commit": git_commit(REPOSITORY),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),  # with its build, such as +cpu
+        **{package: _version(package) for package in PACKAGES},
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def git_commit(repository: Path) -> str:
+    """Commit of the working tree at `repository`, with "-dirty" if its files differ from it.
+
+    "unknown" where `repository` is not the top of a git working tree with a commit: a package
+    installed in somebody else's repository must not report that repository's commit.
+    """
+    top = _git(repository, "rev-parse", "--show-toplevel")
+    commit = _git(repository, "rev-parse", "HEAD")
+    if not top or not commit or Path(top).resolve() != repository.resolve():
+        return "unknown"
+    changes = _git(repository, "status", "--porcelain", "--", ".", NOT_CODE)
+    return commit if changes == "" else f"{commit}-dirty"
+
+
+def _git(repository: Path, *arguments: str) -> str | None:
+    """What git prints, or None where it fails or is not installed."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(repository), *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's name as Linux gives it, else as Python does."""
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

@@ -1,0 +1,213 @@
+"""experiments/results.csv: a line for each finished run, appended by tools/collect.py, never by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mgexp.errors import InputError
+from mgexp.record.run_dir import RunDir, atomic_write_text, read_json
+
+# Keys in which a run may differ from its YAML, because they cannot change its accuracy, steps or
+# FLOPs. The seed has a column of its own; where data lie is not which data they are.
+KEYS_WITHOUT_EFFECT_ON_RESULT = (
+    "ROW",
+    "EXPECTED",
+    "RNG_SEED",
+    "LOG_PERIOD",
+    "TRAIN.ENABLE",
+    "TRAIN.CHECKPOINT_MINUTES",
+    "DATA.PATH_PREFIX",
+    "DATA_LOADER.NUM_WORKERS",
+    "DATA_LOADER.PREFETCH_FACTOR",
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of results.csv; the fields are its columns, in order.
+
+    Accuracies are percent, None where the task has another metric. `train_seconds` includes
+    waiting for input and first use of each shape; `steady_seconds` leaves out the latter.
+    """
+
+    experiment: str
+    row: str
+    seed: int
+    top1: float | None
+    top5: float | None
+    map: float | None
+    steps: int
+    epochs: float
+    clips_seen: int
+    train_flops: float
+    train_seconds: float
+    steady_seconds: float
+    input_wait_seconds: float
+    program_seconds: float
+    device: str
+    precision: str
+    num_train_videos: int
+    commit: str
+    date: str
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The cells that make two lines the same run."""
+        return tuple(str(getattr(self, name)) for name in IDENTITY)
+
+
+COLUMNS = tuple(field.name for field in fields(Result))
+IDENTITY = ("experiment", "row", "seed", "commit", "date")
+METRICS = ("top1", "top5", "map")
+SECONDS = ("train", "steady", "input_wait", "program")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A run that was not appended, and every reason why."""
+
+    run: Path
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What `append_results` did with each run folder; `skipped` were in results.csv already."""
+
+    added: tuple[Path, ...]
+    skipped: tuple[Path, ...]
+    unfinished: tuple[Path, ...]
+    refused: tuple[Refusal, ...]
+
+
+def read_result(run: RunDir) -> Result:
+    """The line of a finished run. Raises InputError where result.json lacks a value."""
+    record = read_json(run.result_json)
+    try:
+        return _result(record)
+    except KeyError as error:
+        problem = f"{run.result_json}: lacks {error}; evaluate the run again with this version"
+        raise InputError([problem]) from error
+
+
+def _result(record: Mapping[str, Any]) -> Result:
+    metrics = {name: record["metrics"].get(name) for name in METRICS}
+    seconds = {f"{name}_seconds": record["seconds"][name] for name in SECONDS}
+    rest = {name: record[name] for name in COLUMNS if name not in {*metrics, *seconds}}
+    return Result(**metrics, **seconds, **rest)
+
+
+def append_results(
+    runs: Sequence[RunDir],
+    results_csv: Path,
+    experiments_root: Path,
+    resolve: Callable[[str], Mapping[str, object]],
+) -> Collected:
+    """Append a line for each finished run that results.csv does not hold yet; atomic, re-runnable.
+
+    `resolve` gives the flat configuration {"TRAIN.BATCH_SIZE": 8, ...} that the YAML of an
+    experiment ("quickstart/baseline") means today; a run trained with another one is refused.
+    Raises InputError where results.csv has other columns.
+    """
+    lines = _read_lines(results_csv)
+    known = {tuple(line[name] for name in IDENTITY) for line in lines}
+    added, skipped, refused = [], [], []
+    for run in (run for run in runs if run.result_json.exists()):
+        try:
+            result = read_result(run)
+            if result.identity in known:
+                skipped.append(run.root)
+                continue
+            _check_config(run, result, experiments_root, resolve)
+        except InputError as error:
+            refused.append(Refusal(run.root, error.problems))
+            continue
+        known.add(result.identity)
+        lines.append(dict(zip(COLUMNS, map(_cell, astuple(result)), strict=True)))
+        added.append(run.root)
+    if added:
+        _write_lines(results_csv, lines)
+    unfinished = tuple(run.root for run in runs if not run.result_json.exists())
+    return Collected(tuple(added), tuple(skipped), unfinished, tuple(refused))
+
+
+def _check_config(
+    run: RunDir,
+    result: Result,
+    experiments_root: Path,
+    resolve: Callable[[str], Mapping[str, object]],
+) -> None:
+    """Raise InputError with every key in which the run and its experiment's YAML differ."""
+    experiment_yaml = experiments_root / f"{result.experiment}.yaml"
+    if not experiment_yaml.exists():
+        raise InputError([f"{experiment_yaml}: not found; results.csv holds only runs of a YAML"])
+    config = yaml.safe_load(run.config_yaml.read_text(encoding="utf-8"))
+    problems = tuple(differences(dict(flatten(config)), resolve(result.experiment)))
+    if problems:
+        raise InputError(problems)
+
+
+def flatten(config: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """("TRAIN.BATCH_SIZE", 8) for each leaf of a nested mapping."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def differences(run: Mapping[str, object], experiment: Mapping[str, object]) -> Iterator[str]:
+    """A sentence for each key that matters and differs."""
+    for key, ours, theirs in differing_keys(run, experiment):
+        yield f"{key}: the run had {ours!r}, its YAML now says {theirs!r}; train it again"
+
+
+def differing_keys(
+    first: Mapping[str, object], second: Mapping[str, object]
+) -> Iterator[tuple[str, object, object]]:
+    """(key, value in first, value in second) where they differ and that can change a result.
+
+    A list equals the same tuple; a key that one side lacks has the value "absent" there.
+    """
+    for key in sorted((first.keys() | second.keys()) - {*KEYS_WITHOUT_EFFECT_ON_RESULT}):
+        one, other = (_plain(values.get(key, "absent")) for values in (first, second))
+        if one != other:
+            yield key, one, other
+
+
+def _plain(value: object) -> object:
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _cell(value: object) -> str:
+    """Text of a cell: empty for None; four decimals are 0.1 ms and a ten-thousandth of a percent."""
+    if value is None:
+        return ""
+    return str(round(value, 4)) if isinstance(value, float) else str(value)
+
+
+def _read_lines(results_csv: Path) -> list[dict[str, str]]:
+    if not results_csv.exists():
+        return []
+    with results_csv.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        lines = list(reader)
+    if tuple(reader.fieldnames or ()) != COLUMNS:
+        expected = ",".join(COLUMNS)
+        raise InputError([f"{results_csv}: first line is not {expected!r}; restore it from git"])
+    return lines
+
+
+def _write_lines(results_csv: Path, lines: Sequence[Mapping[str, str]]) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    atomic_write_text(results_csv, text.getvalue())

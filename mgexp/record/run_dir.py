@@ -1,0 +1,273 @@
+"""Where a run leaves its files, and how they are written. No other file spells an output path.
+
+Every file is written so that a kill at any moment leaves either the old content or the new one
+(`atomic_file`), or, in the line files, at most a torn last line (`append_jsonl`, `read_jsonl`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import simplejson
+
+from mgexp.errors import InputError
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """The folder of one run, by default runs/<experiment>/seed<N>."""
+
+    root: Path
+
+    @property
+    def config_yaml(self) -> Path:
+        """The whole frozen configuration of the run."""
+        return self.root / "config.yaml"
+
+    @property
+    def environment_json(self) -> Path:
+        """Versions and machine, as `mgexp.record.environment.describe` gives them."""
+        return self.root / "environment.json"
+
+    @property
+    def schedule_csv(self) -> Path:
+        """The table of phases."""
+        return self.root / "schedule.csv"
+
+    @property
+    def metrics_jsonl(self) -> Path:
+        """A line per logged step."""
+        return self.root / "metrics.jsonl"
+
+    @property
+    def evaluations_jsonl(self) -> Path:
+        """A line per evaluation."""
+        return self.root / "evaluations.jsonl"
+
+    @property
+    def dataset_json(self) -> Path:
+        """The training records present at the first start; their number is N of the schedule."""
+        return self.root / "dataset.json"
+
+    @property
+    def log_txt(self) -> Path:
+        """What the run printed."""
+        return self.root / "log.txt"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.root / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        """The weights that the final evaluation scored."""
+        return self.root / "model.pt"
+
+    @property
+    def result_json(self) -> Path:
+        """Written last: a run is finished when this file exists."""
+        return self.root / "result.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that writes into this folder."""
+        return self.root / "lock"
+
+    def checkpoint(self, step: int) -> Path:
+        """The checkpoint taken before `step`, that is, after `step` steps."""
+        return self.checkpoints / f"step_{step:08d}.pt"
+
+    def checkpoint_steps(self) -> tuple[int, ...]:
+        """Steps of the checkpoints that exist, ascending; the last one is where to resume."""
+        names = (re.fullmatch(r"step_(\d+)", path.stem) for path in self.checkpoints.glob("*.pt"))
+        return tuple(sorted(int(name[1]) for name in names if name))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder, hold its lock, and clear what a killed writer left half-written.
+
+        Raises InputError where another process holds the lock.
+        """
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        with RunLock(self.lock):
+            for folder in (self.root, self.checkpoints):
+                for leftover in folder.glob(".*.tmp"):
+                    leftover.unlink()
+            yield
+
+
+@dataclass(frozen=True)
+class RunsDir:
+    """A folder of rows: <root>/<row>/seed<N> are run folders, the report on them lies in root."""
+
+    root: Path
+
+    @property
+    def report_md(self) -> Path:
+        """The table."""
+        return self.root / "report.md"
+
+    @property
+    def report_png(self) -> Path:
+        """The picture."""
+        return self.root / "report.png"
+
+    def runs(self) -> Iterator[tuple[str, int, RunDir]]:
+        """(row, seed, run folder) of every <row>/seed<N> that holds a config, by row and seed."""
+        found = []
+        for run in find_runs(self.root):
+            seed = re.fullmatch(r"seed(\d+)", run.root.name)
+            if seed and run.root.parent.parent == self.root:
+                found.append((run.root.parent.name, int(seed[1]), run))
+        return iter(sorted(found, key=lambda entry: entry[:2]))
+
+
+def find_runs(root: Path) -> tuple[RunDir, ...]:
+    """Every run folder at or below `root`: a folder that holds config.yaml. Sorted by path."""
+    configs = sorted(root.rglob(RunDir(root).config_yaml.name))
+    return tuple(RunDir(config.parent) for config in configs)
+
+
+def find_row_folders(root: Path) -> tuple[RunsDir, ...]:
+    """Every folder at or below `root` whose children are rows with runs seed<N>."""
+    folders = sorted({run.root.parent.parent for run in find_runs(root)})
+    inside = (folder for folder in folders if folder.is_relative_to(root))
+    return tuple(runs for runs in map(RunsDir, inside) if any(runs.runs()))
+
+
+class RunLock:
+    """Context manager: this process alone writes into a run folder.
+
+    The file holds "pid host since". The lock is of the POSIX kind (`fcntl.lockf`), not `flock`:
+    it dies with the process that took it, where forked loader workers would keep an `flock`
+    for seconds after their parent was killed, and the same command started again would be refused.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> RunLock:
+        self._file = self._path.open("a+")
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.seek(0)
+            holder = self._file.read().strip()
+            self._file.close()
+            raise InputError([self._busy(holder)]) from error
+        self._file.truncate(0)
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        self._file.write(f"{os.getpid()} {socket.gethostname()} {now}\n")
+        self._file.flush()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.truncate(0)
+        self._file.close()
+
+    def _busy(self, holder: str) -> str:
+        pid, host, since = (holder.split() + ["unknown"] * 3)[:3]
+        return (
+            f"run folder {self._path.parent} is in use by process {pid} on {host} since {since}: "
+            "wait for it, stop it, or choose another folder with --output"
+        )
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A binary file to write; it takes the place of `path` when the block ends without an error."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut, not only a kill."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    """Write `text` in UTF-8 so that no reader ever sees half of it."""
+    with atomic_file(path) as file:
+        file.write(text.encode())
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write one JSON object atomically, readable by eye. NaN or infinity is a ValueError."""
+    text = simplejson.dumps(record, indent=2, ignore_nan=False, allow_nan=False)
+    atomic_write_text(path, text + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises InputError where there is none."""
+    try:
+        record = simplejson.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError([f"{path}: not a JSON file: {error}; remove it and run again"]) from error
+    if not isinstance(record, dict):
+        raise InputError([f"{path}: holds {type(record).__name__}, not an object; remove it"])
+    return record
+
+
+def _json_line(record: Mapping[str, Any]) -> str:
+    return simplejson.dumps(record, ignore_nan=False, allow_nan=False) + "\n"
+
+
+def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
+    """Append one line, flushed. NaN or infinity is a ValueError.
+
+    After a kill, call `cut_jsonl` first: a line appended to a torn one would be lost with it.
+    """
+    line = _json_line(record)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line)
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The records of a line file; none where there is no file yet.
+
+    A last line without its newline was torn by a kill and is left out. Raises InputError
+    where any other line is not JSON.
+    """
+    if not path.exists():
+        return []
+    whole_lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+    return [_parse_line(path, number, line) for number, line in enumerate(whole_lines, start=1)]
+
+
+def _parse_line(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = simplejson.loads(line)
+    except ValueError as error:
+        problem = f"{path}, line {number}: not JSON: {line[:80]!r}; remove the line"
+        raise InputError([problem]) from error
+    return record
+
+
+def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+    """Drop, atomically, a torn last line and every record for which `keep` is false."""
+    atomic_write_text(
+        path, "".join(_json_line(record) for record in read_jsonl(path) if keep(record))
+    )

@@ -1,0 +1,123 @@
+"""A schedule as people and programs read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgexp.multigrid.phases import Phase
+from mgexp.multigrid.schedule import Schedule
+
+
+def schedule_json(schedule: Schedule) -> dict[str, Any]:
+    """The JSON of show_schedule.py; epochs are whole numbers in epoch granularity."""
+    return {
+        "dataset_size": schedule.num_videos,
+        "total_steps": schedule.total_steps,
+        "total_epochs": _epoch(schedule, schedule.total_epochs),
+        "baseline_steps": schedule.baseline_steps,
+        "step_saving": schedule.step_saving,
+        "flop_saving": schedule.flop_saving,
+        "phases": [_phase_json(schedule, phase) for phase in schedule.phases],
+    }
+
+
+def _phase_json(schedule: Schedule, phase: Phase) -> dict[str, Any]:
+    low, high = phase.stride_range or (None, None)
+    shortest, longest = schedule.recipe.jitter
+    return {
+        "stage": phase.stage,
+        "start_epoch": _epoch(schedule, phase.start_epoch),
+        "end_epoch": _epoch(schedule, phase.end_epoch),
+        "start_step": phase.start_step,
+        "end_step": phase.end_step,
+        "frames": phase.cycle.base.frames,
+        "crop": phase.cycle.base.crop,
+        "clips": phase.clips,
+        "lr_factor": phase.lr_factor,
+        "stride_min": low,
+        "stride_max": high,
+        "num_bn_groups": phase.num_bn_groups,
+        "cycle": [
+            {
+                "frames": shape.frames,
+                "crop": shape.crop,
+                "clips": schedule.recipe.clips * shape.ratio,
+                "min_jitter": round(shortest * shape.crop / schedule.recipe.crop),
+                "max_jitter": longest,
+            }
+            for shape in phase.cycle.shapes
+        ],
+    }
+
+
+def schedule_rows(schedule: Schedule) -> list[dict[str, Any]]:
+    """A flat row per phase, for schedule.csv."""
+    rows = []
+    for phase in schedule_json(schedule)["phases"]:
+        shapes = [f"{s['clips']}x{s['frames']}x{s['crop']}" for s in phase.pop("cycle")]
+        rows.append({**phase, "cycle": " ".join(shapes)})
+    return rows
+
+
+def schedule_table(schedule: Schedule) -> str:
+    """A readable table: a line per phase, then what the schedule saves."""
+    head = (
+        "stage",
+        "epochs",
+        "steps",
+        "frames",
+        "crop",
+        "lr factor",
+        "stride",
+        "BN groups",
+        "mini-batches",
+    )
+    rows = [head, *(_cells(schedule, phase) for phase in schedule.phases)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    lines = [
+        "  ".join(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False))
+        + "  "
+        + row[-1]
+        for row in rows
+    ]
+    return "\n".join([*lines, *_notes(schedule)])
+
+
+def _cells(schedule: Schedule, phase: Phase) -> tuple[str, ...]:
+    base = phase.cycle.base
+    low, high = phase.stride_range or ("segments", "segments")
+    shapes = " ".join(
+        f"{schedule.recipe.clips * s.ratio}x{s.frames}x{s.crop}²" for s in phase.cycle.shapes
+    )
+    groups = phase.num_bn_groups
+    return (
+        str(phase.stage),
+        f"{phase.start_epoch:.2f}–{phase.end_epoch:.2f}",
+        f"{phase.start_step}–{phase.end_step}",
+        str(base.frames),
+        str(base.crop),
+        f"{phase.lr_factor:g}",
+        str(low) if low == high else f"{low}–{high}",
+        str(groups) if groups > 0 else f"1 over {-groups} processes",
+        shapes,
+    )
+
+
+def _notes(schedule: Schedule) -> list[str]:
+    total = (
+        f"{schedule.total_steps} steps, {schedule.total_epochs:.2f} epochs of {schedule.num_videos} videos; "
+        f"baseline {schedule.baseline_steps} steps: {schedule.step_saving:.2f}x fewer steps, "
+        f"{schedule.flop_saving:.2f}x fewer clips x frames x pixels"
+    )
+    size = schedule.multigrid.bn_base_size
+    if all(phase.clips >= size for phase in schedule.phases):
+        return [total]
+    return [
+        total,
+        f"mini-batches of fewer than {size} clips: batch normalisation is over all of them",
+    ]
+
+
+def _epoch(schedule: Schedule, epoch: float) -> float | int:
+    """Phases end at whole epochs in epoch granularity."""
+    return round(epoch) if schedule.multigrid.granularity == "epoch" else epoch

@@ -1,0 +1,140 @@
+"""The tables of a report: a column is a heading and the text of its cell for a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean, median
+
+from mgexp.record.comparison import COARSE_CONTROL, Comparison, Difference, FinishedRun, Row
+
+NONE = "–"  # no number, because a run is missing or not comparable
+
+Cell = Callable[[Comparison, Row], str]
+Number = Callable[[FinishedRun], float]
+
+
+# --- numbers as text
+
+
+def mean_text(values: Sequence[float], decimals: int = 0) -> str:
+    """Mean, and its range over more than one value: "93.20 (92.90–93.50)"."""
+    return _with_range(fmean(values), values, decimals) if values else NONE
+
+
+def ratio_text(values: Sequence[float]) -> str:
+    """Median, and its range over more than one value: "2.71× (2.65–2.80)"."""
+    return _with_range(median(values), values, 2, "×") if values else NONE
+
+
+def _with_range(center: float, values: Sequence[float], decimals: int, unit: str = "") -> str:
+    low, high = (f"{value:,.{decimals}f}" for value in (min(values), max(values)))
+    span = f" ({low}–{high})" if low != high else ""
+    return f"{center:,.{decimals}f}{unit}{span}"
+
+
+def points_text(value: float) -> str:
+    """A signed difference of percentages: "−0.42"."""
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def interval_text(difference: Difference | None) -> str:
+    """The ends of a 95 % interval: "−1.28 to +0.41"."""
+    if difference is None or difference.half_width is None:
+        return "needs two seeds"
+    low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
+    return f"{points_text(low)} to {points_text(high)}"
+
+
+# --- cells
+
+
+def _over_runs(of: Number, decimals: int = 0) -> Cell:
+    return lambda _, row: mean_text([of(run) for run in row.runs.values()], decimals)
+
+
+def _share(of: Number) -> Cell:
+    return lambda _, row: f"{100 * fmean(of(run) for run in row.runs.values()):.1f} %"
+
+
+def _share_of_program(clock: str) -> Cell:
+    return _share(lambda run: run.seconds[clock] / run.seconds["program"])
+
+
+def _rest_of_program(run: FinishedRun) -> float:
+    counted = sum(run.seconds[name] for name in ("train", "evaluate", "precise_bn", "checkpoint"))
+    return 1 - counted / run.seconds["program"]
+
+
+def _speed_up(of: Number) -> Cell:
+    return lambda comparison, row: ratio_text(comparison.ratios(row, of))
+
+
+def _times_baseline(of: Number) -> Cell:
+    return lambda comparison, row: ratio_text([1 / one for one in comparison.ratios(row, of)])
+
+
+def _name(_: Comparison, row: Row) -> str:
+    return f"{row.name} (control)" if row.name == COARSE_CONTROL else row.name
+
+
+def _difference(comparison: Comparison, row: Row) -> str:
+    difference = comparison.score_difference(row)
+    return points_text(difference.mean) if difference else NONE
+
+
+def _pair_seeds(comparison: Comparison, row: Row) -> str:
+    return ", ".join(str(run.result.seed) for run, _ in comparison.pairs(row)) or NONE
+
+
+# --- tables; {metric} becomes top-1 or mAP
+
+Columns = Sequence[tuple[str, Cell]]
+
+ROW_COLUMNS: Columns = (
+    ("row", _name),
+    ("seeds", lambda _, row: ", ".join(map(str, row.runs))),
+    ("{metric} (%)", _over_runs(lambda run: run.score, 2)),
+    ("steps", _over_runs(lambda run: run.result.steps)),
+    ("epochs", _over_runs(lambda run: run.result.epochs, 1)),
+    ("training FLOPs (10¹²)", _over_runs(lambda run: run.result.train_flops / 1e12, 1)),
+    ("training (s)", _over_runs(lambda run: run.result.train_seconds)),
+    ("speed-up, FLOPs", _speed_up(lambda run: run.result.train_flops)),
+    ("speed-up, wall-clock", _speed_up(lambda run: run.result.train_seconds)),
+    ("steady speed-up", _speed_up(lambda run: run.result.steady_seconds)),
+    ("waiting for input", _share(lambda run: run.seconds["input_wait"] / run.seconds["train"])),
+)
+
+DIFFERENCE_COLUMNS: Columns = (
+    ("row", _name),
+    ("seeds", _pair_seeds),
+    ("{metric} difference (points)", _difference),
+    ("95 % interval", lambda comparison, row: interval_text(comparison.score_difference(row))),
+    ("steps", _times_baseline(lambda run: run.result.steps)),
+    ("clips read", _times_baseline(lambda run: run.result.clips_seen)),
+    ("steady FLOP/s", _times_baseline(lambda run: run.steady_flops_per_second)),
+)
+
+TIME_COLUMNS: Columns = (
+    ("row", _name),
+    ("program (s)", _over_runs(lambda run: run.seconds["program"])),
+    ("training", _share_of_program("train")),
+    ("evaluation", _share_of_program("evaluate")),
+    ("precise BN", _share_of_program("precise_bn")),
+    ("checkpoints", _share_of_program("checkpoint")),
+    ("start-up and the rest", _share(_rest_of_program)),
+    ("first use of shapes (s)", _over_runs(lambda run: run.seconds["shape_warmup"], 1)),
+)
+
+
+def table(columns: Columns, comparison: Comparison, rows: Iterable[Row]) -> list[str]:
+    """Lines of Markdown; none without rows."""
+    headings = [heading.format(metric=comparison.metric) for heading, _ in columns]
+    return markdown(headings, [[cell(comparison, row) for _, cell in columns] for row in rows])
+
+
+def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    """A table, first column to the left and the others to the right; nothing without lines."""
+    if not lines:
+        return []
+    rule = [":--", *["--:"] * (len(headings) - 1)]
+    return [f"| {' | '.join(cells)} |" for cells in (headings, rule, *lines)]

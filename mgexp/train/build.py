@@ -1,0 +1,92 @@
+"""From the configuration to what a schedule is derived from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fvcore.common.config import CfgNode
+
+from mgexp.config.check import cross_problems
+from mgexp.data.build import build_list
+from mgexp.multigrid.recipe import Multigrid, Recipe
+from mgexp.multigrid.schedule import Schedule, build_schedule
+from mgexp.multigrid.shapes import FULL
+from mgexp.train.inputs import Inputs, list_problems, raise_problems, shape_problems
+
+
+def build_recipe(cfg: CfgNode) -> Recipe:
+    """The baseline; raises ValueError where its stages are impossible."""
+    return Recipe(
+        clips=cfg.TRAIN.BATCH_SIZE,
+        frames=cfg.DATA.NUM_FRAMES,
+        crop=cfg.DATA.TRAIN_CROP_SIZE,
+        stride=cfg.DATA.SAMPLING_RATE if cfg.DATA.TEMPORAL_GRID == "stride" else None,
+        jitter=cfg.DATA.TRAIN_JITTER_SCALES,
+        base_lr=cfg.SOLVER.BASE_LR,
+        stage_epochs=cfg.SOLVER.STEPS,
+        max_epoch=cfg.SOLVER.MAX_EPOCH,
+        gamma=cfg.SOLVER.GAMMA,
+        policy=cfg.SOLVER.LR_POLICY,
+        warmup_epochs=cfg.SOLVER.WARMUP_EPOCHS,
+        warmup_start_lr=cfg.SOLVER.WARMUP_START_LR,
+    )
+
+
+def build_multigrid(cfg: CfgNode) -> Multigrid:
+    """How the shape varies; a cycle that is off has one shape."""
+    node = cfg.MULTIGRID
+    return Multigrid(
+        long_factors=node.LONG_CYCLE_FACTORS if node.LONG_CYCLE else FULL,
+        short_factors=node.SHORT_CYCLE_FACTORS if node.SHORT_CYCLE else (),
+        short_crops_of=node.SHORT_CROPS_OF,
+        epoch_factor=node.EPOCH_FACTOR if node.LONG_CYCLE or node.SHORT_CYCLE else 1.0,
+        granularity=node.GRANULARITY,
+        fine_tuning=node.LONG_CYCLE and node.FINE_TUNING,
+        random_stride=node.RANDOM_STRIDE,
+        lr_scaling=node.LR_SCALING,
+        bn_base_size=node.BN_BASE_SIZE,
+    )
+
+
+def schedule_of(cfg: CfgNode, num_videos: int, num_processes: int = 1) -> Schedule:
+    """The schedule over ``num_videos`` training videos; raises ValueError where it is impossible."""
+    return build_schedule(build_recipe(cfg), build_multigrid(cfg), num_videos, num_processes)
+
+
+def build_inputs(cfg: CfgNode, problems: list[str], num_processes: int) -> Inputs:
+    """Lists and schedule of a run. Raises InputError with ``problems`` and all that are found here."""
+    found = [*problems, *cross_problems(cfg)]
+    train = build_list(cfg, "TRAIN_LIST", cfg.DATA.MAX_TRAIN_VIDEOS)
+    val = build_list(cfg, "VAL_LIST", cfg.DATA.MAX_VAL_VIDEOS)
+    found += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)
+    schedule, schedule_problems = try_schedule(cfg, max(1, len(train.records)), num_processes)
+    found += schedule_problems
+    raise_problems(found)
+    assert schedule is not None  # it had no problem
+    return Inputs(train.records, val.records, train.missing, schedule)
+
+
+def num_videos_of(cfg: CfgNode, given: int | None) -> tuple[int, list[str]]:
+    """Training videos for a schedule that needs no data: given, else listed, else DATA.NUM_VIDEOS."""
+    if given is not None:
+        return max(1, given), [] if given > 0 else [f"--num-videos {given} is not positive"]
+    path = Path(cfg.DATA.TRAIN_LIST)
+    if cfg.DATA.TRAIN_LIST and path.is_file():
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        num_listed = sum(bool(line.strip()) for line in lines)
+        return max(1, min(num_listed, cfg.DATA.MAX_TRAIN_VIDEOS or num_listed)), []
+    if cfg.DATA.NUM_VIDEOS:
+        return cfg.DATA.NUM_VIDEOS, []
+    return 1, ["the number of training videos is unknown: add --num-videos N, or DATA.NUM_VIDEOS N"]
+
+
+def try_schedule(
+    cfg: CfgNode, num_videos: int, num_processes: int
+) -> tuple[Schedule | None, list[str]]:
+    """The schedule, or what is wrong with it."""
+    try:
+        schedule = schedule_of(cfg, num_videos, num_processes)
+    except ValueError as error:
+        return None, str(error).split("; ")
+    alpha = cfg.SLOWFAST.ALPHA if cfg.MODEL.MODEL_NAME == "SlowFast" else 1
+    return schedule, list(shape_problems(schedule, alpha))

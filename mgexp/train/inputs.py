@@ -1,0 +1,79 @@
+"""Everything that a run needs to know before it writes its first file; all problems in one message."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mgexp.data.records import VideoList, VideoRecord
+from mgexp.errors import InputError
+from mgexp.multigrid.schedule import Schedule
+
+MAX_LISTED = 20
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The videos of a run, those of its lists that are missing, and its schedule."""
+
+    train: tuple[VideoRecord, ...]
+    val: tuple[VideoRecord, ...]
+    missing: tuple[str, ...]
+    schedule: Schedule
+
+    def fingerprint(self) -> dict[str, object]:
+        """What identifies the training videos: a resumed run must have the same."""
+        lines = "\n".join(f"{record.path} {record.label}" for record in self.train)
+        return {
+            "num_train_videos": len(self.train),
+            "train_sha256": hashlib.sha256(lines.encode()).hexdigest(),
+            "missing": list(self.missing),
+        }
+
+
+def unusable_problem(unusable: Sequence[str], num_videos: int, max_share: float) -> str | None:
+    """The message where more training videos are missing or broken than DATA.MAX_UNUSABLE_SHARE."""
+    if len(unusable) <= max_share * num_videos:
+        return None
+    return (
+        f"{len(unusable)} of {num_videos} training videos are missing or unusable, more than "
+        f"DATA.MAX_UNUSABLE_SHARE = {max_share:g}; mend the list or raise that key: {listed(unusable)}"
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more."""
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more
+
+
+def list_problems(train: VideoList, val: VideoList, max_share: float) -> Iterator[str]:
+    """What is wrong with the two lists."""
+    yield from dict.fromkeys((*train.problems, *val.problems))
+    num_listed = len(train.records) + len(train.missing)
+    problem = unusable_problem(train.missing, num_listed, max_share)
+    if problem:
+        yield problem
+    if val.missing:
+        yield (
+            f"{len(val.missing)} validation videos are missing, and evaluation replaces nothing: "
+            f"{listed(val.missing)}"
+        )
+
+
+def shape_problems(schedule: Schedule, alpha: int) -> Iterator[str]:
+    """Frame counts that the slow pathway cannot have: every ``alpha``-th frame of a clip."""
+    frames = {shape.frames for phase in schedule.phases for shape in phase.cycle.shapes}
+    for count in sorted(frames):
+        if count % alpha:
+            yield (
+                f"a shape of {count} frames does not divide by SLOWFAST.ALPHA = {alpha}: choose "
+                "DATA.NUM_FRAMES, MULTIGRID.LONG_CYCLE_FACTORS or SLOWFAST.ALPHA so that all do"
+            )
+
+
+def raise_problems(problems: Sequence[str]) -> None:
+    """Stops with one message that lists every problem, each once."""
+    if problems:
+        raise InputError(list(dict.fromkeys(problems)))

@@ -1,0 +1,285 @@
+"""One process of one run: from a checked configuration to result.json. The only file that sees it all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+from typing import Any
+
+import torch
+from fvcore.common.config import CfgNode
+from torch.nn.parallel import DistributedDataParallel
+
+from mgexp import dist
+from mgexp.config.load import to_yaml
+from mgexp.data.build import build_train_loader, build_view_loader
+from mgexp.data.records import evenly_spaced
+from mgexp.dist import Processes
+from mgexp.errors import InputError
+from mgexp.models.build import build_model
+from mgexp.multigrid.sampler import StepSampler
+from mgexp.optim.build import build_optimizer
+from mgexp.record.clock import Clock
+from mgexp.record.environment import describe
+from mgexp.record.flops import macs_by_shape, schedule_shapes, train_flops
+from mgexp.record.progress import LOGGER, Progress, logging_to
+from mgexp.record.run_dir import RunDir, read_json, write_json
+from mgexp.record.schedule_table import schedule_table
+from mgexp.train.checkpoint import State, load_checkpoint, load_torch, save_checkpoint, save_torch
+from mgexp.train.evaluate import Evaluation
+from mgexp.train.evaluator import Evaluator, PreciseBn, Protocol
+from mgexp.train.folder import (
+    check_folder,
+    config_problems,
+    cut_records,
+    is_evaluated,
+    write_folder,
+)
+from mgexp.train.inputs import Inputs, raise_problems, unusable_problem
+from mgexp.train.loop import Loop
+from mgexp.train.milestones import milestones
+from mgexp.train.precise_bn import precise_requests
+from mgexp.train.result import MISSED, judge, seconds_record, summary
+from mgexp.train.step import Normalizer
+from mgexp.train.stop import StopRequest
+
+
+class Outcome(IntEnum):
+    """Exit codes of run_net.py."""
+
+    OK = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    MISSED = 3
+    INTERRUPTED = 4
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is run: ``experiment`` such as quickstart/baseline, into ``run_dir``."""
+
+    cfg: CfgNode
+    experiment: str
+    run_dir: RunDir
+    inputs: Inputs
+    processes: Processes
+    override: bool = False
+
+    @property
+    def device(self) -> torch.device:
+        """The device of this process: its GPU where there is one and DEVICE allows it."""
+        if self.cfg.DEVICE == "cpu" or not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda", self.processes.local_rank)
+
+    @property
+    def normalizer(self) -> Normalizer:
+        """From decoded clips to the model's input."""
+        return Normalizer(self.cfg.DATA.MEAN, self.cfg.DATA.STD, self.device)
+
+    def protocol(self, full: bool) -> Protocol:
+        """All views of all videos, or one centre view of some."""
+        limit = 0 if full else self.cfg.TRAIN.EVALUATION_VIDEOS
+        records = evenly_spaced(self.inputs.val, limit)
+        views = self.cfg.TEST.NUM_ENSEMBLE_VIEWS * self.cfg.TEST.NUM_SPATIAL_CROPS
+        return Protocol(
+            partial(build_view_loader, self.cfg, records, full, self.device, self.processes),
+            num_videos=len(records),
+            num_views=views if full else 1,
+            is_full=full,
+            frame_order=self.cfg.TEST.FRAME_ORDER,
+        )
+
+    def evaluator(self) -> Evaluator:
+        """Scores models of this run."""
+        classes = self.cfg.MODEL.NUM_CLASSES
+        precise = self._precise_bn() if self.cfg.BN.USE_PRECISE_STATS else None
+        return Evaluator(self.run_dir, self.normalizer, self.processes, classes, precise)
+
+    def _precise_bn(self) -> PreciseBn:
+        schedule = self.inputs.schedule
+        requests = precise_requests(
+            schedule, self.cfg.RNG_SEED, self.cfg.BN.NUM_BATCHES_PRECISE, self.processes
+        )
+        load = partial(build_train_loader, self.cfg, self.inputs.train, requests, self.device)
+        return PreciseBn(load, len(requests), schedule.phases[-1].num_bn_groups)
+
+
+def run_job(job: Job) -> Outcome:
+    """Trains, evaluates and judges; goes on where an earlier start of the same run stopped."""
+    torch.set_num_threads(job.cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
+    if not job.processes.is_main:
+        return _train(job)
+    config, videos = to_yaml(job.cfg), job.inputs.fingerprint()
+    check_folder(job.run_dir, config, videos, job.override)
+    with job.run_dir.locked():
+        if job.run_dir.result_json.exists():
+            return _already_finished(job.run_dir)
+        with logging_to(job.run_dir.log_txt):
+            write_folder(job.run_dir, config, videos, job.inputs.schedule)
+            return _train(job)
+
+
+def evaluate_job(job: Job) -> Outcome:
+    """Evaluates the trained model of a finished run under the full protocol; changes no result."""
+    if not job.run_dir.model.exists():
+        raise InputError(
+            [f"{job.run_dir.model} does not exist: train to the end before TRAIN.ENABLE False"]
+        )
+    raise_problems(config_problems(job.run_dir, to_yaml(job.cfg), ignored=("TEST.",)))
+    result = read_json(job.run_dir.result_json)
+    model = build_model(job.cfg)
+    model.load_state_dict(load_torch(job.run_dir.model))
+    torch.set_num_threads(job.cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
+    clock = Clock()
+    clock.add("train", result["seconds"]["train"])
+    state = State(model.to(job.device), build_optimizer(job.cfg, model), clock)
+    state.step, state.epoch = result["steps"], result["epochs"]
+    with job.run_dir.locked(), logging_to(job.run_dir.log_txt):
+        job.evaluator().evaluate(model, state, job.protocol(full=True))
+    return Outcome.OK
+
+
+def _already_finished(run_dir: RunDir) -> Outcome:
+    result = read_json(run_dir.result_json)
+    print(f"{run_dir.root}: this run is complete: {summary(result)}")
+    return Outcome.MISSED if result["verdict"] == MISSED else Outcome.OK
+
+
+def _train(job: Job) -> Outcome:
+    dist.start(job.processes, job.device)
+    clock = Clock()
+    with StopRequest().listening() as stop, clock.measure("program"):
+        state = _new_state(job, clock)
+        loop = _build_loop(job, state, stop)
+        _resume(job, state)
+        if state.step in loop.milestones and not is_evaluated(job.run_dir, state.step):
+            loop.evaluate()
+        if not _run_loop(job, loop):
+            LOGGER.info(
+                "%s: saved after step %d; start again to go on", stop.signal_name, state.step
+            )
+            return Outcome.INTERRUPTED
+        _save(job, state)
+        found = _final_evaluation(job, state)
+    outcome = _finish(job, state, found) if job.processes.is_main else Outcome.OK
+    dist.stop(job.processes)
+    return outcome
+
+
+def _new_state(job: Job, clock: Clock) -> State:
+    model = build_model(job.cfg).to(job.device)
+    return State(model, build_optimizer(job.cfg, model), clock)
+
+
+def _resume(job: Job, state: State) -> None:
+    """Goes on after the last checkpoint, and says what is run."""
+    load_checkpoint(job.run_dir, state)
+    if not job.processes.is_main:
+        return
+    cut_records(job.run_dir, state.step)
+    schedule = job.inputs.schedule
+    LOGGER.info("%s → %s\n%s", job.experiment, job.run_dir.root, schedule_table(schedule))
+    LOGGER.info(
+        "%d training videos (%d of the list missing), %d validation videos; %s, %d threads",
+        *(len(job.inputs.train), len(job.inputs.missing), len(job.inputs.val)),
+        *(job.device, torch.get_num_threads()),
+    )
+    if state.step:
+        LOGGER.info("going on after step %d of %d", state.step, schedule.total_steps)
+
+
+def _build_loop(job: Job, state: State, stop: StopRequest) -> Loop:
+    """Everything that lives from the first step to the last."""
+    cfg, schedule = job.cfg, job.inputs.schedule
+    evaluator, protocol = job.evaluator(), job.protocol(full=False)
+    model = state.model
+    if job.processes.count > 1:
+        model = DistributedDataParallel(model, broadcast_buffers=False)
+    return Loop(
+        state=state,
+        model=model,
+        schedule=schedule,
+        normalizer=job.normalizer,
+        processes=job.processes,
+        seed=cfg.RNG_SEED,
+        milestones=milestones(schedule, cfg.TRAIN.NUM_EVALUATIONS)[:-1],
+        checkpoint_seconds=60 * cfg.TRAIN.CHECKPOINT_MINUTES,
+        stop=stop,
+        save=partial(_save, job, state),
+        evaluate=lambda: evaluator.evaluate(evaluator.ready_model(state), state, protocol),
+        check_unusable=partial(_check_unusable, job, state),
+    )
+
+
+def _run_loop(job: Job, loop: Loop) -> bool:
+    """Trains from the state's step to the end; False if a signal stopped it."""
+    cfg, processes, schedule = job.cfg, job.processes, job.inputs.schedule
+    sampler = StepSampler(schedule, cfg.RNG_SEED, loop.state.step, processes.rank, processes.count)
+    loader = build_train_loader(cfg, job.inputs.train, sampler, job.device)
+    with Progress(
+        job.run_dir.metrics_jsonl if processes.is_main else None,
+        loop.state.step,
+        schedule.total_steps,
+        cfg.LOG_PERIOD,
+    ) as progress:
+        batches: Iterator[Any] = iter(loader)
+        return loop.run(batches, progress)
+
+
+def _save(job: Job, state: State) -> None:
+    if job.processes.is_main:
+        with state.clock.measure("checkpoint"):
+            save_checkpoint(job.run_dir, state)
+
+
+def _check_unusable(job: Job, state: State) -> None:
+    """Stops where more videos fail than the configuration tolerates."""
+    inputs = job.inputs
+    names = [*inputs.missing, *state.unusable.values()]
+    num_videos = len(inputs.train) + len(inputs.missing)
+    problem = unusable_problem(names, num_videos, job.cfg.DATA.MAX_UNUSABLE_SHARE)
+    if problem:
+        raise InputError([problem])
+
+
+def _final_evaluation(job: Job, state: State) -> Evaluation:
+    """The full protocol, once; the evaluated weights are kept."""
+    evaluator = job.evaluator()
+    model = evaluator.ready_model(state)
+    if job.processes.is_main:
+        save_torch(job.run_dir.model, model.state_dict())
+    return evaluator.evaluate(model, state, job.protocol(full=True))
+
+
+def _finish(job: Job, state: State, found: Evaluation) -> Outcome:
+    """Writes result.json, last, and judges."""
+    cfg, schedule = job.cfg, job.inputs.schedule
+    environment = describe()
+    metrics = {"top1": found.top1, "top5": found.top5}
+    macs = macs_by_shape(state.model, schedule_shapes(schedule))
+    result = {
+        "experiment": job.experiment,
+        "row": cfg.ROW or job.experiment.split("/")[-1],
+        "seed": cfg.RNG_SEED,
+        "commit": environment["commit"],
+        "date": environment["date"],
+        "num_train_videos": len(job.inputs.train),
+        "num_unusable_videos": len(job.inputs.missing) + len(state.unusable),
+        "steps": state.step,
+        "epochs": state.epoch,
+        "clips_seen": round(state.epoch * schedule.num_videos),
+        "train_flops": train_flops(schedule, macs),
+        "params": sum(p.numel() for p in state.model.parameters()),
+        "metrics": metrics,
+        "seconds": seconds_record(state.clock),
+        "device": environment["gpu"] if job.device.type == "cuda" else environment["cpu"],
+        "precision": "fp32",
+        "expected": [list(row) for row in cfg.EXPECTED],
+        "verdict": judge(metrics, cfg.EXPECTED),
+    }
+    write_json(job.run_dir.result_json, result)
+    LOGGER.info("%s", summary(result))
+    return Outcome.MISSED if result["verdict"] == MISSED else Outcome.OK

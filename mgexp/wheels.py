@@ -1,0 +1,37 @@
+"""torch and torchvision as a matching pair, or one message that says what is wrong with the two.
+
+``python -m mgexp.wheels`` checks an installation.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+__all__ = ["transforms_v2"]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def mismatch_message(torch_version: str, torchvision_version: str, reason: str) -> str:
+    """What to do where torchvision does not import beside torch."""
+    return (
+        f"torchvision {torchvision_version} does not import beside torch {torch_version} ({reason}). "
+        "The two are no pair: a CPU-only torch (+cpu) beside PyPI's torchvision is the usual cause. "
+        "Install both from the same index: pip install --force-reinstall torch torchvision"
+    )
+
+
+try:
+    from torchvision.transforms.v2 import functional as transforms_v2
+except (ImportError, RuntimeError, OSError) as error:
+    text = mismatch_message(_version("torch"), _version("torchvision"), str(error))
+    raise ImportError(text) from error
+
+
+if __name__ == "__main__":
+    print(f"torch {_version('torch')} and torchvision {_version('torchvision')} work together")

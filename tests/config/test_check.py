@@ -1,0 +1,90 @@
+"""Problems between keys, and the smoke run that changes three of them."""
+
+from pathlib import Path
+
+import pytest
+
+from mgexp.config.check import cross_problems
+from mgexp.config.load import flatten, load_config
+from mgexp.config.smoke import smoke
+from mgexp.train.build import schedule_of
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+ROWS = sorted(path for path in EXPERIMENTS.rglob("*.yaml") if path.parent.name != "base")
+LONG_SHORT = EXPERIMENTS / "quickstart" / "long_short.yaml"
+
+
+def problems_of(*pairs):
+    """Problems between the keys of the quickstart's long+short row, with some changed."""
+    return cross_problems(load_config(LONG_SHORT, pairs))
+
+
+@pytest.mark.parametrize("path", ROWS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_no_experiment_has_a_problem(path):
+    assert cross_problems(load_config(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        ("MODEL.MODEL_NAME I3D RESNET.DEPTH 18", "RESNET.DEPTH = 18 exists for SlowFast only"),
+        ("RESNET.WIDTH_PER_GROUP 36", "RESNET.WIDTH_PER_GROUP = 36 is no multiple of"),
+        ("DATA.TRAIN_CROP_SIZE 80", "less than DATA.TRAIN_CROP_SIZE = 80"),
+        ("TEST.FRAME_ORDER shuffled", "add TRAIN.ENABLE False"),
+        ("SOLVER.WARMUP_EPOCHS 12", "SOLVER.WARMUP_EPOCHS = 12 is not less than"),
+        ("SOLVER.STEPS [0,5,12]", "SOLVER.STEPS ends with epoch 12, not before"),
+        ("SOLVER.MOMENTUM 0", "SOLVER.NESTEROV needs SOLVER.MOMENTUM > 0"),
+        ("SOLVER.STEPS [0]", "MULTIGRID.LONG_CYCLE needs at least two stages"),
+    ],
+)
+def test_keys_that_contradict_each_other_are_one_problem(pairs, said):
+    (problem,) = problems_of(*pairs.split())
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        "TEST.FRAME_ORDER shuffled TRAIN.ENABLE False",
+        "SOLVER.MOMENTUM 0 SOLVER.NESTEROV False",
+        "SOLVER.STEPS [0] MULTIGRID.LONG_CYCLE False",
+        "SOLVER.STEPS [0] MULTIGRID.FINE_TUNING False",
+        "MODEL.MODEL_NAME I3D RESNET.DEPTH 50 RESNET.WIDTH_PER_GROUP 36",
+        "DATA.TRAIN_CROP_SIZE 64",
+    ],
+)
+def test_their_remedies_have_no_problem(pairs):
+    assert problems_of(*pairs.split()) == []
+
+
+def test_every_problem_is_reported():
+    assert len(problems_of("SOLVER.WARMUP_EPOCHS", "20", "DATA.TRAIN_CROP_SIZE", "100")) == 2
+
+
+@pytest.mark.parametrize("path", ROWS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_smoke_changes_only_videos_width_and_the_verdict(path):
+    cfg = load_config(path)
+    before, after = dict(flatten(cfg)), dict(flatten(smoke(cfg)))
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed <= {
+        "DATA.MAX_TRAIN_VIDEOS",
+        "DATA.MAX_VAL_VIDEOS",
+        "RESNET.WIDTH_PER_GROUP",
+        "EXPECTED",
+    }
+    assert before.keys() == after.keys()
+
+
+@pytest.mark.parametrize("path", ROWS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_smoke_has_every_phase_of_the_row_in_few_steps(path):
+    cfg = load_config(path)
+    small = smoke(cfg)
+    full = schedule_of(cfg, num_videos=10_000)
+    quick = schedule_of(small, small.DATA.MAX_TRAIN_VIDEOS)
+    assert [(p.stage, p.cycle) for p in quick.phases] == [(p.stage, p.cycle) for p in full.phases]
+    assert quick.total_steps <= 60
+
+
+@pytest.mark.parametrize("path", ROWS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_smoke_has_no_problem(path):
+    assert cross_problems(smoke(load_config(path))) == []

@@ -1,0 +1,69 @@
+"""Every key: a legal default, a source, and an effect somewhere in the code."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from mgexp.config.defaults import BY_NAME, KEYS
+
+ROOT = Path(__file__).parents[2]
+CODE = [
+    path
+    for folder in ("mgexp", "tools")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if path.parent != ROOT / "mgexp" / "config"
+]
+
+
+def words(path):
+    """Names of attributes and whole strings: how a module may spell a key's section and name."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+WORDS = {path: set(words(path)) for path in CODE}
+
+
+def test_names_are_unique():
+    assert len(BY_NAME) == len(KEYS)
+
+
+def test_there_are_not_many_more_keys_than_designed():
+    assert len(KEYS) <= 130
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
+def test_default_is_a_legal_value_of_its_kind(key):
+    assert key.kind.convert(key.default) == key.default
+    assert type(key.kind.convert(key.default)) is type(key.default)
+    assert key.legal.allows(key.default)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
+def test_key_says_what_it_means_and_where_it_comes_from(key):
+    assert len(key.meaning.split()) >= 2 or key.name.startswith(("MODEL", "SOLVER"))
+    assert key.source in {"PySlowFast", "mgexp"}
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
+def test_key_is_read_outside_of_the_configuration(key):
+    # cfg.SECTION.NAME, node = cfg.SECTION … node.NAME, or cfg.SECTION["NAME"], all in one module.
+    used = [path for path, found in WORDS.items() if set(key.name.split(".")) <= found]
+    assert used, f"{key.name} has no effect: nothing in mgexp/ or tools/ reads it"
+
+
+def test_default_factors_are_those_of_the_paper():
+    half_area = pytest.approx(2**-0.5)
+    assert BY_NAME["MULTIGRID.LONG_CYCLE_FACTORS"].default == (
+        (0.25, half_area),
+        (0.5, half_area),
+        (0.5, 1.0),
+        (1.0, 1.0),
+    )
+    assert BY_NAME["MULTIGRID.SHORT_CYCLE_FACTORS"].default == (0.5, half_area)
+    assert BY_NAME["MULTIGRID.EPOCH_FACTOR"].default == 1.5
+    assert BY_NAME["MULTIGRID.BN_BASE_SIZE"].default == 8

@@ -1,0 +1,291 @@
+"""Configuration files and KEY VALUE pairs: what is read, what is refused, and how it is said."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mgexp.config.defaults import BY_NAME, KEYS
+from mgexp.config.load import (
+    experiment_name,
+    flatten,
+    freeze,
+    load_config,
+    read_config,
+    to_yaml,
+)
+from mgexp.errors import InputError
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+YAMLS = sorted(EXPERIMENTS.rglob("*.yaml"))
+ROWS = [path for path in YAMLS if path.parent.name != "base"]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a YAML file and returns its path."""
+
+    def write_file(text, name="row.yaml"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write_file
+
+
+@pytest.fixture
+def empty(write):
+    """A file that sets nothing."""
+    return write("{}")
+
+
+def only_problem(path, *pairs):
+    """The one problem of a configuration."""
+    _, problems = read_config(path, pairs)
+    assert len(problems) == 1, problems
+    return problems[0]
+
+
+def value_of(path, name, *pairs):
+    """The value of a key of a configuration without problems."""
+    return dict(flatten(load_config(path, pairs)))[name]
+
+
+# --- values
+
+
+def test_a_file_without_keys_is_the_defaults(empty):
+    assert dict(flatten(load_config(empty))) == {key.name: key.default for key in KEYS}
+
+
+def test_values_of_a_file_replace_the_defaults(write):
+    path = write("TRAIN: {BATCH_SIZE: 24}\nSOLVER: {STEPS: [0, 3.5]}\nROW: short")
+    cfg = load_config(path)
+    assert (cfg.TRAIN.BATCH_SIZE, cfg.SOLVER.STEPS, cfg.ROW) == (24, (0.0, 3.5), "short")
+    assert BY_NAME["TRAIN.NUM_EVALUATIONS"].default == cfg.TRAIN.NUM_EVALUATIONS
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("SOLVER.BASE_LR", "1e-4", 1e-4),
+        ("SOLVER.BASE_LR", "1", 1.0),
+        ("SOLVER.STEPS", "[0, 5]", (0.0, 5.0)),
+        ("SOLVER.STEPS", "(0, 5)", (0.0, 5.0)),
+        ("DATA.TRAIN_JITTER_SCALES", "[64, 80]", (64, 80)),
+        ("DATA.MEAN", "[-0.5, 0, 1e-1]", (-0.5, 0.0, 0.1)),
+        ("MULTIGRID.LONG_CYCLE", "False", False),
+        ("MULTIGRID.LONG_CYCLE", "true", True),
+        ("MULTIGRID.LONG_CYCLE_FACTORS", "[(0.5, 1), (1, 1)]", ((0.5, 1.0), (1.0, 1.0))),
+        ("EXPECTED", "[['top1', 90, 1.5]]", (("top1", 90.0, 1.5),)),
+        ("TRAIN.BATCH_SIZE", "32", 32),
+        ("MODEL.MODEL_NAME", "I3D", "I3D"),
+    ],
+)
+def test_pairs_are_read_as_in_pyslowfast(empty, name, text, value):
+    found = value_of(empty, name, name, text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("text", ["2024_01", "007", "1e5", "yes", "a: b", "/data/[x]", ""])
+def test_text_and_paths_stay_as_they_were_typed(empty, text):
+    # As a number, 2024_01 is 202401; as YAML 1.1, 007 is 7 and yes is True.
+    assert value_of(empty, "DATA.PATH_PREFIX", "DATA.PATH_PREFIX", text) == text
+    assert value_of(empty, "ROW", "ROW", text) == text
+
+
+@pytest.mark.parametrize("text", [" ", ",", "\t"])
+def test_a_separator_can_be_given_as_a_pair(empty, text):
+    name = "DATA.PATH_LABEL_SEPARATOR"
+    assert value_of(empty, name, name, text) == text
+
+
+def test_numbers_of_a_file_may_lack_the_point_that_yaml_wants(write):
+    assert load_config(write("SOLVER: {WEIGHT_DECAY: 1e-6}")).SOLVER.WEIGHT_DECAY == 1e-6
+
+
+def test_pairs_win_over_the_file_and_later_pairs_over_earlier(write):
+    path = write("TRAIN: {BATCH_SIZE: 2}")
+    pairs = ("TRAIN.BATCH_SIZE", "4", "TRAIN.BATCH_SIZE", "6")
+    assert value_of(path, "TRAIN.BATCH_SIZE", *pairs) == 6
+
+
+# --- _BASE_
+
+
+def test_base_is_relative_to_its_file_and_loses_to_it(write):
+    write("TRAIN: {BATCH_SIZE: 2, NUM_THREADS: 3}\nROW: lowest\nLOG_PERIOD: 7", "base/lowest.yaml")
+    write("_BASE_: lowest.yaml\nTRAIN: {BATCH_SIZE: 4}\nROW: middle", "base/middle.yaml")
+    cfg = load_config(write("_BASE_: ../base/middle.yaml\nROW: top", "rows/top.yaml"))
+    assert (cfg.ROW, cfg.TRAIN.BATCH_SIZE) == ("top", 4)
+    assert (cfg.TRAIN.NUM_THREADS, cfg.LOG_PERIOD) == (3, 7)
+
+
+def test_missing_base_is_named(write):
+    problem = only_problem(write("_BASE_: nowhere.yaml"))
+    assert "row.yaml: its _BASE_" in problem
+    assert "nowhere.yaml cannot be read: No such file" in problem
+
+
+def test_base_that_is_a_folder_is_named(write, tmp_path):
+    assert f"_BASE_ {tmp_path} cannot be read" in only_problem(write(f"_BASE_: {tmp_path}"))
+
+
+def test_base_that_leads_back_is_an_error(write):
+    write("_BASE_: row.yaml", "other.yaml")
+    assert "leads back to the file itself" in only_problem(write("_BASE_: other.yaml"))
+
+
+# --- problems
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("SOLVER.BASE_LRR", "SOLVER.BASE_LR"),
+        ("solver.base_lr", "SOLVER.BASE_LR"),
+        ("TRAIN.NUM_FRAMES", "DATA.NUM_FRAMES"),
+        ("MULTIGRID.LONGCYCLE", "MULTIGRID.LONG_CYCLE"),
+    ],
+)
+def test_unknown_key_is_named_with_the_nearest(empty, name, nearest):
+    problem = only_problem(empty, name, "1")
+    assert problem.startswith(f"the command line: there is no key {name}; nearest: {nearest}")
+
+
+def test_unknown_key_of_a_file_is_named_with_the_file(write):
+    path = write("TRIAN: {BATCH_SIZE: 3}")
+    problem = only_problem(path)
+    assert problem.startswith(f"{path}: there is no key TRIAN.BATCH_SIZE; nearest: ")
+    assert "TRAIN.BATCH_SIZE" in problem
+
+
+def test_unknown_key_like_no_other_points_to_the_list_of_all(empty):
+    assert only_problem(empty, "XYZZY", "1").endswith("see mgexp/config/defaults.py for all keys")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("TRAIN.BATCH_SIZE", "8.5", "= 8.5 is not a whole number"),
+        ("TRAIN.BATCH_SIZE", "True", "= True is not a whole number"),
+        ("TRAIN.BATCH_SIZE", "many", "= 'many' is not a whole number"),
+        ("TRAIN.BATCH_SIZE", "-4", "= -4 is not allowed; it takes 1 or more"),
+        ("SOLVER.BASE_LR", "fast", "= 'fast' is not a number"),
+        ("SOLVER.BASE_LR", "0", "= 0 is not allowed; it takes more than 0"),
+        ("SOLVER.MAX_EPOCH", ".inf", "= inf is not finite"),
+        ("SOLVER.GAMMA", ".nan", "= nan is not finite"),
+        ("SOLVER.STEPS", "5", "= 5 is not a list"),
+        ("SOLVER.STEPS", "[0, 5, 5]", "is not allowed; it takes increasing, the first 0"),
+        ("SOLVER.STEPS", "[]", "is not allowed; it takes increasing, the first 0"),
+        ("DATA.TRAIN_JITTER_SCALES", "[80, 64]", "it takes [min, max] with 0 < min <= max"),
+        ("MULTIGRID.LONG_CYCLE", "1", "= 1 is not True or False"),
+        ("MULTIGRID.LONG_CYCLE_FACTORS", "[[1, 1, 1]]", "is not a list of pairs"),
+        ("MULTIGRID.SHORT_CYCLE_FACTORS", "[2]", "it takes numbers in (0, 1]"),
+        ("MULTIGRID.GRANULARITY", "day", "it takes one of step, epoch"),
+        ("EXPECTED", "[['top1', 90]]", "is not a list of [metric, percent, tolerance]"),
+        ("EXPECTED", "[['map', 90, 1]]", "it takes metrics top1 or top5"),
+    ],
+)
+def test_wrong_value_is_said_with_key_value_and_what_it_takes(empty, name, text, said):
+    problem = only_problem(empty, name, text)
+    assert problem.startswith(f"the command line: {name} = ")
+    assert said in problem
+
+
+def test_path_of_a_file_that_is_no_text_is_refused_not_changed(write):
+    # YAML reads this folder as the number 202401.
+    problem = only_problem(write("DATA: {PATH_PREFIX: 2024_01}"))
+    assert "DATA.PATH_PREFIX = 202401 is not text" in problem
+
+
+def test_key_with_a_problem_has_its_default(empty):
+    cfg, _ = read_config(empty, ["TRAIN.BATCH_SIZE", "-4"])
+    assert BY_NAME["TRAIN.BATCH_SIZE"].default == cfg.TRAIN.BATCH_SIZE
+
+
+def test_key_without_a_value_is_named(empty):
+    assert "'ROW' has no value" in only_problem(empty, "LOG_PERIOD", "3", "ROW")
+
+
+def test_missing_file_is_named(tmp_path):
+    assert f"{tmp_path / 'no.yaml'} does not exist" in only_problem(tmp_path / "no.yaml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["- a\n- b", "hello", "", "TRAIN: {", "_BASE_: 5", "x: !!python/object/apply:os.getcwd []"],
+    ids=["list", "text", "nothing", "no YAML", "base is no text", "code"],
+)
+def test_file_without_keys_is_an_error(write, text):
+    assert "row.yaml is not a YAML file of configuration keys" in only_problem(write(text))
+
+
+def test_section_that_is_no_section_is_an_error(write):
+    assert "there is no key TRAIN" in only_problem(write("TRAIN: 5"))
+
+
+def test_all_problems_are_in_one_error(write):
+    path = write("TRAIN: {BATCH_SIZE: 0, BATCHSIZE: 4}\nROW: 3")
+    with pytest.raises(InputError) as caught:
+        load_config(path, ["SOLVER.STEPS", "x", "NO.KEY", "1", "LOG_PERIOD", "0"])
+    names = ("TRAIN.BATCH_SIZE", "TRAIN.BATCHSIZE", "ROW", "SOLVER.STEPS", "NO.KEY", "LOG_PERIOD")
+    assert len(caught.value.problems) == len(names)
+    for name, problem in zip(names, caught.value.problems, strict=True):
+        assert f"{name} " in problem or f"{name};" in problem
+    assert all(problem in str(caught.value) for problem in caught.value.problems)
+    assert "6 problems" in str(caught.value)
+
+
+# --- frozen, and written
+
+
+def test_configuration_cannot_be_edited(empty):
+    cfg = load_config(empty)
+    with pytest.raises(AttributeError):
+        cfg.ROW = "other"
+    with pytest.raises(AttributeError):
+        cfg.SOLVER.BASE_LR = 1.0
+
+
+@pytest.mark.parametrize("path", YAMLS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_values_of_every_experiment_are_immutable(path):
+    for name, value in flatten(load_config(path)):
+        hash(value)  # a list inside would raise
+        assert isinstance(value, bool | int | float | str | tuple), name
+
+
+@pytest.mark.parametrize("path", YAMLS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_written_configuration_reads_back_the_same(path, tmp_path):
+    cfg = load_config(path, ["SOLVER.WEIGHT_DECAY", "1e-6", "DATA.PATH_LABEL_SEPARATOR", " "])
+    copy = tmp_path / "config.yaml"
+    copy.write_text(to_yaml(cfg))
+    assert load_config(copy) == cfg
+    assert yaml.safe_load(copy.read_text())["SOLVER"]["STEPS"] == list(cfg.SOLVER.STEPS)
+
+
+def test_freeze_and_flatten_are_inverse(empty):
+    flat = dict(flatten(load_config(empty)))
+    assert dict(flatten(freeze(flat))) == flat
+
+
+@pytest.mark.parametrize("path", ROWS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_row_is_at_most_15_lines_over_its_base(path):
+    text = path.read_text()
+    assert "_BASE_: ../base/" in text
+    assert len(text.splitlines()) <= 15
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("experiments/main/x.yaml", "main/x"),
+        ("/a/experiments/b/experiments/quickstart/long_short.yaml", "quickstart/long_short"),
+        ("/somewhere/mine.yaml", "mine"),
+        ("/somewhere/experiments.yaml", "experiments"),
+    ],
+)
+def test_experiment_is_named_by_its_path_below_experiments(path, name):
+    assert experiment_name(Path(path)) == name

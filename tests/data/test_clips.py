@@ -1,0 +1,295 @@
+"""Training clips: what is drawn, from what, and in which memory."""
+
+import pickle
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from mgexp.data.clips import Batch, Clip, TrainingClips, collate
+from mgexp.data.decode import VideoError
+from mgexp.data.records import VideoRecord
+from mgexp.errors import InputError
+
+
+@dataclass(frozen=True)
+class FakeRequest:
+    index: int = 0
+    frames: int = 4
+    crop: int = 32
+    stride_range: tuple[int, int] | None = (2, 8)
+    seed: tuple[int, int] = (0, 0)
+
+
+class FakeReader:
+    """A video of 2 s at 30 fps, 32 x 48: each pixel holds its frame, its row and its column."""
+
+    duration_seconds = 2.0
+    frame_rate = 30.0
+    height = 32
+    width = 48
+
+    def frames_at(self, times_seconds):
+        frames = np.zeros((len(times_seconds), self.height, self.width, 3), dtype=np.uint8)
+        frames[..., 0] = np.minimum(np.floor(times_seconds * 30), 59)[:, None, None]
+        frames[..., 1] = np.arange(self.height)[:, None]
+        frames[..., 2] = np.arange(self.width)
+        return frames
+
+
+def opener_that_fails_for(*paths):
+    @contextmanager
+    def opener(path):
+        if path in paths:
+            raise VideoError(path, "is broken")
+        yield FakeReader()
+
+    return opener
+
+
+def training_clips(num_records=20, broken=(), **changes):
+    arguments = {
+        "target_fps": 30,
+        "jitter": (32, 32),
+        "full_crop": 32,
+        "inverse_uniform": False,
+        "flip": False,
+    }
+    records = [VideoRecord(f"{index}.mp4", 100 + index) for index in range(num_records)]
+    opener = opener_that_fails_for(*(f"{index}.mp4" for index in broken))
+    return TrainingClips(records, opener=opener, **(arguments | changes))
+
+
+def many(clips, num_clips, **request):
+    return [clips[FakeRequest(seed=(0, position), **request)] for position in range(num_clips)]
+
+
+def same(one, other):
+    return torch.equal(one.frames, other.frames) and replace(one, frames=None) == replace(
+        other, frames=None
+    )
+
+
+def test_a_clip_has_the_requested_shape_video_and_label():
+    clip = training_clips()[FakeRequest(index=3, frames=4, crop=32)]
+    assert clip.frames.shape == (4, 32, 32, 3)
+    assert clip.frames.dtype == torch.uint8
+    assert (clip.index, clip.label, clip.unusable) == (3, 103, ())
+
+
+def test_the_stride_is_drawn_from_the_requested_range():
+    clips = many(training_clips(), 300, stride_range=(2, 4))
+    gaps = torch.stack([clip.frames[:, 0, 0, 0].int().diff() for clip in clips])
+    assert gaps.unique().tolist() == [2, 3, 4]
+    assert torch.equal(gaps.amin(1), gaps.amax(1))  # one stride for the whole clip
+
+
+def test_without_a_stride_each_segment_gives_one_frame():
+    clips = many(training_clips(), 300, stride_range=None)
+    shown = torch.stack([clip.frames[:, 0, 0, 0] for clip in clips])
+    assert shown.amin(0).tolist() == [0, 15, 30, 45]
+    assert shown.amax(0).tolist() == [14, 29, 44, 59]
+
+
+# Kinetics: short sides 256 to 320 at 224 pixels. Least short sides: oracle/kinetics_*.json of the released
+# code, jitter_min_scales. The clip that shows the most of the 32 rows shows 32 * crop / least of them.
+@pytest.mark.parametrize(("crop", "least"), [(112, 128), (158, 181), (224, 256)])
+def test_a_smaller_crop_lowers_the_least_short_side_and_not_the_largest(crop, least):
+    clips = many(training_clips(jitter=(256, 320), full_crop=224), 300, crop=crop, frames=2)
+    rows = torch.stack([clip.frames[0, :, 0, 1].int() for clip in clips])
+    shown = (rows[:, -1] - rows[:, 0] + 1).float()
+    assert shown.max() == round(32 * crop / least)
+    assert shown.min() == pytest.approx(32 * crop / 320, abs=1)
+
+
+def test_inverse_uniform_short_sides_are_smaller_on_average():
+    def mean_rows(inverse_uniform):
+        clips = training_clips(jitter=(32, 160), inverse_uniform=inverse_uniform)
+        rows = [clip.frames[0, :, 0, 1].int() for clip in many(clips, 300, frames=1)]
+        return sum(float(row[-1] - row[0] + 1) for row in rows) / 300
+
+    # Rows shown are 32 * 32 / s: the mean of 1/s is (1/32 + 1/160) / 2, or log(5) / 128 for a uniform s.
+    assert mean_rows(inverse_uniform=True) == pytest.approx(19.2, abs=1.5)
+    assert mean_rows(inverse_uniform=False) == pytest.approx(12.9, abs=1.5)
+
+
+def test_half_of_the_clips_are_flipped_where_asked():
+    clips = many(training_clips(flip=True), 400)
+    flipped = sum(bool(clip.frames[0, 0, 0, 2] > clip.frames[0, 0, -1, 2]) for clip in clips)
+    assert 150 < flipped < 250  # five standard deviations
+
+
+def test_no_clip_is_flipped_where_not_asked():
+    for clip in many(training_clips(), 50):
+        assert clip.frames[0, 0, 0, 2] < clip.frames[0, 0, -1, 2]
+
+
+def test_flipping_changes_no_other_draw():
+    plain = many(training_clips(), 20)
+    for clip, mirrored in zip(plain, many(training_clips(flip=True), 20), strict=True):
+        columns = mirrored.frames[0, 0, :, 2].sort().values
+        assert torch.equal(clip.frames[0, 0, :, 2], columns)
+        assert torch.equal(clip.frames[..., :2], mirrored.frames[..., :2])
+
+
+def test_the_same_request_gives_the_same_clip_whatever_came_before():
+    requests = [FakeRequest(index=i % 20, seed=(5, i)) for i in range(40)]
+    forward = {request: training_clips(flip=True)[request] for request in requests}
+    clips = training_clips(flip=True)
+    for request in reversed(requests):
+        assert same(clips[request], forward[request])
+
+
+def test_another_position_or_seed_gives_another_clip():
+    clips = training_clips(jitter=(32, 64))
+    drawn = [clips[FakeRequest(seed=seed)].frames for seed in [(0, 0), (0, 1), (1, 0)]]
+    assert not torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    assert not torch.equal(drawn[1], drawn[2])
+
+
+def test_a_broken_video_is_named_and_replaced():
+    clip = training_clips(broken=[3])[FakeRequest(index=3)]
+    assert clip.unusable == ((3, "is broken"),)
+    assert clip.index != 3
+    assert clip.label == 100 + clip.index
+    assert clip.frames.shape == (4, 32, 32, 3)
+
+
+def test_the_replacement_is_a_function_of_the_position():
+    requests = [FakeRequest(index=3, seed=(0, position)) for position in range(200)]
+    first = [training_clips(broken=[3])[request] for request in requests]
+    clips = training_clips(broken=[3])
+    second = [clips[request] for request in reversed(requests)]
+    assert all(same(*pair) for pair in zip(first, reversed(second), strict=True))
+    assert {clip.index for clip in first} == set(range(20)) - {3}
+
+
+def test_a_replacement_that_fails_is_named_too():
+    broken = range(18)  # of 20: nine of ten tries fail
+    drawn = []
+    for position in range(30):
+        try:
+            drawn.append(training_clips(broken=broken)[FakeRequest(seed=(0, position))])
+        except VideoError:
+            continue
+    assert all(clip.index in {18, 19} for clip in drawn)
+    assert max(len(clip.unusable) for clip in drawn) > 2
+    assert all(failed in broken for clip in drawn for failed, _ in clip.unusable)
+
+
+def test_ten_failures_end_in_the_error_of_the_requested_video():
+    opened = []
+
+    def opener(path):
+        opened.append(path)
+        raise VideoError(path, "is broken")
+
+    clips = training_clips()
+    clips.opener = opener
+    with pytest.raises(VideoError) as caught:
+        clips[FakeRequest(index=7)]
+    assert caught.value.path == "7.mp4"
+    assert len(opened) == 10
+
+
+@pytest.mark.parametrize("jitter", [(30, 40), (40, 36)])
+def test_a_jitter_that_cannot_hold_the_crop_is_refused(jitter):
+    with pytest.raises(InputError, match=f"from {jitter[0]} to {jitter[1]} pixels"):
+        training_clips(jitter=jitter)
+
+
+def test_a_batch_is_channels_last_without_a_copy_of_the_stack():
+    clips = many(training_clips(), 3)
+    batch = collate(clips)
+    assert batch.clips.shape == (3, 3, 4, 32, 32)
+    assert batch.clips.is_contiguous(memory_format=torch.channels_last_3d)
+    assert torch.equal(batch.clips[1, 2], clips[1].frames[..., 2])
+    assert batch.labels.dtype == torch.int64
+    assert batch.labels.tolist() == [100, 100, 100]
+
+
+def test_a_batch_names_all_unusable_videos_in_order():
+    frames = torch.zeros((1, 2, 2, 3), dtype=torch.uint8)
+    clips = [
+        Clip(frames, 0, 5, ((1, "short"), (4, "empty"))),
+        Clip(frames, 1, 6, ()),
+        Clip(frames, 0, 7, ((2, "gone"),)),
+    ]
+    assert collate(clips).unusable == ((1, "short"), (4, "empty"), (2, "gone"))
+
+
+def test_a_batch_keeps_its_memory_format_through_a_queue():
+    batch = pickle.loads(pickle.dumps(collate(many(training_clips(), 2))))
+    assert batch.clips.is_contiguous(memory_format=torch.channels_last_3d)
+
+
+class _Pinned(torch.Tensor):
+    """Stands in for page-locked memory, which needs an accelerator."""
+
+    def pin_memory(self):
+        return "pinned " + str(self.dtype)
+
+
+def test_pinning_pins_all_tensors_and_keeps_the_rest():
+    clips = torch.zeros(1, dtype=torch.uint8).as_subclass(_Pinned)
+    labels = torch.zeros(1, dtype=torch.int64).as_subclass(_Pinned)
+    pinned = Batch(clips, labels, ((1, "short"),)).pin_memory()
+    assert pinned == Batch("pinned torch.uint8", "pinned torch.int64", ((1, "short"),))
+
+
+@pytest.fixture(scope="module")
+def real_records(tmp_path_factory):
+    """Four videos of 1 s, 24 fps, 64 x 48: the grey level is 10 times the number of the frame."""
+    folder = tmp_path_factory.mktemp("videos")
+    return [
+        VideoRecord(_write_video(folder / f"{index}.mp4", num_frames=24), index)
+        for index in range(4)
+    ]
+
+
+def _write_video(path, num_frames):
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=24, options={"crf": "10"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(num_frames):
+            pixels = np.full((48, 64, 3), 10 * number, dtype=np.uint8)
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            frame.pts, frame.time_base = number, Fraction(1, 24)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return str(path)
+
+
+def _batches(records, num_workers):
+    clips = TrainingClips(
+        records, target_fps=24, jitter=(32, 40), full_crop=32, inverse_uniform=False, flip=True
+    )
+    requests = [
+        [FakeRequest(p % 4, 4, crop, (2, 4), (1, p)) for p in positions]
+        for crop, positions in [(16, range(4)), (32, range(4, 6))]
+    ]
+    loader = DataLoader(clips, batch_sampler=requests, collate_fn=collate, num_workers=num_workers)
+    return list(loader)
+
+
+def test_clips_of_real_files_show_the_drawn_frames(real_records):
+    clips, _ = _batches(real_records, num_workers=0)
+    grey = clips.clips.float().mean(dim=(1, 3, 4))
+    strides = grey.diff(dim=1) / 10
+    assert torch.allclose(strides, strides.round(), atol=0.25)
+    assert set(strides.round().unique().tolist()) <= {2, 3, 4}
+
+
+def test_workers_change_nothing(real_records):
+    alone, shared = _batches(real_records, 0), _batches(real_records, 2)
+    assert [batch.clips.shape for batch in shared] == [(4, 3, 4, 16, 16), (2, 3, 4, 32, 32)]
+    for one, other in zip(alone, shared, strict=True):
+        assert torch.equal(one.clips, other.clips)
+        assert torch.equal(one.labels, other.labels)
+        assert other.clips.is_contiguous(memory_format=torch.channels_last_3d)

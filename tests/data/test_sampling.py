@@ -1,0 +1,113 @@
+"""Moments of clips, against tables written by hand for a grid of 30 frames per second."""
+
+import numpy as np
+import pytest
+
+from mgexp.data.sampling import draw_stride, random_times, segment_times, view_times
+
+GRID = 1 / 30
+
+
+def starts_of_random_times(num_draws, **clip):
+    rng = np.random.default_rng(0)
+    return np.array([random_times(**clip, target_fps=30, rng=rng)[0] for _ in range(num_draws)])
+
+
+def distance_from_uniform(values, low, high):
+    """Kolmogorov-Smirnov distance times sqrt(n): above 1.95 in one of 1,000 samples of a uniform draw."""
+    n = len(values)
+    expected = (np.sort(values) - low) / (high - low)
+    distance = max(np.max(np.arange(1, n + 1) / n - expected), np.max(expected - np.arange(n) / n))
+    return distance * np.sqrt(n)
+
+
+def test_strides_are_uniform_whole_numbers_with_both_ends():
+    rng = np.random.default_rng(0)
+    strides, counts = np.unique([draw_stride((2, 8), rng) for _ in range(7000)], return_counts=True)
+    assert strides.tolist() == [2, 3, 4, 5, 6, 7, 8]
+    assert np.all(abs(counts - 1000) < 150)  # five standard deviations
+
+
+def test_a_range_of_one_stride_gives_it():
+    assert draw_stride((3, 3), np.random.default_rng(0)) == 3
+
+
+def test_random_times_are_a_stride_apart():
+    times = random_times(2.0, 4, 8, 30, np.random.default_rng(0))
+    np.testing.assert_allclose(np.diff(times), [8 * GRID, 8 * GRID, 8 * GRID])
+
+
+def test_the_stride_counts_frames_of_the_target_rate():
+    times = random_times(2.0, 4, 8, 15, np.random.default_rng(0))
+    np.testing.assert_allclose(np.diff(times), [8 / 15, 8 / 15, 8 / 15])
+
+
+def test_random_starts_are_uniform_over_those_with_all_moments_in_the_video():
+    starts = starts_of_random_times(4000, duration_seconds=2.0, frames=4, stride=8)
+    assert starts.min() >= 0
+    assert starts.max() < 2.0 - 24 * GRID
+    assert distance_from_uniform(starts, 0.0, 1.2) < 1.95
+
+
+def test_every_frame_of_the_video_can_begin_a_clip_and_the_last_is_drawn_as_often():
+    starts = starts_of_random_times(10_000, duration_seconds=10 * GRID, frames=3, stride=3)
+    first_frames, counts = np.unique(np.floor(starts / GRID), return_counts=True)
+    assert first_frames.tolist() == [0, 1, 2, 3]  # 10 frames, of which a clip spans 7
+    assert np.all(abs(counts - 2500) < 220)
+
+
+def test_a_clip_longer_than_the_video_starts_at_zero():
+    times = random_times(1.0, 5, 8, 30, np.random.default_rng(0))
+    np.testing.assert_allclose(times, [0, 8 * GRID, 16 * GRID, 24 * GRID, 32 * GRID])
+
+
+def test_the_same_generator_state_gives_the_same_times():
+    first = random_times(2.0, 4, 8, 30, np.random.default_rng(7))
+    second = random_times(2.0, 4, 8, 30, np.random.default_rng(7))
+    np.testing.assert_array_equal(first, second)
+
+
+# 2 seconds are 60 grid frames, of which 4 frames with stride 8 span 25: 35 are left.
+@pytest.mark.parametrize(
+    ("view", "num_views", "grid_frames"),
+    [
+        (0, 1, [17.5, 25.5, 33.5, 41.5]),
+        (0, 3, [0, 8, 16, 24]),
+        (1, 3, [17.5, 25.5, 33.5, 41.5]),
+        (2, 3, [35, 43, 51, 59]),
+    ],
+)
+def test_views_of_two_seconds(view, num_views, grid_frames):
+    times = view_times(2.0, 4, 8, 30, view, num_views)
+    np.testing.assert_allclose(times, np.array(grid_frames) * GRID)
+
+
+def test_ten_views_of_ten_seconds_start_every_27_frames():
+    # 300 grid frames - (7 * 8 + 1) = 243 = 9 * 27
+    starts = [view_times(10.0, 8, 8, 30, view, 10)[0] for view in range(10)]
+    np.testing.assert_allclose(
+        starts, [0.0, 0.9, 1.8, 2.7, 3.6, 4.5, 5.4, 6.3, 7.2, 8.1], atol=1e-12
+    )
+
+
+def test_all_views_of_a_short_video_start_at_zero():
+    starts = [view_times(0.5, 4, 8, 30, view, 10)[0] for view in range(10)]
+    assert starts == [0.0] * 10
+
+
+def test_views_that_do_not_exist_are_refused():
+    with pytest.raises(ValueError, match="view 3 does not exist"):
+        view_times(2.0, 4, 8, 30, 3, 3)
+
+
+def test_segments_are_seen_in_their_middle_without_a_generator():
+    np.testing.assert_allclose(segment_times(2.0, 4), [0.25, 0.75, 1.25, 1.75])
+
+
+def test_random_segment_times_are_uniform_and_independent_within_their_segment():
+    rng = np.random.default_rng(0)
+    times = np.array([segment_times(2.0, 4, rng) for _ in range(2000)])
+    within = times - [0.0, 0.5, 1.0, 1.5]
+    for segment in within.T:
+        assert distance_from_uniform(segment, 0.0, 0.5) < 1.95
+    assert np.all(abs(np.corrcoef(within.T) - np.eye(4)) < 0.1)

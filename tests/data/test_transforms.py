@@ -1,0 +1,133 @@
+"""Squares of frames against tables written by hand, resizing against Pillow."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mgexp.data.transforms import (
+    Region,
+    crop_and_resize,
+    horizontal_flip,
+    random_region,
+    view_region,
+)
+
+
+def random_frames(num_frames, height, width):
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (num_frames, height, width, 3), dtype=np.uint8)
+
+
+def random_regions(num_draws, height, width, crop, short_sides, inverse_uniform=False):
+    rng = np.random.default_rng(0)
+    return [
+        random_region(height, width, crop, *short_sides, inverse_uniform, rng)
+        for _ in range(num_draws)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("crop", "short_side", "side"),
+    [(224, 256, 224), (224, 320, 179), (158, 181, 223), (112, 128, 224), (112, 320, 90)],
+)
+def test_side_of_the_source_square_in_a_kinetics_frame(crop, short_side, side):
+    (region,) = random_regions(1, 256, 340, crop, (short_side, short_side))
+    assert (region.height, region.width) == (side, side)
+
+
+def test_every_offset_is_drawn_equally_often_the_last_included():
+    regions = random_regions(15_000, 4, 6, crop=2, short_sides=(4, 4))
+    offsets, counts = np.unique(
+        [(region.top, region.left) for region in regions], axis=0, return_counts=True
+    )
+    assert [tuple(offset) for offset in offsets.tolist()] == list(product(range(3), range(5)))
+    assert np.all(abs(counts - 1000) < 155)  # five standard deviations
+
+
+def test_the_short_side_is_uniform():
+    regions = random_regions(4000, 20_000, 30_000, crop=100, short_sides=(100, 200))
+    short_sides = 100 * 20_000 / np.array([region.height for region in regions])
+    counts, _ = np.histogram(short_sides, bins=5, range=(100, 200))
+    assert counts.sum() == 4000
+    assert np.all(abs(counts - 800) < 127)
+
+
+def test_the_inverse_of_the_short_side_is_uniform_where_asked():
+    regions = random_regions(4000, 20_000, 30_000, 100, (100, 200), inverse_uniform=True)
+    sides = np.array([region.height for region in regions])  # proportional to 1 / short side
+    counts, _ = np.histogram(sides, bins=5, range=(10_000, 20_000))
+    assert counts.sum() == 4000
+    assert np.all(abs(counts - 800) < 127)
+
+
+@pytest.mark.parametrize("inverse_uniform", [False, True])
+@pytest.mark.parametrize(("height", "width"), [(48, 85), (85, 48), (3, 3), (1, 7)])
+def test_random_squares_lie_inside_the_frame(height, width, inverse_uniform):
+    for region in random_regions(300, height, width, 49, (49, 300), inverse_uniform):
+        assert region.height == region.width >= 1
+        assert 0 <= region.top <= height - region.height
+        assert 0 <= region.left <= width - region.width
+
+
+def test_a_crop_larger_than_the_least_short_side_is_refused():
+    with pytest.raises(ValueError, match="crop of 64 pixels does not fit into a short side of 60"):
+        random_regions(1, 64, 80, 64, (60, 80))
+    with pytest.raises(ValueError, match="crop of 64 pixels does not fit into a short side of 60"):
+        view_region(64, 80, 64, 60, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("frame", "crop", "short_side", "num", "regions"),
+    [
+        ((64, 80), 64, 64, 1, [Region(0, 8, 64, 64)]),
+        ((64, 80), 32, 32, 1, [Region(0, 8, 64, 64)]),
+        ((64, 80), 64, 64, 3, [Region(0, left, 64, 64) for left in (0, 8, 16)]),
+        ((80, 64), 64, 64, 3, [Region(top, 0, 64, 64) for top in (0, 8, 16)]),
+        ((256, 340), 224, 256, 1, [Region(16, 58, 224, 224)]),
+        ((256, 340), 224, 256, 3, [Region(16, left, 224, 224) for left in (0, 58, 116)]),
+        ((340, 256), 224, 256, 3, [Region(top, 16, 224, 224) for top in (0, 58, 116)]),
+        ((120, 160), 224, 256, 3, [Region(7, left, 105, 105) for left in (0, 27, 55)]),
+    ],
+)
+def test_squares_of_views(frame, crop, short_side, num, regions):
+    assert [view_region(*frame, crop, short_side, index, num) for index in range(num)] == regions
+
+
+def test_crops_that_do_not_exist_are_refused():
+    with pytest.raises(ValueError, match="crop 3 does not exist"):
+        view_region(64, 80, 64, 64, 3, 3)
+
+
+def test_a_region_of_the_right_size_is_cut_and_not_resized():
+    frames = random_frames(4, 64, 80)
+    clip = crop_and_resize(frames, Region(3, 5, 32, 32), 32)
+    assert torch.equal(clip, torch.from_numpy(frames[:, 3:35, 5:37]))
+
+
+@pytest.mark.parametrize("num_frames", [1, 4])
+@pytest.mark.parametrize(("side", "crop"), [(60, 64), (50, 45), (64, 32), (64, 17), (1, 8), (9, 1)])
+def test_resizing_agrees_with_pillow(num_frames, side, crop):
+    frames = random_frames(num_frames, 64, 80)
+    clip = crop_and_resize(frames, Region(0, 7, side, side), crop)
+    for ours, source in zip(clip.numpy(), frames, strict=True):
+        region = Image.fromarray(source[:side, 7 : 7 + side])
+        theirs = np.asarray(region.resize((crop, crop), Image.Resampling.BILINEAR))
+        assert abs(ours.astype(int) - theirs.astype(int)).max() <= 1  # rounding
+
+
+@pytest.mark.parametrize("num_frames", [1, 4])
+@pytest.mark.parametrize("crop", [16, 32])
+def test_clips_are_contiguous_uint8(num_frames, crop):
+    clip = crop_and_resize(random_frames(num_frames, 64, 80), Region(1, 2, 32, 32), crop)
+    assert clip.dtype == torch.uint8
+    assert clip.shape == (num_frames, crop, crop, 3)
+    assert clip.is_contiguous()
+
+
+def test_flip_swaps_left_and_right_alone():
+    frames = random_frames(2, 3, 5)
+    flipped = horizontal_flip(torch.from_numpy(frames))
+    np.testing.assert_array_equal(flipped.numpy(), frames[:, :, ::-1])

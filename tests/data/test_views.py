@@ -1,0 +1,182 @@
+"""Evaluation views: which moments and squares, in which order, and what becomes of a broken video."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from mgexp.data.decode import VideoError
+from mgexp.data.records import VideoRecord
+from mgexp.data.views import EvaluationViews, ViewBatch, collate_views
+from mgexp.errors import InputError
+
+
+class FakeReader:
+    """A video of 2 s at 30 fps, 32 x 48: each pixel holds its frame, its row and its column."""
+
+    duration_seconds = 2.0
+
+    def frames_at(self, times_seconds):
+        frames = np.zeros((len(times_seconds), 32, 48, 3), dtype=np.uint8)
+        frames[..., 0] = np.floor(times_seconds * 30 + 1e-6)[:, None, None]
+        frames[..., 1] = np.arange(32)[:, None]
+        frames[..., 2] = np.arange(48)
+        return frames
+
+
+def evaluation_views(broken=(), num_records=5, **changes):
+    opened = []
+
+    @contextmanager
+    def opener(path):
+        opened.append(path)
+        if path in {f"{index}.mp4" for index in broken}:
+            raise VideoError(path, "is broken")
+        yield FakeReader()
+
+    arguments = {
+        "frames": 4,
+        "stride": 8,
+        "crop": 32,
+        "short_side": 32,
+        "target_fps": 30,
+        "num_views": 1,
+        "num_crops": 1,
+        "opener": opener,
+    }
+    records = [VideoRecord(f"{index}.mp4", 100 + index) for index in range(num_records)]
+    views = EvaluationViews(records, **(arguments | changes))
+    views.opened = opened
+    return views
+
+
+def shown(view):
+    """Numbers of the frames in each crop of the view."""
+    return view.frames[:, :, 0, 0, 0].tolist()
+
+
+def test_there_is_one_item_for_each_view_of_each_video():
+    views = evaluation_views(num_views=3)
+    assert len(views) == 15
+    assert [views[item].video for item in range(7)] == [0, 0, 0, 1, 1, 1, 2]
+    assert views[14].label == 104
+
+
+# 60 frames, of which 4 with stride 8 span 25: starts 0 to 35.
+@pytest.mark.parametrize(
+    ("num_views", "frames"),
+    [
+        (1, [[17, 25, 33, 41]]),
+        (3, [[0, 8, 16, 24], [17, 25, 33, 41], [35, 43, 51, 59]]),
+    ],
+)
+def test_views_are_evenly_spaced(num_views, frames):
+    views = evaluation_views(num_views=num_views)
+    assert [shown(views[item])[0] for item in range(num_views)] == frames
+
+
+def test_without_a_stride_the_middle_of_each_segment_is_shown():
+    assert shown(evaluation_views(stride=None)[0]) == [[7, 22, 37, 52]]
+
+
+def test_all_crops_come_from_one_decoding():
+    views = evaluation_views(num_crops=3)
+    frames = views[0].frames
+    assert frames.shape == (3, 4, 32, 32, 3)
+    assert frames[:, 0, 0, 0, 2].tolist() == [0, 8, 16]  # left, centre, right of 48 columns
+    assert views.opened == ["0.mp4"]
+
+
+def test_the_crop_is_cut_from_the_short_side_given():
+    frames = evaluation_views(crop=16, short_side=32)[0].frames
+    assert frames.shape == (1, 4, 16, 16, 3)
+    assert frames[0, 0, :, 0, 1].tolist() == list(range(8, 24))
+
+
+def test_repeated_shows_the_middle_frame_at_all_times():
+    assert shown(evaluation_views(frame_order="repeated")[0]) == [[33, 33, 33, 33]]
+
+
+def test_shuffled_shows_the_same_frames_in_an_order_of_the_video():
+    views = evaluation_views(num_records=30, frame_order="shuffled", num_crops=3)
+    orders = [shown(views[item]) for item in range(30)]
+    assert all(sorted(crop) == [17, 25, 33, 41] for crops in orders for crop in crops)
+    assert all(crops[0] == crops[1] == crops[2] for crops in orders)
+    assert len({tuple(crops[0]) for crops in orders}) > 10  # of 24
+    assert [shown(views[item]) for item in range(30)] == orders
+
+
+def test_a_broken_video_is_an_error_and_not_replaced():
+    view = evaluation_views(broken=[2])[2]
+    assert (view.video, view.label, view.error) == (2, 102, "is broken")
+    assert len(view.frames) == 0
+
+
+def test_a_missing_file_is_an_error_of_the_ordinary_opener(tmp_path):
+    records = [VideoRecord(str(tmp_path / "none.mp4"), 0)]
+    views = EvaluationViews(
+        records, frames=4, stride=8, crop=32, short_side=32, target_fps=30, num_views=1, num_crops=1
+    )
+    assert "No such file" in views[0].error
+
+
+def test_a_batch_holds_all_crops_in_order():
+    views = evaluation_views(num_views=2, num_crops=3)
+    batch = collate_views([views[1], views[2]])
+    assert batch.clips.shape == (6, 3, 4, 32, 32)
+    assert batch.clips.dtype == torch.uint8
+    assert batch.clips.is_contiguous(memory_format=torch.channels_last_3d)
+    assert torch.equal(batch.clips[4, 1], views[2].frames[1, ..., 1])
+    assert batch.videos.tolist() == [0, 0, 0, 1, 1, 1]
+    assert batch.labels.tolist() == [100, 100, 100, 101, 101, 101]
+    assert batch.videos.dtype == batch.labels.dtype == torch.int64
+    assert batch.errors == ()
+
+
+def test_a_batch_leaves_broken_videos_out_and_names_all():
+    views = evaluation_views(broken=[0, 3], num_crops=3)
+    batch = collate_views([views[item] for item in range(5)])
+    assert batch.videos.tolist() == [1, 1, 1, 2, 2, 2, 4, 4, 4]
+    assert batch.labels.tolist() == [101, 101, 101, 102, 102, 102, 104, 104, 104]
+    assert len(batch.clips) == 9
+    assert batch.errors == ((0, "is broken"), (3, "is broken"))
+
+
+def test_a_batch_of_broken_videos_alone_has_no_clips():
+    views = evaluation_views(broken=[0, 1])
+    batch = collate_views([views[0], views[1]])
+    assert batch.clips.shape == (0, 3, 4, 32, 32)
+    assert len(batch.videos) == len(batch.labels) == 0
+    assert batch.errors == ((0, "is broken"), (1, "is broken"))
+
+
+def test_impossible_views_are_refused_all_at_once():
+    with pytest.raises(InputError) as caught:
+        evaluation_views(stride=None, num_views=10, crop=40, short_side=32)
+    crop, views = caught.value.problems
+    assert "crops of 40 pixels" in crop
+    assert "10 temporal views" in views
+
+
+class _Pinned(torch.Tensor):
+    """Stands in for page-locked memory, which needs an accelerator."""
+
+    def pin_memory(self):
+        return "pinned"
+
+
+def test_pinning_pins_all_tensors_and_keeps_the_rest():
+    tensors = [torch.zeros(1).as_subclass(_Pinned) for _ in range(3)]
+    pinned = ViewBatch(*tensors, ((1, "short"),)).pin_memory()
+    assert pinned == ViewBatch("pinned", "pinned", "pinned", ((1, "short"),))
+
+
+def test_a_loader_gives_every_view_once_in_order():
+    views = evaluation_views(num_views=2, num_crops=3)
+    loader = DataLoader(views, batch_size=4, collate_fn=collate_views)
+    batches = list(loader)
+    assert [len(batch.clips) for batch in batches] == [12, 12, 6]
+    videos = torch.cat([batch.videos for batch in batches])
+    assert videos.tolist() == [video for video in range(5) for _ in range(6)]

@@ -1,0 +1,195 @@
+"""SlowFast against PySlowFast's counts (tests/golden/models.json) and pytorchvideo's own network."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from fvcore.nn import FlopCountAnalysis
+from torch import nn
+
+from mgexp.models.init import init_weights
+from mgexp.models.slowfast import DEPTHS, SlowFast, slow_frames, slowfast
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "models.json").read_text())
+
+# What the released configurations differ in.
+RELEASED = {
+    "SLOWFAST_8x8_R50": {"num_classes": 400, "alpha": 4, "fusion_kernel_frames": 7},
+    "SLOWFAST_4x16_R50": {"num_classes": 400, "alpha": 8, "fusion_kernel_frames": 5},
+    "SSv2_SLOWFAST_16x8_R50": {"num_classes": 174, "alpha": 4, "fusion_kernel_frames": 7},
+    "Charades_SLOWFAST_16x8_R50": {"num_classes": 157, "alpha": 4, "fusion_kernel_frames": 7},
+}
+QUICK_SHAPES = [
+    ("SLOWFAST_8x8_R50", "8x112"),
+    ("SLOWFAST_4x16_R50", "16x112"),
+    ("SSv2_SLOWFAST_16x8_R50", "16x158"),
+]
+SLOW_SHAPES = [
+    (name, shape)
+    for name in RELEASED
+    for shape in GOLDEN["gmacs"][name]
+    if (name, shape) not in QUICK_SHAPES
+]
+
+
+def build(**changes) -> SlowFast:
+    """The 8x8 R50 network on Kinetics-400, but for ``changes``."""
+    arguments = {
+        "num_classes": 400,
+        "depth": 50,
+        "alpha": 4,
+        "beta_inv": 8,
+        "fusion_channel_ratio": 2,
+        "fusion_kernel_frames": 7,
+        "dropout": 0.5,
+        "norm": nn.BatchNorm3d,
+    }
+    return slowfast(**{**arguments, **changes})
+
+
+def build_on_meta(**changes) -> SlowFast:
+    """The same without weights: at once, however large."""
+    with torch.device("meta"):
+        return build(**changes)
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_number_of_parameters_is_that_of_the_released_configuration(name):
+    model = build_on_meta(**RELEASED[name])
+    assert sum(p.numel() for p in model.parameters()) == GOLDEN["params"][name]
+
+
+def check_gmacs(name: str, shape: str) -> None:
+    model = build_on_meta(**RELEASED[name]).to_empty(device="cpu").eval()
+    frames, crop = map(int, shape.split("x"))
+    macs = FlopCountAnalysis(model, torch.zeros(1, 3, frames, crop, crop)).total()
+    assert macs / 1e9 == pytest.approx(GOLDEN["gmacs"][name][shape], rel=0.002)
+
+
+@pytest.mark.parametrize(("name", "shape"), QUICK_SHAPES)
+def test_gmacs_are_those_of_the_released_configuration(name, shape):
+    check_gmacs(name, shape)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "shape"), SLOW_SHAPES)
+def test_gmacs_at_every_other_shape(name, shape):
+    check_gmacs(name, shape)
+
+
+@pytest.mark.parametrize("frames", [32, 16, 8])
+@pytest.mark.parametrize("crop", [64, 45, 32])  # 224, 158, 112 pixels, scaled down
+def test_forward_and_backward_at_every_shape(frames, crop):
+    torch.manual_seed(0)
+    model = build(width=8, num_classes=5).train()
+    logits = model(torch.randn(2, 3, frames, crop, crop))
+    nn.functional.cross_entropy(logits, torch.tensor([1, 3])).backward()
+    assert logits.shape == (2, 5)
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("depth", [18, 101])
+def test_depths_other_than_50_take_a_clip(depth):
+    model = build_on_meta(depth=depth, num_classes=5).eval()
+    assert model(torch.zeros(1, 3, 8, 32, 32, device="meta")).shape == (1, 5)
+
+
+def test_state_dict_is_pytorchvideos_own():
+    from pytorchvideo.models.hub.slowfast import slowfast_r50
+
+    with torch.device("meta"):
+        theirs = slowfast_r50().state_dict()
+    ours = build_on_meta().state_dict()
+    assert [(key, value.shape) for key, value in ours.items()] == [
+        (key, value.shape) for key, value in theirs.items()
+    ]
+
+
+def test_logits_are_those_of_pytorchvideos_network_with_its_fixed_head():
+    from pytorchvideo.models.slowfast import create_slowfast
+
+    torch.manual_seed(0)
+    ours = build(width=8, num_classes=5).eval()
+    for parameter in ours.parameters():  # no gamma is 0, so that every block counts
+        nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
+    theirs = create_slowfast(stem_dim_outs=(8, 1), model_num_class=5).eval()
+    theirs.load_state_dict(ours.state_dict())
+    clips = torch.randn(1, 3, 32, 224, 224)  # the shape that the fixed head takes
+    slow = clips[:, :, torch.linspace(0, 31, 8).long()]
+    with torch.no_grad():
+        torch.testing.assert_close(ours(clips), theirs([slow, clips]))
+
+
+def test_two_bn_groups_give_the_training_logits_of_two_plain_batches():
+    torch.manual_seed(0)
+    grouped = build(width=8, num_classes=5, dropout=0.0, norm=GroupedBatchNorm3d).double()
+    init_weights(grouped, zero_init_final_bn=False)
+    plain = build(width=8, num_classes=5, dropout=0.0).double()
+    plain.load_state_dict(grouped.state_dict())
+    set_num_groups(grouped, 2)
+    clips = torch.randn(4, 3, 8, 32, 32, dtype=torch.float64)
+    expected = torch.cat([plain(clips[:2]), plain(clips[2:])])
+    torch.testing.assert_close(grouped(clips), expected)
+
+
+def test_slow_frames_of_the_shortest_clip():
+    assert slow_frames(8, alpha=4) == (0, 7)
+
+
+@pytest.mark.parametrize("alpha", [2, 4, 8, 16])
+def test_slow_frames_are_the_truncated_linspace(alpha):
+    for frames in range(alpha, 129, alpha):
+        expected = torch.linspace(0, frames - 1, frames // alpha).long().tolist()
+        assert list(slow_frames(frames, alpha)) == expected
+
+
+@pytest.mark.parametrize("frames", [4, 8, 32])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last_3d])
+def test_slow_clips_keep_the_memory_format(frames, memory_format):
+    clips = torch.randn(1, 3, frames, 6, 6).contiguous(memory_format=memory_format)
+    assert (
+        SlowFast(nn.ModuleList(), alpha=4)
+        .slow_clips(clips)
+        .is_contiguous(memory_format=memory_format)
+    )
+
+
+def test_frames_that_alpha_does_not_divide_are_refused():
+    with pytest.raises(ValueError, match="T = 6 frames with alpha = 4"):
+        build_on_meta()(torch.zeros(1, 3, 6, 32, 32, device="meta"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"depth": 34}, "depth 34 is unknown"),
+        ({"depth": 152}, "depth 152 is unknown"),
+        ({"width": 12}, "width = 12 .* beta_inv = 8"),
+        ({"fusion_kernel_frames": 6}, "fusion_kernel_frames = 6 must be odd"),
+    ],
+)
+def test_arguments_that_make_no_network_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        build(**changes)
+
+
+def test_pytorchvideo_is_imported_late_and_silently():
+    """In a process of its own; the legal depths need no import of seconds, and warnings are errors."""
+    program = (
+        "import sys, torch; from mgexp.models.slowfast import DEPTHS, slowfast\n"
+        "assert 'pytorchvideo' not in sys.modules\n"
+        "with torch.device('meta'):\n"
+        "    slowfast(num_classes=2, depth=18, alpha=4, beta_inv=8, fusion_channel_ratio=2,\n"
+        "             fusion_kernel_frames=7, dropout=0.5, norm=torch.nn.BatchNorm3d)\n"
+    )
+    command = [sys.executable, "-W", "error::FutureWarning", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_legal_depths():
+    assert DEPTHS == (18, 50, 101)

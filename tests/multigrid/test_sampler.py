@@ -1,0 +1,170 @@
+"""The sampler draws exactly the stream, whatever the row, the number of processes and the first step."""
+
+import json
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recipes import HALF_AREA, ROWS, SHORT, TINY
+from torch.utils.data import DataLoader
+
+from mgexp.multigrid.recipe import Multigrid
+from mgexp.multigrid.sampler import ClipRequest, StepSampler, Stream
+from mgexp.multigrid.schedule import build_schedule
+
+GOLDEN_CASES = json.loads(
+    (Path(__file__).parents[1] / "golden" / "sampler_cases.json").read_text()
+)["cases"]
+
+few_examples = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+@st.composite
+def runs(draw):
+    """(schedule, seed, number of processes) of a small run."""
+    num_processes = draw(st.sampled_from([1, 2, 4]))
+    recipe = replace(TINY, clips=num_processes * draw(st.integers(1, 5)))
+    multigrid = replace(
+        ROWS[draw(st.sampled_from(sorted(ROWS)))],
+        granularity=draw(st.sampled_from(["step", "epoch"])),
+        bn_base_size=1,  # divides whatever is drawn
+    )
+    num_videos = draw(st.integers(recipe.clips, 60))
+    schedule = build_schedule(recipe, multigrid, num_videos, num_processes)
+    return schedule, draw(st.integers(0, 2**31)), num_processes
+
+
+def drawn(run, first_step=0):
+    """Requests of each step, those of all processes in their order."""
+    schedule, seed, num_processes = run
+    samplers = [
+        StepSampler(schedule, seed, first_step, rank, num_processes)
+        for rank in range(num_processes)
+    ]
+    return [list(chain(*shares)) for shares in zip(*samplers, strict=True)]
+
+
+@few_examples
+@given(runs())
+def test_processes_together_draw_the_stream_and_nothing_else(run):
+    schedule, seed, _ = run
+    requests = list(chain(*drawn(run)))
+    assert [request.seed for request in requests] == [(seed, p) for p in range(len(requests))]
+    stream = Stream(schedule.num_videos, seed)
+    assert [r.index for r in requests] == [stream.index_at(p) for p in range(len(requests))]
+
+
+@few_examples
+@given(runs())
+def test_no_video_is_lost_or_drawn_twice_in_an_epoch_of_the_stream(run):
+    num_videos = run[0].num_videos
+    indices = [request.index for request in chain(*drawn(run))]
+    for start in range(0, len(indices) - num_videos + 1, num_videos):
+        assert sorted(indices[start : start + num_videos]) == list(range(num_videos))
+
+
+@few_examples
+@given(runs(), st.floats(0, 1))
+def test_any_first_step_gives_the_tail_of_the_whole(run, share):
+    first_step = round(share * run[0].total_steps)
+    assert drawn(run, first_step) == drawn(run)[first_step:]
+
+
+@few_examples
+@given(runs(), st.floats(0, 1))
+def test_length_is_the_number_of_batches(run, share):
+    schedule, seed, num_processes = run
+    sampler = StepSampler(schedule, seed, round(share * schedule.total_steps), 0, num_processes)
+    assert len(sampler) == sum(1 for _ in sampler)
+
+
+@few_examples
+@given(runs())
+def test_draws_do_not_depend_on_the_number_of_processes(run):
+    schedule, seed, _ = run
+    assert drawn(run) == drawn((schedule, seed, 1))
+
+
+@few_examples
+@given(runs())
+def test_processes_have_equal_shares_of_the_planned_clips(run):
+    schedule, seed, num_processes = run
+    for rank in range(num_processes):
+        for step, batch in enumerate(StepSampler(schedule, seed, 0, rank, num_processes)):
+            assert len(batch) * num_processes == schedule.plan_at(step).clips
+
+
+@few_examples
+@given(runs())
+def test_total_clips_are_the_epochs_times_the_videos(run):
+    schedule = run[0]
+    total = sum(map(len, drawn(run)))
+    assert schedule.epoch_before(schedule.total_steps) * schedule.num_videos == pytest.approx(total)
+
+
+@few_examples
+@given(runs())
+def test_requests_have_the_shape_of_the_plan(run):
+    schedule = run[0]
+    for step, batch in enumerate(drawn(run)):
+        plan = schedule.plan_at(step)
+        shapes = {(request.frames, request.crop, request.stride_range) for request in batch}
+        assert shapes == {(plan.frames, plan.crop, plan.stride_range)}
+
+
+@pytest.mark.parametrize("case", GOLDEN_CASES, ids=lambda c: f"{c['base_batch']}x{c['train_crop']}")
+def test_batches_come_in_the_order_of_the_released_sampler(case):
+    coarse = case["train_crop"] < case["default_s"]
+    clips = case["base_batch"] // 2 if coarse else case["base_batch"]
+    recipe = replace(TINY, clips=clips, crop=case["default_s"])
+    long_factors = ((1.0, HALF_AREA),) if coarse else ((1.0, 1.0),)
+    schedule = build_schedule(recipe, Multigrid(long_factors, SHORT, bn_base_size=1), 1000)
+    sizes = [len(batch) for batch, _ in zip(StepSampler(schedule, 0), range(12), strict=False)]
+    assert schedule.phases[0].cycle.base.crop == case["train_crop"]
+    assert sizes == case["batch_sizes"]
+
+
+def test_request_is_all_that_a_clip_follows_from():
+    schedule = build_schedule(TINY, ROWS["long"], 100)
+    request = StepSampler(schedule, seed=5).requests(schedule.plan_at(0))[3]
+    index = Stream(100, 5).index_at(3)
+    assert request == ClipRequest(index, frames=2, crop=45, stride_range=(2, 8), seed=(5, 3))
+
+
+def test_epochs_and_seeds_have_permutations_of_their_own():
+    orders = {
+        tuple(Stream(20, seed).index_at(epoch * 20 + place) for place in range(20))
+        for seed in range(30)
+        for epoch in range(30)
+    }
+    assert len(orders) == 900
+
+
+def test_every_video_comes_first_about_as_often_as_any_other():
+    # 8000 epochs of 8 videos: 1000 ± 30 each; ± 5 standard deviations.
+    stream = Stream(8, seed=0)
+    first = torch.tensor([stream.index_at(epoch * 8) for epoch in range(8000)])
+    assert (torch.bincount(first, minlength=8) - 1000).abs().max() < 150
+
+
+def test_stream_does_not_depend_on_the_order_of_the_questions():
+    asked, other = Stream(50, 1), Stream(50, 1)
+    forward = [asked.index_at(position) for position in range(500)]
+    assert [other.index_at(position) for position in range(499, -1, -1)] == forward[::-1]
+
+
+def test_a_loader_takes_it_as_its_batches():
+    schedule = build_schedule(TINY, ROWS["long_short"], 40)
+    sampler = StepSampler(schedule, seed=0, first_step=2)
+
+    class Echo(torch.utils.data.Dataset):
+        def __getitem__(self, request):
+            return request
+
+    loader = DataLoader(Echo(), batch_sampler=sampler, collate_fn=list)
+    assert len(loader) == schedule.total_steps - 2
+    assert list(loader) == list(sampler)

@@ -1,0 +1,263 @@
+"""The schedule against the released code's own table (tests/golden/kinetics_*.json) and hand-computed values."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from recipes import CHARADES, KINETICS, LONG, ROWS, TINY, schedule
+
+from mgexp.multigrid.recipe import Multigrid
+from mgexp.multigrid.schedule import build_schedule
+
+GOLDEN_FOLDER = Path(__file__).parents[1] / "golden"
+GOLDEN = {
+    row: json.loads((GOLDEN_FOLDER / f"kinetics_slowfast8x8_{name}.json").read_text())
+    for row, name in {
+        "baseline": "baseline",
+        "short": "short_only",
+        "long": "long_only",
+        "long_short": "long_short",
+    }.items()
+}
+
+
+def in_epochs(row):
+    """The schedule to compare with the released code's, which ran on 8 GPUs."""
+    return schedule(row=row, num_processes=8, granularity="epoch")
+
+
+def golden_phase(row, epoch):
+    """The released code's phase of an epoch; it does not start a new one at a decay of the learning rate."""
+    return next(p for p in GOLDEN[row]["phases"] if p["epoch_start"] <= epoch < p["epoch_end"])
+
+
+def golden_bn_groups(phase):
+    """Ours of theirs: split into groups, or synchronised over processes."""
+    if phase["bn_norm_type"] == "sub_batchnorm":
+        return phase["bn_num_splits"]
+    assert phase["bn_norm_type"] == "batchnorm"
+    return 1
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_boundaries_and_learning_rate_factors_equal_the_released_ones(row):
+    golden, phases = GOLDEN[row], in_epochs(row).phases
+    assert [phase.start_epoch for phase in phases] == golden["solver_steps"]
+    assert [phase.end_epoch for phase in phases] == [*golden["solver_steps"][1:], golden["max_epoch"]]  # fmt: skip
+    assert [phase.lr_factor for phase in phases] == pytest.approx(golden["solver_lrs"])
+
+
+@pytest.mark.parametrize("row", ["long", "long_short"])
+def test_stages_equal_the_released_ones(row):
+    for phase in in_epochs(row).phases:
+        assert phase.stage == golden_phase(row, phase.start_epoch)["step_index"]
+
+
+@pytest.mark.parametrize("row", ["baseline", "short"])
+def test_without_the_long_cycle_each_phase_is_a_stage(row):
+    assert [phase.stage for phase in in_epochs(row).phases] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_base_shapes_equal_the_released_ones(row):
+    for phase in in_epochs(row).phases:
+        theirs = golden_phase(row, phase.start_epoch)
+        base = phase.cycle.base
+        assert (base.frames, base.crop) == (theirs["num_frames"], theirs["train_crop_size"])
+        assert (base.ratio, phase.clips) == (theirs["b"], theirs["train_batch_size"])
+        assert phase.stride_range == (theirs["sampling_rate_min"], theirs["sampling_rate_max"])
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_short_cycle_batches_equal_the_released_ones(row):
+    for phase in in_epochs(row).phases:
+        theirs = golden_phase(row, phase.start_epoch)
+        shapes = phase.cycle.shapes
+        assert [shape.crop for shape in shapes] == theirs["short_cycle_crop_sizes"]
+        per_gpu = [64 * shape.ratio // 8 for shape in shapes]
+        assert per_gpu == theirs["short_cycle_per_gpu_batch_sizes"]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_bn_groups_equal_the_released_ones(row):
+    for phase in in_epochs(row).phases:
+        theirs = golden_phase(row, phase.start_epoch)
+        assert phase.num_bn_groups == golden_bn_groups(theirs)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_learning_rate_over_epochs_equals_the_released_one(row):
+    built = in_epochs(row)
+    for epoch, lr in GOLDEN[row]["lr"]:
+        assert built.lr_at(built.step_at_epoch(epoch), epoch) == pytest.approx(lr), epoch
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_plan_has_the_learning_rate_of_its_own_epoch(row):
+    # A step starts up to a mini-batch (1024 clips) after the epoch; the warm-up rises by up to 0.8 / 34 an epoch.
+    built = in_epochs(row)
+    for epoch, lr in GOLDEN[row]["lr"]:
+        plan = built.plan_at(built.step_at_epoch(epoch))
+        assert 0 <= plan.epoch - epoch < 1024 / 234_643
+        assert plan.lr == pytest.approx(lr, abs=0.8 / 34 * 1024 / 234_643 if epoch < 34 else 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "row", "epoch_factor", "saving"),
+    [  # What the released formulas save; None: the row's own factor.
+        *(("kinetics", "long_short", factor, s) for factor, s in ((1, 5.14), (None, 3.42), (2, 2.57))),
+        *(("kinetics", "long", factor, s) for factor, s in ((1, 3.26), (None, 2.17), (2, 1.63))),
+        *(("kinetics", "short", factor, s) for factor, s in ((1, 2.33), (None, 1.56), (2, 1.17))),
+        *(("kinetics", "baseline", None, 1.0), ("ssv2", "long_short", None, 3.42)),
+        ("charades", "long_short", None, 3.51),
+    ],
+)  # fmt: skip
+def test_steps_are_saved_as_with_the_released_schedule(dataset, row, epoch_factor, saving):
+    changes = {} if epoch_factor is None else {"epoch_factor": epoch_factor}
+    assert round(schedule(dataset, row, **changes).step_saving, 2) == saving
+
+
+def test_baseline_steps_are_the_epochs_over_the_mini_batches():
+    # 239 · 234,643 / 64 = 876,244.95
+    assert {schedule(row=row).baseline_steps for row in ROWS} == {876_245}
+    assert schedule(row="baseline").total_steps == 876_245
+
+
+def test_flop_saving_compares_clips_frames_and_pixels():
+    # The baseline's own cost: 1; short cycle: 4·112² + 2·158² + 224² over 3·224² for each step.
+    assert schedule(row="baseline").flop_saving == 1
+    per_step = (4 * 112**2 + 2 * 158**2 + 224**2) / (3 * 224**2)
+    short = schedule(row="short")
+    assert short.flop_saving == pytest.approx(short.step_saving / per_step, rel=1e-5)
+
+
+def test_cost_before_a_step_is_the_sum_of_the_steps_before():
+    built = build_schedule(TINY, ROWS["long_short"], 100)
+    total = 0
+    for step in range(built.total_steps):
+        assert built.cost_before(step) == total
+        plan = built.plan_at(step)
+        total += plan.clips * plan.frames * plan.crop**2
+    assert built.cost_before(built.total_steps) == total
+
+
+def test_warm_up_rises_to_the_learning_rate_at_its_end():
+    # Long cycle: 8 · 0.1 from 0.01 in 34 epochs; half way 0.405. Not stretched by EPOCH_FACTOR.
+    built = schedule(row="long_short")
+    assert built.lr_at(0, 0.0) == 0.01
+    assert built.lr_at(built.step_at_epoch(17), 17.0) == pytest.approx(0.405)
+    assert built.plan_at(built.step_at_epoch(34)).lr == pytest.approx(0.8)
+
+
+def test_warm_up_that_ends_in_a_later_phase_rises_to_that_phases_rate():
+    built = build_schedule(TINY, ROWS["long"], 1000)
+    inside = (built.phases[1].start_epoch + built.phases[1].end_epoch) / 2
+    warm = build_schedule(replace(TINY, warmup_epochs=inside), ROWS["long"], 1000)
+    # Second phase: 4 · 0.1. From 0.01, so 0.205 half way, in the first phase.
+    assert warm.lr_at(0, inside / 2) == pytest.approx(0.205)
+    assert warm.plan_at(warm.step_at_epoch(inside)).lr == pytest.approx(0.4)
+
+
+def test_without_warm_up_the_first_step_has_the_full_learning_rate():
+    assert build_schedule(TINY, ROWS["long"], 1000).plan_at(0).lr == pytest.approx(0.8)
+
+
+COSINE = replace(KINETICS, policy="cosine", warmup_epochs=0)
+
+
+def half_cosine(epoch):
+    """½(1 + cos πp) at an equivalent epoch of the 239 of the baseline."""
+    return 0.5 * (1 + math.cos(math.pi * epoch / 239))
+
+
+def test_cosine_baseline_is_a_cosine_over_steps():
+    built = build_schedule(COSINE, Multigrid(), 234_643)
+    for step in range(0, 876_245, 7919):
+        expected = 0.1 * half_cosine(239 * step / 876_245)
+        assert built.plan_at(step).lr == pytest.approx(expected, abs=1e-6)
+
+
+def test_cosine_stages_follow_the_equivalent_epoch_of_the_baseline():
+    phases = build_schedule(COSINE, ROWS["long_short"], 234_643).phases
+    assert len(phases) == 13  # fine-tuning needs no halves: there is no decay between them
+    # Four shapes of equal steps: their phases start at quarters of the stage; b = 8, 4, 2, 1.
+    expected = [
+        *(b * half_cosine(0 + 94 * q / 4) for q, b in enumerate((8, 4, 2, 1))),
+        *(b * half_cosine(94 + 60 * q / 4) for q, b in enumerate((8, 4, 2, 1))),
+        *(b * half_cosine(154 + 42 * q / 4) for q, b in enumerate((8, 4, 2, 1))),
+        half_cosine(196),
+    ]
+    built = build_schedule(COSINE, ROWS["long_short"], 234_643)
+    rates = [built.plan_at(phase.start_step).lr for phase in phases]
+    assert rates == pytest.approx([0.1 * factor for factor in expected])
+
+
+def test_cosine_ends_near_zero():
+    built = build_schedule(COSINE, ROWS["long_short"], 234_643)
+    assert 0 < built.plan_at(built.total_steps - 1).lr < 1e-9
+
+
+def test_plan_is_a_pure_function_of_the_step():
+    built, other = schedule(row="long_short"), schedule(row="long_short")
+    steps = [7, 100_000, 0, built.total_steps - 1, 7]
+    assert [built.plan_at(s) for s in steps] == [other.plan_at(s) for s in reversed(steps)][::-1]
+
+
+def test_plan_describes_the_steps_place_in_its_phase():
+    built = schedule(row="long_short", num_processes=8)
+    start = built.phases[2].start_step
+    plans = [built.plan_at(start + offset) for offset in range(4)]
+    # 2 × 64 clips of 16 × 224² and the short cycle's 8 × 64 of 112² and 4 × 64 of 158².
+    assert [(p.clips, p.frames, p.crop) for p in plans] == [
+        (512, 16, 112),
+        (256, 16, 158),
+        (128, 16, 224),
+        (512, 16, 112),
+    ]
+    assert {(p.phase, p.stage, p.num_bn_groups, p.stride_range) for p in plans} == {(2, 0, 2, (2, 4))}  # fmt: skip
+    assert [p.step for p in plans] == [start, start + 1, start + 2, start + 3]
+
+
+def test_epoch_of_a_step_is_the_clips_before_it_over_the_videos():
+    built = schedule(row="long_short")
+    # First phase: 1024, 512, 512 clips in turn.
+    drawn = [0, 1024, 1536, 2048, 3072]
+    assert [built.plan_at(step).first_clip for step in range(5)] == drawn
+    assert [built.plan_at(step).epoch for step in range(5)] == [n / 234_643 for n in drawn]
+
+
+@pytest.mark.parametrize("granularity", ["step", "epoch"])
+def test_step_at_epoch_is_the_first_step_that_has_drawn_so_much(granularity):
+    built = schedule("charades", granularity=granularity)
+    for epoch in (0.3, 1, 31, 50.5, 80, 85.4):
+        step = built.step_at_epoch(epoch)
+        assert built.plan_at(step - 1).epoch < epoch <= built.plan_at(step).epoch
+    assert built.step_at_epoch(1000) == built.total_steps - 1
+
+
+@pytest.mark.parametrize("step", [-1, 876_245])
+def test_step_outside_the_schedule_is_an_error(step):
+    with pytest.raises(IndexError, match=rf"step {step} is not in \[0, 876245\)"):
+        schedule(row="baseline").plan_at(step)
+
+
+@pytest.mark.parametrize(
+    ("num_videos", "num_processes", "message"),
+    [
+        (0, 1, "at least one training video, not 0"),
+        (1000, 0, "at least one process, not 0"),
+        (1, 1, "57 epochs of 1 videos"),
+        (1000, 3, "16 clips does not divide over 3 processes"),
+    ],
+)
+def test_impossible_schedules_are_an_error(num_videos, num_processes, message):
+    recipe = replace(CHARADES, clips=128) if num_videos == 1 else CHARADES
+    with pytest.raises(ValueError, match=message):
+        build_schedule(recipe, Multigrid(), num_videos, num_processes)
+
+
+def test_every_shape_that_cannot_be_is_in_one_message():
+    with pytest.raises(ValueError, match=r"31 frames cannot be cut to 7\.75.*15\.5"):
+        build_schedule(replace(KINETICS, frames=31), Multigrid(LONG), 1000)

@@ -1,0 +1,100 @@
+"""tools/collect.py as a user starts it, on runs of an experiment that is in the repository."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import simplejson
+import yaml
+from fake_runs import fake_run, unfinished_run
+
+from mgexp.config.load import flatten, load_config, to_yaml
+
+TOOL = Path(__file__).parents[2] / "tools" / "collect.py"
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return tmp_path / "runs" / "quickstart"
+
+
+@pytest.fixture
+def collect(tmp_path, runs, monkeypatch, capsys):
+    """Start the tool in this process on an experiments folder of its own; (exit code, output)."""
+    experiments = tmp_path / "experiments"
+    (experiments / "quickstart").mkdir(parents=True)
+    for row in ("baseline", "long"):
+        (experiments / "quickstart" / f"{row}.yaml").write_text("TRAIN: {BATCH_SIZE: 8}\n")
+    specification = importlib.util.spec_from_file_location("collect_tool", TOOL)
+    tool = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(tool)
+    monkeypatch.setattr(tool, "EXPERIMENTS", experiments)
+
+    def call(*arguments):
+        results = ["--results", str(experiments / "results.csv")]
+        monkeypatch.setattr(sys, "argv", ["collect.py", str(runs.parent), *results, *arguments])
+        return tool.main(), capsys.readouterr()
+
+    return call
+
+
+def trained_with(run, tmp_path, *overrides):
+    """Give a fake run the configuration that training would have saved."""
+    path = tmp_path / "experiments" / "quickstart" / "baseline.yaml"
+    run.config_yaml.write_text(to_yaml(load_config(path, overrides)))
+    return run
+
+
+def test_runs_are_collected_and_reported(collect, runs, tmp_path):
+    run = trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
+    code, output = collect()
+    assert code == 0
+    assert output.out == f"added       {run.root}\nreport      {runs / 'report.md'}\n"
+    assert (tmp_path / "experiments" / "results.csv").read_text().count("\n") == 2
+    assert "- long: not run." in (runs / "report.md").read_text()
+    assert (runs / "report.png").exists()
+
+
+def test_a_second_start_changes_nothing(collect, runs, tmp_path):
+    trained_with(fake_run(runs, "baseline"), tmp_path)
+    collect()
+    files = (tmp_path / "experiments" / "results.csv", runs / "report.md")
+    before = [path.read_bytes() for path in files]
+    code, output = collect()
+    assert code == 0
+    assert output.out.startswith("known       ")
+    assert [path.read_bytes() for path in files] == before
+
+
+def test_a_run_with_other_values_is_refused_with_both(collect, runs, tmp_path):
+    run = trained_with(fake_run(runs, "baseline"), tmp_path, "SOLVER.BASE_LR", "0.3")
+    unfinished = unfinished_run(runs, "long")
+    code, output = collect("--json")
+    assert code == 2
+    assert simplejson.loads(output.out) == {
+        "added": [],
+        "skipped": [],
+        "unfinished": [str(unfinished.root)],
+        "reports": [str(runs / "report.md")],
+        "refused": {
+            str(run.root): [
+                "SOLVER.BASE_LR: the run had 0.3, its YAML now says 0.1; train it again"
+            ]
+        },
+    }
+
+
+def test_a_folder_without_runs_is_bad_input(collect, runs):
+    runs.mkdir(parents=True)
+    code, output = collect()
+    assert code == 2
+    assert "holds no run folder" in output.err
+
+
+def test_a_saved_configuration_reads_back_as_its_yaml(tmp_path, collect):
+    path = tmp_path / "experiments" / "quickstart" / "baseline.yaml"
+    saved = yaml.safe_load(to_yaml(load_config(path)))
+    assert dict(flatten(saved))["TRAIN.BATCH_SIZE"] == 8

@@ -1,0 +1,98 @@
+"""Pairs and intervals computed by hand; the quantiles by integrating Student's density."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from fake_runs import fake_run, unfinished_run
+
+from mgexp.errors import InputError
+from mgexp.record.comparison import (
+    T_QUANTILES_95,
+    control,
+    load_comparison,
+    paired_difference,
+)
+from mgexp.record.run_dir import append_jsonl, read_jsonl
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 5, 13, 30])
+def test_quantiles_leave_2_5_percent_above(degrees):
+    quantile = T_QUANTILES_95[degrees - 1]
+    log_scale = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)
+    scale = math.exp(log_scale) / math.sqrt(degrees * math.pi)
+    x = np.linspace(0, quantile, 200_001)
+    density = scale * (1 + x**2 / degrees) ** (-(degrees + 1) / 2)
+    area = np.sum((density[1:] + density[:-1]) / 2 * np.diff(x))
+    assert 0.5 + area == pytest.approx(0.975, abs=2e-5)
+
+
+def test_there_is_a_quantile_for_each_of_30_degrees():
+    assert len(T_QUANTILES_95) == 30
+    assert list(T_QUANTILES_95) == sorted(T_QUANTILES_95, reverse=True)
+
+
+def test_interval_of_three_pairs():
+    # Mean -1, standard deviation 1, error 1/sqrt(3) = 0.57735, times 4.303 for 2 degrees.
+    difference = paired_difference([-2.0, -1.0, 0.0])
+    assert difference.mean == -1
+    assert difference.half_width == pytest.approx(2.4843, abs=1e-4)
+    assert difference.num_pairs == 3
+
+
+def test_one_pair_has_no_interval_and_none_no_difference():
+    assert paired_difference([-0.5]).half_width is None
+    assert paired_difference([-0.5]).mean == -0.5
+    assert paired_difference([]) is None
+
+
+def test_no_interval_is_guessed_beyond_the_table():
+    with pytest.raises(InputError, match="32 seeds"):
+        paired_difference([0.0] * 32)
+
+
+def test_pairs_are_of_the_same_seed_and_setting(tmp_path):
+    for seed in (1, 2, 3):
+        fake_run(tmp_path, "baseline", seed, train_seconds=100.0 * seed)
+    fake_run(tmp_path, "long", 1, train_seconds=50.0)
+    fake_run(tmp_path, "long", 2, train_seconds=50.0, threads=1)
+    fake_run(tmp_path, "long", 4, train_seconds=50.0)
+    comparison = load_comparison(tmp_path)
+    long = comparison.row("long")
+    assert [run.result.seed for run, _ in comparison.pairs(long)] == [1]
+    assert comparison.ratios(long, lambda run: run.result.train_seconds) == (2.0,)
+    assert comparison.seeds == (1, 2, 3, 4)
+
+
+def test_rows_come_in_the_order_of_the_paper_the_control_last(tmp_path):
+    for row in ("coarse", "zebra", "long_short", "another", "baseline", "long", "short"):
+        unfinished_run(tmp_path, row)
+    names = [row.name for row in load_comparison(tmp_path).rows]
+    assert names == ["baseline", "short", "long", "long_short", "another", "zebra", "coarse"]
+
+
+def test_a_control_is_compared_under_the_same_protocol(tmp_path):
+    # The last evaluation in training, 1 view of 240 videos, must not be taken for the final one.
+    fake_run(tmp_path, "baseline", top1=97.0, curve=((90.0, 80.0),), controls={"shuffled": 60.0})
+    run = load_comparison(tmp_path).row("baseline").runs[1]
+    changed, plain = control(run, "shuffled")
+    assert (changed.score, plain.score) == (60.0, 97.0)
+    assert control(run, "repeated") is None
+
+
+def test_a_control_with_other_views_is_not_compared(tmp_path):
+    run = fake_run(tmp_path, "baseline", controls={"shuffled": 60.0})
+    plain, changed = read_jsonl(run.evaluations_jsonl)
+    run.evaluations_jsonl.unlink()
+    for line in (plain, {**changed, "views": 1}):
+        append_jsonl(run.evaluations_jsonl, line)
+    assert control(load_comparison(tmp_path).row("baseline").runs[1], "shuffled") is None
+
+
+def test_a_seed_that_is_not_the_folders_is_bad_input(tmp_path):
+    run = fake_run(tmp_path, "baseline", seed=1)
+    run.root.rename(run.root.with_name("seed2"))
+    with pytest.raises(InputError, match="another seed"):
+        load_comparison(tmp_path)

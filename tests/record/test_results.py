@@ -1,0 +1,137 @@
+"""results.csv line by line, written out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from fake_runs import fake_run, unfinished_run
+
+from mgexp.errors import InputError
+from mgexp.record.results import append_results, differences, flatten
+from mgexp.record.run_dir import find_runs, read_json, write_json
+
+HEADER = (
+    "experiment,row,seed,top1,top5,map,steps,epochs,clips_seen,train_flops,train_seconds,"
+    "steady_seconds,input_wait_seconds,program_seconds,device,precision,num_train_videos,commit,date"
+)
+LINE = (
+    "quickstart/baseline,baseline,1,93.4167,99.5,,1000,8.0,7680,100000000000000.0,100.0,"
+    "96.0,5.0,125.0,cpu,fp32,960,c0ffee,2026-11-21T12:00:00+00:00"
+)
+YAML = {"TRAIN.BATCH_SIZE": 8, "TRAIN.ENABLE": True, "SOLVER.STEPS": (0, 4, 8), "RNG_SEED": 0}
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return tmp_path / "runs" / "quickstart"
+
+
+@pytest.fixture
+def append(tmp_path, runs):
+    """Append all runs below `runs`, against a YAML that means YAML."""
+    experiments = tmp_path / "experiments" / "quickstart"
+    experiments.mkdir(parents=True)
+    for row in ("baseline", "long"):
+        (experiments / f"{row}.yaml").touch()
+
+    def call(resolve=lambda experiment: YAML):
+        table = tmp_path / "experiments" / "results.csv"
+        done = append_results(find_runs(runs), table, experiments.parent, resolve)
+        return done, table.read_text().splitlines() if table.exists() else None
+
+    return call
+
+
+def test_a_finished_run_is_one_line(append, runs):
+    run = fake_run(runs, "baseline", top1=93.4166667)
+    done, lines = append()
+    assert done.added == (run.root,)
+    assert lines == [HEADER, LINE]
+
+
+def test_a_second_collection_adds_only_what_is_new(append, runs):
+    first = fake_run(runs, "baseline", top1=93.4166667)
+    append()
+    second = fake_run(runs, "baseline", seed=2)
+    done, lines = append()
+    assert (done.added, done.skipped) == ((second.root,), (first.root,))
+    assert lines[:2] == [HEADER, LINE]
+    assert lines[2].startswith("quickstart/baseline,baseline,2,90.0,")
+    assert len(lines) == 3
+
+
+def test_a_run_trained_again_is_a_line_of_its_own(append, runs, tmp_path):
+    fake_run(runs, "baseline")
+    append()
+    (runs / "baseline").rename(tmp_path / "old")
+    fake_run(runs, "baseline", date="2026-11-22T12:00:00+00:00")
+    done, lines = append()
+    assert len(done.added) == 1
+    assert len(lines) == 3
+
+
+def test_a_run_of_another_config_is_refused_and_the_others_go_on(append, runs):
+    refused = fake_run(runs, "baseline")
+    added = fake_run(runs, "long")
+    changed = {**YAML, "TRAIN.BATCH_SIZE": 16, "SOLVER.BASE_LR": 0.1}
+    done, lines = append(lambda experiment: changed if experiment.endswith("baseline") else YAML)
+    assert done.added == (added.root,)
+    assert [one.run for one in done.refused] == [refused.root]
+    assert done.refused[0].problems == (
+        "SOLVER.BASE_LR: the run had 'absent', its YAML now says 0.1; train it again",
+        "TRAIN.BATCH_SIZE: the run had 8, its YAML now says 16; train it again",
+    )
+    assert len(lines) == 2
+
+
+def test_keys_without_effect_may_differ_and_tuples_equal_lists():
+    run = {"RNG_SEED": 7, "TRAIN.ENABLE": False, "A": [[0, 4], 8], "DATA_LOADER.NUM_WORKERS": 9}
+    yaml = {"RNG_SEED": 0, "TRAIN.ENABLE": True, "A": ((0, 4), 8), "DATA_LOADER.NUM_WORKERS": 1}
+    assert list(differences(run, yaml)) == []
+    assert len(list(differences({**run, "A": [[0, 4], 9]}, yaml))) == 1
+
+
+def test_a_run_without_a_yaml_is_refused(append, runs):
+    fake_run(runs, "own_idea")
+    done, lines = append()
+    assert "own_idea.yaml: not found" in done.refused[0].problems[0]
+    assert lines is None
+
+
+def test_a_run_whose_yaml_is_bad_now_is_refused(append, runs):
+    fake_run(runs, "baseline")
+
+    def resolve(experiment):
+        raise InputError(["no key TRIAN"])
+
+    done, _ = append(resolve)
+    assert done.refused[0].problems == ("no key TRIAN",)
+
+
+def test_an_unfinished_run_is_listed_and_not_appended(append, runs):
+    run = unfinished_run(runs, "baseline", steps=3)
+    done, lines = append()
+    assert done.unfinished == (run.root,)
+    assert lines is None
+
+
+def test_a_result_that_lacks_a_value_is_refused(append, runs):
+    run = fake_run(runs, "baseline")
+    record = read_json(run.result_json)
+    del record["seconds"]["steady"]
+    write_json(run.result_json, record)
+    done, _ = append()
+    assert "lacks 'steady'" in done.refused[0].problems[0]
+
+
+def test_a_table_with_other_columns_is_not_touched(append, runs, tmp_path):
+    fake_run(runs, "baseline")
+    table = tmp_path / "experiments" / "results.csv"
+    table.write_text("row,accuracy\nbaseline,12\n")
+    with pytest.raises(InputError, match=r"results\.csv: first line is not"):
+        append()
+    assert table.read_text() == "row,accuracy\nbaseline,12\n"
+
+
+def test_flatten_names_every_leaf():
+    nested = {"A": 1, "B": {"C": [2], "D": {"E": None}}}
+    assert dict(flatten(nested)) == {"A": 1, "B.C": [2], "B.D.E": None}

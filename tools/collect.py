@@ -1,0 +1,46 @@
+"""Append finished runs to experiments/results.csv and write the report of each folder of rows.
+
+    python tools/collect.py runs
+    python tools/collect.py runs/quickstart --json
+
+Exit 0, or 2 if a run was refused (its config is not what its YAML says now) or a file is bad.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import simplejson
+
+from mgexp.config.load import flatten, load_config
+from mgexp.errors import InputError
+from mgexp.record.collect import collect
+
+EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
+
+
+def main() -> int:
+    """Parse, collect, print."""
+    parser = argparse.ArgumentParser(description="Collect finished runs.")
+    parser.add_argument("runs", type=Path, help="folder that holds run folders at any depth")
+    parser.add_argument("--results", type=Path, default=EXPERIMENTS / "results.csv")
+    parser.add_argument("--json", action="store_true", help="print for machines")
+    arguments = parser.parse_args()
+    try:
+        summary = collect(arguments.runs, arguments.results, EXPERIMENTS, resolve)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(simplejson.dumps(summary.as_json(), indent=2) if arguments.json else summary.as_text())
+    return 2 if summary.collected.refused else 0
+
+
+def resolve(experiment: str) -> dict[str, object]:
+    """Flat configuration that the YAML of an experiment such as quickstart/baseline means now."""
+    return dict(flatten(load_config(EXPERIMENTS / f"{experiment}.yaml", [])))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# From nothing to a comparison: makes a data set of small videos, trains the baseline and long+short
+# on it, and writes runs/quickstart/report.md and report.png. Started again, it goes on where it stopped.
+#   bash tools/quickstart.sh              baseline and long+short           (about 7 minutes on 2 cores)
+#   bash tools/quickstart.sh --all        all four rows and the controls    (about 14 minutes)
+#   bash tools/quickstart.sh --seed 1     another seed; the report takes the mean of all
+for argument in "$@"; do
+    if [ "$argument" = --help ] || [ "$argument" = -h ]; then
+        sed -n '2,/^for/{/^#/s/^# \{0,1\}//p}' "$0"
+        exit 0
+    fi
+done
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+seed=0
+rows="baseline long_short"
+controls=""
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --all) rows="baseline short long long_short coarse" controls="repeated shuffled" ;;
+        --seed) seed=${2:?--seed takes a number} && shift ;;
+        *) echo "quickstart.sh: unknown argument $1; see --help" >&2 && exit 2 ;;
+    esac
+    shift
+done
+
+start=$SECONDS
+"$PYTHON" tools/make_quickstart.py
+for row in $rows; do
+    "$PYTHON" tools/run_net.py --cfg "experiments/quickstart/$row.yaml" --seed "$seed"
+done
+for order in $controls; do
+    "$PYTHON" tools/run_net.py --cfg experiments/quickstart/baseline.yaml --seed "$seed" \
+        TRAIN.ENABLE False TEST.FRAME_ORDER "$order"
+done
+"$PYTHON" tools/collect.py runs/quickstart --results runs/quickstart/results.csv
+echo
+cat runs/quickstart/report.md
+echo
+echo "Finished in $((SECONDS - start)) seconds: see runs/quickstart/report.md and runs/quickstart/report.png"

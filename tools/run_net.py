@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Train, evaluate and judge one row: python tools/run_net.py --cfg experiments/quickstart/long_short.yaml
+
+Starting the same command again goes on where it stopped, or says that the run is complete.
+Exit codes: 0 done, 1 failed, 2 bad configuration or data (one message with all problems) or a run folder
+in use, 3 an EXPECTED was missed, 4 interrupted and saved (run again to go on).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from mgexp import dist
+from mgexp.config.load import experiment_name, flatten, freeze, read_config
+from mgexp.config.smoke import smoke
+from mgexp.dist import Processes
+from mgexp.errors import InputError, TrainingError
+from mgexp.record.run_dir import RunDir
+from mgexp.train.build import build_inputs
+from mgexp.train.job import Job, Outcome, evaluate_job, run_job
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line; KEY VALUE pairs stay as text."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
+    parser.add_argument("--seed", type=int, help="seed of the run (default: RNG_SEED, 0)")
+    parser.add_argument(
+        "--output", type=Path, help="run folder (default: runs/<experiment>/seed<N>)"
+    )
+    parser.add_argument(
+        "--launcher",
+        choices=("here", "torchrun"),
+        default="here",
+        help="here: one process (default); torchrun: this command was started by torchrun",
+    )
+    parser.add_argument(
+        "--smoke",
+        action="store_true",
+        help="a run of a few steps: fewer videos, steps and channels, all else the same",
+    )
+    parser.add_argument(
+        "--override",
+        action="store_true",
+        help="go on in a run folder although the configuration or the videos changed",
+    )
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="KEY VALUE",
+        help="configuration keys, such as SOLVER.BASE_LR 0.1 (all: mgexp/config/defaults.py)",
+    )
+    return parser.parse_intermixed_args(arguments)
+
+
+def make_job(options: argparse.Namespace) -> Job:
+    """Reads and checks everything; raises InputError before a file is written."""
+    cfg, problems = read_config(options.cfg, options.overrides)
+    if options.seed is not None:
+        cfg = freeze({**dict(flatten(cfg)), "RNG_SEED": options.seed})
+    cfg = smoke(cfg) if options.smoke else cfg
+    processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
+    inputs = build_inputs(cfg, problems, processes.count)
+    experiment = experiment_name(options.cfg)
+    folder = Path("runs", "smoke" if options.smoke else "", experiment, f"seed{cfg.RNG_SEED}")
+    run_dir = RunDir(options.output or folder)
+    return Job(cfg, experiment, run_dir, inputs, processes, options.override)
+
+
+def main(arguments: list[str]) -> Outcome:
+    """Runs, and turns an error into an exit code and one message."""
+    try:
+        job = make_job(parse(arguments))
+        return run_job(job) if job.cfg.TRAIN.ENABLE else evaluate_job(job)
+    except InputError as error:
+        print(f"run_net.py: {error}", file=sys.stderr)
+        return Outcome.BAD_INPUT
+    except TrainingError as error:
+        print(f"run_net.py: {error}", file=sys.stderr)
+        return Outcome.FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

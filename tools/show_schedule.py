@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Show the schedule of a row, without data: python tools/show_schedule.py --cfg experiments/main/….yaml
+
+The number of training videos is --num-videos, else the length of DATA.TRAIN_LIST, else DATA.NUM_VIDEOS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import simplejson
+
+from mgexp.config.check import cross_problems
+from mgexp.config.load import read_config
+from mgexp.errors import InputError
+from mgexp.record.schedule_table import schedule_json, schedule_table
+from mgexp.train.build import num_videos_of, try_schedule
+from mgexp.train.inputs import raise_problems
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line; KEY VALUE pairs stay as text."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--num-videos", type=int, help="training videos")
+    parser.add_argument("--num-gpus", type=int, default=1, help="processes that share a mini-batch")
+    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
+    return parser.parse_intermixed_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the table, or JSON; 2 where the configuration is wrong."""
+    options = parse(arguments)
+    try:
+        cfg, problems = read_config(options.cfg, options.overrides)
+        num_videos, missing = num_videos_of(cfg, options.num_videos)
+        schedule, found = try_schedule(cfg, num_videos, options.num_gpus)
+        raise_problems([*problems, *missing, *cross_problems(cfg), *found])
+    except InputError as error:
+        print(f"show_schedule.py: {error}", file=sys.stderr)
+        return 2
+    assert schedule is not None  # it had no problem
+    print(
+        simplejson.dumps(schedule_json(schedule), indent=2)
+        if options.json
+        else schedule_table(schedule)
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
