@@ -1,14 +1,13 @@
 """Frames of a video file at given times, decoding no more of the file than they need (PyAV, one thread).
 
-Multigrid training draws several times more clips per step than the baseline, so this is where it waits.
-What is saved, compared with decoding the file from its start (measured, PyAV 18, one core, H.264):
+Multigrid training draws several times more clips per step than the baseline, so this is where it waits:
 
-- an mp4 is opened by its header alone, without decoding first frames to guess what it says (0.14 instead
-  of 0.54 ms for 170 × 128 pixels);
+- an mp4 is opened by its header alone, without decoding first frames to guess what it says (measured,
+  PyAV 18, one core, H.264, 170 × 128 pixels: 0.14 instead of 0.54 ms);
 - only the groups of pictures (from one keyframe to the next) that hold wanted frames are decoded, each up
   to its last wanted frame: of an intra-coded file, the wanted frames alone;
 - H.264 frames that are neither wanted nor a reference for others are skipped;
-- only wanted frames become RGB, each once, with one scaler of one thread (4 instead of 60 us a frame).
+- only wanted frames become RGB, each once, with one scaler of one thread (measured: 4 instead of 60 us).
 
 All of this is a short cut: wherever its result is not certain, the file is decoded from its start.
 """
@@ -130,8 +129,9 @@ class VideoReader:
         packets: list[Any] = []
         # Some formats search by decoding time, which is a little earlier than display time.
         for margin_seconds in (0, 1):
-            margin = int(margin_seconds / self._stream.time_base)
-            self._container.seek(first_tick - margin, stream=self._stream)
+            earlier = first_tick - int(margin_seconds / self._stream.time_base)
+            start = self._stream.start_time or 0
+            self._container.seek(max(start, earlier), stream=self._stream)
             packets.clear()
             for packet in self._container.demux(self._stream):
                 # A packet is decoded before it is displayed, so this and all after it are displayed later.
@@ -159,11 +159,9 @@ class VideoReader:
     def _decode_from_start(self, times: Sequence[float]) -> NDArray[np.uint8]:
         """The frames at ``times`` by decoding one frame after the other: slow, and right by definition."""
         clip = _Clip(self.path, len(times))
-        with _as_video_error(self.path, "cannot be decoded"), _open_probed(self.path) as container:
-            stream = _video_stream(self.path, container)
+        with self._reopened("cannot be decoded") as (stream, packets):
             ticks = _ticks(times, stream)
             waiting = sorted(range(len(ticks)), key=ticks.__getitem__)
-            packets = _sound_packets(self.path, container, stream)
             frames = (frame for packet in packets for frame in packet.decode())
             shown = None
             for frame in (frame for frame in frames if frame.pts is not None):
@@ -180,13 +178,18 @@ class VideoReader:
 
     def _read_duration(self) -> float:
         """Seconds from the start of the video stream to the end of its last packet, from all its packets."""
-        with _as_video_error(self.path, "cannot be read"), _open_probed(self.path) as container:
-            stream = _video_stream(self.path, container)
-            packets = _sound_packets(self.path, container, stream)
+        with self._reopened("cannot be read") as (stream, packets):
             ends = [p.pts + (p.duration or 0) for p in packets if p.pts is not None]
             if not ends:
                 raise VideoError(self.path, "has no frame with a timestamp")
             return float((max(ends) - (stream.start_time or 0)) * stream.time_base)
+
+    @contextmanager
+    def _reopened(self, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
+        """The video stream and all its packets, the last one empty (it flushes the decoder), from the start."""
+        with _as_video_error(self.path, what), _open_probed(self.path) as container:
+            stream = _video_stream(self.path, container)
+            yield stream, _sound_packets(self.path, container.demux(stream))
 
 
 class _Clip:
@@ -206,13 +209,12 @@ class _Clip:
         if len(self.frames) == 0:
             self.frames = np.empty((self.num_frames, *size), np.uint8)
         elif self.frames.shape[1:] != size:
-            change = f"{self.frames.shape[1:3]} to {size[:2]} (height, width)"
-            raise VideoError(self.path, f"its frames change size, from {change}")
+            change = f"{self.frames.shape[1:3]} to {size[:2]}"
+            raise VideoError(self.path, f"changes its frame size (height, width): {change}")
         plane: Any = self._scaler.reformat(frame, format="rgb24", **_ONE_THREAD).planes[0]
         # The strides leave out the padding at the end of each line.
         first, *others = rows
-        strides = (plane.line_size, 3, 1)
-        self.frames[first] = np.ndarray(size, np.uint8, plane, strides=strides)
+        self.frames[first] = np.ndarray(size, np.uint8, plane, strides=(plane.line_size, 3, 1))
         for row in others:
             self.frames[row] = self.frames[first]
 
@@ -239,10 +241,9 @@ def plan_runs(pts: Sequence[int], keys: Sequence[int], targets: Iterable[int]) -
         if pts[target] < pts[keys[group]]:
             group = max(group - 1, 0)
         first = keys[group]
-        if runs and first <= runs[-1].stop:
-            runs[-1] = range(runs[-1].start, target + 1)
-        else:
-            runs.append(range(first, target + 1))
+        while runs and first <= runs[-1].stop:
+            first = min(first, runs.pop().start)
+        runs.append(range(first, target + 1))
     return runs
 
 
@@ -295,9 +296,8 @@ def _video_stream(path: str, container: Any) -> Any:
     return stream
 
 
-def _sound_packets(path: str, container: Any, stream: Any) -> Iterator[Any]:
-    """The packets from here to the end, in decoding order; the last is empty, it flushes the decoder."""
-    for packet in container.demux(stream):
+def _sound_packets(path: str, packets: Iterable[Any]) -> Iterator[Any]:
+    for packet in packets:
         if packet.is_corrupt:
             raise VideoError(path, "is cut short or damaged: a packet of it is incomplete")
         yield packet
