@@ -1,4 +1,4 @@
-"""Slow tests run with --slow only; torch takes one thread, so that tests on two cores do not wait for each other."""
+"""Slow tests run with --slow only; torch takes one thread, as two cores are few for many tests."""
 
 from __future__ import annotations
 

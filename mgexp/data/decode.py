@@ -19,7 +19,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import PurePath
+from itertools import takewhile
 from typing import Any
 
 import av
@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 TOLERANCE_SECONDS = 1e-6
 """A frame is on display this much early, so that k / frame_rate, rounded, is a time of frame k."""
 
-_HEADER_SUFFIXES = frozenset({".mp4", ".m4v", ".mov"})
 _HEADER_ONLY: Any = {"format": "mp4", "options": {"skip_frame": "all", "probesize": "32"}}
 """Opens an mp4 without probing: its header tells codec, size, times and duration."""
 _ONE_THREAD: Any = {"threads": 1} if "threads" in str(VideoReformatter.reformat.__doc__) else {}
@@ -59,6 +58,7 @@ class VideoReader:
         self._container = container
         self._stream = _video_stream(path, container)
         self._context = self._stream.codec_context
+        self._start, self._ticks_per_second = _clock(self._stream)
 
     @property
     def height(self) -> int:
@@ -82,9 +82,9 @@ class VideoReader:
     def duration_seconds(self) -> float:
         """Seconds from the first frame to the end of the last, as the header says; else by reading the file."""
         if self._stream.duration:
-            return float(self._stream.duration * self._stream.time_base)
+            return float(self._stream.duration / self._ticks_per_second)
         # Some formats only state when the file as a whole ends; that is a duration if the video starts at 0.
-        if self._container.duration and not self._stream.start_time:
+        if self._container.duration and not self._start:
             return float(self._container.duration / av.time_base)
         return self._read_duration()
 
@@ -94,11 +94,10 @@ class VideoReader:
         Times count from the start of the video stream, in any order; they may repeat. The frame on display
         is the last one whose timestamp is not later than the time. Before the first frame it is the first,
         past the end the last: a clip longer than the video repeats its last frame.
-
         Raises VideoError where the file cannot give them.
         """
         times = [float(time) for time in times_seconds]
-        ticks = _ticks(times, self._stream)
+        ticks = _ticks(times, self._start, self._ticks_per_second)
         with suppress(*_AV_ERRORS):
             frames = self._decode_wanted(ticks)
             if frames is not None:
@@ -126,19 +125,14 @@ class VideoReader:
 
     def _packets_between(self, first_tick: int, last_tick: int) -> list[Any]:
         """The packets, in decoding order, from a keyframe to the last that can be on display at last_tick."""
-        packets: list[Any] = []
         # Some formats search by decoding time, which is a little earlier than display time.
         for margin_seconds in (0, 1):
-            earlier = first_tick - int(margin_seconds / self._stream.time_base)
-            start = self._stream.start_time or 0
-            self._container.seek(max(start, earlier), stream=self._stream)
-            packets.clear()
-            for packet in self._container.demux(self._stream):
-                # A packet is decoded before it is displayed, so this and all after it are displayed later.
-                if packet.dts is not None and packet.dts > last_tick:
-                    break
-                if packet.size:
-                    packets.append(packet)
+            earlier = first_tick - int(margin_seconds * self._ticks_per_second)
+            self._container.seek(max(self._start, earlier), stream=self._stream)
+            # A packet is decoded before it is displayed: all from the first one left out are displayed later.
+            ahead = self._container.demux(self._stream)
+            until = takewhile(lambda packet: packet.dts is None or packet.dts <= last_tick, ahead)
+            packets = [packet for packet in until if packet.size]
             if packets and packets[0].pts is not None and packets[0].pts <= first_tick:
                 break
         return packets
@@ -160,7 +154,7 @@ class VideoReader:
         """The frames at ``times`` by decoding one frame after the other: slow, and right by definition."""
         clip = _Clip(self.path, len(times))
         with self._reopened("cannot be decoded") as (stream, packets):
-            ticks = _ticks(times, stream)
+            ticks = _ticks(times, *_clock(stream))
             waiting = sorted(range(len(ticks)), key=ticks.__getitem__)
             frames = (frame for packet in packets for frame in packet.decode())
             shown = None
@@ -178,16 +172,16 @@ class VideoReader:
 
     def _read_duration(self) -> float:
         """Seconds from the start of the video stream to the end of its last packet, from all its packets."""
-        with self._reopened("cannot be read") as (stream, packets):
+        with self._reopened("cannot be read") as (_, packets):
             ends = [p.pts + (p.duration or 0) for p in packets if p.pts is not None]
             if not ends:
                 raise VideoError(self.path, "has no frame with a timestamp")
-            return float((max(ends) - (stream.start_time or 0)) * stream.time_base)
+            return float((max(ends) - self._start) / self._ticks_per_second)
 
     @contextmanager
     def _reopened(self, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
         """The video stream and all its packets, the last one empty (it flushes the decoder), from the start."""
-        with _as_video_error(self.path, what), _open_probed(self.path) as container:
+        with _as_video_error(self.path, what), _open(self.path, by_header=False) as container:
             stream = _video_stream(self.path, container)
             yield stream, _sound_packets(self.path, container.demux(stream))
 
@@ -209,11 +203,10 @@ class _Clip:
         if len(self.frames) == 0:
             self.frames = np.empty((self.num_frames, *size), np.uint8)
         elif self.frames.shape[1:] != size:
-            change = f"{self.frames.shape[1:3]} to {size[:2]}"
-            raise VideoError(self.path, f"changes its frame size (height, width): {change}")
+            raise VideoError(self.path, f"changes shape: {self.frames.shape[1:]}, then {size}")
+        first, *others = rows
         plane: Any = self._scaler.reformat(frame, format="rgb24", **_ONE_THREAD).planes[0]
         # The strides leave out the padding at the end of each line.
-        first, *others = rows
         self.frames[first] = np.ndarray(size, np.uint8, plane, strides=(plane.line_size, 3, 1))
         for row in others:
             self.frames[row] = self.frames[first]
@@ -223,7 +216,7 @@ class _Clip:
 def open_video(path: str) -> Iterator[VideoReader]:
     """The reader of a video file, closed on leaving the context. Raises VideoError if it cannot be opened."""
     with _as_video_error(path, "cannot be opened"):
-        container = _open(path)
+        container = _open(path, by_header=True)
     with container:
         yield VideoReader(path, container)
 
@@ -248,10 +241,7 @@ def plan_runs(pts: Sequence[int], keys: Sequence[int], targets: Iterable[int]) -
 
 
 def _rows_by_pts(packets: Sequence[Any], ticks: Sequence[int]) -> dict[int, list[int]] | None:
-    """For the time of each packet that is on display at one of ``ticks``: the indices of these ticks.
-
-    None where the packets' own times do not tell, or where they do not begin with a keyframe on display.
-    """
+    """Time of each packet on display at one of ``ticks`` -> indices of these ticks; None where uncertain."""
     pts = [packet.pts for packet in packets]
     if None in pts or len(set(pts)) < len(pts) or any(packet.is_corrupt for packet in packets):
         return None
@@ -267,31 +257,29 @@ def _rows_by_pts(packets: Sequence[Any], ticks: Sequence[int]) -> dict[int, list
     return rows
 
 
-def _ticks(times_seconds: Sequence[float], stream: Any) -> list[int]:
-    """The times as timestamps of the stream, none before its start."""
-    start = stream.start_time or 0
-    rate = stream.time_base.denominator / stream.time_base.numerator
-    return [start + max(0, math.floor((t + TOLERANCE_SECONDS) * rate)) for t in times_seconds]
+def _clock(stream: Any) -> tuple[int, float]:
+    """The timestamp at which a stream starts, and timestamps per second."""
+    base = stream.time_base
+    return stream.start_time or 0, base.denominator / base.numerator
 
 
-def _open(path: str) -> Any:
-    if PurePath(path).suffix.lower() in _HEADER_SUFFIXES:
+def _ticks(times: Sequence[float], start: int, ticks_per_second: float) -> list[int]:
+    """The times, in seconds, as timestamps of a stream, none before its start."""
+    return [start + max(0, math.floor((t + TOLERANCE_SECONDS) * ticks_per_second)) for t in times]
+
+
+def _open(path: str, by_header: bool) -> Any:
+    if by_header and path.lower().endswith((".mp4", ".m4v", ".mov")):
         with suppress(*_AV_ERRORS):  # not what its name says: find out what it is
             return av.open(path, metadata_errors="replace", **_HEADER_ONLY)
-    return _open_probed(path)
-
-
-def _open_probed(path: str) -> Any:
     return av.open(path, metadata_errors="replace")
 
 
 def _video_stream(path: str, container: Any) -> Any:
     """The video stream, set to decode in one thread: loaders run a process for each core."""
     stream = container.streams.best("video")
-    if stream is None:
-        raise VideoError(path, "has no video stream")
-    if stream.codec_context is None:
-        raise VideoError(path, "has a video stream of an unknown codec")
+    if stream is None or stream.codec_context is None:
+        raise VideoError(path, "has no video stream of a codec that is known")
     stream.codec_context.thread_count = 1
     return stream
 
@@ -308,5 +296,4 @@ def _as_video_error(path: str, what: str) -> Iterator[None]:
     try:
         yield
     except _AV_ERRORS as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise VideoError(path, f"{what}: {reason}") from error
+        raise VideoError(path, f"{what}: {getattr(error, 'strerror', error)}") from error

@@ -39,8 +39,8 @@ Range = tuple[float, float]
 class QuickstartOptions:
     """Everything that the pixels of the set follow from. Lengths are pixels of the 80 × 64 video.
 
-    Brightness is H.264 luma, 16 (black) to 235 (white). All ranges are assumptions, tuned so that a
-    small network does not reach 100 %. Raises InputError for values that no video can have.
+    Brightness is H.264 luma, 16 (black) to 235 (white). The ranges are assumptions, tried with small
+    networks on motions and textures apart. Raises InputError for values that no video can have.
     """
 
     num_train: int = 1200
@@ -56,50 +56,55 @@ class QuickstartOptions:
     """Below 64/45 × 2 = 2.84, a resize of the short side to 45 cannot show the stripes as they are: it
     leaves a weak alias (a quarter of the amplitude, as bilinear antialiasing is not a sharp filter)."""
 
-    stripe_luma: Range = (18.0, 30.0)
+    stripe_luma: Range = (20.0, 30.0)
     """Amplitude of the fine stripes, which are the class."""
 
-    plaid_period_pixels: Range = (3.3, 6.0)
-    """The coarse stripes of the object, nuisance; after a resize to 45 they and the alias look alike."""
+    plaid_period_pixels: Range = (3.1, 3.9)
+    """The coarse stripes of the object, nuisance: where a resize to 45 puts the alias of the fine ones
+    (aliases of periods 2.3 to 2.6 look like 3.2 to 3.7), so that what is left does not tell the class."""
 
-    plaid_luma: Range = (0.0, 14.0)
+    plaid_luma: Range = (0.0, 26.0)
     """Amplitude of the coarse stripes: one draw for the horizontal, another for the vertical ones."""
 
-    rotation_degrees: Range = (110.0, 230.0)
+    rotation_degrees: Range = (120.0, 230.0)
     """Turned in a whole video. A bar looks the same after 180: turn less than 90 per sampled frame."""
 
-    zoom_ratio: Range = (1.7, 2.5)
+    zoom_ratio: Range = (1.9, 2.8)
     """Largest size / smallest size of the object in a video."""
 
-    slide_pixels: Range = (24.0, 42.0)
+    slide_pixels: Range = (27.0, 44.0)
     """Covered by the object in a video."""
 
-    sway: float = 0.25
+    sway: float = 0.15
     """Motions that are not the class's are present too, either way, at up to this share of their own
     range: 0 is none, below 1 the class's motion stays the largest."""
 
-    unevenness: float = 0.5
+    unevenness: float = 0.4
     """Speed varies within a video by up to this share of its mean; below 1, so nothing turns back."""
 
-    size_pixels: Range = (11.0, 16.0)
+    size_pixels: Range = (13.0, 18.0)
     """Half the length of the object, at the middle of its zoom."""
 
     place_pixels: float = 6.0
     """The middle of the object's path is up to this far from that of the frame, in x and in y."""
 
-    object_luma: Range = (25.0, 55.0)
-    """How much brighter or darker the object is than the mean background."""
+    background_luma: Range = (50.0, 110.0)
+    """Mean of the background."""
 
-    clutter_shapes: tuple[int, int] = (2, 6)
+    object_luma: Range = (40.0, 70.0)
+    """How much brighter the object is than the mean background. Never darker: with either sign a network
+    of four 3D convolutions told 26 % of the motions after 12 epochs of 1,200 videos, so 83 % (measured)."""
+
+    clutter_shapes: tuple[int, int] = (1, 4)
     """Least and largest number of shapes in the background, both included."""
 
-    drift_pixels: float = 5.0
+    drift_pixels: float = 3.0
     """The camera moves up to this far in a video, any way."""
 
-    noise_luma: float = 3.0
+    noise_luma: float = 2.5
     """Standard deviation of the sensor noise, drawn for each pixel of each frame."""
 
-    quantizer: int = 29
+    quantizer: int = 28
     """H.264 QP, the same for every frame: 0 is lossless, 51 the coarsest."""
 
     def __post_init__(self) -> None:

@@ -64,27 +64,21 @@ def _draw_forwards(
 ) -> NDArray[np.uint8]:
     """A video of the first motion of a pair."""
     drift = _draw_drift(options.drift_pixels, rng)
-    pose = _draw_pose(options, family, drift, rng)
     margin = int(np.ceil(options.drift_pixels / 2)) + 1
-    background = _draw_background(options.clutter_shapes, margin, rng)
+    backgrounds = _draw_backgrounds(options, margin, rng)
+    pose = draw_pose(options, family, drift, rng)
     mask = _mask(draw_shape(rng), pose, WIDTH_PIXELS, HEIGHT_PIXELS)
-    sign = rng.choice((-1.0, 1.0))
-    base = background[0].mean() + sign * rng.uniform(*options.object_luma)
-    luma = base + _draw_stripes(options, texture, rng)
-    chroma = NEUTRAL_CHROMA + rng.uniform(-COLOUR_CHROMA, COLOUR_CHROMA, 2).astype(np.float32)
+    luma = _draw_object_luma(options, texture, backgrounds[0], rng)
+    colours: list[Array | float] = [luma, *_draw_chroma(rng)]
 
-    planes = [_blend(_moving_view(background[0], drift, margin), luma.astype(np.float32), mask)]
-    planes[0] += rng.standard_normal(planes[0].shape, dtype=np.float32) * np.float32(
-        options.noise_luma
-    )
-    half_mask = mask[:, ::2, ::2]
-    for plane, colour in zip(background[1:], chroma, strict=True):
-        view = _moving_view(plane, drift, margin)[:, ::2, ::2]
-        planes.append(_blend(view, colour, half_mask))
-    flat = np.concatenate([plane.reshape(NUM_FRAMES, -1) for plane in planes], axis=1)
-    # Video levels: 16 to 235; chroma never comes near its own limits.
-    levels = np.clip(np.rint(flat), 16, 235).astype(np.uint8)
-    return levels.reshape(NUM_FRAMES, HEIGHT_PIXELS * 3 // 2, WIDTH_PIXELS)
+    views = [_moving_view(background, drift, margin) for background in backgrounds]
+    y, u, v = (view + mask * (colour - view) for view, colour in zip(views, colours, strict=True))
+    y += options.noise_luma * rng.standard_normal(y.shape, dtype=np.float32)
+    planes = (y, u[:, ::2, ::2], v[:, ::2, ::2])
+    video = np.concatenate([plane.reshape(NUM_FRAMES, -1) for plane in planes], axis=1)
+    # Video levels are 16 to 235; chroma never comes near its own limits.
+    levels: NDArray[np.uint8] = np.clip(np.rint(video), 16, 235).astype(np.uint8)
+    return levels.reshape(NUM_FRAMES, -1, WIDTH_PIXELS)
 
 
 def _draw_drift(drift_pixels: float, rng: np.random.Generator) -> Array:
@@ -99,7 +93,7 @@ def _times() -> NDArray[np.float64]:
     return np.linspace(-0.5, 0.5, NUM_FRAMES)
 
 
-def _draw_pose(
+def draw_pose(
     options: QuickstartOptions, family: int, drift: Array, rng: np.random.Generator
 ) -> Pose:
     """The path of an object that turns clockwise, grows, or slides to the right."""
@@ -142,29 +136,42 @@ def _mask(shape: Shape, pose: Pose, width: int, height: int) -> Array:
     x = np.arange(width, dtype=np.float32) - pose.x
     y = np.arange(height, dtype=np.float32)[:, None] - pose.y
     distance = shape(cos * x + sin * y, cos * y - sin * x)
-    return np.clip(0.5 - distance * pose.length, 0, 1)
+    mask: Array = np.clip(0.5 - distance * pose.length, 0, 1)
+    return mask
 
 
-def _draw_stripes(options: QuickstartOptions, texture: int, rng: np.random.Generator) -> Array:
-    """Luma of the fine stripes, which are the class, and of the coarse ones both ways: (H, W)."""
+def _draw_object_luma(
+    options: QuickstartOptions, texture: int, background: Array, rng: np.random.Generator
+) -> Array:
+    """Luma of the object wherever it may be: (H, W). Stripes: the fine ones, which are the class, and
+    the coarse ones, both ways."""
+    base = float(background.mean()) + rng.uniform(*options.object_luma)
     fine = _draw_wave(options.stripe_period_pixels, options.stripe_luma, rng)
-    across, along = (
-        _draw_wave(options.plaid_period_pixels, options.plaid_luma, rng) for _ in range(2)
-    )
-    stripes = fine[:HEIGHT_PIXELS, None] if TEXTURES[texture] == "horizontal" else fine
-    return across[:HEIGHT_PIXELS, None] + along + stripes
+    rows = _draw_wave(options.plaid_period_pixels, options.plaid_luma, rng)
+    columns = _draw_wave(options.plaid_period_pixels, options.plaid_luma, rng)
+    if TEXTURES[texture] == "horizontal":
+        rows += fine
+    else:
+        columns += fine
+    luma: Array = base + rows[:HEIGHT_PIXELS, None] + columns
+    return luma
+
+
+def _draw_chroma(rng: np.random.Generator) -> tuple[float, float]:
+    """The object's two chroma values."""
+    blue, red = rng.uniform(-COLOUR_CHROMA, COLOUR_CHROMA, 2)
+    return NEUTRAL_CHROMA + float(blue), NEUTRAL_CHROMA + float(red)
 
 
 def _draw_wave(period_pixels: Range, luma: Range, rng: np.random.Generator) -> Array:
     """A sine of random period, amplitude and phase: (W,)."""
     period, phase = rng.uniform(*period_pixels), rng.uniform(0, 2 * np.pi)
     wave = np.sin(2 * np.pi * np.arange(WIDTH_PIXELS) / period + phase)
-    return (wave * rng.uniform(*luma)).astype(np.float32)
+    scaled: Array = (rng.uniform(*luma) * wave).astype(np.float32)
+    return scaled
 
 
-def _draw_background(
-    clutter_shapes: tuple[int, int], margin: int, rng: np.random.Generator
-) -> Array:
+def _draw_backgrounds(options: QuickstartOptions, margin: int, rng: np.random.Generator) -> Array:
     """Luma and two chroma planes, with ``margin`` pixels on each side: (3, H + 2m, W + 2m).
 
     A smooth pattern, which has a gradient and blobs, and shapes on it.
@@ -172,8 +179,10 @@ def _draw_background(
     height, width = HEIGHT_PIXELS + 2 * margin, WIDTH_PIXELS + 2 * margin
     planes = np.stack([_draw_smooth(height, width, rng) for _ in range(3)])
     planes *= np.array([rng.uniform(8, 22), 12, 12], np.float32)[:, None, None]
-    planes += np.array([rng.uniform(85, 165), 128, 128], np.float32)[:, None, None]
-    for _ in range(rng.integers(clutter_shapes[0], clutter_shapes[1] + 1)):
+    planes += np.array(
+        [rng.uniform(*options.background_luma), NEUTRAL_CHROMA, NEUTRAL_CHROMA], np.float32
+    )[:, None, None]
+    for _ in range(rng.integers(*options.clutter_shapes, endpoint=True)):
         place = rng.uniform(0, 1, 2) * (width, height)
         turn, length = rng.uniform(0, 2 * np.pi), rng.uniform(4, 15)
         pose = Pose(*(_column(np.array([value])) for value in (*place, turn, length)))
@@ -210,8 +219,3 @@ def _shift(lines: Array, start: float, num_lines: int) -> Array:
     share = np.float32(start - whole)
     first = lines[whole : whole + num_lines]
     return first + share * (lines[whole + 1 : whole + 1 + num_lines] - first)
-
-
-def _blend(back: Array, front: Array | np.float32, mask: Array) -> Array:
-    """``front`` where the mask is 1, ``back`` where it is 0."""
-    return back + mask * (front - back)

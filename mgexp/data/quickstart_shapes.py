@@ -5,6 +5,7 @@ None looks the same after a turn of less than 180 degrees, so that its rotation 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -24,7 +25,8 @@ def draw_shape(rng: np.random.Generator) -> Shape:
 
 
 def _box(u: Array, v: Array, half_length: float, half_width: float) -> Array:
-    return np.maximum(np.abs(u) - half_length, np.abs(v) - half_width)
+    distance: Array = np.maximum(np.abs(u) - half_length, np.abs(v) - half_width)
+    return distance
 
 
 def _bar(u: Array, v: Array, width: float) -> Array:
@@ -33,23 +35,26 @@ def _bar(u: Array, v: Array, width: float) -> Array:
 
 def _ellipse(u: Array, v: Array, width: float) -> Array:
     # Right on the edge of the ends and the sides, and near enough between for a soft edge of a pixel.
-    radius = np.sqrt(u * u + (v / width) ** 2)
+    radius: Array = np.hypot(u, v / width)
     return (radius - 1) * width
 
 
 def _triangle(u: Array, v: Array, width: float) -> Array:
     # The tip is at u = 1, the base at u = -0.8 and 2.8 times as long as `width`.
     slope = 1.4 * width / 1.8
-    sides = (np.abs(v) + slope * (u - 1)) / np.sqrt(1 + slope * slope)
-    return np.maximum(sides, -u - 0.8)
+    sides = (np.abs(v) + slope * (u - 1)) / math.hypot(1, slope)
+    distance: Array = np.maximum(sides, -u - 0.8)
+    return distance
 
 
 def _ell(u: Array, v: Array, width: float) -> Array:
     stem = _box(u, v + 0.35, 1.0, 0.6 * width)
     foot = _box(u - (1 - 0.6 * width), v - 0.15, 0.6 * width, 0.65)
-    return np.minimum(stem, foot)
+    distance: Array = np.minimum(stem, foot)
+    return distance
 
 
 def _key(u: Array, v: Array, width: float) -> Array:
     head = np.hypot(u - 0.45, v) - 0.55
-    return np.minimum(head, _box(u + 0.4, v, 0.6, 0.5 * width))
+    distance: Array = np.minimum(head, _box(u + 0.4, v, 0.6, 0.5 * width))
+    return distance

@@ -36,7 +36,7 @@ def show(main, capsys):
     """Runs the tool on a Kinetics row with further arguments; returns (exit code, stdout, stderr)."""
 
     def run(row, *arguments):
-        path = MAIN / f"k400_slowfast_8x8_r50_{row}.yaml"
+        path = MAIN / f"k400_slowfast_8x8_r50/{row}.yaml"
         code = main(["--cfg", str(path), *arguments])
         captured = capsys.readouterr()
         return code, captured.out, captured.err

@@ -1,0 +1,166 @@
+"""The files of the quickstart set: their format, their lists, and what happens on a second start.
+
+What the videos show is tested in test_quickstart_scenes.py.
+"""
+
+import re
+from dataclasses import replace
+
+import av
+import pytest
+
+import mgexp.data.quickstart as writer
+from mgexp.data.quickstart import make_quickstart
+from mgexp.data.quickstart_options import CLASS_NAMES, QuickstartOptions
+from mgexp.data.records import read_list
+from mgexp.errors import InputError
+
+TINY = QuickstartOptions(num_train=24, num_val=12, seed=3)
+
+
+def make(folder, options=TINY, num_processes=1):
+    return make_quickstart(folder, options, num_processes, progress=False)
+
+
+def contents(folder):
+    """Every file of a folder, by its path."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The tiny set, made by this process."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    make(folder)
+    return folder
+
+
+@pytest.fixture
+def cut_short(tmp_path, monkeypatch):
+    """The folder of a set whose making stopped after five videos."""
+    encode, num_left = writer.encode_video, [5]
+
+    def encode_five(*arguments):
+        num_left[0] -= 1
+        if num_left[0] < 0:
+            raise KeyboardInterrupt
+        return encode(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "encode_video", encode_five)
+        with pytest.raises(KeyboardInterrupt):
+            make(tmp_path)
+    return tmp_path
+
+
+def test_a_video_is_intra_coded_h264_of_40_frames_of_80_by_64_pixels(made):
+    path = next(made.glob("videos/val/*/*.mp4"))
+    with av.open(str(path)) as container:
+        (stream,) = container.streams
+        frames = list(container.decode(stream))
+        found = (stream.codec_context.name, stream.codec_context.pix_fmt, stream.average_rate)
+    assert found == ("h264", "yuv420p", 30)
+    assert [(frame.width, frame.height, frame.key_frame) for frame in frames] == 40 * [
+        (80, 64, True)
+    ]
+    assert [round(frame.time * 30, 3) for frame in frames] == list(range(40))
+    assert path.stat().st_size < 40_000
+
+
+def test_the_lists_are_those_that_training_reads(made):
+    for split, num in (("train", 24), ("val", 12)):
+        found = read_list(made / f"{split}.csv", made, num_classes=len(CLASS_NAMES))
+        assert (len(found.records), found.missing, found.problems) == (num, (), ())
+        folders = [record.path.split("/")[-2] for record in found.records]
+        assert folders == [CLASS_NAMES[record.label] for record in found.records]
+        assert f"/videos/{split}/" in found.records[0].path
+
+
+def test_classes_are_balanced_in_every_twelve_videos_but_in_no_fixed_order(made):
+    labels = [int(line.split()[1]) for line in (made / "train.csv").read_text().splitlines()]
+    assert sorted(labels[:12]) == sorted(labels[12:]) == list(range(12))
+    assert labels[:12] != labels[12:]
+
+
+def test_classes_are_named_in_the_order_of_their_labels(made):
+    assert (made / "classes.txt").read_text().split() == list(CLASS_NAMES)
+    assert CLASS_NAMES[3] == "rotate_anticlockwise_vertical"
+
+
+def test_two_processes_write_the_same_bytes_as_one(made, tmp_path):
+    make(tmp_path, num_processes=2)
+    assert contents(tmp_path) == contents(made)
+
+
+def test_videos_differ_between_splits_and_seeds():
+    seeds = [replace(TINY, seed=seed) for seed in (3, 4)]
+    drawn = [writer.draw_video(TINY, split, 0) for split in ("train", "val")]
+    drawn.append(writer.draw_video(seeds[1], "train", 0))
+    assert len({frames.tobytes() for frames in drawn}) == 3
+
+
+def test_a_second_start_makes_only_what_is_missing_or_empty(made, tmp_path):
+    first = make(tmp_path)
+    videos = sorted(tmp_path.rglob("*.mp4"))
+    videos[0].unlink()
+    videos[1].write_bytes(b"")
+    kept = {path: path.stat().st_mtime_ns for path in videos[2:]}
+    second = make(tmp_path)
+    assert (first.num_made, first.num_kept) == (36, 0)
+    assert (second.num_made, second.num_kept) == (2, 34)
+    assert {path: path.stat().st_mtime_ns for path in videos[2:]} == kept
+    assert contents(tmp_path) == contents(made)
+
+
+def test_a_set_that_was_cut_short_has_no_lists_and_can_be_completed(cut_short, made):
+    assert len(list(cut_short.rglob("*.mp4"))) == 5
+    assert not list(cut_short.glob("*.csv"))
+    assert make(cut_short).num_kept == 5
+    assert contents(cut_short) == contents(made)
+
+
+def test_a_set_that_was_cut_short_is_not_completed_with_other_options(cut_short):
+    before = contents(cut_short)
+    with pytest.raises(InputError, match="seed 3 there, 4 now"):
+        make(cut_short, replace(TINY, seed=4))
+    assert contents(cut_short) == before
+
+
+def test_a_set_that_was_cut_short_is_not_completed_with_other_versions(cut_short, monkeypatch):
+    monkeypatch.setattr(av, "__version__", "0.0")
+    with pytest.raises(InputError, match=re.escape("av ") + ".* there, 0.0 now"):
+        make(cut_short)
+
+
+def test_a_whole_set_is_good_with_other_versions(made, monkeypatch):
+    monkeypatch.setattr(av, "__version__", "0.0")
+    assert make(made).num_made == 0
+
+
+def test_every_option_that_differs_is_named_with_the_remedy(made):
+    other = replace(TINY, num_val=24, stripe_luma=(1.0, 2.0))
+    with pytest.raises(InputError) as caught:
+        make(made, other)
+    message = str(caught.value)
+    assert "num_val 12 there, 24 now" in message
+    assert "stripe_luma" in message
+    assert "--output" in message
+
+
+def test_a_folder_of_other_files_is_left_alone(tmp_path):
+    (tmp_path / "train.csv").write_text("mine 0\n")
+    with pytest.raises(InputError, match="choose an empty folder"):
+        make(tmp_path)
+    assert contents(tmp_path) == {"train.csv": b"mine 0\n"}
+
+
+def test_bad_options_are_all_named():
+    with pytest.raises(InputError) as caught:
+        QuickstartOptions(num_train=0, seed=-1, sway=1.0, zoom_ratio=(2.0, 1.0))
+    assert len(caught.value.problems) == 4
+
+
+def test_no_processes_are_refused(tmp_path):
+    with pytest.raises(InputError, match="0 processes"):
+        make(tmp_path, num_processes=0)

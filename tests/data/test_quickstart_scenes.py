@@ -1,0 +1,165 @@
+"""What the quickstart videos show, measured on their pixels: motions, textures, and what must not show."""
+
+import io
+from dataclasses import replace
+
+import av
+import numpy as np
+import pytest
+import torch
+from torchvision.transforms.v2 import functional
+
+import mgexp.data.quickstart_scenes as scenes
+from mgexp.data.quickstart import encode_video
+from mgexp.data.quickstart_options import CLASS_NAMES, QuickstartOptions, draw_label
+from mgexp.data.quickstart_scenes import ROTATE, SLIDE, ZOOM, draw_pose, draw_video
+
+OPTIONS = QuickstartOptions()
+PLAIN = replace(
+    OPTIONS,
+    stripe_luma=(0.0, 0.0),
+    plaid_luma=(0.0, 0.0),
+    sway=0.0,
+    object_luma=(90.0, 90.0),
+    clutter_shapes=(0, 0),
+    drift_pixels=0.0,
+    noise_luma=0.0,
+)
+"""A bright object, without texture, on a smooth background, that has no motion but that of its class."""
+
+
+def luma_of(class_name, index, monkeypatch, options=PLAIN):
+    """Luma of a video as if its class were this one: (T, H, W)."""
+    label = CLASS_NAMES.index(class_name)
+    monkeypatch.setattr(scenes, "draw_label", lambda *_: label)
+    return draw_video(options, "train", index)[:, :64].astype(float)
+
+
+def measure(frame):
+    """Area, x of the middle, and angle of the long axis in degrees, of the brightest part of a frame."""
+    y, x = np.nonzero(frame > frame.max() - 20)
+    covariance = np.cov(x, y)
+    angle = 0.5 * np.arctan2(2 * covariance[0, 1], covariance[0, 0] - covariance[1, 1])
+    return len(x), x.mean(), np.rad2deg(angle)
+
+
+def changes(class_name, index, monkeypatch):
+    """Area ratio, way in pixels and turn in degrees, clockwise, from first to last frame."""
+    found = np.array([measure(frame) for frame in luma_of(class_name, index, monkeypatch)])
+    turn = np.unwrap(found[:, 2], period=180)
+    return found[-1, 0] / found[0, 0], found[-1, 1] - found[0, 1], turn[-1] - turn[0]
+
+
+INDICES = pytest.mark.parametrize("index", [0, 1, 2, 5])
+
+
+@INDICES
+@pytest.mark.parametrize(("name", "sign"), [("rotate_clockwise", 1), ("rotate_anticlockwise", -1)])
+def test_an_object_turns_by_the_degrees_asked_for(name, sign, index, monkeypatch):
+    least, largest = PLAIN.rotation_degrees
+    _, _, turn = changes(f"{name}_vertical", index, monkeypatch)
+    assert least - 6 < sign * turn < largest + 6
+
+
+@INDICES
+@pytest.mark.parametrize(("name", "sign"), [("approach", 1), ("recede", -1)])
+def test_an_object_grows_by_the_ratio_asked_for(name, sign, index, monkeypatch):
+    least, largest = PLAIN.zoom_ratio
+    ratio, _, _ = changes(f"{name}_vertical", index, monkeypatch)
+    assert 0.85 * least < ratio ** (sign / 2) < 1.15 * largest
+
+
+@INDICES
+@pytest.mark.parametrize(("name", "sign"), [("slide_right", 1), ("slide_left", -1)])
+def test_an_object_slides_by_the_pixels_asked_for(name, sign, index, monkeypatch):
+    least, largest = PLAIN.slide_pixels
+    _, way, _ = changes(f"{name}_vertical", index, monkeypatch)
+    assert least - 2 < sign * way < largest + 2
+
+
+@pytest.mark.parametrize("label", [0, 1, 4, 5, 8, 9])
+def test_the_second_motion_of_a_pair_is_the_first_backwards(label, monkeypatch):
+    """Noise included: a set of frames without their order is the same for both."""
+    videos = []
+    for of_pair in (label, label + 2):
+        monkeypatch.setattr(scenes, "draw_label", lambda *_, found=of_pair: found)
+        videos.append(draw_video(OPTIONS, "train", 7))
+    assert not np.array_equal(videos[0], videos[1])
+    assert np.array_equal(videos[0], videos[1][::-1])
+
+
+def poses_at_random_times(family, num):
+    """x, log length and angle of the object in one random frame of each of ``num`` videos."""
+    rng = np.random.default_rng(family)
+    drift = np.zeros((40, 2), np.float32)
+    rows = []
+    for _ in range(num):
+        pose, frame = draw_pose(OPTIONS, family, drift, rng), rng.integers(40)
+        values = (pose.x, np.log(pose.length), pose.angle % (2 * np.pi))
+        rows.append([value[frame, 0, 0] for value in values])
+    return np.array(rows).T
+
+
+def largest_gap(a, b):
+    """Kolmogorov's distance between two samples: 0 alike, 1 apart."""
+    values = np.concatenate([a, b])
+    shares = [np.searchsorted(np.sort(sample), values, "right") / len(sample) for sample in (a, b)]
+    return np.abs(shares[0] - shares[1]).max()
+
+
+def test_one_frame_looks_alike_in_all_motions():
+    """Place, size and angle; 0.08 is what two samples of 1000 from one distribution exceed once in 300."""
+    samples = [poses_at_random_times(family, 1000) for family in (ROTATE, ZOOM, SLIDE)]
+    gaps = [
+        largest_gap(samples[0][value], samples[family][value])
+        for value in range(3)
+        for family in (ZOOM, SLIDE)
+    ]
+    assert max(gaps) < 0.08
+
+
+def decoded(index):
+    """RGB frames of a video after H.264: (T, 3, 64, 80)."""
+    file = io.BytesIO(encode_video(draw_video(OPTIONS, "val", index), OPTIONS.quantizer))
+    with av.open(file) as container:
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    return torch.from_numpy(np.stack(frames[::8])).permute(0, 3, 1, 2)
+
+
+def texture_score(frames):
+    """Above 0 if brightness changes more from row to row than from column to column."""
+    luma = frames.float().mean(1)
+    down, right = luma.diff(dim=1).square().mean(), luma.diff(dim=2).square().mean()
+    return float(torch.log(down / right))
+
+
+@pytest.fixture(scope="module")
+def videos():
+    """Label and frames of some videos."""
+    return [(draw_label(OPTIONS, "val", index), decoded(index)) for index in range(96)]
+
+
+def separation(videos, short_side):
+    """Chance that a horizontal texture scores above a vertical one: 1 always, 0.5 if nothing shows."""
+    size = [short_side, short_side * 80 // 64]
+    scores = {"horizontal": [], "vertical": []}
+    for label, frames in videos:
+        resized = functional.resize(frames, size, antialias=True)
+        scores[CLASS_NAMES[label].split("_")[-1]].append(texture_score(resized))
+    above = np.array(scores["horizontal"])[:, None] > np.array(scores["vertical"])
+    return above.mean()
+
+
+def test_textures_show_at_64_pixels(videos):
+    assert separation(videos, 64) > 0.95
+
+
+@pytest.mark.parametrize("short_side", [45, 32])
+def test_textures_do_not_show_at_coarser_shapes(videos, short_side):
+    assert 0.35 < separation(videos, short_side) < 0.65
+
+
+def test_stripes_are_in_the_object_alone():
+    """At the corners, where no object is, rows change as much as columns."""
+    scores = [texture_score(decoded(index)[..., :6, :6]) for index in range(12)]
+    assert np.abs(np.mean(scores)) < 0.5

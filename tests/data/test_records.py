@@ -1,0 +1,176 @@
+"""Lists of videos, against files and lines written by hand."""
+
+import os
+
+import pytest
+
+from mgexp.data.records import VideoRecord, evenly_spaced, read_list
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A folder of videos, each of one byte."""
+    folder = tmp_path / "videos"
+    for name in ("run/a.mp4", "run/b.mp4", "my walk/c d.mp4"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    return folder
+
+
+@pytest.fixture
+def read(tmp_path, root):
+    """Reads a list file of the given text, or bytes, with three classes."""
+
+    def read(content, **how):
+        path = tmp_path / "train.csv"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return read_list(path, root, num_classes=3, **how)
+
+    return read
+
+
+def names(root, records):
+    return [(os.path.relpath(record.path, root), record.label) for record in records]
+
+
+def test_records_are_absolute_paths_with_labels_in_the_order_of_the_list(read, root):
+    found = read("run/b.mp4 2\nrun/a.mp4 0\n")
+    assert found.records == (
+        VideoRecord(str(root / "run/b.mp4"), 2),
+        VideoRecord(str(root / "run/a.mp4"), 0),
+    )
+    assert (found.missing, found.problems) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "run/a.mp4 1\nrun/b.mp4 2",  # no newline at the end
+        "\nrun/a.mp4 1\n\n   \nrun/b.mp4 2\n\n",
+        "run/a.mp4 1\r\nrun/b.mp4 2\r\n",
+        b"\xef\xbb\xbfrun/a.mp4 1\nrun/b.mp4 2\n",
+        "run/a.mp4  1 \nrun/b.mp4\t 2\n",
+        "./run/a.mp4 1\nrun/../run//b.mp4 2\n",
+    ],
+)
+def test_forms_of_the_same_list(read, root, content):
+    found = read(content)
+    assert names(root, found.records) == [("run/a.mp4", 1), ("run/b.mp4", 2)]
+    assert found.problems == ()
+
+
+def test_a_line_is_split_at_the_last_separator(read, root):
+    assert names(root, read("my walk/c d.mp4 1\n").records) == [("my walk/c d.mp4", 1)]
+
+
+def test_another_separator(read, root):
+    found = read("my walk/c d.mp4,1\nrun/a.mp4, 0\n", separator=",")
+    assert names(root, found.records) == [("my walk/c d.mp4", 1), ("run/a.mp4", 0)]
+
+
+def test_absolute_paths_in_the_root_folder(read, root):
+    assert names(root, read(f"{root}/run/a.mp4 1\n").records) == [("run/a.mp4", 1)]
+
+
+def test_a_root_folder_behind_a_link(read, root, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(root)
+    (tmp_path / "list.csv").write_text(f"{root}/run/a.mp4 1\n{link}/run/b.mp4 2\n")
+    found = read_list(tmp_path / "list.csv", link, 3)
+    assert ([record.label for record in found.records], found.problems) == ([1, 2], ())
+
+
+def test_missing_files_are_apart_from_problems(read, root):
+    (root / "empty.mp4").touch()
+    (root / "folder.mp4").mkdir()
+    found = read("run/a.mp4 0\nno.mp4 1\nno/a.mp4 2\nempty.mp4 0\nfolder.mp4 0\nrun/b.mp4 1\n")
+    assert names(root, found.records) == [("run/a.mp4", 0), ("run/b.mp4", 1)]
+    expected = [str(root / name) for name in ("no.mp4", "no/a.mp4", "empty.mp4", "folder.mp4")]
+    assert list(found.missing) == expected
+    assert found.problems == ()
+
+
+def test_many_videos_keep_their_order(read, root):
+    lines = [f"run/{'ab'[number % 2]}.mp4 {number % 3}" for number in range(1201)]
+    found = read("\n".join(lines))
+    assert [f"{name} {label}" for name, label in names(root, found.records)] == lines
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "value", "remedy"),
+    [
+        ("run/b.mp4", "line without a label", "'run/b.mp4'", "DATA.PATH_LABEL_SEPARATOR, now ' '"),
+        ("run/b.mp4,1", "line without a label", "'run/b.mp4,1'", "DATA.PATH_LABEL_SEPARATOR"),
+        ("run/b.mp4 walk", "label that is no integer", "'walk'", "integers from 0 to 2"),
+        ("run/b.mp4 1.0", "label that is no integer", "'1.0'", "integers from 0 to 2"),
+        ("run/b.mp4 1_0", "label that is no integer", "'1_0'", "integers from 0 to 2"),
+        ("run/b.mp4 3", "label outside the classes", "3", "from 0 to 2; correct it or MODEL.NUM_"),
+        ("run/b.mp4 -1", "label outside the classes", "-1", "MODEL.NUM_CLASSES, now 3"),
+        ("../b.mp4 1", "path outside the root folder", "'../b.mp4'", "DATA.PATH_PREFIX"),
+        ("run/../../b.mp4 1", "path outside the root folder", "'run/../../b.mp4'", "videos"),
+        ("/b.mp4 1", "path outside the root folder", "'/b.mp4'", "DATA.PATH_PREFIX"),
+    ],
+)
+def test_a_bad_line_is_a_problem_and_the_others_are_read(read, root, line, what, value, remedy):
+    found = read(f"run/a.mp4 0\n\n{line}\n")
+    (problem,) = found.problems
+    assert problem.startswith(f"{what}, ")
+    assert f"train.csv:3: {value}: " in problem
+    assert remedy in problem
+    assert names(root, found.records) == [("run/a.mp4", 0)]
+
+
+def test_a_path_that_only_begins_like_the_root_folder_is_outside(read, root):
+    assert "path outside the root folder" in read(f"{root}2/a.mp4 1\n").problems[0]
+
+
+def test_of_many_problems_of_a_kind_the_first_ten_are_listed(read):
+    found = read("".join(f"run/a.mp4 {label}\n" for label in range(25)) + "run/a.mp4\n")
+    labels = [problem for problem in found.problems if "outside the classes" in problem]
+    assert len(labels) == 11
+    assert "train.csv:13: 12:" in labels[9]
+    assert labels[10] == "label outside the classes: ... and 12 more"
+    assert sum("without a label" in problem for problem in found.problems) == 1
+
+
+@pytest.mark.parametrize("content", ["", "\n \n", b"\xef\xbb\xbf"])
+def test_an_empty_list_is_a_problem(read, content):
+    (problem,) = read(content).problems
+    assert "train.csv is empty" in problem
+
+
+def test_a_list_that_is_not_text_is_a_problem(read):
+    (problem,) = read(b"\xff\xfe\x00run").problems
+    assert "train.csv cannot be read" in problem
+
+
+def test_a_missing_list_and_root_folder_are_both_named(tmp_path):
+    found = read_list(tmp_path / "no.csv", tmp_path / "nowhere", 3)
+    assert [problem.split(": ")[0] for problem in found.problems] == [
+        f"list file {tmp_path}/no.csv does not exist",
+        f"root folder of the videos {tmp_path}/nowhere does not exist",
+    ]
+
+
+def test_folders_and_files_that_are_taken_for_each_other(tmp_path, root):
+    found = read_list(root, root / "run/a.mp4", 3)
+    assert [problem.split(": ")[0] for problem in found.problems] == [
+        f"list file {root} is not a file",
+        f"root folder of the videos {root}/run/a.mp4 is not a folder",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("num", "expected"),
+    [
+        (0, "abcdefghij"),
+        (10, "abcdefghij"),
+        (99, "abcdefghij"),
+        (5, "acegi"),
+        (3, "adg"),
+        (1, "a"),
+    ],
+)
+def test_evenly_spaced(num, expected):
+    assert evenly_spaced("abcdefghij", num) == tuple(expected)
