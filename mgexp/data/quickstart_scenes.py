@@ -1,13 +1,13 @@
-"""Draws the quickstart videos: one striped object moves over a still, cluttered background.
+"""Draws the quickstart videos: one object moves over a still, cluttered background, all seen through fine stripes.
 
 A video is of a class, motion × texture, that one frame cannot tell and coarse pixels cannot either:
 
 - Motions are pairs of which the second is the first in reverse order, so a set of frames without their
   order does not tell the two apart. A motion that is not the class's stays near a random point of its
   path: one frame looks alike in all classes.
-- The texture is fine stripes, horizontal or vertical, that are fixed to the screen and seen through the
-  object. Coarser stripes of random strength run both ways beside them, and a resize to a short side of
-  45 pixels turns the fine stripes into a weak alias that looks like those.
+- The texture is fine stripes, horizontal or vertical, all over the screen and fixed to it. Coarser stripes
+  of random strength run both ways beside them, and a resize to a short side of 45 pixels turns the fine
+  stripes into a weak alias that looks like those.
 
 Every draw follows from (seed, split, index). Times T = 40 frames, planes are (H, W) = (64, 80).
 """
@@ -32,7 +32,7 @@ from mgexp.data.quickstart_options import (
 )
 from mgexp.data.quickstart_shapes import Array, Shape, draw_shape
 
-ROTATE, ZOOM, SLIDE = range(len(MOTIONS))
+FALL, ZOOM, SLIDE = range(len(MOTIONS))
 NEUTRAL_CHROMA = 128
 COLOUR_CHROMA = 45
 """Chroma of the object and of clutter differs from neutral by up to this much."""
@@ -41,7 +41,7 @@ COLOUR_CHROMA = 45
 @dataclass(frozen=True)
 class Pose:
     """Where the object is: ``x`` and ``y`` of its middle and its half ``length``, in pixels, ``angle`` in
-    radians, clockwise on the screen. Numbers, or arrays of (T, 1, 1) for a video."""
+    radians, clockwise on the screen. Arrays of (T, 1, 1), or of (1, 1, 1) for what does not change."""
 
     x: Array
     y: Array
@@ -68,11 +68,12 @@ def _draw_forwards(
     backgrounds = _draw_backgrounds(options, margin, rng)
     pose = draw_pose(options, family, drift, rng)
     mask = _mask(draw_shape(rng), pose, WIDTH_PIXELS, HEIGHT_PIXELS)
-    luma = _draw_object_luma(options, texture, backgrounds[0], rng)
-    colours: list[Array | float] = [luma, *_draw_chroma(rng)]
+    luma = float(backgrounds[0].mean()) + rng.uniform(*options.object_luma)
+    colours = (luma, *_draw_chroma(rng))
 
     views = [_moving_view(background, drift, margin) for background in backgrounds]
     y, u, v = (view + mask * (colour - view) for view, colour in zip(views, colours, strict=True))
+    y += _draw_stripes(options, texture, rng)
     y += options.noise_luma * rng.standard_normal(y.shape, dtype=np.float32)
     planes = (y, u[:, ::2, ::2], v[:, ::2, ::2])
     video = np.concatenate([plane.reshape(NUM_FRAMES, -1) for plane in planes], axis=1)
@@ -96,8 +97,8 @@ def _times() -> NDArray[np.float64]:
 def draw_pose(
     options: QuickstartOptions, family: int, drift: Array, rng: np.random.Generator
 ) -> Pose:
-    """The path of an object that turns clockwise, grows, or slides to the right."""
-    ranges = (options.rotation_degrees, options.zoom_ratio, options.slide_pixels)
+    """The path of an object that falls, grows, or slides to the right; it lies at any angle."""
+    ranges = (options.fall_pixels, options.zoom_ratio, options.slide_pixels)
     amounts = [rng.uniform(*amount) for amount in ranges]
     path = [_draw_path(options, kind == family, rng) for kind in range(len(MOTIONS))]
     place = rng.uniform(-options.place_pixels, options.place_pixels, 2)
@@ -105,8 +106,8 @@ def draw_pose(
     size = rng.uniform(*options.size_pixels)
     return Pose(
         x=_column(WIDTH_PIXELS / 2 + place[0] + amounts[SLIDE] * path[SLIDE] + drift[:, 0]),
-        y=_column(HEIGHT_PIXELS / 2 + place[1] + drift[:, 1]),
-        angle=_column(turn + np.deg2rad(amounts[ROTATE]) * path[ROTATE]),
+        y=_column(HEIGHT_PIXELS / 2 + place[1] + amounts[FALL] * path[FALL] + drift[:, 1]),
+        angle=_column(np.array([turn])),
         length=_column(size * amounts[ZOOM] ** path[ZOOM]),
     )
 
@@ -140,12 +141,8 @@ def _mask(shape: Shape, pose: Pose, width: int, height: int) -> Array:
     return mask
 
 
-def _draw_object_luma(
-    options: QuickstartOptions, texture: int, background: Array, rng: np.random.Generator
-) -> Array:
-    """Luma of the object wherever it may be: (H, W). Stripes: the fine ones, which are the class, and
-    the coarse ones, both ways."""
-    base = float(background.mean()) + rng.uniform(*options.object_luma)
+def _draw_stripes(options: QuickstartOptions, texture: int, rng: np.random.Generator) -> Array:
+    """Luma of the stripes: the fine ones, which are the class, and the coarse ones, both ways: (H, W)."""
     fine = _draw_wave(options.stripe_period_pixels, options.stripe_luma, rng)
     rows = _draw_wave(options.plaid_period_pixels, options.plaid_luma, rng)
     columns = _draw_wave(options.plaid_period_pixels, options.plaid_luma, rng)
@@ -153,8 +150,8 @@ def _draw_object_luma(
         rows += fine
     else:
         columns += fine
-    luma: Array = base + rows[:HEIGHT_PIXELS, None] + columns
-    return luma
+    stripes: Array = rows[:HEIGHT_PIXELS, None] + columns
+    return stripes
 
 
 def _draw_chroma(rng: np.random.Generator) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """Shapes of the quickstart videos as signed distances: below 0 inside, above 0 outside.
 
-None looks the same after a turn of less than 180 degrees, so that its rotation can be seen.
+All are longer than wide, so that the angle at which one lies changes what each motion looks like.
 """
 
 from __future__ import annotations
