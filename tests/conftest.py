@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from tiny import command, data_keys, run_net, write_config, write_dataset
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,3 +23,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of small videos; read only."""
+    return write_dataset(tmp_path_factory.mktemp("tiny_data"))
+
+
+@pytest.fixture(scope="session")
+def finished_run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an uninterrupted run of the tiny row; read only."""
+    folder = tmp_path_factory.mktemp("finished")
+    cfg = write_config(folder / "tiny.yaml", data_keys(tiny_data))
+    assert run_net().main(command(cfg, folder / "run")) == 0
+    return folder / "run"

@@ -131,7 +131,7 @@ class TrainingClips(Dataset[Clip]):
             except VideoError as error:
                 errors.append((index, error))
                 continue
-            unusable = tuple((failed, error.reason) for failed, error in errors)
+            unusable = tuple((failed, str(error)) for failed, error in errors)
             return Clip(frames, self.records[index].label, index, unusable)
         raise errors[0][1]
 

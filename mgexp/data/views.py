@@ -106,7 +106,7 @@ class EvaluationViews(Dataset[View]):
                 frames = reader.frames_at(self._times(reader.duration_seconds, view))
         except VideoError as error:
             nothing = torch.empty((0, self.frames, self.crop, self.crop, 3), dtype=torch.uint8)
-            return View(nothing, video, record.label, error.reason)
+            return View(nothing, video, record.label, str(error))
         return View(self._crops(self._ordered(frames, video)), video, record.label, None)
 
     def _times(self, duration_seconds: float, view: int) -> Times:

@@ -70,7 +70,7 @@ def evaluate(
     scores = Scores(num_videos, num_classes, normalizer.device)
     errors: list[str] = []
     for batch in batches:
-        errors += batch.errors
+        errors += [reason for _, reason in batch.errors]
         if len(batch.videos) and not errors:
             logits = model(normalizer(batch.clips))
             device = normalizer.device

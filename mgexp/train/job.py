@@ -111,7 +111,7 @@ def run_job(job: Job) -> Outcome:
     """Trains, evaluates and judges; goes on where an earlier start of the same run stopped."""
     torch.set_num_threads(job.cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     if not job.processes.is_main:
-        return _train(job)
+        return Outcome.OK if job.run_dir.result_json.exists() else _train(job)
     config, videos = to_yaml(job.cfg), job.inputs.fingerprint()
     check_folder(job.run_dir, config, videos, job.override)
     with job.run_dir.locked():

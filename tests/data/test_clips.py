@@ -155,7 +155,7 @@ def test_another_position_or_seed_gives_another_clip():
 
 def test_a_broken_video_is_named_and_replaced():
     clip = training_clips(broken=[3])[FakeRequest(index=3)]
-    assert clip.unusable == ((3, "is broken"),)
+    assert clip.unusable == ((3, "3.mp4: is broken"),)
     assert clip.index != 3
     assert clip.label == 100 + clip.index
     assert clip.frames.shape == (4, 32, 32, 3)

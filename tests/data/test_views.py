@@ -110,7 +110,7 @@ def test_shuffled_shows_the_same_frames_in_an_order_of_the_video():
 
 def test_a_broken_video_is_an_error_and_not_replaced():
     view = evaluation_views(broken=[2])[2]
-    assert (view.video, view.label, view.error) == (2, 102, "is broken")
+    assert (view.video, view.label, view.error) == (2, 102, "2.mp4: is broken")
     assert len(view.frames) == 0
 
 
@@ -141,7 +141,7 @@ def test_a_batch_leaves_broken_videos_out_and_names_all():
     assert batch.videos.tolist() == [1, 1, 1, 2, 2, 2, 4, 4, 4]
     assert batch.labels.tolist() == [101, 101, 101, 102, 102, 102, 104, 104, 104]
     assert len(batch.clips) == 9
-    assert batch.errors == ((0, "is broken"), (3, "is broken"))
+    assert batch.errors == ((0, "0.mp4: is broken"), (3, "3.mp4: is broken"))
 
 
 def test_a_batch_of_broken_videos_alone_has_no_clips():
@@ -149,7 +149,7 @@ def test_a_batch_of_broken_videos_alone_has_no_clips():
     batch = collate_views([views[0], views[1]])
     assert batch.clips.shape == (0, 3, 4, 32, 32)
     assert len(batch.videos) == len(batch.labels) == 0
-    assert batch.errors == ((0, "is broken"), (1, "is broken"))
+    assert batch.errors == ((0, "0.mp4: is broken"), (1, "1.mp4: is broken"))
 
 
 def test_impossible_views_are_refused_all_at_once():
