@@ -60,6 +60,13 @@ def sum_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
     return values
 
 
+def max_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
+    """The largest of each of ``values`` over the processes, in place."""
+    if processes.count > 1:
+        dist.all_reduce(values, dist.ReduceOp.MAX)
+    return values
+
+
 def copy_from_main(processes: Processes, module: torch.nn.Module) -> None:
     """Gives every process rank 0's weights and buffers."""
     if processes.count > 1:

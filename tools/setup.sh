@@ -22,7 +22,7 @@ if [ ! -x "$PYTHON" ]; then
 fi
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "Installing mgexp and its dependencies (torch is large: a minute or more)"
-    "$PYTHON" -m pip install --quiet --disable-pip-version-check \
+    PYTHONWARNINGS=ignore "$PYTHON" -m pip install --quiet --disable-pip-version-check \
         --constraint constraints.txt --editable '.[dev]'
     "$PYTHON" -m mgexp.wheels
     echo "$wanted" >"$stamp"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ from mgexp.data.clips import Request, TrainingClips, collate
 from mgexp.data.records import VideoList, VideoRecord, evenly_spaced, read_list
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
+
+WORKER_NICENESS = 10
+"""Workers yield to the training threads, which wait for each other: one held up holds up all."""
 
 
 def build_list(cfg: CfgNode, key: str, limit: int) -> VideoList:
@@ -98,4 +102,5 @@ def _worker_options(cfg: CfgNode, device: torch.device) -> dict[str, Any]:
 def start_worker(worker_id: int) -> None:
     """One thread per worker; Ctrl-C is for the main process, which saves and then ends its workers."""
     torch.set_num_threads(1)
+    os.nice(WORKER_NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

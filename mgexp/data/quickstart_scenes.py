@@ -68,6 +68,7 @@ def _draw_forwards(
     backgrounds = _draw_backgrounds(options, margin, rng)
     pose = draw_pose(options, family, drift, rng)
     mask = _mask(draw_shape(rng), pose, WIDTH_PIXELS, HEIGHT_PIXELS)
+    mask *= np.float32(rng.random() >= options.hidden_share)
     luma = float(backgrounds[0].mean()) + rng.uniform(*options.object_luma)
     colours = (luma, *_draw_chroma(rng))
 

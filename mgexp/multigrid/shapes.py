@@ -94,4 +94,8 @@ def _batch_shape(
             f"a shape of {frames:g} frames x {crop:g} pixels needs {exact:.3f} times the clips: "
             f"more than {MAX_RATIO_ERROR:.0%} from a whole number"
         )
+    if round(crop) < 1:
+        problems.append(
+            f"a crop of {crop:g} pixels rounds to none: raise the full crop, {full_crop}"
+        )
     return BatchShape(whole_frames, max(1, round(crop)), ratio)

@@ -45,8 +45,9 @@ class Scores:
 
     def reduce(self, processes: Processes) -> Evaluation:
         """The evaluation over the views of all processes."""
-        for values in (self.sums, self.labels, self.loss):
+        for values in (self.sums, self.loss):
             dist.sum_(processes, values)
+        dist.max_(processes, self.labels)  # views of one video may be in several processes
         ranked = self.sums.topk(min(5, self.sums.shape[1])).indices == self.labels[:, None]
         return Evaluation(
             top1=100 * ranked[:, 0].double().mean().item(),

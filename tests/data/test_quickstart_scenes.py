@@ -20,6 +20,7 @@ PLAIN = replace(
     stripe_luma=(0.0, 0.0),
     plaid_luma=(0.0, 0.0),
     sway=0.0,
+    hidden_share=0.0,
     object_luma=(90.0, 90.0),
     clutter_shapes=(0, 0),
     drift_pixels=0.0,

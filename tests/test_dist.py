@@ -1,0 +1,72 @@
+"""The processes of a run, alone and two of them over gloo."""
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from mgexp import dist
+from mgexp.dist import Processes
+
+CPU = torch.device("cpu")
+
+
+def test_without_torchrun_there_is_one_process(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    assert dist.from_environment() == Processes(rank=0, count=1, local_rank=0)
+
+
+def test_torchrun_says_who_is_who(monkeypatch):
+    for name, value in (("RANK", "5"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")):
+        monkeypatch.setenv(name, value)
+    found = dist.from_environment()
+    assert (found.rank, found.count, found.local_rank) == (5, 8, 1)
+    assert not found.is_main
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_one_process_agrees_with_itself(flag):
+    alone = Processes()
+    values = torch.tensor([3.0])
+    assert dist.any_true(alone, flag, CPU) is flag
+    assert dist.sum_(alone, values) is values
+    assert dist.max_(alone, values) is values
+    assert dist.gather_dict(alone, {1: "a"}) == {1: "a"}
+
+
+def together(rank, port, results):
+    """What one of two processes finds."""
+    import os
+
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2"
+    )
+    torch.set_num_threads(1)
+    processes = dist.from_environment()
+    dist.start(processes, CPU)
+    layer = torch.nn.BatchNorm1d(1)
+    torch.nn.init.constant_(layer.weight, 10.0 + rank)
+    dist.copy_from_main(processes, layer)
+    results[rank] = (
+        dist.sum_(processes, torch.tensor([1.0 + rank])).item(),
+        dist.max_(processes, torch.tensor([1.0 + rank])).item(),
+        dist.any_true(processes, rank == 1, CPU),
+        dist.any_true(processes, False, CPU),
+        dist.gather_dict(processes, {rank: f"of {rank}"}),
+        layer.weight.item(),
+    )
+    dist.stop(processes)
+
+
+@pytest.mark.slow
+def test_two_processes_find_the_same():
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with mp.Manager() as manager:
+        results = manager.dict()
+        mp.spawn(together, (port, results), nprocs=2)
+        wanted = (3.0, 2.0, True, False, {0: "of 0", 1: "of 1"}, 10.0)
+        assert dict(results) == {0: wanted, 1: wanted}

@@ -1,0 +1,118 @@
+"""Bad input of run_net.py: exit code 2, one message, nothing written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from run_files import refused
+from tiny import NUM_TRAIN, command, data_keys, write_config
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        (("SOLVER.BASE_LRR", 0.1), ("SOLVER.BASE_LRR", "nearest: SOLVER.BASE_LR")),
+        (("BASE_LR", 0.1), ("no key BASE_LR", "SOLVER.BASE_LR")),
+        (("DATA.TRAIN_LIST", "/nowhere/list.txt"), ("/nowhere/list.txt", "does not exist")),
+        (("DATA.VAL_LIST", ""), ("DATA.VAL_LIST is not set",)),
+        (("DATA.NUM_FRAMES", 10), ("frames",)),
+        (("DATA.NUM_FRAMES", 4), ("1 frames", "SLOWFAST.ALPHA")),
+        (("DATA.TRAIN_CROP_SIZE", 1), ("0.5 pixels rounds to none",)),
+        (("MULTIGRID.SHORT_CYCLE_FACTORS", "[0.6, 0.8]"), ("19.2 pixels", "2.778 times")),
+        (("DATA.TRAIN_CROP_SIZE", 36), ("DATA.TRAIN_JITTER_SCALES", "36")),
+        (("TRAIN.BATCH_SIZE", "many"), ("TRAIN.BATCH_SIZE", "'many'")),
+        (("SOLVER.BASE_LR",), ("'SOLVER.BASE_LR' has no value",)),
+        (("TEST.FRAME_ORDER", "shuffled"), ("TEST.FRAME_ORDER", "TRAIN.ENABLE False")),
+    ],
+)
+def test_bad_keys_are_refused(pairs, words, cfg, output, main, capsys):
+    message = refused(main, capsys, command(cfg, output, *pairs))
+    assert "found, nothing was written" in message
+    assert [word for word in words if word not in message] == []
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("train0.mp4 0\ntrain1.mp4\n", ("train.txt:2", "line without a label")),
+        ("train0.mp4 0\ntrain1.mp4 2\n", ("train.txt:2", "label outside the classes", "0 to 1")),
+        ("\n\n", ("train.txt", "is empty")),
+        ("train0.mp4 0\nlost.mp4 1\n", ("lost.mp4", "1 of 2", "DATA.MAX_UNUSABLE_SHARE")),
+    ],
+)
+def test_bad_lists_are_refused(lines, words, data, tmp_path, output, main, capsys):
+    (data / "train.txt").write_text(lines)
+    cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
+    message = refused(main, capsys, command(cfg, output))
+    assert [word for word in words if word not in message] == []
+    assert not output.exists()
+
+
+def test_a_missing_validation_video_is_refused(data, tmp_path, output, main, capsys):
+    (data / "val3.mp4").unlink()
+    cfg = write_config(tmp_path / "tiny.yaml", {**data_keys(data), "DATA.MAX_UNUSABLE_SHARE": 0.5})
+    message = refused(main, capsys, command(cfg, output))
+    assert "1 validation videos are missing" in message
+    assert "val3.mp4" in message
+    assert not output.exists()
+
+
+def test_a_batch_that_does_not_divide_over_the_processes_is_refused(
+    cfg, output, main, capsys, monkeypatch
+):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    message = refused(main, capsys, [*command(cfg, output), "--launcher", "torchrun"])
+    assert "3 processes" in message
+    assert not output.exists()
+
+
+def test_all_problems_are_in_one_message(data, tmp_path, output, main, capsys):
+    (data / "train.txt").write_text("train0.mp4 0\ntrain1.mp4\ntrain2.mp4 7\nlost.mp4 1\n")
+    (data / "val.txt").unlink()
+    cfg = write_config(tmp_path / "tiny.yaml", {**data_keys(data), "SOLVER.MOMENTUN": 0.5})
+    message = refused(
+        main, capsys, command(cfg, output, "DATA.NUM_FRAMES", 10, "TRAIN.BATCH_SIZE", 0)
+    )
+    wanted = (
+        *("SOLVER.MOMENTUN", "TRAIN.BATCH_SIZE", "train.txt:2", "train.txt:3", "val.txt"),
+        *("lost.mp4", "10 frames"),
+    )
+    assert [word for word in wanted if word not in message.replace("T = 10", "10 frames")] == []
+    assert not output.exists()
+
+
+def break_video(path):
+    path.write_bytes(b"no video" * 50)
+
+
+def test_a_broken_training_video_stops_the_run(data, tmp_path, output, main, capsys):
+    """Only decoding finds it: the folder exists by then, but no result."""
+    break_video(data / "train5.mp4")
+    cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
+    message = refused(main, capsys, command(cfg, output))
+    assert "train5.mp4" in message
+    assert "DATA.MAX_UNUSABLE_SHARE" in message
+    assert not (output / "result.json").exists()
+
+
+def test_tolerated_videos_are_replaced_and_counted(data, tmp_path, output, main):
+    break_video(data / "train5.mp4")
+    (data / "train7.mp4").unlink()
+    changes = {**data_keys(data), "DATA.MAX_UNUSABLE_SHARE": 0.5}
+    assert main(command(write_config(tmp_path / "tiny.yaml", changes), output)) == 0
+    result = json.loads((output / "result.json").read_text())
+    assert result["num_unusable_videos"] == 2
+    assert result["num_train_videos"] == NUM_TRAIN - 1
+
+
+def test_every_broken_validation_video_is_named(data, tmp_path, output, main, capsys):
+    for index in (1, 6):
+        break_video(data / f"val{index}.mp4")
+    cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
+    message = refused(main, capsys, command(cfg, output))
+    assert "2 validation videos cannot be decoded" in message
+    assert "val1.mp4" in message
+    assert "val6.mp4" in message
+    assert not (output / "result.json").exists()

@@ -1,0 +1,116 @@
+"""Runs that were interrupted, and started again: the same bits, in the same folder only."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from run_files import assert_bit_identical, interrupt_in, losses, read_lines, refused
+from tiny import TOOL, command
+
+from mgexp.record.run_dir import RunDir
+
+NUM_STEPS = 10  # of the tiny row; by hand: (2, 2, 2, 2) of the long cycle and 2 of fine-tuning
+OFTEN = ("TRAIN.CHECKPOINT_MINUTES", 0.000001)
+
+
+def kill_at(step, arguments, folder):
+    """Starts a run in a process of its own and kills it when ``step`` steps are recorded."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, str(TOOL), *arguments],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    metrics, end = folder / "metrics.jsonl", time.monotonic() + 120
+    try:
+        while time.monotonic() < end and process.poll() is None:
+            if metrics.exists() and len(metrics.read_text().splitlines()) >= step:
+                break
+            time.sleep(0.002)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_killed_run_ends_with_the_same_bits(finished_run, cfg, output, main, record_property):
+    step = random.Random().randrange(2, NUM_STEPS - 2)
+    record_property("killed_at", step)
+    arguments = command(cfg, output, *OFTEN)
+    kill_at(step, arguments, output)
+    assert not (output / "result.json").exists()
+    assert RunDir(output).checkpoint_steps()[-1] > 0
+    assert main(arguments) == 0
+    assert_bit_identical(output, finished_run)
+    assert losses(output) == losses(finished_run)
+
+
+@pytest.mark.parametrize(
+    "step", [0, 4, pytest.param(3, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
+)
+def test_a_terminated_run_saves_and_ends_with_the_same_bits(
+    step, finished_run, cfg, output, main, monkeypatch
+):
+    """Step 4 is the one before an evaluation."""
+    interrupt_in(step, monkeypatch)
+    assert main(command(cfg, output)) == 4
+    assert not (output / "result.json").exists()
+    monkeypatch.undo()
+    assert main(command(cfg, output)) == 0
+    assert_bit_identical(output, finished_run)
+    assert losses(output) == losses(finished_run)
+    assert [line["step"] for line in read_lines(output / "evaluations.jsonl")] == [5, NUM_STEPS]
+
+
+def test_a_torn_line_and_lines_after_the_checkpoint_are_cut(cfg, output, main, monkeypatch):
+    interrupt_in(2, monkeypatch)
+    assert main(command(cfg, output)) == 4
+    monkeypatch.undo()
+    with (output / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, "loss": 1.0}\n{"step": 4, "lo')
+    assert main(command(cfg, output)) == 0
+    assert [step for step, _ in losses(output)] == list(range(NUM_STEPS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_number_of_workers_changes_nothing(workers, finished_run, cfg, output, main):
+    assert main(command(cfg, output, "DATA_LOADER.NUM_WORKERS", workers)) == 0
+    assert_bit_identical(output, finished_run)
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_of_another_configuration_is_left_alone(interrupted, cfg, main, capsys):
+    before = contents(interrupted)
+    message = refused(main, capsys, command(cfg, interrupted, "SOLVER.BASE_LR", 0.001))
+    assert "SOLVER.BASE_LR: the run folder has 0.005, this start 0.001" in message
+    assert "--override" in message
+    assert contents(interrupted) == before
+
+
+def test_a_folder_of_another_seed_is_left_alone(interrupted, cfg, main, capsys):
+    before = contents(interrupted)
+    message = refused(main, capsys, [*command(cfg, interrupted), "--seed", "1"])
+    assert "RNG_SEED: the run folder has 0, this start 1" in message
+    assert contents(interrupted) == before
+
+
+def test_override_goes_on_all_the_same(interrupted, cfg, main, capsys):
+    arguments = command(cfg, interrupted, "SOLVER.WEIGHT_DECAY", 0.001)
+    assert main([*arguments, "--override"]) == 0
+    assert "going on after step 3 of 10" in capsys.readouterr().err
+    assert [step for step, _ in losses(interrupted)] == list(range(NUM_STEPS))
+
+
+def test_keys_without_effect_may_change(interrupted, cfg, main):
+    assert main(command(cfg, interrupted, "DATA_LOADER.PREFETCH_FACTOR", 3)) == 0

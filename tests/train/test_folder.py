@@ -1,0 +1,81 @@
+"""The run folder at the start of a run."""
+
+import csv
+
+import pytest
+from tiny import tiny_config
+
+from mgexp.config.load import to_yaml
+from mgexp.errors import InputError
+from mgexp.record.run_dir import RunDir, append_jsonl, read_jsonl
+from mgexp.train.build import schedule_of
+from mgexp.train.folder import (
+    check_folder,
+    config_problems,
+    cut_records,
+    is_evaluated,
+    write_folder,
+)
+
+VIDEOS = {"num_train_videos": 24, "train_sha256": "abc", "missing": []}
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    found = RunDir(tmp_path / "run")
+    found.root.mkdir()
+    return found
+
+
+@pytest.fixture
+def written(run_dir, tmp_path):
+    cfg = tiny_config(tmp_path)
+    write_folder(run_dir, to_yaml(cfg), VIDEOS, schedule_of(cfg, 24))
+    return run_dir
+
+
+def config(tmp_path, **changes):
+    return to_yaml(tiny_config(tmp_path, {k.replace("__", "."): v for k, v in changes.items()}))
+
+
+def test_a_new_folder_and_the_same_run_are_fine(run_dir, tmp_path):
+    cfg = tiny_config(tmp_path)
+    check_folder(run_dir, to_yaml(cfg), VIDEOS, override=False)
+    write_folder(run_dir, to_yaml(cfg), VIDEOS, schedule_of(cfg, 24))
+    check_folder(run_dir, to_yaml(cfg), VIDEOS, override=False)
+
+
+def test_every_difference_is_listed(written, tmp_path):
+    other = config(tmp_path, SOLVER__BASE_LR=0.5, RNG_SEED=3)
+    with pytest.raises(InputError) as caught:
+        check_folder(written, other, {**VIDEOS, "num_train_videos": 23}, override=False)
+    text = str(caught.value)
+    for words in ("SOLVER.BASE_LR", "RNG_SEED", "was 24, now it is 23", "--override"):
+        assert words in text
+    check_folder(written, other, VIDEOS, override=True)
+
+
+def test_ignored_sections_may_differ(written, tmp_path):
+    other = config(tmp_path, TEST__NUM_ENSEMBLE_VIEWS=5, SOLVER__BASE_LR=0.5)
+    problems = config_problems(written, other, ignored=("TEST.",))
+    assert problems == ["SOLVER.BASE_LR: the run folder has 0.005, this start 0.5"]
+
+
+def test_the_schedule_is_a_table_of_phases(written):
+    with written.schedule_csv.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["start_step"] for row in rows] == ["0", "2", "4", "6", "8", "9"]
+    assert rows[0]["cycle"] == "64x2x16 32x2x23 32x2x23"
+
+
+def test_records_of_what_is_done_again_are_forgotten(written):
+    for step in range(6):
+        append_jsonl(written.metrics_jsonl, {"step": step})
+    for step, full in ((2, False), (4, False), (5, False), (4, True)):
+        append_jsonl(written.evaluations_jsonl, {"step": step, "full_protocol": full})
+    cut_records(written, 4)
+    assert [line["step"] for line in read_jsonl(written.metrics_jsonl)] == [0, 1, 2, 3]
+    left = [(line["step"], line["full_protocol"]) for line in read_jsonl(written.evaluations_jsonl)]
+    assert left == [(2, False), (4, False)]
+    assert is_evaluated(written, 4)
+    assert not is_evaluated(written, 5)

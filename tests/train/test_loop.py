@@ -1,0 +1,115 @@
+"""The order of things in the loop, on a network of one weight."""
+
+import torch
+from tiny import tiny_config
+from torch import nn
+
+from mgexp.data.clips import Batch
+from mgexp.dist import Processes
+from mgexp.record.clock import Clock
+from mgexp.record.progress import Progress
+from mgexp.record.run_dir import read_jsonl
+from mgexp.train.build import schedule_of
+from mgexp.train.checkpoint import State
+from mgexp.train.loop import Loop
+from mgexp.train.step import Normalizer
+from mgexp.train.stop import StopRequest
+
+CPU = torch.device("cpu")
+NUM_STEPS = 10  # of the tiny row on 24 videos
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, clips):
+        return self.head(clips.mean((2, 3, 4)))
+
+
+class Bench:
+    """A loop whose calls are recorded as (name, finished steps)."""
+
+    def __init__(self, folder, milestones=(), checkpoint_seconds=1e9, unusable=()):
+        self.calls, self.stop = [], StopRequest()
+        model = Network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        self.state = State(model, optimizer, Clock())
+        self.path, self.unusable, self.rates = folder / "metrics.jsonl", unusable, []
+        self.loop = Loop(
+            state=self.state,
+            model=model,
+            schedule=schedule_of(tiny_config(folder), 24),
+            normalizer=Normalizer((0.45,) * 3, (0.225,) * 3, CPU),
+            processes=Processes(),
+            seed=0,
+            milestones=milestones,
+            checkpoint_seconds=checkpoint_seconds,
+            stop=self.stop,
+            save=lambda: self.note("save"),
+            evaluate=lambda: self.note("evaluate"),
+            check_unusable=lambda: self.note("check"),
+        )
+
+    def note(self, name):
+        if name == "evaluate":
+            assert "train" not in self.state.clock._started
+        self.calls.append((name, self.state.step))
+
+    def batches(self):
+        for step in range(NUM_STEPS):
+            plan = self.loop.schedule.plan_at(step)
+            clips = torch.zeros(plan.clips, 3, plan.frames, plan.crop, plan.crop, dtype=torch.uint8)
+            labels = torch.zeros(plan.clips, dtype=torch.long)
+            yield Batch(clips, labels, self.unusable)
+            self.rates.append(self.state.optimizer.param_groups[0]["lr"])
+
+    def run(self, first_step=0):
+        with Progress(self.path, first_step, NUM_STEPS, 1) as progress:
+            return self.loop.run(self.batches(), progress)
+
+
+def test_milestones_save_before_they_evaluate(tmp_path):
+    bench = Bench(tmp_path, milestones=(3, 6))
+    assert bench.run()
+    assert bench.calls == [("save", 3), ("evaluate", 3), ("save", 6), ("evaluate", 6)]
+    assert (bench.state.step, bench.state.epoch) == (10, 248 / 24)
+
+
+def test_learning_rates_are_the_plan_s(tmp_path):
+    bench = Bench(tmp_path)
+    bench.run()
+    # 0.005 times 8, 4, 2, 1 of the long cycle, fine-tuning at 1 then 0.1
+    wanted = [0.04, 0.04, 0.02, 0.02, 0.01, 0.01, 0.005, 0.005, 0.005, 0.0005]
+    found = [line["lr"] for line in read_jsonl(bench.path)]
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(wanted))
+    torch.testing.assert_close(torch.tensor(bench.rates), torch.tensor(wanted[:9]))
+
+
+def test_checkpoints_follow_the_clock(tmp_path):
+    bench = Bench(tmp_path, checkpoint_seconds=0)
+    bench.run()
+    assert bench.calls == [("save", step) for step in range(1, NUM_STEPS + 1)]
+
+
+def test_a_request_to_stop_saves_at_the_step_s_end(tmp_path):
+    bench = Bench(tmp_path)
+    bench.stop.signal_name = "SIGTERM"
+    assert not bench.run()
+    assert bench.calls == [("save", 1)]
+
+
+def test_an_unusable_video_is_noted_once(tmp_path):
+    bench = Bench(tmp_path, unusable=((4, "a.mp4: is broken"),))
+    bench.run()
+    assert bench.state.unusable == {4: "a.mp4: is broken"}
+    assert bench.calls == [("check", 0)]
+
+
+def test_seconds_of_training_hold_the_wait_for_input(tmp_path):
+    bench = Bench(tmp_path)
+    bench.run()
+    clock = bench.state.clock
+    assert 0 < clock.seconds("input_wait") < clock.seconds("train")
+    assert clock.seconds("shape_warmup") < clock.seconds("train")

@@ -1,0 +1,63 @@
+"""Precise statistics against the population's, in float64."""
+
+from dataclasses import dataclass
+
+import torch
+from tiny import tiny_config
+from torch import nn
+
+from mgexp.dist import Processes
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
+from mgexp.train.build import schedule_of
+from mgexp.train.precise_bn import precise_requests, with_precise_bn
+from mgexp.train.step import Normalizer
+
+IDENTITY = Normalizer((0.0,) * 3, (1 / 255,) * 3, torch.device("cpu"))
+
+
+@dataclass
+class Clips:
+    clips: torch.Tensor
+
+
+def test_statistics_are_those_of_all_batches():
+    generator = torch.Generator().manual_seed(0)
+    draws = [
+        torch.randint(0, high, (4, 3, 2, 8, 8), dtype=torch.uint8, generator=generator)
+        for high in (50, 100, 250)
+    ]
+    model = nn.Sequential(GroupedBatchNorm3d(3))
+    found = with_precise_bn(model, map(Clips, draws), 3, 1, IDENTITY, Processes())
+    population = torch.cat(draws).double().transpose(0, 1).flatten(1)
+    torch.testing.assert_close(
+        found[0].running_mean.double(), population.mean(1), rtol=1e-5, atol=0
+    )
+    torch.testing.assert_close(
+        found[0].running_var.double(), population.var(1, correction=0), rtol=1e-4, atol=0
+    )
+    assert not found.training
+
+
+def test_requests_are_full_shape_batches_of_an_epoch_at_most(tmp_path):
+    schedule = schedule_of(tiny_config(tmp_path), 10)
+    found = precise_requests(schedule, 0, 200, Processes())
+    assert [len(batch) for batch in found] == [4, 4, 4]  # ceil(10 / 4)
+    assert {(r.frames, r.crop, r.stride_range) for batch in found for r in batch} == {
+        (8, 32, (1, 1))
+    }
+    assert len({request.index for batch in found for request in batch}) == 10
+    assert len(precise_requests(schedule, 0, 2, Processes())) == 2
+
+
+def test_processes_share_the_batches_of_one(tmp_path):
+    schedule = schedule_of(tiny_config(tmp_path), 10)
+    alone = precise_requests(schedule, 0, 200, Processes())
+    shares = [precise_requests(schedule, 0, 200, Processes(rank, 2)) for rank in range(2)]
+    assert [[*a, *b] for a, b in zip(*shares, strict=True)] == alone
+
+
+def test_draws_are_not_those_of_training(tmp_path):
+    schedule = schedule_of(tiny_config(tmp_path), 10)
+    (first, *_), (other, *_) = (precise_requests(schedule, seed, 1, Processes()) for seed in (0, 1))
+    assert all(request.seed[0] != 0 for request in first)
+    assert [request.seed for request in first] != [request.seed for request in other]

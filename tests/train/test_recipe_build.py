@@ -1,0 +1,68 @@
+"""From the configuration to recipe, schedule and inputs."""
+
+import pytest
+from tiny import data_keys, tiny_config
+
+from mgexp.errors import InputError
+from mgexp.train.build import (
+    build_inputs,
+    build_multigrid,
+    build_recipe,
+    num_videos_of,
+    schedule_of,
+)
+
+OFF = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
+
+
+def test_the_recipe_is_the_baseline_of_the_row(tmp_path):
+    recipe = build_recipe(tiny_config(tmp_path))
+    assert (recipe.clips, recipe.frames, recipe.crop, recipe.stride) == (4, 8, 32, 1)
+    assert (tuple(recipe.stage_epochs), recipe.max_epoch) == ((0, 3), 4)
+    assert build_recipe(tiny_config(tmp_path, OFF)) == recipe
+
+
+def test_segments_have_no_stride(tmp_path):
+    assert build_recipe(tiny_config(tmp_path, {"DATA.TEMPORAL_GRID": "segments"})).stride is None
+
+
+@pytest.mark.parametrize(("long", "num_long"), [(True, 4), (False, 1)])
+@pytest.mark.parametrize(("short", "num_short"), [(True, 2), (False, 0)])
+def test_a_cycle_that_is_off_has_one_shape(long, num_long, short, num_short, tmp_path):
+    changes = {"MULTIGRID.LONG_CYCLE": long, "MULTIGRID.SHORT_CYCLE": short}
+    found = build_multigrid(tiny_config(tmp_path, changes))
+    assert (len(found.long_factors), len(found.short_factors)) == (num_long, num_short)
+    assert found.epoch_factor == (2.0 if long or short else 1.0)
+    assert found.fine_tuning == long
+
+
+def test_the_baseline_has_one_shape_in_all_steps(tmp_path):
+    schedule = schedule_of(tiny_config(tmp_path, OFF), 24)
+    plans = [schedule.plan_at(step) for step in range(schedule.total_steps)]
+    assert len(plans) == 24  # 4 epochs of 24 videos by 4
+    assert {(plan.clips, plan.frames, plan.crop) for plan in plans} == {(4, 8, 32)}
+
+
+def test_inputs_hold_the_videos_of_the_lists(tiny_data, tmp_path):
+    cfg = tiny_config(tmp_path, data_keys(tiny_data))
+    found = build_inputs(cfg, [], 1)
+    assert (len(found.train), len(found.val), found.missing) == (24, 8, ())
+    assert found.schedule == schedule_of(cfg, 24)
+
+
+def test_problems_given_come_first_and_with_those_found(tmp_path):
+    cfg = tiny_config(tmp_path, {"DATA.NUM_FRAMES": 10})
+    with pytest.raises(InputError) as caught:
+        build_inputs(cfg, ["a key is misspelt"], 1)
+    problems = caught.value.problems
+    assert problems[0] == "a key is misspelt"
+    for words in ("DATA.TRAIN_LIST is not set", "DATA.VAL_LIST is not set", "10 frames"):
+        assert any(words in problem for problem in problems)
+
+
+def test_the_number_of_videos_is_given_else_listed_else_configured(tiny_data, tmp_path):
+    listed = tiny_config(tmp_path, {**data_keys(tiny_data), "DATA.NUM_VIDEOS": 7})
+    assert num_videos_of(listed, 5) == (5, [])
+    assert num_videos_of(listed, None) == (24, [])
+    assert num_videos_of(tiny_config(tmp_path, {"DATA.NUM_VIDEOS": 7}), None) == (7, [])
+    assert num_videos_of(tiny_config(tmp_path), None)[1]
