@@ -72,12 +72,3 @@ def copy_from_main(processes: Processes, module: torch.nn.Module) -> None:
     if processes.count > 1:
         for tensor in module.state_dict().values():
             dist.broadcast(tensor, src=0)
-
-
-def gather_dict(processes: Processes, values: dict[int, str]) -> dict[int, str]:
-    """The union of every process's ``values``."""
-    if processes.count == 1:
-        return values
-    parts: list[dict[int, str] | None] = [None] * processes.count
-    dist.all_gather_object(parts, values)
-    return {key: text for part in parts if part for key, text in part.items()}

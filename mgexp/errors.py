@@ -15,7 +15,7 @@ class InputError(Exception):
         self.problems = tuple(problems)
         noun = "problem" if len(self.problems) == 1 else "problems"
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
-        super().__init__(f"{len(self.problems)} {noun} found, nothing was written:\n{lines}")
+        super().__init__(f"{len(self.problems)} {noun} found:\n{lines}")
 
 
 class TrainingError(Exception):

@@ -73,8 +73,13 @@ def make_job(options: argparse.Namespace) -> Job:
 
 def main(arguments: list[str]) -> Outcome:
     """Runs, and turns an error into an exit code and one message."""
+    options = parse(arguments)
     try:
-        job = make_job(parse(arguments))
+        job = make_job(options)
+    except InputError as error:
+        print(f"run_net.py: nothing was written; {error}", file=sys.stderr)
+        return Outcome.BAD_INPUT
+    try:
         return run_job(job) if job.cfg.TRAIN.ENABLE else evaluate_job(job)
     except InputError as error:
         print(f"run_net.py: {error}", file=sys.stderr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -123,7 +123,13 @@ def run_job(job: Job) -> Outcome:
 
 
 def evaluate_job(job: Job) -> Outcome:
-    """Evaluates the trained model of a finished run under the full protocol; changes no result."""
+    """Evaluates the trained model of a finished run under the full protocol; changes no result.
+
+    One process does it all; others that torchrun started have nothing to do.
+    """
+    if not job.processes.is_main:
+        return Outcome.OK
+    job = replace(job, processes=Processes())
     if not job.run_dir.model.exists():
         raise InputError(
             [f"{job.run_dir.model} does not exist: train to the end before TRAIN.ENABLE False"]
