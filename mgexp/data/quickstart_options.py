@@ -56,14 +56,14 @@ class QuickstartOptions:
     """Below 64/45 × 2 = 2.84, a resize of the short side to 45 cannot show the stripes as they are: it
     leaves a weak alias (a fifth of the amplitude, as bilinear antialiasing is not a sharp filter)."""
 
-    stripe_luma: Range = (15.0, 24.0)
+    stripe_luma: Range = (20.0, 30.0)
     """Amplitude of the fine stripes, which are the class."""
 
     plaid_period_pixels: Range = (3.3, 4.1)
     """The coarse stripes, nuisance: where a resize to 45 puts the alias of the fine ones
     (aliases of periods 2.2 to 2.45 look like 3.4 to 4.0), so that what is left does not tell the class."""
 
-    plaid_luma: Range = (0.0, 16.0)
+    plaid_luma: Range = (0.0, 10.0)
     """Amplitude of the coarse stripes: one draw for the horizontal, another for the vertical ones."""
 
     fall_pixels: Range = (22.0, 36.0)

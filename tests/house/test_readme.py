@@ -1,0 +1,62 @@
+"""What README and INSTALL tell people to type exists: tools, files, options and keys."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from mgexp.config.defaults import BY_NAME
+from mgexp.config.load import load_config
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("README.md", "INSTALL.md", "experiments/quickstart/README.md")
+
+
+def commands():
+    """(page, words) of each line of a bash block, continued lines joined."""
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
+            for line in block.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                if words:
+                    yield page, words
+
+
+OF_TOOLS = [words for _, words in commands() if any(word.startswith("tools/") for word in words)]
+
+
+def test_there_are_commands_to_test():
+    assert len(OF_TOOLS) >= 4
+
+
+@pytest.mark.parametrize("words", OF_TOOLS, ids=" ".join)
+def test_tools_options_and_keys_exist(words):
+    tool = next(word for word in words if word.startswith("tools/"))
+    source = (ROOT / tool).read_text(encoding="utf-8")
+    assert [word for word in words if word.startswith("--") and word not in source] == []
+    assert [
+        word for word in words if re.fullmatch(r"[A-Z]+\.[A-Z_]+", word) and word not in BY_NAME
+    ] == []
+
+
+@pytest.mark.parametrize("words", [w for w in OF_TOOLS if "--cfg" in w], ids=" ".join)
+def test_a_yaml_that_a_command_names_loads(words):
+    load_config(ROOT / words[words.index("--cfg") + 1])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", text)
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+
+
+def test_the_yaml_shown_is_the_file():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert shown is not None
+    assert shown[1] == (ROOT / "experiments/quickstart/long_short.yaml").read_text(encoding="utf-8")
