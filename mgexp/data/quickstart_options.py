@@ -61,7 +61,7 @@ class QuickstartOptions:
 
     plaid_period_pixels: Range = (3.3, 4.1)
     """The coarse stripes, nuisance: where a resize to 45 puts the alias of the fine ones
-    (aliases of periods 2.2 to 2.45 look like 3.4 to 4.0), so that what is left does not tell the class."""
+    (aliases of periods 2.2 to 2.45 look like 3.4 to 4.0), so that what is left tells less of the class."""
 
     plaid_luma: Range = (0.0, 10.0)
     """Amplitude of the coarse stripes: one draw for the horizontal, another for the vertical ones."""
