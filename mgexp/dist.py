@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -32,25 +34,39 @@ def from_environment() -> Processes:
     )
 
 
-def start(processes: Processes, device: torch.device) -> None:
-    """Joins the other processes: nccl between GPUs, gloo between CPUs."""
-    if processes.count > 1:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-
-
-def stop(processes: Processes) -> None:
-    """Leaves the other processes."""
-    if processes.count > 1:
+@contextmanager
+def joined(processes: Processes, device: torch.device) -> Iterator[None]:
+    """Joins the other processes, and leaves them at the end: nccl between GPUs, gloo between CPUs."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if processes.count == 1:
+        yield
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield
+    finally:
         dist.destroy_process_group()
 
 
-def any_true(processes: Processes, flag: bool, device: torch.device) -> bool:
-    """Whether ``flag`` is true in any process: all get the same answer."""
+def any_true(
+    processes: Processes, flags: tuple[bool, ...], device: torch.device
+) -> tuple[bool, ...]:
+    """For each flag, whether it is true in any process: all get the same answer."""
     if processes.count == 1:
-        return flag
-    total = torch.tensor(int(flag), device=device)
-    dist.all_reduce(total)
-    return bool(total.item())
+        return flags
+    totals = torch.tensor(flags, dtype=torch.int32, device=device)
+    dist.all_reduce(totals)
+    return tuple(bool(total) for total in totals.tolist())
+
+
+def merge(processes: Processes, own: dict[int, str]) -> dict[int, str]:
+    """The entries of all processes, those of lower ranks first: all get the same."""
+    if processes.count == 1:
+        return own
+    found: list[dict[int, str]] = [{} for _ in range(processes.count)]
+    dist.all_gather_object(found, own)
+    return {key: value for entries in found for key, value in entries.items()}
 
 
 def sum_(processes: Processes, values: torch.Tensor) -> torch.Tensor:

@@ -24,11 +24,11 @@ def test_torchrun_says_who_is_who(monkeypatch):
     assert not found.is_main
 
 
-@pytest.mark.parametrize("flag", [True, False])
-def test_one_process_agrees_with_itself(flag):
+def test_one_process_agrees_with_itself():
     alone = Processes()
     values = torch.tensor([3.0])
-    assert dist.any_true(alone, flag, CPU) is flag
+    assert dist.any_true(alone, (True, False), CPU) == (True, False)
+    assert dist.merge(alone, {4: "broken"}) == {4: "broken"}
     assert dist.sum_(alone, values) is values
     assert dist.max_(alone, values) is values
 
@@ -42,18 +42,18 @@ def together(rank, port, results):
     )
     torch.set_num_threads(1)
     processes = dist.from_environment()
-    dist.start(processes, CPU)
-    layer = torch.nn.BatchNorm1d(1)
-    torch.nn.init.constant_(layer.weight, 10.0 + rank)
-    dist.copy_from_main(processes, layer)
-    results[rank] = (
-        dist.sum_(processes, torch.tensor([1.0 + rank])).item(),
-        dist.max_(processes, torch.tensor([1.0 + rank])).item(),
-        dist.any_true(processes, rank == 1, CPU),
-        dist.any_true(processes, False, CPU),
-        layer.weight.item(),
-    )
-    dist.stop(processes)
+    with dist.joined(processes, CPU):
+        layer = torch.nn.BatchNorm1d(1)
+        torch.nn.init.constant_(layer.weight, 10.0 + rank)
+        dist.copy_from_main(processes, layer)
+        results[rank] = (
+            dist.sum_(processes, torch.tensor([1.0 + rank])).item(),
+            dist.max_(processes, torch.tensor([1.0 + rank])).item(),
+            dist.any_true(processes, (rank == 1, False, True), CPU),
+            dist.merge(processes, {rank: f"from {rank}", 7: "from both"}),
+            layer.weight.item(),
+        )
+    assert not torch.distributed.is_initialized()
 
 
 @pytest.mark.slow
@@ -66,5 +66,6 @@ def test_two_processes_find_the_same():
     with mp.Manager() as manager:
         results = manager.dict()
         mp.spawn(together, (port, results), nprocs=2)
-        wanted = (3.0, 2.0, True, False, 10.0)
+        merged = {0: "from 0", 7: "from both", 1: "from 1"}
+        wanted = (3.0, 2.0, (True, False, True), merged, 10.0)
         assert dict(results) == {0: wanted, 1: wanted}

@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 from mgexp import dist
-from mgexp.config.load import experiment_name, flatten, freeze, read_config
+from mgexp.config.load import experiment_name, read_config
 from mgexp.config.smoke import smoke
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
-from mgexp.record.run_dir import RunDir
+from mgexp.record.run_dir import RunDir, default_run_dir
 from mgexp.train.build import build_inputs
 from mgexp.train.job import Job, Outcome, evaluate_job, run_job
 
@@ -59,15 +59,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def make_job(options: argparse.Namespace) -> Job:
     """Reads and checks everything; raises InputError before a file is written."""
-    cfg, problems = read_config(options.cfg, options.overrides)
-    if options.seed is not None:
-        cfg = freeze({**dict(flatten(cfg)), "RNG_SEED": options.seed})
+    seed = [] if options.seed is None else ["RNG_SEED", str(options.seed)]
+    cfg, problems = read_config(options.cfg, [*options.overrides, *seed])
     cfg = smoke(cfg) if options.smoke else cfg
     processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
     inputs = build_inputs(cfg, problems, processes.count)
     experiment = experiment_name(options.cfg)
-    folder = Path("runs", "smoke" if options.smoke else "", experiment, f"seed{cfg.RNG_SEED}")
-    run_dir = RunDir(options.output or folder)
+    run_dir = default_run_dir(experiment, cfg.RNG_SEED, options.smoke)
+    if options.output:
+        run_dir = RunDir(options.output)
     return Job(cfg, experiment, run_dir, inputs, processes, options.override)
 
 

@@ -1,6 +1,5 @@
 # Sourced by quickstart.sh and test.sh: goes to the repository, makes .venv if there is none, installs
 # mgexp with the versions of constraints.txt, and leaves the interpreter's path in $PYTHON.
-# An environment that is active already and has mgexp is used as it is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -29,6 +29,11 @@ def _data_problems(cfg: CfgNode) -> Iterator[str]:
             f"DATA.TRAIN_JITTER_SCALES starts at {shortest} pixels, less than "
             f"DATA.TRAIN_CROP_SIZE = {cfg.DATA.TRAIN_CROP_SIZE}: no crop fits; raise the first or lower the second"
         )
+    if cfg.DATA.TEMPORAL_GRID == "segments" and cfg.TEST.NUM_ENSEMBLE_VIEWS > 1:
+        yield (
+            f"TEST.NUM_ENSEMBLE_VIEWS = {cfg.TEST.NUM_ENSEMBLE_VIEWS}: with DATA.TEMPORAL_GRID = segments "
+            "a video has one view in time; set it to 1"
+        )
     if cfg.TRAIN.ENABLE and cfg.TEST.FRAME_ORDER != "forward":
         yield (
             f"TEST.FRAME_ORDER = {cfg.TEST.FRAME_ORDER} is a control on a trained model: "

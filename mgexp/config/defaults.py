@@ -51,6 +51,8 @@ ANY = Legal("any", lambda value: True)
 POSITIVE = Legal("more than 0", lambda value: value > 0)
 NOT_NEGATIVE = Legal("0 or more", lambda value: value >= 0)
 AT_LEAST_1 = Legal("1 or more", lambda value: value >= 1)
+ODD = Legal("an odd number, 1 or more", lambda value: value >= 1 and value % 2 == 1)
+NOT_EMPTY = Legal("one character or more", bool)
 SHARE = Legal("0 to 1", lambda value: 0 <= value <= 1)
 FACTORS = Legal("numbers in (0, 1]", lambda values: all(0 < v <= 1 for v in values))
 FACTOR_PAIRS = Legal(
@@ -89,7 +91,7 @@ KEYS = (
     Key("DATA.TRAIN_LIST", PATH, "", ANY, "list file: a 'path label' line per video", "mgexp"),
     Key("DATA.VAL_LIST", PATH, "", ANY, "list file of the validation videos", "mgexp"),
     Key("DATA.PATH_PREFIX", PATH, "", ANY, "folder that the paths of the lists are relative to"),
-    Key("DATA.PATH_LABEL_SEPARATOR", STR, " ", ANY, "between path and label in a list"),
+    Key("DATA.PATH_LABEL_SEPARATOR", STR, " ", NOT_EMPTY, "between path and label in a list"),
     Key("DATA.NUM_VIDEOS", INT, 0, NOT_NEGATIVE, "training videos, for a schedule without lists", "mgexp"),
     Key("DATA.MAX_TRAIN_VIDEOS", INT, 0, NOT_NEGATIVE, "train on so many, evenly spaced; 0: all", "mgexp"),
     Key("DATA.MAX_VAL_VIDEOS", INT, 0, NOT_NEGATIVE, "validate on so many; 0: all", "mgexp"),
@@ -119,7 +121,7 @@ KEYS = (
     Key("SLOWFAST.ALPHA", INT, 4, AT_LEAST_1, "frames of the fast pathway per frame of the slow one"),
     Key("SLOWFAST.BETA_INV", INT, 8, AT_LEAST_1, "channels of the slow pathway per fast channel"),
     Key("SLOWFAST.FUSION_CONV_CHANNEL_RATIO", INT, 2, AT_LEAST_1, "channels of fusion / of fast"),
-    Key("SLOWFAST.FUSION_KERNEL_SZ", INT, 7, AT_LEAST_1, "frames of the fusion convolution"),
+    Key("SLOWFAST.FUSION_KERNEL_SZ", INT, 7, ODD, "frames of the fusion convolution"),
     Key("BN.WEIGHT_DECAY", FLOAT, 0.0, NOT_NEGATIVE, "weight decay of batch normalisation"),
     Key("BN.USE_PRECISE_STATS", BOOL, True, ANY, "re-estimate statistics before each evaluation"),
     Key("BN.NUM_BATCHES_PRECISE", INT, 200, AT_LEAST_1, "mini-batches for that, at most an epoch"),

@@ -17,7 +17,8 @@ def smoke(cfg: CfgNode) -> CfgNode:
     """A new configuration whose baseline takes about 32 steps; shapes, epochs and ratios stay as they are."""
     values = dict(flatten(cfg))
     videos = math.ceil(SMOKE_STEPS * cfg.TRAIN.BATCH_SIZE / cfg.SOLVER.MAX_EPOCH)
-    width = max(cfg.SLOWFAST.BETA_INV, cfg.RESNET.WIDTH_PER_GROUP // WIDTH_DIVISOR)
+    beta_inv = cfg.SLOWFAST.BETA_INV
+    width = beta_inv * max(1, cfg.RESNET.WIDTH_PER_GROUP // WIDTH_DIVISOR // beta_inv)
     values.update(
         {
             "DATA.MAX_TRAIN_VIDEOS": max(1, videos),

@@ -13,27 +13,28 @@ from fvcore.common.config import CfgNode
 from torch.utils.data import DataLoader
 
 from mgexp.data.clips import Request, TrainingClips, collate
-from mgexp.data.records import VideoList, VideoRecord, evenly_spaced, read_list
+from mgexp.data.records import VideoList, VideoRecord, read_list
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
+from mgexp.stop import STOP_SIGNALS
 
 WORKER_NICENESS = 10
-"""Workers yield to the training threads, which wait for each other: one held up holds up all."""
+"""Workers yield to the training threads, which wait for each other: one held up holds up all. Measured on 2 cores
+with 2 workers, quickstart long+short: 256 ms a step in the first phase, 305 without."""
 
 
-def build_list(cfg: CfgNode, key: str, limit: int) -> VideoList:
-    """The videos of DATA.``key``, at most ``limit`` of them (0: all), with what is wrong with the list."""
+def build_list(cfg: CfgNode, key: str) -> VideoList:
+    """The videos of DATA.``key``, with what is wrong with the list."""
     path = cfg.DATA[key]
     if not path:
         remedy = f"add DATA.{key} FILE, a text file with a 'path label' line per video"
         return VideoList((), (), (f"DATA.{key} is not set: {remedy}",))
-    found = read_list(
+    return read_list(
         Path(path),
         Path(cfg.DATA.PATH_PREFIX),
         cfg.MODEL.NUM_CLASSES,
         cfg.DATA.PATH_LABEL_SEPARATOR,
     )
-    return VideoList(evenly_spaced(found.records, limit), found.missing, found.problems)
 
 
 def build_train_loader(
@@ -100,7 +101,11 @@ def _worker_options(cfg: CfgNode, device: torch.device) -> dict[str, Any]:
 
 
 def start_worker(worker_id: int) -> None:
-    """One thread per worker; Ctrl-C is for the main process, which saves and then ends its workers."""
+    """One thread per worker; signals are for the main process, which saves and then ends its workers.
+
+    They also reach the workers where they go to all processes of a group: Ctrl-C, torchrun, timeout, Slurm.
+    """
     torch.set_num_threads(1)
     os.nice(WORKER_NICENESS)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

@@ -59,6 +59,7 @@ class Clip:
     """One training clip: ``frames`` uint8 (T, S, S, 3), of record ``index``.
 
     ``index`` is not the requested one if videos failed: those are in ``unusable``, in the order tried.
+    If all did, there are no frames: (0, S, S, 3).
     """
 
     frames: Tensor
@@ -71,7 +72,8 @@ class Clip:
 class Batch:
     """``clips`` uint8 (B, 3, T, S, S) in channels_last_3d memory, ``labels`` int64 (B,).
 
-    ``unusable``: the videos that failed and were replaced, of all its clips.
+    ``unusable``: the videos that failed and were replaced, of all its clips. B is 0 where a clip found no
+    video that did not fail.
     """
 
     clips: Tensor
@@ -119,21 +121,21 @@ class TrainingClips(Dataset[Clip]):
         self.opener = opener
 
     def __getitem__(self, request: Request) -> Clip:
-        """The clip of ``request``; a video that fails is replaced by a random one.
+        """The clip of ``request``; a video that fails is replaced by a random one, MAX_ATTEMPTS times at most.
 
-        Raises VideoError, that of the video asked for, after MAX_ATTEMPTS videos that failed.
+        Raises nothing: an error would leave a loader's worker as a traceback.
         """
-        errors: list[tuple[int, VideoError]] = []
+        unusable: list[tuple[int, str]] = []
         for attempt in range(MAX_ATTEMPTS):
             index, rng = self._draw_index(request, attempt)
             try:
                 frames = self._draw_frames(self.records[index].path, request, rng)
             except VideoError as error:
-                errors.append((index, error))
+                unusable.append((index, str(error)))
                 continue
-            unusable = tuple((failed, str(error)) for failed, error in errors)
-            return Clip(frames, self.records[index].label, index, unusable)
-        raise errors[0][1]
+            return Clip(frames, self.records[index].label, index, tuple(unusable))
+        empty = torch.empty(0, request.crop, request.crop, 3, dtype=torch.uint8)
+        return Clip(empty, -1, request.index, tuple(unusable))
 
     def _draw_index(self, request: Request, attempt: int) -> tuple[int, np.random.Generator]:
         """Which record to try, and the generator of all further draws for it."""
@@ -166,10 +168,14 @@ class TrainingClips(Dataset[Clip]):
 
 
 def collate(clips: Sequence[Clip]) -> Batch:
-    """One batch of clips of one shape."""
+    """One batch of clips of one shape; no clips if one of them has no frames."""
+    unusable = tuple(failure for clip in clips for failure in clip.unusable)
+    if not all(len(clip.frames) for clip in clips):
+        clips = []
+    frames = [clip.frames for clip in clips] or [torch.empty(0, 0, 0, 3, dtype=torch.uint8)]
     return Batch(
         # Channels are last in the stack: the permuted view is channels_last_3d without a copy.
-        clips=torch.stack([clip.frames for clip in clips]).permute(0, 4, 1, 2, 3),
-        labels=torch.tensor([clip.label for clip in clips]),
-        unusable=tuple(failure for clip in clips for failure in clip.unusable),
+        clips=torch.stack(frames)[: len(clips)].permute(0, 4, 1, 2, 3),
+        labels=torch.tensor([clip.label for clip in clips], dtype=torch.long),
+        unusable=unusable,
     )

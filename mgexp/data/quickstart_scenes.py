@@ -67,7 +67,7 @@ def _draw_forwards(
     margin = int(np.ceil(options.drift_pixels / 2)) + 1
     backgrounds = _draw_backgrounds(options, margin, rng)
     pose = draw_pose(options, family, drift, rng)
-    mask = _mask(draw_shape(rng), pose, WIDTH_PIXELS, HEIGHT_PIXELS)
+    mask = _mask(draw_shape(rng), pose, WIDTH_PIXELS, HEIGHT_PIXELS, options.edge_pixels)
     mask *= np.float32(rng.random() >= options.hidden_share)
     luma = float(backgrounds[0].mean()) + rng.uniform(*options.object_luma)
     colours = (luma, *_draw_chroma(rng))
@@ -132,13 +132,13 @@ def _column(values: NDArray[np.floating]) -> Array:
     return values.astype(np.float32).reshape(-1, 1, 1)
 
 
-def _mask(shape: Shape, pose: Pose, width: int, height: int) -> Array:
-    """How much of each pixel the shape covers, 0 to 1: (T, height, width), an edge a pixel wide."""
+def _mask(shape: Shape, pose: Pose, width: int, height: int, edge: float) -> Array:
+    """How much of each pixel the shape covers, 0 to 1: (T, height, width), ``edge`` pixels wide at its rim."""
     cos, sin = np.cos(pose.angle) / pose.length, np.sin(pose.angle) / pose.length
     x = np.arange(width, dtype=np.float32) - pose.x
     y = np.arange(height, dtype=np.float32)[:, None] - pose.y
     distance = shape(cos * x + sin * y, cos * y - sin * x)
-    mask: Array = np.clip(0.5 - distance * pose.length, 0, 1)
+    mask: Array = np.clip(0.5 - distance * pose.length / edge, 0, 1)
     return mask
 
 
@@ -185,7 +185,7 @@ def _draw_backgrounds(options: QuickstartOptions, margin: int, rng: np.random.Ge
         turn, length = rng.uniform(0, 2 * np.pi), rng.uniform(4, 15)
         pose = Pose(*(_column(np.array([value])) for value in (*place, turn, length)))
         colour = rng.uniform(-1, 1, 3) * (40, COLOUR_CHROMA / 2, COLOUR_CHROMA / 2)
-        mask = _mask(draw_shape(rng), pose, width, height)
+        mask = _mask(draw_shape(rng), pose, width, height, options.edge_pixels)
         planes += mask * colour.astype(np.float32)[:, None, None]
     return planes
 

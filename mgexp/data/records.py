@@ -43,6 +43,11 @@ class VideoList:
     missing: tuple[str, ...]
     problems: tuple[str, ...]
 
+    @property
+    def num_listed(self) -> int:
+        """Videos in the list, there or not."""
+        return len(self.records) + len(self.missing)
+
 
 class _ProblemLog:
     """Problems by kind, each at a place; a kind lists its first ones and the number of the others."""

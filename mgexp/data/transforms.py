@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torchvision.transforms.v2 import functional
+
+from mgexp.wheels import transforms_v2 as functional
 
 FramesArray = NDArray[np.uint8]
 """Decoded frames: uint8, (T, H, W, 3)."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 
+from mgexp.config.load import flatten
 from mgexp.errors import InputError
-from mgexp.record.run_dir import RunDir, atomic_write_text, read_json
+from mgexp.record.run_dir import RunDir, atomic_write_text, read_json, read_jsonl
 
 # Keys in which a run may differ from its YAML, because they cannot change its accuracy, steps or
 # FLOPs. The seed has a column of its own; where data lie is not which data they are.
@@ -27,6 +28,8 @@ KEYS_WITHOUT_EFFECT_ON_RESULT = (
     "DATA_LOADER.NUM_WORKERS",
     "DATA_LOADER.PREFETCH_FACTOR",
 )
+LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST")
+"""Keys that a YAML may leave to the command line, as those of Kinetics do."""
 
 
 @dataclass(frozen=True)
@@ -150,22 +153,17 @@ def _check_config(
         raise InputError([f"{experiment_yaml}: not found; results.csv holds only runs of a YAML"])
     config = yaml.safe_load(run.config_yaml.read_text(encoding="utf-8"))
     problems = tuple(differences(dict(flatten(config)), resolve(result.experiment)))
+    if any(line["changes"] for line in read_jsonl(run.starts_jsonl)):
+        problems += (f"{run.starts_jsonl}: was gone on with by --override; train it again",)
     if problems:
         raise InputError(problems)
-
-
-def flatten(config: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """("TRAIN.BATCH_SIZE", 8) for each leaf of a nested mapping."""
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def differences(run: Mapping[str, object], experiment: Mapping[str, object]) -> Iterator[str]:
     """A sentence for each key that matters and differs."""
     for key, ours, theirs in differing_keys(run, experiment):
+        if key in LIST_KEYS and theirs == "":
+            continue
         yield f"{key}: the run had {ours!r}, its YAML now says {theirs!r}; train it again"
 
 

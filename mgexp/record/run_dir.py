@@ -21,6 +21,8 @@ import simplejson
 
 from mgexp.errors import InputError
 
+SMOKE = "smoke"
+
 
 @dataclass(frozen=True)
 class RunDir:
@@ -37,6 +39,11 @@ class RunDir:
     def environment_json(self) -> Path:
         """Versions and machine, as `mgexp.record.environment.describe` gives them."""
         return self.root / "environment.json"
+
+    @property
+    def starts_jsonl(self) -> Path:
+        """A line per start: its environment, the step it went on after, and what --override let change."""
+        return self.root / "starts.jsonl"
 
     @property
     def schedule_csv(self) -> Path:
@@ -132,10 +139,19 @@ class RunsDir:
         return iter(sorted(found, key=lambda entry: entry[:2]))
 
 
+def default_run_dir(experiment: str, seed: int, is_smoke: bool) -> RunDir:
+    """runs/<experiment>/seed<N>; a smoke run has the same place in runs/smoke."""
+    return RunDir(Path("runs", SMOKE if is_smoke else "", experiment, f"seed{seed}"))
+
+
 def find_runs(root: Path) -> tuple[RunDir, ...]:
-    """Every run folder at or below `root`: a folder that holds config.yaml. Sorted by path."""
+    """Every run folder at or below `root`: a folder that holds config.yaml. Sorted by path.
+
+    Smoke runs are left out, unless `root` is their folder or one below it.
+    """
     configs = sorted(root.rglob(RunDir(root).config_yaml.name))
-    return tuple(RunDir(config.parent) for config in configs)
+    runs = (config.parent for config in configs)
+    return tuple(RunDir(run) for run in runs if run.relative_to(root).parts[:1] != (SMOKE,))
 
 
 def find_row_folders(root: Path) -> tuple[RunsDir, ...]:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from fvcore.common.config import CfgNode
 
 from mgexp.config.check import cross_problems
 from mgexp.data.build import build_list
+from mgexp.data.records import evenly_spaced
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule
 from mgexp.multigrid.shapes import FULL
-from mgexp.train.inputs import Inputs, list_problems, raise_problems, shape_problems
+from mgexp.train.inputs import (
+    Inputs,
+    device_problems,
+    i3d_problems,
+    list_problems,
+    raise_problems,
+    slowfast_problems,
+)
 
 
 def build_recipe(cfg: CfgNode) -> Recipe:
@@ -56,14 +65,16 @@ def schedule_of(cfg: CfgNode, num_videos: int, num_processes: int = 1) -> Schedu
 def build_inputs(cfg: CfgNode, problems: list[str], num_processes: int) -> Inputs:
     """Lists and schedule of a run. Raises InputError with ``problems`` and all that are found here."""
     found = [*problems, *cross_problems(cfg)]
-    train = build_list(cfg, "TRAIN_LIST", cfg.DATA.MAX_TRAIN_VIDEOS)
-    val = build_list(cfg, "VAL_LIST", cfg.DATA.MAX_VAL_VIDEOS)
+    found += device_problems(cfg.DEVICE, torch.cuda.is_available())
+    train, val = build_list(cfg, "TRAIN_LIST"), build_list(cfg, "VAL_LIST")
     found += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)
-    schedule, schedule_problems = try_schedule(cfg, max(1, len(train.records)), num_processes)
+    train_records = evenly_spaced(train.records, cfg.DATA.MAX_TRAIN_VIDEOS)
+    val_records = evenly_spaced(val.records, cfg.DATA.MAX_VAL_VIDEOS)
+    schedule, schedule_problems = try_schedule(cfg, max(1, len(train_records)), num_processes)
     found += schedule_problems
     raise_problems(found)
     assert schedule is not None  # it had no problem
-    return Inputs(train.records, val.records, train.missing, schedule)
+    return Inputs(train_records, val_records, train.missing, train.num_listed, schedule)
 
 
 def num_videos_of(cfg: CfgNode, given: int | None) -> tuple[int, list[str]]:
@@ -88,5 +99,6 @@ def try_schedule(
         schedule = schedule_of(cfg, num_videos, num_processes)
     except ValueError as error:
         return None, str(error).split("; ")
-    alpha = cfg.SLOWFAST.ALPHA if cfg.MODEL.MODEL_NAME == "SlowFast" else 1
-    return schedule, list(shape_problems(schedule, alpha))
+    if cfg.MODEL.MODEL_NAME == "SlowFast":
+        return schedule, list(slowfast_problems(schedule, cfg.SLOWFAST.ALPHA))
+    return schedule, list(i3d_problems(schedule))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import yaml
 
+from mgexp.config.load import flatten
 from mgexp.errors import InputError
 from mgexp.multigrid.schedule import Schedule
 from mgexp.record.environment import describe
-from mgexp.record.results import differing_keys, flatten
+from mgexp.record.progress import LOGGER
+from mgexp.record.results import differing_keys
 from mgexp.record.run_dir import (
     RunDir,
+    append_jsonl,
     atomic_write_text,
     cut_jsonl,
     read_json,
@@ -25,23 +28,31 @@ from mgexp.record.schedule_table import schedule_rows
 
 def check_folder(
     run_dir: RunDir, config_yaml: str, videos: Mapping[str, object], override: bool
-) -> None:
-    """Raises InputError in a folder of another configuration or of other training videos.
+) -> list[str]:
+    """What changed since the folder was written; raises InputError for that without ``override``.
 
-    ``override`` goes on all the same. Keys that cannot change the result may differ.
+    That is another configuration or other videos. Keys that cannot change the result may differ, and
+    anything may before the first checkpoint: nothing of the folder is used then.
     """
+    if not run_dir.checkpoint_steps() and not run_dir.result_json.exists():
+        return []
     problems = [*config_problems(run_dir, config_yaml), *_video_problems(run_dir, videos)]
     if problems and not override:
         remedy = f"{run_dir.root}: choose another --output, or add --override to go on all the same"
         raise InputError([*problems, remedy])
+    return problems
 
 
 def write_folder(
-    run_dir: RunDir, config_yaml: str, videos: Mapping[str, object], schedule: Schedule
+    run_dir: RunDir,
+    config_yaml: str,
+    videos: Mapping[str, object],
+    schedule: Schedule,
+    changes: Sequence[str] = (),
 ) -> None:
-    """Records what is run, before the first step."""
+    """Records what is run, before the first step; ``changes`` as ``check_folder`` found them."""
+    _record_start(run_dir, changes)
     atomic_write_text(run_dir.config_yaml, config_yaml)
-    write_json(run_dir.environment_json, describe())
     write_json(run_dir.dataset_json, videos)
     text = io.StringIO()
     rows = schedule_rows(schedule)
@@ -49,6 +60,25 @@ def write_folder(
     writer.writeheader()
     writer.writerows(rows)
     atomic_write_text(run_dir.schedule_csv, text.getvalue())
+
+
+def _record_start(run_dir: RunDir, changes: Sequence[str]) -> None:
+    """Adds a line to the starts; warns where another environment may change the last bits of the result."""
+    environment, steps = describe(), run_dir.checkpoint_steps()
+    if steps:
+        earlier = read_json(run_dir.environment_json)
+        for name in sorted(environment.keys() - {"date"}):
+            if earlier.get(name) != environment[name]:
+                was, now = earlier.get(name), environment[name]
+                LOGGER.warning("%s was %s at the first start, now it is %s", name, was, now)
+    else:
+        write_json(run_dir.environment_json, environment)
+    cut_jsonl(run_dir.starts_jsonl, lambda _: bool(steps))
+    after_step = steps[-1] if steps else 0
+    append_jsonl(
+        run_dir.starts_jsonl,
+        {**environment, "after_step": after_step, "changes": list(changes)},
+    )
 
 
 def cut_records(run_dir: RunDir, step: int) -> None:
@@ -86,7 +116,7 @@ def _video_problems(run_dir: RunDir, videos: Mapping[str, object]) -> list[str]:
         return []
     saved = read_json(run_dir.dataset_json)
     return [
-        f"{name} of the training list was {saved.get(name)!r}, now it is {value!r}"
+        f"{name} of the lists was {saved.get(name)!r}, now it is {value!r}"
         for name, value in videos.items()
         if saved.get(name) != value
     ]

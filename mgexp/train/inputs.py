@@ -15,21 +15,36 @@ MAX_LISTED = 20
 
 @dataclass(frozen=True)
 class Inputs:
-    """The videos of a run, those of its lists that are missing, and its schedule."""
+    """The videos of a run, and its schedule.
+
+    ``missing``: paths in the training list, of ``num_listed`` videos, where there is no file.
+    """
 
     train: tuple[VideoRecord, ...]
     val: tuple[VideoRecord, ...]
     missing: tuple[str, ...]
+    num_listed: int
     schedule: Schedule
 
     def fingerprint(self) -> dict[str, object]:
-        """What identifies the training videos: a resumed run must have the same."""
-        lines = "\n".join(f"{record.path} {record.label}" for record in self.train)
+        """What identifies the videos: a resumed run must have the same. ``missing`` are training videos."""
         return {
             "num_train_videos": len(self.train),
-            "train_sha256": hashlib.sha256(lines.encode()).hexdigest(),
+            "train_sha256": _sha256(self.train),
+            "val_sha256": _sha256(self.val),
             "missing": list(self.missing),
         }
+
+
+def _sha256(records: Sequence[VideoRecord]) -> str:
+    lines = "\n".join(f"{record.path} {record.label}" for record in records)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def device_problems(device: str, has_cuda: bool) -> Iterator[str]:
+    """A GPU that was asked for and is not there."""
+    if device == "cuda" and not has_cuda:
+        yield "DEVICE = cuda, but torch finds no GPU: see nvidia-smi, or set DEVICE auto or cpu"
 
 
 def unusable_problem(unusable: Sequence[str], num_videos: int, max_share: float) -> str | None:
@@ -51,8 +66,7 @@ def listed(names: Sequence[str]) -> str:
 def list_problems(train: VideoList, val: VideoList, max_share: float) -> Iterator[str]:
     """What is wrong with the two lists."""
     yield from dict.fromkeys((*train.problems, *val.problems))
-    num_listed = len(train.records) + len(train.missing)
-    problem = unusable_problem(train.missing, num_listed, max_share)
+    problem = unusable_problem(train.missing, train.num_listed, max_share)
     if problem:
         yield problem
     if val.missing:
@@ -62,15 +76,27 @@ def list_problems(train: VideoList, val: VideoList, max_share: float) -> Iterato
         )
 
 
-def shape_problems(schedule: Schedule, alpha: int) -> Iterator[str]:
+def slowfast_problems(schedule: Schedule, alpha: int) -> Iterator[str]:
     """Frame counts that the slow pathway cannot have: every ``alpha``-th frame of a clip."""
-    frames = {shape.frames for phase in schedule.phases for shape in phase.cycle.shapes}
-    for count in sorted(frames):
+    for count in _frame_counts(schedule):
         if count % alpha:
             yield (
                 f"a shape of {count} frames does not divide by SLOWFAST.ALPHA = {alpha}: choose "
                 "DATA.NUM_FRAMES, MULTIGRID.LONG_CYCLE_FACTORS or SLOWFAST.ALPHA so that all do"
             )
+
+
+def i3d_problems(schedule: Schedule) -> Iterator[str]:
+    """A single frame, that the pool after the first stage cannot halve."""
+    if 1 in _frame_counts(schedule):
+        yield (
+            "I3D cannot take a shape of 1 frame: raise DATA.NUM_FRAMES or the least of "
+            "MULTIGRID.LONG_CYCLE_FACTORS"
+        )
+
+
+def _frame_counts(schedule: Schedule) -> list[int]:
+    return sorted({shape.frames for phase in schedule.phases for shape in phase.cycle.shapes})
 
 
 def raise_problems(problems: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from mgexp.data.records import evenly_spaced
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.models.build import build_model
+from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.optim.build import build_optimizer
 from mgexp.record.clock import Clock
@@ -27,6 +28,7 @@ from mgexp.record.flops import macs_by_shape, schedule_shapes, train_flops
 from mgexp.record.progress import LOGGER, Progress, logging_to
 from mgexp.record.run_dir import RunDir, read_json, write_json
 from mgexp.record.schedule_table import schedule_table
+from mgexp.stop import StopRequest
 from mgexp.train.checkpoint import State, load_checkpoint, load_torch, save_checkpoint, save_torch
 from mgexp.train.evaluate import Evaluation
 from mgexp.train.evaluator import Evaluator, PreciseBn, Protocol
@@ -43,7 +45,6 @@ from mgexp.train.milestones import milestones
 from mgexp.train.precise_bn import precise_requests
 from mgexp.train.result import MISSED, judge, seconds_record, summary
 from mgexp.train.step import Normalizer
-from mgexp.train.stop import StopRequest
 
 
 class Outcome(IntEnum):
@@ -70,7 +71,9 @@ class Job:
     @property
     def device(self) -> torch.device:
         """The device of this process: its GPU where there is one and DEVICE allows it."""
-        if self.cfg.DEVICE == "cpu" or not torch.cuda.is_available():
+        if (
+            self.cfg.DEVICE == "cpu" or not torch.cuda.is_available()
+        ):  # cuda: build_inputs made sure
             return torch.device("cpu")
         return torch.device("cuda", self.processes.local_rank)
 
@@ -104,7 +107,9 @@ class Job:
             schedule, self.cfg.RNG_SEED, self.cfg.BN.NUM_BATCHES_PRECISE, self.processes
         )
         load = partial(build_train_loader, self.cfg, self.inputs.train, requests, self.device)
-        return PreciseBn(load, len(requests), schedule.phases[-1].num_bn_groups)
+        recipe, base_size = schedule.recipe, self.cfg.MULTIGRID.BN_BASE_SIZE
+        groups = num_bn_groups(recipe.clips, self.processes.count, base_size)
+        return PreciseBn(load, len(requests), groups)
 
 
 def run_job(job: Job) -> Outcome:
@@ -113,12 +118,12 @@ def run_job(job: Job) -> Outcome:
     if not job.processes.is_main:
         return Outcome.OK if job.run_dir.result_json.exists() else _train(job)
     config, videos = to_yaml(job.cfg), job.inputs.fingerprint()
-    check_folder(job.run_dir, config, videos, job.override)
+    changes = check_folder(job.run_dir, config, videos, job.override)
     with job.run_dir.locked():
         if job.run_dir.result_json.exists():
             return _already_finished(job.run_dir)
         with logging_to(job.run_dir.log_txt):
-            write_folder(job.run_dir, config, videos, job.inputs.schedule)
+            write_folder(job.run_dir, config, videos, job.inputs.schedule, changes)
             return _train(job)
 
 
@@ -134,7 +139,8 @@ def evaluate_job(job: Job) -> Outcome:
         raise InputError(
             [f"{job.run_dir.model} does not exist: train to the end before TRAIN.ENABLE False"]
         )
-    raise_problems(config_problems(job.run_dir, to_yaml(job.cfg), ignored=("TEST.",)))
+    ignored = ("TEST.", "DEVICE")
+    raise_problems(config_problems(job.run_dir, to_yaml(job.cfg), ignored))
     result = read_json(job.run_dir.result_json)
     model = build_model(job.cfg)
     model.load_state_dict(load_torch(job.run_dir.model))
@@ -155,7 +161,12 @@ def _already_finished(run_dir: RunDir) -> Outcome:
 
 
 def _train(job: Job) -> Outcome:
-    dist.start(job.processes, job.device)
+    torch.backends.cudnn.allow_tf32 = False  # result.json says fp32
+    with dist.joined(job.processes, job.device):
+        return _train_joined(job)
+
+
+def _train_joined(job: Job) -> Outcome:
     clock = Clock()
     with StopRequest().listening() as stop, clock.measure("program"):
         state = _new_state(job, clock)
@@ -170,9 +181,7 @@ def _train(job: Job) -> Outcome:
             return Outcome.INTERRUPTED
         _save(job, state)
         found = _final_evaluation(job, state)
-    outcome = _finish(job, state, found) if job.processes.is_main else Outcome.OK
-    dist.stop(job.processes)
-    return outcome
+    return _finish(job, state, found) if job.processes.is_main else Outcome.OK
 
 
 def _new_state(job: Job, clock: Clock) -> State:
@@ -245,8 +254,7 @@ def _check_unusable(job: Job, state: State) -> None:
     """Stops where more videos fail than the configuration tolerates."""
     inputs = job.inputs
     names = [*inputs.missing, *state.unusable.values()]
-    num_videos = len(inputs.train) + len(inputs.missing)
-    problem = unusable_problem(names, num_videos, job.cfg.DATA.MAX_UNUSABLE_SHARE)
+    problem = unusable_problem(names, inputs.num_listed, job.cfg.DATA.MAX_UNUSABLE_SHARE)
     if problem:
         raise InputError([problem])
 

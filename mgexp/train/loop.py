@@ -12,14 +12,15 @@ from torch import nn
 from mgexp import dist
 from mgexp.data.clips import Batch
 from mgexp.dist import Processes
-from mgexp.errors import TrainingError
+from mgexp.errors import InputError, TrainingError
 from mgexp.multigrid.batchnorm import set_num_groups
 from mgexp.multigrid.schedule import Schedule, StepPlan
 from mgexp.optim.build import set_lr
 from mgexp.record.progress import LOGGER, Progress, StepRecord
+from mgexp.stop import StopRequest
 from mgexp.train.checkpoint import State
+from mgexp.train.inputs import listed
 from mgexp.train.step import Normalizer, seed_step, train_step
-from mgexp.train.stop import StopRequest
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Loop:
     evaluate: Callable[[], object]
     check_unusable: Callable[[], None]
     _seen_shapes: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    _has_news: bool = False
     _last_save: float = field(default_factory=time.perf_counter)
 
     def run(self, batches: Iterator[Batch], progress: Progress) -> bool:
@@ -53,10 +55,11 @@ class Loop:
                 progress.report(record)
             self.state.step = step + 1
             self.state.epoch = self.schedule.epoch_before(step + 1)
+            should_stop = self._agree()
             if self.state.step in self.milestones:
                 self._save()
                 self.evaluate()
-            elif self._should_stop():
+            elif should_stop:
                 self._save()
                 return False
             elif time.perf_counter() - self._last_save > self.checkpoint_seconds:
@@ -69,6 +72,8 @@ class Loop:
             batch = next(batches)
         waited = time.perf_counter() - start
         self._note_unusable(batch)
+        if not len(batch.clips):
+            raise InputError([f"many videos in a row failed: {listed(_reasons(batch))}"])
         loss = self._train_on(plan, batch)
         seconds = time.perf_counter() - start
         self._count_warmup((plan.frames, plan.crop, plan.clips), seconds - waited)
@@ -109,8 +114,8 @@ class Loop:
         for index, reason in batch.unusable:
             if index not in self.state.unusable:
                 self.state.unusable[index] = reason
+                self._has_news = True
                 LOGGER.warning("unusable video, replaced: %s", reason)
-                self.check_unusable()
 
     def _count_warmup(self, shape: tuple[int, int, int], seconds: float) -> None:
         """Shape warm-up: what the first step of a shape took longer than its second."""
@@ -121,10 +126,20 @@ class Loop:
             self.state.clock.add("shape_warmup", max(0.0, first - seconds))
             self._seen_shapes[shape] = 0.0
 
-    def _should_stop(self) -> bool:
-        device = self.normalizer.device
-        return dist.any_true(self.processes, self.stop.requested, device)
+    def _agree(self) -> bool:
+        """Shares unusable videos among the processes, stops all where they are too many; whether to stop."""
+        flags = (self.stop.requested, self._has_news)
+        should_stop, has_news = dist.any_true(self.processes, flags, self.normalizer.device)
+        if has_news:
+            self._has_news = False
+            self.state.unusable = dist.merge(self.processes, self.state.unusable)
+            self.check_unusable()
+        return should_stop
 
     def _save(self) -> None:
         self.save()
         self._last_save = time.perf_counter()
+
+
+def _reasons(batch: Batch) -> list[str]:
+    return [reason for _, reason in batch.unusable]

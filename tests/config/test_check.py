@@ -85,6 +85,11 @@ def test_smoke_has_every_phase_of_the_row_in_few_steps(path):
     assert quick.total_steps <= 60
 
 
+def test_smoke_keeps_whole_channels_of_the_fast_pathway():
+    cfg = load_config(LONG_SHORT, ("RESNET.WIDTH_PER_GROUP", "96"))
+    assert smoke(cfg).RESNET.WIDTH_PER_GROUP == 8
+
+
 @pytest.mark.parametrize("path", ROWS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_smoke_has_no_problem(path):
     assert cross_problems(smoke(load_config(path))) == []

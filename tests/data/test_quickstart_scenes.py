@@ -22,11 +22,12 @@ PLAIN = replace(
     sway=0.0,
     hidden_share=0.0,
     object_luma=(90.0, 90.0),
+    edge_pixels=1.0,
     clutter_shapes=(0, 0),
     drift_pixels=0.0,
     noise_luma=0.0,
 )
-"""A bright object, without texture, on a smooth background, that has no motion but that of its class."""
+"""A bright, sharp object without texture on a smooth background, with no motion but that of its class."""
 
 
 def luma_of(class_name, index, monkeypatch, options=PLAIN):
@@ -53,11 +54,19 @@ INDICES = pytest.mark.parametrize("index", [0, 1, 2, 5])
 
 
 @INDICES
-@pytest.mark.parametrize(("name", "sign"), [("fall", 1), ("rise", -1)])
-def test_an_object_falls_by_the_pixels_asked_for(name, sign, index, monkeypatch):
-    least, largest = PLAIN.fall_pixels
-    _, _, way = changes(f"{name}_vertical", index, monkeypatch)
-    assert least - 3 < sign * way < largest + 3
+@pytest.mark.parametrize(
+    ("name", "axis", "sign", "asked_for"),
+    [
+        ("fall", "y", 1, PLAIN.fall_pixels),
+        ("rise", "y", -1, PLAIN.fall_pixels),
+        ("slide_right", "x", 1, PLAIN.slide_pixels),
+        ("slide_left", "x", -1, PLAIN.slide_pixels),
+    ],
+)
+def test_an_object_moves_by_the_pixels_asked_for(name, axis, sign, asked_for, index, monkeypatch):
+    _, right, down = changes(f"{name}_vertical", index, monkeypatch)
+    way = {"x": right, "y": down}[axis]
+    assert asked_for[0] - 3 < sign * way < asked_for[1] + 3
 
 
 @INDICES
@@ -68,12 +77,13 @@ def test_an_object_grows_by_the_ratio_asked_for(name, sign, index, monkeypatch):
     assert 0.85 * least < ratio ** (sign / 2) < 1.15 * largest
 
 
-@INDICES
-@pytest.mark.parametrize(("name", "sign"), [("slide_right", 1), ("slide_left", -1)])
-def test_an_object_slides_by_the_pixels_asked_for(name, sign, index, monkeypatch):
-    least, largest = PLAIN.slide_pixels
-    _, way, _ = changes(f"{name}_vertical", index, monkeypatch)
-    assert least - 3 < sign * way < largest + 3
+def test_an_edge_is_as_wide_as_asked_for(monkeypatch):
+    """The share of the object's rise that the steepest pixel has: 1 of a sharp edge, 1/8 of one of 8."""
+    for edge, least, largest in ((1.0, 0.4, 1.0), (8.0, 0.08, 0.2)):
+        soft = replace(PLAIN, edge_pixels=edge, background_luma=(60.0, 60.0))
+        frame = luma_of("slide_right_vertical", 2, monkeypatch, soft)[20]
+        steepest = np.abs(np.diff(frame, axis=1)).max() / 90.0
+        assert least < steepest < largest, edge
 
 
 @pytest.mark.parametrize("label", [0, 1, 4, 5, 8, 9])

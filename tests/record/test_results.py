@@ -6,8 +6,8 @@ import pytest
 from fake_runs import fake_run, unfinished_run
 
 from mgexp.errors import InputError
-from mgexp.record.results import append_results, differences, flatten
-from mgexp.record.run_dir import find_runs, read_json, write_json
+from mgexp.record.results import append_results, differences
+from mgexp.record.run_dir import append_jsonl, find_runs, read_json, write_json
 
 HEADER = (
     "experiment,row,seed,top1,top5,map,steps,epochs,clips_seen,train_flops,train_seconds,"
@@ -90,6 +90,28 @@ def test_keys_without_effect_may_differ_and_tuples_equal_lists():
     assert len(list(differences({**run, "A": [[0, 4], 9]}, yaml))) == 1
 
 
+def test_a_yaml_may_leave_the_lists_to_the_command_line():
+    run = {"DATA.TRAIN_LIST": "/data/train.csv", "DATA.VAL_LIST": "/data/val.csv"}
+    assert list(differences(run, {"DATA.TRAIN_LIST": "", "DATA.VAL_LIST": ""})) == []
+    (problem,) = differences(run, {"DATA.TRAIN_LIST": "other.csv", "DATA.VAL_LIST": ""})
+    assert "DATA.TRAIN_LIST" in problem
+
+
+def test_a_run_that_was_gone_on_with_by_override_is_refused(append, runs):
+    run = fake_run(runs, "baseline")
+    for changes in ([], ["SOLVER.BASE_LR: the run folder has 0.5, this start 0.1"]):
+        append_jsonl(run.starts_jsonl, {"after_step": 3, "changes": changes})
+    done, lines = append()
+    assert "--override" in done.refused[0].problems[0]
+    assert lines is None
+
+
+def test_smoke_runs_are_left_out(append, runs, tmp_path):
+    fake_run(runs / "smoke" / "quickstart", "baseline")
+    done, lines = append()
+    assert (done.added, done.refused, lines) == ((), (), None)
+
+
 def test_a_run_without_a_yaml_is_refused(append, runs):
     fake_run(runs, "own_idea")
     done, lines = append()
@@ -130,8 +152,3 @@ def test_a_table_with_other_columns_is_not_touched(append, runs, tmp_path):
     with pytest.raises(InputError, match=r"results\.csv: first line is not"):
         append()
     assert table.read_text() == "row,accuracy\nbaseline,12\n"
-
-
-def test_flatten_names_every_leaf():
-    nested = {"A": 1, "B": {"C": [2], "D": {"E": None}}}
-    assert dict(flatten(nested)) == {"A": 1, "B.C": [2], "B.D.E": None}

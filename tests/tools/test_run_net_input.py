@@ -24,6 +24,10 @@ from tiny import NUM_TRAIN, command, data_keys, write_config
         (("TRAIN.BATCH_SIZE", "many"), ("TRAIN.BATCH_SIZE", "'many'")),
         (("SOLVER.BASE_LR",), ("'SOLVER.BASE_LR' has no value",)),
         (("TEST.FRAME_ORDER", "shuffled"), ("TEST.FRAME_ORDER", "TRAIN.ENABLE False")),
+        (("DATA.TEMPORAL_GRID", "segments"), ("TEST.NUM_ENSEMBLE_VIEWS = 2", "set it to 1")),
+        (("SLOWFAST.FUSION_KERNEL_SZ", 4), ("SLOWFAST.FUSION_KERNEL_SZ", "odd")),
+        (("DATA.PATH_LABEL_SEPARATOR", ""), ("DATA.PATH_LABEL_SEPARATOR", "one character")),
+        (("--seed", -1), ("RNG_SEED = -1", "0 or more")),
     ],
 )
 def test_bad_keys_are_refused(pairs, words, cfg, output, main, capsys):
@@ -95,6 +99,28 @@ def test_a_broken_training_video_stops_the_run(data, tmp_path, output, main, cap
     assert "train5.mp4" in message
     assert "DATA.MAX_UNUSABLE_SHARE" in message
     assert not (output / "result.json").exists()
+    # Its remedies work in the same folder: no step of it was kept.
+    assert main(command(cfg, output, "DATA.MAX_UNUSABLE_SHARE", 0.1)) == 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_where_no_video_decodes_all_that_failed_are_named(
+    workers, data, tmp_path, output, main, capsys
+):
+    for path in data.glob("train*.mp4"):
+        break_video(path)
+    changes = {**data_keys(data), "DATA.MAX_UNUSABLE_SHARE": 1.0}
+    cfg = write_config(tmp_path / "tiny.yaml", changes)
+    message = refused(main, capsys, command(cfg, output, "DATA_LOADER.NUM_WORKERS", workers))
+    assert "in a row failed" in message
+    assert message.count(".mp4") >= 10
+
+
+def test_the_share_of_missing_videos_is_that_of_the_whole_list(data, tmp_path, output, main):
+    (data / "train7.mp4").unlink()
+    changes = {**data_keys(data), "DATA.MAX_UNUSABLE_SHARE": 0.05}  # 1 of 24, but more than 1 in 8
+    cfg = write_config(tmp_path / "tiny.yaml", changes)
+    assert main(command(cfg, output, "DATA.MAX_TRAIN_VIDEOS", 8)) == 0
 
 
 def test_tolerated_videos_are_replaced_and_counted(data, tmp_path, output, main):

@@ -69,6 +69,24 @@ def test_a_terminated_run_saves_and_ends_with_the_same_bits(
     assert [line["step"] for line in read_lines(output / "evaluations.jsonl")] == [5, NUM_STEPS]
 
 
+def test_a_signal_to_the_whole_group_saves_too(finished_run, cfg, output, main):
+    """torchrun, timeout and Slurm also signal the loader's workers."""
+    pairs = ("DATA_LOADER.NUM_WORKERS", 2)
+    process = subprocess.Popen(
+        [sys.executable, str(TOOL), *command(cfg, output, *pairs)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )
+    while not (output / "metrics.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(60) == 4
+    assert main(command(cfg, output)) == 0
+    assert_bit_identical(output, finished_run)
+
+
 def test_a_torn_line_and_lines_after_the_checkpoint_are_cut(cfg, output, main, monkeypatch):
     interrupt_in(2, monkeypatch)
     assert main(command(cfg, output)) == 4
@@ -110,6 +128,9 @@ def test_override_goes_on_all_the_same(interrupted, cfg, main, capsys):
     assert main([*arguments, "--override"]) == 0
     assert "going on after step 3 of 10" in capsys.readouterr().err
     assert [step for step, _ in losses(interrupted)] == list(range(NUM_STEPS))
+    first, second = read_lines(interrupted / "starts.jsonl")
+    assert (first["after_step"], first["changes"], second["after_step"]) == (0, [], 3)
+    assert second["changes"][0].startswith("SOLVER.WEIGHT_DECAY: ")
 
 
 def test_keys_without_effect_may_change(interrupted, cfg, main):

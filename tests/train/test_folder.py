@@ -7,7 +7,7 @@ from tiny import tiny_config
 
 from mgexp.config.load import to_yaml
 from mgexp.errors import InputError
-from mgexp.record.run_dir import RunDir, append_jsonl, read_jsonl
+from mgexp.record.run_dir import RunDir, append_jsonl, read_json, read_jsonl, write_json
 from mgexp.train.build import schedule_of
 from mgexp.train.folder import (
     check_folder,
@@ -45,14 +45,42 @@ def test_a_new_folder_and_the_same_run_are_fine(run_dir, tmp_path):
     check_folder(run_dir, to_yaml(cfg), VIDEOS, override=False)
 
 
-def test_every_difference_is_listed(written, tmp_path):
+@pytest.fixture
+def checkpointed(written):
+    """A folder whose run has come somewhere."""
+    written.checkpoints.mkdir()
+    written.checkpoint(7).touch()
+    return written
+
+
+def test_every_difference_is_listed(checkpointed, tmp_path):
     other = config(tmp_path, SOLVER__BASE_LR=0.5, RNG_SEED=3)
     with pytest.raises(InputError) as caught:
-        check_folder(written, other, {**VIDEOS, "num_train_videos": 23}, override=False)
+        check_folder(checkpointed, other, {**VIDEOS, "num_train_videos": 23}, override=False)
     text = str(caught.value)
     for words in ("SOLVER.BASE_LR", "RNG_SEED", "was 24, now it is 23", "--override"):
         assert words in text
-    check_folder(written, other, VIDEOS, override=True)
+    changes = check_folder(checkpointed, other, VIDEOS, override=True)
+    assert [change.split(":")[0] for change in changes] == ["SOLVER.BASE_LR", "RNG_SEED"]
+
+
+def test_anything_may_change_before_the_first_checkpoint(written, tmp_path):
+    other = config(tmp_path, SOLVER__BASE_LR=0.5)
+    assert check_folder(written, other, VIDEOS, override=False) == []
+
+
+def test_every_start_is_recorded(checkpointed, tmp_path, caplog):
+    cfg = tiny_config(tmp_path)
+    first = read_json(checkpointed.environment_json)
+    write_json(checkpointed.environment_json, {**first, "torch": "1.0"})
+    write_folder(checkpointed, to_yaml(cfg), VIDEOS, schedule_of(cfg, 24), ["SOLVER.BASE_LR: …"])
+    lines = read_jsonl(checkpointed.starts_jsonl)
+    assert [(line["after_step"], line["changes"]) for line in lines] == [
+        (0, []),
+        (7, ["SOLVER.BASE_LR: …"]),
+    ]
+    assert read_json(checkpointed.environment_json)["torch"] == "1.0"
+    assert "torch was 1.0 at the first start" in caplog.text
 
 
 def test_ignored_sections_may_differ(written, tmp_path):

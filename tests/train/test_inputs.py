@@ -8,10 +8,12 @@ from mgexp.errors import InputError
 from mgexp.train.build import schedule_of
 from mgexp.train.inputs import (
     Inputs,
+    device_problems,
+    i3d_problems,
     list_problems,
     listed,
     raise_problems,
-    shape_problems,
+    slowfast_problems,
     unusable_problem,
 )
 
@@ -40,19 +42,32 @@ def test_a_missing_validation_video_is_never_tolerated():
 
 def test_frames_must_divide_by_alpha(tmp_path):
     schedule = schedule_of(tiny_config(tmp_path), 24)  # 2, 4 and 8 frames
-    assert list(shape_problems(schedule, 2)) == []
-    (problem,) = shape_problems(schedule, 4)
+    assert list(slowfast_problems(schedule, 2)) == []
+    (problem,) = slowfast_problems(schedule, 4)
     assert "2 frames" in problem
-    assert len(list(shape_problems(schedule, 8))) == 2
+    assert len(list(slowfast_problems(schedule, 8))) == 2
+
+
+def test_i3d_needs_two_frames(tmp_path):
+    assert list(i3d_problems(schedule_of(tiny_config(tmp_path), 24))) == []
+    short = tiny_config(tmp_path, {"DATA.NUM_FRAMES": 4})  # 1, 2 and 4 frames
+    (problem,) = i3d_problems(schedule_of(short, 24))
+    assert "1 frame" in problem
+
+
+def test_a_gpu_that_was_asked_for_must_be_there():
+    (problem,) = device_problems("cuda", has_cuda=False)
+    assert "DEVICE" in problem
+    assert [*device_problems("cuda", has_cuda=True), *device_problems("auto", has_cuda=False)] == []
 
 
 def test_the_fingerprint_knows_paths_labels_and_order(tmp_path):
     schedule = schedule_of(tiny_config(tmp_path), 10)
     other_label = (VideoRecord("/0.mp4", 1), *RECORDS[1:])
     kinds = [RECORDS, RECORDS[::-1], RECORDS[:-1], other_label]
-    found = [Inputs(kind, (), (), schedule).fingerprint()["train_sha256"] for kind in kinds]
-    assert len(set(found)) == 4
-    assert Inputs(RECORDS, RECORDS, (), schedule).fingerprint()["train_sha256"] == found[0]
+    found = [Inputs(kind, kind[:1], (), 10, schedule).fingerprint() for kind in kinds]
+    assert len({one["train_sha256"] for one in found}) == 4
+    assert len({one["val_sha256"] for one in found}) == 3  # the third starts as the first
 
 
 def test_each_problem_is_said_once():

@@ -1,19 +1,21 @@
 """The order of things in the loop, on a network of one weight."""
 
+import pytest
 import torch
 from tiny import tiny_config
 from torch import nn
 
 from mgexp.data.clips import Batch
 from mgexp.dist import Processes
+from mgexp.errors import InputError
 from mgexp.record.clock import Clock
 from mgexp.record.progress import Progress
 from mgexp.record.run_dir import read_jsonl
+from mgexp.stop import StopRequest
 from mgexp.train.build import schedule_of
 from mgexp.train.checkpoint import State
 from mgexp.train.loop import Loop
 from mgexp.train.step import Normalizer
-from mgexp.train.stop import StopRequest
 
 CPU = torch.device("cpu")
 NUM_STEPS = 10  # of the tiny row on 24 videos
@@ -104,7 +106,17 @@ def test_an_unusable_video_is_noted_once(tmp_path):
     bench = Bench(tmp_path, unusable=((4, "a.mp4: is broken"),))
     bench.run()
     assert bench.state.unusable == {4: "a.mp4: is broken"}
-    assert bench.calls == [("check", 0)]
+    assert bench.calls == [("check", 1)]
+
+
+def test_a_step_without_clips_is_an_end_with_the_reasons(tmp_path):
+    bench = Bench(tmp_path)
+    empty = Batch(torch.empty(0, 3, 2, 16, 16), torch.empty(0), ((4, "a.mp4: is broken"),))
+    with (
+        Progress(bench.path, 0, NUM_STEPS, 1) as progress,
+        pytest.raises(InputError, match=r"a\.mp4: is broken"),
+    ):
+        bench.loop.run(iter([empty]), progress)
 
 
 def test_seconds_of_training_hold_the_wait_for_input(tmp_path):

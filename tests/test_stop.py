@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from mgexp.train.stop import StopRequest
+from mgexp.stop import StopRequest
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
