@@ -7,10 +7,12 @@ another counts in both, so `train` must be stopped while the run evaluates.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class Clock:
@@ -63,3 +65,12 @@ class Clock:
         """
         for name, seconds in state.items():
             self.add(name, seconds)
+
+
+def seconds_since_process_start(stat: Path = Path("/proc/self/stat")) -> float:
+    """Age of this process, to 0.01 s: what it spent on its start and its imports. 0 but on Linux."""
+    if not stat.exists():
+        return 0.0
+    # Field 22, in ticks since the machine started; field 2, the name, may hold spaces and brackets.
+    ticks = int(stat.read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")

@@ -42,7 +42,7 @@ CLOCKS = """\
 - A speed-up is the baseline's training seconds over the row's, for the same seed, device,
   precision and threads; the median over seeds is shown. The steady speed-up, without what the
   first step of each shape took longer than its second, stands beside it, never instead of it.
-- Program seconds: training, evaluation and all between, without a few seconds of imports. All
+- Program seconds: from the start of the process to the end of the evaluation, imports included. All
   clocks go on across resumes; steps that are done again after a kill count once.
 - Training FLOPs = 2 × multiply-adds of the forward pass × 3 (forward and backward) × clips.
 - A number over several seeds is followed by its range in brackets. Intervals: 95 %, Student's t

@@ -22,7 +22,7 @@ from mgexp.models.build import build_model
 from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.optim.build import build_optimizer
-from mgexp.record.clock import Clock
+from mgexp.record.clock import Clock, seconds_since_process_start
 from mgexp.record.environment import describe
 from mgexp.record.flops import macs_by_shape, schedule_shapes, train_flops
 from mgexp.record.progress import LOGGER, Progress, logging_to
@@ -168,6 +168,7 @@ def _train(job: Job) -> Outcome:
 
 def _train_joined(job: Job) -> Outcome:
     clock = Clock()
+    clock.add("program", seconds_since_process_start())
     with StopRequest().listening() as stop, clock.measure("program"):
         state = _new_state(job, clock)
         loop = _build_loop(job, state, stop)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+
 import pytest
 
-from mgexp.record.clock import Clock
+from mgexp.record.clock import Clock, seconds_since_process_start
 
 
 class Time:
@@ -77,3 +81,20 @@ def test_a_resume_goes_on_from_the_checkpoint():
 def test_seconds_do_not_go_back():
     with pytest.raises(ValueError, match="cannot go back"):
         Clock().add("train", -0.1)
+
+
+def test_a_process_knows_its_age(tmp_path):
+    first = seconds_since_process_start()
+    time.sleep(0.1)
+    assert 0.08 < seconds_since_process_start() - first < 5
+    assert seconds_since_process_start(tmp_path / "none") == 0
+
+
+def test_the_age_counts_from_the_start_of_the_process():
+    code = (
+        "import time; time.sleep(0.3); from mgexp.record.clock import seconds_since_process_start;"
+        "print(seconds_since_process_start())"
+    )
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert 0.29 < float(done.stdout) <= time.monotonic() - started + 0.02
