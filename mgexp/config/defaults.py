@@ -54,7 +54,9 @@ AT_LEAST_1 = Legal("1 or more", lambda value: value >= 1)
 ODD = Legal("an odd number, 1 or more", lambda value: value >= 1 and value % 2 == 1)
 NOT_EMPTY = Legal("one character or more", bool)
 SHARE = Legal("0 to 1", lambda value: 0 <= value <= 1)
-FACTORS = Legal("numbers in (0, 1]", lambda values: all(0 < v <= 1 for v in values))
+FACTORS = Legal(
+    "numbers in (0, 1], one or more", lambda vs: len(vs) > 0 and all(0 < v <= 1 for v in vs)
+)
 FACTOR_PAIRS = Legal(
     "pairs of numbers in (0, 1]",
     lambda pairs: len(pairs) > 0 and all(0 < v <= 1 for pair in pairs for v in pair),

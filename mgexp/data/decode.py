@@ -61,24 +61,6 @@ class VideoReader:
         self._start, self._ticks_per_second = _clock(self._stream)
 
     @property
-    def height(self) -> int:
-        """Rows of a frame in pixels, as stored: a rotation that the file asks for is not applied."""
-        return int(self._context.height)
-
-    @property
-    def width(self) -> int:
-        """Columns of a frame in pixels, as stored."""
-        return int(self._context.width)
-
-    @property
-    def frame_rate(self) -> float:
-        """Mean frames per second, as the header says; raises VideoError where it does not."""
-        rate = self._stream.average_rate or self._stream.guessed_rate
-        if not rate:
-            raise VideoError(self.path, "its header states no frame rate")
-        return float(rate)
-
-    @property
     def duration_seconds(self) -> float:
         """Seconds from the first frame to the end of the last, as the header says; else by reading the file."""
         if self._stream.duration:

@@ -185,6 +185,7 @@ def test_unknown_key_like_no_other_points_to_the_list_of_all(empty):
         ("MULTIGRID.LONG_CYCLE", "1", "= 1 is not True or False"),
         ("MULTIGRID.LONG_CYCLE_FACTORS", "[[1, 1, 1]]", "is not a list of pairs"),
         ("MULTIGRID.SHORT_CYCLE_FACTORS", "[2]", "it takes numbers in (0, 1]"),
+        ("MULTIGRID.SHORT_CYCLE_FACTORS", "[]", "one or more"),
         ("MULTIGRID.GRANULARITY", "day", "it takes one of step, epoch"),
         ("EXPECTED", "[['top1', 90]]", "is not a list of [metric, percent, tolerance]"),
         ("EXPECTED", "[['map', 90, 1]]", "it takes metrics top1 or top5"),

@@ -162,10 +162,8 @@ def test_frames_are_rgb_in_the_order_of_the_times(folder):
 
 
 @pytest.mark.parametrize("name", ["gop_8.mp4", "late.mp4", "late.mkv"])
-def test_what_a_file_says_about_itself(folder, name):
+def test_a_file_says_how_long_it_is(folder, name):
     with open_video(str(folder / name)) as reader:
-        assert (reader.height, reader.width) == (TALL, WIDE)
-        assert reader.frame_rate == pytest.approx(30, rel=1e-3)
         assert reader.duration_seconds == pytest.approx(NUM_FRAMES / 30, abs=0.002)
 
 
