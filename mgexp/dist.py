@@ -36,17 +36,18 @@ def from_environment() -> Processes:
 
 @contextmanager
 def joined(processes: Processes, device: torch.device) -> Iterator[None]:
-    """Joins the other processes, and leaves them at the end: nccl between GPUs, gloo between CPUs."""
+    """Joins the other processes, and leaves them at the end: nccl between GPUs, gloo between CPUs.
+
+    After an error it does not leave: the others may wait in a collective, and torchrun ends them.
+    """
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if processes.count == 1:
         yield
         return
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
+    yield
+    dist.destroy_process_group()
 
 
 def any_true(

@@ -60,7 +60,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def make_job(options: argparse.Namespace) -> Job:
     """Reads and checks everything; raises InputError before a file is written."""
     seed = [] if options.seed is None else ["RNG_SEED", str(options.seed)]
-    cfg, problems = read_config(options.cfg, [*options.overrides, *seed])
+    cfg, problems = read_config(options.cfg, options.overrides, seed)
     cfg = smoke(cfg) if options.smoke else cfg
     processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
     inputs = build_inputs(cfg, problems, processes.count)

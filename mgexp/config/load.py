@@ -23,14 +23,17 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> CfgNode:
     return cfg
 
 
-def read_config(path: Path | str, overrides: Sequence[str] = ()) -> tuple[CfgNode, list[str]]:
+def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[CfgNode, list[str]]:
     """The frozen configuration, and the problems found: a key with a problem has its default.
 
-    ``overrides`` is KEY VALUE KEY VALUE …; later values win, and pairs win over files.
+    Each of ``overrides`` is KEY VALUE KEY VALUE …; later values win, and pairs win over files.
     """
     values, problems = _file_values(Path(path))
-    pairs, pair_problems = _pair_values(overrides)
-    problems += pair_problems
+    pairs: dict[str, Any] = {}
+    for texts in overrides:
+        found, pair_problems = _pair_values(texts)
+        pairs.update(found)
+        problems += pair_problems
     chosen = {key.name: key.default for key in KEYS}
     for where, given in ((str(path), values), ("the command line", pairs)):
         for name, value in given.items():

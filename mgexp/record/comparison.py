@@ -190,8 +190,17 @@ def _load_row(name: str, runs: Mapping[int, RunDir]) -> Row:
 def _load_run(run: RunDir) -> FinishedRun:
     evaluations = tuple(map(_evaluation, read_jsonl(run.evaluations_jsonl)))
     seconds = read_json(run.result_json)["seconds"]
-    environment = read_json(run.environment_json)
-    return FinishedRun(read_result(run), seconds, environment, evaluations)
+    return FinishedRun(read_result(run), seconds, _environment(run), evaluations)
+
+
+def _environment(run: RunDir) -> dict[str, Any]:
+    """That of the run's starts; a value that was not always the same shows all, and equals no other."""
+    found = read_json(run.environment_json)
+    for start in read_jsonl(run.starts_jsonl):
+        for name, value in found.items():
+            now = start.get(name, value)
+            found[name] = value if now == value else f"{value}, then {now}"
+    return found
 
 
 def _evaluation(line: Mapping[str, Any]) -> Evaluation:

@@ -42,7 +42,10 @@ class RunDir:
 
     @property
     def starts_jsonl(self) -> Path:
-        """A line per start: its environment, the step it went on after, and what --override let change."""
+        """A line per start: its environment, the step it went on after, and what --override let change.
+
+        Starts that came to no checkpoint are forgotten.
+        """
         return self.root / "starts.jsonl"
 
     @property
@@ -62,7 +65,7 @@ class RunDir:
 
     @property
     def dataset_json(self) -> Path:
-        """The training records present at the first start; their number is N of the schedule."""
+        """What identifies the videos; the number of those for training is N of the schedule."""
         return self.root / "dataset.json"
 
     @property
@@ -151,7 +154,7 @@ def find_runs(root: Path) -> tuple[RunDir, ...]:
     """
     configs = sorted(root.rglob(RunDir(root).config_yaml.name))
     runs = (config.parent for config in configs)
-    return tuple(RunDir(run) for run in runs if run.relative_to(root).parts[:1] != (SMOKE,))
+    return tuple(RunDir(run) for run in runs if SMOKE not in run.relative_to(root).parts)
 
 
 def find_row_folders(root: Path) -> tuple[RunsDir, ...]:

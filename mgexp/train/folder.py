@@ -65,7 +65,7 @@ def write_folder(
 def _record_start(run_dir: RunDir, changes: Sequence[str]) -> None:
     """Adds a line to the starts; warns where another environment may change the last bits of the result."""
     environment, steps = describe(), run_dir.checkpoint_steps()
-    if steps:
+    if steps and run_dir.environment_json.exists():
         earlier = read_json(run_dir.environment_json)
         for name in sorted(environment.keys() - {"date"}):
             if earlier.get(name) != environment[name]:
@@ -116,7 +116,7 @@ def _video_problems(run_dir: RunDir, videos: Mapping[str, object]) -> list[str]:
         return []
     saved = read_json(run_dir.dataset_json)
     return [
-        f"{name} of the lists was {saved.get(name)!r}, now it is {value!r}"
+        f"{name} of the lists was {saved[name]!r}, now it is {value!r}"
         for name, value in videos.items()
-        if saved.get(name) != value
+        if name in saved and saved[name] != value
     ]

@@ -6,6 +6,9 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+
+from mgexp.data.clips import Batch
 from mgexp.data.records import VideoList, VideoRecord
 from mgexp.errors import InputError
 from mgexp.multigrid.schedule import Schedule
@@ -47,14 +50,29 @@ def device_problems(device: str, has_cuda: bool) -> Iterator[str]:
         yield "DEVICE = cuda, but torch finds no GPU: see nvidia-smi, or set DEVICE auto or cpu"
 
 
-def unusable_problem(unusable: Sequence[str], num_videos: int, max_share: float) -> str | None:
-    """The message where more training videos are missing or broken than DATA.MAX_UNUSABLE_SHARE."""
-    if len(unusable) <= max_share * num_videos:
+def unusable_problem(
+    missing: Sequence[str], num_listed: int, broken: Sequence[str], num_used: int, max_share: float
+) -> str | None:
+    """The message where more training videos are missing or broken than DATA.MAX_UNUSABLE_SHARE.
+
+    Of ``num_listed`` videos some are ``missing``; of ``num_used`` (DATA.MAX_TRAIN_VIDEOS) some are ``broken``.
+    """
+    share = len(missing) / max(1, num_listed) + len(broken) / max(1, num_used)
+    if share <= max_share + 1e-9:
         return None
     return (
-        f"{len(unusable)} of {num_videos} training videos are missing or unusable, more than "
-        f"DATA.MAX_UNUSABLE_SHARE = {max_share:g}; mend the list or raise that key: {listed(unusable)}"
+        f"{len(missing)} of {num_listed} training videos are missing and {len(broken)} of {num_used} "
+        f"cannot be decoded, more than DATA.MAX_UNUSABLE_SHARE = {max_share:g}; mend the list or raise "
+        f"that key: {listed([*missing, *broken])}"
     )
+
+
+def clips_of(batch: Batch) -> torch.Tensor:
+    """The batch's clips; raises InputError where a clip found no video that decodes."""
+    if not len(batch.clips):
+        reasons = [reason for _, reason in batch.unusable]
+        raise InputError([f"many videos in a row cannot be decoded: {listed(reasons)}"])
+    return batch.clips
 
 
 def listed(names: Sequence[str]) -> str:
@@ -66,7 +84,7 @@ def listed(names: Sequence[str]) -> str:
 def list_problems(train: VideoList, val: VideoList, max_share: float) -> Iterator[str]:
     """What is wrong with the two lists."""
     yield from dict.fromkeys((*train.problems, *val.problems))
-    problem = unusable_problem(train.missing, train.num_listed, max_share)
+    problem = unusable_problem(train.missing, train.num_listed, (), 0, max_share)
     if problem:
         yield problem
     if val.missing:

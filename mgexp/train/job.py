@@ -114,7 +114,7 @@ class Job:
 
 def run_job(job: Job) -> Outcome:
     """Trains, evaluates and judges; goes on where an earlier start of the same run stopped."""
-    torch.set_num_threads(job.cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
+    _prepare_torch(job)
     if not job.processes.is_main:
         return Outcome.OK if job.run_dir.result_json.exists() else _train(job)
     config, videos = to_yaml(job.cfg), job.inputs.fingerprint()
@@ -144,7 +144,7 @@ def evaluate_job(job: Job) -> Outcome:
     result = read_json(job.run_dir.result_json)
     model = build_model(job.cfg)
     model.load_state_dict(load_torch(job.run_dir.model))
-    torch.set_num_threads(job.cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
+    _prepare_torch(job)
     clock = Clock()
     clock.add("train", result["seconds"]["train"])
     state = State(model.to(job.device), build_optimizer(job.cfg, model), clock)
@@ -154,6 +154,11 @@ def evaluate_job(job: Job) -> Outcome:
     return Outcome.OK
 
 
+def _prepare_torch(job: Job) -> None:
+    torch.set_num_threads(job.cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
+    torch.backends.cudnn.allow_tf32 = False  # result.json says fp32
+
+
 def _already_finished(run_dir: RunDir) -> Outcome:
     result = read_json(run_dir.result_json)
     print(f"{run_dir.root}: this run is complete: {summary(result)}")
@@ -161,7 +166,6 @@ def _already_finished(run_dir: RunDir) -> Outcome:
 
 
 def _train(job: Job) -> Outcome:
-    torch.backends.cudnn.allow_tf32 = False  # result.json says fp32
     with dist.joined(job.processes, job.device):
         return _train_joined(job)
 
@@ -253,9 +257,11 @@ def _save(job: Job, state: State) -> None:
 
 def _check_unusable(job: Job, state: State) -> None:
     """Stops where more videos fail than the configuration tolerates."""
-    inputs = job.inputs
-    names = [*inputs.missing, *state.unusable.values()]
-    problem = unusable_problem(names, inputs.num_listed, job.cfg.DATA.MAX_UNUSABLE_SHARE)
+    inputs, max_share = job.inputs, job.cfg.DATA.MAX_UNUSABLE_SHARE
+    broken = [*state.unusable.values()]
+    problem = unusable_problem(
+        inputs.missing, inputs.num_listed, broken, len(inputs.train), max_share
+    )
     if problem:
         raise InputError([problem])
 

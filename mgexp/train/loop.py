@@ -12,14 +12,14 @@ from torch import nn
 from mgexp import dist
 from mgexp.data.clips import Batch
 from mgexp.dist import Processes
-from mgexp.errors import InputError, TrainingError
+from mgexp.errors import TrainingError
 from mgexp.multigrid.batchnorm import set_num_groups
 from mgexp.multigrid.schedule import Schedule, StepPlan
 from mgexp.optim.build import set_lr
 from mgexp.record.progress import LOGGER, Progress, StepRecord
 from mgexp.stop import StopRequest
 from mgexp.train.checkpoint import State
-from mgexp.train.inputs import listed
+from mgexp.train.inputs import clips_of
 from mgexp.train.step import Normalizer, seed_step, train_step
 
 
@@ -72,8 +72,6 @@ class Loop:
             batch = next(batches)
         waited = time.perf_counter() - start
         self._note_unusable(batch)
-        if not len(batch.clips):
-            raise InputError([f"many videos in a row failed: {listed(_reasons(batch))}"])
         loss = self._train_on(plan, batch)
         seconds = time.perf_counter() - start
         self._count_warmup((plan.frames, plan.crop, plan.clips), seconds - waited)
@@ -98,7 +96,7 @@ class Loop:
         labels = batch.labels.to(self.normalizer.device, non_blocking=True)
         try:
             loss = train_step(
-                self.model, self.state.optimizer, self.normalizer(batch.clips), labels
+                self.model, self.state.optimizer, self.normalizer(clips_of(batch)), labels
             )
         except TrainingError as error:
             raise TrainingError(
@@ -139,7 +137,3 @@ class Loop:
     def _save(self) -> None:
         self.save()
         self._last_save = time.perf_counter()
-
-
-def _reasons(batch: Batch) -> list[str]:
-    return [reason for _, reason in batch.unusable]

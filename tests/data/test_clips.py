@@ -30,7 +30,6 @@ class FakeReader:
     """A video of 2 s at 30 fps, 32 x 48: each pixel holds its frame, its row and its column."""
 
     duration_seconds = 2.0
-    frame_rate = 30.0
     height = 32
     width = 48
 

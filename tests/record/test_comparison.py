@@ -15,7 +15,7 @@ from mgexp.record.comparison import (
     load_comparison,
     paired_difference,
 )
-from mgexp.record.run_dir import append_jsonl, read_jsonl
+from mgexp.record.run_dir import RunDir, append_jsonl, read_jsonl
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 5, 13, 30])
@@ -96,3 +96,15 @@ def test_a_seed_that_is_not_the_folders_is_bad_input(tmp_path):
     run.root.rename(run.root.with_name("seed2"))
     with pytest.raises(InputError, match="another seed"):
         load_comparison(tmp_path)
+
+
+def test_a_run_that_went_on_elsewhere_compares_with_no_other(tmp_path):
+    for row in ("baseline", "long"):
+        fake_run(tmp_path, row, threads=2)
+    moved = RunDir(tmp_path / "long" / "seed1")
+    for threads in (2, 16):
+        append_jsonl(moved.starts_jsonl, {"threads": threads, "changes": []})
+    comparison = load_comparison(tmp_path)
+    (row,) = (row for row in comparison.finished if row.name == "long")
+    assert row.runs[1].environment["threads"] == "2, then 16"
+    assert comparison.pairs(row) == ()

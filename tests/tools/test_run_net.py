@@ -91,6 +91,19 @@ def test_an_evaluation_of_a_finished_run_appends_a_line(finished_run, cfg, tmp_p
     assert {name: (folder / name).read_bytes() for name in kept} == kept
 
 
+def test_an_evaluation_may_run_on_another_device(finished_run, cfg, tmp_path, main):
+    folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
+    assert main(command(cfg, folder, "TRAIN.ENABLE", False, "DEVICE", "auto")) == 0
+
+
+def test_program_seconds_count_from_the_start_of_the_process(cfg, output, main, monkeypatch):
+    monkeypatch.setattr("mgexp.train.job.seconds_since_process_start", lambda: 1000.0)
+    short = ("SOLVER.STEPS", "[0, 0.5]", "SOLVER.MAX_EPOCH", 1, "TRAIN.NUM_EVALUATIONS", 1)
+    assert main(command(cfg, output, *short)) == 0
+    seconds = json.loads((output / "result.json").read_text())["seconds"]
+    assert 1000 < seconds["program"] < 1100
+
+
 def test_the_evaluation_of_a_finished_run_gives_its_accuracy(finished_run, cfg, tmp_path, main):
     folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
     assert main(command(cfg, folder, "TRAIN.ENABLE", False)) == 0

@@ -27,6 +27,7 @@ from tiny import NUM_TRAIN, command, data_keys, write_config
         (("DATA.TEMPORAL_GRID", "segments"), ("TEST.NUM_ENSEMBLE_VIEWS = 2", "set it to 1")),
         (("SLOWFAST.FUSION_KERNEL_SZ", 4), ("SLOWFAST.FUSION_KERNEL_SZ", "odd")),
         (("DATA.PATH_LABEL_SEPARATOR", ""), ("DATA.PATH_LABEL_SEPARATOR", "one character")),
+        (("--seed", 1, "SOLVER.BASE_LR"), ("'SOLVER.BASE_LR' has no value",)),
         (("--seed", -1), ("RNG_SEED = -1", "0 or more")),
     ],
 )
@@ -112,7 +113,7 @@ def test_where_no_video_decodes_all_that_failed_are_named(
     changes = {**data_keys(data), "DATA.MAX_UNUSABLE_SHARE": 1.0}
     cfg = write_config(tmp_path / "tiny.yaml", changes)
     message = refused(main, capsys, command(cfg, output, "DATA_LOADER.NUM_WORKERS", workers))
-    assert "in a row failed" in message
+    assert "in a row cannot be decoded" in message
     assert message.count(".mp4") >= 10
 
 

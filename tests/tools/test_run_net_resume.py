@@ -78,7 +78,10 @@ def test_a_signal_to_the_whole_group_saves_too(finished_run, cfg, output, main):
         start_new_session=True,
         stderr=subprocess.DEVNULL,
     )
-    while not (output / "metrics.jsonl").exists():
+    metrics = output / "metrics.jsonl"
+    while not (
+        metrics.exists() and metrics.read_text().count("\n")
+    ):  # the workers are there by then
         assert process.poll() is None
         time.sleep(0.002)
     os.killpg(process.pid, signal.SIGTERM)
@@ -133,5 +136,8 @@ def test_override_goes_on_all_the_same(interrupted, cfg, main, capsys):
     assert second["changes"][0].startswith("SOLVER.WEIGHT_DECAY: ")
 
 
-def test_keys_without_effect_may_change(interrupted, cfg, main):
-    assert main(command(cfg, interrupted, "DATA_LOADER.PREFETCH_FACTOR", 3)) == 0
+@pytest.mark.parametrize(
+    "pair", [("DATA_LOADER.PREFETCH_FACTOR", 3), ("DATA.MAX_UNUSABLE_SHARE", 0.5)]
+)
+def test_keys_without_effect_may_change(pair, interrupted, cfg, main):
+    assert main(command(cfg, interrupted, *pair)) == 0

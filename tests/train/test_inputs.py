@@ -25,7 +25,14 @@ RECORDS = tuple(VideoRecord(f"/{index}.mp4", index % 2) for index in range(10))
 )
 def test_the_share_of_unusable_videos_is_a_limit(num, share, is_fine):
     names = [f"{index}.mp4" for index in range(num)]
-    assert (unusable_problem(names, 10, share) is None) == bool(is_fine)
+    assert (unusable_problem(names, 10, (), 10, share) is None) == bool(is_fine)
+    assert (unusable_problem((), 10, names, 10, share) is None) == bool(is_fine)
+
+
+def test_missing_videos_count_in_the_list_and_broken_ones_among_those_used():
+    assert unusable_problem(["a.mp4"], 10, ["b.mp4"], 10, 0.2) is None
+    problem = unusable_problem(["a.mp4"], 1000, ["b.mp4"], 2, 0.2)
+    assert "1 of 1000 training videos are missing and 1 of 2 cannot be decoded" in problem
 
 
 def test_a_long_list_is_cut_and_counted():

@@ -109,6 +109,15 @@ def test_an_unusable_video_is_noted_once(tmp_path):
     assert bench.calls == [("check", 1)]
 
 
+def test_unusable_videos_of_other_processes_count(tmp_path, monkeypatch):
+    bench = Bench(tmp_path)
+    monkeypatch.setattr("mgexp.dist.any_true", lambda processes, flags, device: (False, True))
+    monkeypatch.setattr("mgexp.dist.merge", lambda processes, own: {9: "b.mp4: is broken"})
+    bench.run()
+    assert bench.state.unusable == {9: "b.mp4: is broken"}
+    assert bench.calls[0] == ("check", 1)
+
+
 def test_a_step_without_clips_is_an_end_with_the_reasons(tmp_path):
     bench = Bench(tmp_path)
     empty = Batch(torch.empty(0, 3, 2, 16, 16), torch.empty(0), ((4, "a.mp4: is broken"),))
