@@ -130,7 +130,9 @@ class VideoReader:
             if may_skip:
                 context.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
             yield from context.decode(packet)
-        yield from context.decode(None)  # those held back to bring them into the order of display
+        # Those held back to bring them into the order of display; whoever got a frame took it off ``wanted``.
+        if any(packet.pts in wanted for packet in packets):
+            yield from context.decode(None)
 
     def _decode_from_start(self, times: Sequence[float]) -> NDArray[np.uint8]:
         """The frames at ``times`` by decoding one frame after the other: slow, and right by definition."""
