@@ -19,7 +19,8 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
 from mgexp.record.run_dir import RunDir, default_run_dir
 from mgexp.train.build import build_inputs
-from mgexp.train.job import Job, Outcome, evaluate_job, run_job
+from mgexp.train.job import Job, evaluate_job, run_job
+from mgexp.train.result import Outcome
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

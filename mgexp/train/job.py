@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from functools import partial
 from typing import Any
 
@@ -43,18 +42,8 @@ from mgexp.train.inputs import Inputs, raise_problems, unusable_problem
 from mgexp.train.loop import Loop
 from mgexp.train.milestones import milestones
 from mgexp.train.precise_bn import precise_requests
-from mgexp.train.result import MISSED, judge, seconds_record, summary
+from mgexp.train.result import MISSED, Outcome, judge, seconds_record, summary
 from mgexp.train.step import Normalizer
-
-
-class Outcome(IntEnum):
-    """Exit codes of run_net.py."""
-
-    OK = 0
-    FAILED = 1
-    BAD_INPUT = 2
-    MISSED = 3
-    INTERRUPTED = 4
 
 
 @dataclass(frozen=True)

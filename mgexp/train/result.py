@@ -1,8 +1,9 @@
-"""The result of a finished run, and whether it is what its YAML expects."""
+"""The result of a finished run, whether it is what its YAML expects, and the exit code that says so."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import Any
 
 from mgexp.record.clock import Clock
@@ -10,6 +11,16 @@ from mgexp.record.clock import Clock
 Expectations = Sequence[tuple[str, float, float]]
 
 NO_EXPECTATION, MET, MISSED = "nothing expected", "met", "missed"
+
+
+class Outcome(IntEnum):
+    """Exit codes of run_net.py."""
+
+    OK = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    MISSED = 3
+    INTERRUPTED = 4
 
 
 def judge(metrics: Mapping[str, float], expected: Expectations) -> str:
