@@ -66,9 +66,8 @@ def make_job(options: argparse.Namespace) -> Job:
     processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
     inputs = build_inputs(cfg, problems, processes.count)
     experiment = experiment_name(options.cfg)
-    run_dir = default_run_dir(experiment, cfg.RNG_SEED, options.smoke)
-    if options.output:
-        run_dir = RunDir(options.output)
+    default = default_run_dir(experiment, cfg.RNG_SEED, options.smoke)
+    run_dir = RunDir(options.output) if options.output else default
     return Job(cfg, experiment, run_dir, inputs, processes, options.override)
 
 

@@ -171,11 +171,11 @@ def collate(clips: Sequence[Clip]) -> Batch:
     """One batch of clips of one shape; no clips if one of them has no frames."""
     unusable = tuple(failure for clip in clips for failure in clip.unusable)
     if not all(len(clip.frames) for clip in clips):
-        clips = []
-    frames = [clip.frames for clip in clips] or [torch.empty(0, 0, 0, 3, dtype=torch.uint8)]
+        none = torch.empty(0, 3, 0, 0, 0, dtype=torch.uint8)
+        return Batch(none, torch.empty(0, dtype=torch.long), unusable)
     return Batch(
         # Channels are last in the stack: the permuted view is channels_last_3d without a copy.
-        clips=torch.stack(frames)[: len(clips)].permute(0, 4, 1, 2, 3),
-        labels=torch.tensor([clip.label for clip in clips], dtype=torch.long),
+        clips=torch.stack([clip.frames for clip in clips]).permute(0, 4, 1, 2, 3),
+        labels=torch.tensor([clip.label for clip in clips]),
         unusable=unusable,
     )

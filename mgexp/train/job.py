@@ -59,10 +59,11 @@ class Job:
 
     @property
     def device(self) -> torch.device:
-        """The device of this process: its GPU where there is one and DEVICE allows it."""
-        if (
-            self.cfg.DEVICE == "cpu" or not torch.cuda.is_available()
-        ):  # cuda: build_inputs made sure
+        """The device of this process: its GPU where there is one and DEVICE allows it.
+
+        Where DEVICE demands one, ``build_inputs`` made sure that it is there.
+        """
+        if self.cfg.DEVICE == "cpu" or not torch.cuda.is_available():
             return torch.device("cpu")
         return torch.device("cuda", self.processes.local_rank)
 

@@ -268,6 +268,11 @@ def test_written_configuration_reads_back_the_same(path, tmp_path):
     assert yaml.safe_load(copy.read_text())["SOLVER"]["STEPS"] == list(cfg.SOLVER.STEPS)
 
 
+def test_flatten_names_every_leaf():
+    nested = {"A": 1, "B": {"C": [2], "D": {"E": None}}}
+    assert dict(flatten(nested)) == {"A": 1, "B.C": [2], "B.D.E": None}
+
+
 def test_freeze_and_flatten_are_inverse(empty):
     flat = dict(flatten(load_config(empty)))
     assert dict(flatten(freeze(flat))) == flat

@@ -79,9 +79,8 @@ def test_a_signal_to_the_whole_group_saves_too(finished_run, cfg, output, main):
         stderr=subprocess.DEVNULL,
     )
     metrics = output / "metrics.jsonl"
-    while not (
-        metrics.exists() and metrics.read_text().count("\n")
-    ):  # the workers are there by then
+    # With a first line in it the workers are there.
+    while not (metrics.exists() and metrics.read_text().count("\n")):
         assert process.poll() is None
         time.sleep(0.002)
     os.killpg(process.pid, signal.SIGTERM)

@@ -75,6 +75,8 @@ def test_the_fingerprint_knows_paths_labels_and_order(tmp_path):
     found = [Inputs(kind, kind[:1], (), 10, schedule).fingerprint() for kind in kinds]
     assert len({one["train_sha256"] for one in found}) == 4
     assert len({one["val_sha256"] for one in found}) == 3  # the third starts as the first
+    other_val = Inputs(RECORDS, RECORDS, (), 10, schedule).fingerprint()
+    assert other_val["train_sha256"] == found[0]["train_sha256"]
 
 
 def test_each_problem_is_said_once():
