@@ -18,7 +18,7 @@ from mgexp.config.smoke import smoke
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
 from mgexp.record.run_dir import RunDir, default_run_dir
-from mgexp.train.build import build_inputs
+from mgexp.train.build import build_inputs, try_initial_weights
 from mgexp.train.job import Job, evaluate_job, run_job
 from mgexp.train.result import Outcome
 
@@ -64,11 +64,12 @@ def make_job(options: argparse.Namespace) -> Job:
     cfg, problems = read_config(options.cfg, options.overrides, seed)
     cfg = smoke(cfg) if options.smoke else cfg
     processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
-    inputs = build_inputs(cfg, problems, processes.count)
     experiment = experiment_name(options.cfg)
     default = default_run_dir(experiment, cfg.RNG_SEED, options.smoke)
     run_dir = RunDir(options.output) if options.output else default
-    return Job(cfg, experiment, run_dir, inputs, processes, options.override)
+    initial, found = try_initial_weights(cfg, run_dir)
+    inputs = build_inputs(cfg, [*problems, *found], processes.count)
+    return Job(cfg, experiment, run_dir, inputs, processes, options.override, initial)
 
 
 def main(arguments: list[str]) -> Outcome:

@@ -13,9 +13,17 @@ def cross_problems(cfg: CfgNode) -> list[str]:
 
 
 def _model_problems(cfg: CfgNode) -> Iterator[str]:
-    if cfg.MODEL.MODEL_NAME == "I3D" and cfg.RESNET.DEPTH == 18:
-        yield "RESNET.DEPTH = 18 exists for SlowFast only: I3D takes 50 or 101"
-    if cfg.MODEL.MODEL_NAME == "SlowFast" and cfg.RESNET.WIDTH_PER_GROUP % cfg.SLOWFAST.BETA_INV:
+    name = cfg.MODEL.MODEL_NAME
+    if name != "SlowFast" and cfg.RESNET.DEPTH == 18:
+        yield f"RESNET.DEPTH = 18 exists for SlowFast only: {name} takes 50 or 101"
+    if name == "SlowFast" and any(cfg.NONLOCAL.LOCATION):
+        yield "NONLOCAL.LOCATION: SlowFast has no non-local blocks here; set it to [[], [], [], []]"
+    if name == "TSM" and cfg.RESNET.WIDTH_PER_GROUP % 8:
+        yield (
+            f"RESNET.WIDTH_PER_GROUP = {cfg.RESNET.WIDTH_PER_GROUP} does not divide by 8: TSM shifts an "
+            "eighth of the channels each way"
+        )
+    if name == "SlowFast" and cfg.RESNET.WIDTH_PER_GROUP % cfg.SLOWFAST.BETA_INV:
         yield (
             f"RESNET.WIDTH_PER_GROUP = {cfg.RESNET.WIDTH_PER_GROUP} is no multiple of "
             f"SLOWFAST.BETA_INV = {cfg.SLOWFAST.BETA_INV}: the fast pathway needs whole channels"

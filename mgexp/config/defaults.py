@@ -15,6 +15,7 @@ from mgexp.config.kinds import (
     FLOAT,
     FLOATS,
     INT,
+    INT_LISTS,
     INTS,
     PAIRS,
     PATH,
@@ -63,6 +64,10 @@ FACTOR_PAIRS = Legal(
 )
 RGB = Legal("three numbers", lambda values: len(values) == 3)
 RGB_POSITIVE = Legal("three numbers more than 0", lambda v: len(v) == 3 and min(v) > 0)
+FOUR = Legal(
+    "four lists of numbers, 0 or more", lambda v: len(v) == 4 and all(n >= 0 for x in v for n in x)
+)
+TRIPLE = Legal("three numbers, 1 or more", lambda values: len(values) == 3 and min(values) >= 1)
 RANGE = Legal(
     "[min, max] with 0 < min <= max", lambda values: len(values) == 2 and 0 < values[0] <= values[1]
 )
@@ -84,6 +89,8 @@ KEYS = (
     Key("DEVICE", STR, "auto", _one_of("auto", "cpu", "cuda"), "auto: cuda where present", "mgexp"),
     # --- training
     Key("TRAIN.ENABLE", BOOL, True, ANY, "False: evaluate the last checkpoint only"),
+    Key("TRAIN.INIT_WEIGHTS", PATH, "", ANY, "weights to start from, .pyth, .pt or .safetensors; none: random",
+        "mgexp"),
     Key("TRAIN.BATCH_SIZE", INT, 64, AT_LEAST_1, "clips of the baseline's mini-batch, global"),
     Key("TRAIN.NUM_EVALUATIONS", INT, 10, AT_LEAST_1, "evenly spaced by cost, the end one", "mgexp"),
     Key("TRAIN.EVALUATION_VIDEOS", INT, 0, NOT_NEGATIVE, "videos of each but the last; 0: all", "mgexp"),
@@ -113,13 +120,17 @@ KEYS = (
     Key("DATA_LOADER.NUM_WORKERS", INT, 2, NOT_NEGATIVE, "decoding processes per process"),
     Key("DATA_LOADER.PREFETCH_FACTOR", INT, 2, AT_LEAST_1, "batches each worker keeps ready", "mgexp"),
     # --- model
-    Key("MODEL.MODEL_NAME", STR, "SlowFast", _one_of("SlowFast", "I3D"), "architecture"),
+    Key("MODEL.MODEL_NAME", STR, "SlowFast", _one_of("SlowFast", "I3D", "C2D", "Slow", "TSM"), "architecture"),
     Key("MODEL.NUM_CLASSES", INT, 400, AT_LEAST_1, "classes; labels are 0 … NUM_CLASSES − 1"),
     Key("MODEL.DROPOUT_RATE", FLOAT, 0.5, SHARE, "before the classifier"),
     Key("MODEL.FC_INIT_STD", FLOAT, 0.01, POSITIVE, "standard deviation of the classifier's weights"),
     Key("RESNET.DEPTH", INT, 50, _one_of(18, 50, 101), "layers; 18 for SlowFast only"),
     Key("RESNET.WIDTH_PER_GROUP", INT, 64, AT_LEAST_1, "channels of the first stage"),
     Key("RESNET.ZERO_INIT_FINAL_BN", BOOL, True, ANY, "last BN of each residual block starts at 0"),
+    Key("NONLOCAL.LOCATION", INT_LISTS, ((), (), (), ()), FOUR,
+        "blocks of res2 to res5, from 0, that a non-local block follows (I3D, C2D, Slow, TSM)"),
+    Key("NONLOCAL.POOL", INTS, (1, 2, 2), TRIPLE, "pool of the positions looked at: frames, height, width"),
+    Key("NONLOCAL.INSTANTIATION", STR, "softmax", _one_of("softmax", "dot_product"), "weights of positions"),
     Key("SLOWFAST.ALPHA", INT, 4, AT_LEAST_1, "frames of the fast pathway per frame of the slow one"),
     Key("SLOWFAST.BETA_INV", INT, 8, AT_LEAST_1, "channels of the slow pathway per fast channel"),
     Key("SLOWFAST.FUSION_CONV_CHANNEL_RATIO", INT, 2, AT_LEAST_1, "channels of fusion / of fast"),

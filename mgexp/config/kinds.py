@@ -84,6 +84,10 @@ def _pairs(value: object) -> tuple[tuple[float, ...], ...]:
     return pairs
 
 
+def _int_lists(value: object) -> tuple[tuple[int, ...], ...]:
+    return tuple(_ints(item) for item in _list(value))
+
+
 def _expectations(value: object) -> tuple[tuple[str, float, float], ...]:
     rows = [_list(row) for row in _list(value)]
     if any(len(row) != 3 for row in rows):
@@ -99,4 +103,5 @@ PATH = Kind("path, as text", _str)  # as a number, 2024_01 would become 202401
 INTS = Kind("list of whole numbers", _ints)
 FLOATS = Kind("list of numbers", _floats)
 PAIRS = Kind("list of pairs of numbers", _pairs)
+INT_LISTS = Kind("list of lists of whole numbers", _int_lists)
 EXPECTATIONS = Kind("list of [metric, percent, tolerance]", _expectations)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from fvcore.common.config import CfgNode
 from torch import nn
 
-from mgexp.models.i3d import i3d
 from mgexp.models.init import init_weights
+from mgexp.models.nonlocal_blocks import insert_nonlocals
+from mgexp.models.resnet import TEMPORAL, resnet
 from mgexp.models.slowfast import slowfast
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 
@@ -15,9 +18,36 @@ from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 def build_model(cfg: CfgNode) -> nn.Module:
     """The model of ``cfg`` on the CPU in channels_last_3d; the same seed gives the same weights in every row."""
     torch.manual_seed(cfg.RNG_SEED)
-    model = slowfast_of(cfg) if cfg.MODEL.MODEL_NAME == "SlowFast" else i3d_of(cfg)
+    model = network_of(cfg)
     init_weights(model, cfg.MODEL.FC_INIT_STD, cfg.RESNET.ZERO_INIT_FINAL_BN)
     return model.to(memory_format=torch.channels_last_3d)
+
+
+def build_on_meta(cfg: CfgNode) -> nn.Module:
+    """The model of ``cfg`` without weights: at once, however large. Raises ValueError where there is none."""
+    with torch.device("meta"):
+        return network_of(cfg)
+
+
+def model_problems(cfg: CfgNode, shapes: Iterable[tuple[int, int]]) -> list[str]:
+    """What keeps the model of ``cfg`` from taking clips of the (frames, crop) in ``shapes``; computes nothing."""
+    try:
+        model = build_on_meta(cfg).eval()
+    except ValueError as error:
+        return [str(error)]
+    problems = []
+    for frames, crop in sorted(shapes):
+        try:
+            model(torch.zeros(1, 3, frames, crop, crop, device="meta"))
+        except (RuntimeError, ValueError) as error:
+            shape = f"{frames} frames of {crop} x {crop} pixels"
+            problems.append(f"{cfg.MODEL.MODEL_NAME} cannot take clips of {shape}: {error}")
+    return problems
+
+
+def network_of(cfg: CfgNode) -> nn.Module:
+    """The network of ``cfg``, weights not yet initialised."""
+    return slowfast_of(cfg) if cfg.MODEL.MODEL_NAME == "SlowFast" else resnet_of(cfg)
 
 
 def slowfast_of(cfg: CfgNode) -> nn.Module:
@@ -35,12 +65,20 @@ def slowfast_of(cfg: CfgNode) -> nn.Module:
     )
 
 
-def i3d_of(cfg: CfgNode) -> nn.Module:
-    """I3D with the configured width, weights not yet initialised."""
-    return i3d(
+def resnet_of(cfg: CfgNode) -> nn.Module:
+    """I3D, C2D, Slow or TSM with the configured width and non-local blocks, weights not yet initialised."""
+    model = resnet(
+        TEMPORAL[cfg.MODEL.MODEL_NAME],
         num_classes=cfg.MODEL.NUM_CLASSES,
         depth=cfg.RESNET.DEPTH,
         width=cfg.RESNET.WIDTH_PER_GROUP,
         dropout=cfg.MODEL.DROPOUT_RATE,
+        norm=GroupedBatchNorm3d,
+    )
+    return insert_nonlocals(
+        model,
+        places=cfg.NONLOCAL.LOCATION,
+        pool=cfg.NONLOCAL.POOL,
+        instantiation=cfg.NONLOCAL.INSTANTIATION,
         norm=GroupedBatchNorm3d,
     )

@@ -69,6 +69,11 @@ class RunDir:
         return self.root / "dataset.json"
 
     @property
+    def init_weights_json(self) -> Path:
+        """What became of each tensor of TRAIN.INIT_WEIGHTS and of the model."""
+        return self.root / "init_weights.json"
+
+    @property
     def log_txt(self) -> Path:
         """What the run printed."""
         return self.root / "log.txt"

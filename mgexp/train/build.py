@@ -10,14 +10,21 @@ from fvcore.common.config import CfgNode
 from mgexp.config.check import cross_problems
 from mgexp.data.build import build_list
 from mgexp.data.records import evenly_spaced
+from mgexp.errors import InputError
+from mgexp.models.build import build_on_meta, model_problems
+from mgexp.models.resnet import TEMPORAL
+from mgexp.models.weight_files import read_weights
+from mgexp.models.weights import Fit, fit_weights
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule
 from mgexp.multigrid.shapes import FULL
+from mgexp.record.flops import schedule_shapes
+from mgexp.record.run_dir import RunDir
 from mgexp.train.inputs import (
     Inputs,
     device_problems,
-    i3d_problems,
     list_problems,
+    pool_problems,
     raise_problems,
     slowfast_problems,
 )
@@ -74,6 +81,7 @@ def build_inputs(cfg: CfgNode, problems: list[str], num_processes: int) -> Input
     found += schedule_problems
     raise_problems(found)
     assert schedule is not None  # it had no problem
+    raise_problems(model_problems(cfg, schedule_shapes(schedule)))
     return Inputs(train_records, val_records, train.missing, train.num_listed, schedule)
 
 
@@ -99,6 +107,20 @@ def try_schedule(
         schedule = schedule_of(cfg, num_videos, num_processes)
     except ValueError as error:
         return None, str(error).split("; ")
-    if cfg.MODEL.MODEL_NAME == "SlowFast":
+    name = cfg.MODEL.MODEL_NAME
+    if name == "SlowFast":
         return schedule, list(slowfast_problems(schedule, cfg.SLOWFAST.ALPHA))
-    return schedule, list(i3d_problems(schedule))
+    return schedule, list(pool_problems(schedule, name)) if TEMPORAL[name].pools else []
+
+
+def try_initial_weights(cfg: CfgNode, run_dir: RunDir) -> tuple[Fit | None, list[str]]:
+    """TRAIN.INIT_WEIGHTS, fitted, or what is wrong with the file; nothing once there is a checkpoint."""
+    if not cfg.TRAIN.INIT_WEIGHTS or not cfg.TRAIN.ENABLE or run_dir.checkpoint_steps():
+        return None, []
+    try:
+        file = read_weights(Path(cfg.TRAIN.INIT_WEIGHTS))
+        return fit_weights(file, build_on_meta(cfg)), []
+    except InputError as error:
+        return None, [f"TRAIN.INIT_WEIGHTS: {problem}" for problem in error.problems]
+    except ValueError:
+        return None, []  # there is no such model, which is reported by itself

@@ -10,6 +10,7 @@ import yaml
 
 from mgexp.config.load import flatten
 from mgexp.errors import InputError
+from mgexp.models.weights import Fit
 from mgexp.multigrid.schedule import Schedule
 from mgexp.record.environment import describe
 from mgexp.record.progress import LOGGER
@@ -49,8 +50,12 @@ def write_folder(
     videos: Mapping[str, object],
     schedule: Schedule,
     changes: Sequence[str] = (),
+    initial: Fit | None = None,
 ) -> None:
-    """Records what is run, before the first step; ``changes`` as ``check_folder`` found them."""
+    """Records what is run, before the first step; ``changes`` as ``check_folder`` found them.
+
+    ``initial``: the weights that it starts from, None where these are random or it goes on after a checkpoint.
+    """
     _record_start(run_dir, changes)
     atomic_write_text(run_dir.config_yaml, config_yaml)
     write_json(run_dir.dataset_json, videos)
@@ -60,6 +65,11 @@ def write_folder(
     writer.writeheader()
     writer.writerows(rows)
     atomic_write_text(run_dir.schedule_csv, text.getvalue())
+    if initial:
+        write_json(run_dir.init_weights_json, initial.record())
+        LOGGER.info("%s", initial.summary())
+    elif not run_dir.checkpoint_steps():
+        run_dir.init_weights_json.unlink(missing_ok=True)
 
 
 def _record_start(run_dir: RunDir, changes: Sequence[str]) -> None:

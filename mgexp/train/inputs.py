@@ -104,11 +104,11 @@ def slowfast_problems(schedule: Schedule, alpha: int) -> Iterator[str]:
             )
 
 
-def i3d_problems(schedule: Schedule) -> Iterator[str]:
-    """A single frame, that the pool after the first stage cannot halve."""
+def pool_problems(schedule: Schedule, model_name: str) -> Iterator[str]:
+    """A single frame, that a pool after the first stage cannot halve."""
     if 1 in _frame_counts(schedule):
         yield (
-            "I3D cannot take a shape of 1 frame: raise DATA.NUM_FRAMES or the least of "
+            f"{model_name} cannot take a shape of 1 frame: raise DATA.NUM_FRAMES or the least of "
             "MULTIGRID.LONG_CYCLE_FACTORS"
         )
 

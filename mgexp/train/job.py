@@ -18,6 +18,7 @@ from mgexp.data.records import evenly_spaced
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.models.build import build_model
+from mgexp.models.weights import Fit
 from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.optim.build import build_optimizer
@@ -56,6 +57,7 @@ class Job:
     inputs: Inputs
     processes: Processes
     override: bool = False
+    initial: Fit | None = None  # weights to start from
 
     @property
     def device(self) -> torch.device:
@@ -113,7 +115,7 @@ def run_job(job: Job) -> Outcome:
         if job.run_dir.result_json.exists():
             return _already_finished(job.run_dir)
         with logging_to(job.run_dir.log_txt):
-            write_folder(job.run_dir, config, videos, job.inputs.schedule, changes)
+            write_folder(job.run_dir, config, videos, job.inputs.schedule, changes, job.initial)
             return _train(job)
 
 
@@ -126,9 +128,8 @@ def evaluate_job(job: Job) -> Outcome:
         return Outcome.OK
     job = replace(job, processes=Processes())
     if not job.run_dir.model.exists():
-        raise InputError(
-            [f"{job.run_dir.model} does not exist: train to the end before TRAIN.ENABLE False"]
-        )
+        remedy = "train to the end before TRAIN.ENABLE False"
+        raise InputError([f"{job.run_dir.model} does not exist: {remedy}"])
     ignored = ("TEST.", "DEVICE")
     raise_problems(config_problems(job.run_dir, to_yaml(job.cfg), ignored))
     result = read_json(job.run_dir.result_json)
@@ -180,7 +181,10 @@ def _train_joined(job: Job) -> Outcome:
 
 
 def _new_state(job: Job, clock: Clock) -> State:
-    model = build_model(job.cfg).to(job.device)
+    model = build_model(job.cfg)
+    if job.initial:
+        job.initial.load_into(model)
+    model = model.to(job.device)
     return State(model, build_optimizer(job.cfg, model), clock)
 
 

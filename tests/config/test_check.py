@@ -28,6 +28,12 @@ def test_no_experiment_has_a_problem(path):
     ("pairs", "said"),
     [
         ("MODEL.MODEL_NAME I3D RESNET.DEPTH 18", "RESNET.DEPTH = 18 exists for SlowFast only"),
+        ("MODEL.MODEL_NAME TSM RESNET.DEPTH 18", "SlowFast only: TSM takes 50 or 101"),
+        ("NONLOCAL.LOCATION [[],[1],[],[]]", "SlowFast has no non-local blocks here"),
+        (
+            "MODEL.MODEL_NAME TSM RESNET.DEPTH 50 RESNET.WIDTH_PER_GROUP 36",
+            "RESNET.WIDTH_PER_GROUP = 36 does not divide by 8",
+        ),
         ("RESNET.WIDTH_PER_GROUP 36", "RESNET.WIDTH_PER_GROUP = 36 is no multiple of"),
         ("DATA.TRAIN_CROP_SIZE 80", "less than DATA.TRAIN_CROP_SIZE = 80"),
         ("TEST.FRAME_ORDER shuffled", "add TRAIN.ENABLE False"),
@@ -50,6 +56,7 @@ def test_keys_that_contradict_each_other_are_one_problem(pairs, said):
         "SOLVER.STEPS [0] MULTIGRID.LONG_CYCLE False",
         "SOLVER.STEPS [0] MULTIGRID.FINE_TUNING False",
         "MODEL.MODEL_NAME I3D RESNET.DEPTH 50 RESNET.WIDTH_PER_GROUP 36",
+        "MODEL.MODEL_NAME I3D RESNET.DEPTH 50 NONLOCAL.LOCATION [[],[1],[],[]]",
         "DATA.TRAIN_CROP_SIZE 64",
     ],
 )
@@ -70,6 +77,7 @@ def test_smoke_changes_only_videos_width_and_the_verdict(path):
         "DATA.MAX_TRAIN_VIDEOS",
         "DATA.MAX_VAL_VIDEOS",
         "RESNET.WIDTH_PER_GROUP",
+        "TRAIN.INIT_WEIGHTS",
         "EXPECTED",
     }
     assert before.keys() == after.keys()

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from mgexp.models.i3d import i3d
 from mgexp.models.init import init_weights
+from mgexp.models.resnet import TEMPORAL, resnet
 from mgexp.models.slowfast import slowfast
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 
@@ -25,7 +25,7 @@ NORMS = [nn.BatchNorm3d, GroupedBatchNorm3d, OtherBatchNorm3d]
 def build(name: str, norm: type[nn.Module]) -> nn.Module:
     common = {"num_classes": 100, "depth": 50, "width": 16, "dropout": 0.5, "norm": norm}
     if name == "I3D_8x8_R50":
-        return i3d(**common)
+        return resnet(TEMPORAL["I3D"], **common)
     return slowfast(alpha=4, beta_inv=8, fusion_channel_ratio=2, fusion_kernel_frames=7, **common)
 
 

@@ -9,9 +9,9 @@ from mgexp.train.build import schedule_of
 from mgexp.train.inputs import (
     Inputs,
     device_problems,
-    i3d_problems,
     list_problems,
     listed,
+    pool_problems,
     raise_problems,
     slowfast_problems,
     unusable_problem,
@@ -56,9 +56,9 @@ def test_frames_must_divide_by_alpha(tmp_path):
 
 
 def test_i3d_needs_two_frames(tmp_path):
-    assert list(i3d_problems(schedule_of(tiny_config(tmp_path), 24))) == []
+    assert list(pool_problems(schedule_of(tiny_config(tmp_path), 24), "I3D")) == []
     short = tiny_config(tmp_path, {"DATA.NUM_FRAMES": 4})  # 1, 2 and 4 frames
-    (problem,) = i3d_problems(schedule_of(short, 24))
+    (problem,) = pool_problems(schedule_of(short, 24), "I3D")
     assert "1 frame" in problem
 
 

@@ -1,0 +1,164 @@
+"""What other code bases call the tensors of our models.
+
+Ours are pytorchvideo's names, so its files need no other. Every other convention is a function from our
+name to theirs: whoever loads asks for each tensor of the model, and knows what was not asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+
+Rename = Callable[[str], str]
+"""From our name of a tensor to that of another convention."""
+
+# Our layers -> PySlowFast's, of residual stages, stems and fusions. Source: PySlowFast 287ec00,
+# resnet_helper.py, stem_helper.py, video_model_builder.py; the order is 1:1 with pytorchvideo's.
+_PYSLOWFAST_LAYERS = {
+    "conv": "conv",
+    "norm": "bn",
+    "branch1_conv": "branch1",
+    "branch1_norm": "branch1_bn",
+    "branch2.conv_a": "branch2.a",
+    "branch2.norm_a": "branch2.a_bn",
+    "branch2.conv_b": "branch2.b",
+    "branch2.norm_b": "branch2.b_bn",
+    "branch2.conv_c": "branch2.c",
+    "branch2.norm_c": "branch2.c_bn",
+    "conv_fast_to_slow": "conv_f2s",
+    "conv_theta": "conv_theta",
+    "conv_phi": "conv_phi",
+    "conv_g": "conv_g",
+    "conv_out": "conv_out",
+}
+# Source: torchvision.models.ResNet.
+_TORCHVISION_LAYERS = {
+    "branch1_conv": "downsample.0",
+    "branch1_norm": "downsample.1",
+    "branch2.conv_a": "conv1",
+    "branch2.norm_a": "bn1",
+    "branch2.conv_b": "conv2",
+    "branch2.norm_b": "bn2",
+    "branch2.conv_c": "conv3",
+    "branch2.norm_c": "bn3",
+}
+_PATHWAY = r"(?:multipathway_blocks\.(?P<pathway>\d)\.)?"
+_STEM = re.compile(rf"blocks\.0\.{_PATHWAY}(?P<layer>conv|norm)\.(?P<end>\w+)")
+_FUSION = re.compile(r"blocks\.(?P<block>\d)\.multipathway_fusion\.(?P<layer>\w+)\.(?P<end>\w+)")
+_RES = re.compile(
+    rf"blocks\.(?P<block>\d)\.{_PATHWAY}res_blocks\.(?P<number>\d+)\.(?P<layer>[\w.]+)\.(?P<end>\w+)"
+)
+_NONLOCAL = re.compile(
+    r"blocks\.(?P<block>\d)\.nonlocals\.(?P<number>\d+)\.(?P<layer>\w+)\.(?P<end>\w+)"
+)
+_HEAD = re.compile(r"blocks\.\d\.proj\.(?P<end>\w+)")
+
+# caffe2 blob without its ending -> PySlowFast layer. {p}: 1 for the names with t_, of the fast pathway.
+# Source: the rules of PySlowFast's c2_model_loading.py.
+_CAFFE2_LAYERS = (
+    (r"t_pool1_subsample(?P<bn>_bn)?", "s1_fuse.{fuse}"),
+    (r"t_res(?P<s>\d)_\d+_branch2c_bn_subsample(?P<bn>_bn)?", "s{s}_fuse.{fuse}"),
+    (r"(?P<t>t_)?conv1", "s1.pathway{p}_stem.conv"),
+    (r"(?P<t>t_)?res_conv1_bn", "s1.pathway{p}_stem.bn"),
+    (
+        r"(?P<t>t_)?res(?P<s>\d)_(?P<n>\d+)_branch1(?P<bn>_bn)?",
+        "s{s}.pathway{p}_res{n}.branch1{bn}",
+    ),
+    (
+        r"(?P<t>t_)?res(?P<s>\d)_(?P<n>\d+)_branch2(?P<c>[abc])(?P<bn>_bn)?",
+        "s{s}.pathway{p}_res{n}.branch2.{c}{bn}",
+    ),
+    (r"nonlocal_conv(?P<s>\d)_(?P<n>\d+)_bn", "s{s}.pathway0_nonlocal{n}.bn"),
+    (
+        r"nonlocal_conv(?P<s>\d)_(?P<n>\d+)_(?P<c>theta|phi|g|out)",
+        "s{s}.pathway0_nonlocal{n}.conv_{c}",
+    ),
+    (r"pred", "head.projection"),
+)
+_CAFFE2_ENDS = {
+    "w": "weight",
+    "s": "weight",
+    "b": "bias",
+    "rm": "running_mean",
+    "riv": "running_var",  # a variance, whatever the i says
+}
+
+
+def is_head(name: str) -> bool:
+    """Whether one of our tensors belongs to the classifier."""
+    return _HEAD.fullmatch(name) is not None
+
+
+def is_counter(name: str) -> bool:
+    """Whether a tensor counts batches: batch norm with a momentum does not use it."""
+    return name.endswith("num_batches_tracked")
+
+
+def is_nonlocal(name: str) -> bool:
+    """Whether one of our tensors belongs to a non-local block."""
+    return _NONLOCAL.fullmatch(name) is not None
+
+
+def same_name(name: str) -> str:
+    """Our name: it is pytorchvideo's."""
+    return name
+
+
+def pyslowfast_names(names: Collection[str]) -> Rename:
+    """The renaming of a model with our ``names`` to PySlowFast's."""
+    stage_of = _stages(names)
+
+    def rename(name: str) -> str:
+        if match := _STEM.fullmatch(name):
+            return f"s1.pathway{match['pathway'] or 0}_stem.{_layer(match)}"
+        if match := _FUSION.fullmatch(name):
+            return f"s{int(match['block']) + 1}_fuse.{_layer(match)}"
+        if match := _RES.fullmatch(name):
+            place = f"pathway{match['pathway'] or 0}_res{match['number']}"
+            return f"s{stage_of[match['block']]}.{place}.{_layer(match)}"
+        if match := _NONLOCAL.fullmatch(name):
+            return f"s{stage_of[match['block']]}.pathway0_nonlocal{match['number']}.{_layer(match)}"
+        if match := _HEAD.fullmatch(name):
+            return f"head.projection.{match['end']}"
+        raise ValueError(f"{name} is no tensor of a model of mgexp")
+
+    return rename
+
+
+def torchvision_names(names: Collection[str]) -> Rename:
+    """The renaming of a model with our ``names`` to torchvision's ResNets; what those lack keeps its name."""
+    stage_of = _stages(names)
+
+    def rename(name: str) -> str:
+        stem, res, head = (pattern.fullmatch(name) for pattern in (_STEM, _RES, _HEAD))
+        if stem and not stem["pathway"]:
+            return f"{'conv1' if stem['layer'] == 'conv' else 'bn1'}.{stem['end']}"
+        if res and not res["pathway"]:
+            place = f"layer{stage_of[res['block']] - 1}.{res['number']}"
+            return f"{place}.{_TORCHVISION_LAYERS[res['layer']]}.{res['end']}"
+        return f"fc.{head['end']}" if head else name
+
+    return rename
+
+
+def pyslowfast_name_of_caffe2(blob: str) -> str | None:
+    """PySlowFast's name of a blob of a caffe2 file; None for what is no weight (momenta, counters)."""
+    layer, _, end = blob.rpartition("_")
+    for pattern, name in _CAFFE2_LAYERS:
+        match = re.fullmatch(pattern, layer)
+        if match and end in _CAFFE2_ENDS:
+            found = {key: value or "" for key, value in match.groupdict().items()}
+            found["p"] = "1" if found.get("t") else "0"
+            found["fuse"] = "bn" if found.get("bn") else "conv_f2s"
+            return f"{name.format(**found)}.{_CAFFE2_ENDS[end]}"
+    return None
+
+
+def _layer(match: re.Match[str]) -> str:
+    return f"{_PYSLOWFAST_LAYERS[match['layer']]}.{match['end']}"
+
+
+def _stages(names: Iterable[str]) -> dict[str, int]:
+    """Number of the block of a residual stage -> the stage, from 2: a pool may stand between."""
+    blocks = {match["block"] for name in names if (match := _RES.fullmatch(name))}
+    return {block: stage for stage, block in enumerate(sorted(blocks, key=int), start=2)}

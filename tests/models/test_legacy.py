@@ -1,0 +1,92 @@
+"""Caffe2 pickles: every tensor by its name, and nothing but arrays is read."""
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from fill import GOLDEN
+from legacy_names import caffe2_name
+
+from mgexp.errors import InputError
+from mgexp.models.legacy import read_caffe2
+
+
+def write_blobs(path, blobs, protocol=2):
+    path.write_bytes(pickle.dumps({"blobs": blobs, "cfg": "SOLVER: {}"}, protocol=protocol))
+    return path
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("golden_name", ["i3d_nonlocal_r50_8x8", "slowfast_r50_8x8"])
+def test_every_tensor_of_a_legacy_file_has_pyslowfasts_name(golden_name, protocol, tmp_path):
+    small = {name: torch.full((2,), float(i)) for i, name in enumerate(filled_names(golden_name))}
+    blobs = {caffe2_name(name): tensor.numpy() for name, tensor in small.items()}
+    momenta = {f"{blob}_momentum": array for blob, array in blobs.items()}
+    path = write_blobs(tmp_path / "w.pkl", {**blobs, **momenta, "lr": np.ones(1)}, protocol)
+    file = read_caffe2(path)
+    assert file.naming == "PySlowFast"
+    assert file.tensors.keys() == small.keys()
+    assert all(torch.equal(file.tensors[name], value) for name, value in small.items())
+
+
+def filled_names(golden_name):
+    return [name for name, _ in GOLDEN[golden_name]["names"] if caffe2_name(name)]
+
+
+def test_a_file_of_python_2_is_read(tmp_path):
+    """Protocol 2 with text for bytes, and numpy's old name of its module, as Python 2 wrote it."""
+    array = np.arange(4, dtype=np.float32)
+    blob = pickle.dumps({"blobs": {"conv1_w": array}}, protocol=2)
+    old = blob.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+    assert b"numpy.core.multiarray" in old
+    (tmp_path / "w.pkl").write_bytes(old)
+    tensor = read_caffe2(tmp_path / "w.pkl").tensors["s1.pathway0_stem.conv.weight"]
+    assert tensor.tolist() == [0, 1, 2, 3]
+
+
+class Bomb:
+    """Runs a command as it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+def refusal(path):
+    with pytest.raises(InputError) as caught:
+        read_caffe2(path)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_foreign_class_is_refused_before_it_runs(protocol, tmp_path):
+    path = write_blobs(tmp_path / "w.pkl", {"conv1_w": Bomb(tmp_path / "ran")}, protocol)
+    assert "refused: it names posix.system, which is no array of numbers" in refusal(path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_truncated_pickle(tmp_path):
+    path = write_blobs(tmp_path / "w.pkl", {"conv1_w": np.ones(1000, np.float32)})
+    path.write_bytes(path.read_bytes()[:-500])
+    assert f"{path}: " in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("blobs", "message"),
+    [
+        ({"conv1_w": "text"}, "conv1_w is a str, not an array of floats"),
+        ({"conv1_w": np.array([{}], dtype=object)}, "conv1_w is a ndarray, not an array of floats"),
+        ({"weight": np.ones(1)}, "no blob has a name of PySlowFast's caffe2 models (weight)"),
+        ([1], "holds a list, not a dict of arrays"),
+    ],
+)
+def test_what_is_no_file_of_weights(blobs, message, tmp_path):
+    assert message in refusal(write_blobs(tmp_path / "w.pkl", blobs))
+
+
+def test_a_missing_file(tmp_path):
+    assert "there is no such file" in refusal(tmp_path / "w.pkl")

@@ -1,0 +1,165 @@
+"""I3D, C2D, Slow and TSM against PySlowFast's counts (tests/golden/models.json) and pytorchvideo's networks."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from golden import GOLDEN, check_gmacs, num_params
+from torch import nn
+
+from mgexp.models.resnet import TEMPORAL, resnet
+from mgexp.models.shift import ShiftConv3d
+
+RELEASED = {
+    "I3D_8x8_R50": "I3D",
+    "C2D_8x8_R50": "C2D",
+    "SLOW_8x8_R50": "Slow",
+    "SLOW_4x16_R50": "Slow",
+}
+SHAPES = [(name, shape) for name in RELEASED for shape in GOLDEN["gmacs"][name]]
+QUICK_SHAPES = [(name, shape) for name, shape in SHAPES if shape in ("2x112", "1x112", "8x112")]
+SLOW_SHAPES = [pair for pair in SHAPES if pair not in QUICK_SHAPES]
+
+
+def build(name: str, **changes) -> nn.Module:
+    """The R50 network on Kinetics-400, but for ``changes``."""
+    arguments = {"num_classes": 400, "depth": 50, "dropout": 0.5, "norm": nn.BatchNorm3d}
+    return resnet(TEMPORAL[name], **{**arguments, **changes})
+
+
+def build_on_meta(name: str, **changes) -> nn.Module:
+    """The same without weights: at once, however large."""
+    with torch.device("meta"):
+        return build(name, **changes)
+
+
+@pytest.mark.parametrize("released", RELEASED)
+def test_number_of_parameters_is_that_of_the_released_configuration(released):
+    assert num_params(build_on_meta(RELEASED[released])) == GOLDEN["params"][released]
+
+
+def test_shifts_cost_no_parameters():
+    assert num_params(build_on_meta("TSM")) == GOLDEN["params"]["C2D_8x8_R50"] == 24_327_632
+
+
+@pytest.mark.parametrize(("released", "shape"), QUICK_SHAPES)
+def test_gmacs_are_those_of_the_released_configuration(released, shape):
+    check_gmacs(build_on_meta(RELEASED[released]), released, shape)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("released", "shape"), SLOW_SHAPES)
+def test_gmacs_at_every_other_shape(released, shape):
+    check_gmacs(build_on_meta(RELEASED[released]), released, shape)
+
+
+@pytest.mark.parametrize("name", ["Slow", "TSM"])
+def test_networks_without_a_pool_take_a_single_frame(name):
+    model = build_on_meta(name, num_classes=5).eval()
+    assert model(torch.zeros(1, 3, 1, 32, 32, device="meta")).shape == (1, 5)
+
+
+@pytest.mark.parametrize("name", TEMPORAL)
+def test_depth_101_takes_a_clip(name):
+    model = build_on_meta(name, depth=101, num_classes=5).eval()
+    assert model(torch.zeros(1, 3, 2, 32, 32, device="meta")).shape == (1, 5)
+
+
+def pytorchvideos(name: str, **arguments) -> nn.Module:
+    from pytorchvideo.models.hub import resnet as hub
+
+    builders = {"I3D": hub.i3d_r50, "C2D": hub.c2d_r50, "Slow": hub.slow_r50}
+    return builders[name](**arguments)
+
+
+@pytest.mark.parametrize("name", ["I3D", "C2D", "Slow"])
+def test_state_dict_is_pytorchvideos_own(name):
+    with torch.device("meta"):
+        theirs = pytorchvideos(name).state_dict()
+    ours = build_on_meta(name).state_dict()
+    assert [(key, value.shape) for key, value in ours.items()] == [
+        (key, value.shape) for key, value in theirs.items()
+    ]
+
+
+def of_width_8(name: str) -> nn.Module:
+    """A network in which every block counts: no gamma is 0."""
+    torch.manual_seed(0)
+    model = build(name, width=8, num_classes=5).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
+    return model
+
+
+@pytest.mark.parametrize("name", ["I3D", "C2D", "Slow"])
+def test_logits_are_those_of_pytorchvideos_network_with_its_fixed_head(name):
+    ours = of_width_8(name)
+    theirs = pytorchvideos(name, stem_dim_out=8, model_num_class=5).eval()
+    theirs.load_state_dict(ours.state_dict())
+    clips = torch.randn(1, 3, 8, 224, 224)  # the shape that the fixed head takes
+    with torch.no_grad():
+        torch.testing.assert_close(ours(clips), theirs(clips))
+
+
+def test_a_larger_crop_is_tested_fully_convolutionally():
+    """The witness: pytorchvideo's network with a fixed head of the larger size."""
+    from pytorchvideo.models.resnet import create_resnet
+
+    ours = of_width_8("Slow")
+    theirs = create_resnet(
+        stem_dim_out=8,
+        model_num_class=5,
+        stem_conv_kernel_size=(1, 7, 7),
+        head_pool_kernel_size=(8, 8, 8),  # 8 frames, 256 / 32 pixels
+    ).eval()
+    theirs.load_state_dict(ours.state_dict())
+    clips = torch.randn(1, 3, 8, 256, 256)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(clips), theirs(clips))
+
+
+def test_tsm_shifts_in_every_residual_branch_before_its_first_convolution():
+    model = build_on_meta("TSM")
+    shifting = [name for name, m in model.named_modules() if isinstance(m, ShiftConv3d)]
+    branches = [name for name, _ in model.named_modules() if name.endswith("branch2")]
+    assert len(branches) == 16
+    assert shifting == [f"{branch}.conv_a" for branch in branches]
+
+
+def test_frames_of_tsm_meet_only_by_shifts():
+    model = of_width_8("TSM")
+    clips = torch.randn(1, 3, 4, 32, 32)
+    with torch.no_grad():
+        together = model(clips)
+        for module in model.modules():
+            if isinstance(module, ShiftConv3d):
+                module.forward = nn.Conv3d.forward.__get__(module)
+        alone = torch.stack([model(clips[:, :, t : t + 1]) for t in range(4)]).mean(0)
+        torch.testing.assert_close(model(clips), alone)
+    assert not torch.allclose(together, alone, rtol=0.01)
+
+
+@pytest.mark.parametrize("depth", [18, 152])
+def test_depths_without_a_released_configuration_are_refused(depth):
+    with pytest.raises(ValueError, match=rf"depth {depth} is unknown; .* \(50, 101\)"):
+        build("I3D", depth=depth)
+
+
+def test_channels_that_cannot_be_shifted_are_refused():
+    with pytest.raises(ValueError, match="12 channels cannot be shifted: they do not divide by 8"):
+        build("TSM", width=12)
+
+
+@pytest.mark.slow
+def test_pytorchvideo_is_imported_late_and_silently():
+    """In a process of its own; the legal depths need no import of seconds, and warnings are errors."""
+    program = (
+        "import sys, torch; from mgexp.models.resnet import TEMPORAL, resnet\n"
+        "assert 'pytorchvideo' not in sys.modules\n"
+        "with torch.device('meta'):\n"
+        "    resnet(TEMPORAL['I3D'], num_classes=2, depth=50, dropout=0.5, norm=torch.nn.BatchNorm3d)\n"
+    )
+    command = [sys.executable, "-W", "error::FutureWarning", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

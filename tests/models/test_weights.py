@@ -1,0 +1,197 @@
+"""Weights into models: PySlowFast's own logits, pytorchvideo's networks, and what is refused."""
+
+import pytest
+import torch
+from fill import GOLDEN, filled, sine_clip
+from test_names import network
+
+from mgexp.errors import InputError
+from mgexp.models import names
+from mgexp.models.resnet import TEMPORAL, resnet
+from mgexp.models.weight_files import named_weights
+from mgexp.models.weights import fit_weights
+
+SMALL = {"num_classes": 5, "depth": 50, "width": 8, "dropout": 0.0, "norm": torch.nn.BatchNorm3d}
+
+
+def small(name: str = "I3D", **changes) -> torch.nn.Module:
+    torch.manual_seed(0)
+    model = resnet(TEMPORAL[name], **{**SMALL, **changes}).eval()
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.dim():
+                tensor.uniform_(0.5, 1.5).div_(max(1, tensor[0].numel()))
+    return model
+
+
+def fit_into(model, tensors, path="weights.pyth"):
+    return fit_weights(named_weights(path, tensors), model)
+
+
+@pytest.mark.parametrize("golden_name", [name for name in GOLDEN if GOLDEN[name]["logits"]])
+def test_logits_are_those_of_pyslowfast_with_the_same_weights(golden_name):
+    model = network(golden_name).to_empty(device="cpu").eval()
+    fit_into(model, filled(golden_name)).load_into(model)
+    for shape, expected in GOLDEN[golden_name]["logits"].items():
+        with torch.no_grad():
+            logits = model(sine_clip(*map(int, shape.split("x"))))[0].double()
+        first = torch.tensor(expected["first_16"], dtype=torch.float64)
+        scale = expected["std"]
+        assert ((logits[:16] - first).abs().max() / scale).item() < 1e-4
+        assert logits.mean().item() == pytest.approx(expected["mean"], abs=1e-4 * scale)
+        assert logits.std(correction=0).item() == pytest.approx(scale, rel=2e-3)
+        assert logits.argmax().item() == expected["argmax"]
+
+
+@pytest.mark.parametrize(("name", "depth"), [("C2D", 50), ("Slow", 50), ("I3D", 101), ("C2D", 101)])
+def test_pyslowfasts_names_give_the_logits_of_pytorchvideos_network(name, depth):
+    """The witness is pytorchvideo's network with the same tensors under its own names."""
+    from pytorchvideo.models.hub import resnet as hub
+
+    ours = small(name, depth=depth)
+    state = ours.state_dict()
+    rename = names.pyslowfast_names(state.keys())
+    loaded = resnet(TEMPORAL[name], **{**SMALL, "depth": depth}).eval()
+    fit_into(loaded, {rename(key): value for key, value in state.items()}).load_into(loaded)
+    builder = {"I3D": hub.i3d_r50, "C2D": hub.c2d_r50, "Slow": hub.slow_r50}[name]
+    arguments = {"stem_dim_out": 8, "model_num_class": 5, "head_pool": torch.nn.AdaptiveAvgPool3d}
+    theirs = _of_depth(builder, depth, **arguments).eval()
+    theirs.load_state_dict(state)
+    clips = torch.randn(2, 3, 8, 45, 45)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(clips), theirs(clips))
+
+
+def _of_depth(builder, depth, **arguments):
+    """A hub network of another depth: its builder fixes 50."""
+    from pytorchvideo.models.resnet import create_resnet
+
+    def deeper(**kwargs):
+        return create_resnet(**{**kwargs, "model_depth": depth})
+
+    globals_ = builder.__globals__
+    original = globals_["_resnet"]
+    globals_["_resnet"] = lambda **kwargs: deeper(
+        **{
+            k: v
+            for k, v in kwargs.items()
+            if k not in ("pretrained", "progress", "checkpoint_path")
+        }
+    )
+    try:
+        return builder(**arguments)
+    finally:
+        globals_["_resnet"] = original
+
+
+def test_the_whole_state_goes_to_pytorchvideos_names_and_back_exactly():
+    ours = small()
+    loaded = small("I3D")
+    torch.nn.init.zeros_(loaded.blocks[0].conv.weight)
+    fit = fit_into(loaded, dict(ours.state_dict()))
+    fit.load_into(loaded)
+    assert (fit.left, fit.missing, fit.unused) == ((), (), ())
+    for name, value in ours.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value), name
+
+
+def image_state():
+    """torchvision's ResNet-50 of width 8, filled."""
+    import torchvision
+
+    torch.manual_seed(1)
+    image = torchvision.models.ResNet(
+        torchvision.models.resnet.Bottleneck, [3, 4, 6, 3], num_classes=5, width_per_group=64
+    ).eval()
+    for parameter in image.parameters():
+        if parameter.dim() == 1:
+            torch.nn.init.uniform_(parameter, 0.5, 1.0)
+    return image
+
+
+@pytest.mark.parametrize("name", ["C2D", "Slow", "I3D", "TSM"])
+def test_a_video_of_one_picture_gives_what_the_image_network_gave(name):
+    """The middle frame of a long clip, before the head: no border of zeros in time has reached it yet."""
+    image = image_state()
+    video = resnet(TEMPORAL[name], **{**SMALL, "width": 64}).eval()
+    fit_into(video, dict(image.state_dict())).load_into(video)
+    picture = torch.randn(1, 3, 32, 32)
+    clip = picture.unsqueeze(2).repeat(1, 1, 40, 1, 1)
+    with torch.no_grad():
+        *body, head = video.blocks
+        for block in body:
+            clip = block(clip)
+        middle = clip[:, :, clip.shape[2] // 2].mean((-2, -1))
+        expected = image(picture)
+    torch.testing.assert_close(head.proj(middle), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_head_of_another_size_is_left_and_named():
+    ours, model = small(num_classes=7), small()
+    before = model.state_dict()["blocks.6.proj.weight"].clone()
+    fit = fit_into(model, dict(ours.state_dict()))
+    fit.load_into(model)
+    head = ("blocks.6.proj.weight", "blocks.6.proj.bias")
+    assert fit.left == fit.unused == head
+    assert torch.equal(model.state_dict()["blocks.6.proj.weight"], before)
+    assert torch.equal(model.blocks[0].conv.weight, ours.blocks[0].conv.weight)
+    assert (
+        "2 left at their initial values, another number of classes: blocks.6.proj.w"
+        in fit.summary()
+    )
+
+
+def test_weights_without_a_head_leave_ours():
+    tensors = {name: value for name, value in small().state_dict().items() if "proj" not in name}
+    fit = fit_into(small(), tensors)
+    assert fit.left == ("blocks.6.proj.weight", "blocks.6.proj.bias")
+    assert fit.unused == ()
+
+
+def test_non_local_blocks_that_the_file_lacks_are_named_and_stay():
+    from mgexp.models.nonlocal_blocks import insert_nonlocals
+
+    model = insert_nonlocals(
+        small(),
+        places=((), (1,), (), ()),
+        pool=(1, 2, 2),
+        instantiation="softmax",
+        norm=torch.nn.BatchNorm3d,
+    )
+    fit = fit_into(model, dict(small().state_dict()))
+    assert fit.missing
+    assert all(name.startswith("blocks.3.nonlocals.1.") for name in fit.missing)
+
+
+def test_every_tensor_is_in_the_record(tmp_path):
+    path = tmp_path / "weights.pyth"
+    path.write_bytes(b"abc")
+    tensors = {**small(num_classes=7).state_dict()}
+    del tensors["blocks.0.norm.num_batches_tracked"]
+    record = fit_into(small(), tensors, path).record()
+    assert record["missing"] == ["blocks.0.norm.num_batches_tracked"]
+    assert {*record["used"], *record["left"], *record["missing"]} == {*small().state_dict()}
+    assert {*record["unused"], *record["used"]} >= {*tensors}
+    assert record["sha256"].startswith("ba7816bf")  # of abc
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "message"),
+    [
+        (
+            {"name": "C2D"},
+            {"name": "I3D"},
+            r"blocks\.0\.conv\.weight is \(8, 3, 1, 7, 7\) in the file and \(8, 3, 5, 7, 7\) in the model",
+        ),
+        ({}, {"depth": 101}, r"tensors of the model are not in the file: .*res_blocks\.6"),
+        ({"depth": 101}, {}, r"tensors of the file are not in the model: .*res_blocks\.6"),
+        ({"name": "Slow"}, {"name": "C2D"}, "tensors have another shape"),
+        ({"width": 16}, {}, r"blocks\.0\.conv\.weight is \(16, 3, 5, 7, 7\)"),
+    ],
+)
+def test_another_architecture_is_refused_and_nothing_is_loaded(theirs, ours, message):
+    model = small(**ours)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(InputError, match=message):
+        fit_into(model, dict(small(**theirs).state_dict())).load_into(model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

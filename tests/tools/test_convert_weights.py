@@ -1,0 +1,108 @@
+"""convert_weights.py: from foreign files to ours, whole or not at all."""
+
+import json
+import pickle
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "models"))
+
+from legacy_names import caffe2_name  # noqa: E402
+
+from mgexp.config.load import load_config  # noqa: E402
+from mgexp.models import names  # noqa: E402
+from mgexp.models.build import build_model  # noqa: E402
+from mgexp.models.weight_files import read_weights  # noqa: E402
+
+ROW = ROOT / "experiments" / "main" / "k400_slowfast_8x8_r50" / "baseline.yaml"
+SMALL = ["RESNET.WIDTH_PER_GROUP", "8", "MODEL.NUM_CLASSES", "5"]
+
+
+@pytest.fixture
+def model():
+    return build_model(load_config(ROW, SMALL))
+
+
+@pytest.fixture
+def convert(capsys):
+    """Runs the tool; returns (exit code, stdout, stderr)."""
+    main = runpy.run_path(str(ROOT / "tools" / "convert_weights.py"))["main"]
+
+    def run(source, output, *arguments):
+        code = main([str(source), str(output), "--cfg", str(ROW), *SMALL, *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def pyslowfast_state(model):
+    state = model.state_dict()
+    rename = names.pyslowfast_names(state.keys())
+    return {rename(name): value for name, value in state.items()}
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".pyth"])
+def test_pyslowfasts_file_to_ours(ending, model, convert, tmp_path):
+    torch.save({"model_state": pyslowfast_state(model), "epoch": 3}, tmp_path / "theirs.pyth")
+    output = tmp_path / f"ours{ending}"
+    code, out, err = convert(tmp_path / "theirs.pyth", output)
+    assert (code, err) == (0, "")
+    found = read_weights(output).tensors
+    assert found.keys() == model.state_dict().keys()
+    assert all(torch.equal(found[name], value) for name, value in model.state_dict().items())
+    assert f"{len(found)} tensors written" in out
+
+
+def test_a_legacy_pickle_to_ours(model, convert, tmp_path):
+    blobs = {
+        caffe2_name(n): v.numpy() for n, v in pyslowfast_state(model).items() if caffe2_name(n)
+    }
+    (tmp_path / "theirs.pkl").write_bytes(pickle.dumps({"blobs": blobs}, protocol=2))
+    code, _, err = convert(tmp_path / "theirs.pkl", tmp_path / "ours.safetensors")
+    assert code == 0
+    assert "A pickle is a program" in err
+    found = read_weights(tmp_path / "ours.safetensors").tensors
+    weights = {n: v for n, v in model.state_dict().items() if not n.endswith("tracked")}
+    assert found.keys() == weights.keys()
+    assert all(torch.equal(found[name], value) for name, value in weights.items())
+
+
+def test_json_lists_every_tensor(model, convert, tmp_path):
+    torch.save(pyslowfast_state(model), tmp_path / "theirs.pyth")
+    arguments = ["MODEL.NUM_CLASSES", "7", "--json"]
+    code, out, _ = convert(tmp_path / "theirs.pyth", tmp_path / "ours.pt", *arguments)
+    record = json.loads(out)
+    assert code == 0
+    assert record["left"] == ["blocks.6.proj.weight", "blocks.6.proj.bias"]
+    assert record["unused"] == ["head.projection.weight", "head.projection.bias"]
+    assert {*record["used"], *record["left"]} == {*model.state_dict()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["RESNET.DEPTH", "101"], "tensors of the model are not in the file"),
+        (["SLOWFAST.FUSION_KERNEL_SZ", "5"], "(2, 1, 7, 1, 1) in the file and (2, 1, 5, 1, 1)"),
+        (["MODEL.NUM_CLASES", "5"], "MODEL.NUM_CLASSES"),
+    ],
+)
+def test_what_does_not_fit_writes_nothing(arguments, message, model, convert, tmp_path):
+    torch.save(pyslowfast_state(model), tmp_path / "theirs.pyth")
+    code, out, err = convert(tmp_path / "theirs.pyth", tmp_path / "ours.pt", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "nothing was written" in err
+    assert not (tmp_path / "ours.pt").exists()
+
+
+def test_a_folder_that_does_not_exist(model, convert, tmp_path):
+    torch.save(pyslowfast_state(model), tmp_path / "theirs.pyth")
+    code, _, err = convert(tmp_path / "theirs.pyth", tmp_path / "no" / "ours.pt")
+    assert code == 2
+    assert "there is no such folder" in err

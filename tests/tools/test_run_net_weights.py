@@ -1,0 +1,104 @@
+"""TRAIN.INIT_WEIGHTS: a run starts from a file, says so, needs it only once, and refuses what does not fit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from run_files import assert_bit_identical, interrupt_in, refused
+from tiny import command, data_keys, tiny_config, write_config
+
+from mgexp.models.build import build_model
+from mgexp.models.weight_files import write_weights
+
+STILL = ["SOLVER.BASE_LR", 1e-30, "SOLVER.WARMUP_START_LR", 0, "SOLVER.WEIGHT_DECAY", 0]
+"""Training that leaves the weights where they start."""
+
+
+def save_weights(tmp_path, changes=()):
+    """Weights of another seed, for the tiny row but for ``changes``; the file and the tensors."""
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    model = build_model(tiny_config(folder, {"RNG_SEED": 7, **dict(changes)}))
+    path = folder / "weights.pyth"
+    write_weights(path, model.state_dict())
+    return path, model.state_dict()
+
+
+@pytest.fixture
+def weights(tmp_path):
+    return save_weights(tmp_path)
+
+
+def test_a_run_starts_from_the_file(weights, cfg, output, main):
+    path, tensors = weights
+    assert main(command(cfg, output, "TRAIN.INIT_WEIGHTS", path, *STILL)) == 0
+    found = torch.load(output / "model.pt", weights_only=True)
+    trained = [name for name, value in tensors.items() if value.dim() and "running" not in name]
+    assert all(torch.allclose(found[name], tensors[name], atol=1e-20) for name in trained)
+
+
+def test_every_tensor_is_listed_in_the_run_folder(cfg, output, main, tmp_path):
+    path, _ = save_weights(tmp_path, {"MODEL.NUM_CLASSES": 9})
+    assert main(command(cfg, output, "TRAIN.INIT_WEIGHTS", path, *STILL)) == 0
+    record = json.loads((output / "init_weights.json").read_text())
+    assert record["left"] == ["blocks.6.proj.weight", "blocks.6.proj.bias"]
+    assert record["naming"] == "pytorchvideo"
+    assert "blocks.6.proj.weight" in (output / "log.txt").read_text()
+    model = torch.load(output / "model.pt", weights_only=True)
+    assert {*record["used"], *record["left"], *record["missing"]} == {*model}
+
+
+def test_the_file_is_needed_only_until_the_first_checkpoint(
+    weights, cfg, output, main, tmp_path, monkeypatch
+):
+    arguments = ("TRAIN.INIT_WEIGHTS", weights[0])
+    whole = tmp_path / "whole"
+    assert main(command(cfg, whole, *arguments)) == 0
+    interrupt_in(2, monkeypatch)
+    assert main(command(cfg, output, *arguments)) == 4
+    monkeypatch.undo()
+    weights[0].unlink()
+    assert main(command(cfg, output, *arguments)) == 0
+    assert_bit_identical(output, whole)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"RESNET.WIDTH_PER_GROUP": 16}, ("(16, 3, 1, 7, 7) in the file", "(8, 3, 1, 7, 7)")),
+        ({"RESNET.DEPTH": 50}, ("tensors of the file are not in the model", "res_blocks.1")),
+    ],
+)
+def test_weights_of_another_network_are_refused(
+    changes, words, cfg, output, main, capsys, tmp_path
+):
+    path, _ = save_weights(tmp_path, changes)
+    message = refused(main, capsys, command(cfg, output, "TRAIN.INIT_WEIGHTS", path))
+    assert "nothing was written" in message
+    assert f"TRAIN.INIT_WEIGHTS: {path}" in message
+    assert [word for word in words if word not in message] == []
+    assert not output.exists()
+
+
+def test_a_truncated_file_is_refused_with_all_other_problems(
+    weights, output, main, capsys, tmp_path, data
+):
+    path = weights[0]
+    path.write_bytes(path.read_bytes()[:-5000])
+    (data / "val3.mp4").unlink()
+    cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
+    message = refused(main, capsys, command(cfg, output, "TRAIN.INIT_WEIGHTS", path))
+    assert "is damaged" in message
+    assert "val3.mp4" in message
+    assert not output.exists()
+
+
+def test_a_shape_that_the_model_cannot_take_is_refused(cfg, output, main, capsys):
+    """The least crop is 16 pixels; res4 sees one, and the pool of a non-local block needs two."""
+    network = ["MODEL.MODEL_NAME", "I3D", "RESNET.DEPTH", 50]
+    arguments = [*network, "NONLOCAL.LOCATION", "[[],[],[1],[]]"]
+    message = refused(main, capsys, command(cfg, output, *arguments))
+    assert "I3D cannot take clips of 2 frames of 16 x 16 pixels" in message
+    assert not output.exists()

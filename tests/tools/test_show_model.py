@@ -1,0 +1,76 @@
+"""show_model.py: the JSON of the contract, the table, and messages for what is wrong."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = json.loads((ROOT / "tests" / "golden" / "models.json").read_text())
+ROW = ROOT / "experiments" / "main" / "k400_slowfast_8x8_r50" / "long_short.yaml"
+QUICKSTART = ROOT / "experiments" / "quickstart" / "long_short.yaml"
+
+
+@pytest.fixture
+def show(capsys):
+    """Runs the tool on a row with further arguments; returns (exit code, stdout, stderr)."""
+    main = runpy.run_path(str(ROOT / "tools" / "show_model.py"))["main"]
+
+    def run(row, *arguments):
+        code = main(["--cfg", str(row), *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.slow
+def test_the_released_row_costs_what_pyslowfast_counted(show):
+    code, out, err = show(ROW, "--json")
+    shown = json.loads(out)
+    assert (code, err) == (0, "")
+    assert shown["params"] == GOLDEN["params"]["SLOWFAST_8x8_R50"]
+    gmacs = GOLDEN["gmacs"]["SLOWFAST_8x8_R50"]
+    for cost in shown["shapes"]:
+        expected = gmacs[f"{cost['frames']}x{cost['crop']}"]
+        assert cost["gmacs"] == pytest.approx(expected, rel=0.002)
+    found = {(c["frames"], c["crop"]): c["clips"] for c in shown["shapes"]}
+    assert found[8, 112] == 16 * 64
+    assert found[32, 224] == 64
+
+
+def test_the_json_of_a_small_row(show):
+    code, out, err = show(QUICKSTART, "--json")
+    shown = json.loads(out)
+    assert (code, err) == (0, "")
+    assert shown.keys() == {"model", "params", "shapes"}
+    shapes = {(c["frames"], c["crop"]): c for c in shown["shapes"]}
+    assert {key: cost["clips"] for key, cost in shapes.items()} == {
+        (4, 32): 128,
+        (4, 45): 64,
+        (8, 32): 64,
+        (8, 45): 32,
+        (8, 64): 16,
+        (16, 32): 32,
+        (16, 45): 16,
+        (16, 64): 8,
+    }
+    assert shapes[16, 64]["gmacs"] == pytest.approx(8 * shapes[8, 32]["gmacs"], rel=0.01)
+    assert shapes[16, 64]["activation_bytes"] == pytest.approx(
+        2 * shapes[8, 64]["activation_bytes"], rel=0.05
+    )
+
+
+def test_the_table_names_the_model_and_a_shape(show):
+    code, out, _ = show(QUICKSTART)
+    assert code == 0
+    assert out.startswith("SlowFast, depth 18, 12 classes: 2,767,632 parameters")
+    assert "16 x 64²" in out
+
+
+def test_a_model_that_does_not_exist_is_one_message(show):
+    code, out, err = show(QUICKSTART, "MODEL.MODEL_NAME", "I3D", "RESNET.WIDTH_PER_GROUP", "x")
+    assert (code, out) == (2, "")
+    assert "RESNET.DEPTH = 18 exists for SlowFast only" in err
+    assert "RESNET.WIDTH_PER_GROUP" in err

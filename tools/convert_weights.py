@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Turn weights of other code bases into a file that TRAIN.INIT_WEIGHTS and pytorchvideo read.
+
+  python tools/convert_weights.py SLOWFAST_8x8_R50.pkl slowfast_8x8_r50.safetensors \\
+      --cfg experiments/main/k400_slowfast_8x8_r50/baseline.yaml
+
+INPUT: pytorchvideo (.pyth of its hub), PySlowFast (.pyth; .pkl of its caffe2 model zoo), torchvision's ImageNet
+ResNets (.pth, inflated over time), or mgexp (model.pt, a checkpoint). OUTPUT: .safetensors, or a torch file as
+pytorchvideo's hub has them; the names are pytorchvideo's. The model of --cfg says which tensors belong
+there: one that is missing, strange or of another shape is an error. A classifier with another number of classes
+is left out. Every tensor that was not used is listed; --json lists all.
+Exit codes: 0 done, 2 a file or a configuration that cannot be used (nothing is written).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import simplejson
+
+from mgexp.config.load import load_config
+from mgexp.errors import InputError
+from mgexp.models.build import build_on_meta
+from mgexp.models.legacy import WHY_NOT_PICKLES, read_caffe2
+from mgexp.models.weight_files import WeightsFile, read_weights, write_weights
+from mgexp.models.weights import fit_weights
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line; KEY VALUE pairs stay as text."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("input", type=Path, metavar="INPUT", help="file of weights")
+    parser.add_argument("output", type=Path, metavar="OUTPUT", help=".safetensors, .pyth or .pt")
+    parser.add_argument(
+        "--cfg", required=True, type=Path, help="YAML with the model of the weights"
+    )
+    parser.add_argument("--json", action="store_true", help="list every tensor, for programs")
+    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
+    return parser.parse_intermixed_args(arguments)
+
+
+def read_any(path: Path) -> WeightsFile:
+    """The weights of ``path``; a pickle is read by the restricted unpickler, after saying why."""
+    if path.suffix != ".pkl":
+        return read_weights(path)
+    print(WHY_NOT_PICKLES, file=sys.stderr)
+    return read_caffe2(path)
+
+
+def main(arguments: list[str]) -> int:
+    """Converts, and prints what became of the tensors; 2 where the input cannot be used."""
+    options = parse(arguments)
+    try:
+        cfg = load_config(options.cfg, options.overrides)
+        fit = fit_weights(read_any(options.input), build_on_meta(cfg))
+        if not options.output.parent.is_dir():
+            raise InputError([f"{options.output.parent}: there is no such folder to write to"])
+    except (InputError, ValueError) as error:
+        print(f"convert_weights.py: nothing was written; {error}", file=sys.stderr)
+        return 2
+    write_weights(options.output, fit.used)
+    print(simplejson.dumps(fit.record(), indent=2) if options.json else fit.summary())
+    if not options.json:
+        print(f"{options.output}: {len(fit.used)} tensors written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
