@@ -8,7 +8,8 @@ INPUT: pytorchvideo (.pyth of its hub), PySlowFast (.pyth; .pkl of its caffe2 mo
 ResNets (.pth, inflated over time), or mgexp (model.pt, a checkpoint). OUTPUT: .safetensors, or a torch file as
 pytorchvideo's hub has them; the names are pytorchvideo's. The model of --cfg says which tensors belong
 there: one that is missing, strange or of another shape is an error. A classifier with another number of classes
-is left out. Every tensor that was not used is listed; --json lists all.
+is left out. Every tensor that was not used is listed; --json lists all. Names and shapes tell most networks apart,
+but not what has no weights: a pool (C2D with and without), shifts (TSM), SlowFast's alpha.
 Exit codes: 0 done, 2 a file or a configuration that cannot be used (nothing is written).
 """
 
@@ -27,6 +28,8 @@ from mgexp.models.legacy import WHY_NOT_PICKLES, read_caffe2
 from mgexp.models.weight_files import WeightsFile, read_weights, write_weights
 from mgexp.models.weights import fit_weights
 
+ENDINGS = (".safetensors", ".pyth", ".pt")
+
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line; KEY VALUE pairs stay as text."""
@@ -43,6 +46,19 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_intermixed_args(arguments)
 
 
+def check_output(path: Path) -> None:
+    """Raises InputError for a file that is there, a folder that is not, or an ending of another format."""
+    problems = []
+    if path.suffix not in ENDINGS:
+        problems.append(f"{path}: end the name with {', '.join(ENDINGS)}")
+    if path.exists():
+        problems.append(f"{path} exists: remove it or choose another name")
+    if not path.parent.is_dir():
+        problems.append(f"{path.parent}: there is no such folder to write to")
+    if problems:
+        raise InputError(problems)
+
+
 def read_any(path: Path) -> WeightsFile:
     """The weights of ``path``; a pickle is read by the restricted unpickler, after saying why."""
     if path.suffix != ".pkl":
@@ -55,14 +71,13 @@ def main(arguments: list[str]) -> int:
     """Converts, and prints what became of the tensors; 2 where the input cannot be used."""
     options = parse(arguments)
     try:
+        check_output(options.output)
         cfg = load_config(options.cfg, options.overrides)
         fit = fit_weights(read_any(options.input), build_on_meta(cfg))
-        if not options.output.parent.is_dir():
-            raise InputError([f"{options.output.parent}: there is no such folder to write to"])
-    except (InputError, ValueError) as error:
+        write_weights(options.output, fit.used)
+    except (InputError, ValueError, OSError) as error:
         print(f"convert_weights.py: nothing was written; {error}", file=sys.stderr)
         return 2
-    write_weights(options.output, fit.used)
     print(simplejson.dumps(fit.record(), indent=2) if options.json else fit.summary())
     if not options.json:
         print(f"{options.output}: {len(fit.used)} tensors written")

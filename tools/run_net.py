@@ -61,13 +61,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def make_job(options: argparse.Namespace) -> Job:
     """Reads and checks everything; raises InputError before a file is written."""
     seed = [] if options.seed is None else ["RNG_SEED", str(options.seed)]
-    cfg, problems = read_config(options.cfg, options.overrides, seed)
-    cfg = smoke(cfg) if options.smoke else cfg
+    whole, problems = read_config(options.cfg, options.overrides, seed)
+    cfg = smoke(whole) if options.smoke else whole
     processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
     experiment = experiment_name(options.cfg)
     default = default_run_dir(experiment, cfg.RNG_SEED, options.smoke)
     run_dir = RunDir(options.output) if options.output else default
-    initial, found = try_initial_weights(cfg, run_dir)
+    initial, found = try_initial_weights(whole, run_dir)
+    if options.smoke:
+        initial = None  # they fit all channels; that they do was worth knowing
     inputs = build_inputs(cfg, [*problems, *found], processes.count)
     return Job(cfg, experiment, run_dir, inputs, processes, options.override, initial)
 

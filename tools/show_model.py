@@ -15,7 +15,8 @@ import simplejson
 from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
 from mgexp.errors import InputError
-from mgexp.models.build import build_model
+from mgexp.models.build import build_model, model_problems
+from mgexp.record.flops import schedule_shapes
 from mgexp.record.model_table import model_json, model_table
 from mgexp.train.build import try_schedule
 from mgexp.train.inputs import raise_problems
@@ -42,11 +43,12 @@ def main(arguments: list[str]) -> int:
         cfg, problems = read_config(options.cfg, options.overrides)
         schedule, found = try_schedule(cfg, NUM_VIDEOS, num_processes=1)
         raise_problems([*problems, *cross_problems(cfg), *found])
-        model = build_model(cfg)
-    except (InputError, ValueError) as error:
+        assert schedule is not None  # it had no problem
+        raise_problems(model_problems(cfg, schedule_shapes(schedule)))
+    except InputError as error:
         print(f"show_model.py: {error}", file=sys.stderr)
         return 2
-    assert schedule is not None  # it had no problem
+    model = build_model(cfg)
     name = f"{cfg.MODEL.MODEL_NAME}, depth {cfg.RESNET.DEPTH}, {cfg.MODEL.NUM_CLASSES} classes"
     shown = (model_json if options.json else model_table)(name, model, schedule)
     print(simplejson.dumps(shown, indent=2) if options.json else shown)

@@ -24,7 +24,7 @@ def smoke(cfg: CfgNode) -> CfgNode:
             "DATA.MAX_TRAIN_VIDEOS": max(1, videos),
             "DATA.MAX_VAL_VIDEOS": SMOKE_VAL_VIDEOS,
             "RESNET.WIDTH_PER_GROUP": width,
-            "TRAIN.INIT_WEIGHTS": "",  # they do not fit fewer channels
+            "TRAIN.INIT_WEIGHTS": "",  # they fit the full width only
             "EXPECTED": (),
         }
     )

@@ -1,10 +1,8 @@
-"""Weights in caffe2 pickles, as the model zoo of PySlowFast still has them: read with a restricted unpickler."""
+"""Weights in caffe2 pickles, as PySlowFast's model zoo still has them: read without running what they name."""
 
 from __future__ import annotations
 
-import codecs
 import pickle
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -13,50 +11,95 @@ import torch
 from torch import Tensor
 
 from mgexp.errors import InputError
-from mgexp.models.names import pyslowfast_name_of_caffe2
+from mgexp.models.names import is_training_state_of_caffe2, pyslowfast_name_of_caffe2
 from mgexp.models.weight_files import WeightsFile
 
 WHY_NOT_PICKLES = (
     "A pickle is a program: reading one with pickle.load runs whatever its author, or whoever changed it on\n"
-    "the way, put into it. This tool reads it with an unpickler that knows arrays of numbers and nothing else,\n"
-    "and writes tensors; training reads only those."
+    "the way, put into it. This tool runs nothing that the file names: it takes the bytes of arrays of floats\n"
+    "out of it and writes tensors; training reads only those."
 )
+_LITTLE_ENDIAN_FLOATS = ("f2", "f4", "f8")
 
-_RECONSTRUCT = np.empty(0).__reduce__()[0]  # a function wherever numpy keeps it
-_ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): codecs.encode,
-    ("collections", "OrderedDict"): OrderedDict,
+
+class ForeignNameError(pickle.UnpicklingError):
+    """A pickle names something that is no array of floats."""
+
+
+class _Dtype:
+    """Stands for numpy.dtype: numpy's own obeys flags that a file sets, and could be made to read any memory."""
+
+    def __init__(self, name: str, *_: object) -> None:
+        if name not in _LITTLE_ENDIAN_FLOATS:
+            raise ForeignNameError(f"it holds an array of {name!r}, not of floats")
+        self.name = name
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        if state[1] not in ("<", "|", "="):
+            raise ForeignNameError(f"it holds an array of byte order {state[1]!r}, not '<'")
+
+
+class _Array:
+    """Stands for numpy.ndarray: keeps what a pickle says of an array, and does nothing with it."""
+
+    def __init__(self, *_: object) -> None:
+        self.values: np.ndarray[Any, Any] | None = None
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, dtype, fortran, data = state
+        if not isinstance(dtype, _Dtype):
+            raise ForeignNameError("it holds an array without a type")
+        raw = data.encode("latin1") if isinstance(data, str) else bytes(data)
+        values = np.frombuffer(raw, dtype=f"<{dtype.name}")
+        self.values = values.reshape(shape, order="F" if fortran else "C")
+
+
+def _encode(text: str, encoding: str = "latin1") -> bytes:
+    """Stands for codecs.encode, that pickles of protocol 2 make bytes with."""
+    if encoding != "latin1":
+        raise ForeignNameError(f"it asks for the encoding {encoding!r}")
+    return text.encode("latin1")
+
+
+_KNOWN = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Dtype,
+    ("_codecs", "encode"): _encode,
+    ("collections", "OrderedDict"): dict,
 }
-"""All that an array of numbers in a pickle needs to call."""
+"""What an array of floats in a pickle names, and what is called instead."""
 
 
 class ArraysUnpickler(pickle.Unpickler):
-    """Knows arrays, numbers, text and containers; raises UnpicklingError for a pickle that names anything else."""
+    """Knows arrays of floats, numbers, text and containers; raises ForeignNameError for anything else."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - pickle's own signature
-        """What a pickle names, if it is allowed."""
-        if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which is no array of numbers")
-        return _ALLOWED[module, name]
+        """What stands for the name in a pickle."""
+        if (module, name) not in _KNOWN:
+            raise ForeignNameError(f"it names {module}.{name}, which is no array of floats")
+        return _KNOWN[module, name]
 
 
 def read_caffe2(path: Path) -> WeightsFile:
-    """The weights of a caffe2 file under PySlowFast's names; momenta and counters of its training are left out.
+    """The weights of a caffe2 file under PySlowFast's names, without momenta and counters of its training.
 
+    A blob that follows no rule keeps its name: whoever fits it to a model finds it strange.
     Raises InputError for a file that is missing, damaged, refused, or holds anything but named arrays.
     """
-    blobs = _read_blobs(path)
-    tensors = {}
-    for blob, array in blobs.items():
-        name = pyslowfast_name_of_caffe2(str(blob))
-        if name is not None:
-            tensors[name] = _tensor(path, str(blob), array)
-    if not tensors:
-        some = ", ".join(map(str, list(blobs)[:3]))
+    tensors: dict[str, Tensor] = {}
+    for blob, array in _read_blobs(path).items():
+        if is_training_state_of_caffe2(str(blob)):
+            continue
+        name = pyslowfast_name_of_caffe2(str(blob)) or str(blob)
+        if name in tensors:
+            raise InputError(
+                [f"{path}: {blob} is a second tensor for {name}; give an unchanged file"]
+            )
+        tensors[name] = _tensor(path, str(blob), array)
+    if not any(name.startswith("s1.") for name in tensors):
+        some = ", ".join([*tensors][:3])
         raise InputError([f"{path}: no blob has a name of PySlowFast's caffe2 models ({some})"])
     return WeightsFile(path, "PySlowFast", tensors)
 
@@ -68,8 +111,8 @@ def _read_blobs(path: Path) -> dict[Any, Any]:
         with path.open("rb") as file:
             # latin1: Python 2 wrote the arrays' bytes as text
             content = ArraysUnpickler(file, encoding="latin1").load()
-    except pickle.UnpicklingError as error:
-        raise InputError([f"{path}: refused: {error}"]) from error
+    except ForeignNameError as error:
+        raise InputError([f"{path}: refused, {error}"]) from error
     except Exception as error:
         raise InputError(
             [f"{path}: is damaged or no pickle ({type(error).__name__}: {error})"]
@@ -81,6 +124,6 @@ def _read_blobs(path: Path) -> dict[Any, Any]:
 
 
 def _tensor(path: Path, blob: str, array: object) -> Tensor:
-    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+    if not isinstance(array, _Array) or array.values is None:
         raise InputError([f"{path}: {blob} is a {type(array).__name__}, not an array of floats"])
-    return torch.from_numpy(array.astype(np.float32))
+    return torch.from_numpy(array.values.astype(np.float32))

@@ -75,13 +75,14 @@ _CAFFE2_LAYERS = (
     ),
     (r"pred", "head.projection"),
 )
-_CAFFE2_ENDS = {
-    "w": "weight",
+_CAFFE2_ENDS = {"w": "weight", "b": "bias"}
+_CAFFE2_NORM_ENDS = {
     "s": "weight",
     "b": "bias",
     "rm": "running_mean",
     "riv": "running_var",  # a variance, whatever the i says
 }
+_CAFFE2_TRAINING_STATE = re.compile(r".*_momentum|lr|model_iter|optimizer_iteration_\w+")
 
 
 def is_head(name: str) -> bool:
@@ -94,9 +95,10 @@ def is_counter(name: str) -> bool:
     return name.endswith("num_batches_tracked")
 
 
-def is_nonlocal(name: str) -> bool:
-    """Whether one of our tensors belongs to a non-local block."""
-    return _NONLOCAL.fullmatch(name) is not None
+def nonlocal_block(name: str) -> tuple[str, str] | None:
+    """The stage's place and the number of the non-local block that one of our tensors belongs to."""
+    match = _NONLOCAL.fullmatch(name)
+    return (match["block"], match["number"]) if match else None
 
 
 def same_name(name: str) -> str:
@@ -142,16 +144,22 @@ def torchvision_names(names: Collection[str]) -> Rename:
 
 
 def pyslowfast_name_of_caffe2(blob: str) -> str | None:
-    """PySlowFast's name of a blob of a caffe2 file; None for what is no weight (momenta, counters)."""
+    """PySlowFast's name of a blob of a caffe2 file; None where no rule knows it."""
     layer, _, end = blob.rpartition("_")
+    ends = _CAFFE2_NORM_ENDS if layer.endswith("_bn") else _CAFFE2_ENDS
     for pattern, name in _CAFFE2_LAYERS:
         match = re.fullmatch(pattern, layer)
-        if match and end in _CAFFE2_ENDS:
+        if match and end in ends:
             found = {key: value or "" for key, value in match.groupdict().items()}
             found["p"] = "1" if found.get("t") else "0"
             found["fuse"] = "bn" if found.get("bn") else "conv_f2s"
-            return f"{name.format(**found)}.{_CAFFE2_ENDS[end]}"
+            return f"{name.format(**found)}.{ends[end]}"
     return None
+
+
+def is_training_state_of_caffe2(blob: str) -> bool:
+    """Whether a blob belongs to the training that wrote a caffe2 file and not to its model."""
+    return _CAFFE2_TRAINING_STATE.fullmatch(blob) is not None
 
 
 def _layer(match: re.Match[str]) -> str:

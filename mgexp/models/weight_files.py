@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,15 @@ def read_weights(path: Path) -> WeightsFile:
         if isinstance(content.get(wrapper), dict):
             content = content[wrapper]
     tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
-    return named_weights(path, tensors)
+    return named_weights(path, _without_wrapper(tensors))
+
+
+def _without_wrapper(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The names without what DistributedDataParallel or torch.compile put before all of them."""
+    for prefix in ("module.", "_orig_mod."):
+        if tensors and all(name.startswith(prefix) for name in tensors):
+            tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}
+    return tensors
 
 
 def named_weights(path: Path, tensors: Mapping[str, Tensor]) -> WeightsFile:
@@ -113,10 +122,13 @@ def _refusal(path: Path, reason: str) -> str:
             f"{path}: is a pickle, which may run any code as it is read, so training does not read it; "
             "turn it into a file of tensors with tools/convert_weights.py"
         )
-    return (
-        f"{path}: is damaged, or holds more than tensors and plain values, which may run any code as it "
-        f"is read ({reason.splitlines()[0]}); save its state_dict alone"
+    foreign = re.search(r"GLOBAL ([\w.]+)", reason)
+    what = (
+        f"holds {foreign[1]}"
+        if foreign
+        else "is damaged, or holds more than tensors and plain values"
     )
+    return f"{path}: {what}: objects may run any code as they are read; save the state_dict alone"
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:

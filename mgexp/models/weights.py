@@ -51,7 +51,10 @@ class Fit:
         """A line, and one for each kind of tensor that was not used."""
         lines = [f"{self.file.path} ({self.file.naming}): {len(self.used)} tensors used"]
         for words, found in (
-            ("left at their initial values, another number of classes", self.left),
+            (
+                "of the classifier left at their initial values: the file has none for as many classes",
+                self.left,
+            ),
             ("not in the file, at their initial values", _but_counters(self.missing)),
             ("in the file and not used", _but_counters(self.unused)),
         ):
@@ -91,8 +94,8 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
 def _left(found: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> tuple[str, ...]:
     """The classifier, weights and bias, where the file has none or another number of classes."""
     head = tuple(name for name in state if names.is_head(name))
-    fits = all(name in found and len(found[name]) == len(state[name]) for name in head)
-    return () if fits else head
+    there = all(name in found for name in head)
+    return () if there and all(found[n].shape[:1] == state[n].shape[:1] for n in head) else head
 
 
 def _inflated(tensor: Tensor, ours: Tensor) -> Tensor:
@@ -112,7 +115,17 @@ def _problems(fit: Fit, state: Mapping[str, Tensor], heads: set[str]) -> Iterato
     ]
     if shapes:
         yield f"{len(shapes)} tensors have another shape: {_listed(shapes, '; ')}"
-    lacking = [name for name in _but_counters(fit.missing) if not names.is_nonlocal(name)]
+    values = {name: tensor for name, tensor in fit.used.items() if not names.is_counter(name)}
+    broken = [
+        name for name, x in values.items() if not (x.is_floating_point() and x.isfinite().all())
+    ]
+    if broken:
+        yield f"{len(broken)} tensors hold no finite floats: {_listed(broken)}"
+    begun = {
+        None,
+        *(names.nonlocal_block(name) for name in fit.used),
+    }  # a whole block may be missing
+    lacking = [n for n in _but_counters(fit.missing) if names.nonlocal_block(n) in begun]
     if lacking:
         yield f"{len(lacking)} tensors of the model are not in the file: {_listed(lacking)}"
     strange = [name for name in _but_counters(fit.unused) if name not in heads]

@@ -81,7 +81,8 @@ def build_inputs(cfg: CfgNode, problems: list[str], num_processes: int) -> Input
     found += schedule_problems
     raise_problems(found)
     assert schedule is not None  # it had no problem
-    raise_problems(model_problems(cfg, schedule_shapes(schedule)))
+    tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
+    raise_problems(model_problems(cfg, {*schedule_shapes(schedule), tested}))
     return Inputs(train_records, val_records, train.missing, train.num_listed, schedule)
 
 
@@ -118,9 +119,10 @@ def try_initial_weights(cfg: CfgNode, run_dir: RunDir) -> tuple[Fit | None, list
     if not cfg.TRAIN.INIT_WEIGHTS or not cfg.TRAIN.ENABLE or run_dir.checkpoint_steps():
         return None, []
     try:
-        file = read_weights(Path(cfg.TRAIN.INIT_WEIGHTS))
-        return fit_weights(file, build_on_meta(cfg)), []
-    except InputError as error:
-        return None, [f"TRAIN.INIT_WEIGHTS: {problem}" for problem in error.problems]
+        model = build_on_meta(cfg)
     except ValueError:
         return None, []  # there is no such model, which is reported by itself
+    try:
+        return fit_weights(read_weights(Path(cfg.TRAIN.INIT_WEIGHTS)), model), []
+    except InputError as error:
+        return None, [f"TRAIN.INIT_WEIGHTS: {problem}" for problem in error.problems]

@@ -51,7 +51,7 @@ def check_all_shapes(cfg, num_groups: int) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_small_forward_and_backward_at_every_shape(name):
-    check_all_shapes(load_config(ROW, f"{MODELS[name]} {SMALL}".split()), clips=2)
+    check_all_shapes(load_config(ROW, f"{MODELS[name]} {SMALL}".split()), num_groups=2)
 
 
 @pytest.mark.slow

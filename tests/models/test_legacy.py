@@ -65,21 +65,57 @@ def refusal(path):
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_a_foreign_class_is_refused_before_it_runs(protocol, tmp_path):
     path = write_blobs(tmp_path / "w.pkl", {"conv1_w": Bomb(tmp_path / "ran")}, protocol)
-    assert "refused: it names posix.system, which is no array of numbers" in refusal(path)
+    assert "refused, it names posix.system, which is no array of floats" in refusal(path)
     assert not (tmp_path / "ran").exists()
+
+
+def test_flags_that_would_make_numpy_follow_any_pointer_do_nothing(tmp_path):
+    """numpy.dtype("O8") with its flags set to 0: numpy itself takes the bytes of such an array for addresses."""
+    state = b"(K\x03X\x01\x00\x00\x00|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    dtype = b"cnumpy\ndtype\n(X\x02\x00\x00\x00O8\x89\x88tR" + state
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tX\x01\x00\x00\x00btR"
+        b"(K\x01(K\x01t" + dtype + b"\x89X\x08\x00\x00\x00AAAAAAAAtb"
+    )
+    path = tmp_path / "w.pkl"
+    path.write_bytes(b"\x80\x02ccollections\nOrderedDict\n(" + array + b"tR.")
+    assert "refused, it holds an array of 'O8', not of floats" in refusal(path)
 
 
 def test_a_truncated_pickle(tmp_path):
     path = write_blobs(tmp_path / "w.pkl", {"conv1_w": np.ones(1000, np.float32)})
     path.write_bytes(path.read_bytes()[:-500])
-    assert f"{path}: " in refusal(path)
+    assert f"{path}: is damaged or no pickle" in refusal(path)
+
+
+def test_a_blob_that_no_rule_knows_keeps_its_name(tmp_path):
+    """So that fitting finds it strange: nothing is dropped but momenta and counters."""
+    blobs = {"conv1_w": np.ones(1, np.float32), "res2_0_branch2d_w": np.ones(1, np.float32)}
+    found = read_caffe2(write_blobs(tmp_path / "w.pkl", blobs)).tensors
+    assert [*found] == ["s1.pathway0_stem.conv.weight", "res2_0_branch2d_w"]
+
+
+def test_two_blobs_for_one_tensor_are_refused(tmp_path):
+    names = ["t_res4_5_branch2c_bn_subsample_w", "t_res4_4_branch2c_bn_subsample_w"]
+    path = write_blobs(tmp_path / "w.pkl", {name: np.ones(1, np.float32) for name in names})
+    assert f"{names[1]} is a second tensor for s4_fuse.conv_f2s.weight" in refusal(path)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_every_kind_of_float_is_read(kind, order, tmp_path):
+    array = np.arange(6, dtype=kind).reshape(2, 3).copy(order=order)
+    found = read_caffe2(write_blobs(tmp_path / "w.pkl", {"conv1_w": array})).tensors
+    assert found["s1.pathway0_stem.conv.weight"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 @pytest.mark.parametrize(
     ("blobs", "message"),
     [
         ({"conv1_w": "text"}, "conv1_w is a str, not an array of floats"),
-        ({"conv1_w": np.array([{}], dtype=object)}, "conv1_w is a ndarray, not an array of floats"),
+        ({"conv1_w": np.array([{}], dtype=object)}, "holds an array of 'O8', not of floats"),
+        ({"conv1_w": np.ones(1, np.int8)}, "holds an array of 'i1', not of floats"),
+        ({"conv1_w": np.ones(1, ">f4")}, "holds an array of byte order '>', not '<'"),
         ({"weight": np.ones(1)}, "no blob has a name of PySlowFast's caffe2 models (weight)"),
         ([1], "holds a list, not a dict of arrays"),
     ],

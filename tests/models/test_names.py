@@ -81,10 +81,19 @@ def test_caffe2_blobs(blob):
 
 
 @pytest.mark.parametrize(
-    "blob", ["lr", "model_iter", "conv1_w_momentum", "res2_0_branch1", "data_w"]
+    "blob",
+    ["lr", "conv1_w_momentum", "res2_0_branch1", "data_w", "conv1_s", "conv1_rm", "res_conv1_bn_w"],
 )
-def test_what_is_no_weight_has_no_name(blob):
+def test_what_no_rule_knows_has_no_name(blob):
     assert names.pyslowfast_name_of_caffe2(blob) is None
+
+
+@pytest.mark.parametrize(
+    ("blob", "expected"),
+    [("lr", True), ("model_iter", True), ("conv1_w_momentum", True), ("conv1_w", False)],
+)
+def test_training_state_of_caffe2(blob, expected):
+    assert names.is_training_state_of_caffe2(blob) is expected
 
 
 def test_a_tensor_of_no_model_of_ours_is_refused():

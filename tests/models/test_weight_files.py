@@ -76,7 +76,14 @@ def test_a_truncated_file(ending, tmp_path):
 
 def test_a_foreign_class(tmp_path):
     torch.save({"model_state": OURS, "extra": Foreign()}, tmp_path / "weights.pyth")
-    assert "holds more than tensors and plain values" in refusal(tmp_path / "weights.pyth")
+    message = refusal(tmp_path / "weights.pyth")
+    assert "holds test_weight_files.Foreign: objects may run any code" in message
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_what_wrappers_put_before_all_names_is_taken_off(prefix, tmp_path):
+    torch.save({prefix + name: value for name, value in OURS.items()}, tmp_path / "weights.pyth")
+    assert read_weights(tmp_path / "weights.pyth").tensors.keys() == OURS.keys()
 
 
 def test_a_pickle_is_sent_to_the_converter(tmp_path):

@@ -101,8 +101,24 @@ def test_what_does_not_fit_writes_nothing(arguments, message, model, convert, tm
     assert not (tmp_path / "ours.pt").exists()
 
 
-def test_a_folder_that_does_not_exist(model, convert, tmp_path):
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("no/ours.pt", "there is no such folder"),
+        ("ours.pkl", "end the name with .safetensors, .pyth, .pt"),
+        ("theirs.pyth", "exists: remove it or choose another name"),
+    ],
+)
+def test_an_output_that_cannot_be_written(output, message, model, convert, tmp_path):
     torch.save(pyslowfast_state(model), tmp_path / "theirs.pyth")
-    code, _, err = convert(tmp_path / "theirs.pyth", tmp_path / "no" / "ours.pt")
+    code, _, err = convert(tmp_path / "theirs.pyth", tmp_path / output)
     assert code == 2
-    assert "there is no such folder" in err
+    assert message in err
+
+
+def test_a_depth_that_the_model_has_not(convert, tmp_path):
+    torch.save({"blocks.0.a": torch.ones(1)}, tmp_path / "theirs.pyth")
+    arguments = ["MODEL.MODEL_NAME", "I3D", "RESNET.DEPTH", "18"]
+    code, _, err = convert(tmp_path / "theirs.pyth", tmp_path / "ours.pt", *arguments)
+    assert code == 2
+    assert "depth 18 is unknown" in err

@@ -82,6 +82,32 @@ def test_weights_of_another_network_are_refused(
     assert not output.exists()
 
 
+def test_a_smoke_run_looks_at_the_weights_of_the_whole_row(weights, cfg, output, main, capsys):
+    assert main(command(cfg, output, "--smoke", "TRAIN.INIT_WEIGHTS", weights[0])) == 0
+    assert not (output / "init_weights.json").exists()
+    weights[0].write_bytes(b"")
+    other = output.with_name("other")
+    message = refused(
+        main, capsys, command(cfg, other, "--smoke", "TRAIN.INIT_WEIGHTS", weights[0])
+    )
+    assert f"{weights[0]}: is damaged" in message
+
+
+def test_evaluation_alone_needs_no_initial_weights(weights, cfg, output, main):
+    arguments = ("TRAIN.INIT_WEIGHTS", weights[0])
+    assert main(command(cfg, output, *arguments)) == 0
+    weights[0].unlink()
+    assert main(command(cfg, output, *arguments, "TRAIN.ENABLE", "False")) == 0
+
+
+def test_a_smaller_test_crop_that_the_model_cannot_take_is_refused(cfg, output, main, capsys):
+    network = ["MODEL.MODEL_NAME", "I3D", "RESNET.DEPTH", 50, "NONLOCAL.LOCATION", "[[],[],[],[1]]"]
+    shapes = ["DATA.TRAIN_CROP_SIZE", 64, "DATA.TRAIN_JITTER_SCALES", "[64,64]"]
+    baseline = ["MULTIGRID.LONG_CYCLE", "False", "MULTIGRID.SHORT_CYCLE", "False"]
+    message = refused(main, capsys, command(cfg, output, *network, *shapes, *baseline))
+    assert "I3D cannot take clips of 8 frames of 32 x 32 pixels" in message
+
+
 def test_a_truncated_file_is_refused_with_all_other_problems(
     weights, output, main, capsys, tmp_path, data
 ):

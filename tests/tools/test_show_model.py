@@ -69,6 +69,13 @@ def test_the_table_names_the_model_and_a_shape(show):
     assert "16 x 64²" in out
 
 
+def test_a_shape_that_the_model_cannot_take_is_one_message(show):
+    network = ["MODEL.MODEL_NAME", "I3D", "RESNET.DEPTH", "50", "RESNET.WIDTH_PER_GROUP", "8"]
+    code, out, err = show(QUICKSTART, *network, "NONLOCAL.LOCATION", "[[],[],[1],[1]]")
+    assert (code, out) == (2, "")
+    assert "I3D cannot take clips of 4 frames of 32 x 32 pixels" in err
+
+
 def test_a_model_that_does_not_exist_is_one_message(show):
     code, out, err = show(QUICKSTART, "MODEL.MODEL_NAME", "I3D", "RESNET.WIDTH_PER_GROUP", "x")
     assert (code, out) == (2, "")
