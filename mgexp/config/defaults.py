@@ -100,6 +100,8 @@ KEYS = (
     Key("DATA.TRAIN_LIST", PATH, "", ANY, "list file: a 'path label' line per video", "mgexp"),
     Key("DATA.VAL_LIST", PATH, "", ANY, "list file of the validation videos", "mgexp"),
     Key("DATA.PATH_PREFIX", PATH, "", ANY, "folder that the paths of the lists are relative to"),
+    Key("DATA.STORE", PATH, "", ANY, "clip store (tools/prepare_data.py) to read the videos from; none: off",
+        "mgexp"),
     Key("DATA.PATH_LABEL_SEPARATOR", STR, " ", NOT_EMPTY, "between path and label in a list"),
     Key("DATA.NUM_VIDEOS", INT, 0, NOT_NEGATIVE, "training videos, for a schedule without lists", "mgexp"),
     Key("DATA.MAX_TRAIN_VIDEOS", INT, 0, NOT_NEGATIVE, "train on so many, evenly spaced; 0: all", "mgexp"),

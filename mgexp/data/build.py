@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,13 @@ from fvcore.common.config import CfgNode
 from torch.utils.data import DataLoader
 
 from mgexp.data.clips import Request, TrainingClips, collate
+from mgexp.data.opening import Opener, open_source
 from mgexp.data.records import VideoList, VideoRecord, read_list
+from mgexp.data.store import StoreDir
+from mgexp.data.store_open import StoreIndex
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
+from mgexp.errors import InputError
 from mgexp.stop import STOP_SIGNALS
 
 CPU_WORKER_NICENESS = 19
@@ -46,20 +50,56 @@ def build_train_loader(
     device: torch.device,
 ) -> DataLoader[object]:
     """Loads the clips of ``batches``, one list of requests a step: one loader serves every shape."""
-    clips = TrainingClips(
+    return DataLoader(
+        build_training_clips(cfg, records, build_opener(cfg)),
+        batch_sampler=batches,  # type: ignore[arg-type]
+        collate_fn=collate,
+        **_worker_options(cfg, device),
+    )
+
+
+def build_training_clips(
+    cfg: CfgNode, records: Sequence[VideoRecord], opener: Opener
+) -> TrainingClips:
+    """Random clips of ``records``, from wherever ``opener`` takes them."""
+    return TrainingClips(
         records,
         target_fps=cfg.DATA.TARGET_FPS,
         jitter=cfg.DATA.TRAIN_JITTER_SCALES,
         full_crop=cfg.DATA.TRAIN_CROP_SIZE,
         inverse_uniform=cfg.DATA.INV_UNIFORM_SAMPLE,
         flip=cfg.DATA.RANDOM_FLIP,
+        opener=opener,
     )
-    return DataLoader(
-        clips,
-        batch_sampler=batches,  # type: ignore[arg-type]
-        collate_fn=collate,
-        **_worker_options(cfg, device),
-    )
+
+
+def build_opener(cfg: CfgNode) -> Opener:
+    """Opens the videos, or their copies in DATA.STORE. Raises InputError where that is no clip store."""
+    if not cfg.DATA.STORE:
+        return open_source
+    return _store_index(cfg.DATA.STORE, cfg.DATA.PATH_PREFIX)
+
+
+def store_problems(cfg: CfgNode, records: Sequence[VideoRecord]) -> list[str]:
+    """A DATA.STORE that is no clip store, or that has a copy of none of ``records`` as they are now."""
+    if not cfg.DATA.STORE or not records:
+        return []
+    try:
+        index = _store_index(cfg.DATA.STORE, cfg.DATA.PATH_PREFIX)
+    except InputError as error:
+        return [f"DATA.STORE: {problem}" for problem in error.problems]
+    if any(index.entry(record.path) for record in records):
+        return []
+    return [
+        f"DATA.STORE = {cfg.DATA.STORE} has a copy of none of the {len(records)} training videos as they are now: "
+        "run tools/prepare_data.py with this list and root, or set DATA.STORE ''"
+    ]
+
+
+@lru_cache(maxsize=1)
+def _store_index(store: str, root: str) -> StoreIndex:
+    """Read once: every loader of a run, and every worker, shares it."""
+    return StoreIndex(StoreDir(Path(store)), Path(root))
 
 
 def build_view_loader(
@@ -82,6 +122,7 @@ def build_view_loader(
         num_views=cfg.TEST.NUM_ENSEMBLE_VIEWS if full_protocol else 1,
         num_crops=num_crops,
         frame_order=cfg.TEST.FRAME_ORDER,
+        opener=build_opener(cfg),
     )
     return DataLoader(
         views,

@@ -6,9 +6,9 @@ gives the same clip in any process, at any time, whatever was loaded before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -16,16 +16,21 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mgexp.data.decode import VideoError, VideoReader, open_video
+from mgexp.data.decode import VideoError
+from mgexp.data.opening import SOURCE, Opener, Picture, open_source
 from mgexp.data.records import VideoRecord
 from mgexp.data.sampling import Times, draw_stride, random_times, segment_times
-from mgexp.data.transforms import FramesArray, crop_and_resize, horizontal_flip, random_region
+from mgexp.data.transforms import (
+    crop_and_resize,
+    draw_short_side,
+    horizontal_flip,
+    random_region,
+)
 from mgexp.errors import InputError
 
 MAX_ATTEMPTS = 10
 """Videos tried for one clip. Assumption: ten in a row do not fail unless nearly all do."""
 
-Opener = Callable[[str], AbstractContextManager[VideoReader]]
 Unusable = tuple[tuple[int, str], ...]
 """(index of the record, what is wrong with it) of each video that failed."""
 
@@ -59,13 +64,14 @@ class Clip:
     """One training clip: ``frames`` uint8 (T, S, S, 3), of record ``index``.
 
     ``index`` is not the requested one if videos failed: those are in ``unusable``, in the order tried.
-    If all did, there are no frames: (0, S, S, 3).
+    If all did, there are no frames: (0, S, S, 3). ``level``: where they come from, see ``Picture``.
     """
 
     frames: Tensor
     label: int
     index: int
     unusable: Unusable
+    level: str = SOURCE
 
 
 @dataclass(frozen=True)
@@ -73,12 +79,13 @@ class Batch:
     """``clips`` uint8 (B, 3, T, S, S) in channels_last_3d memory, ``labels`` int64 (B,).
 
     ``unusable``: the videos that failed and were replaced, of all its clips. B is 0 where a clip found no
-    video that did not fail.
+    video that did not fail. ``levels``: how many clips come from each level of the store, or the source.
     """
 
     clips: Tensor
     labels: Tensor
     unusable: Unusable
+    levels: Mapping[str, int] = field(default_factory=dict)
 
     def pin_memory(self) -> Batch:
         """The same batch in page-locked memory; a DataLoader with ``pin_memory=True`` calls this."""
@@ -103,7 +110,7 @@ class TrainingClips(Dataset[Clip]):
         full_crop: int,
         inverse_uniform: bool,
         flip: bool,
-        opener: Opener = open_video,
+        opener: Opener = open_source,
     ) -> None:
         if not full_crop <= jitter[0] <= jitter[1]:
             raise InputError(
@@ -129,11 +136,11 @@ class TrainingClips(Dataset[Clip]):
         for attempt in range(MAX_ATTEMPTS):
             index, rng = self._draw_index(request, attempt)
             try:
-                frames = self._draw_frames(self.records[index].path, request, rng)
+                frames, level = self._draw_frames(self.records[index].path, request, rng)
             except VideoError as error:
                 unusable.append((index, str(error)))
                 continue
-            return Clip(frames, self.records[index].label, index, tuple(unusable))
+            return Clip(frames, self.records[index].label, index, tuple(unusable), level)
         empty = torch.empty(0, request.crop, request.crop, 3, dtype=torch.uint8)
         return Clip(empty, -1, request.index, tuple(unusable))
 
@@ -144,12 +151,21 @@ class TrainingClips(Dataset[Clip]):
         rng = np.random.default_rng((*request.seed, attempt))
         return int(rng.integers(len(self.records))), rng
 
-    def _draw_frames(self, path: str, request: Request, rng: np.random.Generator) -> Tensor:
-        """A random clip of one video, (T, S, S, 3). Draws: stride, start; short side, top, left; flip."""
-        with self.opener(path) as reader:
-            frames = reader.frames_at(self._draw_times(reader.duration_seconds, request, rng))
-        clip = self._draw_crop(frames, request.crop, rng)
-        return horizontal_flip(clip) if self.flip and rng.random() < 0.5 else clip
+    def _draw_frames(
+        self, path: str, request: Request, rng: np.random.Generator
+    ) -> tuple[Tensor, str]:
+        """A random clip of one video, (T, S, S, 3), and its level.
+
+        Draws: stride, start; short side, top, left; flip. None depends on the level that the frames come from.
+        """
+        with self.opener(path) as video:
+            times = self._draw_times(video.duration_seconds, request, rng)
+            short_side = self._draw_short_side(request.crop, rng)
+            picture = video.frames_at(times, short_side)
+        clip = _draw_crop(picture, request.crop, short_side, rng)
+        if self.flip and rng.random() < 0.5:
+            clip = horizontal_flip(clip)
+        return clip, picture.level
 
     def _draw_times(
         self, duration_seconds: float, request: Request, rng: np.random.Generator
@@ -159,12 +175,17 @@ class TrainingClips(Dataset[Clip]):
         stride = draw_stride(request.stride_range, rng)
         return random_times(duration_seconds, request.frames, stride, self.target_fps, rng)
 
-    def _draw_crop(self, frames: FramesArray, crop: int, rng: np.random.Generator) -> Tensor:
-        _, height, width, _ = frames.shape
+    def _draw_short_side(self, crop: int, rng: np.random.Generator) -> float:
         least, largest = self.jitter
         scaled = least * crop / self.full_crop
-        region = random_region(height, width, crop, scaled, largest, self.inverse_uniform, rng)
-        return crop_and_resize(frames, region, crop)
+        return draw_short_side(crop, scaled, largest, self.inverse_uniform, rng)
+
+
+def _draw_crop(picture: Picture, crop: int, short_side: float, rng: np.random.Generator) -> Tensor:
+    """The region is drawn in pixels of the source, so that it is the same one at every level."""
+    region = random_region(*picture.size, crop, short_side, rng)
+    _, height, width, _ = picture.frames.shape
+    return crop_and_resize(picture.frames, region.on(picture.size, (height, width)), crop)
 
 
 def collate(clips: Sequence[Clip]) -> Batch:
@@ -178,4 +199,5 @@ def collate(clips: Sequence[Clip]) -> Batch:
         clips=torch.stack([clip.frames for clip in clips]).permute(0, 4, 1, 2, 3),
         labels=torch.tensor([clip.label for clip in clips]),
         unusable=unusable,
+        levels=dict(Counter(clip.level for clip in clips)),
     )

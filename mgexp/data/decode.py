@@ -32,7 +32,7 @@ TOLERANCE_SECONDS = 1e-6
 
 _HEADER_ONLY: Any = {"format": "mp4", "options": {"skip_frame": "all", "probesize": "32"}}
 """Opens an mp4 without probing: its header tells codec, size, times and duration."""
-_ONE_THREAD: Any = {"threads": 1} if "threads" in str(VideoReformatter.reformat.__doc__) else {}
+ONE_THREAD: Any = {"threads": 1} if "threads" in str(VideoReformatter.reformat.__doc__) else {}
 """PyAV before 17 scales in one thread and has no such argument."""
 _AV_ERRORS = (av.FFmpegError, ValueError, RuntimeError)
 """What PyAV raises for a file that it cannot read; the last two where it does not know a format."""
@@ -58,7 +58,7 @@ class VideoReader:
         self._container = container
         self._stream = _video_stream(path, container)
         self._context = self._stream.codec_context
-        self._start, self._ticks_per_second = _clock(self._stream)
+        self._start, self._ticks_per_second = stream_clock(self._stream)
 
     @property
     def duration_seconds(self) -> float:
@@ -137,8 +137,8 @@ class VideoReader:
     def _decode_from_start(self, times: Sequence[float]) -> NDArray[np.uint8]:
         """The frames at ``times`` by decoding one frame after the other: slow, and right by definition."""
         clip = _Clip(self.path, len(times))
-        with self._reopened("cannot be decoded") as (stream, packets):
-            ticks = _ticks(times, *_clock(stream))
+        with all_packets(self.path, "cannot be decoded") as (stream, packets):
+            ticks = _ticks(times, *stream_clock(stream))
             waiting = sorted(range(len(ticks)), key=ticks.__getitem__)
             frames = (frame for packet in packets for frame in packet.decode())
             shown = None
@@ -156,18 +156,11 @@ class VideoReader:
 
     def _read_duration(self) -> float:
         """Seconds from the start of the video stream to the end of its last packet, from all its packets."""
-        with self._reopened("cannot be read") as (_, packets):
+        with all_packets(self.path, "cannot be read") as (_, packets):
             ends = [p.pts + (p.duration or 0) for p in packets if p.pts is not None]
             if not ends:
                 raise VideoError(self.path, "has no frame with a timestamp")
             return float((max(ends) - self._start) / self._ticks_per_second)
-
-    @contextmanager
-    def _reopened(self, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
-        """The video stream and all its packets, the last one empty (it flushes the decoder), from the start."""
-        with _as_video_error(self.path, what), _open(self.path, by_header=False) as container:
-            stream = _video_stream(self.path, container)
-            yield stream, _sound_packets(self.path, container.demux(stream))
 
 
 class _Clip:
@@ -189,7 +182,7 @@ class _Clip:
         elif self.frames.shape[1:] != size:
             raise VideoError(self.path, f"changes shape: {self.frames.shape[1:]}, then {size}")
         first, *others = rows
-        plane: Any = self._scaler.reformat(frame, format="rgb24", **_ONE_THREAD).planes[0]
+        plane: Any = self._scaler.reformat(frame, format="rgb24", **ONE_THREAD).planes[0]
         # The strides leave out the padding at the end of each line.
         self.frames[first] = np.ndarray(size, np.uint8, plane, strides=(plane.line_size, 3, 1))
         for row in others:
@@ -203,6 +196,17 @@ def open_video(path: str) -> Iterator[VideoReader]:
         container = _open(path, by_header=True)
     with container:
         yield VideoReader(path, container)
+
+
+@contextmanager
+def all_packets(path: str, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
+    """The video stream of a file and all its packets, the last one empty (it flushes the decoder), from the start.
+
+    Inside, what PyAV raises becomes a VideoError that says ``what`` about the file, and so does a damaged packet.
+    """
+    with _as_video_error(path, what), _open(path, by_header=False) as container:
+        stream = _video_stream(path, container)
+        yield stream, _sound_packets(path, container.demux(stream))
 
 
 def plan_runs(pts: Sequence[int], keys: Sequence[int], targets: Iterable[int]) -> list[range]:
@@ -241,7 +245,7 @@ def _rows_by_pts(packets: Sequence[Any], ticks: Sequence[int]) -> dict[int, list
     return rows
 
 
-def _clock(stream: Any) -> tuple[int, float]:
+def stream_clock(stream: Any) -> tuple[int, float]:
     """The timestamp at which a stream starts, and timestamps per second."""
     base = stream.time_base
     return stream.start_time or 0, base.denominator / base.numerator

@@ -29,28 +29,42 @@ class Region:
     height: int
     width: int
 
+    def on(self, size: tuple[int, int], copy_size: tuple[int, int]) -> Region:
+        """The same part of a copy: ``size`` (height, width) is that of the source, in whose pixels this region is.
 
-def random_region(
-    height: int,
-    width: int,
+        The edges are rounded to whole pixels of the copy.
+        """
+        top, bottom = _scaled(self.top, self.top + self.height, copy_size[0] / size[0])
+        left, right = _scaled(self.left, self.left + self.width, copy_size[1] / size[1])
+        return Region(top, left, bottom - top, right - left)
+
+
+def draw_short_side(
     crop: int,
     min_short_side: float,
     max_short_side: float,
     inverse_uniform: bool,
     rng: np.random.Generator,
-) -> Region:
-    """The source square of a random crop of ``crop`` pixels from a frame resized to a random short side.
+) -> float:
+    """The short side, in pixels, that a frame is resized to before a crop of ``crop`` pixels is cut from it.
 
-    The short side s is uniform in [min_short_side, max_short_side]; with ``inverse_uniform`` 1/s is
-    (SSv2 and Charades). Every offset of the square is equally likely, the last included (the released
-    code never draws it). Draws: short side, top, left.
-    Source: released code, slowfast/datasets/transform.py, random_short_side_scale_jitter, random_crop.
+    Uniform in [min_short_side, max_short_side]; with ``inverse_uniform`` its inverse is (SSv2 and Charades).
+    Source: released code, slowfast/datasets/transform.py, random_short_side_scale_jitter.
     """
     _check_fits(crop, min_short_side)
     if inverse_uniform:
-        short_side = 1.0 / rng.uniform(1.0 / max_short_side, 1.0 / min_short_side)
-    else:
-        short_side = rng.uniform(min_short_side, max_short_side)
+        return 1.0 / rng.uniform(1.0 / max_short_side, 1.0 / min_short_side)
+    return rng.uniform(min_short_side, max_short_side)
+
+
+def random_region(
+    height: int, width: int, crop: int, short_side: float, rng: np.random.Generator
+) -> Region:
+    """The source square of a random crop of ``crop`` pixels from a frame resized to ``short_side``.
+
+    Every offset of the square is equally likely, the last included (the released code never draws it).
+    Draws: top, left. Source: released code, slowfast/datasets/transform.py, random_crop.
+    """
     side = _source_side(height, width, crop, short_side)
     top = int(rng.integers(0, height - side + 1))
     left = int(rng.integers(0, width - side + 1))
@@ -102,6 +116,12 @@ def horizontal_flip(frames: Tensor) -> Tensor:
 def _source_side(height: int, width: int, crop: int, short_side: float) -> int:
     """Pixels of the source that become ``crop`` pixels when the frame's short side becomes ``short_side``."""
     return max(1, round(crop * min(height, width) / short_side))
+
+
+def _scaled(first: int, end: int, factor: float) -> tuple[int, int]:
+    """[first, end) times ``factor``, in whole pixels, at least one of them."""
+    start = round(first * factor)
+    return start, max(start + 1, round(end * factor))
 
 
 def _check_fits(crop: int, short_side: float) -> None:

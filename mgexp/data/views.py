@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mgexp.data.clips import Opener
-from mgexp.data.decode import VideoError, open_video
+from mgexp.data.decode import VideoError
+from mgexp.data.opening import Opener, Picture, open_source
 from mgexp.data.records import VideoRecord
 from mgexp.data.sampling import Times, segment_times, view_times
 from mgexp.data.transforms import FramesArray, crop_and_resize, view_region
@@ -81,7 +81,7 @@ class EvaluationViews(Dataset[View]):
         num_views: int,
         num_crops: int,
         frame_order: FrameOrder = "forward",
-        opener: Opener = open_video,
+        opener: Opener = open_source,
     ) -> None:
         _check_views(stride, crop, short_side, num_views)
         self.records = records
@@ -102,12 +102,13 @@ class EvaluationViews(Dataset[View]):
         video, view = divmod(item, self.num_views)
         record = self.records[video]
         try:
-            with self.opener(record.path) as reader:
-                frames = reader.frames_at(self._times(reader.duration_seconds, view))
+            with self.opener(record.path) as opened:
+                times = self._times(opened.duration_seconds, view)
+                picture = opened.frames_at(times, self.short_side)
         except VideoError as error:
             nothing = torch.empty((0, self.frames, self.crop, self.crop, 3), dtype=torch.uint8)
             return View(nothing, video, record.label, str(error))
-        return View(self._crops(self._ordered(frames, video)), video, record.label, None)
+        return View(self._crops(picture, video), video, record.label, None)
 
     def _times(self, duration_seconds: float, view: int) -> Times:
         if self.stride is None:
@@ -124,13 +125,15 @@ class EvaluationViews(Dataset[View]):
             return frames[np.random.default_rng(video).permutation(self.frames)]
         return frames
 
-    def _crops(self, frames: FramesArray) -> Tensor:
-        _, height, width, _ = frames.shape
+    def _crops(self, picture: Picture, video: int) -> Tensor:
+        frames = self._ordered(picture.frames, video)
         regions = [
-            view_region(height, width, self.crop, self.short_side, index, self.num_crops)
+            view_region(*picture.size, self.crop, self.short_side, index, self.num_crops)
             for index in range(self.num_crops)
         ]
-        return torch.stack([crop_and_resize(frames, region, self.crop) for region in regions])
+        copy_size = (frames.shape[1], frames.shape[2])
+        shown = [region.on(picture.size, copy_size) for region in regions]
+        return torch.stack([crop_and_resize(frames, region, self.crop) for region in shown])
 
 
 def collate_views(views: Sequence[View]) -> ViewBatch:

@@ -29,8 +29,8 @@ KEYS_WITHOUT_EFFECT_ON_RESULT = (
     "DATA_LOADER.NUM_WORKERS",
     "DATA_LOADER.PREFETCH_FACTOR",
 )
-LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST")
-"""Keys that a YAML may leave to the command line, as those of Kinetics do."""
+LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.STORE")
+"""Keys that a YAML may leave to the command line, as those of Kinetics do: where the lists and the copies are."""
 
 
 @dataclass(frozen=True)

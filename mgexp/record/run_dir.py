@@ -255,7 +255,8 @@ def read_json(path: Path) -> dict[str, Any]:
     return record
 
 
-def _json_line(record: Mapping[str, Any]) -> str:
+def json_line(record: Mapping[str, Any]) -> str:
+    """One line of a line file. NaN or infinity is a ValueError."""
     return simplejson.dumps(record, ignore_nan=False, allow_nan=False) + "\n"
 
 
@@ -264,7 +265,7 @@ def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
 
     After a kill, call `cut_jsonl` first: a line appended to a torn one would be lost with it.
     """
-    line = _json_line(record)
+    line = json_line(record)
     with path.open("a", encoding="utf-8") as file:
         file.write(line)
 
@@ -293,5 +294,5 @@ def _parse_line(path: Path, number: int, line: str) -> dict[str, Any]:
 def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
     """Drop, atomically, a torn last line and every record for which `keep` is false."""
     atomic_write_text(
-        path, "".join(_json_line(record) for record in read_jsonl(path) if keep(record))
+        path, "".join(json_line(record) for record in read_jsonl(path) if keep(record))
     )

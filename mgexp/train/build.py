@@ -8,7 +8,7 @@ import torch
 from fvcore.common.config import CfgNode
 
 from mgexp.config.check import cross_problems
-from mgexp.data.build import build_list
+from mgexp.data.build import build_list, store_problems
 from mgexp.data.records import evenly_spaced
 from mgexp.errors import InputError
 from mgexp.models.build import build_on_meta, model_problems
@@ -77,6 +77,7 @@ def build_inputs(cfg: CfgNode, problems: list[str], num_processes: int) -> Input
     found += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)
     train_records = evenly_spaced(train.records, cfg.DATA.MAX_TRAIN_VIDEOS)
     val_records = evenly_spaced(val.records, cfg.DATA.MAX_VAL_VIDEOS)
+    found += store_problems(cfg, train_records)
     schedule, schedule_problems = try_schedule(cfg, max(1, len(train_records)), num_processes)
     found += schedule_problems
     raise_problems(found)

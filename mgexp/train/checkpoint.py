@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ NUM_KEPT = 2
 
 @dataclass
 class State:
-    """What training changes. ``step`` is the number of finished steps, ``epoch`` the epochs they drew."""
+    """What training changes. ``step`` is the number of finished steps, ``epoch`` the epochs they drew.
+
+    ``levels``: training clips that this process loaded, by level of the clip store, or "source".
+    """
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -26,6 +30,7 @@ class State:
     step: int = 0
     epoch: float = 0.0
     unusable: dict[int, str] = field(default_factory=dict)
+    levels: Counter[str] = field(default_factory=Counter)
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values only, so that it loads with ``weights_only=True``."""
@@ -36,6 +41,7 @@ class State:
             "optimizer": self.optimizer.state_dict(),
             "clock": self.clock.state_dict(),
             "unusable": self.unusable,
+            "levels": dict(self.levels),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -45,6 +51,7 @@ class State:
         self.clock.load_state_dict(state["clock"])
         self.step, self.epoch = state["step"], state["epoch"]
         self.unusable = dict(state["unusable"])
+        self.levels = Counter(state.get("levels", {}))  # checkpoints before clip stores have none
 
 
 def save_checkpoint(run_dir: RunDir, state: State) -> None:

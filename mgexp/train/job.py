@@ -130,8 +130,7 @@ def evaluate_job(job: Job) -> Outcome:
     if not job.run_dir.model.exists():
         remedy = "train to the end before TRAIN.ENABLE False"
         raise InputError([f"{job.run_dir.model} does not exist: {remedy}"])
-    ignored = ("TEST.", "DEVICE")
-    raise_problems(config_problems(job.run_dir, to_yaml(job.cfg), ignored))
+    raise_problems(config_problems(job.run_dir, to_yaml(job.cfg), ("TEST.", "DEVICE")))
     result = read_json(job.run_dir.result_json)
     model = build_model(job.cfg)
     model.load_state_dict(load_torch(job.run_dir.model))
@@ -286,6 +285,7 @@ def _finish(job: Job, state: State, found: Evaluation) -> Outcome:
         "steps": state.step,
         "epochs": state.epoch,
         "clips_seen": round(state.epoch * schedule.num_videos),
+        "clips_by_level": dict(state.levels),
         "train_flops": train_flops(schedule, macs),
         "params": sum(p.numel() for p in state.model.parameters()),
         "metrics": metrics,

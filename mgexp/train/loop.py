@@ -72,6 +72,7 @@ class Loop:
             batch = next(batches)
         waited = time.perf_counter() - start
         self._note_unusable(batch)
+        self.state.levels.update(batch.levels)
         loss = self._train_on(plan, batch)
         seconds = time.perf_counter() - start
         self._count_warmup((plan.frames, plan.crop, plan.clips), seconds - waited)

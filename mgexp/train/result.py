@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
+from mgexp.data.opening import SOURCE
 from mgexp.record.clock import Clock
 
 Expectations = Sequence[tuple[str, float, float]]
@@ -49,5 +50,14 @@ def summary(result: Mapping[str, Any]) -> str:
         f"top-1 {result['metrics']['top1']:.2f} %, {result['steps']} steps, "
         f"{result['train_flops'] / 1e12:.1f} TFLOPs, {seconds['train']:.1f} s of training "
         f"({seconds['input_wait']:.1f} s waiting for input), {seconds['program']:.1f} s in all; "
+        f"{_from_levels(result.get('clips_by_level', {}))}"
         f"expectation: {result['verdict']}"
     )
+
+
+def _from_levels(clips: Mapping[str, int]) -> str:
+    """Shares of the clips of process 0 by level of the clip store; nothing where all came from the videos."""
+    total = sum(clips.values())
+    ordered = sorted(clips.items(), key=lambda item: -item[1])
+    shares = ", ".join(f"{100 * number / total:.0f} % from {level}" for level, number in ordered)
+    return "" if list(clips) in ([], [SOURCE]) else f"clips {shares}; "

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from mgexp.data.clips import Batch, Clip, TrainingClips, collate
 from mgexp.data.decode import VideoError
+from mgexp.data.opening import SourceVideo
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
 
@@ -46,7 +47,7 @@ def opener_that_fails_for(*paths):
     def opener(path):
         if path in paths:
             raise VideoError(path, "is broken")
-        yield FakeReader()
+        yield SourceVideo(FakeReader())
 
     return opener
 

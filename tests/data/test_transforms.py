@@ -10,6 +10,7 @@ from PIL import Image
 from mgexp.data.transforms import (
     Region,
     crop_and_resize,
+    draw_short_side,
     horizontal_flip,
     random_region,
     view_region,
@@ -24,7 +25,9 @@ def random_frames(num_frames, height, width):
 def random_regions(num_draws, height, width, crop, short_sides, inverse_uniform=False):
     rng = np.random.default_rng(0)
     return [
-        random_region(height, width, crop, *short_sides, inverse_uniform, rng)
+        random_region(
+            height, width, crop, draw_short_side(crop, *short_sides, inverse_uniform, rng), rng
+        )
         for _ in range(num_draws)
     ]
 
@@ -61,6 +64,23 @@ def test_the_inverse_of_the_short_side_is_uniform_where_asked():
     counts, _ = np.histogram(sides, bins=5, range=(10_000, 20_000))
     assert counts.sum() == 4000
     assert np.all(abs(counts - 800) < 127)
+
+
+# A source of 256 x 340 and its copies: half as large, and 160 x 212 (0.625 and 0.6235 times).
+@pytest.mark.parametrize(
+    ("copy_size", "expected"),
+    [
+        ((256, 340), Region(29, 9, 211, 211)),
+        ((128, 170), Region(14, 4, 106, 106)),
+        ((160, 212), Region(18, 6, 132, 131)),
+    ],
+)
+def test_a_region_shows_the_same_part_of_a_copy(copy_size, expected):
+    assert Region(29, 9, 211, 211).on((256, 340), copy_size) == expected
+
+
+def test_the_last_row_and_column_stay_inside_a_copy():
+    assert Region(45, 129, 211, 211).on((256, 340), (64, 84)) == Region(11, 32, 53, 52)
 
 
 @pytest.mark.parametrize("inverse_uniform", [False, True])

@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from mgexp.data.decode import VideoError
+from mgexp.data.opening import SourceVideo
 from mgexp.data.records import VideoRecord
 from mgexp.data.views import EvaluationViews, ViewBatch, collate_views
 from mgexp.errors import InputError
@@ -34,7 +35,7 @@ def evaluation_views(broken=(), num_records=5, **changes):
         opened.append(path)
         if path in {f"{index}.mp4" for index in broken}:
             raise VideoError(path, "is broken")
-        yield FakeReader()
+        yield SourceVideo(FakeReader())
 
     arguments = {
         "frames": 4,

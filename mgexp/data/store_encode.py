@@ -1,0 +1,255 @@
+"""One video into a store: decoded once, encoded at every level, each frame on its own and at its own time."""
+
+# ruff: noqa: ANN401 (the objects of PyAV are untyped here)
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import av
+import numpy as np
+from av.video.reformatter import VideoReformatter
+
+from mgexp.data.decode import ONE_THREAD, VideoError, all_packets, open_video, stream_clock
+from mgexp.data.store import Copy, Stamp, StoreDir, StoredVideo, distinct_levels, level_size
+from mgexp.record.run_dir import atomic_file
+
+PRESETS = ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow")
+MAX_CRF = 51  # of x264, with 8 bits
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How copies are encoded: ``crf`` (x264's constant rate factor, 0 lossless to 51) and ``preset``."""
+
+    crf: int
+    preset: str
+
+    def options(self) -> dict[str, str]:
+        """Of libx264. Every frame is a keyframe (g, keyint = 1); fastdecode: CAVLC and no deblocking."""
+        return {
+            "crf": str(self.crf),
+            "preset": self.preset,
+            "tune": "fastdecode",
+            "g": "1",
+            "x264-params": "keyint=1:scenecut=0:threads=1",
+        }
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A decoded frame that is on display from ``start`` to ``end``, in ticks of the copy."""
+
+    frame: Any
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Ticks of the copy, of ``tick_seconds``, from timestamps of the source."""
+
+    start: int
+    factor: int
+    tick_seconds: Fraction
+
+    def ticks(self, pts: int) -> int:
+        return int(pts - self.start) * self.factor
+
+
+def encode_video(
+    source: Path, path: str, stamp: Stamp, store: StoreDir, levels: tuple[int, ...], coding: Coding
+) -> StoredVideo:
+    """Writes the copies of ``source``, the video at ``path`` in its root; each file appears whole or not at all.
+
+    Every frame that is displayed at some time is in each copy, at the same time from the start: a variable frame
+    rate and the unit of time stay. Raises VideoError where the video cannot be decoded to its end.
+    """
+    with open_video(str(source)) as reader:
+        duration = reader.duration_seconds
+    with all_packets(str(source), "cannot be copied") as (stream, packets), ExitStack() as stack:
+        clock = _clock_of(stream)
+        end = round(duration / clock.tick_seconds)
+        frames = (frame for packet in packets for frame in packet.decode())
+        shots = _shots(str(source), frames, clock, end)
+        first = next(shots)
+        turns = _quarter_turns(str(source), first.frame)
+        height, width = _displayed_size(first.frame, turns)
+        writers = {
+            level: stack.enter_context(
+                _writer(
+                    store.copy(level, path),
+                    level_size(height, width, level),
+                    turns,
+                    first,
+                    clock,
+                    coding,
+                )
+            )
+            for level in distinct_levels(height, width, levels)
+        }
+        num_frames = _write_all(str(source), first, shots, writers)
+    return StoredVideo(
+        path, stamp, num_frames, duration, height, width, turns, _copies(store, path, writers)
+    )
+
+
+def _write_all(
+    path: str, first: Shot, others: Iterable[Shot], writers: Mapping[int, _Writer]
+) -> int:
+    size = (first.frame.height, first.frame.width)
+    num_frames = 0
+    for shot in _chained(first, others):
+        if (shot.frame.height, shot.frame.width) != size:
+            raise VideoError(
+                path, f"changes shape: {size}, then {shot.frame.height, shot.frame.width}"
+            )
+        for writer in writers.values():
+            writer.write(shot)
+        num_frames += 1
+    return num_frames
+
+
+def _chained(first: Shot, others: Iterable[Shot]) -> Iterator[Shot]:
+    yield first
+    yield from others
+
+
+def _copies(store: StoreDir, path: str, writers: Mapping[int, _Writer]) -> dict[int, Copy]:
+    return {
+        level: Copy(*writer.size, store.copy(level, path).stat().st_size)
+        for level, writer in writers.items()
+    }
+
+
+def _clock_of(stream: Any) -> _Clock:
+    """An mp4 file counts in 1/n of a second: a time base of m/n counts m ticks of it."""
+    start, _ = stream_clock(stream)
+    base = stream.time_base
+    return _Clock(start, base.numerator, Fraction(1, base.denominator))
+
+
+def _shots(path: str, frames: Iterable[Any], clock: _Clock, end: int) -> Iterator[Shot]:
+    """Each frame with the time for which it is on display, by the rule of ``VideoReader.frames_at``.
+
+    Frames that are never on display are left out: those before the start but the last of them, and all but the
+    last with one timestamp. The first frame is shown from the start. Raises VideoError where timestamps go back.
+    """
+    shown, since = None, 0
+    for frame in (frame for frame in frames if frame.pts is not None):
+        start = max(0, clock.ticks(frame.pts))
+        if shown is not None and start < since:
+            raise VideoError(path, "has timestamps that go back")
+        if shown is not None and start > since:
+            yield Shot(shown, since, start)
+            since = start
+        shown = frame
+    if shown is None:
+        raise VideoError(path, "has no frame with a timestamp that can be decoded")
+    yield Shot(shown, since, max(end, since + 1))
+
+
+def _quarter_turns(path: str, frame: Any) -> int:
+    """Turns by 90 degrees, counterclockwise, from the decoded to the displayed picture: 0 to 3."""
+    turns: float = frame.rotation / 90
+    if not math.isclose(turns, round(turns)):
+        raise VideoError(
+            path,
+            f"is to be displayed turned by {frame.rotation} degrees: only multiples of 90 are known",
+        )
+    return round(turns) % 4
+
+
+def _displayed_size(frame: Any, turns: int) -> tuple[int, int]:
+    return (frame.width, frame.height) if turns % 2 else (frame.height, frame.width)
+
+
+class _Writer:
+    """One copy that is being written; ``size`` is its (height, width)."""
+
+    def __init__(
+        self,
+        container: Any,
+        size: tuple[int, int],
+        turns: int,
+        first: Shot,
+        clock: _Clock,
+        coding: Coding,
+    ) -> None:
+        self.size = size
+        self._turns = turns
+        self._tick_seconds = clock.tick_seconds
+        self._ends: dict[int, int] = {}
+        self._scaler = VideoReformatter()
+        self._container = container
+        self._stream = container.add_stream("libx264", options=coding.options())
+        self._stream.height, self._stream.width = size
+        self._stream.pix_fmt = "yuv420p"
+        context = self._stream.codec_context
+        self._stream.time_base = context.time_base = clock.tick_seconds
+        context.thread_count = 1
+        _copy_colours(first.frame, context)
+
+    def write(self, shot: Shot) -> None:
+        frame = self._fitted(shot.frame)
+        frame.pts, frame.time_base = shot.start, self._tick_seconds
+        frame.pict_type = 0  # the encoder decides, not the source
+        self._ends[shot.start] = shot.end
+        self._mux(self._stream.encode(frame))
+
+    def finish(self) -> None:
+        self._mux(self._stream.encode(None))
+
+    def _mux(self, packets: Iterable[Any]) -> None:
+        for packet in packets:
+            # Of the last frame, the file does not know otherwise how long it is displayed.
+            packet.duration = self._ends.pop(packet.pts) - packet.pts
+            self._container.mux(packet)
+
+    def _fitted(self, frame: Any) -> Any:
+        height, width = self.size if self._turns % 2 == 0 else self.size[::-1]
+        scaled = self._scaler.reformat(
+            frame, width, height, "yuv420p", interpolation="BICUBIC", **ONE_THREAD
+        )
+        return _turned(scaled, self._turns) if self._turns else scaled
+
+
+@contextmanager
+def _writer(
+    path: Path, size: tuple[int, int], turns: int, first: Shot, clock: _Clock, coding: Coding
+) -> Iterator[_Writer]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as file, _mp4(file, clock.tick_seconds) as container:
+        writer = _Writer(container, size, turns, first, clock, coding)
+        yield writer
+        writer.finish()
+
+
+@contextmanager
+def _mp4(file: BinaryIO, tick_seconds: Fraction) -> Iterator[Any]:
+    options = {"video_track_timescale": str(tick_seconds.denominator)}
+    with av.open(file, "w", format="mp4", options=options) as container:
+        yield container
+
+
+def _copy_colours(frame: Any, context: Any) -> None:
+    """What the numbers of a pixel mean: without it a reader guesses, and shows other colours than the source's."""
+    context.colorspace = frame.colorspace
+    context.color_range = frame.color_range
+    context.color_primaries = frame.color_primaries
+    context.color_trc = frame.color_trc
+
+
+def _turned(frame: Any, turns: int) -> Any:
+    """A yuv420p frame turned counterclockwise by ``turns`` times 90 degrees."""
+    height, width = frame.height, frame.width
+    planes = frame.to_ndarray()
+    luma, chroma = planes[:height], planes[height:].reshape(2, height // 2, width // 2)
+    turned = np.rot90(luma, turns)
+    colours = np.rot90(chroma, turns, axes=(1, 2)).reshape(-1, turned.shape[1])
+    return av.VideoFrame.from_ndarray(np.concatenate([turned, colours]), format="yuv420p")

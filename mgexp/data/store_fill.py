@@ -1,0 +1,263 @@
+"""Fills a clip store: many processes, and as often interrupted as may be.
+
+A copy appears whole or not at all, and its line in the manifest after it: whatever moment the work is killed at,
+the store holds what its manifest says, and the next start goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from mgexp.data.decode import VideoError
+from mgexp.data.store import Stamp, StoreDir, StoredVideo, copy_name, distinct_levels, stamp_of
+from mgexp.data.store_encode import MAX_CRF, PRESETS, Coding, encode_video
+from mgexp.data.store_pool import map_videos
+from mgexp.errors import InputError
+from mgexp.record.run_dir import (
+    RunLock,
+    append_jsonl,
+    atomic_write_text,
+    json_line,
+    read_json,
+    write_json,
+)
+
+VERSION = 1
+"""Of the form of the manifest."""
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class StoreError(Exception):
+    """A store that cannot be filled now, such as on a full disk; it is intact, and can be filled later."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a store is to hold: copies at ``levels`` (short sides in pixels) of videos below ``root``.
+
+    Raises InputError for levels or a coding that x264 cannot make.
+    """
+
+    root: Path
+    levels: tuple[int, ...]
+    coding: Coding
+    with_hash: bool = False
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"--short-sides {level}: give even numbers of pixels, 16 or more"
+            for level in self.levels
+            if level < 16 or level % 2
+        ]
+        if not self.levels:
+            problems.append("no short side is given: add --short-sides, such as 320 160")
+        if not 0 <= self.coding.crf <= MAX_CRF:
+            problems.append(f"--crf {self.coding.crf}: x264 takes 0 (lossless) to {MAX_CRF}")
+        if self.coding.preset not in PRESETS:
+            problems.append(f"--preset {self.coding.preset}: give one of {', '.join(PRESETS)}")
+        if problems:
+            raise InputError(problems)
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What `fill_store` did: videos copied, kept as they were, and those without a copy, with the reason."""
+
+    num_copied: int
+    num_kept: int
+    failures: tuple[tuple[str, str], ...]
+
+
+def fill_store(
+    store: StoreDir, order: Order, paths: Sequence[str], num_processes: int, progress: bool
+) -> Filled:
+    """Copies the videos at ``paths``, relative to the root, that the store lacks or that changed since.
+
+    Videos that failed are tried again. ``progress`` shows a bar on a terminal. Raises InputError if the folder
+    holds something else, another process fills it, or a path is outside the root; StoreError if the disk is full.
+    """
+    _check(store, order, paths, num_processes)
+    with _full_disk_is_an_error(store):
+        store.root.mkdir(parents=True, exist_ok=True)
+        with _locked(store):
+            known = _prepare(store, order)
+            lacking = [path for path in paths if not _is_kept(store, order, known, path)]
+            copied = _fill(store, order, known, lacking, num_processes, progress)
+    failures = tuple((video.path, video.failure) for video in copied if video.failure)
+    num_kept = len(paths) - len(lacking)
+    return Filled(len(lacking) - len(failures), num_kept, failures)
+
+
+def copy_video(store: StoreDir, order: Order, path: str) -> StoredVideo:
+    """Encodes one video; a failure of the video is in the result. Raises OSError if the disk is full."""
+    source = order.root / path
+    stamp = Stamp(0, 0)
+    try:
+        stamp = stamp_of(str(source), order.with_hash)
+        return encode_video(source, path, stamp, store, order.levels, order.coding)
+    except VideoError as error:
+        return failed(path, stamp, error.reason)
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise
+        return failed(path, stamp, f"cannot be read or copied: {error.strerror or error}")
+
+
+def failed(path: str, stamp: Stamp, reason: str) -> StoredVideo:
+    """The record of a video without copies."""
+    return StoredVideo(path, stamp, 0, 0.0, 0, 0, 0, {}, reason)
+
+
+def _check(store: StoreDir, order: Order, paths: Sequence[str], num_processes: int) -> None:
+    problems = []
+    if num_processes < 1:
+        problems.append(f"--processes {num_processes}: give 1 or more")
+    outside = [path for path in paths if Path(path).is_absolute() or ".." in Path(path).parts]
+    problems += [f"{path} is outside the root folder {order.root}" for path in outside]
+    names: dict[str, str] = {}
+    for path in paths:
+        other = names.setdefault(copy_name(path), path)
+        if other != path:
+            problems.append(f"{path} and {other} would have the same copy: rename one of them")
+    if problems:
+        raise InputError(problems)
+    _check_settings(store, order)
+
+
+def _check_settings(store: StoreDir, order: Order) -> None:
+    """Raises InputError unless the folder is new, or a store of copies that are encoded in the same way."""
+    if not store.settings_json.exists():
+        found = [path.name for path in store.root.iterdir()] if store.root.exists() else []
+        if any(name != store.lock.name and not name.endswith(".tmp") for name in found):
+            raise InputError(
+                [
+                    f"{store.root} holds files but no {store.settings_json.name}: choose an empty folder"
+                ]
+            )
+        return
+    found_settings, asked = read_json(store.settings_json), _settings(order)
+    differences = [
+        f"{name} {found_settings.get(name)} there, {value} now"
+        for name, value in asked.items()
+        if found_settings.get(name) != value
+    ]
+    if differences:
+        remedy = "give the same options, or another folder"
+        raise InputError([f"{store.root} holds other copies ({'; '.join(differences)}): {remedy}"])
+
+
+def _settings(order: Order) -> dict[str, Any]:
+    return {"version": VERSION, **asdict(order.coding)}
+
+
+def _prepare(store: StoreDir, order: Order) -> dict[str, StoredVideo]:
+    """The manifest, a line per video, after what a killed process left half-written is cleared."""
+    if not store.settings_json.exists():
+        write_json(store.settings_json, _settings(order))
+    for leftover in store.root.rglob(".*.tmp"):
+        leftover.unlink()
+    known = store.read()
+    lines = [json_line(video.line()) for video in known.values()]
+    atomic_write_text(store.manifest_jsonl, "".join(lines))
+    return known
+
+
+def _is_kept(store: StoreDir, order: Order, known: dict[str, StoredVideo], path: str) -> bool:
+    """Whether the store holds all copies of the video as it is now."""
+    video = known.get(path)
+    if video is None or video.failure is not None:
+        return False
+    if not set(distinct_levels(video.height, video.width, order.levels)) <= video.levels.keys():
+        return False
+    if not all(_has_copy(store, video, level) for level in video.levels):
+        return False
+    return _is_unchanged(store, order, video)
+
+
+def _has_copy(store: StoreDir, video: StoredVideo, level: int) -> bool:
+    try:
+        return store.copy(level, video.path).stat().st_size == video.levels[level].size_bytes
+    except OSError:
+        return False
+
+
+def _is_unchanged(store: StoreDir, order: Order, video: StoredVideo) -> bool:
+    """By size and time of last change; a file of the same size and content, by its hash, only gets a new time."""
+    try:
+        stamp = stamp_of(str(order.root / video.path), with_hash=False)
+        if stamp.is_same_file(video.stamp):
+            return video.stamp.sha256 is not None or not order.with_hash
+        if not order.with_hash or stamp.size_bytes != video.stamp.size_bytes:
+            return False
+        stamp = stamp_of(str(order.root / video.path), with_hash=True)
+    except OSError:
+        return False
+    if stamp.sha256 == video.stamp.sha256:
+        append_jsonl(store.manifest_jsonl, replace(video, stamp=stamp).line())
+    return stamp.sha256 == video.stamp.sha256
+
+
+def _fill(
+    store: StoreDir,
+    order: Order,
+    known: Mapping[str, StoredVideo],
+    lacking: Sequence[str],
+    num_processes: int,
+    progress: bool,
+) -> list[StoredVideo]:
+    copied = []
+    # None: a bar on a terminal alone.
+    bar = tqdm(total=len(lacking), unit=" videos", disable=None if progress else True)
+    encoded = map_videos(partial(copy_video, store, order), lacking, num_processes)
+    with bar, closing(encoded) as videos:
+        for video in videos:
+            append_jsonl(store.manifest_jsonl, _merged(known.get(video.path), video).line())
+            copied.append(video)
+            bar.update()
+    return copied
+
+
+def _merged(before: StoredVideo | None, video: StoredVideo) -> StoredVideo:
+    """With the copies at other levels that were made before, if the video is still the same."""
+    if before is None or video.failure is not None or not before.stamp.is_same_file(video.stamp):
+        return video
+    return replace(video, levels={**before.levels, **video.levels})
+
+
+@contextmanager
+def _locked(store: StoreDir) -> Iterator[None]:
+    try:
+        lock = RunLock(store.lock).__enter__()
+    except InputError as error:
+        remedy = "wait until it ends, or stop it"
+        raise InputError([f"another process fills {store.root}: {remedy}"]) from error
+    try:
+        yield
+    finally:
+        lock.__exit__(None, None, None)
+
+
+@contextmanager
+def _full_disk_is_an_error(store: StoreDir) -> Iterator[None]:
+    again = "then give the same command again, it goes on with the rest"
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        raise StoreError(
+            f"the disk of {store.root} is full; the copies made so far are whole: make room, {again}"
+        ) from error
+    except BrokenProcessPool as error:
+        raise StoreError(
+            f"a process that encodes was killed, perhaps for want of memory: give fewer --processes, {again}"
+        ) from error

@@ -1,0 +1,141 @@
+"""prepare_data.py: what it makes, what its plan says, its exit codes, and a run that reads the store."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, run_net, write_config
+
+from mgexp.data import store_encode
+from mgexp.data.store import StoreDir
+from mgexp.record.run_dir import RunDir, read_json
+
+TOOL = Path(__file__).parents[2] / "tools" / "prepare_data.py"
+GIGABYTES = r"([\d.]+) GB"
+
+
+@pytest.fixture(scope="module")
+def prepare():
+    spec = importlib.util.spec_from_file_location("prepare_data", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main
+
+
+def arguments(data, store, *others):
+    lists = ("--list", data / "train.txt", "--list", data / "val.txt")
+    sides = () if "--short-sides" in others else ("--short-sides", "32", "16")
+    given = (*lists, "--root", data, "--store", store, *sides, "--processes", "1", *others)
+    return [str(one) for one in given]
+
+
+def test_it_fills_a_store_and_keeps_what_is_there(prepare, tiny_data, tmp_path, capsys):
+    assert prepare(arguments(tiny_data, tmp_path / "store")) == 0
+    assert f"{NUM_TRAIN + NUM_VAL} videos copied, 0 kept, 0 without" in capsys.readouterr().out
+    assert len(StoreDir(tmp_path / "store").read()) == NUM_TRAIN + NUM_VAL
+    assert prepare(arguments(tiny_data, tmp_path / "store")) == 0
+    assert f"0 videos copied, {NUM_TRAIN + NUM_VAL} kept" in capsys.readouterr().out
+
+
+def test_videos_without_a_copy_are_named_and_no_failure(prepare, data, tmp_path, capsys):
+    (data / "train3.mp4").write_bytes(b"no video")
+    (data / "val1.mp4").unlink()
+    assert prepare(arguments(data, tmp_path / "store")) == 0
+    out = capsys.readouterr().out
+    assert "2 without a copy" in out
+    assert re.search(r"^  train3\.mp4: .*Invalid data", out, re.MULTILINE)
+    assert re.search(r"^  val1\.mp4: .*No such file", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        (["--short-sides", "33"], "--short-sides 33"),
+        (["--crf", "99"], "--crf 99"),
+        (["--processes", "0"], "--processes 0"),
+        (["--list", "none.txt"], "none.txt does not exist"),
+        (["--plan", "LOG_PERIOD", "1"], "KEY VALUE pairs are for --cfg"),
+        (["--plan", "--cfg", "none.yaml"], "none.yaml does not exist"),
+    ],
+)
+def test_bad_input_ends_with_2_and_writes_nothing(
+    prepare, tiny_data, tmp_path, capsys, others, said
+):
+    assert prepare(arguments(tiny_data, tmp_path / "store", *others)) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_list_that_leads_out_of_the_root_is_refused(prepare, data, tmp_path, capsys):
+    (data / "train.txt").write_text("../other.mp4 0\n")
+    assert prepare(arguments(data, tmp_path / "store")) == 2
+    assert "path outside the root folder" in capsys.readouterr().err
+
+
+def test_a_full_disk_ends_with_1(prepare, tiny_data, tmp_path, capsys, monkeypatch):
+    def full(path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store_encode, "atomic_file", full)
+    assert prepare(arguments(tiny_data, tmp_path / "store")) == 1
+    assert "is full" in capsys.readouterr().err
+
+
+def test_the_plan_is_near_what_the_store_then_takes(prepare, tiny_data, tmp_path, capsys):
+    assert prepare(arguments(tiny_data, tmp_path / "store", "--plan")) == 0
+    plan = capsys.readouterr().out
+    assert not (tmp_path / "store").exists()
+    assert "32 videos, from a sample of 8" in plan
+    assert prepare(arguments(tiny_data, tmp_path / "store")) == 0
+    for level in (32, 16):
+        real = sum(path.stat().st_size for path in (tmp_path / "store" / str(level)).iterdir())
+        planned = float(re.search(rf"short side {level} +{GIGABYTES}", plan)[1]) * 1e9
+        assert planned == pytest.approx(real, rel=0.2, abs=2e6)  # printed to a megabyte
+
+
+def test_the_plan_names_what_loading_costs_in_each_phase(prepare, tiny_data, tmp_path, capsys):
+    cfg = write_config(tmp_path / "tiny.yaml", {})
+    assert prepare(arguments(tiny_data, tmp_path / "store", "--plan", "--cfg", str(cfg))) == 0
+    lines = capsys.readouterr().out.splitlines()
+    head = next(number for number, line in enumerate(lines) if "core s/step" in line)
+    rows = [line.split() for line in lines[head + 1 : -1]]
+    # The long cycle of 8 frames at 32 pixels: (2, 4, 4, 8) frames, then two halves of fine-tuning.
+    assert [row[2] for row in rows] == ["2", "4", "4", "8", "8", "8"]
+    assert re.search(r"[\d.]+ core hours from the videos, [\d.]+ from the store", lines[-1])
+
+
+def test_a_run_reads_the_store_and_says_how_often(prepare, tiny_data, tmp_path):
+    assert prepare(arguments(tiny_data, tmp_path / "store", "--short-sides", "32", "24")) == 0
+    cfg = write_config(tmp_path / "tiny.yaml", data_keys(tiny_data))
+    output = tmp_path / "run"
+    assert run_net().main(command(cfg, output, "DATA.STORE", tmp_path / "store")) == 0
+    result = read_json(RunDir(output).result_json)
+    levels = result["clips_by_level"]
+    assert sum(levels.values()) == result["clips_seen"]
+    assert set(levels) == {"24", "32"}
+    assert "% from 32" in RunDir(output).log_txt.read_text()
+
+
+def test_a_run_refuses_a_folder_that_is_no_store(tiny_data, tmp_path, capsys):
+    cfg = write_config(tmp_path / "tiny.yaml", data_keys(tiny_data))
+    assert run_net().main(command(cfg, tmp_path / "run", "DATA.STORE", tmp_path)) == 2
+    assert "DATA.STORE" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_refuses_a_store_of_other_videos(prepare, tiny_data, data, tmp_path, capsys):
+    (data / "train.txt").write_text((data / "val.txt").read_text())
+    assert prepare(arguments(data, tmp_path / "store")) == 0
+    cfg = write_config(tmp_path / "tiny.yaml", data_keys(tiny_data))
+    assert run_net().main(command(cfg, tmp_path / "run", "DATA.STORE", tmp_path / "store")) == 2
+    assert "a copy of none of the 24 training videos" in capsys.readouterr().err
+
+
+def test_help_explains_the_choice_of_sizes(prepare, capsys):
+    with pytest.raises(SystemExit) as exited:
+        prepare(["--help"])
+    assert exited.value.code == 0
+    out = capsys.readouterr().out
+    assert "choose the largest short side first" in out
+    assert "Exit 0; 1 failed" in out
