@@ -14,6 +14,7 @@ from fvcore.common.config import CfgNode
 from torch.utils.data import DataLoader
 
 from mgexp.data.clips import Request, TrainingClips, collate
+from mgexp.data.decode import Decoder, choose_decoder
 from mgexp.data.records import VideoList, VideoRecord, read_list
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
@@ -39,6 +40,11 @@ def build_list(cfg: CfgNode, key: str) -> VideoList:
     )
 
 
+def build_decoder(cfg: CfgNode) -> Decoder:
+    """The decoder of DATA.DECODING_BACKEND; raises InputError where it does not work here."""
+    return choose_decoder(cfg.DATA.DECODING_BACKEND)
+
+
 def build_train_loader(
     cfg: CfgNode,
     records: Sequence[VideoRecord],
@@ -53,6 +59,7 @@ def build_train_loader(
         full_crop=cfg.DATA.TRAIN_CROP_SIZE,
         inverse_uniform=cfg.DATA.INV_UNIFORM_SAMPLE,
         flip=cfg.DATA.RANDOM_FLIP,
+        opener=build_decoder(cfg).opener,
     )
     return DataLoader(
         clips,
@@ -82,6 +89,7 @@ def build_view_loader(
         num_views=cfg.TEST.NUM_ENSEMBLE_VIEWS if full_protocol else 1,
         num_crops=num_crops,
         frame_order=cfg.TEST.FRAME_ORDER,
+        opener=build_decoder(cfg).opener,
     )
     return DataLoader(
         views,

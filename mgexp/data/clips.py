@@ -6,8 +6,7 @@ gives the same clip in any process, at any time, whatever was loaded before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mgexp.data.decode import VideoError, VideoReader, open_video
+from mgexp.data.decode import Opener, VideoError, open_video
 from mgexp.data.records import VideoRecord
 from mgexp.data.sampling import Times, draw_stride, random_times, segment_times
 from mgexp.data.transforms import FramesArray, crop_and_resize, horizontal_flip, random_region
@@ -25,7 +24,6 @@ from mgexp.errors import InputError
 MAX_ATTEMPTS = 10
 """Videos tried for one clip. Assumption: ten in a row do not fail unless nearly all do."""
 
-Opener = Callable[[str], AbstractContextManager[VideoReader]]
 Unusable = tuple[tuple[int, str], ...]
 """(index of the record, what is wrong with it) of each video that failed."""
 

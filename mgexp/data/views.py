@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mgexp.data.clips import Opener
-from mgexp.data.decode import VideoError, open_video
+from mgexp.data.decode import Opener, VideoError, open_video
 from mgexp.data.records import VideoRecord
 from mgexp.data.sampling import Times, segment_times, view_times
 from mgexp.data.transforms import FramesArray, crop_and_resize, view_region
