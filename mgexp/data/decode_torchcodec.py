@@ -3,8 +3,10 @@
 Which frames those are is found as for PyAV, by the packets around the wanted times: the two decoders cannot
 disagree, nor about how long a file is. torchcodec gets these packets as its index, so that it neither scans
 the whole file (its exact mode) nor guesses by the frame rate (its approximate mode). Each frame that comes
-back is checked by its timestamp. Wherever something is uncertain or fails, PyAV decodes from the start; AVI
-files it decodes always.
+back is checked by its timestamp. What torchcodec cannot decode, and every AVI file, is decoded by PyAV.
+
+The one difference left is in damaged pictures, which one FFmpeg conceals and another refuses or conceals
+differently: where torchcodec gives such a picture, PyAV may give another one or a VideoError.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import io
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata
@@ -36,25 +38,23 @@ class TorchcodecReader(PyavReader):
 
     def _decode_wanted(self, ticks: Sequence[int]) -> NDArray[np.uint8] | None:
         """The frames at ``ticks``; None where that is uncertain."""
-        if self._container.format.name == "avi":
-            # It holds no display times: each release of FFmpeg makes up its own, and PyAV sees where they fail.
-            return super()._decode_wanted(ticks)
-        packets = self._packets_between(min(ticks), max(ticks))
-        rows = rows_by_pts(packets, ticks)
-        if rows is None:
-            return None
-        displayed = sorted((p for p in packets if not p.is_discard), key=lambda p: p.pts)
-        wanted = np.empty(len(ticks), np.int64)
-        for pts, places in rows.items():
-            wanted[places] = pts
-        with suppress(*_ERRORS):
-            return self._decode_by_index(displayed, wanted)
-        return None
+        # AVI holds no display times: each release of FFmpeg makes up its own, and PyAV sees where they fail.
+        if self._container.format.name != "avi":
+            packets = self._packets_between(min(ticks), max(ticks))
+            rows = rows_by_pts(packets, ticks)
+            if rows is None:
+                return None
+            with suppress(*_ERRORS):
+                frames = self._decode_by_index(packets, _per_row(rows, len(ticks)))
+                if frames is not None:
+                    return frames
+        return super()._decode_wanted(ticks)
 
     def _decode_by_index(
-        self, displayed: Sequence[Any], wanted: NDArray[np.int64]
+        self, packets: Sequence[Any], wanted: NDArray[np.int64]
     ) -> NDArray[np.uint8] | None:
-        """The frames of timestamps ``wanted``, given packets in the order of display."""
+        """The frames with timestamps ``wanted``; None where torchcodec gave others."""
+        displayed = sorted((p for p in packets if not p.is_discard), key=lambda p: p.pts)
         decoder = _decoder(
             self.path,
             stream_index=self._stream.index,
@@ -97,6 +97,14 @@ def fault() -> str:
     except (ImportError, OSError, *_ERRORS) as error:
         return " ".join(str(error).split())[:300]
     return ""
+
+
+def _per_row(rows: Mapping[int, Sequence[int]], num_rows: int) -> NDArray[np.int64]:
+    """The timestamp of each row, from the rows of each timestamp."""
+    times = np.empty(num_rows, np.int64)
+    for time, places in rows.items():
+        times[places] = time
+    return times
 
 
 def _decoder(source: str | bytes, **options: Any) -> Any:  # noqa: ANN401
