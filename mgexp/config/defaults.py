@@ -117,6 +117,8 @@ KEYS = (
     Key("DATA.RANDOM_FLIP", BOOL, True, ANY, "mirror half of the training clips"),
     Key("DATA.TRAIN_CROP_SIZE", INT, 224, AT_LEAST_1, "S: crop of a clip in pixels"),
     Key("DATA.TEST_CROP_SIZE", INT, 224, AT_LEAST_1, "crop, and short side, of the full protocol"),
+    Key("DATA.DECODING_BACKEND", STR, "auto", _one_of("auto", "pyav", "torchcodec"),
+        "video decoder; the frames are the same. auto: torchcodec where it works, else pyav"),
     Key("DATA.MEAN", FLOATS, (0.45, 0.45, 0.45), RGB, "of RGB in [0, 1]"),
     Key("DATA.STD", FLOATS, (0.225, 0.225, 0.225), RGB_POSITIVE, "of RGB in [0, 1]"),
     Key("DATA_LOADER.NUM_WORKERS", INT, 2, NOT_NEGATIVE, "decoding processes per process"),

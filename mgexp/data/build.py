@@ -14,7 +14,8 @@ from fvcore.common.config import CfgNode
 from torch.utils.data import DataLoader
 
 from mgexp.data.clips import Request, TrainingClips, collate
-from mgexp.data.opening import Opener, open_source
+from mgexp.data.decode import Decoder, ReaderOpener, choose_decoder
+from mgexp.data.opening import Opener, SourceOpener
 from mgexp.data.records import VideoList, VideoRecord, read_list
 from mgexp.data.store import StoreDir
 from mgexp.data.store_open import StoreIndex
@@ -41,6 +42,11 @@ def build_list(cfg: CfgNode, key: str) -> VideoList:
         cfg.MODEL.NUM_CLASSES,
         cfg.DATA.PATH_LABEL_SEPARATOR,
     )
+
+
+def build_decoder(cfg: CfgNode) -> Decoder:
+    """The decoder of DATA.DECODING_BACKEND; raises InputError where it does not work here."""
+    return choose_decoder(cfg.DATA.DECODING_BACKEND)
 
 
 def build_train_loader(
@@ -75,9 +81,10 @@ def build_training_clips(
 
 def build_opener(cfg: CfgNode) -> Opener:
     """Opens the videos, or their copies in DATA.STORE. Raises InputError where that is no clip store."""
+    open_reader = build_decoder(cfg).opener
     if not cfg.DATA.STORE:
-        return open_source
-    return _store_index(cfg.DATA.STORE, cfg.DATA.PATH_PREFIX)
+        return SourceOpener(open_reader)
+    return _store_index(cfg.DATA.STORE, cfg.DATA.PATH_PREFIX, open_reader)
 
 
 def store_problems(cfg: CfgNode, records: Sequence[VideoRecord]) -> list[str]:
@@ -85,7 +92,7 @@ def store_problems(cfg: CfgNode, records: Sequence[VideoRecord]) -> list[str]:
     if not cfg.DATA.STORE or not records:
         return []
     try:
-        index = _store_index(cfg.DATA.STORE, cfg.DATA.PATH_PREFIX)
+        index = _store_index(cfg.DATA.STORE, cfg.DATA.PATH_PREFIX, build_decoder(cfg).opener)
     except InputError as error:
         return [f"DATA.STORE: {problem}" for problem in error.problems]
     if any(index.entry(record.path) for record in records):
@@ -97,9 +104,9 @@ def store_problems(cfg: CfgNode, records: Sequence[VideoRecord]) -> list[str]:
 
 
 @lru_cache(maxsize=1)
-def _store_index(store: str, root: str) -> StoreIndex:
+def _store_index(store: str, root: str, open_reader: ReaderOpener) -> StoreIndex:
     """Read once: every loader of a run, and every worker, shares it."""
-    return StoreIndex(StoreDir(Path(store)), Path(root))
+    return StoreIndex(StoreDir(Path(store)), Path(root), open_reader)
 
 
 def build_view_loader(

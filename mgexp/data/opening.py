@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mgexp.data.decode import VideoReader, open_video
+from mgexp.data.decode import ReaderOpener, VideoReader, open_video
 from mgexp.data.transforms import FramesArray
 
 SOURCE = "source"
@@ -68,8 +68,18 @@ class SourceVideo:
         return Picture(frames, (frames.shape[1], frames.shape[2]), SOURCE)
 
 
-@contextmanager
-def open_source(path: str) -> Iterator[SourceVideo]:
-    """The video file itself, closed on leaving the context. Raises VideoError if it cannot be opened."""
-    with open_video(path) as reader:
-        yield SourceVideo(reader)
+@dataclass(frozen=True)
+class SourceOpener:
+    """Opens video files as they are, by one of the decoders; an ``Opener``."""
+
+    open_reader: ReaderOpener
+
+    @contextmanager
+    def __call__(self, path: str) -> Iterator[SourceVideo]:
+        """The video file itself, closed on leaving the context. Raises VideoError if it cannot be opened."""
+        with self.open_reader(path) as reader:
+            yield SourceVideo(reader)
+
+
+open_source = SourceOpener(open_video)
+"""By the decoder that is always there."""

@@ -3,7 +3,6 @@
 # ruff: noqa: ANN401 (the objects of PyAV are untyped here)
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,9 @@ import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
-from mgexp.data.decode import ONE_THREAD, VideoError, all_packets, open_video, stream_clock
+from mgexp.data.decode import VideoError, open_video
+from mgexp.data.decode_pyav import all_packets, stream_clock
+from mgexp.data.decode_rgb import ONE_THREAD, quarter_turns
 from mgexp.data.store import Copy, Stamp, StoreDir, StoredVideo, distinct_levels, level_size
 from mgexp.record.run_dir import atomic_file
 
@@ -78,7 +79,7 @@ def encode_video(
         frames = (frame for packet in packets for frame in packet.decode())
         shots = _shots(str(source), frames, clock, end)
         first = next(shots)
-        turns = _quarter_turns(str(source), first.frame)
+        turns = quarter_turns(first.frame.rotation) % 4
         height, width = _displayed_size(first.frame, turns)
         writers = {
             level: stack.enter_context(
@@ -152,17 +153,6 @@ def _shots(path: str, frames: Iterable[Any], clock: _Clock, end: int) -> Iterato
     if shown is None:
         raise VideoError(path, "has no frame with a timestamp that can be decoded")
     yield Shot(shown, since, max(end, since + 1))
-
-
-def _quarter_turns(path: str, frame: Any) -> int:
-    """Turns by 90 degrees, counterclockwise, from the decoded to the displayed picture: 0 to 3."""
-    turns: float = frame.rotation / 90
-    if not math.isclose(turns, round(turns)):
-        raise VideoError(
-            path,
-            f"is to be displayed turned by {frame.rotation} degrees: only multiples of 90 are known",
-        )
-    return round(turns) % 4
 
 
 def _displayed_size(frame: Any, turns: int) -> tuple[int, int]:

@@ -11,17 +11,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mgexp.data.decode import open_video
-from mgexp.data.opening import SOURCE, Picture, Video, open_source
+from mgexp.data.decode import ReaderOpener, open_video
+from mgexp.data.opening import Picture, SourceVideo, Video
 from mgexp.data.store import StoreDir, StoredVideo, VideoRoot
-from mgexp.data.transforms import FramesArray
 
 
 @dataclass(frozen=True)
 class Entry:
     """What reading needs of a stored video; ``short_sides``: (level, pixels of that copy's short side), ascending.
 
-    For ``height``, ``width`` and ``quarter_turns`` see ``StoredVideo``.
+    For ``height`` and ``width`` see ``StoredVideo``.
     """
 
     size_bytes: int
@@ -29,20 +28,20 @@ class Entry:
     duration_seconds: float
     height: int
     width: int
-    quarter_turns: int
     short_sides: tuple[tuple[int, int], ...]
 
 
 class StoreIndex:
     """The copies of a store, by the path of the video; an opener, see ``mgexp.data.opening.Opener``.
 
-    ``root`` is the folder that the paths of the manifest are relative to. Raises InputError where ``store`` is
-    no store.
+    ``root`` is the folder that the paths of the manifest are relative to; ``open_reader`` opens copies and
+    videos. Raises InputError where ``store`` is no store.
     """
 
-    def __init__(self, store: StoreDir, root: Path) -> None:
+    def __init__(self, store: StoreDir, root: Path, open_reader: ReaderOpener = open_video) -> None:
         self._store = store
         self._root = VideoRoot(root)
+        self._open_reader = open_reader
         self._entries = _entries(store.read())
 
     def __len__(self) -> int:
@@ -68,20 +67,24 @@ class StoreIndex:
         """The open video; a level is chosen when frames are asked for. Raises VideoError."""
         entry = self.entry(path)
         if entry is not None:
-            yield _StoredVideo(self._store, self._root.relative(path) or "", path, entry)
+            name = self._root.relative(path) or ""
+            yield _StoredVideo(self._store, name, path, entry, self._open_reader)
             return
-        with open_source(path) as video:
-            yield video
+        with self._open_reader(path) as reader:
+            yield SourceVideo(reader)
 
 
 class _StoredVideo:
     """A video with copies; it says what the manifest says, so that draws are the same with a store and without."""
 
-    def __init__(self, store: StoreDir, name: str, path: str, entry: Entry) -> None:
+    def __init__(
+        self, store: StoreDir, name: str, path: str, entry: Entry, open_reader: ReaderOpener
+    ) -> None:
         self._store = store
         self._name = name
         self._path = path
         self._entry = entry
+        self._open_reader = open_reader
 
     @property
     def duration_seconds(self) -> float:
@@ -95,18 +98,11 @@ class _StoredVideo:
         entry = self._entry
         level = choose_level(entry.short_sides, min(entry.height, entry.width), short_side)
         if level is None:
-            return self._from_source(times_seconds)
-        with open_video(str(self._store.copy(level, self._name))) as reader:
+            with self._open_reader(self._path) as reader:
+                return SourceVideo(reader).frames_at(times_seconds, short_side)
+        with self._open_reader(str(self._store.copy(level, self._name))) as reader:
             frames = reader.frames_at(times_seconds)
         return Picture(frames, (entry.height, entry.width), str(level))
-
-    def _from_source(self, times_seconds: Sequence[float] | NDArray[np.float64]) -> Picture:
-        """Turned as the copies are."""
-        with open_video(self._path) as reader:
-            frames = reader.frames_at(times_seconds)
-        turned: FramesArray = np.rot90(frames, self._entry.quarter_turns, axes=(1, 2))
-        turned = np.ascontiguousarray(turned)
-        return Picture(turned, (turned.shape[1], turned.shape[2]), SOURCE)
 
 
 def choose_level(
@@ -137,6 +133,5 @@ def _entry(video: StoredVideo) -> Entry:
         video.duration_seconds,
         video.height,
         video.width,
-        video.quarter_turns,
         tuple(sorted(short_sides, key=lambda pair: (pair[1], pair[0]))),
     )

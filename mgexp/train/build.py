@@ -8,7 +8,7 @@ import torch
 from fvcore.common.config import CfgNode
 
 from mgexp.config.check import cross_problems
-from mgexp.data.build import build_list, store_problems
+from mgexp.data.build import build_decoder, build_list, store_problems
 from mgexp.data.records import evenly_spaced
 from mgexp.errors import InputError
 from mgexp.models.build import build_on_meta, model_problems
@@ -73,6 +73,7 @@ def build_inputs(cfg: CfgNode, problems: list[str], num_processes: int) -> Input
     """Lists and schedule of a run. Raises InputError with ``problems`` and all that are found here."""
     found = [*problems, *cross_problems(cfg)]
     found += device_problems(cfg.DEVICE, torch.cuda.is_available())
+    found += decoder_problems(cfg)
     train, val = build_list(cfg, "TRAIN_LIST"), build_list(cfg, "VAL_LIST")
     found += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)
     train_records = evenly_spaced(train.records, cfg.DATA.MAX_TRAIN_VIDEOS)
@@ -85,6 +86,15 @@ def build_inputs(cfg: CfgNode, problems: list[str], num_processes: int) -> Input
     tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
     raise_problems(model_problems(cfg, {*schedule_shapes(schedule), tested}))
     return Inputs(train_records, val_records, train.missing, train.num_listed, schedule)
+
+
+def decoder_problems(cfg: CfgNode) -> list[str]:
+    """What is wrong with the video decoder that was asked for."""
+    try:
+        build_decoder(cfg)
+    except InputError as error:
+        return list(error.problems)
+    return []
 
 
 def num_videos_of(cfg: CfgNode, given: int | None) -> tuple[int, list[str]]:

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mgexp import dist
 from mgexp.config.load import to_yaml
-from mgexp.data.build import build_train_loader, build_view_loader
+from mgexp.data.build import build_decoder, build_train_loader, build_view_loader
 from mgexp.data.records import evenly_spaced
 from mgexp.dist import Processes
 from mgexp.errors import InputError
@@ -196,9 +196,9 @@ def _resume(job: Job, state: State) -> None:
     schedule = job.inputs.schedule
     LOGGER.info("%s → %s\n%s", job.experiment, job.run_dir.root, schedule_table(schedule))
     LOGGER.info(
-        "%d training videos (%d of the list missing), %d validation videos; %s, %d threads",
+        "%d training videos (%d of the list missing), %d validation videos; decoder %s; %s, %d threads",
         *(len(job.inputs.train), len(job.inputs.missing), len(job.inputs.val)),
-        *(job.device, torch.get_num_threads()),
+        *(build_decoder(job.cfg).name, job.device, torch.get_num_threads()),
     )
     if state.step:
         LOGGER.info("going on after step %d of %d", state.step, schedule.total_steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -49,21 +50,37 @@ def write_video(
     options: Mapping[str, str] | None = None,
     ticks: Sequence[int] | None = None,
     container_options: Mapping[str, str] | None = None,
+    pix_fmt: str = "yuv420p",
+    size: tuple[int, int] = (WIDE, TALL),
+    time_base: Fraction = TIME_BASE,
 ) -> Path:
-    """Writes frames 0, 1, ... at 30 frames per second, or at ``ticks`` of TIME_BASE."""
+    """Writes frames 0, 1, ... at 30 frames per second, or at ``ticks`` of TIME_BASE, cut to ``size``."""
     if ticks is None:
         ticks = [number * TICKS_PER_FRAME for number in range(num_frames)]
     with av.open(str(path), "w", options=dict(container_options or {})) as container:
         stream = container.add_stream(codec, rate=30)
-        stream.width, stream.height, stream.pix_fmt = WIDE, TALL, "yuv420p"
-        stream.time_base = stream.codec_context.time_base = TIME_BASE
+        (stream.width, stream.height), stream.pix_fmt = size, pix_fmt
+        stream.time_base = stream.codec_context.time_base = time_base
         stream.codec_context.options = dict(options or {})
         for number, tick in enumerate(ticks):
-            frame = av.VideoFrame.from_ndarray(picture(number), format="rgb24")
-            frame.pts, frame.time_base = tick, TIME_BASE
+            shown = picture(number)[: size[1], : size[0]].copy()
+            frame = av.VideoFrame.from_ndarray(shown, format="rgb24")
+            frame.pts, frame.time_base = int(tick * TIME_BASE / time_base), time_base
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
     return path
+
+
+def set_display_matrix(path: Path, matrix: Sequence[int]) -> None:
+    """Writes (a, b, c, d, x, y) into the track header of an mp4: a player shows column x0, row y0 of each picture
+
+    at column a * x0 + c * y0 + x and row b * x0 + d * y0 + y (ISO/IEC 14496-12, 8.3.2).
+    """
+    a, b, c, d, x, y = (number * 65536 for number in matrix)
+    content = bytearray(path.read_bytes())
+    start = content.index(b"tkhd") + 4 + 40
+    content[start : start + 36] = struct.pack(">9i", a, b, 0, c, d, 0, x, y, 1 << 30)
+    path.write_bytes(content)
 
 
 def decode_all(path: Path) -> np.ndarray:

@@ -13,6 +13,8 @@ import pytest
 from run_files import read_lines, refused, tensors
 from tiny import NUM_TRAIN, NUM_VAL, TOOL, command, data_keys, write_config
 
+from mgexp.data.decode import choose_decoder
+
 NUM_STEPS = 10  # of the tiny row; by hand: (2, 2, 2, 2) of the long cycle and 2 of fine-tuning
 RESULT_KEYS = {
     *("experiment", "row", "seed", "commit", "date", "num_train_videos", "num_unusable_videos"),
@@ -50,6 +52,10 @@ def test_a_run_leaves_the_result_of_the_contract(finished_run):
         NUM_TRAIN,
     )
     assert result["metrics"]["top5"] == 100  # of two classes
+
+
+def test_the_log_says_which_decoder_is_used(finished_run):
+    assert f"decoder {choose_decoder('auto').name};" in (finished_run / "log.txt").read_text()
 
 
 def test_seconds_of_a_run_contain_each_other(finished_run):

@@ -8,6 +8,8 @@ import pytest
 from run_files import refused
 from tiny import NUM_TRAIN, command, data_keys, write_config
 
+from mgexp.data import decode_torchcodec
+
 
 @pytest.mark.parametrize(
     ("pairs", "words"),
@@ -28,6 +30,7 @@ from tiny import NUM_TRAIN, command, data_keys, write_config
         (("SLOWFAST.FUSION_KERNEL_SZ", 4), ("SLOWFAST.FUSION_KERNEL_SZ", "odd")),
         (("DATA.PATH_LABEL_SEPARATOR", ""), ("DATA.PATH_LABEL_SEPARATOR", "one character")),
         (("--seed", 1, "SOLVER.BASE_LR"), ("'SOLVER.BASE_LR' has no value",)),
+        (("DATA.DECODING_BACKEND", "decord"), ("DATA.DECODING_BACKEND", "auto, pyav, torchcodec")),
         (("--seed", -1), ("RNG_SEED = -1", "0 or more")),
     ],
 )
@@ -35,6 +38,15 @@ def test_bad_keys_are_refused(pairs, words, cfg, output, main, capsys):
     message = refused(main, capsys, command(cfg, output, *pairs))
     assert "nothing was written" in message
     assert [word for word in words if word not in message] == []
+    assert not output.exists()
+
+
+def test_a_decoder_that_does_not_work_is_refused(cfg, output, main, capsys, monkeypatch):
+    monkeypatch.setattr(decode_torchcodec, "fault", lambda: "no FFmpeg")
+    pair = ("DATA.DECODING_BACKEND", "torchcodec")
+    message = refused(main, capsys, command(cfg, output, *pair))
+    assert "no FFmpeg" in message
+    assert "apt-get install ffmpeg" in message
     assert not output.exists()
 
 
