@@ -47,13 +47,13 @@ def test_both_decoders_say_the_same_duration(tmp_path, suffix):
 
 
 class Shifted:
-    """A decoder that gives the frame after the wanted one, with its own timestamp."""
+    """A decoder that gives the frame before the wanted one, with its own timestamp."""
 
     def __init__(self, decoder):
         self.decoder = decoder
 
     def get_frames_at(self, indices):
-        return self.decoder.get_frames_at([index + 1 for index in indices])
+        return self.decoder.get_frames_at([index - 1 for index in indices])
 
 
 class Failing:
