@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import av
@@ -92,7 +93,7 @@ def _rgb_graph(frame: Any) -> Graph:
         width=frame.width,
         height=frame.height,
         format=frame.format,
-        time_base=frame.time_base or av.time_base_fraction,
+        time_base=frame.time_base or Fraction(1, av.time_base),
     )
     to_rgb, sink = graph.add("format", "rgb24"), graph.add("buffersink")
     source.link_to(to_rgb)

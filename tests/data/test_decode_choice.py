@@ -57,8 +57,8 @@ def test_loaders_decode_as_the_configuration_says(fault, opener, monkeypatch):
 
     assume(monkeypatch, fault)
     cfg, cpu = load_config(ROW, ["DATA.DECODING_BACKEND", "auto"]), torch.device("cpu")
-    assert build_train_loader(cfg, [], [], cpu).dataset.opener is opener
-    assert build_view_loader(cfg, [], False, cpu, Processes()).dataset.opener is opener
+    assert build_train_loader(cfg, [], [], cpu).dataset.opener.open_reader is opener
+    assert build_view_loader(cfg, [], False, cpu, Processes()).dataset.opener.open_reader is opener
     assert build_decoder(cfg).opener is opener
 
 

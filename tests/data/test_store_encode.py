@@ -106,8 +106,7 @@ def test_a_turned_video_has_copies_that_are_turned_already(tmp_path):
     source = turn(write_smooth(tmp_path / "a.mp4"))
     video, copies = encode(source, TALL)
     assert (video.height, video.width, video.quarter_turns) == (WIDE, TALL, 1)
-    upright = np.rot90(frames_of(source, [0.5]), 1, axes=(1, 2))
-    assert psnr(upright, frames_of(copies[TALL], [0.5])) > 38
+    assert psnr(frames_of(source, [0.5]), frames_of(copies[TALL], [0.5])) > 38
 
 
 @pytest.mark.parametrize("pix_fmt", ["yuvj420p", "yuv444p", "yuv420p10le"])
