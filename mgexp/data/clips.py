@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from mgexp.data.decode import VideoError, VideoReader, open_video
-from mgexp.data.records import VideoRecord
+from mgexp.data.records import Record, Span, Target
 from mgexp.data.sampling import Times, draw_stride, random_times, segment_times
 from mgexp.data.transforms import FramesArray, crop_and_resize, horizontal_flip, random_region
 from mgexp.errors import InputError
@@ -56,14 +56,14 @@ class Request(Protocol):
 
 @dataclass(frozen=True)
 class Clip:
-    """One training clip: ``frames`` uint8 (T, S, S, 3), of record ``index``.
+    """One training clip: ``frames`` uint8 (T, S, S, 3), of record ``index``, and the ``label`` of its span.
 
     ``index`` is not the requested one if videos failed: those are in ``unusable``, in the order tried.
     If all did, there are no frames: (0, S, S, 3).
     """
 
     frames: Tensor
-    label: int
+    label: Target
     index: int
     unusable: Unusable
 
@@ -71,6 +71,8 @@ class Clip:
 @dataclass(frozen=True)
 class Batch:
     """``clips`` uint8 (B, 3, T, S, S) in channels_last_3d memory, ``labels`` int64 (B,).
+
+    Where videos have many labels, ``labels`` is float32 (B, classes): 1 for those shown in the clip, else 0.
 
     ``unusable``: the videos that failed and were replaced, of all its clips. B is 0 where a clip found no
     video that did not fail.
@@ -96,7 +98,7 @@ class TrainingClips(Dataset[Clip]):
 
     def __init__(
         self,
-        records: Sequence[VideoRecord],
+        records: Sequence[Record],
         *,
         target_fps: float,
         jitter: tuple[int, int],
@@ -129,11 +131,11 @@ class TrainingClips(Dataset[Clip]):
         for attempt in range(MAX_ATTEMPTS):
             index, rng = self._draw_index(request, attempt)
             try:
-                frames = self._draw_frames(self.records[index].path, request, rng)
+                frames, span = self._draw_frames(self.records[index].path, request, rng)
             except VideoError as error:
                 unusable.append((index, str(error)))
                 continue
-            return Clip(frames, self.records[index].label, index, tuple(unusable))
+            return Clip(frames, self.records[index].target(span), index, tuple(unusable))
         empty = torch.empty(0, request.crop, request.crop, 3, dtype=torch.uint8)
         return Clip(empty, -1, request.index, tuple(unusable))
 
@@ -144,12 +146,19 @@ class TrainingClips(Dataset[Clip]):
         rng = np.random.default_rng((*request.seed, attempt))
         return int(rng.integers(len(self.records))), rng
 
-    def _draw_frames(self, path: str, request: Request, rng: np.random.Generator) -> Tensor:
-        """A random clip of one video, (T, S, S, 3). Draws: stride, start; short side, top, left; flip."""
+    def _draw_frames(
+        self, path: str, request: Request, rng: np.random.Generator
+    ) -> tuple[Tensor, Span]:
+        """A random clip of one video, (T, S, S, 3), and its span, that ends with the video at the latest.
+
+        Draws: stride, start; short side, top, left; flip.
+        """
         with self.opener(path) as reader:
-            frames = reader.frames_at(self._draw_times(reader.duration_seconds, request, rng))
+            times = self._draw_times(reader.duration_seconds, request, rng)
+            frames = reader.frames_at(times)
+            span = float(times[0]), float(min(times[-1], reader.duration_seconds))
         clip = self._draw_crop(frames, request.crop, rng)
-        return horizontal_flip(clip) if self.flip and rng.random() < 0.5 else clip
+        return horizontal_flip(clip) if self.flip and rng.random() < 0.5 else clip, span
 
     def _draw_times(
         self, duration_seconds: float, request: Request, rng: np.random.Generator
@@ -176,6 +185,6 @@ def collate(clips: Sequence[Clip]) -> Batch:
     return Batch(
         # Channels are last in the stack: the permuted view is channels_last_3d without a copy.
         clips=torch.stack([clip.frames for clip in clips]).permute(0, 4, 1, 2, 3),
-        labels=torch.tensor([clip.label for clip in clips]),
+        labels=torch.tensor([clip.label for clip in clips]),  # of floats for many labels
         unusable=unusable,
     )

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from mgexp.record.clock import Clock
+from mgexp.train.task import metrics_text
 
 Expectations = Sequence[tuple[str, float, float]]
 
@@ -45,8 +46,9 @@ def seconds_record(clock: Clock) -> dict[str, float]:
 def summary(result: Mapping[str, Any]) -> str:
     """One line for the end of a log."""
     seconds = result["seconds"]
+    first = dict([*result["metrics"].items()][:1])
     return (
-        f"top-1 {result['metrics']['top1']:.2f} %, {result['steps']} steps, "
+        f"{metrics_text(first)}, {result['steps']} steps, "
         f"{result['train_flops'] / 1e12:.1f} TFLOPs, {seconds['train']:.1f} s of training "
         f"({seconds['input_wait']:.1f} s waiting for input), {seconds['program']:.1f} s in all; "
         f"expectation: {result['verdict']}"

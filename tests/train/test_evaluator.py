@@ -9,6 +9,7 @@ from mgexp.models.build import build_model
 from mgexp.optim.build import build_optimizer
 from mgexp.record.clock import Clock
 from mgexp.record.run_dir import RunDir
+from mgexp.train.build import build_task
 from mgexp.train.checkpoint import State
 from mgexp.train.evaluator import Evaluator, PreciseBn
 from mgexp.train.step import Normalizer
@@ -27,7 +28,9 @@ def ready(tmp_path, precise):
     model = build_model(cfg).train()
     state = State(model, build_optimizer(cfg, model), Clock())
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    evaluator = Evaluator(RunDir(tmp_path), NORMALIZER, Processes(), 2, precise)
+    evaluator = Evaluator(
+        RunDir(tmp_path), NORMALIZER, Processes(), build_task(cfg), precise, 600.0
+    )
     return state, before, evaluator.ready_model(state)
 
 
