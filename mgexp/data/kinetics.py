@@ -51,9 +51,11 @@ def read_kinetics(
 def kinetics_labels(list_path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The different labels of an official CSV, and what is wrong with the file."""
     text, problems = read_text(list_path)
-    rows = csv_rows(text, list_path, ("label",), ProblemLog(REMEDIES))
-    labels = {row["label"] for _, row in rows} - {""}
-    return tuple(sorted(labels)), tuple(problems)
+    if problems:
+        return (), tuple(problems)
+    log = ProblemLog(REMEDIES)
+    labels = {row["label"] for _, row in csv_rows(text, list_path, ("label",), log)} - {""}
+    return tuple(sorted(labels)), tuple(log.messages())
 
 
 def _parse(
@@ -66,6 +68,7 @@ def _parse(
 ) -> Iterator[Listed]:
     """The records of the rows that are in order; the others go to ``log``."""
     seen: set[str] = set()
+    folders: dict[str, tuple[str, ...]] = {}
     for place, row in csv_rows(text, list_path, COLUMNS, log):
         start, end = (SECONDS.fullmatch(row[name]) for name in ("time_start", "time_end"))
         label = row["label"]
@@ -86,15 +89,16 @@ def _parse(
                 log.add("clip listed twice", place, name)
                 continue
             seen.add(name)
-            first, *others = _places(root, name, label, split)
+            if label not in folders:
+                folders[label] = _folders(root, label, split)
+            first, *others = (f"{folder}/{name}" for folder in folders[label])
             yield Listed(VideoRecord(first, classes[label]), tuple(others))
 
 
-def _places(root: Root, name: str, label: str, split: Split) -> Iterator[str]:
-    """Where a clip may be, the flat folder first; only places inside the root folder."""
+def _folders(root: Root, label: str, split: Split) -> tuple[str, ...]:
+    """The folders that there are where a clip of ``label`` may be, the root folder first, all inside it."""
     splits = ("", "train") if split == "train" else ("", "val", "validate")
-    for folder in dict.fromkeys(("", label, label.replace(" ", "_"))):
-        for top in splits:
-            path = root.path("/".join(part for part in (top, folder, name) if part))
-            if path is not None:
-                yield path
+    classes = ("", label, label.replace(" ", "_"))
+    names = ("/".join(filter(None, (top, name))) for name in classes for top in splits)
+    inside = (path for path in map(root.path, names) if path is not None and Path(path).is_dir())
+    return tuple(dict.fromkeys((root.folder, *inside)))

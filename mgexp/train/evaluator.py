@@ -19,6 +19,7 @@ import numpy as np
 from torch import nn
 
 from mgexp import dist
+from mgexp.data.records import Record
 from mgexp.dist import Processes
 from mgexp.record.progress import LOGGER
 from mgexp.record.run_dir import RunDir, append_jsonl, atomic_file
@@ -32,15 +33,17 @@ from mgexp.train.task import Task, metrics_text
 
 @dataclass(frozen=True)
 class Protocol:
-    """Which views are scored: ``num_clips`` in time, ``num_crops`` of each, of the ``videos`` (paths).
+    """Which views are scored: ``num_clips`` in time, ``num_crops`` of each, of the videos of ``records``.
 
-    ``batches(first)`` loads those of this process, the first ``first`` batches left out.
+    ``batches(first)`` loads those of this process, ``batch_size`` views at a time, the first ``first`` batches
+    left out.
     """
 
     batches: Callable[[int], Iterable[Any]]
-    videos: tuple[str, ...]
+    records: tuple[Record, ...]
     num_clips: int
     num_crops: int
+    batch_size: int
     is_full: bool
     frame_order: str = "forward"
 
@@ -55,8 +58,9 @@ class Protocol:
         return f"{self.num_clips}x{self.num_crops}_{self.frame_order}"
 
     def fingerprint(self) -> str:
-        """What identifies the videos."""
-        return hashlib.sha256("\n".join(self.videos).encode()).hexdigest()
+        """What identifies the videos, their labels and the batches."""
+        lines = [f"{self.batch_size} views at a time", *(record.line() for record in self.records)]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class Evaluator:
 
     def evaluate(self, model: nn.Module, state: State, protocol: Protocol) -> Evaluation:
         """Scores ``model`` and records a line; of the full protocol also the scores."""
-        scores = Scores(len(protocol.videos), self.task, self.normalizer.device)
+        scores = Scores(len(protocol.records), self.task, self.normalizer.device)
         partial = self._partial(state, protocol)
         self._count_seconds(state, partial.go_on(scores))
         with state.clock.measure("evaluate"):
@@ -150,7 +154,7 @@ class Evaluator:
             **found.metrics,
             "loss": found.loss,
             "views": protocol.num_views,
-            "num_videos": len(protocol.videos),
+            "num_videos": len(protocol.records),
             "full_protocol": protocol.is_full,
             "frame_order": protocol.frame_order,
         }
@@ -158,7 +162,7 @@ class Evaluator:
         LOGGER.info(
             "evaluation after step %d: %s, loss %.3f (%d videos, %d views, frames %s)",
             *(state.step, metrics_text(found.metrics), found.loss),
-            *(len(protocol.videos), protocol.num_views, protocol.frame_order),
+            *(len(protocol.records), protocol.num_views, protocol.frame_order),
         )
 
     def _save_scores(self, found: Evaluation, protocol: Protocol) -> None:
@@ -166,7 +170,7 @@ class Evaluator:
         with atomic_file(self.run_dir.scores(protocol.name)) as file:
             np.savez(
                 file,
-                videos=np.array(protocol.videos),
+                videos=np.array([record.path for record in protocol.records]),
                 labels=found.labels.numpy(),
                 scores=found.scores.numpy(),
                 num_views=np.array(protocol.num_views),

@@ -82,9 +82,10 @@ class Job:
         test = self.cfg.TEST
         return Protocol(
             partial(build_view_loader, self.cfg, records, full, self.device, self.processes),
-            videos=tuple(record.path for record in records),
+            records=records,
             num_clips=test.NUM_ENSEMBLE_VIEWS if full else 1,
             num_crops=test.NUM_SPATIAL_CROPS if full else 1,
+            batch_size=test.BATCH_SIZE,
             is_full=full,
             frame_order=test.FRAME_ORDER,
         )

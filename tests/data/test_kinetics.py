@@ -147,3 +147,8 @@ def test_the_labels_of_a_list_are_its_classes(tmp_path):
     assert kinetics_labels(path) == (("air drumming", "massaging person's head", "zumba"), ())
     labels, (problem,) = kinetics_labels(tmp_path / "no.csv")
     assert (labels, "no.csv does not exist" in problem) == ((), True)
+    path.write_text(
+        "youtube_id,time_start,time_end\n0wR5jVB-WPk,417,427\n"
+    )  # the official test list
+    labels, (problem,) = kinetics_labels(path)
+    assert (labels, problem.startswith("column that is not there, ")) == ((), True)
