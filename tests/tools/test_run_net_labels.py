@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from run_files import read_lines, refused
+from run_files import read_lines, refused, torchrun
 from tiny import NUM_TRAIN, NUM_VAL, command, write_config
 
 from mgexp.config.load import flatten, load_config
@@ -195,3 +195,15 @@ def test_a_control_keeps_the_scores_of_the_plain_videos(charades_cfg, output, ma
     assert (output / "scores_2x1_forward.npz").read_bytes() == before
     assert (output / "scores_2x1_repeated.npz").exists()
     assert not (output / "evaluation_parts").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_score_as_one_does(charades_cfg, output, main, tmp_path):
+    """At a learning rate at which the rounding of a step is not blown up by the steps after it."""
+    pairs = ("MODEL.DROPOUT_RATE", 0, "MULTIGRID.BN_BASE_SIZE", 2, "SOLVER.BASE_LR", 1e-5)
+    assert main(command(charades_cfg, output, *pairs)) == 0
+    torchrun(command(charades_cfg, tmp_path / "two", *pairs))
+    one, two = scores_of(output), scores_of(tmp_path / "two")
+    assert (one["labels"] == two["labels"]).all()
+    np.testing.assert_allclose(two["scores"], one["scores"], atol=1e-3)
+    assert not (tmp_path / "two" / "evaluation_parts").exists()
