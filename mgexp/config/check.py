@@ -9,7 +9,13 @@ from fvcore.common.config import CfgNode
 
 def cross_problems(cfg: CfgNode) -> list[str]:
     """Every problem between keys that needs neither data nor a schedule."""
-    return [*_model_problems(cfg), *_data_problems(cfg), *_solver_problems(cfg)]
+    return [
+        *_model_problems(cfg),
+        *_label_problems(cfg),
+        *_list_problems(cfg),
+        *_data_problems(cfg),
+        *_solver_problems(cfg),
+    ]
 
 
 def _model_problems(cfg: CfgNode) -> Iterator[str]:
@@ -27,6 +33,33 @@ def _model_problems(cfg: CfgNode) -> Iterator[str]:
         yield (
             f"RESNET.WIDTH_PER_GROUP = {cfg.RESNET.WIDTH_PER_GROUP} is no multiple of "
             f"SLOWFAST.BETA_INV = {cfg.SLOWFAST.BETA_INV}: the fast pathway needs whole channels"
+        )
+
+
+def _label_problems(cfg: CfgNode) -> Iterator[str]:
+    format_, loss = cfg.DATA.FORMAT, cfg.MODEL.LOSS_FUNC
+    if (format_ == "charades") != (loss == "bce_logit"):
+        yield (
+            f"MODEL.LOSS_FUNC = {loss} with DATA.FORMAT = {format_}: videos of charades have many labels and "
+            "need bce_logit, those of all other formats have one and need cross_entropy"
+        )
+    metrics = ("map",) if loss == "bce_logit" else ("top1", "top5")
+    for name in [row[0] for row in cfg.EXPECTED if row[0] not in metrics]:
+        yield f"EXPECTED: MODEL.LOSS_FUNC = {loss} is judged by {' and '.join(metrics)}, not by {name}"
+
+
+def _list_problems(cfg: CfgNode) -> Iterator[str]:
+    data = cfg.DATA
+    if data.CLASSES and data.FORMAT in {"list", "charades", "hmdb51"}:
+        yield f"DATA.CLASSES is not read with DATA.FORMAT = {data.FORMAT}: leave it empty"
+    if data.PATH_PREFIX and data.FORMAT == "folders":
+        yield "DATA.PATH_PREFIX is not read with DATA.FORMAT = folders: the lists are folders; leave it empty"
+    if data.PATH_LABEL_SEPARATOR != " " and data.FORMAT != "list":
+        yield f"DATA.PATH_LABEL_SEPARATOR is not read with DATA.FORMAT = {data.FORMAT}: leave it out"
+    if data.FORMAT == "hmdb51" and data.VAL_LIST and data.TRAIN_LIST not in {"", data.VAL_LIST}:
+        yield (
+            f"DATA.VAL_LIST = {data.VAL_LIST} is not DATA.TRAIN_LIST = {data.TRAIN_LIST}: split files of "
+            "hmdb51 have the videos of both; give the same"
         )
 
 

@@ -76,8 +76,8 @@ INCREASING = Legal(
     lambda values: len(values) > 0 and values[0] == 0 and list(values) == sorted(set(values)),
 )
 METRICS = Legal(
-    "metrics top1 or top5, tolerance 0 or more",
-    lambda rows: all(row[0] in {"top1", "top5"} and row[2] >= 0 for row in rows),
+    "metrics top1, top5 or map, tolerance 0 or more",
+    lambda rows: all(row[0] in {"top1", "top5", "map"} and row[2] >= 0 for row in rows),
 )
 SQRT_HALF = 0.5**0.5
 
@@ -97,8 +97,13 @@ KEYS = (
     Key("TRAIN.CHECKPOINT_MINUTES", FLOAT, 10.0, POSITIVE, "minutes between checkpoints", "mgexp"),
     Key("TRAIN.NUM_THREADS", INT, 0, NOT_NEGATIVE, "CPU threads of training; 0: all cores", "mgexp"),
     # --- data
-    Key("DATA.TRAIN_LIST", PATH, "", ANY, "list file: a 'path label' line per video", "mgexp"),
-    Key("DATA.VAL_LIST", PATH, "", ANY, "list file of the validation videos", "mgexp"),
+    Key("DATA.FORMAT", STR, "list",
+        _one_of("list", "kinetics", "ssv2", "charades", "ucf101", "hmdb51", "folders"),
+        "of the lists: 'path label' lines, official files, or a folder per class", "mgexp"),
+    Key("DATA.TRAIN_LIST", PATH, "", ANY, "list file (hmdb51: DIR/*_test_split1.txt; folders: folder)", "mgexp"),
+    Key("DATA.VAL_LIST", PATH, "", ANY, "that of the validation videos", "mgexp"),
+    Key("DATA.CLASSES", PATH, "", ANY,
+        "labels.json (ssv2), classInd.txt (ucf101), or names in turn (kinetics, folders; none: sorted)", "mgexp"),
     Key("DATA.PATH_PREFIX", PATH, "", ANY, "folder that the paths of the lists are relative to"),
     Key("DATA.STORE", PATH, "", ANY, "clip store (tools/prepare_data.py) to read the videos from; none: off",
         "mgexp"),
@@ -117,8 +122,9 @@ KEYS = (
     Key("DATA.RANDOM_FLIP", BOOL, True, ANY, "mirror half of the training clips"),
     Key("DATA.TRAIN_CROP_SIZE", INT, 224, AT_LEAST_1, "S: crop of a clip in pixels"),
     Key("DATA.TEST_CROP_SIZE", INT, 224, AT_LEAST_1, "crop, and short side, of the full protocol"),
-    Key("DATA.DECODING_BACKEND", STR, "auto", _one_of("auto", "pyav", "torchcodec"),
+    Key("DATA.DECODING_BACKEND", STR, "pyav", _one_of("auto", "pyav", "torchcodec"),
         "video decoder; the frames are the same. auto: torchcodec where it works, else pyav"),
+    Key("DATA.ENSEMBLE_METHOD", STR, "sum", _one_of("sum", "max"), "of the scores of a video's views"),
     Key("DATA.MEAN", FLOATS, (0.45, 0.45, 0.45), RGB, "of RGB in [0, 1]"),
     Key("DATA.STD", FLOATS, (0.225, 0.225, 0.225), RGB_POSITIVE, "of RGB in [0, 1]"),
     Key("DATA_LOADER.NUM_WORKERS", INT, 2, NOT_NEGATIVE, "decoding processes per process"),
@@ -126,6 +132,8 @@ KEYS = (
     # --- model
     Key("MODEL.MODEL_NAME", STR, "SlowFast", _one_of("SlowFast", "I3D", "C2D", "Slow", "TSM"), "architecture"),
     Key("MODEL.NUM_CLASSES", INT, 400, AT_LEAST_1, "classes; labels are 0 … NUM_CLASSES − 1"),
+    Key("MODEL.LOSS_FUNC", STR, "cross_entropy", _one_of("cross_entropy", "bce_logit"),
+        "cross_entropy: one label, softmax, top-1 and top-5; bce_logit: many labels, sigmoid, mAP"),
     Key("MODEL.DROPOUT_RATE", FLOAT, 0.5, SHARE, "before the classifier"),
     Key("MODEL.FC_INIT_STD", FLOAT, 0.01, POSITIVE, "standard deviation of the classifier's weights"),
     Key("RESNET.DEPTH", INT, 50, _one_of(18, 50, 101), "layers; 18 for SlowFast only"),

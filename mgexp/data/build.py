@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,19 @@ import torch
 from fvcore.common.config import CfgNode
 from torch.utils.data import DataLoader
 
+from mgexp.data.charades import read_charades
+from mgexp.data.classes import Classes, number_classes, read_classes
 from mgexp.data.clips import Request, TrainingClips, collate
 from mgexp.data.decode import Decoder, ReaderOpener, choose_decoder
+from mgexp.data.folders import class_folders, folder_problems, read_folders
+from mgexp.data.hmdb import read_hmdb51
+from mgexp.data.kinetics import kinetics_labels, read_kinetics
 from mgexp.data.opening import Opener, SourceOpener
-from mgexp.data.records import VideoList, VideoRecord, read_list
+from mgexp.data.records import Record, Split, VideoList, read_list
+from mgexp.data.ssv2 import read_ssv2
 from mgexp.data.store import StoreDir
 from mgexp.data.store_open import StoreIndex
+from mgexp.data.ucf import read_ucf101
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
 from mgexp.errors import InputError
@@ -30,18 +37,73 @@ on 2 cores with 2 workers, quickstart baseline, 150 steps three times each: 22.5
 of 10 26.7 s (23.7 to 27.8). 0 is slower still. Beside a GPU workers keep the priority of the whole process."""
 
 
+LIST_FILES = {
+    "list": "a text file with a 'path label' line per video",
+    "kinetics": "the official CSV",
+    "ssv2": "the official JSON, train.json or validation.json",
+    "charades": "the official CSV, Charades_v1_train.csv or Charades_v1_test.csv",
+    "ucf101": "the official list, such as trainlist01.txt or testlist01.txt",
+    "hmdb51": "the official split files, in quotes: 'FOLDER/*_test_split1.txt'",
+    "folders": "a folder with a folder of videos for each class",
+}
+"""By DATA.FORMAT, what DATA.TRAIN_LIST and DATA.VAL_LIST name."""
+
+
+PlainReader = Callable[[CfgNode, Path, Path, Split], VideoList]
+ClassReader = Callable[[Path, Path, Mapping[str, int], Split], VideoList]
+
+PLAIN_READERS: dict[str, PlainReader] = {
+    "list": lambda cfg, path, root, _: read_list(
+        path, root, cfg.MODEL.NUM_CLASSES, cfg.DATA.PATH_LABEL_SEPARATOR
+    ),
+    "charades": lambda cfg, path, root, _: read_charades(path, root, cfg.MODEL.NUM_CLASSES),
+    "hmdb51": lambda cfg, path, root, split: read_hmdb51(path, root, cfg.MODEL.NUM_CLASSES, split),
+}
+"""Readers of lists that number their classes themselves."""
+CLASS_READERS: dict[str, ClassReader] = {
+    "kinetics": read_kinetics,
+    "ssv2": lambda path, root, classes, _: read_ssv2(path, root, classes),
+    "ucf101": lambda path, root, classes, _: read_ucf101(path, root, classes),
+    "folders": lambda path, _, classes, __: read_folders(path, classes),
+}
+"""Readers of lists that name their classes."""
+
+
 def build_list(cfg: CfgNode, key: str) -> VideoList:
-    """The videos of DATA.``key``, with what is wrong with the list."""
-    path = cfg.DATA[key]
-    if not path:
-        remedy = f"add DATA.{key} FILE, a text file with a 'path label' line per video"
-        return VideoList((), (), (f"DATA.{key} is not set: {remedy}",))
-    return read_list(
-        Path(path),
-        Path(cfg.DATA.PATH_PREFIX),
-        cfg.MODEL.NUM_CLASSES,
-        cfg.DATA.PATH_LABEL_SEPARATOR,
-    )
+    """The videos of DATA.``key`` (TRAIN_LIST or VAL_LIST), with what is wrong with the list."""
+    if not cfg.DATA[key]:
+        return VideoList((), (), (_not_set(cfg, key),))
+    path, root = Path(cfg.DATA[key]), Path(cfg.DATA.PATH_PREFIX)
+    split: Split = "train" if key == "TRAIN_LIST" else "val"
+    if cfg.DATA.FORMAT in PLAIN_READERS:
+        return PLAIN_READERS[cfg.DATA.FORMAT](cfg, path, root, split)
+    classes = build_classes(cfg)
+    if classes.problems:
+        return VideoList((), (), classes.problems)
+    return CLASS_READERS[cfg.DATA.FORMAT](path, root, classes.numbers, split)
+
+
+def build_classes(cfg: CfgNode) -> Classes:
+    """The classes of DATA.CLASSES; for kinetics and folders without it, those of DATA.TRAIN_LIST."""
+    train, num_classes = Path(cfg.DATA.TRAIN_LIST), cfg.MODEL.NUM_CLASSES
+    if cfg.DATA.CLASSES:
+        return read_classes(Path(cfg.DATA.CLASSES), num_classes)
+    if cfg.DATA.FORMAT in {"ssv2", "ucf101"}:
+        file = {"ssv2": "labels.json", "ucf101": "classInd.txt"}[cfg.DATA.FORMAT]
+        return Classes(
+            {}, (f"DATA.CLASSES is not set: add DATA.CLASSES FILE, the official {file}",)
+        )
+    if not cfg.DATA.TRAIN_LIST:
+        return Classes({}, (_not_set(cfg, "TRAIN_LIST"),))
+    if cfg.DATA.FORMAT == "kinetics":
+        names, problems = kinetics_labels(train)
+    else:
+        names, problems = class_folders(train), folder_problems(train)
+    return Classes({}, problems) if problems else number_classes(names, str(train), num_classes)
+
+
+def _not_set(cfg: CfgNode, key: str) -> str:
+    return f"DATA.{key} is not set: add DATA.{key} PATH, {LIST_FILES[cfg.DATA.FORMAT]}"
 
 
 def build_decoder(cfg: CfgNode) -> Decoder:
@@ -51,7 +113,7 @@ def build_decoder(cfg: CfgNode) -> Decoder:
 
 def build_train_loader(
     cfg: CfgNode,
-    records: Sequence[VideoRecord],
+    records: Sequence[Record],
     batches: Iterable[Sequence[Request]],
     device: torch.device,
 ) -> DataLoader[object]:
@@ -64,9 +126,7 @@ def build_train_loader(
     )
 
 
-def build_training_clips(
-    cfg: CfgNode, records: Sequence[VideoRecord], opener: Opener
-) -> TrainingClips:
+def build_training_clips(cfg: CfgNode, records: Sequence[Record], opener: Opener) -> TrainingClips:
     """Random clips of ``records``, from wherever ``opener`` takes them."""
     return TrainingClips(
         records,
@@ -87,7 +147,7 @@ def build_opener(cfg: CfgNode) -> Opener:
     return _store_index(cfg.DATA.STORE, cfg.DATA.PATH_PREFIX, open_reader)
 
 
-def store_problems(cfg: CfgNode, records: Sequence[VideoRecord]) -> list[str]:
+def store_problems(cfg: CfgNode, records: Sequence[Record]) -> list[str]:
     """A DATA.STORE that is no clip store, or that has a copy of none of ``records`` as they are now."""
     if not cfg.DATA.STORE or not records:
         return []
@@ -111,12 +171,16 @@ def _store_index(store: str, root: str, open_reader: ReaderOpener) -> StoreIndex
 
 def build_view_loader(
     cfg: CfgNode,
-    records: Sequence[VideoRecord],
+    records: Sequence[Record],
     full_protocol: bool,
     device: torch.device,
     processes: Processes,
+    first_batch: int = 0,
 ) -> DataLoader[object]:
-    """Loads this process's views: the full protocol, or one centre view at the full training shape."""
+    """Loads this process's views: the full protocol, or one centre view at the full training shape.
+
+    ``first_batch``: how many batches of this process are left out, at the start.
+    """
     crop = cfg.DATA.TEST_CROP_SIZE if full_protocol else cfg.DATA.TRAIN_CROP_SIZE
     num_crops = cfg.TEST.NUM_SPATIAL_CROPS if full_protocol else 1
     views = EvaluationViews(
@@ -131,10 +195,11 @@ def build_view_loader(
         frame_order=cfg.TEST.FRAME_ORDER,
         opener=build_opener(cfg),
     )
+    batch_size = max(1, cfg.TEST.BATCH_SIZE // num_crops)
     return DataLoader(
         views,
-        sampler=range(processes.rank, len(views), processes.count),
-        batch_size=max(1, cfg.TEST.BATCH_SIZE // num_crops),
+        sampler=range(processes.rank, len(views), processes.count)[first_batch * batch_size :],
+        batch_size=batch_size,
         collate_fn=collate_views,
         **_worker_options(cfg, device),
     )

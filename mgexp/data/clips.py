@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 from mgexp.data.decode import VideoError
 from mgexp.data.opening import SOURCE, Opener, Picture, open_source
-from mgexp.data.records import VideoRecord
+from mgexp.data.records import Record, Span, Target
 from mgexp.data.sampling import Times, draw_stride, random_times, segment_times
 from mgexp.data.transforms import (
     crop_and_resize,
@@ -61,22 +61,33 @@ class Request(Protocol):
 
 @dataclass(frozen=True)
 class Clip:
-    """One training clip: ``frames`` uint8 (T, S, S, 3), of record ``index``.
+    """One training clip: ``frames`` uint8 (T, S, S, 3), of record ``index``, and the ``label`` of its span.
 
     ``index`` is not the requested one if videos failed: those are in ``unusable``, in the order tried.
     If all did, there are no frames: (0, S, S, 3). ``level``: where they come from, see ``Picture``.
     """
 
     frames: Tensor
-    label: int
+    label: Target
     index: int
     unusable: Unusable
     level: str = SOURCE
 
 
 @dataclass(frozen=True)
+class _Drawn:
+    """A clip before it has a label: ``frames`` (T, S, S, 3), the seconds of the video it spans, and its level."""
+
+    frames: Tensor
+    span: Span
+    level: str
+
+
+@dataclass(frozen=True)
 class Batch:
     """``clips`` uint8 (B, 3, T, S, S) in channels_last_3d memory, ``labels`` int64 (B,).
+
+    Where videos have many labels, ``labels`` is float32 (B, classes): 1 for those shown in the clip, else 0.
 
     ``unusable``: the videos that failed and were replaced, of all its clips. B is 0 where a clip found no
     video that did not fail. ``levels``: how many clips come from each level of the store, or the source.
@@ -103,7 +114,7 @@ class TrainingClips(Dataset[Clip]):
 
     def __init__(
         self,
-        records: Sequence[VideoRecord],
+        records: Sequence[Record],
         *,
         target_fps: float,
         jitter: tuple[int, int],
@@ -136,11 +147,12 @@ class TrainingClips(Dataset[Clip]):
         for attempt in range(MAX_ATTEMPTS):
             index, rng = self._draw_index(request, attempt)
             try:
-                frames, level = self._draw_frames(self.records[index].path, request, rng)
+                drawn = self._draw_frames(self.records[index].path, request, rng)
             except VideoError as error:
                 unusable.append((index, str(error)))
                 continue
-            return Clip(frames, self.records[index].label, index, tuple(unusable), level)
+            target = self.records[index].target(drawn.span)
+            return Clip(drawn.frames, target, index, tuple(unusable), drawn.level)
         empty = torch.empty(0, request.crop, request.crop, 3, dtype=torch.uint8)
         return Clip(empty, -1, request.index, tuple(unusable))
 
@@ -151,21 +163,20 @@ class TrainingClips(Dataset[Clip]):
         rng = np.random.default_rng((*request.seed, attempt))
         return int(rng.integers(len(self.records))), rng
 
-    def _draw_frames(
-        self, path: str, request: Request, rng: np.random.Generator
-    ) -> tuple[Tensor, str]:
-        """A random clip of one video, (T, S, S, 3), and its level.
+    def _draw_frames(self, path: str, request: Request, rng: np.random.Generator) -> _Drawn:
+        """A random clip of one video; its span ends with the video at the latest.
 
         Draws: stride, start; short side, top, left; flip. None depends on the level that the frames come from.
         """
         with self.opener(path) as video:
             times = self._draw_times(video.duration_seconds, request, rng)
+            span = float(times[0]), float(min(times[-1], video.duration_seconds))
             short_side = self._draw_short_side(request.crop, rng)
             picture = video.frames_at(times, short_side)
-        clip = _draw_crop(picture, request.crop, short_side, rng)
+        frames = _draw_crop(picture, request.crop, short_side, rng)
         if self.flip and rng.random() < 0.5:
-            clip = horizontal_flip(clip)
-        return clip, picture.level
+            frames = horizontal_flip(frames)
+        return _Drawn(frames, span, picture.level)
 
     def _draw_times(
         self, duration_seconds: float, request: Request, rng: np.random.Generator
@@ -197,7 +208,7 @@ def collate(clips: Sequence[Clip]) -> Batch:
     return Batch(
         # Channels are last in the stack: the permuted view is channels_last_3d without a copy.
         clips=torch.stack([clip.frames for clip in clips]).permute(0, 4, 1, 2, 3),
-        labels=torch.tensor([clip.label for clip in clips]),
+        labels=torch.tensor([clip.label for clip in clips]),  # of floats for many labels
         unusable=unusable,
         levels=dict(Counter(clip.level for clip in clips)),
     )

@@ -1,25 +1,24 @@
-"""Lists of videos: text files with a ``path label`` line for each, the form that Kinetics users have."""
+"""Videos and what they show, and the plainest list of them: ``path label`` lines, as Kinetics users have."""
 
 from __future__ import annotations
 
-import os
 import re
-import stat
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
-MAX_LISTED = 10
-"""Problems of one kind that are listed; of the others only the number."""
-STAT_THREADS = 16
-"""Threads that look for files: they wait for the disk, not for the processor. Assumption: 16 requests at
-once hide the latency of a network disk. Local disk, 240,000 files: 0.4 s, with one thread 0.3 s (measured)."""
-STAT_CHUNK = 500
-"""Files looked for by one task of a thread."""
+from mgexp.data.files import Root, are_usable, read_list_text
+from mgexp.data.problems import ProblemLog
 
 Item = TypeVar("Item")
+
+Split = Literal["train", "val"]
+"""What a list is for: some official files hold the videos of both."""
+Span = tuple[float, float]
+"""First and last moment of a clip, in seconds from the start of the video."""
+Target = int | tuple[float, ...]
+"""What is learned: a class, from 0, or for each class 1.0 where it is shown and 0.0 where it is not."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,49 @@ class VideoRecord:
 
     path: str
     label: int
+
+    def target(self, span: Span | None = None) -> Target:
+        """The class, whatever the clip."""
+        return self.label
+
+    def line(self) -> str:
+        """All that identifies the record, in one line."""
+        return f"{self.path} {self.label}"
+
+
+@dataclass(frozen=True)
+class Action:
+    """Class ``label``, from 0, is shown from ``start_seconds`` to ``end_seconds``, both included."""
+
+    label: int
+    start_seconds: float
+    end_seconds: float
+
+    def overlaps(self, span: Span) -> bool:
+        """Whether the action is shown at some moment of ``span``."""
+        return self.start_seconds <= span[1] and span[0] <= self.end_seconds
+
+
+@dataclass(frozen=True)
+class ActionRecord:
+    """A video file, by its absolute path, and the actions in it: none, one or many, at once or in turn."""
+
+    path: str
+    actions: tuple[Action, ...]
+    num_classes: int
+
+    def target(self, span: Span | None = None) -> Target:
+        """Of ``num_classes`` classes, those of the actions that overlap ``span``; None: of the whole video."""
+        shown = {one.label for one in self.actions if span is None or one.overlaps(span)}
+        return tuple(float(label in shown) for label in range(self.num_classes))
+
+    def line(self) -> str:
+        """All that identifies the record, in one line."""
+        actions = (f"{one.label} {one.start_seconds} {one.end_seconds}" for one in self.actions)
+        return f"{self.path} {';'.join(actions)}"
+
+
+Record = VideoRecord | ActionRecord
 
 
 @dataclass(frozen=True)
@@ -39,7 +81,7 @@ class VideoList:
     wrong with the list itself, one message each.
     """
 
-    records: tuple[VideoRecord, ...]
+    records: tuple[Record, ...]
     missing: tuple[str, ...]
     problems: tuple[str, ...]
 
@@ -49,22 +91,40 @@ class VideoList:
         return len(self.records) + len(self.missing)
 
 
-class _ProblemLog:
-    """Problems by kind, each at a place; a kind lists its first ones and the number of the others."""
+@dataclass(frozen=True)
+class Listed:
+    """A video of a list, at its usual place, and the other places where its file may be (absolute paths)."""
 
-    def __init__(self, remedies: dict[str, str]) -> None:
-        self.remedies = remedies
-        self.places: dict[str, list[str]] = {kind: [] for kind in remedies}
+    record: Record
+    elsewhere: tuple[str, ...] = ()
 
-    def add(self, kind: str, place: str, value: object) -> None:
-        self.places[kind].append(f"{place}: {value!r}")
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where to look, in this order."""
+        return (self.record.path, *self.elsewhere)
 
-    def messages(self) -> Iterator[str]:
-        for kind, places in self.places.items():
-            for place in places[:MAX_LISTED]:
-                yield f"{kind}, {place}: {self.remedies[kind]}"
-            if len(places) > MAX_LISTED:
-                yield f"{kind}: ... and {len(places) - MAX_LISTED} more"
+
+def video_list(listed: Sequence[Listed], problems: Iterable[str], if_empty: str) -> VideoList:
+    """The listed videos that exist, each at the first of its places with a file that is not empty.
+
+    A missing video is named by its usual place. ``if_empty`` is the problem of a list without videos.
+    """
+    told = tuple(problems) or (() if listed else (if_empty,))
+    found = _find(listed)
+    records = (replace(one.record, path=found[i]) for i, one in enumerate(listed) if i in found)
+    missing = (one.record.path for i, one in enumerate(listed) if i not in found)
+    return VideoList(tuple(records), tuple(missing), told)
+
+
+def _find(listed: Sequence[Listed]) -> dict[int, str]:
+    """Position in the list → path, of the videos that exist."""
+    found: dict[int, str] = {}
+    for turn in range(max((len(one.places) for one in listed), default=0)):
+        left = [i for i, one in enumerate(listed) if i not in found and turn < len(one.places)]
+        paths = [listed[i].places[turn] for i in left]
+        usable = are_usable(paths)
+        found |= {i: path for i, path, good in zip(left, paths, usable, strict=True) if good}
+    return found
 
 
 def read_list(list_path: Path, root: Path, num_classes: int, separator: str = " ") -> VideoList:
@@ -74,27 +134,13 @@ def read_list(list_path: Path, root: Path, num_classes: int, separator: str = " 
     ends and a UTF-8 byte order mark are fine. Paths are relative to ``root``, or absolute below it;
     labels are integers in [0, num_classes). Raises nothing: problems and missing videos are returned.
     """
-    problems = [*_file_problems(list_path), *_root_problems(root)]
+    text, problems = read_list_text(list_path, root)
     if problems:
         return VideoList((), (), tuple(problems))
-    try:
-        lines = list_path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = (
-            f"list file {list_path} cannot be read ({error}): make it a readable UTF-8 text file"
-        )
-        return VideoList((), (), (problem,))
     log = _problem_log(root, num_classes, separator)
-    listed = list(_parse(lines, list_path, root, num_classes, separator, log))
-    problems = list(log.messages())
-    if not listed and not problems:
-        problems = [f"list file {list_path} is empty: write a 'path label' line for each video"]
-    usable = _are_usable([record.path for record in listed])
-    return VideoList(
-        tuple(record for record, good in zip(listed, usable, strict=True) if good),
-        tuple(record.path for record, good in zip(listed, usable, strict=True) if not good),
-        tuple(problems),
-    )
+    listed = list(_parse(text.split("\n"), list_path, root, num_classes, separator, log))
+    if_empty = f"list file {list_path} is empty: write a 'path label' line for each video"
+    return video_list(listed, log.messages(), if_empty)
 
 
 def evenly_spaced(records: Sequence[Item], num: int) -> tuple[Item, ...]:
@@ -107,23 +153,10 @@ def evenly_spaced(records: Sequence[Item], num: int) -> tuple[Item, ...]:
     return tuple(records[position * len(records) // num] for position in range(num))
 
 
-def _file_problems(list_path: Path) -> Iterator[str]:
-    if not list_path.is_file():
-        what = "is not a file" if list_path.exists() else "does not exist"
-        yield f"list file {list_path.absolute()} {what}: give the path of a text file"
-
-
-def _root_problems(root: Path) -> Iterator[str]:
-    if not root.is_dir():
-        what = "is not a folder" if root.exists() else "does not exist"
-        remedy = "set DATA.PATH_PREFIX to the folder that the paths of the lists are relative to"
-        yield f"root folder of the videos {root.absolute()} {what}: {remedy}"
-
-
-def _problem_log(root: Path, num_classes: int, separator: str) -> _ProblemLog:
+def _problem_log(root: Path, num_classes: int, separator: str) -> ProblemLog:
     form = f"write path{separator}label, or set DATA.PATH_LABEL_SEPARATOR, now {separator!r}"
     labels = f"labels are integers from 0 to {num_classes - 1}"
-    return _ProblemLog(
+    return ProblemLog(
         {
             "line without a label": form,
             "label that is no integer": labels,
@@ -140,11 +173,10 @@ def _parse(
     root: Path,
     num_classes: int,
     separator: str,
-    log: _ProblemLog,
-) -> Iterator[VideoRecord]:
+    log: ProblemLog,
+) -> Iterator[Listed]:
     """The records of the lines that are in order; the others go to ``log``."""
-    base = os.path.normpath(root.absolute())
-    inside = tuple(folder.rstrip(os.sep) + os.sep for folder in (base, os.path.realpath(root)))
+    inside = Root(root)
     for number, line in enumerate(lines, start=1):
         stripped = line.strip()
         if not stripped:
@@ -152,34 +184,18 @@ def _parse(
         place = f"{list_path}:{number}"
         name, found, label_text = stripped.rpartition(separator)
         label = _integer(label_text)
-        path = os.path.normpath(os.path.join(base, name.strip()))  # noqa: PTH118 (240,000 lines)
+        path = inside.path(name.strip())
         if not found or not name.strip():
             log.add("line without a label", place, stripped)
         elif label is None:
             log.add("label that is no integer", place, label_text)
         elif not 0 <= label < num_classes:
             log.add("label outside the classes", place, label)
-        elif not path.startswith(inside):
+        elif path is None:
             log.add("path outside the root folder", place, name)
         else:
-            yield VideoRecord(path, label)
+            yield Listed(VideoRecord(path, label))
 
 
 def _integer(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text) else None
-
-
-def _are_usable(paths: Sequence[str]) -> list[bool]:
-    """For each path, whether it is a file that is not empty."""
-    chunks = [paths[start : start + STAT_CHUNK] for start in range(0, len(paths), STAT_CHUNK)]
-    with ThreadPoolExecutor(STAT_THREADS) as pool:
-        found = pool.map(lambda chunk: [_is_usable(path) for path in chunk], chunks)
-        return [usable for chunk in found for usable in chunk]
-
-
-def _is_usable(path: str) -> bool:
-    try:
-        status = os.stat(path)  # noqa: PTH116 (240,000 files)
-    except (OSError, ValueError):  # ValueError: a NUL in the path
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_size > 0

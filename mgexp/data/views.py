@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from mgexp.data.decode import VideoError
 from mgexp.data.opening import Opener, Picture, open_source
-from mgexp.data.records import VideoRecord
+from mgexp.data.records import Record, Target
 from mgexp.data.sampling import Times, segment_times, view_times
 from mgexp.data.transforms import FramesArray, crop_and_resize, view_region
 from mgexp.errors import InputError
@@ -29,12 +29,14 @@ FrameOrder = Literal["forward", "repeated", "shuffled"]
 class View:
     """All crops of one temporal view: ``frames`` uint8 (num_crops, T, S, S, 3), of record ``video``.
 
+    ``label`` is that of the whole video.
+
     If the video failed, ``error`` says why and ``frames`` has no crops: (0, T, S, S, 3).
     """
 
     frames: Tensor
     video: int
-    label: int
+    label: Target
     error: str | None
 
 
@@ -42,6 +44,7 @@ class View:
 class ViewBatch:
     """``clips`` uint8 (N, 3, T, S, S) in channels_last_3d memory; ``videos`` and ``labels`` int64 (N,).
 
+    Where videos have many labels, ``labels`` is float32 (N, classes), 1 for those of the video, else 0.
     A clip is one crop of one view of record ``videos[i]``. ``errors``: (record, reason) of each view that
     failed; it has no clips, so N may be 0, and a video of many views is named once for each.
     """
@@ -71,7 +74,7 @@ class EvaluationViews(Dataset[View]):
 
     def __init__(
         self,
-        records: Sequence[VideoRecord],
+        records: Sequence[Record],
         *,
         frames: int,
         stride: int | None,
@@ -107,8 +110,8 @@ class EvaluationViews(Dataset[View]):
                 picture = opened.frames_at(times, self.short_side)
         except VideoError as error:
             nothing = torch.empty((0, self.frames, self.crop, self.crop, 3), dtype=torch.uint8)
-            return View(nothing, video, record.label, str(error))
-        return View(self._crops(picture, video), video, record.label, None)
+            return View(nothing, video, record.target(), str(error))
+        return View(self._crops(picture, video), video, record.target(), None)
 
     def _times(self, duration_seconds: float, view: int) -> Times:
         if self.stride is None:
@@ -143,7 +146,7 @@ def collate_views(views: Sequence[View]) -> ViewBatch:
         # Channels are last in memory: the permuted view is channels_last_3d without a copy.
         clips=torch.cat([view.frames for view in views]).permute(0, 4, 1, 2, 3),
         videos=torch.tensor([view.video for view in views]).repeat_interleave(num_crops),
-        labels=torch.tensor([view.label for view in views]).repeat_interleave(num_crops),
+        labels=torch.tensor([view.label for view in views]).repeat_interleave(num_crops, dim=0),
         errors=tuple((view.video, view.error) for view in views if view.error is not None),
     )
 

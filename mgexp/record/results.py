@@ -16,7 +16,8 @@ from mgexp.errors import InputError
 from mgexp.record.run_dir import RunDir, atomic_write_text, read_json, read_jsonl
 
 # Keys in which a run may differ from its YAML, because they cannot change its accuracy, steps or
-# FLOPs. The seed has a column of its own; where data lie is not which data they are.
+# FLOPs. The seed has a column of its own; where data lie, and in which form their lists are, is not which
+# data they are: dataset.json of a run identifies its videos and their labels.
 KEYS_WITHOUT_EFFECT_ON_RESULT = (
     "ROW",
     "EXPECTED",
@@ -24,6 +25,8 @@ KEYS_WITHOUT_EFFECT_ON_RESULT = (
     "LOG_PERIOD",
     "TRAIN.ENABLE",
     "TRAIN.CHECKPOINT_MINUTES",
+    "DATA.FORMAT",
+    "DATA.CLASSES",
     "DATA.PATH_PREFIX",
     "DATA.MAX_UNUSABLE_SHARE",
     "DATA_LOADER.NUM_WORKERS",

@@ -6,20 +6,18 @@ Every file is written so that a kill at any moment leaves either the old content
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import simplejson
 
 from mgexp.errors import InputError
+from mgexp.record.lock import RunLock
 
 SMOKE = "smoke"
 
@@ -98,6 +96,27 @@ class RunDir:
         """Held by the process that writes into this folder."""
         return self.root / "lock"
 
+    def scores(self, protocol: str) -> Path:
+        """Scores of every validation video under a full protocol, such as 10x3_forward."""
+        return self.root / f"scores_{protocol}.npz"
+
+    @property
+    def evaluation_parts(self) -> Path:
+        """The folder of what is done of an evaluation under way; gone when the run is finished."""
+        return self.root / "evaluation_parts"
+
+    def evaluation_part(self, step: int, name: str) -> Path:
+        """One process's part of the evaluation after `step` steps; `name`: protocol and process."""
+        return self.evaluation_parts / f"step_{step:08d}_{name}.pt"
+
+    def drop_evaluation_parts(self, after_step: int = -1) -> None:
+        """Forget the parts of evaluations after more than `after_step` steps; by default all."""
+        for path in self.evaluation_parts.glob("step_*.pt"):
+            if int(path.name.split("_")[1]) > after_step:
+                path.unlink(missing_ok=True)
+        if self.evaluation_parts.is_dir() and not any(self.evaluation_parts.iterdir()):
+            self.evaluation_parts.rmdir()
+
     def checkpoint(self, step: int) -> Path:
         """The checkpoint taken before `step`, that is, after `step` steps."""
         return self.checkpoints / f"step_{step:08d}.pt"
@@ -115,7 +134,7 @@ class RunDir:
         """
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         with RunLock(self.lock):
-            for folder in (self.root, self.checkpoints):
+            for folder in (self.root, self.checkpoints, self.evaluation_parts):
                 for leftover in folder.glob(".*.tmp"):
                     leftover.unlink()
             yield
@@ -167,44 +186,6 @@ def find_row_folders(root: Path) -> tuple[RunsDir, ...]:
     folders = sorted({run.root.parent.parent for run in find_runs(root)})
     inside = (folder for folder in folders if folder.is_relative_to(root))
     return tuple(runs for runs in map(RunsDir, inside) if any(runs.runs()))
-
-
-class RunLock:
-    """Context manager: this process alone writes into a run folder.
-
-    The file holds "pid host since". The lock is of the POSIX kind (`fcntl.lockf`), not `flock`:
-    it dies with the process that took it, where forked loader workers would keep an `flock`
-    for seconds after their parent was killed, and the same command started again would be refused.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> RunLock:
-        self._file = self._path.open("a+")
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._file.seek(0)
-            holder = self._file.read().strip()
-            self._file.close()
-            raise InputError([self._busy(holder)]) from error
-        self._file.truncate(0)
-        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        self._file.write(f"{os.getpid()} {socket.gethostname()} {now}\n")
-        self._file.flush()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._file.truncate(0)
-        self._file.close()
-
-    def _busy(self, holder: str) -> str:
-        pid, host, since = (holder.split() + ["unknown"] * 3)[:3]
-        return (
-            f"run folder {self._path.parent} is in use by process {pid} on {host} since {since}: "
-            "wait for it, stop it, or choose another folder with --output"
-        )
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from mgexp.train.inputs import (
     raise_problems,
     slowfast_problems,
 )
+from mgexp.train.task import MAX, SUM, Task, many_labels, one_label
 
 
 def build_recipe(cfg: CfgNode) -> Recipe:
@@ -62,6 +63,12 @@ def build_multigrid(cfg: CfgNode) -> Multigrid:
         lr_scaling=node.LR_SCALING,
         bn_base_size=node.BN_BASE_SIZE,
     )
+
+
+def build_task(cfg: CfgNode) -> Task:
+    """What MODEL.LOSS_FUNC and DATA.ENSEMBLE_METHOD ask for."""
+    kind = {"cross_entropy": one_label, "bce_logit": many_labels}[cfg.MODEL.LOSS_FUNC]
+    return kind(cfg.MODEL.NUM_CLASSES, {"sum": SUM, "max": MAX}[cfg.DATA.ENSEMBLE_METHOD])
 
 
 def schedule_of(cfg: CfgNode, num_videos: int, num_processes: int = 1) -> Schedule:
@@ -101,14 +108,24 @@ def num_videos_of(cfg: CfgNode, given: int | None) -> tuple[int, list[str]]:
     """Training videos for a schedule that needs no data: given, else listed, else DATA.NUM_VIDEOS."""
     if given is not None:
         return max(1, given), [] if given > 0 else [f"--num-videos {given} is not positive"]
-    path = Path(cfg.DATA.TRAIN_LIST)
-    if cfg.DATA.TRAIN_LIST and path.is_file():
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-        num_listed = sum(bool(line.strip()) for line in lines)
-        return max(1, min(num_listed, cfg.DATA.MAX_TRAIN_VIDEOS or num_listed)), []
+    num_listed, problems = _num_listed(cfg)
+    if num_listed or problems:
+        return max(1, min(num_listed, cfg.DATA.MAX_TRAIN_VIDEOS or num_listed)), problems
     if cfg.DATA.NUM_VIDEOS:
         return cfg.DATA.NUM_VIDEOS, []
     return 1, ["the number of training videos is unknown: add --num-videos N, or DATA.NUM_VIDEOS N"]
+
+
+def _num_listed(cfg: CfgNode) -> tuple[int, list[str]]:
+    """Videos of DATA.TRAIN_LIST, there or not, 0 without that file, and what is wrong with an official list."""
+    path = Path(cfg.DATA.TRAIN_LIST)
+    if cfg.DATA.TRAIN_LIST and cfg.DATA.FORMAT != "list":
+        videos = build_list(cfg, "TRAIN_LIST")
+        return videos.num_listed, list(videos.problems)
+    if cfg.DATA.TRAIN_LIST and path.is_file():
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        return sum(bool(line.strip()) for line in lines), []
+    return 0, []
 
 
 def try_schedule(

@@ -1,82 +1,95 @@
-"""Accuracy of a model over all views of all videos."""
+"""Metrics of a model over all views of all videos."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from mgexp import dist
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.train.inputs import listed
 from mgexp.train.step import Normalizer
+from mgexp.train.task import Task
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Percent of videos whose label is the first, or among the first five; mean cross-entropy per view."""
+    """``metrics`` in percent, the mean ``loss`` per view, and what they come from: a row for each video.
 
-    top1: float
-    top5: float
+    ``scores`` (videos, classes) over all views of a video, and its ``labels``, both on the CPU.
+    """
+
+    metrics: Mapping[str, float]
     loss: float
-    num_videos: int
+    scores: Tensor
+    labels: Tensor
 
 
 class Scores:
-    """Softmax scores summed over the views of each video, as the released code ensembles them."""
+    """Scores over the views of each video, as the task puts views together."""
 
-    def __init__(self, num_videos: int, num_classes: int, device: torch.device) -> None:
-        self.sums = torch.zeros(num_videos, num_classes, device=device)
-        self.labels = torch.zeros(num_videos, dtype=torch.long, device=device)
+    def __init__(self, num_videos: int, task: Task, device: torch.device) -> None:
+        self.task = task
+        self.sums = task.no_scores(num_videos, device)
+        self.labels = task.no_labels(num_videos, device)
         self.loss = torch.zeros(2, dtype=torch.float64, device=device)
 
-    def add(self, logits: torch.Tensor, videos: torch.Tensor, labels: torch.Tensor) -> None:
-        """Views (N, classes) of ``videos`` (N,)."""
-        self.sums.index_add_(0, videos, logits.float().softmax(1))
+    def add(self, logits: Tensor, videos: Tensor, labels: Tensor) -> None:
+        """Views (N, classes) of ``videos`` (N,), with their labels (N, ...)."""
+        self.task.ensemble.add(self.sums, videos, self.task.scores(logits.float()))
         self.labels[videos] = labels
-        self.loss += torch.stack(
-            [F.cross_entropy(logits, labels, reduction="sum"), logits.new_tensor(len(labels))]
-        )
+        views = logits.new_tensor(len(labels))
+        self.loss += torch.stack([self.task.loss(logits, labels) * views, views])
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What was added so far, by this process."""
+        return {"sums": self.sums, "labels": self.labels, "loss": self.loss}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from what was added before."""
+        for name, values in self.state_dict().items():
+            values.copy_(state[name])
 
     def reduce(self, processes: Processes) -> Evaluation:
         """The evaluation over the views of all processes."""
-        for values in (self.sums, self.loss):
-            dist.sum_(processes, values)
+        self.task.ensemble.reduce(processes, self.sums)
+        dist.sum_(processes, self.loss)
         dist.max_(processes, self.labels)  # views of one video may be in several processes
-        ranked = self.sums.topk(min(5, self.sums.shape[1])).indices == self.labels[:, None]
         return Evaluation(
-            top1=100 * ranked[:, 0].double().mean().item(),
-            top5=100 * ranked.any(1).double().mean().item(),
+            metrics=self.task.metrics(self.sums, self.labels),
             loss=(self.loss[0] / self.loss[1]).item(),
-            num_videos=len(self.labels),
+            scores=self.sums.cpu(),
+            labels=self.labels.cpu(),
         )
 
 
 @torch.inference_mode()
-def evaluate(
+def score_views(
     model: nn.Module,
     batches: Iterable[Any],
-    num_videos: int,
-    num_classes: int,
+    scores: Scores,
     normalizer: Normalizer,
-    processes: Processes,
-) -> Evaluation:
-    """Evaluates ``model``; raises InputError that lists every video that cannot be decoded."""
+    after_batch: Callable[[], None] = lambda: None,
+) -> None:
+    """Adds the views of ``batches`` to ``scores``; ``after_batch`` is called after each, until a video fails.
+
+    Raises InputError that lists every video that cannot be decoded.
+    """
     model.eval()
-    scores = Scores(num_videos, num_classes, normalizer.device)
+    device = normalizer.device
     errors: list[str] = []
     for batch in batches:
         errors += [reason for _, reason in batch.errors]
-        if len(batch.videos) and not errors:
-            logits = model(normalizer(batch.clips))
-            device = normalizer.device
-            scores.add(logits, batch.videos.to(device), batch.labels.to(device))
+        if errors:
+            continue
+        logits = model(normalizer(batch.clips))
+        scores.add(logits, batch.videos.to(device), batch.labels.to(device))
+        after_batch()
     if errors:
         names = list(dict.fromkeys(errors))
         raise InputError([f"{len(names)} validation videos cannot be decoded: {listed(names)}"])
-    return scores.reduce(processes)

@@ -57,6 +57,8 @@ def write_folder(
     ``initial``: the weights that it starts from, None where these are random or it goes on after a checkpoint.
     """
     _record_start(run_dir, changes)
+    if changes:
+        run_dir.drop_evaluation_parts()
     atomic_write_text(run_dir.config_yaml, config_yaml)
     write_json(run_dir.dataset_json, videos)
     text = io.StringIO()
@@ -92,7 +94,11 @@ def _record_start(run_dir: RunDir, changes: Sequence[str]) -> None:
 
 
 def cut_records(run_dir: RunDir, step: int) -> None:
-    """Forgets the records of what is done again: later steps and evaluations, and the final one."""
+    """Forgets the records of what is done again: later steps and evaluations, and the final one.
+
+    What is done of a final evaluation after ``step`` is kept.
+    """
+    run_dir.drop_evaluation_parts(after_step=step)
     cut_jsonl(run_dir.metrics_jsonl, lambda line: bool(line["step"] < step))
     cut_jsonl(
         run_dir.evaluations_jsonl,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from mgexp.data.clips import Batch
-from mgexp.data.records import VideoList, VideoRecord
+from mgexp.data.records import Record, VideoList
 from mgexp.errors import InputError
 from mgexp.multigrid.schedule import Schedule
 
@@ -23,8 +23,8 @@ class Inputs:
     ``missing``: paths in the training list, of ``num_listed`` videos, where there is no file.
     """
 
-    train: tuple[VideoRecord, ...]
-    val: tuple[VideoRecord, ...]
+    train: tuple[Record, ...]
+    val: tuple[Record, ...]
     missing: tuple[str, ...]
     num_listed: int
     schedule: Schedule
@@ -39,8 +39,8 @@ class Inputs:
         }
 
 
-def _sha256(records: Sequence[VideoRecord]) -> str:
-    lines = "\n".join(f"{record.path} {record.label}" for record in records)
+def _sha256(records: Sequence[Record]) -> str:
+    lines = "\n".join(record.line() for record in records)
     return hashlib.sha256(lines.encode()).hexdigest()
 
 

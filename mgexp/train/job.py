@@ -29,7 +29,8 @@ from mgexp.record.progress import LOGGER, Progress, logging_to
 from mgexp.record.run_dir import RunDir, read_json, write_json
 from mgexp.record.schedule_table import schedule_table
 from mgexp.stop import StopRequest
-from mgexp.train.checkpoint import State, load_checkpoint, load_torch, save_checkpoint, save_torch
+from mgexp.train.build import build_task
+from mgexp.train.checkpoint import State, load_checkpoint, load_torch, save_checkpoint
 from mgexp.train.evaluate import Evaluation
 from mgexp.train.evaluator import Evaluator, PreciseBn, Protocol
 from mgexp.train.folder import (
@@ -78,20 +79,23 @@ class Job:
         """All views of all videos, or one centre view of some."""
         limit = 0 if full else self.cfg.TRAIN.EVALUATION_VIDEOS
         records = evenly_spaced(self.inputs.val, limit)
-        views = self.cfg.TEST.NUM_ENSEMBLE_VIEWS * self.cfg.TEST.NUM_SPATIAL_CROPS
+        test = self.cfg.TEST
         return Protocol(
             partial(build_view_loader, self.cfg, records, full, self.device, self.processes),
-            num_videos=len(records),
-            num_views=views if full else 1,
+            records=records,
+            num_clips=test.NUM_ENSEMBLE_VIEWS if full else 1,
+            num_crops=test.NUM_SPATIAL_CROPS if full else 1,
+            batch_size=test.BATCH_SIZE,
             is_full=full,
-            frame_order=self.cfg.TEST.FRAME_ORDER,
+            frame_order=test.FRAME_ORDER,
         )
 
     def evaluator(self) -> Evaluator:
         """Scores models of this run."""
-        classes = self.cfg.MODEL.NUM_CLASSES
         precise = self._precise_bn() if self.cfg.BN.USE_PRECISE_STATS else None
-        return Evaluator(self.run_dir, self.normalizer, self.processes, classes, precise)
+        save_seconds = 60 * self.cfg.TRAIN.CHECKPOINT_MINUTES
+        task = build_task(self.cfg)
+        return Evaluator(self.run_dir, self.normalizer, self.processes, task, precise, save_seconds)
 
     def _precise_bn(self) -> PreciseBn:
         schedule = self.inputs.schedule
@@ -141,6 +145,7 @@ def evaluate_job(job: Job) -> Outcome:
     state.step, state.epoch = result["steps"], result["epochs"]
     with job.run_dir.locked(), logging_to(job.run_dir.log_txt):
         job.evaluator().evaluate(model, state, job.protocol(full=True))
+        job.run_dir.drop_evaluation_parts()
     return Outcome.OK
 
 
@@ -175,7 +180,7 @@ def _train_joined(job: Job) -> Outcome:
             )
             return Outcome.INTERRUPTED
         _save(job, state)
-        found = _final_evaluation(job, state)
+        found = job.evaluator().evaluate_finally(state, job.protocol(full=True))
     return _finish(job, state, found) if job.processes.is_main else Outcome.OK
 
 
@@ -216,6 +221,7 @@ def _build_loop(job: Job, state: State, stop: StopRequest) -> Loop:
         model=model,
         schedule=schedule,
         normalizer=job.normalizer,
+        loss=build_task(cfg).loss,
         processes=job.processes,
         seed=cfg.RNG_SEED,
         milestones=milestones(schedule, cfg.TRAIN.NUM_EVALUATIONS)[:-1],
@@ -259,20 +265,10 @@ def _check_unusable(job: Job, state: State) -> None:
         raise InputError([problem])
 
 
-def _final_evaluation(job: Job, state: State) -> Evaluation:
-    """The full protocol, once; the evaluated weights are kept."""
-    evaluator = job.evaluator()
-    model = evaluator.ready_model(state)
-    if job.processes.is_main:
-        save_torch(job.run_dir.model, model.state_dict())
-    return evaluator.evaluate(model, state, job.protocol(full=True))
-
-
 def _finish(job: Job, state: State, found: Evaluation) -> Outcome:
     """Writes result.json, last, and judges."""
     cfg, schedule = job.cfg, job.inputs.schedule
     environment = describe()
-    metrics = {"top1": found.top1, "top5": found.top5}
     macs = macs_by_shape(state.model, schedule_shapes(schedule))
     result = {
         "experiment": job.experiment,
@@ -288,13 +284,14 @@ def _finish(job: Job, state: State, found: Evaluation) -> Outcome:
         "clips_by_level": dict(state.levels),
         "train_flops": train_flops(schedule, macs),
         "params": sum(p.numel() for p in state.model.parameters()),
-        "metrics": metrics,
+        "metrics": found.metrics,
         "seconds": seconds_record(state.clock),
         "device": environment["gpu"] if job.device.type == "cuda" else environment["cpu"],
         "precision": "fp32",
         "expected": [list(row) for row in cfg.EXPECTED],
-        "verdict": judge(metrics, cfg.EXPECTED),
+        "verdict": judge(found.metrics, cfg.EXPECTED),
     }
     write_json(job.run_dir.result_json, result)
+    job.run_dir.drop_evaluation_parts()
     LOGGER.info("%s", summary(result))
     return Outcome.MISSED if result["verdict"] == MISSED else Outcome.OK

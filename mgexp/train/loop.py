@@ -21,6 +21,7 @@ from mgexp.stop import StopRequest
 from mgexp.train.checkpoint import State
 from mgexp.train.inputs import clips_of
 from mgexp.train.step import Normalizer, seed_step, train_step
+from mgexp.train.task import Loss
 
 
 @dataclass
@@ -34,6 +35,7 @@ class Loop:
     model: nn.Module
     schedule: Schedule
     normalizer: Normalizer
+    loss: Loss
     processes: Processes
     seed: int
     milestones: tuple[int, ...]
@@ -96,9 +98,8 @@ class Loop:
         self.model.train()
         labels = batch.labels.to(self.normalizer.device, non_blocking=True)
         try:
-            loss = train_step(
-                self.model, self.state.optimizer, self.normalizer(clips_of(batch)), labels
-            )
+            clips = self.normalizer(clips_of(batch))
+            loss = train_step(self.model, self.state.optimizer, clips, labels, self.loss)
         except TrainingError as error:
             raise TrainingError(
                 f"step {plan.step} (epoch {plan.epoch:.2f}, {plan.clips} clips of {plan.frames} frames x "

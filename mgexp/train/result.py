@@ -8,6 +8,7 @@ from typing import Any
 
 from mgexp.data.opening import SOURCE
 from mgexp.record.clock import Clock
+from mgexp.train.task import metrics_text
 
 Expectations = Sequence[tuple[str, float, float]]
 
@@ -46,8 +47,9 @@ def seconds_record(clock: Clock) -> dict[str, float]:
 def summary(result: Mapping[str, Any]) -> str:
     """One line for the end of a log."""
     seconds = result["seconds"]
+    first = dict([*result["metrics"].items()][:1])
     return (
-        f"top-1 {result['metrics']['top1']:.2f} %, {result['steps']} steps, "
+        f"{metrics_text(first)}, {result['steps']} steps, "
         f"{result['train_flops'] / 1e12:.1f} TFLOPs, {seconds['train']:.1f} s of training "
         f"({seconds['input_wait']:.1f} s waiting for input), {seconds['program']:.1f} s in all; "
         f"{_from_levels(result.get('clips_by_level', {}))}"

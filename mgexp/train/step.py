@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from mgexp.errors import TrainingError
+from mgexp.train.task import Loss
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,10 @@ def train_step(
     optimizer: torch.optim.Optimizer,
     clips: torch.Tensor,
     labels: torch.Tensor,
+    loss_of: Loss,
 ) -> float:
-    """Forward, backward, update; returns the mean cross-entropy. Raises TrainingError if it is not finite."""
-    loss = F.cross_entropy(model(clips), labels)
+    """Forward, backward, update; returns the mean loss. Raises TrainingError if it is not finite."""
+    loss = loss_of(model(clips), labels)
     value = float(loss.item())
     if not math.isfinite(value):
         raise TrainingError(f"the loss is {value}")

@@ -40,6 +40,19 @@ def test_no_experiment_has_a_problem(path):
         ("SOLVER.WARMUP_EPOCHS 12", "SOLVER.WARMUP_EPOCHS = 12 is not less than"),
         ("SOLVER.STEPS [0,5,12]", "SOLVER.STEPS ends with epoch 12, not before"),
         ("SOLVER.MOMENTUM 0", "SOLVER.NESTEROV needs SOLVER.MOMENTUM > 0"),
+        (
+            "DATA.FORMAT charades DATA.CLASSES a.txt MODEL.LOSS_FUNC bce_logit",
+            "DATA.CLASSES is not read",
+        ),
+        ("DATA.FORMAT charades", "charades have many labels and need bce_logit"),
+        ("MODEL.LOSS_FUNC bce_logit", "of all other formats have one and need cross_entropy"),
+        ("EXPECTED [['map',38.9,0.5]]", "cross_entropy is judged by top1 and top5, not by map"),
+        ("DATA.FORMAT folders", "DATA.PATH_PREFIX is not read with DATA.FORMAT = folders"),
+        (
+            "DATA.FORMAT ssv2 DATA.PATH_LABEL_SEPARATOR ,",
+            "DATA.PATH_LABEL_SEPARATOR is not read with DATA.FORMAT = ssv2",
+        ),
+        ("DATA.FORMAT hmdb51", "split files of hmdb51 have the videos of both"),
         ("SOLVER.STEPS [0]", "MULTIGRID.LONG_CYCLE needs at least two stages"),
     ],
 )
@@ -53,6 +66,8 @@ def test_keys_that_contradict_each_other_are_one_problem(pairs, said):
     [
         "TEST.FRAME_ORDER shuffled TRAIN.ENABLE False",
         "SOLVER.MOMENTUM 0 SOLVER.NESTEROV False",
+        "DATA.FORMAT charades MODEL.LOSS_FUNC bce_logit EXPECTED [['map',38.9,0.5]]",
+        "DATA.FORMAT hmdb51 DATA.VAL_LIST data/quickstart/train.csv",
         "SOLVER.STEPS [0] MULTIGRID.LONG_CYCLE False",
         "SOLVER.STEPS [0] MULTIGRID.FINE_TUNING False",
         "MODEL.MODEL_NAME I3D RESNET.DEPTH 50 RESNET.WIDTH_PER_GROUP 36",

@@ -188,7 +188,7 @@ def test_unknown_key_like_no_other_points_to_the_list_of_all(empty):
         ("MULTIGRID.SHORT_CYCLE_FACTORS", "[]", "one or more"),
         ("MULTIGRID.GRANULARITY", "day", "it takes one of step, epoch"),
         ("EXPECTED", "[['top1', 90]]", "is not a list of [metric, percent, tolerance]"),
-        ("EXPECTED", "[['map', 90, 1]]", "it takes metrics top1 or top5"),
+        ("EXPECTED", "[['mean', 90, 1]]", "it takes metrics top1, top5 or map"),
     ],
 )
 def test_wrong_value_is_said_with_key_value_and_what_it_takes(empty, name, text, said):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import torch
+from tiny import TOOL
 
 from mgexp.record.run_dir import RunDir
 
@@ -54,6 +57,19 @@ def interrupt_in(step, monkeypatch):
         return original(*arguments)
 
     monkeypatch.setattr(loop, "train_step", terminated_step)
+
+
+def torchrun(arguments):
+    """Two processes on this machine; their output."""
+    launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return subprocess.run(
+        [sys.executable, "-m", *launch, str(TOOL), *arguments, "--launcher", "torchrun"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+        timeout=200,
+        capture_output=True,
+        text=True,
+    ).stdout
 
 
 def refused(main, capsys, arguments):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from run_files import read_lines, refused, tensors
-from tiny import NUM_TRAIN, NUM_VAL, TOOL, command, data_keys, write_config
+from run_files import read_lines, refused, tensors, torchrun
+from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, write_config
 
 from mgexp.data.decode import choose_decoder
 
@@ -150,19 +147,6 @@ def test_a_smoke_run_keeps_the_shapes(cfg, output, main):
     shapes = {(line["frames"], line["crop"]) for line in read_lines(output / "metrics.jsonl")}
     assert {frames for frames, _ in shapes} == {2, 4, 8}
     assert {crop for _, crop in shapes} <= {16, 23, 32}
-
-
-def torchrun(arguments):
-    """Two processes on this machine; their output."""
-    launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    return subprocess.run(
-        [sys.executable, "-m", *launch, str(TOOL), *arguments, "--launcher", "torchrun"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
-        timeout=200,
-        capture_output=True,
-        text=True,
-    ).stdout
 
 
 @pytest.mark.slow

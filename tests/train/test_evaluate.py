@@ -1,4 +1,4 @@
-"""Accuracy over views: scores and labels by hand."""
+"""Metrics over views: scores and labels by hand."""
 
 from dataclasses import dataclass
 
@@ -6,11 +6,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed import ReduceOp
 
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.train.evaluate import Scores, evaluate
+from mgexp.train.evaluate import Scores, score_views
 from mgexp.train.step import Normalizer
+from mgexp.train.task import MAX, SUM, many_labels, one_label
 
 CPU = torch.device("cpu")
 IDENTITY = Normalizer((0.0,), (1 / 255,), CPU)
@@ -31,6 +33,13 @@ class FirstPixels(nn.Module):
         return clips[:, 0, 0, 0, :3]
 
 
+def evaluate(batches, num_videos, task, model=None):
+    """The evaluation of these batches by one process."""
+    scores = Scores(num_videos, task, CPU)
+    score_views(model or FirstPixels(), batches, scores, IDENTITY)
+    return scores.reduce(Processes())
+
+
 def views(rows, videos, labels, errors=()):
     clips = torch.tensor(rows, dtype=torch.uint8).view(len(rows), 1, 1, 1, -1)
     return Views(clips, torch.tensor(videos), torch.tensor(labels), errors)
@@ -42,40 +51,67 @@ def test_softmax_scores_of_the_views_are_summed():
         views([[9, 0, 0], [0, 9, 0]], [0, 1], [1, 0]),
         views([[0, 2, 0], [0, 2, 0]], [0, 0], [1, 1]),
     ]
-    found = evaluate(FirstPixels(), batches, 2, 3, IDENTITY, Processes())
-    assert (found.top1, found.top5, found.num_videos) == (50.0, 100.0, 2)
+    found = evaluate(batches, 2, one_label(3, SUM))
+    assert found.metrics == {"top1": 50.0, "top5": 100.0}
+    wanted = torch.tensor([[9.0, 0, 0], [0, 2, 0], [0, 2, 0]]).softmax(1).sum(0)
+    torch.testing.assert_close(found.scores[0], wanted)
+    assert found.labels.tolist() == [1, 0]
     logits = torch.tensor([[9.0, 0, 0], [0, 9, 0], [0, 2, 0], [0, 2, 0]])
     wanted = F.cross_entropy(logits, torch.tensor([1, 0, 1, 1])).item()
     assert found.loss == pytest.approx(wanted, rel=1e-6)
 
 
 def test_top5_of_more_than_five_classes():
-    scores = Scores(2, 7, CPU)
+    scores = Scores(2, one_label(7, SUM), CPU)
     logits = torch.arange(7.0).repeat(2, 1)  # best five: classes 6, 5, 4, 3, 2
     scores.add(logits, torch.tensor([0, 1]), torch.tensor([2, 1]))
     found = scores.reduce(Processes())
-    assert (found.top1, found.top5) == (0.0, 50.0)
+    assert found.metrics == {"top1": 0.0, "top5": 50.0}
 
 
-def test_views_of_one_video_may_be_in_two_processes(monkeypatch):
+def test_the_best_score_of_the_views_counts_where_asked():
+    """By the sum class 1 would win; the best view says class 0."""
+    batches = [views([[9, 0, 0]], [0], [1]), views([[0, 2, 0], [0, 2, 0]], [0, 0], [1, 1])]
+    found = evaluate(batches, 1, one_label(3, MAX))
+    assert found.metrics["top1"] == 0.0
+    logits = torch.tensor([[9.0, 0, 0], [0, 2, 0]])
+    torch.testing.assert_close(found.scores[0], logits.softmax(1).amax(0))
+
+
+def test_sigmoid_scores_and_many_labels():
+    labels = [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
+    batches = [views([[1, 0, 2], [3, 1, 0]], [0, 1], labels), views([[0, 4, 0]], [0], labels[:1])]
+    found = evaluate(batches, 2, many_labels(3, MAX))
+    logits = torch.tensor([[1.0, 4.0, 2.0], [3.0, 1.0, 0.0]])
+    torch.testing.assert_close(found.scores, 1 / (1 + (-logits).exp()))
+    assert found.labels.tolist() == labels
+    assert found.metrics == {"map": 100.0}  # by hand: in each class the right video is first
+    rows = torch.tensor([[1.0, 0, 2], [3, 1, 0], [0, 4, 0]])
+    truth = torch.tensor([labels[0], labels[1], labels[0]])
+    signed = torch.where(truth == 1, rows, -rows)
+    assert found.loss == pytest.approx((1 + (-signed).exp()).log().mean().item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("ensemble", "wanted"), [(SUM, 2 * 0.9), (MAX, 0.9)])
+def test_views_of_one_video_may_be_in_two_processes(ensemble, wanted, monkeypatch):
     """Its label is not their sum."""
-    parts = [Scores(1, 3, CPU) for _ in range(2)]
+    task = one_label(3, ensemble)
+    parts = [Scores(1, task, CPU) for _ in range(2)]
+    logits = torch.tensor([[0.05, 0.9, 0.05]]).log()
     for part in parts:
-        part.add(torch.tensor([[0.0, 9.0, 0.0]]), torch.tensor([0]), torch.tensor([1]))
-    from mgexp import dist
+        part.add(logits, torch.tensor([0]), torch.tensor([1]))
+    own, other = (part.state_dict() for part in parts)
+    others = {values.data_ptr(): other[name] for name, values in own.items()}
 
-    other = {
-        id(a): b for a, b in zip(vars(parts[0]).values(), vars(parts[1]).values(), strict=True)
-    }
-    monkeypatch.setattr(dist, "sum_", lambda _, values: values.add_(other[id(values)]))
-    monkeypatch.setattr(
-        dist, "max_", lambda _, values: values.copy_(values.maximum(other[id(values)]))
-    )
+    def all_reduce(values, op=ReduceOp.SUM):
+        from_other = others[values.data_ptr()]
+        values.copy_(values + from_other if op == ReduceOp.SUM else values.maximum(from_other))
+
+    monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
     found = parts[0].reduce(Processes(0, 2))
-    assert (found.top1, found.loss) == (
-        100.0,
-        pytest.approx(2 * torch.tensor(-9.0).exp().item(), 1e-2),
-    )
+    assert found.metrics["top1"] == 100.0
+    assert found.scores[0, 1].item() == pytest.approx(wanted)
+    assert found.loss == pytest.approx(-torch.tensor(0.9).log().item(), 1e-5)
 
 
 def test_every_broken_video_is_named_once():
@@ -83,7 +119,7 @@ def test_every_broken_video_is_named_once():
     more = ((0, "a.mp4: is broken"), (1, "b.mp4: is empty"))
     batches = [views([[1, 0, 0]], [2], [0], broken), views([[1, 0, 0]], [3], [0], more)]
     with pytest.raises(InputError, match="2 validation videos") as caught:
-        evaluate(FirstPixels(), batches, 4, 3, IDENTITY, Processes())
+        evaluate(batches, 4, one_label(3, SUM))
     assert "a.mp4: is broken, b.mp4: is empty" in str(caught.value)
 
 
@@ -95,5 +131,5 @@ def test_evaluation_is_in_eval_mode_and_leaves_no_gradients():
             seen.append((self.training, torch.is_grad_enabled()))
             return super().forward(clips)
 
-    evaluate(Spy().train(), [views([[1, 0, 0]], [0], [0])], 1, 3, IDENTITY, Processes())
+    evaluate([views([[1, 0, 0]], [0], [0])], 1, one_label(3, SUM), Spy().train())
     assert seen == [(False, False)]

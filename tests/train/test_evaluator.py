@@ -1,16 +1,20 @@
 """Evaluation leaves the trained model as it was."""
 
+from dataclasses import replace
+
 import torch
 from tiny import tiny_config
 
 from mgexp.data.clips import Batch
+from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes
 from mgexp.models.build import build_model
 from mgexp.optim.build import build_optimizer
 from mgexp.record.clock import Clock
 from mgexp.record.run_dir import RunDir
+from mgexp.train.build import build_task
 from mgexp.train.checkpoint import State
-from mgexp.train.evaluator import Evaluator, PreciseBn
+from mgexp.train.evaluator import Evaluator, PreciseBn, Protocol
 from mgexp.train.step import Normalizer
 
 NORMALIZER = Normalizer((0.45,) * 3, (0.225,) * 3, torch.device("cpu"))
@@ -27,7 +31,9 @@ def ready(tmp_path, precise):
     model = build_model(cfg).train()
     state = State(model, build_optimizer(cfg, model), Clock())
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    evaluator = Evaluator(RunDir(tmp_path), NORMALIZER, Processes(), 2, precise)
+    evaluator = Evaluator(
+        RunDir(tmp_path), NORMALIZER, Processes(), build_task(cfg), precise, 600.0
+    )
     return state, before, evaluator.ready_model(state)
 
 
@@ -52,3 +58,18 @@ def test_without_precise_statistics_the_copy_is_the_model(tmp_path):
     assert found is not state.model
     assert differing(found, before) == set()
     assert state.clock.seconds("precise_bn") == 0
+
+
+def test_a_part_counts_for_the_same_videos_labels_and_batches_only():
+    records = (VideoRecord("a.mp4", 0), VideoRecord("b.mp4", 1))
+    plain = Protocol(
+        lambda first: [], records, num_clips=10, num_crops=3, batch_size=16, is_full=True
+    )
+    others = [
+        replace(plain, batch_size=8),
+        replace(plain, records=records[::-1]),
+        replace(plain, records=(records[0], VideoRecord("b.mp4", 0))),
+    ]
+    assert len({one.fingerprint() for one in (plain, *others)}) == 4
+    assert (plain.name, plain.num_views) == ("10x3_forward", 30)
+    assert replace(plain, num_clips=30, num_crops=1).name != plain.name

@@ -3,7 +3,7 @@
 import pytest
 from tiny import tiny_config
 
-from mgexp.data.records import VideoList, VideoRecord
+from mgexp.data.records import Action, ActionRecord, VideoList, VideoRecord
 from mgexp.errors import InputError
 from mgexp.train.build import schedule_of
 from mgexp.train.inputs import (
@@ -77,6 +77,14 @@ def test_the_fingerprint_knows_paths_labels_and_order(tmp_path):
     assert len({one["val_sha256"] for one in found}) == 3  # the third starts as the first
     other_val = Inputs(RECORDS, RECORDS, (), 10, schedule).fingerprint()
     assert other_val["train_sha256"] == found[0]["train_sha256"]
+
+
+def test_the_fingerprint_knows_actions_and_their_seconds(tmp_path):
+    schedule = schedule_of(tiny_config(tmp_path), 10)
+    kinds = [(), (Action(1, 0.0, 2.0),), (Action(1, 0.0, 2.5),), (Action(2, 0.0, 2.0),)]
+    records = [(ActionRecord("/0.mp4", kind, 3),) for kind in kinds]
+    found = {Inputs(one, one, (), 1, schedule).fingerprint()["val_sha256"] for one in records}
+    assert len(found) == 4
 
 
 def test_each_problem_is_said_once():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from tiny import tiny_config
 from torch import nn
 
@@ -44,6 +45,7 @@ class Bench:
             model=model,
             schedule=schedule_of(tiny_config(folder), 24),
             normalizer=Normalizer((0.45,) * 3, (0.225,) * 3, CPU),
+            loss=F.cross_entropy,
             processes=Processes(),
             seed=0,
             milestones=milestones,

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from mgexp.errors import TrainingError
@@ -27,7 +28,9 @@ def test_a_step_goes_down_the_gradient_of_the_mean_loss():
     model = nn.Linear(1, 2, bias=False)
     nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    loss = train_step(model, optimizer, torch.tensor([[2.0], [4.0]]), torch.tensor([0, 0]))
+    loss = train_step(
+        model, optimizer, torch.tensor([[2.0], [4.0]]), torch.tensor([0, 0]), F.cross_entropy
+    )
     assert loss == pytest.approx(0.6931472)
     # softmax minus one-hot is ∓0.5; times the mean input 3
     torch.testing.assert_close(model.weight.data, torch.tensor([[1.5], [-1.5]]))
@@ -38,7 +41,7 @@ def test_gradients_of_the_step_before_are_forgotten():
     nn.init.zeros_(model.weight)
     model.weight.grad = torch.full((2, 1), 100.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    train_step(model, optimizer, torch.tensor([[2.0]]), torch.tensor([0]))
+    train_step(model, optimizer, torch.tensor([[2.0]]), torch.tensor([0]), F.cross_entropy)
     torch.testing.assert_close(model.weight.data, torch.tensor([[1.0], [-1.0]]))
 
 
@@ -47,7 +50,9 @@ def test_a_loss_that_is_not_finite_stops_before_the_update():
     before = model.weight.detach().clone()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     with pytest.raises(TrainingError, match="nan"):
-        train_step(model, optimizer, torch.tensor([[float("nan")]]), torch.tensor([0]))
+        train_step(
+            model, optimizer, torch.tensor([[float("nan")]]), torch.tensor([0]), F.cross_entropy
+        )
     assert torch.equal(model.weight, before)
 
 

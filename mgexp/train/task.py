@@ -1,0 +1,149 @@
+"""What is learned from labels, and how well: loss, scores of a clip, scores of a video, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mgexp import dist
+from mgexp.dist import Processes
+from mgexp.errors import InputError
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Mean loss of logits (B, classes) and labels."""
+
+METRIC_NAMES = {"top1": "top-1", "top5": "top-5", "map": "mAP"}
+"""Metrics as people write them."""
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """From the scores of views to those of a video.
+
+    ``start``: the score of a video without a view. ``add(sums, videos, scores)`` takes views (N, classes) of
+    ``videos`` (N,) into ``sums`` (videos, classes), in place; ``reduce`` puts processes together, in place.
+    """
+
+    start: float
+    add: Callable[[Tensor, Tensor, Tensor], object]
+    reduce: Callable[[Processes, Tensor], object]
+
+
+def _add_sum(sums: Tensor, videos: Tensor, scores: Tensor) -> Tensor:
+    return sums.index_add_(0, videos, scores)
+
+
+def _add_max(best: Tensor, videos: Tensor, scores: Tensor) -> Tensor:
+    return best.scatter_reduce_(0, videos[:, None].expand_as(scores), scores, "amax")
+
+
+SUM = Ensemble(start=0.0, add=_add_sum, reduce=dist.sum_)
+MAX = Ensemble(start=-torch.inf, add=_add_max, reduce=dist.max_)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kind of labels.
+
+    ``scores``: logits (N, classes) → scores of the same shape. ``metrics``: scores (videos, classes) and
+    labels → percent by name, the first being the one that runs are compared by. ``label_shape`` and
+    ``label_type``: of the label of one video.
+    """
+
+    num_classes: int
+    loss: Loss
+    scores: Callable[[Tensor], Tensor]
+    metrics: Callable[[Tensor, Tensor], dict[str, float]]
+    ensemble: Ensemble
+    label_shape: tuple[int, ...]
+    label_type: torch.dtype
+
+    def no_scores(self, num_videos: int, device: torch.device) -> Tensor:
+        """(num_videos, classes) before the first view: float32."""
+        return torch.full((num_videos, self.num_classes), self.ensemble.start, device=device)
+
+    def no_labels(self, num_videos: int, device: torch.device) -> Tensor:
+        """(num_videos, ...) before the first view: zeros, which no label is below."""
+        return torch.zeros(num_videos, *self.label_shape, dtype=self.label_type, device=device)
+
+
+def one_label(num_classes: int, ensemble: Ensemble) -> Task:
+    """One class for each video: cross-entropy, softmax, top-1 and top-5. Labels are int64 numbers."""
+    return Task(
+        num_classes=num_classes,
+        loss=F.cross_entropy,
+        scores=lambda logits: logits.softmax(1),
+        metrics=top1_and_top5,
+        ensemble=ensemble,
+        label_shape=(),
+        label_type=torch.long,
+    )
+
+
+def many_labels(num_classes: int, ensemble: Ensemble) -> Task:
+    """Any number of classes for each video: binary cross-entropy, sigmoid, mAP. Labels are float32, 0 or 1.
+
+    Source: PySlowFast, MODEL.LOSS_FUNC bce_logit and HEAD_ACT sigmoid of its Charades configurations; the
+    loss is the mean over clips and classes.
+    """
+    return Task(
+        num_classes=num_classes,
+        loss=F.binary_cross_entropy_with_logits,
+        scores=torch.sigmoid,
+        metrics=mean_average_precision,
+        ensemble=ensemble,
+        label_shape=(num_classes,),
+        label_type=torch.float32,
+    )
+
+
+def top1_and_top5(scores: Tensor, labels: Tensor) -> dict[str, float]:
+    """Percent of videos whose label (videos,) is the first, or among the first five, of their scores."""
+    ranked = scores.topk(min(5, scores.shape[1])).indices == labels[:, None]
+    return {
+        "top1": 100 * ranked[:, 0].double().mean().item(),
+        "top5": 100 * ranked.any(1).double().mean().item(),
+    }
+
+
+def mean_average_precision(scores: Tensor, labels: Tensor) -> dict[str, float]:
+    """Percent: mean of the classes' average precisions, of labels (videos, classes) that are 0 or 1.
+
+    Classes that no video shows are left out (PySlowFast, slowfast/utils/meters.py, get_map). Raises
+    InputError where that leaves none.
+    """
+    shown = labels.bool().any(0)
+    if not shown.any():
+        raise InputError(
+            [
+                f"none of {len(labels)} evaluated videos has a label, so there is no mAP: evaluate more videos"
+            ]
+        )
+    columns = zip(scores[:, shown].T, labels[:, shown].T, strict=True)
+    found = torch.stack([average_precision(*column) for column in columns])
+    return {"map": 100 * found.mean().item()}
+
+
+def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
+    """Of scores (videos,) and labels (videos,), 0 or 1, one of them 1: a float64 scalar.
+
+    The sum over all thresholds of precision times the gain in recall; videos of equal score come in at one
+    threshold. The definition of scikit-learn's average_precision_score.
+    """
+    order = scores.argsort(descending=True)
+    ranked, hits = scores[order], labels[order].double().cumsum(0)
+    is_last = torch.ones_like(ranked, dtype=torch.bool)  # of those with the same score
+    is_last[:-1] = ranked[1:] != ranked[:-1]
+    num_taken = is_last.nonzero()[:, 0].double() + 1
+    hits = hits[is_last]
+    gains = hits.diff(prepend=hits.new_zeros(1)) / hits[-1]
+    return (gains * hits / num_taken).sum()
+
+
+def metrics_text(metrics: Mapping[str, float]) -> str:
+    """ "top-1 91.25 %, top-5 98.00 %"."""
+    return ", ".join(f"{METRIC_NAMES[name]} {value:.2f} %" for name, value in metrics.items())

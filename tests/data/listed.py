@@ -1,0 +1,33 @@
+"""Small data sets in official formats, written by the tests of the readers."""
+
+from __future__ import annotations
+
+import os
+
+BOM = b"\xef\xbb\xbf"
+
+
+def write_videos(folder, *names):
+    """Files of one byte."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    return folder
+
+
+def names_and_labels(root, videos):
+    """(path from the root, label) of the records, that there must be no problem with."""
+    assert videos.problems == ()
+    return [(os.path.relpath(record.path, root), record.label) for record in videos.records]
+
+
+def the_problem(videos):
+    """The one problem of a list."""
+    (problem,) = videos.problems
+    return problem
+
+
+def windows(text):
+    """The text as Windows programs save it: a byte order mark and \\r\\n."""
+    return BOM + text.replace("\n", "\r\n").encode()

@@ -1,0 +1,77 @@
+"""Lists of classes in their official forms."""
+
+import pytest
+from listed import windows
+
+from mgexp.data.classes import number_classes, read_classes
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(content, num_classes=2, name="classes.txt"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return read_classes(path, num_classes)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("classInd.txt", windows("1 air drumming\n2 zumba\n")),
+        ("classes.txt", "air drumming\nzumba\n\n"),
+        ("classes.txt", "0 air drumming\n1 zumba"),
+        ("labels.json", '{"air drumming": "0", "zumba": "1"}'),  # Something-Something V2
+        ("kinetics_classnames.json", r'{"\"air drumming\"": 0, "zumba": 1}'),  # PySlowFast
+        ("labels.json", windows('{\n"zumba": 1,\n"air drumming": 0\n}')),
+    ],
+)
+def test_official_forms(name, content, read):
+    found = read(content, name=name)
+    assert found.numbers == {"air drumming": 0, "zumba": 1}
+    assert found.problems == ()
+
+
+def test_names_that_start_with_numbers_in_some_lines_are_names(read):
+    assert read("3 steps\nzumba\n").numbers == {"3 steps": 0, "zumba": 1}
+
+
+def test_names_are_numbered_in_the_order_of_their_characters():
+    found = number_classes(["zumba", "air drumming", "Xylophone"], "train.csv", 3)
+    assert found.numbers == {"Xylophone": 0, "air drumming": 1, "zumba": 2}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("run\nwalk\njump\n", "3 names, but MODEL.NUM_CLASSES = 2"),
+        ("", "0 names, but MODEL.NUM_CLASSES = 2"),
+        ("run\nrun\n", "run: named twice"),
+        ("1 run\n3 walk\n", "numbers [1, 3] have a gap"),
+        ("1 run\n1 walk\n", "numbers [1, 1] have a gap or repeat"),
+        (b"\xff\xfe", "cannot be read"),
+    ],
+)
+def test_a_bad_list_is_one_problem(content, said, read):
+    (problem,) = read(content).problems
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "is not JSON"),
+        ("[1, 2]", "is no object of names"),
+        ('{"run": "one", "walk": 2}', "is no object of names"),
+        ('{"run": 0, "run": 1}', "run: named twice"),
+    ],
+)
+def test_bad_json_is_one_problem(content, said, read):
+    (problem,) = read(content, name="labels.json").problems
+    assert said in problem
+
+
+def test_a_missing_list_is_a_problem(tmp_path):
+    (problem,) = read_classes(tmp_path / "no.txt", 2).problems
+    assert problem.startswith(f"class list {tmp_path}/no.txt does not exist")

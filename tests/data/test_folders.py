@@ -1,0 +1,60 @@
+"""A folder per class."""
+
+import pytest
+from listed import names_and_labels, the_problem, write_videos
+
+from mgexp.data.folders import class_folders, read_folders
+
+CLASSES = {"my walk": 0, "run": 1}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    names = ("run/b.AVI", "run/a.mp4", "my walk/c d.webm", "run/.DS_Store", ".hidden/x.mp4")
+    return write_videos(tmp_path / "train", *names)
+
+
+def test_videos_have_the_class_of_their_folder_in_the_order_of_their_paths(folder):
+    wanted = [("my walk/c d.webm", 0), ("run/a.mp4", 1), ("run/b.AVI", 1)]
+    assert names_and_labels(folder, read_folders(folder, CLASSES)) == wanted
+
+
+def test_the_classes_are_the_folders(folder, tmp_path):
+    assert class_folders(folder) == ("my walk", "run")
+    assert class_folders(tmp_path / "no") == ()
+
+
+def test_an_empty_file_is_a_missing_video(folder):
+    (folder / "run/a.mp4").write_bytes(b"")
+    assert read_folders(folder, CLASSES).missing == (str(folder / "run/a.mp4"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("x.mp4", "file beside the folders of the classes, {}: 'x.mp4'"),
+        ("jump/x.mp4", "folder of no class, {}: 'jump': correct it, or DATA.CLASSES"),
+        ("run/notes.txt", "file that is no video, {}/run: 'notes.txt'"),
+        ("run/deep/x.mp4", "folder in the folder of a class, {}/run: 'deep'"),
+    ],
+)
+def test_what_is_no_video_of_a_class_is_one_problem(name, said, folder):
+    write_videos(folder, name)
+    found = read_folders(folder, CLASSES)
+    assert the_problem(found).startswith(said.format(folder))
+    assert len(found.records) == 3
+
+
+def test_a_class_without_videos_is_a_problem(folder):
+    (folder / "my walk/c d.webm").unlink()
+    problem = the_problem(read_folders(folder, CLASSES))
+    assert problem.startswith(f"folder without a video, {folder}: 'my walk'")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("no", "does not exist"), ("run/a.mp4", "is not a folder")]
+)
+def test_a_folder_that_is_none_is_a_problem(name, said, folder):
+    assert f"folder of videos {folder / name} {said}" in the_problem(
+        read_folders(folder / name, CLASSES)
+    )

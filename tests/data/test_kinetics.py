@@ -1,0 +1,154 @@
+"""The official CSV of Kinetics, against files and rows written by hand."""
+
+import pytest
+from listed import names_and_labels, the_problem, windows, write_videos
+
+from mgexp.data.kinetics import kinetics_labels, read_kinetics
+
+CLASSES = {"air drumming": 0, "massaging person's head": 1, "zumba": 2}
+K400 = """label,youtube_id,time_start,time_end,split,is_cc
+air drumming,0wR5jVB-WPk,417,427,train,0
+"massaging person's head",-3B32lodo2M,59,69,train,0
+zumba,___qijXy2f0,11,21,train,1
+"""
+FILES = ("0wR5jVB-WPk_000417_000427.mp4", "-3B32lodo2M_000059_000069.mp4")
+LAST = "___qijXy2f0_000011_000021.mp4"
+
+
+@pytest.fixture
+def root(tmp_path):
+    return write_videos(tmp_path / "videos", *FILES, LAST)
+
+
+@pytest.fixture
+def read(tmp_path, root):
+    def read(content, split="train", folder=root):
+        path = tmp_path / "list.csv"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return read_kinetics(path, folder, CLASSES, split)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        K400,
+        windows(K400),
+        K400.replace(",is_cc", "").replace(",0\n", "\n").replace(",1\n", "\n"),  # Kinetics-600
+        K400.replace("417,427", "417.0,427.0"),
+        K400 + "\n\n",
+    ],
+)
+def test_rows_become_clips_with_the_number_of_their_label(content, read, root):
+    assert names_and_labels(root, read(content)) == [(FILES[0], 0), (FILES[1], 1), (LAST, 2)]
+
+
+def test_columns_may_come_in_any_order(read, root):
+    found = read("time_end,time_start,youtube_id,label\n21,11,___qijXy2f0,zumba\n")
+    assert names_and_labels(root, found) == [(LAST, 2)]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        f"train/{FILES[0]}",
+        f"air drumming/{FILES[0]}",
+        f"air_drumming/{FILES[0]}",
+        f"train/air drumming/{FILES[0]}",
+        f"train/air_drumming/{FILES[0]}",
+    ],
+)
+def test_a_clip_may_lie_in_a_folder_of_its_split_or_class(place, read, tmp_path):
+    folder = write_videos(tmp_path / "other", place)
+    found = read("\n".join(K400.split("\n")[:2]), folder=folder)
+    assert names_and_labels(folder, found) == [(place, 0)]
+
+
+def test_missing_and_empty_clips_are_listed_at_their_usual_place(read, root):
+    (root / FILES[1]).write_bytes(b"")
+    (root / LAST).unlink()
+    found = read(K400)
+    assert found.missing == (str(root / FILES[1]), str(root / LAST))
+    assert found.num_listed == 3
+    assert names_and_labels(root, found) == [(FILES[0], 0)]
+
+
+def test_two_clips_of_one_video_are_two_records(read, root):
+    other = FILES[0].replace("417_000427", "500_000510")
+    write_videos(root, other)
+    found = read(K400 + "air drumming,0wR5jVB-WPk,500,510,train,0\n")
+    assert names_and_labels(root, found)[-1] == (other, 0)
+
+
+@pytest.mark.parametrize("name", ["val", "validate", "validation", "test"])
+def test_any_split_but_training_is_for_validation(name, read, root):
+    content = K400.replace(",train,", f",{name},")
+    assert len(names_and_labels(root, read(content, split="val"))) == 3
+    assert (
+        f"row of the other split, {root.parent}/list.csv:2: '{name}'" in read(content).problems[0]
+    )
+
+
+def test_rows_of_training_are_not_for_validation(read):
+    assert "row of the other split" in read(K400, split="val").problems[0]
+
+
+ROW = "zumba,___qijXy2f0,11,21,train,1\n"
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            "dancing,___qijXy2f0,1,2,train,0\n",
+            "label of no class, {}:5: 'dancing': correct it, or DATA",
+        ),
+        (",___qijXy2f0,1,2,train,0\n", "row without a label, {}:5: '___qijXy2f0'"),
+        ("zumba,../../etc,1,2,train,0\n", "youtube_id in another form, {}:5: '../../etc'"),
+        ("zumba,short,1,2,train,0\n", "youtube_id in another form, {}:5: 'short'"),
+        ("zumba\n", "youtube_id in another form, {}:5: ''"),
+        (
+            "zumba,___qijXy2f0,1.5,2,train,0\n",
+            "time that is no whole number of seconds, {}:5: '1.5,2'",
+        ),
+        (ROW, "clip listed twice, {}:5: '___qijXy2f0_000011_000021.mp4'"),
+    ],
+)
+def test_a_bad_row_is_one_problem_and_the_others_are_read(row, said, read, root):
+    found = read(K400 + row)
+    assert the_problem(found).startswith(said.format(root.parent / "list.csv"))
+    assert len(found.records) == 3
+
+
+@pytest.mark.parametrize("column", ["label", "youtube_id", "time_start", "time_end"])
+def test_a_missing_column_is_one_problem(column, read):
+    problem = the_problem(read(K400.replace(column, "other")))
+    assert problem.startswith("column that is not there, ")
+    assert f"list.csv:1: '{column}'" in problem
+
+
+def test_a_list_without_rows_is_a_problem(read):
+    assert "list.csv has no rows" in the_problem(read(K400.split("\n", maxsplit=1)[0]))
+
+
+def test_a_label_with_dots_does_not_leave_the_root(tmp_path, root):
+    """Its clip would lie beside the root folder."""
+    write_videos(tmp_path, "AAAAAAAAAAA_000001_000002.mp4")
+    path = tmp_path / "list.csv"
+    path.write_text("label,youtube_id,time_start,time_end\n..,AAAAAAAAAAA,1,2\n")
+    found = read_kinetics(path, root, {"..": 0}, "train")
+    assert found.missing == (str(root / "AAAAAAAAAAA_000001_000002.mp4"),)
+
+
+def test_the_labels_of_a_list_are_its_classes(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_bytes(windows(K400 + ROW))
+    assert kinetics_labels(path) == (("air drumming", "massaging person's head", "zumba"), ())
+    labels, (problem,) = kinetics_labels(tmp_path / "no.csv")
+    assert (labels, "no.csv does not exist" in problem) == ((), True)
+    path.write_text(
+        "youtube_id,time_start,time_end\n0wR5jVB-WPk,417,427\n"
+    )  # the official test list
+    labels, (problem,) = kinetics_labels(path)
+    assert (labels, problem.startswith("column that is not there, ")) == ((), True)

@@ -1,0 +1,61 @@
+"""The official lists of UCF-101, written by hand."""
+
+import pytest
+from listed import names_and_labels, the_problem, windows, write_videos
+
+from mgexp.data.ucf import read_ucf101
+
+CLASSES = {"ApplyEyeMakeup": 0, "HandstandPushups": 36}
+TRAIN = """ApplyEyeMakeup/v_ApplyEyeMakeup_g08_c01.avi 1
+HandstandPushups/v_HandStandPushups_g08_c01.avi 37
+"""
+FILES = (
+    "ApplyEyeMakeup/v_ApplyEyeMakeup_g08_c01.avi",
+    "HandstandPushups/v_HandStandPushups_g08_c01.avi",
+)
+TEST = "\n".join(FILES)
+
+
+@pytest.fixture
+def root(tmp_path):
+    return write_videos(tmp_path / "UCF-101", *FILES)
+
+
+@pytest.fixture
+def read(tmp_path, root):
+    def read(content):
+        path = tmp_path / "list01.txt"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return read_ucf101(path, root, CLASSES)
+
+    return read
+
+
+@pytest.mark.parametrize("content", [TRAIN, TEST, windows(TRAIN), TEST + "\n\n  \n"])
+def test_the_class_is_the_folder(content, read, root):
+    assert names_and_labels(root, read(content)) == [(FILES[0], 0), (FILES[1], 36)]
+
+
+def test_a_missing_video_is_listed(read, root):
+    (root / FILES[1]).unlink()
+    assert read(TRAIN).missing == (str(root / FILES[1]),)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ApplyEyeMakeup/v_x.avi 2", "number of another class, {}: 'ApplyEyeMakeup/v_x.avi 2'"),
+        ("Juggling/v_x.avi 1", "folder of no class, {}: 'Juggling'"),
+        ("v_x.avi 1", "line in another form, {}: 'v_x.avi 1'"),
+        ("../v_x.avi 1", "path outside the root folder, {}: '../v_x.avi 1'"),
+        (FILES[0], "video listed twice, {}: '" + FILES[0]),
+    ],
+)
+def test_a_bad_line_is_one_problem_and_the_others_are_read(line, said, read, root):
+    found = read(TRAIN + line)
+    assert the_problem(found).startswith(said.format(f"{root.parent}/list01.txt:3"))
+    assert len(found.records) == 2
+
+
+def test_an_empty_list_is_a_problem(read):
+    assert "list01.txt is empty" in the_problem(read("\n"))

@@ -1,0 +1,208 @@
+"""Videos of many labels through run_net.py: from the official CSV to results.csv, killed evaluations included."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from run_files import read_lines, refused, torchrun
+from tiny import NUM_TRAIN, NUM_VAL, command, write_config
+
+from mgexp.config.load import flatten, load_config
+from mgexp.record.collect import collect
+from mgexp.record.run_dir import RunDir
+from mgexp.train import partial
+
+NUM_CLASSES = 3
+SHORT = {"SOLVER.STEPS": [0, 0.5], "SOLVER.MAX_EPOCH": 1, "TRAIN.NUM_EVALUATIONS": 2}
+CHARADES = {
+    "DATA.FORMAT": "charades",
+    "MODEL.NUM_CLASSES": NUM_CLASSES,
+    "MODEL.LOSS_FUNC": "bce_logit",
+    "DATA.ENSEMBLE_METHOD": "max",
+    "TEST.BATCH_SIZE": 4,
+}
+
+
+def actions_of(index):
+    """Class 0 or 1 by the video's motion, class 2 in the first half of every third; nothing in the sixth."""
+    moves = f"c{index % 2:03d} 0.00 0.80"
+    also = ["c002 0.00 0.40"] if index % 3 == 0 else []
+    return "" if index == 5 else ";".join([moves, *also])
+
+
+def labels_of(index):
+    return [float(f"c{label:03d}" in actions_of(index)) for label in range(NUM_CLASSES)]
+
+
+@pytest.fixture
+def charades_cfg(tiny_data, tmp_path):
+    """The tiny row on the tiny videos, listed as Charades lists its own."""
+    keys = {"DATA.PATH_PREFIX": str(tiny_data)}
+    for split, num in (("train", NUM_TRAIN), ("val", NUM_VAL)):
+        rows = [f"{split}{index},{actions_of(index)},0.8" for index in range(num)]
+        path = tmp_path / f"Charades_v1_{split}.csv"
+        path.write_text("\r\n".join(["id,actions,length", *rows]), encoding="utf-8-sig")
+        keys[f"DATA.{split.upper()}_LIST"] = str(path)
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    return write_config(folder / "tiny.yaml", {**CHARADES, **SHORT, **keys})
+
+
+def scores_of(folder):
+    with np.load(folder / "scores_2x1_forward.npz") as file:
+        return dict(file)
+
+
+def test_a_run_of_many_labels_ends_with_its_map(charades_cfg, output, main, tmp_path):
+    assert main(command(charades_cfg, output)) == 0
+    result = json.loads((output / "result.json").read_text())
+    assert result["metrics"].keys() == {"map"}
+    lines = read_lines(output / "evaluations.jsonl")
+    assert all("top1" not in line and 0 < line["map"] <= 100 for line in lines)
+    assert lines[-1]["map"] == result["metrics"]["map"]
+    assert "mAP" in (output / "log.txt").read_text()
+    found = scores_of(output)
+    assert [Path(path).stem for path in found["videos"]] == [f"val{i}" for i in range(NUM_VAL)]
+    assert found["labels"].tolist() == [labels_of(index) for index in range(NUM_VAL)]
+    assert found["scores"].shape == (NUM_VAL, NUM_CLASSES)
+    assert ((found["scores"] > 0) & (found["scores"] < 1)).all()
+    assert found["num_views"] == 2
+
+    def resolve(name):
+        return dict(flatten(load_config(tmp_path / "experiments" / f"{name}.yaml")))
+
+    collect(tmp_path, tmp_path / "results.csv", tmp_path / "experiments", resolve)
+    (row,) = csv.DictReader((tmp_path / "results.csv").open())
+    assert (row["top1"], float(row["map"])) == ("", pytest.approx(lines[-1]["map"], abs=1e-4))
+
+
+def test_a_map_is_judged(charades_cfg, output, main):
+    assert main(command(charades_cfg, output, "EXPECTED", "[['map', 0.5, 0.001]]")) == 3
+
+
+def test_the_first_loss_is_that_of_chance(charades_cfg, output, main):
+    """Logits start near 0: the binary cross-entropy of each class is log 2."""
+    assert main(command(charades_cfg, output)) == 0
+    first = read_lines(output / "metrics.jsonl")[0]["loss"]
+    assert first == pytest.approx(np.log(2), abs=0.05)
+
+
+def test_bad_actions_are_refused(charades_cfg, output, main, capsys, tmp_path):
+    with (tmp_path / "Charades_v1_train.csv").open("a") as file:
+        file.write("\r\nlost,c003 0.0 1.0,1\r\n")
+    message = refused(main, capsys, command(charades_cfg, output))
+    for words in ("action outside the classes", "Charades_v1_train.csv:26", "lost.mp4", "1 of 25"):
+        assert words in message
+    assert not output.exists()
+
+
+class Killed(BaseException):
+    """Stands in for a kill: nothing catches it."""
+
+
+def kill_evaluation_after(num_batches, monkeypatch):
+    """The final evaluation ends after so many batches, each saved."""
+    original = partial.Partial.count_batch
+
+    def counted(self, scores):
+        self.save_seconds = 0.0
+        original(self, scores)
+        if self.path is not None and self.num_batches == num_batches:
+            raise Killed
+
+    monkeypatch.setattr(partial.Partial, "count_batch", counted)
+
+
+def spy_on_precise_bn(monkeypatch):
+    """Calls of precise batch norm, and numbers of views scored."""
+    from mgexp.train import evaluate, evaluator
+
+    seen = {"precise_bn": 0, "views": 0}
+    precise, add = evaluator.with_precise_bn, evaluate.Scores.add
+
+    def counted_precise(*arguments):
+        seen["precise_bn"] += 1
+        return precise(*arguments)
+
+    def counted_add(self, logits, videos, labels):
+        seen["views"] += len(videos)
+        add(self, logits, videos, labels)
+
+    monkeypatch.setattr(evaluator, "with_precise_bn", counted_precise)
+    monkeypatch.setattr(evaluate.Scores, "add", counted_add)
+    return seen
+
+
+def test_a_final_evaluation_that_was_killed_goes_on(
+    charades_cfg, output, main, tmp_path, monkeypatch
+):
+    whole = tmp_path / "whole"
+    assert main(command(charades_cfg, whole)) == 0
+    kill_evaluation_after(3, monkeypatch)  # of 4: 16 views, 4 at a time
+    with pytest.raises(Killed):
+        main(command(charades_cfg, output))
+    monkeypatch.undo()
+    (part,) = (output / "evaluation_parts").iterdir()
+    assert torch.load(part, weights_only=True)["num_batches"] == 3
+    seen = spy_on_precise_bn(monkeypatch)
+    assert main(command(charades_cfg, output)) == 0
+    assert seen == {"precise_bn": 0, "views": 4}
+    for name, values in scores_of(whole).items():
+        assert (scores_of(output)[name] == values).all(), name
+    assert (
+        read_lines(output / "evaluations.jsonl")[-1]["map"]
+        == (read_lines(whole / "evaluations.jsonl")[-1]["map"])
+    )
+    assert not (output / "evaluation_parts").exists()
+    assert not (whole / "evaluation_parts").exists()
+
+
+def test_a_part_of_another_configuration_is_forgotten(charades_cfg, output, main, monkeypatch):
+    kill_evaluation_after(1, monkeypatch)
+    with pytest.raises(Killed):
+        main(command(charades_cfg, output))
+    monkeypatch.undo()
+    seen = spy_on_precise_bn(monkeypatch)
+    changed = command(charades_cfg, output, "DATA.TARGET_FPS", 15)
+    assert main([*changed, "--override"]) == 0
+    assert seen["views"] == 2 * NUM_VAL
+    assert seen["precise_bn"] == 1
+
+
+def test_a_part_of_a_run_that_trains_on_is_forgotten(charades_cfg, output, main, monkeypatch):
+    kill_evaluation_after(1, monkeypatch)
+    with pytest.raises(Killed):
+        main(command(charades_cfg, output))
+    monkeypatch.undo()
+    run = RunDir(output)
+    run.checkpoint(run.checkpoint_steps()[-1]).unlink()
+    seen = spy_on_precise_bn(monkeypatch)
+    assert main(command(charades_cfg, output)) == 0
+    assert seen["views"] >= 2 * NUM_VAL
+
+
+def test_a_control_keeps_the_scores_of_the_plain_videos(charades_cfg, output, main):
+    assert main(command(charades_cfg, output)) == 0
+    before = (output / "scores_2x1_forward.npz").read_bytes()
+    pairs = ("TRAIN.ENABLE", False, "TEST.FRAME_ORDER", "repeated")
+    assert main(command(charades_cfg, output, *pairs)) == 0
+    assert (output / "scores_2x1_forward.npz").read_bytes() == before
+    assert (output / "scores_2x1_repeated.npz").exists()
+    assert not (output / "evaluation_parts").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_score_as_one_does(charades_cfg, output, main, tmp_path):
+    """At a learning rate at which the rounding of a step is not blown up by the steps after it."""
+    pairs = ("MODEL.DROPOUT_RATE", 0, "MULTIGRID.BN_BASE_SIZE", 2, "SOLVER.BASE_LR", 1e-5)
+    assert main(command(charades_cfg, output, *pairs)) == 0
+    torchrun(command(charades_cfg, tmp_path / "two", *pairs))
+    one, two = scores_of(output), scores_of(tmp_path / "two")
+    assert (one["labels"] == two["labels"]).all()
+    np.testing.assert_allclose(two["scores"], one["scores"], atol=1e-3)
+    assert not (tmp_path / "two" / "evaluation_parts").exists()

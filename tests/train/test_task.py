@@ -1,0 +1,134 @@
+"""Loss, scores and metrics, against plain definitions and, where it is installed, scikit-learn."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mgexp.errors import InputError
+from mgexp.train.task import (
+    MAX,
+    SUM,
+    average_precision,
+    many_labels,
+    mean_average_precision,
+    metrics_text,
+    one_label,
+    top1_and_top5,
+)
+
+
+def by_definition(scores, labels):
+    """Average precision in float64 from its definition: at each distinct score, all videos not below it."""
+    total, recall = 0.0, 0.0
+    for threshold in sorted(set(scores.tolist()), reverse=True):
+        taken = scores >= threshold
+        hits = float(labels[taken].sum())
+        new_recall = hits / float(labels.sum())
+        total += (new_recall - recall) * hits / float(taken.sum())
+        recall = new_recall
+    return total
+
+
+def cases():
+    """Scores and labels (videos, classes), with and without ties, of rare and frequent classes."""
+    rng = np.random.default_rng(0)
+    for num_videos, num_levels, share in [
+        (50, 10**6, 0.3),
+        (50, 4, 0.3),
+        (400, 20, 0.02),
+        (1, 5, 1),
+    ]:
+        scores = rng.integers(0, num_levels, (num_videos, 6)) / np.float32(num_levels)
+        labels = (rng.random((num_videos, 6)) < share).astype(np.float32)
+        labels[0] = 1
+        yield scores.astype(np.float32), labels
+
+
+@pytest.mark.parametrize(("scores", "labels"), list(cases()))
+def test_average_precision_is_its_definition(scores, labels):
+    for score, label in zip(scores.T, labels.T, strict=True):
+        found = average_precision(torch.tensor(score), torch.tensor(label))
+        assert found.item() == pytest.approx(by_definition(score, label), rel=1e-12)
+
+
+@pytest.mark.parametrize(("scores", "labels"), list(cases()))
+def test_map_is_that_of_scikit_learn(scores, labels):
+    metrics = pytest.importorskip("sklearn.metrics")
+    found = mean_average_precision(torch.tensor(scores), torch.tensor(labels))
+    assert found["map"] == pytest.approx(
+        100 * metrics.average_precision_score(labels, scores), rel=1e-12
+    )
+
+
+def test_average_precision_by_hand():
+    # Ranked: hit, miss, hit: (1/1 + 2/3) / 2. With all three at one score: 2/3.
+    labels = torch.tensor([1.0, 0.0, 1.0])
+    assert average_precision(torch.tensor([0.9, 0.5, 0.1]), labels).item() == pytest.approx(5 / 6)
+    assert average_precision(torch.tensor([0.5, 0.5, 0.5]), labels).item() == pytest.approx(2 / 3)
+
+
+def test_classes_that_no_video_shows_are_left_out():
+    scores = torch.tensor([[0.9, 0.1, 0.2], [0.1, 0.9, 0.3]])
+    labels = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    assert mean_average_precision(scores, labels) == {"map": 100.0}
+
+
+def test_there_is_no_map_without_labels():
+    with pytest.raises(InputError, match="none of 2 evaluated videos has a label"):
+        mean_average_precision(torch.rand(2, 3), torch.zeros(2, 3))
+
+
+def test_a_video_without_labels_is_a_negative_of_all_classes():
+    scores = torch.tensor([[0.5], [0.9]])
+    assert mean_average_precision(scores, torch.tensor([[1.0], [0.0]])) == {"map": 50.0}
+
+
+def test_top1_and_top5_by_hand():
+    scores = torch.tensor([[6.0, 5, 4, 3, 2, 1], [6.0, 5, 4, 3, 2, 1], [1.0, 2, 3, 4, 5, 6]])
+    found = top1_and_top5(scores, torch.tensor([0, 5, 1]))
+    assert found == {"top1": pytest.approx(100 / 3), "top5": pytest.approx(200 / 3)}
+
+
+def test_the_loss_of_many_labels_is_the_mean_over_clips_and_classes():
+    logits, labels = torch.tensor([[0.0, 2.0], [-1.0, 3.0]]), torch.tensor([[1.0, 0], [0, 1]])
+    chance = torch.sigmoid(torch.tensor([[0.0, -2.0], [1.0, 3.0]]))  # of what is true
+    found = many_labels(2, MAX).loss(logits, labels)
+    torch.testing.assert_close(found, -chance.log().mean())
+
+
+def test_the_loss_of_one_label_is_cross_entropy():
+    logits, labels = torch.randn(4, 3), torch.tensor([0, 1, 2, 1])
+    found = one_label(3, SUM).loss(logits, labels)
+    torch.testing.assert_close(found, F.nll_loss(logits.log_softmax(1), labels))
+
+
+@pytest.mark.parametrize(
+    ("ensemble", "wanted"), [(SUM, [[0.5, 1.5], [1, 0]]), (MAX, [[0.5, 1], [1, 0]])]
+)
+def test_views_of_a_video_are_put_together(ensemble, wanted):
+    task = many_labels(2, ensemble)
+    scores = task.no_scores(2, torch.device("cpu"))
+    videos, views = torch.tensor([0, 1, 0]), torch.tensor([[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]])
+    task.ensemble.add(scores, videos[:2], views[:2])
+    task.ensemble.add(scores, videos[2:], views[2:])
+    assert scores.tolist() == wanted
+
+
+def test_two_views_of_a_video_in_one_batch():
+    scores = many_labels(2, MAX).no_scores(1, torch.device("cpu"))
+    MAX.add(scores, torch.tensor([0, 0]), torch.tensor([[0.5, 0.2], [0.1, 0.9]]))
+    torch.testing.assert_close(scores, torch.tensor([[0.5, 0.9]]))
+
+
+def test_labels_start_in_the_form_of_the_task():
+    one, many = (
+        task(3, SUM).no_labels(2, torch.device("cpu")) for task in (one_label, many_labels)
+    )
+    assert (one.shape, one.dtype) == ((2,), torch.int64)
+    assert (many.shape, many.dtype) == ((2, 3), torch.float32)
+
+
+def test_metrics_as_people_write_them():
+    assert metrics_text({"top1": 91.25, "top5": 98}) == "top-1 91.25 %, top-5 98.00 %"
+    assert metrics_text({"map": 38.6}) == "mAP 38.60 %"
