@@ -29,7 +29,7 @@ KEYS_WITHOUT_EFFECT_ON_RESULT = (
     "DATA_LOADER.NUM_WORKERS",
     "DATA_LOADER.PREFETCH_FACTOR",
 )
-LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST")
+LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.QUARANTINE")
 """Keys that a YAML may leave to the command line, as those of Kinetics do."""
 
 

@@ -6,20 +6,18 @@ Every file is written so that a kill at any moment leaves either the old content
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import simplejson
 
 from mgexp.errors import InputError
+from mgexp.record.run_lock import RunLock
 
 SMOKE = "smoke"
 
@@ -89,6 +87,11 @@ class RunDir:
         return self.root / "model.pt"
 
     @property
+    def confusion_csv(self) -> Path:
+        """For which class the final evaluation took the videos of each class."""
+        return self.root / "confusion.csv"
+
+    @property
     def result_json(self) -> Path:
         """Written last: a run is finished when this file exists."""
         return self.root / "result.json"
@@ -113,11 +116,7 @@ class RunDir:
 
         Raises InputError where another process holds the lock.
         """
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        with RunLock(self.lock):
-            for folder in (self.root, self.checkpoints):
-                for leftover in folder.glob(".*.tmp"):
-                    leftover.unlink()
+        with _locked(self.lock, (self.root, self.checkpoints)):
             yield
 
 
@@ -137,6 +136,11 @@ class RunsDir:
         """The picture."""
         return self.root / "report.png"
 
+    @property
+    def confusion_png(self) -> Path:
+        """The picture of which classes are taken for which."""
+        return self.root / "confusion.png"
+
     def runs(self) -> Iterator[tuple[str, int, RunDir]]:
         """(row, seed, run folder) of every <row>/seed<N> that holds a config, by row and seed."""
         found = []
@@ -145,6 +149,41 @@ class RunsDir:
             if seed and run.root.parent.parent == self.root:
                 found.append((run.root.parent.name, int(seed[1]), run))
         return iter(sorted(found, key=lambda entry: entry[:2]))
+
+
+@dataclass(frozen=True)
+class CheckDir:
+    """The folder of a check of videos, see `tools/check_data.py`."""
+
+    root: Path
+
+    @property
+    def videos_jsonl(self) -> Path:
+        """A line per video."""
+        return self.root / "videos.jsonl"
+
+    @property
+    def quarantine_txt(self) -> Path:
+        """The videos that training cannot use, a path per line."""
+        return self.root / "quarantine.txt"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """As `RunDir.locked`."""
+        with _locked(self.root / "lock", (self.root,)):
+            yield
+
+
+@contextmanager
+def _locked(lock: Path, folders: Sequence[Path]) -> Iterator[None]:
+    """Make the folders, hold the lock, and clear what a killed writer left half-written."""
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    with RunLock(lock):
+        for folder in folders:
+            for leftover in folder.glob(".*.tmp"):
+                leftover.unlink()
+        yield
 
 
 def default_run_dir(experiment: str, seed: int, is_smoke: bool) -> RunDir:
@@ -167,44 +206,6 @@ def find_row_folders(root: Path) -> tuple[RunsDir, ...]:
     folders = sorted({run.root.parent.parent for run in find_runs(root)})
     inside = (folder for folder in folders if folder.is_relative_to(root))
     return tuple(runs for runs in map(RunsDir, inside) if any(runs.runs()))
-
-
-class RunLock:
-    """Context manager: this process alone writes into a run folder.
-
-    The file holds "pid host since". The lock is of the POSIX kind (`fcntl.lockf`), not `flock`:
-    it dies with the process that took it, where forked loader workers would keep an `flock`
-    for seconds after their parent was killed, and the same command started again would be refused.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> RunLock:
-        self._file = self._path.open("a+")
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._file.seek(0)
-            holder = self._file.read().strip()
-            self._file.close()
-            raise InputError([self._busy(holder)]) from error
-        self._file.truncate(0)
-        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        self._file.write(f"{os.getpid()} {socket.gethostname()} {now}\n")
-        self._file.flush()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._file.truncate(0)
-        self._file.close()
-
-    def _busy(self, holder: str) -> str:
-        pid, host, since = (holder.split() + ["unknown"] * 3)[:3]
-        return (
-            f"run folder {self._path.parent} is in use by process {pid} on {host} since {since}: "
-            "wait for it, stop it, or choose another folder with --output"
-        )
 
 
 @contextmanager

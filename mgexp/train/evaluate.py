@@ -13,18 +13,23 @@ from torch import nn
 from mgexp import dist
 from mgexp.dist import Processes
 from mgexp.errors import InputError
+from mgexp.record.confusion import Counts, count_confusions
 from mgexp.train.inputs import listed
 from mgexp.train.step import Normalizer
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Percent of videos whose label is the first, or among the first five; mean cross-entropy per view."""
+    """Percent of videos whose label is the first, or among the first five; mean cross-entropy per view.
+
+    ``confusion``: (label, first class, videos) of each pair that occurs.
+    """
 
     top1: float
     top5: float
     loss: float
     num_videos: int
+    confusion: Counts = ()
 
 
 class Scores:
@@ -48,12 +53,14 @@ class Scores:
         for values in (self.sums, self.loss):
             dist.sum_(processes, values)
         dist.max_(processes, self.labels)  # views of one video may be in several processes
-        ranked = self.sums.topk(min(5, self.sums.shape[1])).indices == self.labels[:, None]
+        best = self.sums.topk(min(5, self.sums.shape[1])).indices
+        ranked = best == self.labels[:, None]
         return Evaluation(
             top1=100 * ranked[:, 0].double().mean().item(),
             top5=100 * ranked.any(1).double().mean().item(),
             loss=(self.loss[0] / self.loss[1]).item(),
             num_videos=len(self.labels),
+            confusion=count_confusions(self.labels.tolist(), best[:, 0].tolist()),
         )
 
 

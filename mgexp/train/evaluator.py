@@ -11,9 +11,10 @@ from torch import nn
 
 from mgexp import dist
 from mgexp.dist import Processes
+from mgexp.record.confusion import write_confusion
 from mgexp.record.progress import LOGGER
 from mgexp.record.run_dir import RunDir, append_jsonl
-from mgexp.train.checkpoint import State
+from mgexp.train.checkpoint import State, save_torch
 from mgexp.train.evaluate import Evaluation, evaluate
 from mgexp.train.precise_bn import with_precise_bn
 from mgexp.train.step import Normalizer
@@ -63,6 +64,16 @@ class Evaluator:
                 self.normalizer,
                 self.processes,
             )
+
+    def evaluate_finally(self, state: State, protocol: Protocol) -> Evaluation:
+        """Scores the model of ``state``; keeps the weights that were scored, and which classes they confuse."""
+        model = self.ready_model(state)
+        if self.processes.is_main:
+            save_torch(self.run_dir.model, model.state_dict())
+        found = self.evaluate(model, state, protocol)
+        if self.processes.is_main and found.confusion:
+            write_confusion(self.run_dir.confusion_csv, found.confusion)
+        return found
 
     def evaluate(self, model: nn.Module, state: State, protocol: Protocol) -> Evaluation:
         """Scores ``model`` and records a line."""

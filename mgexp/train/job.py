@@ -29,7 +29,7 @@ from mgexp.record.progress import LOGGER, Progress, logging_to
 from mgexp.record.run_dir import RunDir, read_json, write_json
 from mgexp.record.schedule_table import schedule_table
 from mgexp.stop import StopRequest
-from mgexp.train.checkpoint import State, load_checkpoint, load_torch, save_checkpoint, save_torch
+from mgexp.train.checkpoint import State, load_checkpoint, load_torch, save_checkpoint
 from mgexp.train.evaluate import Evaluation
 from mgexp.train.evaluator import Evaluator, PreciseBn, Protocol
 from mgexp.train.folder import (
@@ -176,7 +176,7 @@ def _train_joined(job: Job) -> Outcome:
             )
             return Outcome.INTERRUPTED
         _save(job, state)
-        found = _final_evaluation(job, state)
+        found = job.evaluator().evaluate_finally(state, job.protocol(full=True))
     return _finish(job, state, found) if job.processes.is_main else Outcome.OK
 
 
@@ -197,7 +197,7 @@ def _resume(job: Job, state: State) -> None:
     schedule = job.inputs.schedule
     LOGGER.info("%s → %s\n%s", job.experiment, job.run_dir.root, schedule_table(schedule))
     LOGGER.info(
-        "%d training videos (%d of the list missing), %d validation videos; %s, %d threads",
+        "%d training videos (%d of the list missing or quarantined), %d validation videos; %s, %d threads",
         *(len(job.inputs.train), len(job.inputs.missing), len(job.inputs.val)),
         *(job.device, torch.get_num_threads()),
     )
@@ -258,15 +258,6 @@ def _check_unusable(job: Job, state: State) -> None:
     )
     if problem:
         raise InputError([problem])
-
-
-def _final_evaluation(job: Job, state: State) -> Evaluation:
-    """The full protocol, once; the evaluated weights are kept."""
-    evaluator = job.evaluator()
-    model = evaluator.ready_model(state)
-    if job.processes.is_main:
-        save_torch(job.run_dir.model, model.state_dict())
-    return evaluator.evaluate(model, state, job.protocol(full=True))
 
 
 def _finish(job: Job, state: State, found: Evaluation) -> Outcome:

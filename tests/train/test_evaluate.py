@@ -57,6 +57,16 @@ def test_top5_of_more_than_five_classes():
     assert (found.top1, found.top5) == (0.0, 50.0)
 
 
+def test_what_is_confused_is_counted_from_the_summed_scores():
+    """By hand: two views of video 0 outweigh the first; the counts agree with top-1, 1 of 3."""
+    scores = Scores(3, 3, CPU)
+    logits = torch.tensor([[9.0, 0, 0], [0, 2, 0], [0, 2, 0], [0, 0, 9], [0, 0, 9]])
+    scores.add(logits, torch.tensor([0, 0, 0, 1, 2]), torch.tensor([0, 0, 0, 2, 1]))
+    found = scores.reduce(Processes())
+    assert found.confusion == ((0, 1, 1), (1, 2, 1), (2, 2, 1))
+    assert found.top1 == pytest.approx(100 / 3)
+
+
 def test_views_of_one_video_may_be_in_two_processes(monkeypatch):
     """Its label is not their sum."""
     parts = [Scores(1, 3, CPU) for _ in range(2)]
