@@ -14,6 +14,7 @@ from fvcore.common.config import CfgNode
 from torch.utils.data import DataLoader
 
 from mgexp.data.clips import Request, TrainingClips, collate
+from mgexp.data.quarantine import without_quarantined
 from mgexp.data.records import VideoList, VideoRecord, read_list
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
@@ -26,17 +27,15 @@ of 10 26.7 s (23.7 to 27.8). 0 is slower still. Beside a GPU workers keep the pr
 
 
 def build_list(cfg: CfgNode, key: str) -> VideoList:
-    """The videos of DATA.``key``, with what is wrong with the list."""
+    """The videos of DATA.``key``, those of DATA.QUARANTINE as missing, with what is wrong with the list."""
     path = cfg.DATA[key]
     if not path:
         remedy = f"add DATA.{key} FILE, a text file with a 'path label' line per video"
         return VideoList((), (), (f"DATA.{key} is not set: {remedy}",))
-    return read_list(
-        Path(path),
-        Path(cfg.DATA.PATH_PREFIX),
-        cfg.MODEL.NUM_CLASSES,
-        cfg.DATA.PATH_LABEL_SEPARATOR,
-    )
+    root = Path(cfg.DATA.PATH_PREFIX)
+    videos = read_list(Path(path), root, cfg.MODEL.NUM_CLASSES, cfg.DATA.PATH_LABEL_SEPARATOR)
+    quarantine = cfg.DATA.QUARANTINE
+    return without_quarantined(videos, Path(quarantine), root) if quarantine else videos
 
 
 def build_train_loader(
