@@ -68,7 +68,7 @@ def make_job(options: argparse.Namespace) -> Job:
     default = default_run_dir(experiment, cfg.RNG_SEED, options.smoke)
     run_dir = RunDir(options.output) if options.output else default
     initial, found = try_initial_weights(cfg, run_dir)
-    inputs = build_inputs(cfg, [*problems, *found], processes.count)
+    inputs = build_inputs(cfg, [*problems, *found], processes.count, processes.local_count)
     return Job(cfg, experiment, run_dir, inputs, processes, options.override, initial)
 
 
