@@ -13,11 +13,12 @@ import torch.distributed as dist
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among ``count``; rank 0 writes the files."""
+    """This process among ``count``, ``local_count`` of them on this machine; rank 0 writes the files."""
 
     rank: int = 0
     count: int = 1
     local_rank: int = 0
+    local_count: int = 1
 
     @property
     def is_main(self) -> bool:
@@ -26,11 +27,13 @@ class Processes:
 
 
 def from_environment() -> Processes:
-    """What torchrun says in RANK, WORLD_SIZE and LOCAL_RANK; one process where it says nothing."""
+    """What torchrun says in RANK, WORLD_SIZE and LOCAL_…; one process where it says nothing."""
+    count = os.environ.get("WORLD_SIZE", "1")
     return Processes(
         rank=int(os.environ.get("RANK", "0")),
-        count=int(os.environ.get("WORLD_SIZE", "1")),
+        count=int(count),
         local_rank=int(os.environ.get("LOCAL_RANK", "0")),
+        local_count=int(os.environ.get("LOCAL_WORLD_SIZE", count)),
     )
 
 

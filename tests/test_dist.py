@@ -11,7 +11,7 @@ CPU = torch.device("cpu")
 
 
 def test_without_torchrun_there_is_one_process(monkeypatch):
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     assert dist.from_environment() == Processes(rank=0, count=1, local_rank=0)
 
@@ -22,6 +22,15 @@ def test_torchrun_says_who_is_who(monkeypatch):
     found = dist.from_environment()
     assert (found.rank, found.count, found.local_rank) == (5, 8, 1)
     assert not found.is_main
+
+
+@pytest.mark.parametrize(("said", "wanted"), [("4", 4), (None, 8)])
+def test_processes_of_this_machine_are_all_where_nothing_is_said(said, wanted, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    if said:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", said)
+    assert dist.from_environment().local_count == wanted
 
 
 def test_one_process_agrees_with_itself():

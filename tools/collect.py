@@ -17,6 +17,7 @@ import simplejson
 from mgexp.config.load import flatten, load_config
 from mgexp.errors import InputError
 from mgexp.record.collect import collect
+from mgexp.record.confusion import read_class_names
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 
@@ -26,10 +27,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Collect finished runs.")
     parser.add_argument("runs", type=Path, help="folder that holds run folders at any depth")
     parser.add_argument("--results", type=Path, default=EXPERIMENTS / "results.csv")
+    parser.add_argument("--classes", type=Path, help="names for the reports, a class a line")
     parser.add_argument("--json", action="store_true", help="print for machines")
     arguments = parser.parse_args()
     try:
-        summary = collect(arguments.runs, arguments.results, EXPERIMENTS, resolve)
+        names = read_class_names(arguments.classes) if arguments.classes else ()
+        summary = collect(arguments.runs, arguments.results, EXPERIMENTS, resolve, names)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

@@ -70,7 +70,7 @@ def make_job(options: argparse.Namespace) -> Job:
     initial, found = try_initial_weights(whole, run_dir)
     if options.smoke:
         initial = None  # they fit all channels; that they do was worth knowing
-    inputs = build_inputs(cfg, [*problems, *found], processes.count)
+    inputs = build_inputs(cfg, [*problems, *found], processes.count, processes.local_count)
     return Job(cfg, experiment, run_dir, inputs, processes, options.override, initial)
 
 

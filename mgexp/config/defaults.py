@@ -112,6 +112,8 @@ KEYS = (
     Key("DATA.MAX_TRAIN_VIDEOS", INT, 0, NOT_NEGATIVE, "train on so many, evenly spaced; 0: all", "mgexp"),
     Key("DATA.MAX_VAL_VIDEOS", INT, 0, NOT_NEGATIVE, "validate on so many; 0: all", "mgexp"),
     Key("DATA.MAX_UNUSABLE_SHARE", FLOAT, 0.0, SHARE, "missing or broken training videos tolerated", "mgexp"),
+    Key("DATA.QUARANTINE", PATH, "", ANY, "file of videos that count as missing, a path a line; see check_data.py",
+        "mgexp"),
     Key("DATA.NUM_FRAMES", INT, 32, AT_LEAST_1, "T: frames of a clip"),
     Key("DATA.SAMPLING_RATE", INT, 2, AT_LEAST_1, "τ: stride between frames, on the TARGET_FPS grid"),
     Key("DATA.TEMPORAL_GRID", STR, "stride", _one_of("stride", "segments"),

@@ -21,6 +21,7 @@ from mgexp.data.folders import class_folders, folder_problems, read_folders
 from mgexp.data.hmdb import read_hmdb51
 from mgexp.data.kinetics import kinetics_labels, read_kinetics
 from mgexp.data.opening import Opener, SourceOpener
+from mgexp.data.quarantine import without_quarantined
 from mgexp.data.records import Record, Split, VideoList, read_list
 from mgexp.data.ssv2 import read_ssv2
 from mgexp.data.store import StoreDir
@@ -70,7 +71,14 @@ CLASS_READERS: dict[str, ClassReader] = {
 
 
 def build_list(cfg: CfgNode, key: str) -> VideoList:
-    """The videos of DATA.``key`` (TRAIN_LIST or VAL_LIST), with what is wrong with the list."""
+    """The videos of DATA.``key``, TRAIN_LIST or VAL_LIST; those of DATA.QUARANTINE count as missing."""
+    videos = _listed_videos(cfg, key)
+    if not cfg.DATA.QUARANTINE:
+        return videos
+    return without_quarantined(videos, Path(cfg.DATA.QUARANTINE), Path(cfg.DATA.PATH_PREFIX))
+
+
+def _listed_videos(cfg: CfgNode, key: str) -> VideoList:
     if not cfg.DATA[key]:
         return VideoList((), (), (_not_set(cfg, key),))
     path, root = Path(cfg.DATA[key]), Path(cfg.DATA.PATH_PREFIX)

@@ -39,7 +39,7 @@ from mgexp.data.quickstart_options import (
 )
 from mgexp.data.quickstart_scenes import draw_video
 from mgexp.errors import InputError
-from mgexp.record.run_dir import atomic_write_text, read_json, write_json
+from mgexp.record.files import atomic_write_text, read_json, write_json
 
 MANIFEST = "quickstart.json"
 CHUNK_VIDEOS = 16

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mgexp.errors import InputError
-from mgexp.record.run_dir import read_json, read_jsonl
+from mgexp.record.files import read_json, read_jsonl
 
 HASH_CHUNK_BYTES = 2**20
 

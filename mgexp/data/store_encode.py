@@ -18,7 +18,7 @@ from mgexp.data.decode import VideoError, open_video
 from mgexp.data.decode_pyav import all_packets, stream_clock
 from mgexp.data.decode_rgb import ONE_THREAD, quarter_turns
 from mgexp.data.store import Copy, Stamp, StoreDir, StoredVideo, distinct_levels, level_size
-from mgexp.record.run_dir import atomic_file
+from mgexp.record.files import atomic_file
 
 PRESETS = ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow")
 MAX_CRF = 51  # of x264, with 8 bits

@@ -22,14 +22,8 @@ from mgexp.data.store import Stamp, StoreDir, StoredVideo, copy_name, distinct_l
 from mgexp.data.store_encode import MAX_CRF, PRESETS, Coding, encode_video
 from mgexp.data.store_pool import map_videos
 from mgexp.errors import InputError
-from mgexp.record.lock import RunLock
-from mgexp.record.run_dir import (
-    append_jsonl,
-    atomic_write_text,
-    json_line,
-    read_json,
-    write_json,
-)
+from mgexp.record.files import append_jsonl, atomic_write_text, json_line, read_json, write_json
+from mgexp.record.run_lock import RunLock
 
 VERSION = 1
 """Of the form of the manifest."""

@@ -13,7 +13,7 @@ from mgexp.data.records import evenly_spaced
 from mgexp.data.store import StoreDir, StoredVideo
 from mgexp.data.store_fill import Order, copy_video
 from mgexp.errors import InputError
-from mgexp.record.run_dir import json_line, write_json
+from mgexp.record.files import json_line, write_json
 
 NUM_SAMPLED = 8
 """Videos of a sample. Assumption: enough for the mean, few enough for a minute."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mgexp.errors import InputError
 from mgexp.models import names
-from mgexp.record.run_dir import atomic_file
+from mgexp.record.files import atomic_file
 
 WRAPPERS = ("model_state", "model", "state_dict")
 """Where files keep the weights among other things: PySlowFast and pytorchvideo, mgexp, others."""

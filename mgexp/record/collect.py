@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mgexp.errors import InputError
+from mgexp.record.files import read_json
 from mgexp.record.report import write_report
 from mgexp.record.results import Collected, append_results
-from mgexp.record.run_dir import RunsDir, find_row_folders, find_runs, read_json
+from mgexp.record.run_dir import RunsDir, find_row_folders, find_runs
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,13 @@ def collect(
     results_csv: Path,
     experiments_root: Path,
     resolve: Callable[[str], Mapping[str, object]],
+    class_names: Sequence[str] = (),
 ) -> Summary:
     """Append every finished run below `runs` to results.csv and write the report of every folder.
 
     A report lists the rows that have a YAML beside those that were run. `resolve` as in
-    `append_results`. Raises InputError where there is no run, or a file cannot be understood.
+    `append_results`; `class_names` are those of the classes 0, 1, … in every report.
+    Raises InputError where there is no run, or a file cannot be understood.
     """
     found = find_runs(runs)
     if not found:
@@ -62,7 +65,7 @@ def collect(
     collected = append_results(found, results_csv, experiments_root, resolve)
     folders = find_row_folders(runs)
     for folder in folders:
-        write_report(folder.root, _expected_rows(folder, experiments_root))
+        write_report(folder.root, _expected_rows(folder, experiments_root), class_names)
     return Summary(collected, tuple(folder.report_md for folder in folders))
 
 

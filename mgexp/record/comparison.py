@@ -11,8 +11,10 @@ from statistics import fmean, stdev
 from typing import Any
 
 from mgexp.errors import InputError
+from mgexp.record.confusion import Confusion, read_confusion, sum_confusions
+from mgexp.record.files import read_json, read_jsonl
 from mgexp.record.results import Result, read_result
-from mgexp.record.run_dir import RunDir, RunsDir, read_json, read_jsonl
+from mgexp.record.run_dir import RunDir, RunsDir
 
 BASELINE = "baseline"
 COARSE_CONTROL = "coarse"  # a control, not a way to train: it is kept apart in table and picture
@@ -53,6 +55,7 @@ class FinishedRun:
     seconds: Mapping[str, float]
     environment: Mapping[str, Any]
     evaluations: tuple[Evaluation, ...]
+    confusion: Confusion | None = None
 
     @property
     def score(self) -> float:
@@ -87,6 +90,16 @@ class Row:
     name: str
     runs: Mapping[int, FinishedRun]
     unfinished: Mapping[int, int | None]
+
+    @cached_property
+    def confusion(self) -> Confusion | None:
+        """That of all its finished runs that have one, together."""
+        found = [run.confusion for run in self.runs.values() if run.confusion]
+        return sum_confusions(found) if found else None
+
+    def mean_train_seconds(self) -> float:
+        """Over its finished runs."""
+        return fmean(run.result.train_seconds for run in self.runs.values())
 
 
 @dataclass(frozen=True)
@@ -123,6 +136,18 @@ class Comparison:
     def row(self, name: str) -> Row:
         """The row of that name; without runs where there is none."""
         return next((row for row in self.rows if row.name == name), Row(name, {}, {}))
+
+    @cached_property
+    def compared(self) -> tuple[Row, ...]:
+        """Ways to train that are held against the baseline: the control is not one."""
+        return tuple(row for row in self.finished if row.name not in {BASELINE, COARSE_CONTROL})
+
+    @cached_property
+    def confused(self) -> tuple[Row, ...]:
+        """The baseline and the row of least training seconds, of those whose runs say what they confuse."""
+        known = [row for row in self.compared if row.confusion]
+        fastest = sorted(known, key=Row.mean_train_seconds)[:1]
+        return tuple(row for row in (self.row(BASELINE), *fastest) if row.confusion)
 
     def pairs(self, row: Row) -> tuple[tuple[FinishedRun, FinishedRun], ...]:
         """(run, baseline run) of the seeds that both have finished in the same setting."""
@@ -190,7 +215,8 @@ def _load_row(name: str, runs: Mapping[int, RunDir]) -> Row:
 def _load_run(run: RunDir) -> FinishedRun:
     evaluations = tuple(map(_evaluation, read_jsonl(run.evaluations_jsonl)))
     seconds = read_json(run.result_json)["seconds"]
-    return FinishedRun(read_result(run), seconds, _environment(run), evaluations)
+    confusion = read_confusion(run.confusion_csv)
+    return FinishedRun(read_result(run), seconds, _environment(run), evaluations, confusion)
 
 
 def _environment(run: RunDir) -> dict[str, Any]:

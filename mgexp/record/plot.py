@@ -1,18 +1,21 @@
-"""report.png: accuracy over training time, and what each row needed for it."""
+"""report.png: accuracy over training time, and what each row needed for it; confusion.png: what is confused."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from mgexp.record.comparison import BASELINE, COARSE_CONTROL, Comparison, Row
-from mgexp.record.run_dir import atomic_file
+from mgexp.record.files import atomic_file
 
 # Okabe & Ito, "Color Universal Design" (2008): told apart with every common colour blindness.
 COLOURS = {"baseline": "#404040", "short": "#E69F00", "long": "#0072B2", "long_short": "#D55E00"}
@@ -50,6 +53,38 @@ def draw(comparison: Comparison, title: str, path: Path) -> None:
         _draw_bars(bars, comparison)
         with atomic_file(path) as file:
             figure.savefig(file, format="png", dpi=150)
+
+
+def draw_confusions(rows: Sequence[Row], names: Sequence[str], path: Path) -> None:
+    """Write a square per row of the table: percent of each class (line) taken for each class (column).
+
+    5.5 × 5 inches each at 150 dots per inch; the classes are named where there are ``names``.
+    """
+    with mpl.rc_context({**STYLE, "axes.spines.left": False, "axes.spines.bottom": False}):
+        figure = Figure(figsize=(5.5 * len(rows), 5), layout=ConstrainedLayoutEngine(w_pad=0.12))
+        places = figure.subplots(1, len(rows), squeeze=False)[0]
+        for axes, row in zip(places, rows, strict=True):
+            picture = _draw_confusion(axes, row, names)
+        bar = figure.colorbar(picture, ax=places, shrink=0.8)
+        bar.set_label("% of the videos of a class")
+        with atomic_file(path) as file:
+            figure.savefig(file, format="png", dpi=150)
+
+
+def _draw_confusion(axes: Axes, row: Row, names: Sequence[str]) -> AxesImage:
+    assert row.confusion is not None  # the caller chose such rows
+    matrix = row.confusion.matrix()
+    # Square root: what is confused is a few percent of a class, and must be seen beside what is not.
+    picture = axes.imshow(matrix, cmap="Blues", norm=PowerNorm(0.5, 0, 100))
+    axes.set_title(LABELS.get(row.name, row.name), weight="bold")
+    axes.set_xlabel("taken for")
+    axes.set_ylabel("class")
+    if names:
+        shown = range(len(matrix))
+        axes.set_xticks(shown, names[: len(matrix)], rotation=90, fontsize=7)
+        axes.set_yticks(shown, names[: len(matrix)], fontsize=7)
+    axes.tick_params(length=0)
+    return picture
 
 
 def colours(comparison: Comparison) -> dict[str, str]:

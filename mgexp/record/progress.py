@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from mgexp.record.run_dir import append_jsonl
+from mgexp.record.files import append_jsonl
 
 LOGGER = logging.getLogger("mgexp")
 STEP_LEVEL = logging.DEBUG  # on a terminal the bar says it; elsewhere and in the file it is a line

@@ -5,31 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from mgexp.errors import InputError
 from mgexp.record.comparison import (
     BASELINE,
     COARSE_CONTROL,
     Comparison,
     Evaluation,
     FinishedRun,
-    Row,
     control,
     load_comparison,
     paired_difference,
 )
-from mgexp.record.plot import draw
-from mgexp.record.run_dir import RunsDir, atomic_write_text
+from mgexp.record.files import atomic_write_text
+from mgexp.record.plot import draw, draw_confusions
+from mgexp.record.run_dir import RunsDir
 from mgexp.record.tables import (
     DIFFERENCE_COLUMNS,
     NONE,
     ROW_COLUMNS,
     TIME_COLUMNS,
+    confused_pairs,
     interval_text,
     markdown,
     mean_text,
     points_text,
     ratio_text,
     table,
+    worst_classes,
 )
+
+MAX_CLASSES_DRAWN = 50
+"""Classes of confusion.png. Assumption: the squares of more are too small to be read."""
 
 FRAME_ORDERS = {
     "repeated": "the baseline, one frame repeated",
@@ -51,40 +57,81 @@ CLOCKS = """\
 """
 
 
-def write_report(folder: Path, expected_rows: Sequence[str] = ()) -> None:
+def write_report(
+    folder: Path, expected_rows: Sequence[str] = (), class_names: Sequence[str] = ()
+) -> None:
     """Write report.md, and report.png where a run is finished, for the runs <folder>/<row>/seed<N>.
 
-    `expected_rows` are listed as not run where they have no run folder. Raises InputError where a
-    file of a run cannot be understood.
+    Also confusion.png, where the runs say which of at most MAX_CLASSES_DRAWN classes they confuse.
+    `expected_rows` are listed as not run where they have no run folder. `class_names`: those of the
+    classes 0, 1, …; without them they are numbers. Raises InputError where a file of a run cannot be
+    understood, or has more classes than there are names.
     """
     comparison = load_comparison(folder)
+    _check_names(comparison, folder, class_names)
     runs = RunsDir(folder)
     if comparison.finished:
         draw(comparison, folder.name, runs.report_png)
-    text = render(comparison, folder.name, runs.report_png.name, expected_rows)
+    if comparison.confused and _num_classes(comparison) <= MAX_CLASSES_DRAWN:
+        draw_confusions(comparison.confused, class_names, runs.confusion_png)
+    text = render(comparison, runs, expected_rows, class_names)
     atomic_write_text(runs.report_md, text)
 
 
+def _num_classes(comparison: Comparison) -> int:
+    """The classes that occur in what the report shows; 0 where no run says what it confuses."""
+    found = (row.confusion.num_classes for row in comparison.confused if row.confusion)
+    return max(found, default=0)
+
+
+def _check_names(comparison: Comparison, folder: Path, class_names: Sequence[str]) -> None:
+    num_classes = _num_classes(comparison)
+    if class_names and num_classes > len(class_names):
+        problem = (
+            f"{folder}: its runs have {num_classes} classes or more, but {len(class_names)} have"
+        )
+        raise InputError([f"{problem} a name: give the file of their data set, or leave it out"])
+
+
 def render(
-    comparison: Comparison, title: str, picture: str, expected_rows: Sequence[str] = ()
+    comparison: Comparison,
+    runs: RunsDir,
+    expected_rows: Sequence[str] = (),
+    class_names: Sequence[str] = (),
 ) -> str:
     """The whole report as Markdown; without a finished run, only what is missing."""
+    title = runs.root.name
     missing = _section("Not in the tables", _missing(comparison, expected_rows))
-    numbers = _numbers(comparison, picture) if comparison.finished else []
+    numbers = _numbers(comparison, runs, class_names) if comparison.finished else []
     how = _section("How the numbers were taken", _how(comparison)) if comparison.finished else []
     return "\n".join([f"# {title}", *numbers, *missing, *how]) + "\n"
 
 
-def _numbers(comparison: Comparison, picture: str) -> list[str]:
-    others = _compared(comparison)
+def _numbers(comparison: Comparison, runs: RunsDir, class_names: Sequence[str]) -> list[str]:
+    others = comparison.compared
     return [
-        *["", f"![{comparison.metric} over training time]({picture})"],
+        *["", f"![{comparison.metric} over training time]({runs.report_png.name})"],
         *["", *_summary(comparison)],
         *_section("Rows", table(ROW_COLUMNS, comparison, comparison.finished)),
         *_section("Against the baseline", table(DIFFERENCE_COLUMNS, comparison, others)),
         *_section("Where the time went", table(TIME_COLUMNS, comparison, comparison.finished)),
         *_section("Controls", _controls(comparison)),
+        *_section("Classes", _classes(comparison, runs, class_names)),
     ]
+
+
+def _classes(comparison: Comparison, runs: RunsDir, class_names: Sequence[str]) -> Iterator[str]:
+    """What the baseline and the fastest row get wrong, in the final evaluations of all seeds together."""
+    rows = comparison.confused
+    if not rows:
+        return
+    if _num_classes(comparison) <= MAX_CLASSES_DRAWN:
+        yield from [f"![which classes are taken for which]({runs.confusion_png.name})", ""]
+    names = " and ".join(row.name for row in rows)
+    yield f"Final evaluations of {names}, the seeds of a row together: the classes of lowest accuracy,"
+    yield from ["and the pairs that are confused most.", ""]
+    yield from worst_classes(rows, class_names) or ["Every video was taken for what it is."]
+    yield from ["", *confused_pairs(rows, class_names)]
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
@@ -92,14 +139,9 @@ def _section(title: str, lines: Iterable[str]) -> list[str]:
     return ["", f"## {title}", "", *body] if body else []
 
 
-def _compared(comparison: Comparison) -> tuple[Row, ...]:
-    """Ways to train that are held against the baseline: the control is not one."""
-    return tuple(row for row in comparison.finished if row.name not in {BASELINE, COARSE_CONTROL})
-
-
 def _summary(comparison: Comparison) -> Iterator[str]:
     """A line for each row: the gain and the loss in one sentence."""
-    for row in _compared(comparison):
+    for row in comparison.compared:
         difference = comparison.score_difference(row)
         if difference is None:
             yield f"- **{row.name}**: no comparable baseline run of the same seed."

@@ -13,7 +13,8 @@ import yaml
 
 from mgexp.config.load import flatten
 from mgexp.errors import InputError
-from mgexp.record.run_dir import RunDir, atomic_write_text, read_json, read_jsonl
+from mgexp.record.files import atomic_write_text, read_json, read_jsonl
+from mgexp.record.run_dir import RunDir
 
 # Keys in which a run may differ from its YAML, because they cannot change its accuracy, steps or
 # FLOPs. The seed has a column of its own; where data lie, and in which form their lists are, is not which
@@ -32,7 +33,7 @@ KEYS_WITHOUT_EFFECT_ON_RESULT = (
     "DATA_LOADER.NUM_WORKERS",
     "DATA_LOADER.PREFETCH_FACTOR",
 )
-LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.STORE")
+LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.STORE", "DATA.QUARANTINE")
 """Keys that a YAML may leave to the command line, as those of Kinetics do: where the lists and the copies are."""
 
 

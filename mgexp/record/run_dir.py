@@ -1,23 +1,14 @@
-"""Where a run leaves its files, and how they are written. No other file spells an output path.
-
-Every file is written so that a kill at any moment leaves either the old content or the new one
-(`atomic_file`), or, in the line files, at most a torn last line (`append_jsonl`, `read_jsonl`).
-"""
+"""Where a run leaves its files. No other file spells an output path; how files are written: `record/files.py`."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
 
-import simplejson
-
-from mgexp.errors import InputError
-from mgexp.record.lock import RunLock
+from mgexp.record.run_lock import RunLock
 
 SMOKE = "smoke"
 
@@ -87,6 +78,11 @@ class RunDir:
         return self.root / "model.pt"
 
     @property
+    def confusion_csv(self) -> Path:
+        """For which class the final evaluation took the videos of each class."""
+        return self.root / "confusion.csv"
+
+    @property
     def result_json(self) -> Path:
         """Written last: a run is finished when this file exists."""
         return self.root / "result.json"
@@ -132,11 +128,7 @@ class RunDir:
 
         Raises InputError where another process holds the lock.
         """
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        with RunLock(self.lock):
-            for folder in (self.root, self.checkpoints, self.evaluation_parts):
-                for leftover in folder.glob(".*.tmp"):
-                    leftover.unlink()
+        with _locked(self.lock, (self.root, self.checkpoints, self.evaluation_parts)):
             yield
 
 
@@ -156,6 +148,11 @@ class RunsDir:
         """The picture."""
         return self.root / "report.png"
 
+    @property
+    def confusion_png(self) -> Path:
+        """The picture of which classes are taken for which."""
+        return self.root / "confusion.png"
+
     def runs(self) -> Iterator[tuple[str, int, RunDir]]:
         """(row, seed, run folder) of every <row>/seed<N> that holds a config, by row and seed."""
         found = []
@@ -164,6 +161,41 @@ class RunsDir:
             if seed and run.root.parent.parent == self.root:
                 found.append((run.root.parent.name, int(seed[1]), run))
         return iter(sorted(found, key=lambda entry: entry[:2]))
+
+
+@dataclass(frozen=True)
+class CheckDir:
+    """The folder of a check of videos, see `tools/check_data.py`."""
+
+    root: Path
+
+    @property
+    def videos_jsonl(self) -> Path:
+        """A line per video."""
+        return self.root / "videos.jsonl"
+
+    @property
+    def quarantine_txt(self) -> Path:
+        """The videos that training cannot use, a path per line."""
+        return self.root / "quarantine.txt"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """As `RunDir.locked`."""
+        with _locked(self.root / "lock", (self.root,)):
+            yield
+
+
+@contextmanager
+def _locked(lock: Path, folders: Sequence[Path]) -> Iterator[None]:
+    """Make the folders, hold the lock, and clear what a killed writer left half-written."""
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    with RunLock(lock):
+        for folder in folders:
+            for leftover in folder.glob(".*.tmp"):
+                leftover.unlink()
+        yield
 
 
 def default_run_dir(experiment: str, seed: int, is_smoke: bool) -> RunDir:
@@ -186,94 +218,3 @@ def find_row_folders(root: Path) -> tuple[RunsDir, ...]:
     folders = sorted({run.root.parent.parent for run in find_runs(root)})
     inside = (folder for folder in folders if folder.is_relative_to(root))
     return tuple(runs for runs in map(RunsDir, inside) if any(runs.runs()))
-
-
-@contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A binary file to write; it takes the place of `path` when the block ends without an error."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a power cut, not only a kill."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def atomic_write_text(path: Path, text: str) -> None:
-    """Write `text` in UTF-8 so that no reader ever sees half of it."""
-    with atomic_file(path) as file:
-        file.write(text.encode())
-
-
-def write_json(path: Path, record: Mapping[str, Any]) -> None:
-    """Write one JSON object atomically, readable by eye. NaN or infinity is a ValueError."""
-    text = simplejson.dumps(record, indent=2, ignore_nan=False, allow_nan=False)
-    atomic_write_text(path, text + "\n")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises InputError where there is none."""
-    try:
-        record = simplejson.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError([f"{path}: not a JSON file: {error}; remove it and run again"]) from error
-    if not isinstance(record, dict):
-        raise InputError([f"{path}: holds {type(record).__name__}, not an object; remove it"])
-    return record
-
-
-def json_line(record: Mapping[str, Any]) -> str:
-    """One line of a line file. NaN or infinity is a ValueError."""
-    return simplejson.dumps(record, ignore_nan=False, allow_nan=False) + "\n"
-
-
-def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one line, flushed. NaN or infinity is a ValueError.
-
-    After a kill, call `cut_jsonl` first: a line appended to a torn one would be lost with it.
-    """
-    line = json_line(record)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(line)
-
-
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The records of a line file; none where there is no file yet.
-
-    A last line without its newline was torn by a kill and is left out. Raises InputError
-    where any other line is not JSON.
-    """
-    if not path.exists():
-        return []
-    whole_lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-    return [_parse_line(path, number, line) for number, line in enumerate(whole_lines, start=1)]
-
-
-def _parse_line(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        record: dict[str, Any] = simplejson.loads(line)
-    except ValueError as error:
-        problem = f"{path}, line {number}: not JSON: {line[:80]!r}; remove the line"
-        raise InputError([problem]) from error
-    return record
-
-
-def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
-    """Drop, atomically, a torn last line and every record for which `keep` is false."""
-    atomic_write_text(
-        path, "".join(json_line(record) for record in read_jsonl(path) if keep(record))
-    )

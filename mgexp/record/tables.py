@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median
 
 from mgexp.record.comparison import COARSE_CONTROL, Comparison, Difference, FinishedRun, Row
+from mgexp.record.confusion import Confusion, name_of
 
+NUM_CLASSES_SHOWN = 5
+"""Worst classes and most confused pairs that a report names. Assumption: more are not read."""
 NONE = "–"  # no number, because a run is missing or not comparable
 
 Cell = Callable[[Comparison, Row], str]
@@ -130,6 +133,44 @@ def table(columns: Columns, comparison: Comparison, rows: Iterable[Row]) -> list
     """Lines of Markdown; none without rows."""
     headings = [heading.format(metric=comparison.metric) for heading, _ in columns]
     return markdown(headings, [[cell(comparison, row) for _, cell in columns] for row in rows])
+
+
+def worst_classes(rows: Iterable[Row], names: Sequence[str]) -> list[str]:
+    """The NUM_CLASSES_SHOWN classes of lowest accuracy of each row, and what they are taken for most."""
+    lines = []
+    for row, confusion in _with_confusion(rows):
+        for score in confusion.worst(NUM_CLASSES_SHOWN):
+            rivals = [pair for pair in confusion.most_confused() if pair[0] == score.label]
+            lines.append(
+                [
+                    row.name,
+                    _class(score.label, names),
+                    f"{score.num_videos:,}",
+                    f"{score.percent:.1f}",
+                    _class(rivals[0][1], names),
+                ]
+            )
+    return markdown(("row", "class", "videos", "accuracy (%)", "most often taken for"), lines)
+
+
+def confused_pairs(rows: Iterable[Row], names: Sequence[str]) -> list[str]:
+    """The NUM_CLASSES_SHOWN pairs of different classes that each row confuses most."""
+    lines = []
+    for row, confusion in _with_confusion(rows):
+        videos = {score.label: score.num_videos for score in confusion.classes}
+        for label, predicted, num in confusion.most_confused(NUM_CLASSES_SHOWN):
+            pair = [_class(label, names), _class(predicted, names)]
+            lines.append([row.name, *pair, f"{num:,}", f"{100 * num / videos[label]:.1f} %"])
+    return markdown(("row", "class", "taken for", "videos", "of the class"), lines)
+
+
+def _class(label: int, names: Sequence[str]) -> str:
+    """Its name, as a cell of a table can hold it."""
+    return name_of(label, names).replace("|", "\\|")
+
+
+def _with_confusion(rows: Iterable[Row]) -> list[tuple[Row, Confusion]]:
+    return [(row, row.confusion) for row in rows if row.confusion]
 
 
 def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import torch
@@ -10,8 +11,8 @@ from fvcore.common.config import CfgNode
 from mgexp.config.check import cross_problems
 from mgexp.data.build import build_decoder, build_list, store_problems
 from mgexp.data.records import evenly_spaced
-from mgexp.errors import InputError
-from mgexp.models.build import build_on_meta, model_problems
+from mgexp.errors import InputError, TrainingError
+from mgexp.models.build import build_model, build_on_meta, model_problems
 from mgexp.models.resnet import TEMPORAL
 from mgexp.models.weight_files import read_weights
 from mgexp.models.weights import Fit, fit_weights
@@ -20,14 +21,20 @@ from mgexp.multigrid.schedule import Schedule, build_schedule
 from mgexp.multigrid.shapes import FULL
 from mgexp.record.flops import schedule_shapes
 from mgexp.record.run_dir import RunDir
+from mgexp.train.checkpoint import load_torch
 from mgexp.train.inputs import (
     Inputs,
+    clip_bytes,
     device_problems,
+    largest_batch_bytes,
     list_problems,
     pool_problems,
     raise_problems,
+    shared_memory_problems,
     slowfast_problems,
 )
+from mgexp.train.predict import Predictor
+from mgexp.train.step import Normalizer
 from mgexp.train.task import MAX, SUM, Task, many_labels, one_label
 
 
@@ -71,13 +78,22 @@ def build_task(cfg: CfgNode) -> Task:
     return kind(cfg.MODEL.NUM_CLASSES, {"sum": SUM, "max": MAX}[cfg.DATA.ENSEMBLE_METHOD])
 
 
+SHARED_MEMORY = Path("/dev/shm")
+"""Where torch puts the tensors that loader workers hand on, on Linux; elsewhere there is no such folder."""
+
+
 def schedule_of(cfg: CfgNode, num_videos: int, num_processes: int = 1) -> Schedule:
     """The schedule over ``num_videos`` training videos; raises ValueError where it is impossible."""
     return build_schedule(build_recipe(cfg), build_multigrid(cfg), num_videos, num_processes)
 
 
-def build_inputs(cfg: CfgNode, problems: list[str], num_processes: int) -> Inputs:
-    """Lists and schedule of a run. Raises InputError with ``problems`` and all that are found here."""
+def build_inputs(
+    cfg: CfgNode, problems: list[str], num_processes: int, num_local: int | None = None
+) -> Inputs:
+    """Lists and schedule of a run. Raises InputError with ``problems`` and all that are found here.
+
+    ``num_local`` of the ``num_processes`` are on this machine; all of them where it is not given.
+    """
     found = [*problems, *cross_problems(cfg)]
     found += device_problems(cfg.DEVICE, torch.cuda.is_available())
     found += decoder_problems(cfg)
@@ -91,7 +107,9 @@ def build_inputs(cfg: CfgNode, problems: list[str], num_processes: int) -> Input
     raise_problems(found)
     assert schedule is not None  # it had no problem
     tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
-    raise_problems(model_problems(cfg, {*schedule_shapes(schedule), tested}))
+    found += model_problems(cfg, {*schedule_shapes(schedule), tested})
+    found += memory_problems(cfg, schedule, num_processes, num_local or num_processes)
+    raise_problems(found)
     return Inputs(train_records, val_records, train.missing, train.num_listed, schedule)
 
 
@@ -102,6 +120,40 @@ def decoder_problems(cfg: CfgNode) -> list[str]:
     except InputError as error:
         return list(error.problems)
     return []
+
+
+def memory_problems(
+    cfg: CfgNode, schedule: Schedule, num_processes: int, num_local: int
+) -> list[str]:
+    """What keeps the loaders from starting: shared memory too small for the batches that are ready at a time."""
+    if not SHARED_MEMORY.is_dir():
+        return []
+    loader = cfg.DATA_LOADER
+    problems = shared_memory_problems(
+        ready_bytes(cfg, schedule, num_processes),
+        num_workers=loader.NUM_WORKERS,
+        prefetch_factor=loader.PREFETCH_FACTOR,
+        num_local=num_local if cfg.TRAIN.ENABLE else 1,  # one process evaluates a finished run
+        free_bytes=shutil.disk_usage(SHARED_MEMORY).free,
+    )
+    return list(problems)
+
+
+def ready_bytes(cfg: CfgNode, schedule: Schedule, num_processes: int) -> int:
+    """Bytes of one batch of each loader of a process that is alive at the same time, at the worst time.
+
+    An evaluation during training loads views, or clips for precise batch norm, beside the training clips
+    that are kept ready; the final one loads its views alone.
+    """
+    frames: int = cfg.DATA.NUM_FRAMES
+    num_views: int = cfg.TEST.BATCH_SIZE
+    num_crops: int = cfg.TEST.NUM_SPATIAL_CROPS
+    final = max(num_views, num_crops) * clip_bytes(frames, cfg.DATA.TEST_CROP_SIZE)
+    if not cfg.TRAIN.ENABLE:
+        return final
+    precise: int = cfg.TRAIN.BATCH_SIZE // num_processes if cfg.BN.USE_PRECISE_STATS else 0
+    beside = max(precise, num_views) * clip_bytes(frames, cfg.DATA.TRAIN_CROP_SIZE)
+    return max(largest_batch_bytes(schedule) // num_processes + beside, final)
 
 
 def num_videos_of(cfg: CfgNode, given: int | None) -> tuple[int, list[str]]:
@@ -140,6 +192,20 @@ def try_schedule(
     if name == "SlowFast":
         return schedule, list(slowfast_problems(schedule, cfg.SLOWFAST.ALPHA))
     return schedule, list(pool_problems(schedule, name)) if TEMPORAL[name].pools else []
+
+
+def build_predictor(cfg: CfgNode, run_dir: RunDir, device: torch.device) -> Predictor:
+    """The model that the final evaluation of a run scored; raises InputError where there is none that fits."""
+    if not run_dir.model.is_file():
+        raise InputError([f"{run_dir.model} does not exist: train the run to its end"])
+    try:
+        model = build_model(cfg)
+        model.load_state_dict(load_torch(run_dir.model))
+    except (TrainingError, RuntimeError, ValueError) as error:
+        problem = f"{run_dir.model} is not the model of {run_dir.config_yaml}: {error}"
+        raise InputError([problem]) from error
+    normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
+    return Predictor(model.to(device).eval(), normalizer, build_task(cfg))
 
 
 def try_initial_weights(cfg: CfgNode, run_dir: RunDir) -> tuple[Fit | None, list[str]]:

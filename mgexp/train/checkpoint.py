@@ -12,7 +12,8 @@ from torch import nn
 
 from mgexp.errors import TrainingError
 from mgexp.record.clock import Clock
-from mgexp.record.run_dir import RunDir, atomic_file
+from mgexp.record.files import atomic_file
+from mgexp.record.run_dir import RunDir
 
 NUM_KEPT = 2
 

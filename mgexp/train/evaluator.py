@@ -21,8 +21,10 @@ from torch import nn
 from mgexp import dist
 from mgexp.data.records import Record
 from mgexp.dist import Processes
+from mgexp.record.confusion import count_confusions, write_confusion
+from mgexp.record.files import append_jsonl, atomic_file
 from mgexp.record.progress import LOGGER
-from mgexp.record.run_dir import RunDir, append_jsonl, atomic_file
+from mgexp.record.run_dir import RunDir
 from mgexp.train.checkpoint import State, load_torch, save_torch
 from mgexp.train.evaluate import Evaluation, Scores, score_views
 from mgexp.train.partial import Partial
@@ -125,12 +127,18 @@ class Evaluator:
             LOGGER.info("going on with the final evaluation")
             model = copy_model(state.model, self.processes)
             model.load_state_dict(load_torch(self.run_dir.model))
-            return self.evaluate(model, state, protocol)
-        partial.drop()
-        model = self.ready_model(state)
-        if self.processes.is_main:
-            save_torch(self.run_dir.model, model.state_dict())
-        return self.evaluate(model, state, protocol)
+        else:
+            partial.drop()
+            model = self.ready_model(state)
+            if self.processes.is_main:
+                save_torch(self.run_dir.model, model.state_dict())
+        found = self.evaluate(model, state, protocol)
+        if (
+            self.processes.is_main and found.labels.dim() == 1
+        ):  # a video of many labels is not taken for another
+            confused = count_confusions(found.labels.tolist(), found.scores.argmax(1).tolist())
+            write_confusion(self.run_dir.confusion_csv, confused)
+        return found
 
     def _partial(self, state: State, protocol: Protocol) -> Partial:
         rank, count = self.processes.rank, self.processes.count

@@ -13,10 +13,7 @@ from mgexp.errors import InputError
 from mgexp.models.weights import Fit
 from mgexp.multigrid.schedule import Schedule
 from mgexp.record.environment import describe
-from mgexp.record.progress import LOGGER
-from mgexp.record.results import differing_keys
-from mgexp.record.run_dir import (
-    RunDir,
+from mgexp.record.files import (
     append_jsonl,
     atomic_write_text,
     cut_jsonl,
@@ -24,6 +21,9 @@ from mgexp.record.run_dir import (
     read_jsonl,
     write_json,
 )
+from mgexp.record.progress import LOGGER
+from mgexp.record.results import differing_keys
+from mgexp.record.run_dir import RunDir
 from mgexp.record.schedule_table import schedule_rows
 
 

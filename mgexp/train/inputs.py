@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,8 @@ MAX_LISTED = 20
 class Inputs:
     """The videos of a run, and its schedule.
 
-    ``missing``: paths in the training list, of ``num_listed`` videos, where there is no file.
+    ``missing``: paths in the training list, of ``num_listed`` videos, where there is no file or that are
+    quarantined.
     """
 
     train: tuple[Record, ...]
@@ -53,7 +55,7 @@ def device_problems(device: str, has_cuda: bool) -> Iterator[str]:
 def unusable_problem(
     missing: Sequence[str], num_listed: int, broken: Sequence[str], num_used: int, max_share: float
 ) -> str | None:
-    """The message where more training videos are missing or broken than DATA.MAX_UNUSABLE_SHARE.
+    """The message where more training videos are missing, quarantined or broken than DATA.MAX_UNUSABLE_SHARE.
 
     Of ``num_listed`` videos some are ``missing``; of ``num_used`` (DATA.MAX_TRAIN_VIDEOS) some are ``broken``.
     """
@@ -61,9 +63,9 @@ def unusable_problem(
     if share <= max_share + 1e-9:
         return None
     return (
-        f"{len(missing)} of {num_listed} training videos are missing and {len(broken)} of {num_used} "
-        f"cannot be decoded, more than DATA.MAX_UNUSABLE_SHARE = {max_share:g}; mend the list or raise "
-        f"that key: {listed([*missing, *broken])}"
+        f"{len(missing)} of {num_listed} training videos are missing or quarantined and "
+        f"{len(broken)} of {num_used} cannot be decoded, more than "
+        f"DATA.MAX_UNUSABLE_SHARE = {max_share:g}; mend the list or raise that key: {listed([*missing, *broken])}"
     )
 
 
@@ -89,7 +91,7 @@ def list_problems(train: VideoList, val: VideoList, max_share: float) -> Iterato
         yield problem
     if val.missing:
         yield (
-            f"{len(val.missing)} validation videos are missing, and evaluation replaces nothing: "
+            f"{len(val.missing)} validation videos are missing or quarantined, and evaluation replaces nothing: "
             f"{listed(val.missing)}"
         )
 
@@ -111,6 +113,44 @@ def pool_problems(schedule: Schedule, model_name: str) -> Iterator[str]:
             f"{model_name} cannot take a shape of 1 frame: raise DATA.NUM_FRAMES or the least of "
             "MULTIGRID.LONG_CYCLE_FACTORS"
         )
+
+
+def clip_bytes(frames: int, crop: int) -> int:
+    """Bytes of a clip as a worker hands it on: uint8, three channels."""
+    return 3 * frames * crop**2
+
+
+def largest_batch_bytes(schedule: Schedule) -> int:
+    """Bytes of the largest mini-batch of the schedule, of all processes together."""
+    shapes = {shape for phase in schedule.phases for shape in phase.cycle.shapes}
+    clips = schedule.recipe.clips
+    return max(clips * shape.ratio * clip_bytes(shape.frames, shape.crop) for shape in shapes)
+
+
+def shared_memory_problems(
+    batch_bytes: int, num_workers: int, prefetch_factor: int, num_local: int, free_bytes: int
+) -> Iterator[str]:
+    """Shared memory that cannot hold what the loader workers keep ready.
+
+    Each of ``num_local`` processes on this machine has ``num_workers`` workers with ``prefetch_factor``
+    batches of ``batch_bytes`` each, and one batch in use; without workers there is none. A worker that
+    finds no room there dies of a bus error, hours into a run.
+    Source: torch.utils.data keeps prefetch_factor × num_workers batches under way; measured: see the test.
+    """
+    num_batches = num_workers * prefetch_factor + 1
+    needed = num_local * num_batches * batch_bytes if num_workers else 0
+    if needed > free_bytes:
+        yield (
+            f"the loader workers need {_megabytes(needed)} of shared memory ({num_local} processes × "
+            f"({num_workers} workers × {prefetch_factor} batches + 1) × {_megabytes(batch_bytes)}), but "
+            f"/dev/shm has {_megabytes(free_bytes)} free: start docker with --shm-size="
+            f"{math.ceil(needed / 1e9) + 1}g, or set DATA_LOADER.NUM_WORKERS (now {num_workers}) or "
+            f"DATA_LOADER.PREFETCH_FACTOR (now {prefetch_factor}) lower"
+        )
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB"
 
 
 def _frame_counts(schedule: Schedule) -> list[int]:

@@ -24,9 +24,10 @@ from mgexp.multigrid.sampler import StepSampler
 from mgexp.optim.build import build_optimizer
 from mgexp.record.clock import Clock, seconds_since_process_start
 from mgexp.record.environment import describe
+from mgexp.record.files import read_json, write_json
 from mgexp.record.flops import macs_by_shape, schedule_shapes, train_flops
 from mgexp.record.progress import LOGGER, Progress, logging_to
-from mgexp.record.run_dir import RunDir, read_json, write_json
+from mgexp.record.run_dir import RunDir
 from mgexp.record.schedule_table import schedule_table
 from mgexp.stop import StopRequest
 from mgexp.train.build import build_task
@@ -201,7 +202,7 @@ def _resume(job: Job, state: State) -> None:
     schedule = job.inputs.schedule
     LOGGER.info("%s → %s\n%s", job.experiment, job.run_dir.root, schedule_table(schedule))
     LOGGER.info(
-        "%d training videos (%d of the list missing), %d validation videos; decoder %s; %s, %d threads",
+        "%d training videos (%d missing or quarantined), %d validation videos; decoder %s; %s, %d threads",
         *(len(job.inputs.train), len(job.inputs.missing), len(job.inputs.val)),
         *(build_decoder(job.cfg).name, job.device, torch.get_num_threads()),
     )

@@ -26,11 +26,13 @@ class Ensemble:
 
     ``start``: the score of a video without a view. ``add(sums, videos, scores)`` takes views (N, classes) of
     ``videos`` (N,) into ``sums`` (videos, classes), in place; ``reduce`` puts processes together, in place.
+    ``probabilities(sums, num_views)``: of one video, (classes,), from what ``add`` made of its views.
     """
 
     start: float
     add: Callable[[Tensor, Tensor, Tensor], object]
     reduce: Callable[[Processes, Tensor], object]
+    probabilities: Callable[[Tensor, Tensor], Tensor]
 
 
 def _add_sum(sums: Tensor, videos: Tensor, scores: Tensor) -> Tensor:
@@ -41,8 +43,16 @@ def _add_max(best: Tensor, videos: Tensor, scores: Tensor) -> Tensor:
     return best.scatter_reduce_(0, videos[:, None].expand_as(scores), scores, "amax")
 
 
-SUM = Ensemble(start=0.0, add=_add_sum, reduce=dist.sum_)
-MAX = Ensemble(start=-torch.inf, add=_add_max, reduce=dist.max_)
+def _mean(sums: Tensor, num_views: Tensor) -> Tensor:
+    return sums / num_views
+
+
+def _as_it_is(best: Tensor, num_views: Tensor) -> Tensor:
+    return best
+
+
+SUM = Ensemble(0.0, _add_sum, dist.sum_, _mean)
+MAX = Ensemble(-torch.inf, _add_max, dist.max_, _as_it_is)
 
 
 @dataclass(frozen=True)

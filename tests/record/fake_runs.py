@@ -6,7 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from mgexp.record.run_dir import RunDir, append_jsonl, write_json
+from mgexp.record.files import append_jsonl, write_json
+from mgexp.record.run_dir import RunDir
 
 CONFIG = {"TRAIN": {"BATCH_SIZE": 8, "ENABLE": True}, "SOLVER": {"STEPS": [0, 4, 8]}, "RNG_SEED": 1}
 

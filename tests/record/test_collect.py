@@ -12,6 +12,7 @@ import yaml
 from fake_runs import fake_run, unfinished_run
 
 from mgexp.config.load import flatten, load_config, to_yaml
+from mgexp.record.confusion import write_confusion
 
 TOOL = Path(__file__).parents[2] / "tools" / "collect.py"
 
@@ -98,3 +99,18 @@ def test_a_saved_configuration_reads_back_as_its_yaml(tmp_path, collect):
     path = tmp_path / "experiments" / "quickstart" / "baseline.yaml"
     saved = yaml.safe_load(to_yaml(load_config(path)))
     assert dict(flatten(saved))["TRAIN.BATCH_SIZE"] == 8
+
+
+def test_names_of_classes_reach_the_report(collect, runs, tmp_path):
+    run = trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
+    write_confusion(run.confusion_csv, ((0, 1, 3), (1, 1, 1)))
+    (tmp_path / "classes.txt").write_text("open\nclose\n")
+    assert collect("--classes", str(tmp_path / "classes.txt"))[0] == 0
+    assert "| baseline | open | close | 3 | 100.0 % |" in (runs / "report.md").read_text()
+
+
+def test_names_that_cannot_be_read_are_bad_input(collect, runs, tmp_path):
+    fake_run(runs, "baseline")
+    code, output = collect("--classes", str(tmp_path / "lost.txt"))
+    assert code == 2
+    assert "lost.txt cannot be read" in output.err

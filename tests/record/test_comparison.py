@@ -15,7 +15,8 @@ from mgexp.record.comparison import (
     load_comparison,
     paired_difference,
 )
-from mgexp.record.run_dir import RunDir, append_jsonl, read_jsonl
+from mgexp.record.files import append_jsonl, read_jsonl
+from mgexp.record.run_dir import RunDir
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 5, 13, 30])

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
+from mgexp.record.files import read_jsonl
 from mgexp.record.progress import LOGGER, Progress, StepRecord, logging_to
-from mgexp.record.run_dir import read_jsonl
 
 
 def record(step, seconds=0.5, waited=0.1):

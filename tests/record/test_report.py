@@ -6,8 +6,9 @@ import matplotlib.image
 import pytest
 from fake_runs import fake_run, unfinished_run
 
+from mgexp.record.files import read_json, write_json
 from mgexp.record.report import write_report
-from mgexp.record.run_dir import RunDir, RunsDir, read_json, write_json
+from mgexp.record.run_dir import RunDir, RunsDir
 
 
 @pytest.fixture

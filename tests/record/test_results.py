@@ -6,8 +6,9 @@ import pytest
 from fake_runs import fake_run, unfinished_run
 
 from mgexp.errors import InputError
+from mgexp.record.files import append_jsonl, read_json, write_json
 from mgexp.record.results import append_results, differences
-from mgexp.record.run_dir import append_jsonl, find_runs, read_json, write_json
+from mgexp.record.run_dir import find_runs
 
 HEADER = (
     "experiment,row,seed,top1,top5,map,steps,epochs,clips_seen,train_flops,train_seconds,"

@@ -11,19 +11,16 @@ import time
 import pytest
 
 from mgexp.errors import InputError
-from mgexp.record.run_dir import (
-    RunDir,
-    RunsDir,
+from mgexp.record.files import (
     append_jsonl,
     atomic_file,
     atomic_write_text,
     cut_jsonl,
-    find_row_folders,
-    find_runs,
     read_json,
     read_jsonl,
     write_json,
 )
+from mgexp.record.run_dir import RunDir, RunsDir, find_row_folders, find_runs
 
 
 def test_file_names_are_those_of_the_contract(tmp_path):
@@ -190,7 +187,7 @@ def test_locking_clears_what_a_killed_writer_left(tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from mgexp.record.run_dir import atomic_write_text
+from mgexp.record.files import atomic_write_text
 path, number = Path(sys.argv[1]), 0
 while True:
     atomic_write_text(path, f"{number} " * 200_000)

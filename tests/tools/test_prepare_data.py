@@ -9,7 +9,8 @@ from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, run_net, write_config
 
 from mgexp.data import store_encode
 from mgexp.data.store import StoreDir
-from mgexp.record.run_dir import RunDir, read_json
+from mgexp.record.files import read_json
+from mgexp.record.run_dir import RunDir
 
 TOOL = Path(__file__).parents[2] / "tools" / "prepare_data.py"
 GIGABYTES = r"([\d.]+) GB"

@@ -73,6 +73,15 @@ def test_a_run_records_every_step_and_evaluation(finished_run):
     assert evaluations[-1]["step"] == NUM_STEPS
 
 
+def test_a_run_records_what_its_final_evaluation_confuses(finished_run):
+    lines = (finished_run / "confusion.csv").read_text().splitlines()[1:]
+    counts = [tuple(map(int, line.split(",")[:3])) for line in lines]
+    assert sum(num for _, _, num in counts) == NUM_VAL
+    right = sum(num for label, predicted, num in counts if label == predicted)
+    top1 = read_lines(finished_run / "evaluations.jsonl")[-1]["top1"]
+    assert 100 * right / NUM_VAL == pytest.approx(top1)
+
+
 def test_a_run_takes_the_clips_and_shapes_of_its_schedule(finished_run):
     steps = read_lines(finished_run / "metrics.jsonl")
     shapes = [(line["clips"], line["frames"], line["crop"]) for line in steps]
@@ -118,7 +127,9 @@ def test_program_seconds_count_from_the_start_of_the_process(cfg, output, main, 
 
 def test_the_evaluation_of_a_finished_run_gives_its_accuracy(finished_run, cfg, tmp_path, main):
     folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
+    before = (folder / "confusion.csv").stat().st_mtime_ns
     assert main(command(cfg, folder, "TRAIN.ENABLE", False)) == 0
+    assert (folder / "confusion.csv").stat().st_mtime_ns == before
     *_, trained, evaluated = read_lines(folder / "evaluations.jsonl")
     for name in ("top1", "top5", "loss", "step", "epoch", "views"):
         assert evaluated[name] == pytest.approx(trained[name]), name

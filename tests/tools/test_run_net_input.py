@@ -71,7 +71,7 @@ def test_a_missing_validation_video_is_refused(data, tmp_path, output, main, cap
     (data / "val3.mp4").unlink()
     cfg = write_config(tmp_path / "tiny.yaml", {**data_keys(data), "DATA.MAX_UNUSABLE_SHARE": 0.5})
     message = refused(main, capsys, command(cfg, output))
-    assert "1 validation videos are missing" in message
+    assert "1 validation videos are missing or quarantined" in message
     assert "val3.mp4" in message
     assert not output.exists()
 

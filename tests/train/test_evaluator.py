@@ -1,6 +1,6 @@
 """Evaluation leaves the trained model as it was."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from tiny import tiny_config
@@ -58,6 +58,42 @@ def test_without_precise_statistics_the_copy_is_the_model(tmp_path):
     assert found is not state.model
     assert differing(found, before) == set()
     assert state.clock.seconds("precise_bn") == 0
+
+
+@dataclass
+class Views:
+    clips: torch.Tensor
+    videos: torch.Tensor
+    labels: torch.Tensor
+    errors: tuple = ()
+
+
+def final_evaluation(tmp_path, labels, **changes):
+    """Of two videos of one view each, by the untrained model of the tiny row; what it found."""
+    cfg = tiny_config(tmp_path, changes)
+    model = build_model(cfg)
+    state = State(model, build_optimizer(cfg, model), Clock())
+    clips = torch.zeros(2, 3, 8, 32, 32, dtype=torch.uint8)
+    view = Views(clips, torch.arange(2), torch.tensor(labels))
+    records = (VideoRecord("a.mp4", 0), VideoRecord("b.mp4", 1))
+    protocol = Protocol(lambda first: [view][first:], records, 1, 1, batch_size=2, is_full=True)
+    task = build_task(cfg)
+    evaluator = Evaluator(RunDir(tmp_path), NORMALIZER, Processes(), task, None, 600.0)
+    return evaluator.evaluate_finally(state, protocol)
+
+
+def test_which_classes_are_confused_is_written(tmp_path):
+    """Both videos are the same picture, so one of them is taken for the other's class."""
+    found = final_evaluation(tmp_path, [0, 1])
+    taken = found.scores[0].argmax().item()
+    rows = (tmp_path / "confusion.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[:3] for row in rows] == [["0", str(taken), "1"], ["1", str(taken), "1"]]
+
+
+def test_videos_of_many_labels_confuse_no_classes(tmp_path):
+    changes = {"MODEL.LOSS_FUNC": "bce_logit", "DATA.ENSEMBLE_METHOD": "max"}
+    final_evaluation(tmp_path, [[1.0, 0.0], [1.0, 1.0]], **changes)
+    assert not (tmp_path / "confusion.csv").exists()
 
 
 def test_a_part_counts_for_the_same_videos_labels_and_batches_only():

@@ -7,7 +7,8 @@ from tiny import tiny_config
 
 from mgexp.config.load import to_yaml
 from mgexp.errors import InputError
-from mgexp.record.run_dir import RunDir, append_jsonl, read_json, read_jsonl, write_json
+from mgexp.record.files import append_jsonl, read_json, read_jsonl, write_json
+from mgexp.record.run_dir import RunDir
 from mgexp.train.build import schedule_of
 from mgexp.train.folder import (
     check_folder,

@@ -9,10 +9,12 @@ from mgexp.train.build import schedule_of
 from mgexp.train.inputs import (
     Inputs,
     device_problems,
+    largest_batch_bytes,
     list_problems,
     listed,
     pool_problems,
     raise_problems,
+    shared_memory_problems,
     slowfast_problems,
     unusable_problem,
 )
@@ -32,7 +34,10 @@ def test_the_share_of_unusable_videos_is_a_limit(num, share, is_fine):
 def test_missing_videos_count_in_the_list_and_broken_ones_among_those_used():
     assert unusable_problem(["a.mp4"], 10, ["b.mp4"], 10, 0.2) is None
     problem = unusable_problem(["a.mp4"], 1000, ["b.mp4"], 2, 0.2)
-    assert "1 of 1000 training videos are missing and 1 of 2 cannot be decoded" in problem
+    assert (
+        "1 of 1000 training videos are missing or quarantined and 1 of 2 cannot be decoded"
+        in problem
+    )
 
 
 def test_a_long_list_is_cut_and_counted():
@@ -66,6 +71,42 @@ def test_a_gpu_that_was_asked_for_must_be_there():
     (problem,) = device_problems("cuda", has_cuda=False)
     assert "DEVICE" in problem
     assert [*device_problems("cuda", has_cuda=True), *device_problems("auto", has_cuda=False)] == []
+
+
+def test_the_largest_batch_of_a_schedule_in_bytes(tmp_path):
+    """B = 4, T = 8, S = 32: by hand, 32 clips of 2 frames of 23 pixels, rounded up, are the most."""
+    assert largest_batch_bytes(schedule_of(tiny_config(tmp_path), 24)) == 3 * 32 * 2 * 23**2
+    baseline = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
+    assert (
+        largest_batch_bytes(schedule_of(tiny_config(tmp_path, baseline), 24)) == 3 * 4 * 8 * 32**2
+    )
+
+
+MEGABYTE = 10**6
+
+
+# (workers × prefetch + 1) × processes × bytes: what was found in /dev/shm while a loader ran (torch 2.15):
+# 3, 5, 9 and 4 batches for (1, 2), (2, 2), (2, 4) and (3, 1).
+@pytest.mark.parametrize(
+    ("workers", "prefetch", "processes", "num_batches"),
+    [(1, 2, 1, 3), (2, 2, 1, 5), (2, 4, 1, 9), (3, 1, 1, 4), (2, 2, 8, 40)],
+)
+def test_shared_memory_must_hold_what_workers_keep_ready(workers, prefetch, processes, num_batches):
+    needed = num_batches * MEGABYTE
+    counts = (workers, prefetch, processes)
+    assert list(shared_memory_problems(MEGABYTE, *counts, free_bytes=needed)) == []
+    assert len(list(shared_memory_problems(MEGABYTE, *counts, free_bytes=needed - 1))) == 1
+
+
+def test_without_workers_no_shared_memory_is_needed():
+    assert list(shared_memory_problems(MEGABYTE, 0, 2, 1, free_bytes=0)) == []
+
+
+def test_too_little_shared_memory_names_numbers_and_remedies():
+    (problem,) = shared_memory_problems(50 * MEGABYTE, 8, 2, 1, free_bytes=64 * MEGABYTE)
+    for word in ("850.0 MB", "64.0 MB free", "--shm-size=2g", "DATA_LOADER.NUM_WORKERS (now 8)"):
+        assert word in problem
+    assert "DATA_LOADER.PREFETCH_FACTOR (now 2)" in problem
 
 
 def test_the_fingerprint_knows_paths_labels_and_order(tmp_path):

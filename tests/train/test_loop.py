@@ -10,8 +10,8 @@ from mgexp.data.clips import Batch
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.record.clock import Clock
+from mgexp.record.files import read_jsonl
 from mgexp.record.progress import Progress
-from mgexp.record.run_dir import read_jsonl
 from mgexp.stop import StopRequest
 from mgexp.train.build import schedule_of
 from mgexp.train.checkpoint import State

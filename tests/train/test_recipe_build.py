@@ -1,14 +1,19 @@
 """From the configuration to recipe, schedule and inputs."""
 
+from types import SimpleNamespace
+
 import pytest
 from tiny import data_keys, tiny_config
 
 from mgexp.errors import InputError
+from mgexp.train import build
 from mgexp.train.build import (
     build_inputs,
     build_multigrid,
     build_recipe,
+    memory_problems,
     num_videos_of,
+    ready_bytes,
     schedule_of,
 )
 
@@ -48,6 +53,58 @@ def test_inputs_hold_the_videos_of_the_lists(tiny_data, tmp_path):
     found = build_inputs(cfg, [], 1)
     assert (len(found.train), len(found.val), found.missing) == (24, 8, ())
     assert found.schedule == schedule_of(cfg, 24)
+
+
+CLIP = 3 * 8 * 32**2
+"""Bytes of a clip of the tiny row at the full shape: 8 frames of 32 pixels."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "processes", "wanted"),
+    [
+        # 4 training clips of 32 pixels, and the 16 clips of TEST.BATCH_SIZE beside them.
+        (OFF, 1, (4 + 16) * CLIP),
+        (OFF, 2, (2 + 16) * CLIP),
+        (
+            {**OFF, "TEST.BATCH_SIZE": 1},
+            1,
+            (4 + 4) * CLIP,
+        ),  # precise BN loads more than an evaluation
+        ({**OFF, "TEST.BATCH_SIZE": 1, "BN.USE_PRECISE_STATS": False}, 1, (4 + 1) * CLIP),
+        (
+            {**OFF, "DATA.TEST_CROP_SIZE": 64},
+            1,
+            16 * 4 * CLIP,
+        ),  # the final evaluation is the worst time
+        ({**OFF, "TRAIN.ENABLE": False}, 1, 16 * CLIP),
+    ],
+)
+def test_bytes_that_loaders_keep_ready_at_a_time(changes, processes, wanted, tmp_path):
+    cfg = tiny_config(tmp_path, changes)
+    assert ready_bytes(cfg, schedule_of(cfg, 24), processes) == wanted
+
+
+def test_too_little_shared_memory_is_refused_before_workers_start(tiny_data, tmp_path, monkeypatch):
+    cfg = tiny_config(tmp_path, {**data_keys(tiny_data), **OFF, "DATA_LOADER.NUM_WORKERS": 2})
+    needed = 5 * 20 * CLIP
+    free = SimpleNamespace(free=needed)
+    monkeypatch.setattr(build, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(build.shutil, "disk_usage", {tmp_path: free}.__getitem__)
+    build_inputs(cfg, [], 1)
+    free.free = needed - 1
+    with pytest.raises(InputError, match="--shm-size"):
+        build_inputs(cfg, [], 1)
+    monkeypatch.setattr(build, "SHARED_MEMORY", tmp_path / "none")  # not Linux
+    build_inputs(cfg, [], 1)
+
+
+def test_processes_on_this_machine_share_its_memory(tmp_path, monkeypatch):
+    cfg = tiny_config(tmp_path, {**OFF, "DATA_LOADER.NUM_WORKERS": 2})
+    monkeypatch.setattr(build, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(build.shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 18 * CLIP))
+    schedule = schedule_of(cfg, 24)
+    assert memory_problems(cfg, schedule, 2, num_local=1) == []
+    assert len(memory_problems(cfg, schedule, 2, num_local=2)) == 1
 
 
 def test_problems_given_come_first_and_with_those_found(tmp_path):

@@ -1,4 +1,4 @@
-"""One writer for each run folder."""
+"""The lock of a folder: one process alone writes into it."""
 
 from __future__ import annotations
 

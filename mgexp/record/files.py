@@ -1,0 +1,107 @@
+"""How files are written and read: a kill at any moment leaves the old content or the new one.
+
+Files are replaced whole (`atomic_file`); of files of lines at most the last is torn (`append_jsonl`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import simplejson
+
+from mgexp.errors import InputError
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A binary file to write; it takes the place of `path` when the block ends without an error."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut, not only a kill."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    """Write `text` in UTF-8 so that no reader ever sees half of it."""
+    with atomic_file(path) as file:
+        file.write(text.encode())
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write one JSON object atomically, readable by eye. NaN or infinity is a ValueError."""
+    text = simplejson.dumps(record, indent=2, ignore_nan=False, allow_nan=False)
+    atomic_write_text(path, text + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises InputError where there is none."""
+    try:
+        record = simplejson.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError([f"{path}: not a JSON file: {error}; remove it and run again"]) from error
+    if not isinstance(record, dict):
+        raise InputError([f"{path}: holds {type(record).__name__}, not an object; remove it"])
+    return record
+
+
+def json_line(record: Mapping[str, Any]) -> str:
+    """One line of a line file. NaN or infinity is a ValueError."""
+    return simplejson.dumps(record, ignore_nan=False, allow_nan=False) + "\n"
+
+
+def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
+    """Append one line, flushed. NaN or infinity is a ValueError.
+
+    After a kill, call `cut_jsonl` first: a line appended to a torn one would be lost with it.
+    """
+    line = json_line(record)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line)
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The records of a line file; none where there is no file yet.
+
+    A last line without its newline was torn by a kill and is left out. Raises InputError
+    where any other line is not JSON.
+    """
+    if not path.exists():
+        return []
+    whole_lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+    return [_parse_line(path, number, line) for number, line in enumerate(whole_lines, start=1)]
+
+
+def _parse_line(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = simplejson.loads(line)
+    except ValueError as error:
+        problem = f"{path}, line {number}: not JSON: {line[:80]!r}; remove the line"
+        raise InputError([problem]) from error
+    return record
+
+
+def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+    """Drop, atomically, a torn last line and every record for which `keep` is false."""
+    atomic_write_text(
+        path, "".join(json_line(record) for record in read_jsonl(path) if keep(record))
+    )

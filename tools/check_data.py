@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Decode every video of a list, and say which ones training cannot use.
+
+  python tools/check_data.py data/my/train.csv data/my/val.csv --root data/my --output runs/check_my
+
+Writes OUTPUT/videos.jsonl, a line per video as it goes, and OUTPUT/quarantine.txt, a path per line, that
+training leaves out with DATA.QUARANTINE OUTPUT/quarantine.txt. The same command started again goes on;
+files that changed since are checked again. A file that hangs is killed after --time-limit.
+Exit codes: 0 all videos can be used, 2 bad input, 3 some cannot, 4 interrupted (run again to go on).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import simplejson
+from tqdm import tqdm
+
+from mgexp.data.check import VideoCheck
+from mgexp.data.check_list import listed_paths
+from mgexp.data.check_log import CheckLog
+from mgexp.data.check_pool import check_videos
+from mgexp.data.check_summary import CheckSummary
+from mgexp.errors import InputError
+from mgexp.record.run_dir import CheckDir
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "lists", nargs="+", type=Path, metavar="LIST", help="file of 'path label' lines"
+    )
+    parser.add_argument(
+        "--root", required=True, type=Path, help="folder that the paths are relative to"
+    )
+    parser.add_argument("--output", required=True, type=Path, help="folder for what is found")
+    parser.add_argument("--separator", default=" ", help="between path and label (default: space)")
+    parser.add_argument(
+        "--quick", action="store_true", help="decode the first and the last second only"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=len(os.sched_getaffinity(0)), help="default: all cores"
+    )
+    parser.add_argument(
+        "--time-limit", type=float, default=120.0, help="seconds for one video (default: 120)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary for programs")
+    return parser.parse_args(arguments)
+
+
+def checked_paths(options: argparse.Namespace) -> tuple[str, ...]:
+    """The videos to check; raises InputError with all that is wrong with the command line."""
+    problems = []
+    if options.processes < 1:
+        problems.append(f"--processes {options.processes}: use 1 or more")
+    if not options.time_limit > 0:
+        problems.append(f"--time-limit {options.time_limit:g}: use more than 0 seconds")
+    if not options.separator:
+        problems.append("--separator is empty: use one character or more")
+    if problems:
+        raise InputError(problems)
+    return listed_paths(options.lists, options.root, options.separator)
+
+
+def check(paths: Sequence[str], options: argparse.Namespace) -> CheckSummary:
+    """Checks what is not known yet, and writes lines and quarantine."""
+    folder = CheckDir(options.output)
+    with folder.locked():
+        log = CheckLog(folder, options.quick, options.time_limit)
+        checks = log.known(paths)
+        num_known = len(checks)
+        checking = check_videos(
+            [path for path in paths if path not in checks],
+            quick=options.quick,
+            num_processes=options.processes,
+            limit_seconds=options.time_limit,
+        )
+        # disable=None: a bar on a terminal alone.
+        bar = tqdm(total=len(paths), initial=num_known, unit=" videos", disable=None)
+        with bar, closing(checking):
+            for found in checking:
+                log.add(found)
+                checks[found.path] = found
+                bar.update()
+        ordered: list[VideoCheck] = [checks[path] for path in paths]
+        log.write_quarantine(ordered, options.root)
+    return CheckSummary(ordered, num_known)
+
+
+def main(arguments: list[str]) -> int:
+    """Checks and prints; 3 where some videos cannot be used."""
+    options = parse(arguments)
+    try:
+        summary = check(checked_paths(options), options)
+    except InputError as error:
+        print(f"check_data.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: run the same command again to check the rest", file=sys.stderr)
+        return 4
+    folder = CheckDir(options.output)
+    if options.json:
+        files = {"videos": str(folder.videos_jsonl), "quarantine": str(folder.quarantine_txt)}
+        print(simplejson.dumps({**summary.as_json(), **files}, indent=2))
+    else:
+        print(summary.as_text())
+        print(f"lines: {folder.videos_jsonl}   quarantine: {folder.quarantine_txt}")
+    return 3 if summary.num_unusable else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

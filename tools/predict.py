@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Say what a trained model sees in videos.
+
+  python tools/predict.py my_video.mp4 --run runs/quickstart/long_short/seed0 \\
+      --classes data/quickstart/classes.txt
+
+RUN is the folder of a finished run: its config.yaml and model.pt. Each video is seen in the views of the full
+protocol (TEST.NUM_ENSEMBLE_VIEWS, TEST.NUM_SPATIAL_CROPS); a probability is the mean of the softmax over them.
+A video that cannot be read is one message; the others go on.
+Exit codes: 0 done, 2 bad input, 3 some videos cannot be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import simplejson
+import torch
+
+from mgexp.config.load import load_config
+from mgexp.data.build import build_view_loader
+from mgexp.data.records import VideoRecord
+from mgexp.dist import Processes
+from mgexp.errors import InputError
+from mgexp.record.confusion import name_of, read_class_names
+from mgexp.record.run_dir import RunDir
+from mgexp.train.build import build_predictor
+from mgexp.train.inputs import device_problems
+from mgexp.train.predict import Prediction
+
+NUM_BEST = 5
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("videos", nargs="+", metavar="VIDEO", help="video files")
+    parser.add_argument("--run", required=True, type=Path, help="folder of a finished run")
+    parser.add_argument("--classes", type=Path, help="names of the classes, one a line")
+    parser.add_argument(
+        "--top", type=int, help=f"classes shown (default: {NUM_BEST}, or all if fewer)"
+    )
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    return parser.parse_args(arguments)
+
+
+def predictions(options: argparse.Namespace) -> tuple[Iterator[Prediction], Sequence[str]]:
+    """What is seen, video by video, and the names of the classes; raises InputError for bad input."""
+    run_dir = RunDir(options.run)
+    if not run_dir.config_yaml.is_file():
+        raise InputError(
+            [f"--run {options.run} is no run folder: {run_dir.config_yaml} does not exist"]
+        )
+    cfg = load_config(run_dir.config_yaml)
+    num_classes = cfg.MODEL.NUM_CLASSES
+    names = read_class_names(options.classes) if options.classes else ()
+    problems = [*device_problems(options.device, torch.cuda.is_available())]
+    if options.top is not None and not 1 <= options.top <= num_classes:
+        problems.append(f"--top {options.top}: the model has {num_classes} classes")
+    if names and len(names) != num_classes:
+        problems.append(
+            f"{options.classes} names {len(names)} classes, the model has {num_classes}"
+        )
+    if problems:
+        raise InputError(problems)
+    uses_gpu = options.device != "cpu" and torch.cuda.is_available()
+    device = torch.device("cuda" if uses_gpu else "cpu")
+    predictor = build_predictor(cfg, run_dir, device)
+    records = [VideoRecord(video, 0) for video in options.videos]  # the label is not looked at
+    views = build_view_loader(cfg, records, True, device, Processes())
+    num_best = options.top or min(NUM_BEST, num_classes)
+    return predictor.predict(tuple(options.videos), views, num_best), names
+
+
+def as_json(found: Prediction, names: Sequence[str]) -> dict[str, object]:
+    """One video for programs; probabilities are 0 to 1."""
+    classes = [
+        {"label": label, "name": name_of(label, names), "probability": probability}
+        for label, probability in found.classes
+    ]
+    return {"video": found.path, "classes": classes, "error": found.error}
+
+
+def as_text(found: Prediction, names: Sequence[str]) -> str:
+    """One video for people."""
+    lines = [f"{100 * share:6.1f} %  {name_of(label, names)}" for label, share in found.classes]
+    return "\n".join([found.path, *lines])
+
+
+def main(arguments: list[str]) -> int:
+    """Prints each video as soon as it is done, JSON at the end; 3 where one cannot be read."""
+    options = parse(arguments)
+    try:
+        found, names = predictions(options)
+    except InputError as error:
+        print(f"predict.py: {error}", file=sys.stderr)
+        return 2
+    records, has_errors = [], False
+    for one in found:
+        records.append(as_json(one, names))
+        if one.error:
+            has_errors = True
+            print(f"predict.py: {one.error}", file=sys.stderr)
+        elif not options.json:
+            print(as_text(one, names), flush=True)
+    if options.json:
+        print(simplejson.dumps(records, indent=2))
+    return 3 if has_errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
