@@ -86,8 +86,12 @@ def test_which_classes_are_confused_is_written(tmp_path):
     """Both videos are the same picture, so one of them is taken for the other's class."""
     found = final_evaluation(tmp_path, [0, 1])
     taken = found.scores[0].argmax().item()
-    rows = (tmp_path / "confusion.csv").read_text().splitlines()[1:]
-    assert [row.split(",")[:3] for row in rows] == [["0", str(taken), "1"], ["1", str(taken), "1"]]
+    lines = (tmp_path / "confusion.csv").read_text().splitlines()[1:]
+    rows = [line.split(",")[:3] for line in lines]
+    assert [row for row in rows if row[2] != "0"] == [
+        ["0", str(taken), "1"],
+        ["1", str(taken), "1"],
+    ]
 
 
 def test_videos_of_many_labels_confuse_no_classes(tmp_path):
