@@ -100,12 +100,19 @@ def disk_table(found: Estimate, num_processes: int, free_bytes: int) -> str:
         *((f"short side {level}", size) for level, size in found.level_bytes.items()),
         ("store in all", found.total_bytes),
     ]
-    hours = found.encode_seconds / num_processes / 3600
+    encoding = _duration(found.encode_seconds / num_processes)
     lines = [
         f"{found.num_videos} videos, from a sample of {found.num_sampled}:",
         *(f"  {name:<16} {size / 10**9:10.3f} GB" for name, size in rows),
-        f"  encoding takes about {hours:.2f} h with {num_processes} processes",
+        f"  encoding takes about {encoding} with {num_processes} processes",
     ]
     if found.total_bytes > free_bytes:
         lines.append(f"  it does not fit: {free_bytes / 10**9:.3f} GB are free there")
     return "\n".join(lines)
+
+
+def _duration(seconds: float) -> str:
+    """In the unit that people would say."""
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
