@@ -9,6 +9,7 @@ from mgexp.errors import InputError
 from mgexp.models import names
 from mgexp.models.nonlocal_blocks import insert_nonlocals
 from mgexp.models.resnet import TEMPORAL, resnet
+from mgexp.models.slowfast import slowfast
 from mgexp.models.weight_files import named_weights
 from mgexp.models.weights import fit_weights
 
@@ -210,3 +211,27 @@ def test_every_tensor_is_in_the_record(tmp_path):
 def test_another_architecture_is_refused(theirs, ours, message):
     with pytest.raises(InputError, match=message):
         fit_into(small(**ours), dict(small(**theirs).state_dict()))
+
+
+@pytest.mark.parametrize("depth", [50, 101])
+def test_pyslowfasts_names_give_the_logits_of_pytorchvideos_slowfast(depth):
+    from pytorchvideo.models.slowfast import create_slowfast
+
+    arguments = {**SMALL, "depth": depth, "alpha": 4, "beta_inv": 8, "fusion_channel_ratio": 2}
+    torch.manual_seed(0)
+    ours, loaded = (slowfast(fusion_kernel_frames=5, **arguments).eval() for _ in range(2))
+    state = ours.state_dict()
+    rename = names.pyslowfast_names(state.keys())
+    fit_into(loaded, {rename(key): value for key, value in state.items()}).load_into(loaded)
+    theirs = create_slowfast(
+        model_depth=depth,
+        model_num_class=5,
+        dropout_rate=0.0,
+        stem_dim_outs=(8, 1),
+        slowfast_fusion_conv_kernel_size=(5, 1, 1),
+        head_pool=torch.nn.AdaptiveAvgPool3d,
+    ).eval()
+    theirs.load_state_dict(state)
+    clips = torch.randn(1, 3, 8, 45, 45)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(clips), theirs([clips[:, :, [0, 7]], clips]))
