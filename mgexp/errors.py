@@ -1,4 +1,4 @@
-"""The two ways in which mgexp stops on purpose."""
+"""The two ways in which mgexp stops on purpose, and how their messages list things."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ class InputError(Exception):
         noun = "problem" if len(self.problems) == 1 else "problems"
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
         super().__init__(f"{len(self.problems)} {noun} found:\n{lines}")
+
+
+def listed(items: Sequence[str], most: int = 20, separator: str = ", ") -> str:
+    """The first ``most`` items, and how many more there are."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return separator.join(items[:most]) + more
 
 
 class TrainingError(Exception):

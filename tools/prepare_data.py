@@ -29,16 +29,17 @@ from pathlib import Path
 from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
 from mgexp.data.build import build_training_clips
+from mgexp.data.files import Root
 from mgexp.data.opening import open_source
 from mgexp.data.records import VideoRecord, read_list
-from mgexp.data.store import StoreDir, VideoRoot
+from mgexp.data.store import StoreDir
 from mgexp.data.store_encode import PRESETS, Coding
 from mgexp.data.store_fill import Filled, Order, StoreError, fill_store
 from mgexp.data.store_open import StoreIndex
 from mgexp.data.store_plan import Estimate, Sample, disk_table, estimate, sample_store
-from mgexp.errors import InputError
+from mgexp.errors import InputError, listed
 from mgexp.train.build import try_schedule
-from mgexp.train.inputs import listed, raise_problems
+from mgexp.train.inputs import raise_problems
 from mgexp.train.loading_cost import kinds, loading_table, measure_clips, phase_costs
 
 ANY_LABEL = 10**18
@@ -142,7 +143,7 @@ def read_lists(options: argparse.Namespace) -> list[list[str]]:
     """Paths of each list, relative to the root; missing files too, which then fail. Raises InputError."""
     found = [read_list(path, options.root, ANY_LABEL, options.separator) for path in options.lists]
     raise_problems([problem for one in found for problem in one.problems])
-    root = VideoRoot(options.root)
+    root = Root(options.root)
     absolute = [[*(record.path for record in one.records), *one.missing] for one in found]
     return [[root.relative(path) or path for path in paths] for paths in absolute]
 
@@ -196,7 +197,7 @@ def loading(options: argparse.Namespace, num_videos: int, order: Order, sample: 
     schedule, found = try_schedule(cfg, num_videos, num_processes=1)
     raise_problems([*problems, *cross_problems(cfg), *found])
     assert schedule is not None  # it had no problem
-    root = os.path.normpath(order.root.absolute())
+    root = Root(order.root).folder
     records = [VideoRecord(str(Path(root, video.path)), 0) for video in sample.copied]
     index = StoreIndex(sample.store, order.root)
     costs = [

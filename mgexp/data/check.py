@@ -12,6 +12,8 @@ from typing import Any
 
 import av
 
+from mgexp.data.decode_pyav import AV_ERRORS
+
 KINDS = {
     "ok": "decodes, nothing strange",
     "timestamps_not_monotonic": "decodes, but frames come out of the order of their times (still usable)",
@@ -31,9 +33,6 @@ USABLE_KINDS = frozenset({"ok", "timestamps_not_monotonic"})
 QUICK_SECONDS = 1.0
 """Of the start and of the end of a video that a quick check decodes. Assumption: files that were cut short or
 written badly fail at their ends; what is damaged in the middle needs the full check."""
-
-_AV_ERRORS = (av.FFmpegError, ValueError, RuntimeError)
-"""What PyAV raises for a file that it cannot read; the last two where it does not know a format."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ def _kind_of_file(path: str) -> tuple[str, str] | None:
 def _check_content(path: str, quick: bool) -> VideoCheck:
     try:
         container = av.open(path, metadata_errors="replace")
-    except _AV_ERRORS as error:
+    except AV_ERRORS as error:
         return VideoCheck(path, "open_fails", _words(error))
     with container:
         stream = container.streams.best("video")
@@ -168,7 +167,7 @@ def _decode_rest(
         try:
             for frame in packet.decode():
                 seen.add(frame)
-        except _AV_ERRORS as error:
+        except AV_ERRORS as error:
             seen.add_damage(_words(error))
         if (
             packet.size and is_enough()
@@ -184,7 +183,7 @@ def _packets(container: Any, stream: Any, seen: _Seen) -> Iterator[Any]:  # noqa
             if packet.is_corrupt:
                 seen.add_damage("a packet is incomplete")
             yield packet
-    except _AV_ERRORS as error:
+    except AV_ERRORS as error:
         seen.add_damage(f"cannot be read further: {_words(error)}")
 
 
@@ -200,7 +199,7 @@ def _decode_ends(container: Any, stream: Any, seen: _Seen) -> None:  # noqa: ANN
     duration = _header_duration(container, stream)
     if duration is not None and duration > 2 * QUICK_SECONDS:
         end = start + int(duration / float(stream.time_base))
-        with suppress(*_AV_ERRORS):  # a file without an index can still be read to its end
+        with suppress(*AV_ERRORS):  # a file without an index can still be read to its end
             container.seek(max(start, end - int(ticks)), stream=stream)
             seen.seen_until, seen.last_time = seen.last_time, None
     num_before = seen.frames

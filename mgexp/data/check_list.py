@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from mgexp.errors import InputError
+from mgexp.data.files import Root
+from mgexp.errors import InputError, listed
 
 MAX_LISTED = 10
 """Lines with a problem that are listed; of the others only the number."""
@@ -22,8 +22,7 @@ def listed_paths(lists: Sequence[Path], root: Path, separator: str) -> tuple[str
     problems: list[str] = []
     if not root.is_dir():
         problems.append(f"--root {root.absolute()} is not a folder: give that of the videos")
-    base = os.path.normpath(root.absolute())
-    inside = tuple(folder.rstrip(os.sep) + os.sep for folder in (base, os.path.realpath(root)))
+    inside = Root(root)
     paths: list[str] = []
     for list_path in lists:
         try:
@@ -31,7 +30,7 @@ def listed_paths(lists: Sequence[Path], root: Path, separator: str) -> tuple[str
         except (OSError, UnicodeDecodeError) as error:
             problems.append(f"list file {list_path} cannot be read: {error}")
             continue
-        found = [_path_of(line.strip(), base, inside, separator) for line in lines]
+        found = [_path_of(line.strip(), inside, separator) for line in lines]
         paths += [path for path in found if path]
         wrong = [number for number, path in enumerate(found, start=1) if path is None]
         problems += _line_problems(list_path, wrong, root, separator)
@@ -42,13 +41,12 @@ def listed_paths(lists: Sequence[Path], root: Path, separator: str) -> tuple[str
     return tuple(dict.fromkeys(paths))
 
 
-def _path_of(line: str, base: str, inside: tuple[str, ...], separator: str) -> str | None:
+def _path_of(line: str, inside: Root, separator: str) -> str | None:
     """The absolute path, empty for a blank line, None where the line is not in order."""
     if not line:
         return ""
     name, found, _ = line.rpartition(separator)
-    path = os.path.normpath(os.path.join(base, name.strip()))  # noqa: PTH118 (240,000 lines)
-    return path if found and name.strip() and path.startswith(inside) else None
+    return inside.path(name.strip()) if found and name.strip() else None
 
 
 def _line_problems(
@@ -56,9 +54,8 @@ def _line_problems(
 ) -> Sequence[str]:
     if not wrong:
         return []
-    more = f" and {len(wrong) - MAX_LISTED} more" if len(wrong) > MAX_LISTED else ""
-    numbers = ", ".join(map(str, wrong[:MAX_LISTED]))
+    numbers = listed([str(number) for number in wrong], MAX_LISTED)
     return [
-        f"{list_path}, lines {numbers}{more}: not path{separator}label with a path below "
+        f"{list_path}, lines {numbers}: not path{separator}label with a path below "
         f"{root.absolute()}: correct them, --root or --separator"
     ]

@@ -31,7 +31,7 @@ from mgexp.data.decode_rgb import ClipFrames
 
 _HEADER_ONLY: Any = {"format": "mp4", "options": {"skip_frame": "all", "probesize": "32"}}
 """Opens an mp4 without probing: its header tells codec, size, times and duration."""
-_AV_ERRORS = (av.FFmpegError, ValueError, RuntimeError)
+AV_ERRORS = (av.FFmpegError, ValueError, RuntimeError)
 """What PyAV raises for a file that it cannot read; the last two where it does not know a format."""
 
 
@@ -59,7 +59,7 @@ class PyavReader:
         """The frames on display at the given times; see ``mgexp.data.decode.VideoReader``."""
         times = [float(time) for time in times_seconds]
         ticks = _ticks(times, self._start, self._ticks_per_second)
-        with suppress(*_AV_ERRORS):
+        with suppress(*AV_ERRORS):
             frames = self._decode_wanted(ticks)
             if frames is not None:
                 return frames
@@ -218,7 +218,7 @@ def _ticks(times: Sequence[float], start: int, ticks_per_second: float) -> list[
 
 def _open(path: str, by_header: bool) -> Any:
     if by_header and path.lower().endswith((".mp4", ".m4v", ".mov")):
-        with suppress(*_AV_ERRORS):  # not what its name says: find out what it is
+        with suppress(*AV_ERRORS):  # not what its name says: find out what it is
             return av.open(path, metadata_errors="replace", **_HEADER_ONLY)
     return av.open(path, metadata_errors="replace")
 
@@ -243,5 +243,5 @@ def _sound_packets(path: str, packets: Iterable[Any]) -> Iterator[Any]:
 def _as_video_error(path: str, what: str) -> Iterator[None]:
     try:
         yield
-    except _AV_ERRORS as error:
+    except AV_ERRORS as error:
         raise VideoError(path, f"{what}: {getattr(error, 'strerror', error)}") from error

@@ -23,7 +23,7 @@ DAMAGED_TABLE = "table that cannot be read"
 
 
 class Root:
-    """The folder that all videos lie in."""
+    """The folder that all videos lie in, under its own name and under that without links."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = os.path.normpath(folder.absolute())
@@ -34,6 +34,13 @@ class Root:
         """The absolute path of ``name``, relative to the folder or absolute; None if it is not inside."""
         path = os.path.normpath(os.path.join(self.folder, name))  # noqa: PTH118 (240,000 lines)
         return path if path.startswith(self._inside) else None
+
+    def relative(self, path: str) -> str | None:
+        """The absolute ``path``, as lists of videos give it, relative to the folder; None if it is outside."""
+        for prefix in self._inside:
+            if path.startswith(prefix):
+                return path[len(prefix) :]
+        return None
 
 
 def read_text(path: Path, what: str = "list file") -> tuple[str, list[str]]:

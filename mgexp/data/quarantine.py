@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from mgexp.data.files import Root
 from mgexp.data.records import VideoList
 
 
@@ -22,8 +23,8 @@ def without_quarantined(videos: VideoList, quarantine: Path, root: Path) -> Vide
         remedy = "make it with tools/check_data.py, or set DATA.QUARANTINE ''"
         problem = f"DATA.QUARANTINE {quarantine.absolute()} cannot be read ({error}): {remedy}"
         return replace(videos, problems=(*videos.problems, problem))
-    base = root.absolute()
-    shut_out = {os.path.normpath(base / line.strip()) for line in lines if line.strip()}
+    inside = Root(root)
+    shut_out = {inside.path(line.strip()) for line in lines if line.strip()}
     return replace(
         videos,
         records=tuple(record for record in videos.records if record.path not in shut_out),
@@ -36,6 +37,6 @@ def without_quarantined(videos: VideoList, quarantine: Path, root: Path) -> Vide
 
 def quarantine_text(paths: Iterable[str], root: Path) -> str:
     """The file: a line per path, sorted; relative to ``root`` where it lies there, so that a set may move."""
-    base = os.path.normpath(root.absolute()) + os.sep
+    base = Root(root).folder + os.sep
     lines = (path.removeprefix(base) for path in paths)
     return "".join(f"{line}\n" for line in sorted(lines))

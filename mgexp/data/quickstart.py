@@ -11,11 +11,7 @@ The lists are written last: a set that was never whole has none, so nothing can 
 from __future__ import annotations
 
 import io
-import multiprocessing
 import os
-import signal
-from collections.abc import Callable, Generator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -28,6 +24,7 @@ import simplejson
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from mgexp.data.processes import map_in_processes
 from mgexp.data.quickstart_options import (
     CLASS_NAMES,
     FRAME_RATE,
@@ -42,8 +39,6 @@ from mgexp.errors import InputError
 from mgexp.record.files import atomic_write_text, read_json, write_json
 
 MANIFEST = "quickstart.json"
-CHUNK_VIDEOS = 16
-"""Videos handed to a process at a time: about a quarter of a second of work."""
 
 
 @dataclass(frozen=True)
@@ -132,25 +127,9 @@ def _make_videos(
     make = partial(_make_video, folder, options)
     # None: a bar on a terminal alone.
     bar = tqdm(total=len(videos), unit=" videos", disable=None if progress else True)
-    with bar, closing(_map(make, videos, num_processes)) as made:
+    with bar, closing(map_in_processes(make, videos, num_processes)) as made:
         for _ in made:
             bar.update()
-
-
-def _map(
-    make: Callable[[Video], None], videos: list[Video], num_processes: int
-) -> Generator[None, None, None]:
-    if num_processes == 1:
-        yield from map(make, videos)
-        return
-    # Spawn: the same on every system, and safe where the caller has threads.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(num_processes, context, _leave_interrupts_to_parent) as pool:
-        yield from pool.map(make, videos, chunksize=CHUNK_VIDEOS)
-
-
-def _leave_interrupts_to_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _make_video(folder: Path, options: QuickstartOptions, video: Video) -> None:

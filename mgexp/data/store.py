@@ -11,7 +11,6 @@ frames x pixels, as that of training does.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,9 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mgexp.errors import InputError
-from mgexp.record.files import read_json, read_jsonl
-
-HASH_CHUNK_BYTES = 2**20
+from mgexp.record.files import read_json, read_jsonl, sha256_of
 
 
 @dataclass(frozen=True)
@@ -88,22 +85,6 @@ class StoredVideo:
         values["stamp"] = Stamp(**line["stamp"])
         values["levels"] = {int(level): Copy(**copy) for level, copy in line["levels"].items()}
         return cls(**values)
-
-
-class VideoRoot:
-    """The folder that the paths of a store are relative to, under its own name and under that without links."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        bases = (os.path.normpath(folder.absolute()), os.path.realpath(folder))
-        self._prefixes = tuple(base.rstrip(os.sep) + os.sep for base in bases)
-
-    def relative(self, path: str) -> str | None:
-        """The absolute ``path``, as lists of videos give it, relative to the folder; None if it is outside."""
-        for prefix in self._prefixes:
-            if path.startswith(prefix):
-                return path[len(prefix) :]
-        return None
 
 
 @dataclass(frozen=True)
@@ -175,18 +156,7 @@ def distinct_levels(height: int, width: int, levels: tuple[int, ...]) -> tuple[i
 def stamp_of(path: str, with_hash: bool) -> Stamp:
     """Size, time of last change, and, where asked for, SHA-256 of a file. Raises OSError."""
     status = os.stat(path)  # noqa: PTH116 (called for each clip)
-    return Stamp(
-        status.st_size, status.st_mtime_ns, content_hash(Path(path)) if with_hash else None
-    )
-
-
-def content_hash(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(HASH_CHUNK_BYTES):
-            found.update(chunk)
-    return found.hexdigest()
+    return Stamp(status.st_size, status.st_mtime_ns, sha256_of(Path(path)) if with_hash else None)
 
 
 def _even(pixels: int, factor: float) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -105,7 +106,7 @@ def _write_all(
 ) -> int:
     size = (first.frame.height, first.frame.width)
     num_frames = 0
-    for shot in _chained(first, others):
+    for shot in chain([first], others):
         if (shot.frame.height, shot.frame.width) != size:
             raise VideoError(
                 path, f"changes shape: {size}, then {shot.frame.height, shot.frame.width}"
@@ -114,11 +115,6 @@ def _write_all(
             writer.write(shot)
         num_frames += 1
     return num_frames
-
-
-def _chained(first: Shot, others: Iterable[Shot]) -> Iterator[Shot]:
-    yield first
-    yield from others
 
 
 def _copies(store: StoreDir, path: str, writers: Mapping[int, _Writer]) -> dict[int, Copy]:

@@ -18,9 +18,9 @@ from typing import Any
 from tqdm import tqdm
 
 from mgexp.data.decode import VideoError
+from mgexp.data.processes import map_in_processes
 from mgexp.data.store import Stamp, StoreDir, StoredVideo, copy_name, distinct_levels, stamp_of
 from mgexp.data.store_encode import MAX_CRF, PRESETS, Coding, encode_video
-from mgexp.data.store_pool import map_videos
 from mgexp.errors import InputError
 from mgexp.record.files import append_jsonl, atomic_write_text, json_line, read_json, write_json
 from mgexp.record.run_lock import RunLock
@@ -211,7 +211,7 @@ def _fill(
     copied = []
     # None: a bar on a terminal alone.
     bar = tqdm(total=len(lacking), unit=" videos", disable=None if progress else True)
-    encoded = map_videos(partial(copy_video, store, order), lacking, num_processes)
+    encoded = map_in_processes(partial(copy_video, store, order), lacking, num_processes)
     with bar, closing(encoded) as videos:
         for video in videos:
             append_jsonl(store.manifest_jsonl, _merged(known.get(video.path), video).line())

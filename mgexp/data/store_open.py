@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mgexp.data.decode import ReaderOpener, open_video
+from mgexp.data.files import Root
 from mgexp.data.opening import Picture, SourceVideo, Video
-from mgexp.data.store import StoreDir, StoredVideo, VideoRoot
+from mgexp.data.store import StoreDir, StoredVideo
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class StoreIndex:
 
     def __init__(self, store: StoreDir, root: Path, open_reader: ReaderOpener = open_video) -> None:
         self._store = store
-        self._root = VideoRoot(root)
+        self._root = Root(root)
         self._open_reader = open_reader
         self._entries = _entries(store.read())
 

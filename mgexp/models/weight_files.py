@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 import re
 from collections.abc import Mapping
@@ -92,15 +91,6 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
         return
     with atomic_file(path) as file:
         torch.save({"model_state": plain}, file)
-
-
-def sha256(path: Path) -> str:
-    """Of the file's content, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _read_torch(path: Path) -> dict[str, Any]:

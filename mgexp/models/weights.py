@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mgexp.errors import InputError
+from mgexp.errors import InputError, listed
 from mgexp.models import names
-from mgexp.models.weight_files import WeightsFile, sha256
+from mgexp.models.weight_files import WeightsFile
+from mgexp.record.files import sha256_of
 
 MAX_LISTED = 8
 
@@ -39,7 +40,7 @@ class Fit:
         """For JSON: every tensor by name."""
         return {
             "file": str(self.file.path),
-            "sha256": sha256(self.file.path),
+            "sha256": sha256_of(self.file.path),
             "naming": self.file.naming,
             "used": list(self.used),
             "left": list(self.left),
@@ -59,7 +60,7 @@ class Fit:
             ("in the file and not used", _but_counters(self.unused)),
         ):
             if found:
-                lines.append(f"{len(found)} {words}: {_listed(found)}")
+                lines.append(f"{len(found)} {words}: {listed(found, MAX_LISTED)}")
         return "\n".join(lines)
 
 
@@ -114,29 +115,24 @@ def _problems(fit: Fit, state: Mapping[str, Tensor], heads: set[str]) -> Iterato
         if tensor.shape != state[name].shape
     ]
     if shapes:
-        yield f"{len(shapes)} tensors have another shape: {_listed(shapes, '; ')}"
+        yield f"{len(shapes)} tensors have another shape: {listed(shapes, MAX_LISTED, '; ')}"
     values = {name: tensor for name, tensor in fit.used.items() if not names.is_counter(name)}
     broken = [
         name for name, x in values.items() if not (x.is_floating_point() and x.isfinite().all())
     ]
     if broken:
-        yield f"{len(broken)} tensors hold no finite floats: {_listed(broken)}"
+        yield f"{len(broken)} tensors hold no finite floats: {listed(broken, MAX_LISTED)}"
     begun = {
         None,
         *(names.nonlocal_block(name) for name in fit.used),
     }  # a whole block may be missing
     lacking = [n for n in _but_counters(fit.missing) if names.nonlocal_block(n) in begun]
     if lacking:
-        yield f"{len(lacking)} tensors of the model are not in the file: {_listed(lacking)}"
+        yield f"{len(lacking)} tensors of the model are not in the file: {listed(lacking, MAX_LISTED)}"
     strange = [name for name in _but_counters(fit.unused) if name not in heads]
     if strange:
-        yield f"{len(strange)} tensors of the file are not in the model: {_listed(strange)}"
+        yield f"{len(strange)} tensors of the file are not in the model: {listed(strange, MAX_LISTED)}"
 
 
 def _but_counters(tensors: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in tensors if not names.is_counter(name))
-
-
-def _listed(items: tuple[str, ...] | list[str], separator: str = ", ") -> str:
-    more = f" and {len(items) - MAX_LISTED} more" if len(items) > MAX_LISTED else ""
-    return separator.join(items[:MAX_LISTED]) + more

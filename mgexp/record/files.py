@@ -5,6 +5,7 @@ Files are replaced whole (`atomic_file`); of files of lines at most the last is 
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from typing import Any, BinaryIO
 import simplejson
 
 from mgexp.errors import InputError
+
+HASH_CHUNK_BYTES = 2**20
 
 
 @contextmanager
@@ -62,6 +65,15 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise InputError([f"{path}: holds {type(record).__name__}, not an object; remove it"])
     return record
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file's content, in hexadecimal digits; large files are read in parts."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(HASH_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def json_line(record: Mapping[str, Any]) -> str:

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from mgexp import dist
 from mgexp.dist import Processes
-from mgexp.errors import InputError
-from mgexp.train.inputs import listed
+from mgexp.errors import InputError, listed
 from mgexp.train.step import Normalizer
 from mgexp.train.task import Task
 

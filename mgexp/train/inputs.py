@@ -11,10 +11,8 @@ import torch
 
 from mgexp.data.clips import Batch
 from mgexp.data.records import Record, VideoList
-from mgexp.errors import InputError
+from mgexp.errors import InputError, listed
 from mgexp.multigrid.schedule import Schedule
-
-MAX_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -75,12 +73,6 @@ def clips_of(batch: Batch) -> torch.Tensor:
         reasons = [reason for _, reason in batch.unusable]
         raise InputError([f"many videos in a row cannot be decoded: {listed(reasons)}"])
     return batch.clips
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first names, and how many more."""
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return ", ".join(names[:MAX_LISTED]) + more
 
 
 def list_problems(train: VideoList, val: VideoList, max_share: float) -> Iterator[str]:

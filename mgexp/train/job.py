@@ -26,6 +26,7 @@ from mgexp.record.clock import Clock, seconds_since_process_start
 from mgexp.record.environment import describe
 from mgexp.record.files import read_json, write_json
 from mgexp.record.flops import macs_by_shape, schedule_shapes, train_flops
+from mgexp.record.model_table import num_params
 from mgexp.record.progress import LOGGER, Progress, logging_to
 from mgexp.record.run_dir import RunDir
 from mgexp.record.schedule_table import schedule_table
@@ -284,7 +285,7 @@ def _finish(job: Job, state: State, found: Evaluation) -> Outcome:
         "clips_seen": round(state.epoch * schedule.num_videos),
         "clips_by_level": dict(state.levels),
         "train_flops": train_flops(schedule, macs),
-        "params": sum(p.numel() for p in state.model.parameters()),
+        "params": num_params(state.model),
         "metrics": found.metrics,
         "seconds": seconds_record(state.clock),
         "device": environment["gpu"] if job.device.type == "cuda" else environment["cpu"],

@@ -1,12 +1,10 @@
 """Metrics over views: scores and labels by hand."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 from torch.distributed import ReduceOp
+from view_batches import FirstPixels, Views
 
 from mgexp.dist import Processes
 from mgexp.errors import InputError
@@ -16,21 +14,6 @@ from mgexp.train.task import MAX, SUM, many_labels, one_label
 
 CPU = torch.device("cpu")
 IDENTITY = Normalizer((0.0,), (1 / 255,), CPU)
-
-
-@dataclass
-class Views:
-    clips: torch.Tensor
-    videos: torch.Tensor
-    labels: torch.Tensor
-    errors: tuple = ()
-
-
-class FirstPixels(nn.Module):
-    """Logits are the first pixels of a clip."""
-
-    def forward(self, clips):
-        return clips[:, 0, 0, 0, :3]
 
 
 def evaluate(batches, num_videos, task, model=None):

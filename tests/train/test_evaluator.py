@@ -1,9 +1,10 @@
 """Evaluation leaves the trained model as it was."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from tiny import tiny_config
+from view_batches import Views
 
 from mgexp.data.clips import Batch
 from mgexp.data.records import VideoRecord
@@ -58,14 +59,6 @@ def test_without_precise_statistics_the_copy_is_the_model(tmp_path):
     assert found is not state.model
     assert differing(found, before) == set()
     assert state.clock.seconds("precise_bn") == 0
-
-
-@dataclass
-class Views:
-    clips: torch.Tensor
-    videos: torch.Tensor
-    labels: torch.Tensor
-    errors: tuple = ()
 
 
 def final_evaluation(tmp_path, labels, **changes):

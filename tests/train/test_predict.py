@@ -1,33 +1,17 @@
 """Predictions: probabilities by hand, views that straddle batches, and videos that fail."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
-from torch import nn
+from view_batches import FirstPixels, Views
 
 from mgexp.train.predict import Prediction, Predictor
 from mgexp.train.step import Normalizer
 from mgexp.train.task import MAX, SUM, many_labels, one_label
 
 
-@dataclass
-class Views:
-    clips: torch.Tensor
-    videos: torch.Tensor
-    errors: tuple = ()
-
-
-class FirstPixels(nn.Module):
-    """Logits are the first pixels of a clip."""
-
-    def forward(self, clips):
-        return clips[:, 0, 0, 0, :3]
-
-
 def views(rows, videos, errors=()):
     clips = torch.tensor(rows, dtype=torch.uint8).view(len(rows), 1, 1, 1, 3)
-    return Views(clips, torch.tensor(videos, dtype=torch.long), errors)
+    return Views(clips, torch.tensor(videos, dtype=torch.long), errors=errors)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The processes that encode: as many as are asked for, one video each at a time, gone when their parent is."""
+"""Processes that make files: as many as are asked for, one file each at a time, gone when their parent is."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
-
-from mgexp.data.store import StoredVideo
+from typing import TypeVar
 
 TASKS_PER_PROCESS = 4
-"""Videos handed out ahead: enough that no process waits, few enough that a stop is soon."""
+"""Items handed out ahead: enough that no process waits, few enough that a stop is soon."""
 
-Encode = Callable[[str], StoredVideo]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-def map_videos(
-    encode: Encode, paths: Sequence[str], num_processes: int
-) -> Generator[StoredVideo, None, None]:
-    """``encode`` of each path, in the order in which they end; in this process where ``num_processes`` is 1."""
+def map_in_processes(
+    make: Callable[[Item], Result], items: Sequence[Item], num_processes: int
+) -> Generator[Result, None, None]:
+    """``make`` of each item, in the order in which they end; in this process where ``num_processes`` is 1."""
     if num_processes == 1:
-        yield from map(encode, paths)
+        yield from map(make, items)
         return
     # Spawn: the same on every system, and safe where the caller has threads.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_processes, context, _start_process) as pool:
-        waiting = iter(paths)
-        running = _submit(pool, encode, islice(waiting, TASKS_PER_PROCESS * num_processes))
+        waiting = iter(items)
+        running = _submit(pool, make, islice(waiting, TASKS_PER_PROCESS * num_processes))
         try:
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
-                running |= _submit(pool, encode, islice(waiting, len(done)))
+                running |= _submit(pool, make, islice(waiting, len(done)))
                 for future in done:
                     yield future.result()
         finally:
@@ -41,9 +41,9 @@ def map_videos(
 
 
 def _submit(
-    pool: ProcessPoolExecutor, encode: Encode, paths: Iterator[str]
-) -> set[Future[StoredVideo]]:
-    return {pool.submit(encode, path) for path in paths}
+    pool: ProcessPoolExecutor, make: Callable[[Item], Result], items: Iterator[Item]
+) -> set[Future[Result]]:
+    return {pool.submit(make, item) for item in items}
 
 
 def _start_process() -> None:
