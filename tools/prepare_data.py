@@ -33,7 +33,7 @@ from mgexp.data.files import Root
 from mgexp.data.opening import open_source
 from mgexp.data.records import VideoRecord, read_list
 from mgexp.data.store import StoreDir
-from mgexp.data.store_encode import PRESETS, Coding
+from mgexp.data.store_encode import Coding
 from mgexp.data.store_fill import Filled, Order, StoreError, fill_store
 from mgexp.data.store_open import StoreIndex
 from mgexp.data.store_plan import Estimate, Sample, disk_table, estimate, sample_store
@@ -76,11 +76,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         metavar="PIXELS",
         help="short side of each copy, even numbers (default: 320 160)",
     )
-    add("--crf", type=int, default=20, help="quality of x264, 0 lossless to 51 (default: 20)")
     add(
-        "--preset",
-        default="veryfast",
-        help=f"effort of x264: {', '.join(PRESETS)} (default: veryfast)",
+        "--quantizer",
+        type=int,
+        default=6,
+        help="of MPEG-2, 1 (best) to 31 (smallest files); default: 6",
     )
     add(
         "--processes",
@@ -135,7 +135,7 @@ def main(arguments: list[str]) -> int:
 
 def order_of(options: argparse.Namespace) -> Order:
     """What the store is to hold."""
-    coding = Coding(options.crf, options.preset)
+    coding = Coding(options.quantizer)
     return Order(options.root, tuple(options.short_sides), coding, options.hash)
 
 

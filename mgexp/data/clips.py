@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -17,14 +18,15 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from mgexp.data.decode import VideoError
-from mgexp.data.opening import SOURCE, Opener, Picture, open_source
+from mgexp.data.opening import SOURCE, Opener, open_source
 from mgexp.data.records import Record, Span, Target
+from mgexp.data.region import Region, Size
 from mgexp.data.sampling import Times, draw_stride, random_times, segment_times
 from mgexp.data.transforms import (
-    crop_and_resize,
     draw_short_side,
     horizontal_flip,
     random_region,
+    resize,
 )
 from mgexp.errors import InputError
 
@@ -166,14 +168,20 @@ class TrainingClips(Dataset[Clip]):
     def _draw_frames(self, path: str, request: Request, rng: np.random.Generator) -> _Drawn:
         """A random clip of one video; its span ends with the video at the latest.
 
-        Draws: stride, start; short side, top, left; flip. None depends on the level that the frames come from.
+        Draws: stride, start; short side, top, left; flip. None depends on the level that the frames come from:
+        the region is drawn in pixels of the source.
         """
         with self.opener(path) as video:
             times = self._draw_times(video.duration_seconds, request, rng)
             span = float(times[0]), float(min(times[-1], video.duration_seconds))
             short_side = self._draw_short_side(request.crop, rng)
-            picture = video.frames_at(times, short_side)
-        frames = _draw_crop(picture, request.crop, short_side, rng)
+
+            @cache  # a reader may ask again
+            def region_of(size: Size) -> Region:
+                return random_region(*size, request.crop, short_side, rng)
+
+            picture = video.frames_at(times, short_side, region_of)
+        frames = resize(picture.frames, request.crop)
         if self.flip and rng.random() < 0.5:
             frames = horizontal_flip(frames)
         return _Drawn(frames, span, picture.level)
@@ -190,13 +198,6 @@ class TrainingClips(Dataset[Clip]):
         least, largest = self.jitter
         scaled = least * crop / self.full_crop
         return draw_short_side(crop, scaled, largest, self.inverse_uniform, rng)
-
-
-def _draw_crop(picture: Picture, crop: int, short_side: float, rng: np.random.Generator) -> Tensor:
-    """The region is drawn in pixels of the source, so that it is the same one at every level."""
-    region = random_region(*picture.size, crop, short_side, rng)
-    _, height, width, _ = picture.frames.shape
-    return crop_and_resize(picture.frames, region.on(picture.size, (height, width)), crop)
 
 
 def collate(clips: Sequence[Clip]) -> Batch:

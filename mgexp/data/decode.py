@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mgexp.data.region import RegionOf, whole
 from mgexp.errors import InputError
 
 TOLERANCE_SECONDS = 1e-6
@@ -41,8 +42,13 @@ class VideoReader(Protocol):
     def duration_seconds(self) -> float:
         """Seconds from the first frame to the end of the last, as the header says; else by reading the file."""
 
-    def frames_at(self, times_seconds: Sequence[float] | NDArray[np.float64]) -> NDArray[np.uint8]:
+    def frames_at(
+        self, times_seconds: Sequence[float] | NDArray[np.float64], region_of: RegionOf = whole
+    ) -> NDArray[np.uint8]:
         """The frames on display at the given times: uint8, RGB, (T, H, W, 3).
+
+        Of each frame only the part that ``region_of`` its size: the size of all frames, which it is given
+        turned, and maybe more than once.
 
         Times count from the start of the video stream, in any order; they may repeat. The frame on display
         is the last one whose timestamp is not later than the time. Before the first frame it is the first,

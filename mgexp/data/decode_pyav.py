@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from mgexp.data.decode import TOLERANCE_SECONDS, VideoError
 from mgexp.data.decode_rgb import ClipFrames
+from mgexp.data.region import RegionOf, whole
 
 _HEADER_ONLY: Any = {"format": "mp4", "options": {"skip_frame": "all", "probesize": "32"}}
 """Opens an mp4 without probing: its header tells codec, size, times and duration."""
@@ -55,17 +56,19 @@ class PyavReader:
             return float(self._container.duration / av.time_base)
         return self._read_duration()
 
-    def frames_at(self, times_seconds: Sequence[float] | NDArray[np.float64]) -> NDArray[np.uint8]:
+    def frames_at(
+        self, times_seconds: Sequence[float] | NDArray[np.float64], region_of: RegionOf = whole
+    ) -> NDArray[np.uint8]:
         """The frames on display at the given times; see ``mgexp.data.decode.VideoReader``."""
         times = [float(time) for time in times_seconds]
         ticks = _ticks(times, self._start, self._ticks_per_second)
         with suppress(*AV_ERRORS):
-            frames = self._decode_wanted(ticks)
+            frames = self._decode_wanted(ticks, region_of)
             if frames is not None:
                 return frames
-        return self._decode_from_start(times)
+        return self._decode_from_start(times, region_of)
 
-    def _decode_wanted(self, ticks: Sequence[int]) -> NDArray[np.uint8] | None:
+    def _decode_wanted(self, ticks: Sequence[int], region_of: RegionOf) -> NDArray[np.uint8] | None:
         """The frames at ``ticks`` from the groups of pictures that hold them; None where that is uncertain."""
         packets = self._packets_between(min(ticks), max(ticks))
         rows = rows_by_pts(packets, ticks)
@@ -74,7 +77,7 @@ class PyavReader:
         pts = [packet.pts for packet in packets]
         keys = [index for index, packet in enumerate(packets) if packet.is_keyframe]
         targets = [index for index, time in enumerate(pts) if time in rows]
-        clip = ClipFrames(self.path, len(ticks))
+        clip = ClipFrames(self.path, len(ticks), region_of)
         for run in plan_runs(pts, keys, targets):
             latest = -math.inf
             for frame in self._decode_run(packets[run.start : run.stop], rows):
@@ -113,9 +116,9 @@ class PyavReader:
         if any(packet.pts in wanted for packet in packets):
             yield from context.decode(None)
 
-    def _decode_from_start(self, times: Sequence[float]) -> NDArray[np.uint8]:
+    def _decode_from_start(self, times: Sequence[float], region_of: RegionOf) -> NDArray[np.uint8]:
         """The frames at ``times`` by decoding one frame after the other: slow, and right by definition."""
-        clip = ClipFrames(self.path, len(times))
+        clip = ClipFrames(self.path, len(times), region_of)
         with all_packets(self.path, "cannot be decoded") as (stream, packets):
             ticks = _ticks(times, *stream_clock(stream))
             waiting = sorted(range(len(ticks)), key=ticks.__getitem__)

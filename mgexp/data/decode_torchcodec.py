@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mgexp.data.decode_pyav import PyavReader, opened, rows_by_pts
+from mgexp.data.region import RegionOf
 
 MIN_VERSION = (0, 12)
 """torchcodec turns pictures as the file says since 0.11 (its pull request 1173); tested from 0.12 on."""
@@ -36,7 +37,7 @@ _ERRORS = (RuntimeError, ValueError, IndexError, AssertionError)
 class TorchcodecReader(PyavReader):
     """An open video file; see ``mgexp.data.decode.VideoReader``."""
 
-    def _decode_wanted(self, ticks: Sequence[int]) -> NDArray[np.uint8] | None:
+    def _decode_wanted(self, ticks: Sequence[int], region_of: RegionOf) -> NDArray[np.uint8] | None:
         """The frames at ``ticks``; None where that is uncertain."""
         # AVI holds no display times: each release of FFmpeg makes up its own, and PyAV sees where they fail.
         if self._container.format.name != "avi":
@@ -47,8 +48,9 @@ class TorchcodecReader(PyavReader):
             with suppress(*_ERRORS):
                 frames = self._decode_by_index(packets, _per_row(rows, len(ticks)))
                 if frames is not None:
-                    return frames
-        return super()._decode_wanted(ticks)
+                    part = region_of((frames.shape[1], frames.shape[2]))
+                    return frames[:, part.rows, part.columns]
+        return super()._decode_wanted(ticks, region_of)
 
     def _decode_by_index(
         self, packets: Sequence[Any], wanted: NDArray[np.int64]

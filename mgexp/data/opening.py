@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mgexp.data.decode import ReaderOpener, VideoReader, open_video
+from mgexp.data.region import Region, RegionOf, Size, whole
 from mgexp.data.transforms import FramesArray
 
 SOURCE = "source"
@@ -19,13 +20,13 @@ SOURCE = "source"
 
 @dataclass(frozen=True)
 class Picture:
-    """Frames uint8 (T, h, w, 3) of a video of ``size`` (height, width), itself or a smaller copy of it.
+    """Frames uint8 (T, h, w, 3) of a video of ``size`` (height, width), itself or a smaller copy of it, or a part.
 
     ``level`` says which: "source", or the short side that the store names the copy by, such as "160".
     """
 
     frames: FramesArray
-    size: tuple[int, int]
+    size: Size
     level: str
 
 
@@ -37,10 +38,14 @@ class Video(Protocol):
         """Seconds from the first frame to the end of the last."""
 
     def frames_at(
-        self, times_seconds: Sequence[float] | NDArray[np.float64], short_side: float
+        self,
+        times_seconds: Sequence[float] | NDArray[np.float64],
+        short_side: float,
+        region_of: RegionOf = whole,
     ) -> Picture:
         """The frames on display at the given times, as sharp as a short side of ``short_side`` pixels needs.
 
+        Of each the part that ``region_of`` the video's size, in its pixels, whichever copy they come from.
         Raises VideoError where the file cannot give them.
         """
 
@@ -61,11 +66,20 @@ class SourceVideo:
         return self._reader.duration_seconds
 
     def frames_at(
-        self, times_seconds: Sequence[float] | NDArray[np.float64], short_side: float
+        self,
+        times_seconds: Sequence[float] | NDArray[np.float64],
+        short_side: float,
+        region_of: RegionOf = whole,
     ) -> Picture:
         """The frames on display at the given times; see ``VideoReader.frames_at``."""
-        frames = self._reader.frames_at(times_seconds)
-        return Picture(frames, (frames.shape[1], frames.shape[2]), SOURCE)
+        sizes: list[Size] = []
+
+        def region(size: Size) -> Region:
+            sizes.append(size)
+            return region_of(size)
+
+        frames = self._reader.frames_at(times_seconds, region)
+        return Picture(frames, sizes[-1], SOURCE)
 
 
 @dataclass(frozen=True)

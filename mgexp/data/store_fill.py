@@ -20,7 +20,7 @@ from tqdm import tqdm
 from mgexp.data.decode import VideoError
 from mgexp.data.processes import map_in_processes
 from mgexp.data.store import Stamp, StoreDir, StoredVideo, copy_name, distinct_levels, stamp_of
-from mgexp.data.store_encode import MAX_CRF, PRESETS, Coding, encode_video
+from mgexp.data.store_encode import MAX_QUANTIZER, Coding, encode_video
 from mgexp.errors import InputError
 from mgexp.record.files import append_jsonl, atomic_write_text, json_line, read_json, write_json
 from mgexp.record.run_lock import RunLock
@@ -54,10 +54,10 @@ class Order:
         ]
         if not self.levels:
             problems.append("no short side is given: add --short-sides, such as 320 160")
-        if not 0 <= self.coding.crf <= MAX_CRF:
-            problems.append(f"--crf {self.coding.crf}: x264 takes 0 (lossless) to {MAX_CRF}")
-        if self.coding.preset not in PRESETS:
-            problems.append(f"--preset {self.coding.preset}: give one of {', '.join(PRESETS)}")
+        if not 1 <= self.coding.quantizer <= MAX_QUANTIZER:
+            problems.append(
+                f"--quantizer {self.coding.quantizer}: MPEG-2 takes 1 (best) to {MAX_QUANTIZER}"
+            )
         if problems:
             raise InputError(problems)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mgexp.data.decode import ReaderOpener, open_video
 from mgexp.data.files import Root
 from mgexp.data.opening import Picture, SourceVideo, Video
+from mgexp.data.region import RegionOf, whole
 from mgexp.data.store import StoreDir, StoredVideo
 
 
@@ -93,17 +94,21 @@ class _StoredVideo:
         return self._entry.duration_seconds
 
     def frames_at(
-        self, times_seconds: Sequence[float] | NDArray[np.float64], short_side: float
+        self,
+        times_seconds: Sequence[float] | NDArray[np.float64],
+        short_side: float,
+        region_of: RegionOf = whole,
     ) -> Picture:
         """From the copy that ``choose_level`` takes. Raises VideoError where that copy is missing or damaged."""
         entry = self._entry
         level = choose_level(entry.short_sides, min(entry.height, entry.width), short_side)
         if level is None:
             with self._open_reader(self._path) as reader:
-                return SourceVideo(reader).frames_at(times_seconds, short_side)
+                return SourceVideo(reader).frames_at(times_seconds, short_side, region_of)
+        size = (entry.height, entry.width)
         with self._open_reader(str(self._store.copy(level, self._name))) as reader:
-            frames = reader.frames_at(times_seconds)
-        return Picture(frames, (entry.height, entry.width), str(level))
+            frames = reader.frames_at(times_seconds, lambda copy: region_of(size).on(size, copy))
+        return Picture(frames, size, str(level))
 
 
 def choose_level(

@@ -18,7 +18,7 @@ from mgexp.data.decode import VideoError
 from mgexp.data.opening import Opener, Picture, open_source
 from mgexp.data.records import Record, Target
 from mgexp.data.sampling import Times, segment_times, view_times
-from mgexp.data.transforms import FramesArray, crop_and_resize, view_region
+from mgexp.data.transforms import FramesArray, resize, view_region
 from mgexp.errors import InputError
 
 FrameOrder = Literal["forward", "repeated", "shuffled"]
@@ -136,7 +136,9 @@ class EvaluationViews(Dataset[View]):
         ]
         copy_size = (frames.shape[1], frames.shape[2])
         shown = [region.on(picture.size, copy_size) for region in regions]
-        return torch.stack([crop_and_resize(frames, region, self.crop) for region in shown])
+        return torch.stack(
+            [resize(frames[:, region.rows, region.columns], self.crop) for region in shown]
+        )
 
 
 def collate_views(views: Sequence[View]) -> ViewBatch:

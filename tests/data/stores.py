@@ -17,7 +17,7 @@ TALL, WIDE = 96, 128
 TIME_BASE = Fraction(1, 15360)
 REGULAR = [number * 512 for number in range(30)]
 IRREGULAR = np.cumsum(np.random.default_rng(1).integers(60, 2000, 30)).tolist()
-CODING = Coding(crf=14, preset="veryfast")
+CODING = Coding(quantizer=2)
 ROTATION_COUNTERCLOCKWISE = bytes.fromhex(
     "00000000 FFFF0000 00000000 00010000 00000000 00000000 00000000 00000000 40000000"
 )

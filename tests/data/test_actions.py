@@ -10,6 +10,7 @@ import torch
 from mgexp.data.clips import TrainingClips, collate
 from mgexp.data.opening import SourceVideo
 from mgexp.data.records import Action, ActionRecord
+from mgexp.data.region import whole
 from mgexp.data.views import EvaluationViews, collate_views
 
 
@@ -27,10 +28,11 @@ class FakeReader:
 
     duration_seconds = 2.0
 
-    def frames_at(self, times_seconds):
+    def frames_at(self, times_seconds, region_of=whole):
         frames = np.zeros((len(times_seconds), 32, 32, 3), dtype=np.uint8)
         frames[:] = np.minimum(np.floor(times_seconds * 30), 59)[:, None, None, None]
-        return frames
+        region = region_of((32, 32))
+        return frames[:, region.rows, region.columns]
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from mgexp.data import clips as module
 from mgexp.data.clips import TrainingClips
 from mgexp.data.opening import SourceVideo
 from mgexp.data.records import VideoRecord
+from mgexp.data.region import Region
 
 # (inverse uniform, stride range, seed, first and last time, region, flipped) of 8 frames at a crop of 112,
 # from 10 s of 256 x 340 pixels, with short sides of 256 to 320 at a full crop of 224.
@@ -46,26 +47,27 @@ class Recorder:
 
     def __init__(self):
         self.times = ()
+        self.region = None
 
-    def frames_at(self, times_seconds):
+    def frames_at(self, times_seconds, region_of):
         self.times = (times_seconds[0], times_seconds[-1])
+        self.region = region_of((256, 340))
         return np.zeros((len(times_seconds), 256, 340, 3), np.uint8)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=str)
 def test_draws_are_what_they_were(row, monkeypatch):
     inverse_uniform, stride_range, seed, times, corner, flipped = row
-    reader, regions = Recorder(), []
+    reader = Recorder()
 
-    def cut(frames, region, crop):
-        regions.append((region.top, region.left, region.height, region.width))
+    def resize(frames, crop):
         return torch.arange(crop).reshape(1, 1, crop, 1)
 
     @contextmanager
     def opener(path):
         yield SourceVideo(reader)
 
-    monkeypatch.setattr(module, "crop_and_resize", cut)
+    monkeypatch.setattr(module, "resize", resize)
     clips = TrainingClips(
         [VideoRecord("a.mp4", 0)],
         target_fps=30,
@@ -77,5 +79,5 @@ def test_draws_are_what_they_were(row, monkeypatch):
     )
     clip = clips[Request(stride_range, seed)]
     assert reader.times == pytest.approx(times, abs=1e-8)
-    assert regions == [corner]
+    assert reader.region == Region(*corner)
     assert bool(clip.frames[0, 0, 0, 0] > 0) == flipped

@@ -15,6 +15,7 @@ from mgexp.data.clips import Batch, Clip, TrainingClips, collate
 from mgexp.data.decode import VideoError
 from mgexp.data.opening import SourceVideo
 from mgexp.data.records import VideoRecord
+from mgexp.data.region import whole
 from mgexp.errors import InputError
 
 
@@ -34,12 +35,13 @@ class FakeReader:
     height = 32
     width = 48
 
-    def frames_at(self, times_seconds):
+    def frames_at(self, times_seconds, region_of=whole):
         frames = np.zeros((len(times_seconds), self.height, self.width, 3), dtype=np.uint8)
         frames[..., 0] = np.minimum(np.floor(times_seconds * 30), 59)[:, None, None]
         frames[..., 1] = np.arange(self.height)[:, None]
         frames[..., 2] = np.arange(self.width)
-        return frames
+        region = region_of((self.height, self.width))
+        return frames[:, region.rows, region.columns]
 
 
 def opener_that_fails_for(*paths):

@@ -11,6 +11,7 @@ from videos import LONG_GOP, TALL, WIDE, decode_all, numbers_of, set_display_mat
 from mgexp.data.decode_pyav import open_pyav
 from mgexp.data.decode_rgb import quarter_turns
 from mgexp.data.decode_torchcodec import open_torchcodec
+from mgexp.data.region import Region
 
 FRAME_TIME = {"time_base": Fraction(1, 30)}  # MPEG-1 and 2 know no finer one
 FILES = {
@@ -80,6 +81,38 @@ def test_both_decoders_give_the_same_frames(name, written):
         frames_at(open, written(name), TIMES) for open in (open_pyav, open_torchcodec)
     )
     np.testing.assert_allclose(pyav.astype(int), torchcodec, atol=3)
+
+
+# Odd edges, both corners, one pixel, and all but one.
+PARTS = {
+    "odd": Region(5, 7, 21, 17),
+    "top_left": Region(0, 0, 11, 13),
+    "bottom_right": Region(30, 40, 17, 23),
+    "pixel": Region(9, 11, 1, 1),
+    "most": Region(1, 0, 46, 63),
+}
+
+
+@pytest.mark.parametrize("opener", DECODERS)
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+@pytest.mark.parametrize("name", FILES)
+def test_a_region_is_that_part_of_the_whole_frames(name, part, opener, written):
+    with opener(str(written(name))) as reader:
+        frames = reader.frames_at(TIMES[:6])
+        cut = reader.frames_at(TIMES[:6], lambda size: part)
+    np.testing.assert_array_equal(cut, frames[:, part.rows, part.columns])
+
+
+@pytest.mark.parametrize("opener", DECODERS)
+def test_regions_are_asked_for_with_the_size_as_displayed(opener, tmp_path):
+    path = write_video(tmp_path / "turned.mp4", options=LONG_GOP)
+    set_display_matrix(path, MATRICES["clockwise"])
+    sizes, part = [], Region(3, 5, 20, 10)
+    with opener(str(path)) as reader:
+        cut = reader.frames_at([0.55], lambda size: sizes.append(size) or part)
+        frames = reader.frames_at([0.55])
+    assert set(sizes) == {(WIDE, TALL)}
+    np.testing.assert_array_equal(cut, frames[:, part.rows, part.columns])
 
 
 # Where columns and rows go: (a, b, c, d, x, y) of set_display_matrix.

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 from mgexp.data.decode import VideoError
 from mgexp.data.opening import SourceVideo
 from mgexp.data.records import VideoRecord
+from mgexp.data.region import whole
 from mgexp.data.views import EvaluationViews, ViewBatch, collate_views
 from mgexp.errors import InputError
 
@@ -19,12 +20,13 @@ class FakeReader:
 
     duration_seconds = 2.0
 
-    def frames_at(self, times_seconds):
+    def frames_at(self, times_seconds, region_of=whole):
         frames = np.zeros((len(times_seconds), 32, 48, 3), dtype=np.uint8)
         frames[..., 0] = np.floor(times_seconds * 30 + 1e-6)[:, None, None]
         frames[..., 1] = np.arange(32)[:, None]
         frames[..., 2] = np.arange(48)
-        return frames
+        region = region_of((32, 48))
+        return frames[:, region.rows, region.columns]
 
 
 def evaluation_views(broken=(), num_records=5, **changes):

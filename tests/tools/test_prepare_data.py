@@ -53,7 +53,7 @@ def test_videos_without_a_copy_are_named_and_no_failure(prepare, data, tmp_path,
     ("others", "said"),
     [
         (["--short-sides", "33"], "--short-sides 33"),
-        (["--crf", "99"], "--crf 99"),
+        (["--quantizer", "32"], "--quantizer 32"),
         (["--processes", "0"], "--processes 0"),
         (["--list", "none.txt"], "none.txt does not exist"),
         (["--plan", "LOG_PERIOD", "1"], "KEY VALUE pairs are for --cfg"),
