@@ -33,15 +33,19 @@ from mgexp.data.files import Root
 from mgexp.data.opening import open_source
 from mgexp.data.records import VideoRecord, read_list
 from mgexp.data.store import StoreDir
-from mgexp.data.store_encode import Coding
+from mgexp.data.store_encode import DEFAULT_QUANTIZER, Coding
 from mgexp.data.store_fill import Filled, Order, StoreError, fill_store
 from mgexp.data.store_open import StoreIndex
 from mgexp.data.store_plan import Estimate, Sample, disk_table, estimate, sample_store
 from mgexp.errors import InputError, listed
+from mgexp.plan.loading import kinds_of, legs_of
+from mgexp.plan.loading_table import LoadingCosts, clip_table, way_table
+from mgexp.plan.measure import loader_of, measure
 from mgexp.train.build import try_schedule
 from mgexp.train.inputs import raise_problems
-from mgexp.train.loading_cost import kinds, loading_table, measure_clips, phase_costs
 
+REPEATS = 3
+"""Of each measurement of the plan. Assumption: enough to see how steady it is."""
 ANY_LABEL = 10**18
 """Labels do not matter here."""
 
@@ -79,8 +83,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add(
         "--quantizer",
         type=int,
-        default=6,
-        help="of MPEG-2, 1 (best) to 31 (smallest files); default: 6",
+        default=DEFAULT_QUANTIZER,
+        help=f"of MPEG-2, 1 (best) to 31 (smallest files); default: {DEFAULT_QUANTIZER}",
     )
     add(
         "--processes",
@@ -199,14 +203,14 @@ def loading(options: argparse.Namespace, num_videos: int, order: Order, sample: 
     assert schedule is not None  # it had no problem
     root = Root(order.root).folder
     records = [VideoRecord(str(Path(root, video.path)), 0) for video in sample.copied]
-    index = StoreIndex(sample.store, order.root)
-    costs = [
-        phase_costs(
-            schedule, measure_clips(build_training_clips(cfg, records, opener), kinds(schedule))
-        )
-        for opener in (open_source, index)
-    ]
-    return loading_table(*costs)
+    openers = {"videos": open_source, "store": StoreIndex(sample.store, order.root)}
+    ways = {
+        name: loader_of(build_training_clips(cfg, records, opener))
+        for name, opener in openers.items()
+    }
+    legs = legs_of(schedule)
+    costs = LoadingCosts(legs, measure(ways, kinds_of(legs), len(records), REPEATS, progress=True))
+    return f"loading the clips of this schedule, on one core\n{clip_table(costs)}\n\n{way_table(costs)}"
 
 
 if __name__ == "__main__":

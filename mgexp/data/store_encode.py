@@ -22,6 +22,8 @@ from mgexp.data.store import Copy, Stamp, StoreDir, StoredVideo, distinct_levels
 from mgexp.record.files import atomic_file
 
 MAX_QUANTIZER = 31
+DEFAULT_QUANTIZER = 6
+"""Measured, eight videos of 340 x 256 pixels: a PSNR of 40 dB."""
 ENCODER_RATE = Fraction(30)
 """Frames per second that the encoder is told, since MPEG-2 knows few; the file holds the true times."""
 ENOUGH_BITS_PER_SECOND = 10**9

@@ -1,0 +1,88 @@
+"""The clips of training, loaded by pytorchvideo's dataset instead of ours: what our loading is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mgexp.data.clips import TrainingClips
+from mgexp.data.sampling import draw_stride
+from mgexp.data.transforms import draw_short_side, horizontal_flip, random_region, resize
+from mgexp.multigrid.sampler import ClipRequest
+
+
+@dataclass(frozen=True)
+class LabeledVideos:
+    """``pytorchvideo.data.LabeledVideoDataset``: a way to load the clips that ``clips`` loads.
+
+    Its settings are the fast ones that its documentation has: PyAV, no audio, one clip of the wanted span from
+    each opened file. It decodes all frames of the span, of which evenly spaced ones are kept. Its own transforms
+    do not import beside a recent torchvision; ours are used, which cut the crop before they resize it, as uint8:
+    that is faster. Source: pytorchvideo 0.1.5, data/labeled_video_dataset.py, and its tutorial for Kinetics.
+    """
+
+    clips: TrainingClips
+
+    def __call__(self, request: ClipRequest) -> Tensor:
+        """A clip uint8 (T, S, S, 3): the same draws as ours, the frames up to one apart.
+
+        Raises RuntimeError where the video fails.
+        """
+        from pytorchvideo.data import LabeledVideoDataset
+
+        draw = _Draw(self.clips, request, np.random.default_rng(request.seed))
+        path = self.clips.records[request.index].path
+        dataset = LabeledVideoDataset(
+            [(path, {})], draw, torch.utils.data.SequentialSampler, draw.transform, False, "pyav"
+        )
+        clip: Tensor = next(iter(dataset))["video"]
+        return clip
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """One clip: a clip sampler and a transform of pytorchvideo."""
+
+    clips: TrainingClips
+    request: ClipRequest
+    rng: np.random.Generator
+
+    def __call__(
+        self, last_clip_time: float, video_duration: float, annotation: object
+    ) -> tuple[float, float, int, int, bool]:
+        """(start and end in seconds, number of the clip, of its augmentation, whether it is the last)."""
+        from pytorchvideo.data.clip_sampling import ClipInfo
+
+        duration, request = float(video_duration), self.request
+        start, end = 0.0, duration  # for a frame of each segment of the video
+        if request.stride_range is not None:
+            stride = draw_stride(request.stride_range, self.rng) / self.clips.target_fps
+            latest = max(0.0, duration - (request.frames - 1) * stride)
+            start = self.rng.uniform(0.0, latest)
+            end = start + request.frames * stride
+        info: tuple[float, float, int, int, bool] = ClipInfo(start, end, 0, 0, True)
+        return info
+
+    def reset(self) -> None:
+        """Nothing is kept from clip to clip."""
+
+    def transform(self, sample: Mapping[str, Any]) -> dict[str, Tensor]:
+        """From float32 (3, t, H, W) to the clip."""
+        video, crop = sample["video"], self.request.crop
+        _, num_decoded, height, width = video.shape
+        kept = torch.linspace(0, num_decoded - 1, self.request.frames).long()
+        least, largest = self.clips.jitter
+        scaled = least * crop / self.clips.full_crop
+        short_side = draw_short_side(crop, scaled, largest, self.clips.inverse_uniform, self.rng)
+        region = random_region(height, width, crop, short_side, self.rng)
+        cut = video[:, kept][..., region.rows, region.columns]
+        clip = resize(cut.permute(1, 2, 3, 0).to(torch.uint8).numpy(), crop)
+        return {"video": horizontal_flip(clip) if self._flips() else clip}
+
+    def _flips(self) -> bool:
+        return self.clips.flip and self.rng.random() < 0.5

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Measure what loading the clips of a row costs on this machine, phase by phase.
+
+    python tools/bench_loader.py --cfg ROW.yaml DATA.TRAIN_LIST train.csv DATA.PATH_PREFIX videos DATA.STORE store
+    python tools/bench_loader.py --cfg ROW.yaml --make-videos runs/bench_videos     makes videos and a store first
+
+One process on one core, as a loader worker is, times the same clips in several ways, in turns: from the videos and
+from the clip store (DATA.STORE, if it is set), by each decoder that works here, and by pytorchvideo's
+LabeledVideoDataset. The first way is what training does without a store. Handing a batch on from a worker is not
+in it. With --steps-per-second, such as training makes when it does not wait, the last table says how many
+cores keep up (DATA_LOADER.NUM_WORKERS): compute takes about as long for a step of every phase.
+Close other programs first. Exit 0; 1 a video failed; 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import simplejson
+from fvcore.common.config import CfgNode
+
+from mgexp.config.check import cross_problems
+from mgexp.config.load import read_config
+from mgexp.data.bench_videos import make_bench_videos
+from mgexp.data.build import build_list, build_training_clips, store_problems
+from mgexp.data.decode import Decoder, choose_decoder
+from mgexp.data.opening import SourceOpener
+from mgexp.data.records import Record, evenly_spaced
+from mgexp.data.store import StoreDir
+from mgexp.data.store_open import StoreIndex
+from mgexp.errors import InputError
+from mgexp.plan.loading import kinds_of, legs_of
+from mgexp.plan.loading_table import (
+    LoadingCosts,
+    clip_table,
+    costs_json,
+    demand_table,
+    step_table,
+    way_table,
+)
+from mgexp.plan.measure import Load, loader_of, measure, one_core
+from mgexp.plan.opponent import LabeledVideos
+from mgexp.record.environment import describe
+from mgexp.record.files import write_json
+from mgexp.train.build import num_videos_of, try_schedule
+from mgexp.train.inputs import raise_problems
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line; KEY VALUE pairs stay as text."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
+    add(
+        "--num-clips",
+        type=int,
+        default=8,
+        metavar="N",
+        help="videos, and clips of each shape, that are measured (default: 8)",
+    )
+    add("--repeats", type=int, default=5, metavar="N", help="how often (default: 5)")
+    add(
+        "--steps-per-second",
+        type=float,
+        metavar="R",
+        help="of training, if nothing waited for loading",
+    )
+    add(
+        "--make-videos",
+        type=Path,
+        metavar="FOLDER",
+        help="first make eight videos (340 × 256 pixels, 30 fps, 10 s, H.264) and a store there, and use them",
+    )
+    add("--json", action="store_true", help="print everything that was measured, for programs")
+    add("--output", type=Path, metavar="FILE", help="write that to a file too")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
+    return parser.parse_intermixed_args(arguments)  # fmt: skip
+
+
+def main(arguments: list[str]) -> int:
+    """Measures and prints."""
+    options = parse(arguments)
+    try:
+        check(options)
+        overrides = [*options.overrides, *made_videos(options)]
+        cfg, problems = read_config(options.cfg, overrides)
+        raise_problems([*problems, *cross_problems(cfg)])
+        costs = bench(cfg, options)
+    except InputError as error:
+        print(f"bench_loader.py: {error}", file=sys.stderr)
+        return 2
+    except RuntimeError as error:
+        print(f"bench_loader.py: {error}", file=sys.stderr)
+        return 1
+    found = {
+        **costs_json(costs),
+        "row": str(options.cfg),
+        "decoders": [decoder.name for decoder in decoders().values()],
+        "environment": describe(),
+    }
+    if options.output:
+        write_json(options.output, found)
+    print(
+        simplejson.dumps(found, indent=2)
+        if options.json
+        else report(costs, options.steps_per_second)
+    )
+    return 0
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises InputError for numbers that cannot be."""
+    numbers = {"--num-clips": options.num_clips, "--repeats": options.repeats}
+    problems = [f"{name} {value}: give 1 or more" for name, value in numbers.items() if value < 1]
+    rate = options.steps_per_second
+    if rate is not None and not rate > 0:
+        problems.append(f"--steps-per-second {rate:g}: give more than 0")
+    raise_problems(problems)
+
+
+def made_videos(options: argparse.Namespace) -> list[str]:
+    """KEY VALUE pairs of the videos that --make-videos makes."""
+    if options.make_videos is None:
+        return []
+    made = make_bench_videos(options.make_videos, progress=True)
+    keys = {"DATA.FORMAT": "list", "DATA.TRAIN_LIST": made.list_file, "DATA.PATH_PREFIX": made.root,
+            "DATA.STORE": made.store}  # fmt: skip
+    return [str(part) for pair in keys.items() for part in pair]
+
+
+def bench(cfg: CfgNode, options: argparse.Namespace) -> LoadingCosts:
+    """Measures every way on the videos of the row."""
+    videos = build_list(cfg, "TRAIN_LIST")
+    raise_problems(videos.problems)
+    if not videos.records:
+        raise InputError(
+            [
+                f"DATA.TRAIN_LIST: none of its {len(videos.missing)} videos is there: correct DATA.PATH_PREFIX"
+            ]
+        )
+    num_videos, problems = num_videos_of(cfg, cfg.DATA.NUM_VIDEOS or None)
+    schedule, found = try_schedule(cfg, num_videos, num_processes=1)
+    raise_problems([*problems, *found, *store_problems(cfg, videos.records)])
+    assert schedule is not None  # it had no problem
+    legs = legs_of(schedule)
+    records = evenly_spaced(videos.records, options.num_clips)
+    with one_core():
+        timings = measure(
+            ways_of(cfg, records), kinds_of(legs), len(records), options.repeats, progress=True
+        )
+    return LoadingCosts(legs, timings)
+
+
+def ways_of(cfg: CfgNode, records: Sequence[Record]) -> dict[str, Load]:
+    """Each way by its name, that of training without a store first."""
+    found = decoders()
+    clips = {
+        name: build_training_clips(cfg, records, SourceOpener(decoder.opener))
+        for name, decoder in found.items()
+    }
+    ways: dict[str, Load] = {f"videos, {name}": loader_of(one) for name, one in clips.items()}
+    ways["videos, LabeledVideoDataset"] = LabeledVideos(clips["PyAV"])
+    if cfg.DATA.STORE:
+        store, root = StoreDir(Path(cfg.DATA.STORE)), Path(cfg.DATA.PATH_PREFIX)
+        for name, decoder in found.items():
+            index = StoreIndex(store, root, decoder.opener)
+            ways[f"store, {name}"] = loader_of(build_training_clips(cfg, records, index))
+    return ways
+
+
+def decoders() -> dict[str, Decoder]:
+    """Those that work here, PyAV first."""
+    pyav, best = choose_decoder("pyav"), choose_decoder("auto")
+    return {"PyAV": pyav} if best == pyav else {"PyAV": pyav, "torchcodec": best}
+
+
+def report(costs: LoadingCosts, steps_per_second: float | None) -> str:
+    """All tables."""
+    tables = [
+        clip_table(costs),
+        step_table(costs),
+        "all clips of the schedule: median (least–most); times less than by the first way\n"
+        + way_table(costs),
+    ]
+    if steps_per_second is not None:
+        tables.append(
+            f"what {steps_per_second:g} steps per second need\n"
+            + demand_table(costs, steps_per_second)
+        )
+    return "\n\n".join(tables)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
