@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mgexp.wheels import transforms_v2 as functional
+from mgexp.wheels import transforms_v2
 
 FramesArray = NDArray[np.uint8]
 """Decoded frames: uint8, (T, H, W, 3)."""
@@ -104,7 +104,9 @@ def crop_and_resize(frames: FramesArray, region: Region, crop: int) -> Tensor:
     source = torch.from_numpy(frames)[:, rows, columns]
     if (region.height, region.width) == (crop, crop):
         return source.contiguous()
-    resized: Tensor = functional.resize(source.permute(0, 3, 1, 2), [crop, crop], antialias=True)
+    resized: Tensor = transforms_v2.functional.resize(
+        source.permute(0, 3, 1, 2), [crop, crop], antialias=True
+    )
     return resized.permute(0, 2, 3, 1).contiguous()
 
 
