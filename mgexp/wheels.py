@@ -27,7 +27,7 @@ def mismatch_message(torch_version: str, torchvision_version: str, reason: str) 
 
 
 try:
-    from torchvision.transforms.v2 import functional as transforms_v2
+    import torchvision.transforms.v2 as transforms_v2
 except (ImportError, RuntimeError, OSError) as error:
     text = mismatch_message(_version("torch"), _version("torchvision"), str(error))
     raise ImportError(text) from error

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from fvcore.common.config import CfgNode
 
+from mgexp.config.defaults import BY_NAME
+
 
 def cross_problems(cfg: CfgNode) -> list[str]:
     """Every problem between keys that needs neither data nor a schedule."""
@@ -14,6 +16,7 @@ def cross_problems(cfg: CfgNode) -> list[str]:
         *_label_problems(cfg),
         *_list_problems(cfg),
         *_data_problems(cfg),
+        *_augment_problems(cfg),
         *_solver_problems(cfg),
     ]
 
@@ -80,6 +83,19 @@ def _data_problems(cfg: CfgNode) -> Iterator[str]:
             f"TEST.FRAME_ORDER = {cfg.TEST.FRAME_ORDER} is a control on a trained model: "
             "add TRAIN.ENABLE False"
         )
+
+
+def _augment_problems(cfg: CfgNode) -> Iterator[str]:
+    name, magnitude = "AUG.RANDAUGMENT_MAGNITUDE", cfg.AUG.RANDAUGMENT_MAGNITUDE
+    default = BY_NAME[name].default
+    if magnitude != default and not cfg.AUG.RANDAUGMENT_OPS:
+        yield (
+            f"{name} = {magnitude} is not read with AUG.RANDAUGMENT_OPS = 0: leave it at "
+            f"{default}, or set AUG.RANDAUGMENT_OPS to 1 or more"
+        )
+    if cfg.AUG.RE_PROB and not all(0 <= value <= 1 for value in cfg.DATA.MEAN):
+        mean = list(cfg.DATA.MEAN)
+        yield f"AUG.RE_PROB = {cfg.AUG.RE_PROB:g} paints with DATA.MEAN = {mean}, which is no colour in [0, 1]"
 
 
 def _solver_problems(cfg: CfgNode) -> Iterator[str]:

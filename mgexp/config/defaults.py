@@ -55,6 +55,7 @@ AT_LEAST_1 = Legal("1 or more", lambda value: value >= 1)
 ODD = Legal("an odd number, 1 or more", lambda value: value >= 1 and value % 2 == 1)
 NOT_EMPTY = Legal("one character or more", bool)
 SHARE = Legal("0 to 1", lambda value: 0 <= value <= 1)
+MAGNITUDE = Legal("0 to 30", lambda value: 0 <= value <= 30)
 FACTORS = Legal(
     "numbers in (0, 1], one or more", lambda vs: len(vs) > 0 and all(0 < v <= 1 for v in vs)
 )
@@ -131,6 +132,16 @@ KEYS = (
     Key("DATA.STD", FLOATS, (0.225, 0.225, 0.225), RGB_POSITIVE, "of RGB in [0, 1]"),
     Key("DATA_LOADER.NUM_WORKERS", INT, 2, NOT_NEGATIVE, "decoding processes per process"),
     Key("DATA_LOADER.PREFETCH_FACTOR", INT, 2, AT_LEAST_1, "batches each worker keeps ready", "mgexp"),
+    # --- augmentation of training clips, the same for all frames of one: mgexp/data/augment.py
+    Key("AUG.RANDAUGMENT_OPS", INT, 0, NOT_NEGATIVE,
+        "operations of torchvision's RandAugment on a clip; 0: off (PySlowFast: n of timm's text AUG.AA_TYPE)",
+        "mgexp"),
+    Key("AUG.RANDAUGMENT_MAGNITUDE", INT, 9, MAGNITUDE,
+        "strength of those, of 30 (PySlowFast: m of AUG.AA_TYPE, of 10: rand-m7-n4-mstd0.5-inc1 is near 21)",
+        "mgexp"),
+    Key("AUG.COLOR_JITTER", FLOAT, 0.0, SHARE,
+        "x: brightness, contrast and saturation times 1 − x to 1 + x; 0: off (PySlowFast: images only)", "mgexp"),
+    Key("AUG.RE_PROB", FLOAT, 0.0, SHARE, "share of the clips in which a random rectangle gets DATA.MEAN"),
     # --- model
     Key("MODEL.MODEL_NAME", STR, "SlowFast", _one_of("SlowFast", "I3D", "C2D", "Slow", "TSM"), "architecture"),
     Key("MODEL.NUM_CLASSES", INT, 400, AT_LEAST_1, "classes; labels are 0 … NUM_CLASSES − 1"),

@@ -13,6 +13,7 @@ import torch
 from fvcore.common.config import CfgNode
 from torch.utils.data import DataLoader
 
+from mgexp.data.augment import Augment
 from mgexp.data.charades import read_charades
 from mgexp.data.classes import Classes, number_classes, read_classes
 from mgexp.data.clips import Request, TrainingClips, collate
@@ -143,7 +144,26 @@ def build_training_clips(cfg: CfgNode, records: Sequence[Record], opener: Opener
         full_crop=cfg.DATA.TRAIN_CROP_SIZE,
         inverse_uniform=cfg.DATA.INV_UNIFORM_SAMPLE,
         flip=cfg.DATA.RANDOM_FLIP,
+        augment=build_augment(cfg),
         opener=opener,
+    )
+
+
+def build_augment(cfg: CfgNode) -> Augment | None:
+    """What AUG does to training clips; None where all of it is off.
+
+    What is erased gets DATA.MEAN, which is 0 after normalisation, as PySlowFast's AUG.RE_MODE const.
+    """
+    aug = cfg.AUG
+    if not (aug.RANDAUGMENT_OPS or aug.COLOR_JITTER or aug.RE_PROB):
+        return None
+    red, green, blue = (round(255 * value) for value in cfg.DATA.MEAN)
+    return Augment(
+        randaugment_ops=aug.RANDAUGMENT_OPS,
+        randaugment_magnitude=aug.RANDAUGMENT_MAGNITUDE,
+        color_jitter=aug.COLOR_JITTER,
+        erasing_share=aug.RE_PROB,
+        erased=(red, green, blue),
     )
 
 

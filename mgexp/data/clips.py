@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from mgexp.data.augment import Augment
 from mgexp.data.decode import VideoError
 from mgexp.data.opening import SOURCE, Opener, open_source
 from mgexp.data.records import Record, Span, Target
@@ -110,7 +111,8 @@ class TrainingClips(Dataset[Clip]):
 
     ``jitter``: least and largest short side, in pixels, at the full crop. For a smaller crop the least is
     scaled by crop / ``full_crop``, the largest is not (released code, slowfast/datasets/kinetics.py; it
-    rounds the least, we do not). ``flip``: mirror every second clip, at random.
+    rounds the least, we do not). ``flip``: mirror every second clip, at random. ``augment``: what else is done to
+    a clip; None: nothing.
     Raises InputError for a jitter that cannot hold the crop.
     """
 
@@ -123,6 +125,7 @@ class TrainingClips(Dataset[Clip]):
         full_crop: int,
         inverse_uniform: bool,
         flip: bool,
+        augment: Augment | None = None,
         opener: Opener = open_source,
     ) -> None:
         if not full_crop <= jitter[0] <= jitter[1]:
@@ -138,6 +141,7 @@ class TrainingClips(Dataset[Clip]):
         self.full_crop = full_crop
         self.inverse_uniform = inverse_uniform
         self.flip = flip
+        self.augment = augment
         self.opener = opener
 
     def __getitem__(self, request: Request) -> Clip:
@@ -168,8 +172,8 @@ class TrainingClips(Dataset[Clip]):
     def _draw_frames(self, path: str, request: Request, rng: np.random.Generator) -> _Drawn:
         """A random clip of one video; its span ends with the video at the latest.
 
-        Draws: stride, start; short side, top, left; flip. None depends on the level that the frames come from:
-        the region is drawn in pixels of the source.
+        Draws: stride, start; short side, top, left; flip; augmentation. None depends on the level that the frames
+        come from: the region is drawn in pixels of the source. What is off draws nothing.
         """
         with self.opener(path) as video:
             times = self._draw_times(video.duration_seconds, request, rng)
@@ -184,6 +188,8 @@ class TrainingClips(Dataset[Clip]):
         frames = resize(picture.frames, request.crop)
         if self.flip and rng.random() < 0.5:
             frames = horizontal_flip(frames)
+        if self.augment is not None:
+            frames = self.augment(frames, rng)
         return _Drawn(frames, span, picture.level)
 
     def _draw_times(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mgexp.data.region import Region
-from mgexp.wheels import transforms_v2 as functional
+from mgexp.wheels import transforms_v2
 
 FramesArray = NDArray[np.uint8]
 """Decoded frames: uint8, (T, H, W, 3)."""
@@ -82,7 +82,9 @@ def resize(frames: FramesArray, crop: int) -> Tensor:
     source = torch.from_numpy(frames)
     if source.shape[1:3] == (crop, crop):
         return source.contiguous()
-    resized: Tensor = functional.resize(source.permute(0, 3, 1, 2), [crop, crop], antialias=True)
+    resized: Tensor = transforms_v2.functional.resize(
+        source.permute(0, 3, 1, 2), [crop, crop], antialias=True
+    )
     return resized.permute(0, 2, 3, 1).contiguous()
 
 

@@ -1,0 +1,219 @@
+"""What augmentation does to the pixels of a clip: against numbers by hand and torchvision's functions."""
+
+import pickle
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional
+
+from mgexp.data.augment import Augment
+
+ERASED = (200, 210, 220)
+PARTS = {
+    "randaugment": {"randaugment_ops": 2},
+    "color_jitter": {"color_jitter": 0.4},
+    "erasing": {"erasing_share": 1.0},
+}
+ALL = {"randaugment_ops": 2, "color_jitter": 0.4, "erasing_share": 0.5}
+
+
+def augment(**changes):
+    off = {
+        "randaugment_ops": 0,
+        "randaugment_magnitude": 9,
+        "color_jitter": 0.0,
+        "erasing_share": 0.0,
+        "erased": ERASED,
+    }
+    return Augment(**(off | changes))
+
+
+def random_clip(frames=4, crop=32):
+    """Random pixels below 100: none of the erased colour."""
+    rng = np.random.default_rng(0)
+    return torch.from_numpy(rng.integers(0, 100, (frames, crop, crop, 3), dtype=np.uint8))
+
+
+def changed(clip, seed=0, **parts):
+    return augment(**parts)(clip, np.random.default_rng(seed))
+
+
+def only(operation, monkeypatch):
+    """RandAugment draws this operation alone."""
+    space = {operation: v2.RandAugment._AUGMENTATION_SPACE[operation]}
+    monkeypatch.setattr(v2.RandAugment, "_AUGMENTATION_SPACE", space)
+
+
+def on_planes(function, clip, *arguments):
+    """One of torchvision's functions on (T, S, S, 3)."""
+    return function(clip.permute(0, 3, 1, 2), *arguments).permute(0, 2, 3, 1)
+
+
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
+def test_frames_that_are_alike_stay_alike(parts):
+    clip = random_clip(frames=1).expand(4, -1, -1, -1)
+    for seed in range(40):
+        first, *others = changed(clip, seed, **parts)
+        assert all(torch.equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
+def test_most_clips_change(parts):
+    clip = random_clip()
+    same = [torch.equal(changed(clip, seed, **parts), clip) for seed in range(40)]
+    # Of RandAugment's 14 operations some may do nothing: Identity, and Solarize above 178.
+    assert sum(same) < 5
+
+
+@pytest.mark.parametrize(("frames", "crop"), [(1, 16), (4, 16), (2, 79), (8, 112)])
+def test_every_shape_stays_what_it_is(frames, crop):
+    clip = random_clip(frames, crop)
+    for seed in range(15):
+        out = changed(clip, seed, randaugment_ops=3, color_jitter=1.0, erasing_share=1.0)
+        assert (out.shape, out.dtype, out.is_contiguous()) == (clip.shape, torch.uint8, True)
+
+
+def test_the_given_clip_is_not_written_to():
+    clip = random_clip()
+    before = clip.clone()
+    for seed in range(20):
+        changed(clip, seed, **ALL)
+    assert torch.equal(clip, before)
+
+
+def test_the_seed_alone_decides():
+    clip = random_clip()
+    torch.manual_seed(1)
+    first = [changed(clip, seed, **ALL) for seed in range(10)]
+    torch.manual_seed(2)
+    again = [changed(clip, seed, **ALL) for seed in reversed(range(10))]
+    assert all(torch.equal(*pair) for pair in zip(first, reversed(again), strict=True))
+
+
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
+def test_another_seed_gives_another_clip(parts):
+    clip = random_clip()
+    found = {changed(clip, seed, **parts).numpy().tobytes() for seed in range(20)}
+    assert len(found) > 10
+
+
+def test_the_generator_of_torch_is_left_as_it_was():
+    before = torch.get_rng_state()
+    changed(random_clip(), **ALL)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_copy_in_another_process_does_the_same():
+    used, clip = augment(**ALL), random_clip()
+    used(clip, np.random.default_rng(0))
+    copy = pickle.loads(pickle.dumps(used))
+    assert copy == used
+    assert torch.equal(copy(clip, np.random.default_rng(5)), changed(clip, 5, **ALL))
+
+
+# Magnitude 9 of 30 by hand: 30 * 9 / 30 degrees, factors 1 ± 0.9 * 9 / 30, 8 − 4 * 9 / 30 = 6.8 bits.
+@pytest.mark.parametrize(
+    ("operation", "function", "arguments"),
+    [
+        ("Rotate", functional.rotate, (9.0, -9.0)),
+        ("Brightness", functional.adjust_brightness, (1.27, 0.73)),
+        ("Color", functional.adjust_saturation, (1.27, 0.73)),
+        ("Posterize", functional.posterize, (7,)),
+        ("Identity", lambda planes, _: planes, (None,)),
+    ],
+)
+def test_randaugment_does_the_drawn_operation(operation, function, arguments, monkeypatch):
+    only(operation, monkeypatch)
+    clip = random_clip()
+    wanted = [on_planes(function, clip, argument) for argument in arguments]
+    found = [changed(clip, seed, randaugment_ops=1) for seed in range(20)]
+    nearest = [[int((out.int() - one.int()).abs().max()) for one in wanted] for out in found]
+    assert all(min(row) <= 1 for row in nearest)  # factors are float32 there
+    assert {row.index(min(row)) for row in nearest} == set(range(len(arguments)))
+
+
+@pytest.mark.parametrize(("magnitude", "columns"), [(0, 0), (9, 8), (30, 29)])
+@pytest.mark.parametrize("operations", [1, 2])
+def test_as_many_operations_as_asked_for_of_the_magnitude(
+    operations, magnitude, columns, monkeypatch
+):
+    """A white clip of 64 pixels moves by 64 * 150 / 331 * magnitude / 30, and shows black behind it."""
+    only("TranslateX", monkeypatch)
+    white = torch.full((2, 64, 64, 3), 255, dtype=torch.uint8)
+    strength = {"randaugment_ops": operations, "randaugment_magnitude": magnitude}
+    out = [changed(white, seed, **strength) for seed in range(10)]
+    # The most black is where all operations move the same way.
+    assert max((one == 0).all(dim=(0, 1, 3)).sum() for one in out) == columns * operations
+
+
+def test_jitter_draws_each_factor_from_the_same_range(monkeypatch):
+    """At the upper end of the ranges; the order of the three is drawn too."""
+    ranges = []
+
+    def upper(left, right):
+        ranges.append((left, right))
+        return right
+
+    monkeypatch.setattr(v2.ColorJitter, "_generate_value", staticmethod(upper))
+    clip = random_clip()
+    out = changed(clip, color_jitter=0.4)
+    assert ranges == [(0.6, 1.4)] * 3
+    steps = functional.adjust_brightness, functional.adjust_contrast, functional.adjust_saturation
+    wanted = []
+    for order in permutations(steps):
+        planes = clip.permute(0, 3, 1, 2)
+        for step in order:
+            planes = step(planes, 1.4)
+        wanted.append(planes.permute(0, 2, 3, 1))
+    assert any(torch.equal(out, one) for one in wanted)
+
+
+def test_jitter_of_a_grey_clip_is_its_brightness():
+    """Contrast and saturation leave one grey as it is: what remains is uniform in 100 ± 40, in whole levels."""
+    grey = torch.full((2, 16, 16, 3), 100, dtype=torch.uint8)
+    levels = []
+    for seed in range(300):
+        out = changed(grey, seed, color_jitter=0.4)
+        assert out.amax() - out.amin() <= 1
+        levels.append(int(out[0, 0, 0, 0]))
+    assert 57 <= min(levels) < 63
+    assert 137 < max(levels) <= 140
+
+
+def test_erasing_paints_one_rectangle_in_all_frames():
+    clip = random_clip(frames=3, crop=64)
+    for seed in range(30):
+        out = changed(clip, seed, erasing_share=1.0)
+        painted = (out == torch.tensor(ERASED)).all(-1)
+        rows, columns = painted[0].any(1), painted[0].any(0)
+        assert torch.equal(painted, (rows[:, None] & columns).expand(3, -1, -1))
+        assert torch.equal(out[~painted], clip[~painted])
+        for side in (rows, columns):  # without a gap
+            assert side.sum() == side.nonzero().max() - side.nonzero().min() + 1
+        assert 0.015 < painted[0].float().mean() < 0.35  # 2 to 33 %, in whole pixels
+
+
+def test_the_asked_share_of_clips_is_erased():
+    clip = random_clip(frames=1, crop=16)
+    erased = sum(
+        not torch.equal(changed(clip, seed, erasing_share=0.25), clip) for seed in range(400)
+    )
+    assert 57 < erased < 143  # 100, five standard deviations
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"randaugment_ops": -1}, "randaugment_ops = -1 is not in 0 to inf"),
+        ({"randaugment_magnitude": 31}, "randaugment_magnitude = 31 is not in 0 to 30"),
+        ({"color_jitter": 1.5}, "color_jitter = 1.5 is not in 0 to 1"),
+        ({"erasing_share": -0.1}, "erasing_share = -0.1 is not in 0 to 1"),
+        ({"erased": (0, 256, 0)}, "erased = 256 is not in 0 to 255"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(changes, said):
+    with pytest.raises(ValueError, match=said):
+        augment(**changes)

@@ -1,0 +1,176 @@
+"""Augmentation of training clips: after all other draws, the same in any process; never of views."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from tiny import data_keys, tiny_config
+from torch.utils.data import DataLoader
+
+from mgexp.data.augment import Augment
+from mgexp.data.build import build_list, build_opener, build_training_clips, build_view_loader
+from mgexp.data.clips import TrainingClips, collate
+from mgexp.data.decode import VideoError
+from mgexp.data.opening import SourceVideo
+from mgexp.data.records import VideoRecord
+from mgexp.dist import Processes
+
+AUGMENT = Augment(2, 9, 0.4, 0.5, (115, 115, 115))
+NOTHING = Augment(0, 9, 0.0, 0.0, (115, 115, 115))
+KEYS = {"AUG.RANDAUGMENT_OPS": 2, "AUG.COLOR_JITTER": 0.4, "AUG.RE_PROB": 1.0}
+
+
+@dataclass(frozen=True)
+class FakeRequest:
+    seed: tuple[int, int]
+    index: int = 0
+    frames: int = 4
+    crop: int = 32
+    stride_range: tuple[int, int] | None = (1, 3)
+
+
+class FakeReader:
+    """A video of 2 s, 40 x 48, of random pixels; all frames are alike."""
+
+    duration_seconds = 2.0
+
+    def frames_at(self, times_seconds):
+        rng = np.random.default_rng(0)
+        frame = rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)
+        return frame[None].repeat(len(times_seconds), axis=0)
+
+
+@contextmanager
+def open_fake(broken, path):
+    if path in broken:
+        raise VideoError(path, "is broken")
+    yield SourceVideo(FakeReader())
+
+
+def training_clips(augment, broken=()):
+    return TrainingClips(
+        [VideoRecord(f"{index}.mp4", index) for index in range(8)],
+        target_fps=30,
+        jitter=(32, 40),
+        full_crop=32,
+        inverse_uniform=False,
+        flip=True,
+        augment=augment,
+        opener=partial(open_fake, broken),
+    )
+
+
+def frames_of(clips, num=20):
+    return [clips[FakeRequest((3, position))].frames for position in range(num)]
+
+
+def equal(one, other):
+    return all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+
+
+def test_augmentation_changes_no_other_draw():
+    assert equal(frames_of(training_clips(NOTHING)), frames_of(training_clips(None)))
+
+
+def test_what_is_augmented_is_the_flipped_crop():
+    given = []
+
+    def look(frames, rng):
+        given.append(frames)
+        return torch.zeros_like(frames)
+
+    shown = frames_of(training_clips(look))
+    assert equal(given, frames_of(training_clips(None)))
+    assert not any(frames.any() for frames in shown)
+
+
+def test_the_draw_of_the_augmentation_follows_the_others():
+    """It is no number that the stride was drawn from."""
+    drawn = []
+
+    def draw(frames, rng):
+        drawn.append(rng.integers(2**63))
+        return frames
+
+    training_clips(draw)[FakeRequest((3, 0))]
+    assert drawn[0] not in np.random.default_rng((3, 0)).integers(2**63, size=2)
+
+
+def test_the_same_request_gives_the_same_clip_whatever_came_before():
+    wanted = frames_of(training_clips(AUGMENT))
+    clips = training_clips(AUGMENT)
+    found = [clips[FakeRequest((3, position))].frames for position in reversed(range(20))]
+    assert equal(found[::-1], wanted)
+
+
+def test_a_replaced_video_is_augmented_as_a_function_of_the_position():
+    clips = partial(training_clips, broken=("0.mp4",))
+    assert equal(frames_of(clips(AUGMENT)), frames_of(clips(AUGMENT)))
+    assert not equal(frames_of(clips(AUGMENT)), frames_of(clips(None)))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_change_nothing(workers):
+    requests = [
+        [FakeRequest((3, position), frames=frames, crop=crop) for position in range(4)]
+        for frames, crop in [(2, 16), (4, 32)]
+    ]
+
+    def load(num_workers):
+        clips = training_clips(AUGMENT)
+        loader = DataLoader(
+            clips, batch_sampler=requests, collate_fn=collate, num_workers=num_workers
+        )
+        return [batch.clips for batch in loader]
+
+    assert equal(load(workers), load(0))
+
+
+def test_by_default_there_is_no_augmentation(tmp_path):
+    clips = build_training_clips(tiny_config(tmp_path), [], open_fake)
+    assert clips.augment is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        ({"AUG.RANDAUGMENT_OPS": 1}, Augment(1, 9, 0.0, 0.0, (115, 115, 115))),
+        ({"AUG.COLOR_JITTER": 0.4}, Augment(0, 9, 0.4, 0.0, (115, 115, 115))),
+        (
+            {"AUG.RE_PROB": 0.25, "DATA.MEAN": [0.0, 0.5, 1.0]},
+            Augment(0, 9, 0.0, 0.25, (0, 128, 255)),
+        ),
+        (
+            {"AUG.RANDAUGMENT_OPS": 3, "AUG.RANDAUGMENT_MAGNITUDE": 21},
+            Augment(3, 21, 0.0, 0.0, (115, 115, 115)),
+        ),
+    ],
+    ids=str,
+)
+def test_keys_become_the_augmentation(keys, wanted, tmp_path):
+    clips = build_training_clips(tiny_config(tmp_path, keys), [], open_fake)
+    assert clips.augment == wanted
+
+
+@pytest.mark.parametrize("full_protocol", [False, True])
+def test_views_of_evaluation_are_never_augmented(full_protocol, tiny_data, tmp_path):
+    def views(**keys):
+        cfg = tiny_config(tmp_path, {**data_keys(tiny_data), **keys})
+        records = build_list(cfg, "VAL_LIST").records[:2]
+        device, processes = torch.device("cpu"), Processes(0, 1)
+        (batch,) = build_view_loader(cfg, records, full_protocol, device, processes)
+        return batch.clips
+
+    assert torch.equal(views(**KEYS), views())
+
+
+def test_training_clips_of_a_configuration_are_augmented(tiny_data, tmp_path):
+    def clip(**keys):
+        cfg = tiny_config(tmp_path, {**data_keys(tiny_data), **keys})
+        records = build_list(cfg, "TRAIN_LIST").records
+        return build_training_clips(cfg, records, build_opener(cfg))[FakeRequest((0, 0))].frames
+
+    assert not torch.equal(clip(**KEYS), clip())
