@@ -56,8 +56,12 @@ def test_videos_without_a_copy_are_named_and_no_failure(prepare, data, tmp_path,
         (["--crf", "99"], "--crf 99"),
         (["--processes", "0"], "--processes 0"),
         (["--list", "none.txt"], "none.txt does not exist"),
-        (["--plan", "LOG_PERIOD", "1"], "KEY VALUE pairs are for --cfg"),
+        (["LOG_PERIOD", "1"], "KEY VALUE pairs are for --cfg"),
         (["--plan", "--cfg", "none.yaml"], "none.yaml does not exist"),
+        (
+            ["--cfg", "none.yaml"],
+            "and --cfg none.yaml: give lists of 'path label' lines and --root",
+        ),
     ],
 )
 def test_bad_input_ends_with_2_and_writes_nothing(
@@ -71,7 +75,7 @@ def test_bad_input_ends_with_2_and_writes_nothing(
 def test_a_list_that_leads_out_of_the_root_is_refused(prepare, data, tmp_path, capsys):
     (data / "train.txt").write_text("../other.mp4 0\n")
     assert prepare(arguments(data, tmp_path / "store")) == 2
-    assert "path outside the root folder" in capsys.readouterr().err
+    assert "train.txt, lines 1: not path label with a path below" in capsys.readouterr().err
 
 
 def test_a_full_disk_ends_with_1(prepare, tiny_data, tmp_path, capsys, monkeypatch):
