@@ -25,8 +25,9 @@ from fvcore.common.config import CfgNode
 from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
 from mgexp.data.bench_videos import make_bench_videos
-from mgexp.data.build import build_list, build_training_clips, store_problems
+from mgexp.data.build import build_training_clips, store_problems
 from mgexp.data.decode import Decoder, choose_decoder
+from mgexp.data.lists.build import build_list, videos_root
 from mgexp.data.opening import SourceOpener
 from mgexp.data.records import Record, evenly_spaced
 from mgexp.data.store import StoreDir
@@ -166,7 +167,7 @@ def ways_of(cfg: CfgNode, records: Sequence[Record]) -> dict[str, Load]:
     ways: dict[str, Load] = {f"videos, {name}": loader_of(one) for name, one in clips.items()}
     ways["videos, LabeledVideoDataset"] = LabeledVideos(clips["PyAV"])
     if cfg.DATA.STORE:
-        store, root = StoreDir(Path(cfg.DATA.STORE)), Path(cfg.DATA.PATH_PREFIX)
+        store, root = StoreDir(Path(cfg.DATA.STORE)), videos_root(cfg)
         for name, decoder in found.items():
             index = StoreIndex(store, root, decoder.opener)
             ways[f"store, {name}"] = loader_of(build_training_clips(cfg, records, index))

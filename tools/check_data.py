@@ -1,7 +1,12 @@
 #!/usr/bin/env python3
-"""Decode every video of a list, and say which ones training cannot use.
+"""Decode every video of a row or of plain lists, and say which ones training cannot use.
 
+  python tools/check_data.py --cfg ROW.yaml --output runs/check_my DATA.TRAIN_LIST train.json \\
+      DATA.VAL_LIST validation.json DATA.CLASSES labels.json DATA.FORMAT ssv2 DATA.PATH_PREFIX videos
   python tools/check_data.py data/my/train.csv data/my/val.csv --root data/my --output runs/check_my
+
+The videos of a row are those of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT; one of the lists may be
+empty. Those of DATA.QUARANTINE are checked as well, so that the new one is complete.
 
 Writes OUTPUT/videos.jsonl, a line per video as it goes, and OUTPUT/quarantine.txt, a path per line, that
 training leaves out with DATA.QUARANTINE OUTPUT/quarantine.txt. The same command started again goes on;
@@ -14,18 +19,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import simplejson
 from tqdm import tqdm
 
+from mgexp.config.check import cross_problems
+from mgexp.config.defaults import BY_NAME
+from mgexp.config.load import read_config
 from mgexp.data.check import VideoCheck
-from mgexp.data.check_list import listed_paths
 from mgexp.data.check_log import CheckLog
 from mgexp.data.check_pool import check_videos
 from mgexp.data.check_summary import CheckSummary
+from mgexp.data.lists.build import build_listing, choice_problems
+from mgexp.data.lists.listing import SEPARATOR, Listing, read_listing
 from mgexp.errors import InputError
 from mgexp.record.run_dir import CheckDir
 
@@ -36,13 +44,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "lists", nargs="+", type=Path, metavar="LIST", help="file of 'path label' lines"
+        "words",
+        nargs="*",
+        metavar="KEY VALUE or LIST",
+        help="with --cfg configuration keys; without it files of 'path label' lines",
     )
+    parser.add_argument("--cfg", type=Path, help="YAML of a row, whose videos are checked")
     parser.add_argument(
-        "--root", required=True, type=Path, help="folder that the paths are relative to"
+        "--root", type=Path, help="with LIST: folder that its paths are relative to"
     )
     parser.add_argument("--output", required=True, type=Path, help="folder for what is found")
-    parser.add_argument("--separator", default=" ", help="between path and label (default: space)")
+    parser.add_argument("--separator", help="with LIST: between path and label (default: space)")
     parser.add_argument(
         "--quick", action="store_true", help="decode the first and the last second only"
     )
@@ -53,25 +65,33 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--time-limit", type=float, default=120.0, help="seconds for one video (default: 120)"
     )
     parser.add_argument("--json", action="store_true", help="print the summary for programs")
-    return parser.parse_args(arguments)
+    return parser.parse_intermixed_args(arguments)
 
 
-def checked_paths(options: argparse.Namespace) -> tuple[str, ...]:
+def listing_of(options: argparse.Namespace) -> Listing:
     """The videos to check; raises InputError with all that is wrong with the command line."""
-    problems = []
+    has_row, words = options.cfg is not None, options.words
+    # A list in the place of a KEY is a mistake, which choice_problems tells.
+    names = [word for word in words[::2] if Path(word).is_file()] if has_row else words
+    lists = [Path(name) for name in names]
+    problems = [*choice_problems(lists, options.root, options.separator, options.cfg)]
     if options.processes < 1:
         problems.append(f"--processes {options.processes}: use 1 or more")
     if not options.time_limit > 0:
         problems.append(f"--time-limit {options.time_limit:g}: use more than 0 seconds")
-    if not options.separator:
-        problems.append("--separator is empty: use one character or more")
+    if not has_row and words and words[0] in BY_NAME:
+        problems = [f"{words[0]}: KEY VALUE pairs are for --cfg, which is not given"]
     if problems:
         raise InputError(problems)
-    return listed_paths(options.lists, options.root, options.separator)
+    if not has_row:
+        return read_listing(lists, options.root, options.separator or SEPARATOR)
+    cfg, problems = read_config(options.cfg, words)
+    return build_listing(cfg, [*problems, *cross_problems(cfg)], with_quarantined=True)
 
 
-def check(paths: Sequence[str], options: argparse.Namespace) -> CheckSummary:
+def check(listing: Listing, options: argparse.Namespace) -> CheckSummary:
     """Checks what is not known yet, and writes lines and quarantine."""
+    paths = listing.paths
     folder = CheckDir(options.output)
     with folder.locked():
         log = CheckLog(folder, options.quick, options.time_limit)
@@ -91,7 +111,7 @@ def check(paths: Sequence[str], options: argparse.Namespace) -> CheckSummary:
                 checks[found.path] = found
                 bar.update()
         ordered: list[VideoCheck] = [checks[path] for path in paths]
-        log.write_quarantine(ordered, options.root)
+        log.write_quarantine(ordered, listing.root)
     return CheckSummary(ordered, num_known)
 
 
@@ -99,7 +119,7 @@ def main(arguments: list[str]) -> int:
     """Checks and prints; 3 where some videos cannot be used."""
     options = parse(arguments)
     try:
-        summary = check(checked_paths(options), options)
+        summary = check(listing_of(options), options)
     except InputError as error:
         print(f"check_data.py: {error}", file=sys.stderr)
         return 2

@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 """Make a clip store: copies of videos in which every frame stands alone, at one or more sizes.
 
-    python tools/prepare_data.py --list train.csv --list val.csv --root videos --store store --short-sides 320 160
+    python tools/prepare_data.py --cfg ROW.yaml --short-sides 320 160 --store store DATA.TRAIN_LIST train.json \\
+        DATA.VAL_LIST validation.json DATA.CLASSES labels.json DATA.FORMAT ssv2 DATA.PATH_PREFIX videos
+    python tools/prepare_data.py --list train.csv --list val.csv --root videos --short-sides 320 160 --store store
     python tools/prepare_data.py ... --plan                  the disk and the time it will take; makes nothing
-    python tools/prepare_data.py ... --plan --cfg ROW.yaml   and what loading costs in each phase of that row
     python tools/run_net.py --cfg ROW.yaml DATA.STORE store  trains from it
+
+The videos of a row are those of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT, without those of
+DATA.QUARANTINE; one of the lists may be empty. With --cfg the plan also says what loading costs in each phase
+of the row; --list beside --plan and --cfg gives other videos for that.
 
 In an ordinary video a clip of 8 frames costs at least half as much to decode as one of 32, since frames refer to
 others. Multigrid training needs up to 16 times as many of these clips. From a store each pays for its own frames.
@@ -23,15 +28,17 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from mgexp.config.check import cross_problems
+from mgexp.config.defaults import BY_NAME
 from mgexp.config.load import read_config
 from mgexp.data.build import build_training_clips
 from mgexp.data.files import Root
+from mgexp.data.lists.build import build_listing, choice_problems
+from mgexp.data.lists.listing import SEPARATOR, Listing, read_listing
 from mgexp.data.opening import open_source
-from mgexp.data.records import VideoRecord, read_list
+from mgexp.data.records import VideoRecord
 from mgexp.data.store import StoreDir
 from mgexp.data.store_encode import DEFAULT_QUANTIZER, Coding
 from mgexp.data.store_fill import Filled, Order, StoreError, fill_store
@@ -40,14 +47,12 @@ from mgexp.data.store_plan import Estimate, Sample, disk_table, estimate, sample
 from mgexp.errors import InputError, listed
 from mgexp.plan.loading import kinds_of, legs_of
 from mgexp.plan.loading_table import LoadingCosts, clip_table, way_table
-from mgexp.plan.measure import loader_of, measure
+from mgexp.plan.measure import loader_of, measure, one_core
 from mgexp.train.build import try_schedule
 from mgexp.train.inputs import raise_problems
 
 REPEATS = 3
 """Of each measurement of the plan. Assumption: enough to see how steady it is."""
-ANY_LABEL = 10**18
-"""Labels do not matter here."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -57,28 +62,28 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add(
-        "--list",
-        required=True,
+        "--cfg",
         type=Path,
-        action="append",
-        dest="lists",
-        metavar="FILE",
-        help="'path label' line per video; repeat for more lists, the training list first",
+        help="YAML of a row: its videos; with --plan what loading its clips will cost, too",
     )
     add(
-        "--root",
-        required=True,
+        "--list",
         type=Path,
-        help="folder that the paths are relative to (DATA.PATH_PREFIX)",
+        action="append",
+        default=[],
+        dest="lists",
+        metavar="FILE",
+        help="instead: 'path label' line per video; repeat for more lists, the training list first",
     )
+    add("--root", type=Path, help="with --list: folder that the paths are relative to")
     add("--store", required=True, type=Path, help="folder of the store (DATA.STORE)")
     add(
         "--short-sides",
-        type=int,
+        type=short_side,
         nargs="+",
-        default=[320, 160],
+        default=[320, 224, 160],
         metavar="PIXELS",
-        help="short side of each copy, even numbers (default: 320 160)",
+        help="short side of each copy, even numbers (default: 320 224 160)",
     )
     add(
         "--quantizer",
@@ -97,31 +102,34 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         action="store_true",
         help="keep a hash of each video too: one that was copied and only looks newer is not done again",
     )
-    add(
-        "--separator",
-        default=" ",
-        help="between path and label (DATA.PATH_LABEL_SEPARATOR; default: a space)",
-    )
+    add("--separator", help="with --list: between path and label (default: a space)")
     add(
         "--plan",
         action="store_true",
         help="encode a sample of 8 videos and say what the store will take",
     )
-    add("--cfg", type=Path, help="with --plan: YAML of a row, for what loading its clips will cost")
     add("overrides", nargs="*", metavar="KEY VALUE", help="with --cfg: configuration keys")
     return parser.parse_intermixed_args(arguments)  # fmt: skip
+
+
+def short_side(text: str) -> int:
+    """Pixels of --short-sides, which takes all words up to the next option."""
+    if text in BY_NAME:
+        raise argparse.ArgumentTypeError(f"{text}: put KEY VALUE pairs behind another option")
+    return int(text)
 
 
 def main(arguments: list[str]) -> int:
     """Fills the store, or prints the plan, and turns an error into an exit code and one message."""
     options = parse(arguments)
     try:
-        lists, order = read_lists(options), order_of(options)
+        listing = listing_of(options)
+        order, present = order_of(options, listing.root), listing.present()
         if options.plan:
-            print(plan(options, lists, order))
+            print(plan(options, present, order))
             return 0
-        paths = list(dict.fromkeys(path for one in lists for path in one))
-        filled = fill_store(StoreDir(options.store), order, paths, options.processes, progress=True)
+        store = StoreDir(options.store)
+        filled = fill_store(store, order, listing.names, options.processes, progress=True)
     except InputError as error:
         print(f"prepare_data.py: {error}", file=sys.stderr)
         return 2
@@ -137,19 +145,25 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def order_of(options: argparse.Namespace) -> Order:
+def order_of(options: argparse.Namespace, root: Path) -> Order:
     """What the store is to hold."""
     coding = Coding(options.quantizer)
-    return Order(options.root, tuple(options.short_sides), coding, options.hash)
+    return Order(root, tuple(options.short_sides), coding, options.hash)
 
 
-def read_lists(options: argparse.Namespace) -> list[list[str]]:
-    """Paths of each list, relative to the root; missing files too, which then fail. Raises InputError."""
-    found = [read_list(path, options.root, ANY_LABEL, options.separator) for path in options.lists]
-    raise_problems([problem for one in found for problem in one.problems])
-    root = Root(options.root)
-    absolute = [[*(record.path for record in one.records), *one.missing] for one in found]
-    return [[root.relative(path) or path for path in paths] for paths in absolute]
+def listing_of(options: argparse.Namespace) -> Listing:
+    """The videos, missing files too, which then fail. Raises InputError."""
+    row = None if options.lists and options.plan else options.cfg
+    problems = [*choice_problems(options.lists, options.root, options.separator, row)]
+    if options.cfg is None and options.overrides:
+        problems.append(
+            f"{options.overrides[0]}: KEY VALUE pairs are for --cfg, which is not given"
+        )
+    raise_problems(problems)
+    if options.lists:
+        return read_listing(options.lists, options.root, options.separator or SEPARATOR)
+    cfg, problems = read_config(options.cfg, options.overrides)
+    return build_listing(cfg, [*problems, *cross_problems(cfg)], with_quarantined=False)
 
 
 def summary(store: Path, filled: Filled) -> str:
@@ -161,21 +175,17 @@ def summary(store: Path, filled: Filled) -> str:
     return "\n".join([*lines, *(f"  {path}: {reason}" for path, reason in filled.failures)])
 
 
-def plan(options: argparse.Namespace, lists: Sequence[Sequence[str]], order: Order) -> str:
-    """The tables of --plan."""
-    if options.cfg is None and options.overrides:
-        raise InputError(
-            [f"{options.overrides[0]}: KEY VALUE pairs are for --cfg, which is not given"]
-        )
-    existing = [path for one in lists for path in one if (order.root / path).is_file()]
-    paths = list(dict.fromkeys(existing))
-    if not paths:
-        raise InputError([f"none of the listed videos is in {order.root}: correct --root"])
-    with sample_store(order, paths) as sample:
-        found = estimate(order, paths, sample)
+def plan(options: argparse.Namespace, present: Listing, order: Order) -> str:
+    """The tables of --plan, for the videos that are there."""
+    num_train = len(present.lists[0])
+    if options.cfg is not None and not num_train:
+        remedy = "set DATA.TRAIN_LIST, or give --list without --cfg"
+        raise InputError([f"--plan with --cfg: there is no training video: {remedy}"])
+    with sample_store(order, present.names) as sample:
+        found = estimate(order, present.names, sample)
         texts = [disk_table(found, options.processes, free_bytes(options.store)), failures(found)]
         if options.cfg is not None:
-            texts.append(loading(options, len(lists[0]), order, sample))
+            texts.append(loading(options, num_train, order, sample))
     return "\n".join(text for text in texts if text)
 
 
@@ -209,7 +219,9 @@ def loading(options: argparse.Namespace, num_videos: int, order: Order, sample: 
         for name, opener in openers.items()
     }
     legs = legs_of(schedule)
-    costs = LoadingCosts(legs, measure(ways, kinds_of(legs), len(records), REPEATS, progress=True))
+    with one_core():
+        timings = measure(ways, kinds_of(legs), len(records), REPEATS, progress=True)
+    costs = LoadingCosts(legs, timings)
     return f"loading the clips of this schedule, on one core\n{clip_table(costs)}\n\n{way_table(costs)}"
 
 

@@ -1,10 +1,10 @@
-"""From the configuration to records and loaders."""
+"""From the configuration to loaders of clips and views."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,13 @@ from fvcore.common.config import CfgNode
 from torch.utils.data import DataLoader
 
 from mgexp.data.augment import Augment
-from mgexp.data.charades import read_charades
-from mgexp.data.classes import Classes, number_classes, read_classes
 from mgexp.data.clips import Request, TrainingClips, collate
-from mgexp.data.decode import Decoder, ReaderOpener, choose_decoder
-from mgexp.data.folders import class_folders, folder_problems, read_folders
-from mgexp.data.hmdb import read_hmdb51
-from mgexp.data.kinetics import kinetics_labels, read_kinetics
+from mgexp.data.decode import Decoder, ReaderOpener, choose_decoder, open_video
+from mgexp.data.lists.build import videos_root
 from mgexp.data.opening import Opener, SourceOpener
-from mgexp.data.quarantine import without_quarantined
-from mgexp.data.records import Record, Split, VideoList, read_list
-from mgexp.data.ssv2 import read_ssv2
+from mgexp.data.records import Record
 from mgexp.data.store import StoreDir
 from mgexp.data.store_open import StoreIndex
-from mgexp.data.ucf import read_ucf101
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
 from mgexp.errors import InputError
@@ -37,82 +30,6 @@ CPU_WORKER_NICENESS = 19
 """On a CPU, workers yield to the training threads, which wait for each other: one held up holds up all. Measured
 on 2 cores with 2 workers, quickstart baseline, 150 steps three times each: 22.5 s (21.6 to 24.2), with a niceness
 of 10 26.7 s (23.7 to 27.8). 0 is slower still. Beside a GPU workers keep the priority of the whole process."""
-
-
-LIST_FILES = {
-    "list": "a text file with a 'path label' line per video",
-    "kinetics": "the official CSV",
-    "ssv2": "the official JSON, train.json or validation.json",
-    "charades": "the official CSV, Charades_v1_train.csv or Charades_v1_test.csv",
-    "ucf101": "the official list, such as trainlist01.txt or testlist01.txt",
-    "hmdb51": "the official split files, in quotes: 'FOLDER/*_test_split1.txt'",
-    "folders": "a folder with a folder of videos for each class",
-}
-"""By DATA.FORMAT, what DATA.TRAIN_LIST and DATA.VAL_LIST name."""
-
-
-PlainReader = Callable[[CfgNode, Path, Path, Split], VideoList]
-ClassReader = Callable[[Path, Path, Mapping[str, int], Split], VideoList]
-
-PLAIN_READERS: dict[str, PlainReader] = {
-    "list": lambda cfg, path, root, _: read_list(
-        path, root, cfg.MODEL.NUM_CLASSES, cfg.DATA.PATH_LABEL_SEPARATOR
-    ),
-    "charades": lambda cfg, path, root, _: read_charades(path, root, cfg.MODEL.NUM_CLASSES),
-    "hmdb51": lambda cfg, path, root, split: read_hmdb51(path, root, cfg.MODEL.NUM_CLASSES, split),
-}
-"""Readers of lists that number their classes themselves."""
-CLASS_READERS: dict[str, ClassReader] = {
-    "kinetics": read_kinetics,
-    "ssv2": lambda path, root, classes, _: read_ssv2(path, root, classes),
-    "ucf101": lambda path, root, classes, _: read_ucf101(path, root, classes),
-    "folders": lambda path, _, classes, __: read_folders(path, classes),
-}
-"""Readers of lists that name their classes."""
-
-
-def build_list(cfg: CfgNode, key: str) -> VideoList:
-    """The videos of DATA.``key``, TRAIN_LIST or VAL_LIST; those of DATA.QUARANTINE count as missing."""
-    videos = _listed_videos(cfg, key)
-    if not cfg.DATA.QUARANTINE:
-        return videos
-    return without_quarantined(videos, Path(cfg.DATA.QUARANTINE), Path(cfg.DATA.PATH_PREFIX))
-
-
-def _listed_videos(cfg: CfgNode, key: str) -> VideoList:
-    if not cfg.DATA[key]:
-        return VideoList((), (), (_not_set(cfg, key),))
-    path, root = Path(cfg.DATA[key]), Path(cfg.DATA.PATH_PREFIX)
-    split: Split = "train" if key == "TRAIN_LIST" else "val"
-    if cfg.DATA.FORMAT in PLAIN_READERS:
-        return PLAIN_READERS[cfg.DATA.FORMAT](cfg, path, root, split)
-    classes = build_classes(cfg)
-    if classes.problems:
-        return VideoList((), (), classes.problems)
-    return CLASS_READERS[cfg.DATA.FORMAT](path, root, classes.numbers, split)
-
-
-def build_classes(cfg: CfgNode) -> Classes:
-    """The classes of DATA.CLASSES; for kinetics and folders without it, those of DATA.TRAIN_LIST."""
-    train, num_classes = Path(cfg.DATA.TRAIN_LIST), cfg.MODEL.NUM_CLASSES
-    if cfg.DATA.CLASSES:
-        return read_classes(Path(cfg.DATA.CLASSES), num_classes)
-    if cfg.DATA.FORMAT in {"ssv2", "ucf101"}:
-        file = {"ssv2": "labels.json", "ucf101": "classInd.txt"}[cfg.DATA.FORMAT]
-        return Classes(
-            {}, (f"DATA.CLASSES is not set: add DATA.CLASSES FILE, the official {file}",)
-        )
-    if not cfg.DATA.TRAIN_LIST:
-        return Classes({}, (_not_set(cfg, "TRAIN_LIST"),))
-    if cfg.DATA.FORMAT == "kinetics":
-        names, problems = kinetics_labels(train)
-    else:
-        names, problems = class_folders(train), folder_problems(train)
-    return Classes({}, problems) if problems else number_classes(names, str(train), num_classes)
-
-
-def _not_set(cfg: CfgNode, key: str) -> str:
-    return f"DATA.{key} is not set: add DATA.{key} PATH, {LIST_FILES[cfg.DATA.FORMAT]}"
 
 
 def build_decoder(cfg: CfgNode) -> Decoder:
@@ -172,7 +89,7 @@ def build_opener(cfg: CfgNode) -> Opener:
     open_reader = build_decoder(cfg).opener
     if not cfg.DATA.STORE:
         return SourceOpener(open_reader)
-    return _store_index(cfg.DATA.STORE, cfg.DATA.PATH_PREFIX, open_reader)
+    return _store_index(cfg.DATA.STORE, videos_root(cfg), open_reader)
 
 
 def store_problems(cfg: CfgNode, records: Sequence[Record]) -> list[str]:
@@ -180,21 +97,25 @@ def store_problems(cfg: CfgNode, records: Sequence[Record]) -> list[str]:
     if not cfg.DATA.STORE or not records:
         return []
     try:
-        index = _store_index(cfg.DATA.STORE, cfg.DATA.PATH_PREFIX, build_decoder(cfg).opener)
+        open_reader = build_decoder(cfg).opener
+    except InputError:  # told by itself; nothing is opened here
+        open_reader = open_video
+    try:
+        index = _store_index(cfg.DATA.STORE, videos_root(cfg), open_reader)
     except InputError as error:
         return [f"DATA.STORE: {problem}" for problem in error.problems]
     if any(index.entry(record.path) for record in records):
         return []
     return [
         f"DATA.STORE = {cfg.DATA.STORE} has a copy of none of the {len(records)} training videos as they are now: "
-        "run tools/prepare_data.py with this list and root, or set DATA.STORE ''"
+        "run tools/prepare_data.py with the same lists and root, or set DATA.STORE ''"
     ]
 
 
 @lru_cache(maxsize=1)
-def _store_index(store: str, root: str, open_reader: ReaderOpener) -> StoreIndex:
+def _store_index(store: str, root: Path, open_reader: ReaderOpener) -> StoreIndex:
     """Read once: every loader of a run, and every worker, shares it."""
-    return StoreIndex(StoreDir(Path(store)), Path(root), open_reader)
+    return StoreIndex(StoreDir(Path(store)), root, open_reader)
 
 
 def build_view_loader(

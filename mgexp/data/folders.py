@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mgexp.data.problems import ProblemLog
@@ -56,9 +57,23 @@ def folder_problems(folder: Path) -> tuple[str, ...]:
     return (f"folder of videos {folder.absolute()} {what}: give one with a folder for each class",)
 
 
+def common_root(folders: Sequence[Path]) -> Path:
+    """The folder that holds all ``folders`` of videos, such as data for data/train and data/val; absolute.
+
+    The paths in a clip store and in a quarantine are relative to it. Of no folder it is the working folder.
+    """
+    parents = [_whole(folder).parent for folder in folders]
+    return Path(os.path.commonpath(parents)) if parents else Path.cwd()
+
+
+def _whole(folder: Path) -> Path:
+    """Absolute, without ``..``, as every other path of a video."""
+    return Path(os.path.normpath(folder.absolute()))
+
+
 def _parse(folder: Path, classes: Mapping[str, int], log: ProblemLog) -> Iterator[Listed]:
     """The videos; what is no video goes to ``log``."""
-    for path in _visible(folder.absolute()):
+    for path in _visible(_whole(folder)):
         if not path.is_dir():
             log.add("file beside the folders of the classes", str(folder), path.name)
         elif path.name not in classes:

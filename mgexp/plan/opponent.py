@@ -61,10 +61,10 @@ class _Draw:
         duration, request = float(video_duration), self.request
         start, end = 0.0, duration  # for a frame of each segment of the video
         if request.stride_range is not None:
-            stride = draw_stride(request.stride_range, self.rng) / self.clips.target_fps
-            latest = max(0.0, duration - (request.frames - 1) * stride)
+            grid_frames = (request.frames - 1) * draw_stride(request.stride_range, self.rng)
+            latest = max(0.0, duration - grid_frames / self.clips.target_fps)
             start = self.rng.uniform(0.0, latest)
-            end = start + request.frames * stride
+            end = start + (grid_frames + 1) / self.clips.target_fps
         info: tuple[float, float, int, int, bool] = ClipInfo(start, end, 0, 0, True)
         return info
 

@@ -9,7 +9,8 @@ import torch
 from fvcore.common.config import CfgNode
 
 from mgexp.config.check import cross_problems
-from mgexp.data.build import build_decoder, build_list, store_problems
+from mgexp.data.build import build_decoder, store_problems
+from mgexp.data.lists.build import build_list, quarantine_problems
 from mgexp.data.records import evenly_spaced
 from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model, build_on_meta, model_problems
@@ -98,6 +99,7 @@ def build_inputs(
     found += device_problems(cfg.DEVICE, torch.cuda.is_available())
     found += decoder_problems(cfg)
     train, val = build_list(cfg, "TRAIN_LIST"), build_list(cfg, "VAL_LIST")
+    found += quarantine_problems(cfg, (train, val))
     found += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)
     train_records = evenly_spaced(train.records, cfg.DATA.MAX_TRAIN_VIDEOS)
     val_records = evenly_spaced(val.records, cfg.DATA.MAX_VAL_VIDEOS)

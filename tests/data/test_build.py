@@ -12,7 +12,8 @@ from listed import names_and_labels, write_videos
 from torch.utils.data import DataLoader, Dataset
 
 from mgexp.config.load import load_config
-from mgexp.data.build import build_list, build_train_loader, build_view_loader
+from mgexp.data.build import build_train_loader, build_view_loader
+from mgexp.data.lists.build import build_list
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes
 

@@ -1,9 +1,11 @@
 """A folder per class."""
 
+from pathlib import Path
+
 import pytest
 from listed import names_and_labels, the_problem, write_videos
 
-from mgexp.data.folders import class_folders, read_folders
+from mgexp.data.folders import class_folders, common_root, read_folders
 
 CLASSES = {"my walk": 0, "run": 1}
 
@@ -22,6 +24,29 @@ def test_videos_have_the_class_of_their_folder_in_the_order_of_their_paths(folde
 def test_the_classes_are_the_folders(folder, tmp_path):
     assert class_folders(folder) == ("my walk", "run")
     assert class_folders(tmp_path / "no") == ()
+
+
+def test_paths_have_no_dots_wherever_the_folder_is_named_from(folder, monkeypatch):
+    monkeypatch.chdir(folder / "run")
+    found = read_folders(Path("../../train"), CLASSES)
+    assert [record.path for record in found.records][1:] == [
+        f"{folder}/run/a.mp4",
+        f"{folder}/run/b.AVI",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("folders", "root"),
+    [
+        (("/data/train", "/data/val"), "/data"),
+        (("/data/train",), "/data"),
+        (("/data/all", "/data/all/"), "/data"),
+        (("/data/train", "/data/other/val"), "/data"),
+        (("/data/x/../train", "/data2/val"), "/"),
+    ],
+)
+def test_the_root_holds_the_folders_of_both_lists(folders, root):
+    assert common_root([Path(name) for name in folders]) == Path(root)
 
 
 def test_an_empty_file_is_a_missing_video(folder):

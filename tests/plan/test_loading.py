@@ -1,15 +1,10 @@
 """What loading a schedule costs, from seconds per clip that are given by hand."""
 
-from contextlib import contextmanager
-
 import pytest
 from tiny import tiny_config
 
-from mgexp.data.clips import TrainingClips
-from mgexp.data.decode import VideoError
-from mgexp.data.records import VideoRecord
+from mgexp.plan.loading import core_seconds, kinds_of, legs_of, seconds_per_clip, unevenness
 from mgexp.train.build import schedule_of
-from mgexp.train.loading_cost import kinds, loading_table, measure_clips, phase_costs
 
 
 @pytest.fixture
@@ -18,49 +13,53 @@ def schedule(tmp_path):
 
 
 def test_every_shape_of_the_schedule_is_a_kind_once(schedule):
-    found = kinds(schedule)
+    found = kinds_of(legs_of(schedule))
     assert len(set(found)) == len(found)
     assert {(frames, crop) for frames, crop, _ in found} == {
         (shape.frames, shape.crop) for phase in schedule.phases for shape in phase.cycle.shapes
     }
 
 
-def test_a_phase_costs_its_clips_times_their_seconds(schedule):
-    costs = phase_costs(schedule, {kind: kind[0] * kind[1] ** 2 for kind in kinds(schedule)})
+def test_legs_hold_all_steps_and_clips_of_the_phases(schedule):
+    legs = legs_of(schedule)
+    assert len(legs) == len({(leg.cycle, leg.stride_range) for leg in legs}) < len(schedule.phases)
+    assert sum(leg.num_steps for leg in legs) == schedule.total_steps
+    clips = sum(
+        phase.num_steps * schedule.recipe.clips * shape.ratio / len(phase.cycle.shapes)
+        for phase in schedule.phases
+        for shape in phase.cycle.shapes
+    )
+    assert sum(leg.num_steps * leg.clips_per_step for leg in legs) == pytest.approx(clips)
+
+
+def test_a_step_costs_its_clips_times_their_seconds(schedule):
+    legs = legs_of(schedule)
     # Seconds of frames x crop^2: each step costs what the baseline's does, but for rounded crops (23 for 22.6).
+    seconds = {kind: kind[0] * kind[1] ** 2 for kind in kinds_of(legs)}
     baseline = 4 * 8 * 32**2
-    for cost in costs:
-        assert cost.core_seconds_per_step == pytest.approx(baseline, rel=0.05)
-        assert cost.core_seconds == cost.core_seconds_per_step * cost.phase.num_steps
-        assert cost.ms_per_clip == pytest.approx(
-            1000 * cost.core_seconds_per_step / cost.clips_per_step
-        )
+    for leg in legs:
+        assert leg.core_seconds_per_step(seconds) == pytest.approx(baseline, rel=0.05)
+    assert unevenness(legs, seconds) < 1.05
+    total = sum(leg.num_steps * leg.core_seconds_per_step(seconds) for leg in legs)
+    assert core_seconds(legs, seconds) == pytest.approx(total)
 
 
-def test_seconds_that_do_not_shrink_make_coarse_phases_dear(schedule):
-    costs = phase_costs(schedule, dict.fromkeys(kinds(schedule), 1.0))
-    coarse, fine = costs[0], costs[-1]
-    assert coarse.core_seconds_per_step == coarse.clips_per_step > 2 * fine.clips_per_step
+def test_the_mean_clip_weighs_kinds_by_their_clips(schedule):
+    legs = legs_of(schedule)
+    dear = kinds_of(legs)[0]
+    seconds = {kind: 1.0 if kind == dear else 0.0 for kind in kinds_of(legs)}
+    share = sum(leg.num_steps * leg.clips_of().get(dear, 0.0) for leg in legs) / sum(
+        leg.num_steps * leg.clips_per_step for leg in legs
+    )
+    assert 0 < share < 1
+    assert seconds_per_clip(legs, seconds) == pytest.approx(share)
+    assert seconds_per_clip(legs, dict.fromkeys(seconds, 0.25)) == pytest.approx(0.25)
 
 
-def test_the_table_says_how_many_times_less(schedule):
-    slow = phase_costs(schedule, dict.fromkeys(kinds(schedule), 0.3))
-    fast = phase_costs(schedule, dict.fromkeys(kinds(schedule), 0.1))
-    lines = loading_table(slow, fast).splitlines()
-    assert len(lines) == 1 + len(schedule.phases) + 1
-    assert lines[1].split()[-4:-2] == ["300.00", "100.00"]
-    assert lines[-1].endswith("3.0 times less")
-
-
-def test_a_video_that_fails_cannot_be_measured(schedule):
-    @contextmanager
-    def opener(path):
-        raise VideoError(path, "is broken")
-        yield
-
-    clips = TrainingClips(
-        [VideoRecord("a.mp4", 0)], target_fps=30, jitter=(32, 40), full_crop=32,
-        inverse_uniform=False, flip=False, opener=opener,
-    )  # fmt: skip
-    with pytest.raises(RuntimeError, match="is broken"):
-        measure_clips(clips, kinds(schedule)[:1])
+def test_seconds_that_do_not_shrink_make_coarse_steps_dear(schedule):
+    legs = legs_of(schedule)
+    seconds = dict.fromkeys(kinds_of(legs), 1.0)
+    coarse, fine = legs[0], legs[-1]
+    assert coarse.core_seconds_per_step(seconds) == coarse.clips_per_step
+    assert coarse.clips_per_step > 2 * fine.clips_per_step
+    assert unevenness(legs, seconds) == coarse.clips_per_step / fine.clips_per_step

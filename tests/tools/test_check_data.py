@@ -107,6 +107,14 @@ def test_a_quarantine_counts_against_the_share(data, tmp_path, output, main, cap
     assert not output.exists()
 
 
+def test_a_quarantine_of_other_videos_is_refused(data, tmp_path, output, main, capsys):
+    (tmp_path / "q.txt").write_text("other/train5.mp4\n")
+    cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
+    message = refused(main, capsys, command(cfg, output, "DATA.QUARANTINE", tmp_path / "q.txt"))
+    assert "none of its 1 lines, such as 'other/train5.mp4'" in message
+    assert not output.exists()
+
+
 def test_a_quarantined_validation_video_is_refused(data, tmp_path, output, main, capsys):
     (tmp_path / "q.txt").write_text("val3.mp4\n")
     changes = {**data_keys(data), "DATA.MAX_UNUSABLE_SHARE": 0.5}

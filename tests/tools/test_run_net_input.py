@@ -50,6 +50,17 @@ def test_a_decoder_that_does_not_work_is_refused(cfg, output, main, capsys, monk
     assert not output.exists()
 
 
+def test_a_decoder_that_does_not_work_is_told_once_beside_a_store(
+    cfg, output, tmp_path, main, capsys, monkeypatch
+):
+    monkeypatch.setattr(decode_torchcodec, "fault", lambda: "no FFmpeg")
+    pairs = ("DATA.DECODING_BACKEND", "torchcodec", "DATA.STORE", tmp_path)
+    message = refused(main, capsys, command(cfg, output, *pairs))
+    assert "2 problems found" in message
+    assert message.count("no FFmpeg") == 1
+    assert f"DATA.STORE: {tmp_path} is no clip store" in message
+
+
 @pytest.mark.parametrize(
     ("lines", "words"),
     [

@@ -1,0 +1,43 @@
+"""Videos to measure loading with are like those of Kinetics as it is usually kept."""
+
+import av
+import pytest
+
+from mgexp.data import bench_videos
+from mgexp.data.bench_videos import make_bench_videos
+from mgexp.data.store import StoreDir
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench_videos, "NUM_VIDEOS", 1)
+        yield make_bench_videos(folder, progress=False)
+
+
+def test_a_video_is_of_the_usual_form(made):
+    with av.open(str(made.root / "0.mp4")) as container:
+        stream = container.streams.video[0]
+        keys = [packet.is_keyframe for packet in container.demux(stream) if packet.size]
+        context = stream.codec_context
+        assert (context.name, context.height, context.width) == ("h264", 256, 340)
+        assert stream.average_rate == 30
+    assert len(keys) == 300
+    assert sum(keys) == 2  # a long group of pictures
+    kilobits_per_second = (made.root / "0.mp4").stat().st_size * 8 / 10 / 1000
+    assert 300 < kilobits_per_second < 900
+
+
+def test_the_store_has_a_copy_for_each_crop(made):
+    video = StoreDir(made.store).read()["0.mp4"]
+    assert sorted(video.levels) == [160, 224, 320]
+    # A real clip of this size has 8.1 kB a frame.
+    assert 6_000 < video.levels[320].size_bytes / 300 < 12_000
+
+
+def test_what_is_there_is_kept(made, monkeypatch):
+    monkeypatch.setattr(bench_videos, "NUM_VIDEOS", 1)
+    before = (made.root / "0.mp4").stat().st_mtime_ns
+    assert make_bench_videos(made.root.parent, progress=False) == made
+    assert (made.root / "0.mp4").stat().st_mtime_ns == before

@@ -1,0 +1,68 @@
+"""Tables of timings that are written by hand."""
+
+import pytest
+from tiny import tiny_config
+
+from mgexp.plan.loading import kinds_of, legs_of
+from mgexp.plan.loading_table import (
+    LoadingCosts,
+    clip_table,
+    costs_json,
+    demand_table,
+    step_table,
+    way_table,
+)
+from mgexp.plan.measure import Timings
+from mgexp.train.build import schedule_of
+
+SECONDS = {"videos": (0.3, 0.5, 0.4), "store": (0.05, 0.1, 0.08)}
+
+
+@pytest.fixture
+def costs(tmp_path):
+    legs = legs_of(schedule_of(tiny_config(tmp_path), 24))
+    kinds = kinds_of(legs)
+    ways = {way: Timings(dict.fromkeys(kinds, values)) for way, values in SECONDS.items()}
+    return LoadingCosts(legs, ways)
+
+
+def cells(table):
+    return [line.split() for line in table.splitlines()]
+
+
+def test_ratios_are_of_the_same_repeat(costs):
+    assert costs.ms_per_clip("store") == pytest.approx([50, 100, 80])
+    assert costs.times_less("store") == pytest.approx([6, 5, 5])
+    assert costs.times_less("videos") == [1, 1, 1]
+
+
+def test_a_line_per_leg_with_medians(costs):
+    lines = cells(clip_table(costs))
+    assert len(lines) == 2 + len(costs.legs)
+    assert all(line[-2:] == ["400.00", "80.00"] for line in lines[2:])
+    clips = costs.legs[0].clips_per_step
+    assert cells(step_table(costs))[2][-2:] == [f"{0.4 * clips:.2f}", f"{0.08 * clips:.2f}"]
+
+
+def test_a_line_per_way_with_spread(costs):
+    line = way_table(costs).splitlines()[2]
+    assert line.startswith("store")
+    assert "80.00 (50.00–100.00)" in line
+    assert "5.0 (5.0–6.0)" in line
+
+
+def test_cores_that_a_rate_of_steps_needs(costs):
+    line = cells(demand_table(costs, 2.0))[1]
+    clips = costs.legs[0].clips_per_step
+    assert line[-2:] == [f"{2 * clips * 0.4:.1f}", f"{2 * clips * 0.08:.1f}"]
+    assert line[-3] == f"{2 * clips:.0f}"
+
+
+def test_the_json_holds_every_repeat(costs):
+    found = costs_json(costs)
+    assert len(found["legs"]) == len(costs.legs)
+    store = found["ways"]["store"]
+    assert store["ms_per_clip"] == pytest.approx([50, 100, 80])
+    assert store["kinds"][0]["ms_per_clip"] == pytest.approx([50, 100, 80])
+    hours = sum(leg.num_steps * leg.clips_per_step for leg in costs.legs) * 0.08 / 3600
+    assert store["core_hours"] == pytest.approx(hours)

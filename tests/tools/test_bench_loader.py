@@ -1,0 +1,79 @@
+"""bench_loader.py: what it measures of a tiny row, and its exit codes."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import simplejson
+from tiny import data_keys, write_config
+
+from mgexp.data.store import StoreDir
+from mgexp.data.store_encode import Coding
+from mgexp.data.store_fill import Order, fill_store
+
+TOOL = Path(__file__).parents[2] / "tools" / "bench_loader.py"
+
+
+@pytest.fixture(scope="module")
+def bench():
+    spec = importlib.util.spec_from_file_location("bench_loader", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def arguments(tiny_data, tmp_path):
+    cfg = write_config(tmp_path / "tiny.yaml", data_keys(tiny_data))
+    small = ("--num-clips", "2", "--repeats", "2")
+    return lambda *others: ["--cfg", str(cfg), *small, *map(str, others)]
+
+
+def test_it_measures_videos_store_and_opponent(bench, arguments, tiny_data, tmp_path, capsys):
+    names = [path.name for path in tiny_data.glob("*.mp4")]
+    order = Order(tiny_data, (48,), Coding(6))
+    fill_store(StoreDir(tmp_path / "store"), order, names, 1, progress=False)
+    output = tmp_path / "loading.json"
+    keys = ("DATA.STORE", tmp_path / "store")
+    assert bench.main(arguments("--steps-per-second", 2, "--output", output, *keys)) == 0
+    printed = capsys.readouterr().out
+    ways = simplejson.loads(output.read_text())["ways"]
+    assert next(iter(ways)) == "videos, PyAV"
+    assert {"videos, LabeledVideoDataset", "store, PyAV"} <= set(ways)
+    for name, way in ways.items():
+        assert name in printed
+        assert len(way["ms_per_clip"]) == 2
+        assert all(0 < value < 1000 for value in way["ms_per_clip"])
+    assert "what 2 steps per second need" in printed
+
+
+def test_the_json_is_printed_alone(bench, arguments, capsys):
+    assert bench.main(arguments("--json")) == 0
+    found = simplejson.loads(capsys.readouterr().out)
+    assert found["decoders"][0].startswith("PyAV ")
+    assert "store, PyAV" not in found["ways"]
+    assert found["environment"]["commit"]
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        (["--repeats", "0"], "--repeats 0: give 1 or more"),
+        (["--num-clips", "-1"], "--num-clips -1: give 1 or more"),
+        (["--steps-per-second", "0"], "--steps-per-second 0: give more than 0"),
+        (["DATA.PATH_PREFIX", "nowhere"], "nowhere"),
+        (["DATA.STORE", "nowhere"], "nowhere is no clip store"),
+        (["DATA.TRAIN_LIST", ""], "DATA.TRAIN_LIST is not set"),
+    ],
+)
+def test_bad_input_ends_with_2(bench, arguments, capsys, others, said):
+    assert bench.main(arguments(*others)) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_broken_video_ends_with_1(bench, arguments, tiny_data, tmp_path, capsys):
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    (tmp_path / "list.txt").write_text("broken.mp4 0\n")
+    keys = ("DATA.TRAIN_LIST", tmp_path / "list.txt", "DATA.PATH_PREFIX", tmp_path)
+    assert bench.main(arguments(*keys)) == 1
+    assert "broken.mp4" in capsys.readouterr().err

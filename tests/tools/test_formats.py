@@ -1,0 +1,188 @@
+"""prepare_data.py and check_data.py on the videos of a row, in every format; training finds what they made."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from formats import FORMATS, row
+
+from mgexp.config.load import load_config
+from mgexp.data.build import build_opener
+from mgexp.data.lists.build import build_list
+from mgexp.data.store import StoreDir
+
+TOOLS = Path(__file__).parents[2] / "tools"
+BOTH = ("prepare_data", "check_data")
+LISTS = ("TRAIN_LIST", "VAL_LIST")
+
+
+def main_of(name):
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a tool in one process, with its output in a folder of its name; its exit code."""
+
+    def start(tool, *words):
+        option = {"prepare_data": "--store", "check_data": "--output"}[tool]
+        sides = ("--short-sides", 16) if tool == "prepare_data" else ()
+        given = (*sides, "--processes", 1, option, tmp_path / tool, *words)
+        return main_of(tool)([str(word) for word in given])
+
+    return start
+
+
+@pytest.fixture(params=FORMATS)
+def format_(request):
+    return request.param
+
+
+@pytest.fixture
+def cfg(request, tiny_data, tmp_path):
+    """The YAML of a row in the format of the test, else that of Something-Something V2."""
+    of = request.getfixturevalue("format_") if "format_" in request.fixturenames else "ssv2"
+    return row(tmp_path, of, tiny_data / "train0.mp4")
+
+
+def broken(tmp_path, format_="ssv2"):
+    """The name of the second training video, which no longer decodes."""
+    name = FORMATS[format_].videos[1]
+    (tmp_path / "videos" / name).write_bytes(b"no video" * 50)
+    return name
+
+
+def test_training_finds_the_copies_of_all_videos(start, cfg, tmp_path, format_):
+    assert start("prepare_data", "--cfg", cfg) == 0
+    row_with_store = load_config(cfg, ["DATA.STORE", str(tmp_path / "prepare_data")])
+    index = build_opener(row_with_store)
+    lists = [build_list(row_with_store, key) for key in LISTS]
+    found = [[index.entry(record.path) for record in one.records] for one in lists]
+    assert [[entry.short_sides for entry in one] for one in found] == [
+        [((16, 16),)] * 2,
+        [((16, 16),)],
+    ]
+
+
+def test_training_leaves_out_what_checking_found(start, cfg, tmp_path, format_):
+    name = broken(tmp_path, format_)
+    assert start("check_data", "--cfg", cfg) == 3
+    quarantine = tmp_path / "check_data" / "quarantine.txt"
+    assert quarantine.read_text() == f"{name}\n"
+    train = build_list(load_config(cfg, ["DATA.QUARANTINE", str(quarantine)]), "TRAIN_LIST")
+    assert train.problems == ()
+    assert train.missing == (str(tmp_path / "videos" / name),)
+    assert len(train.records) == 1
+
+
+def test_videos_of_the_quarantine_get_no_copy(start, cfg, tmp_path, capsys):
+    (tmp_path / "q.txt").write_text(f"{broken(tmp_path)}\n")
+    assert start("prepare_data", "--cfg", cfg, "DATA.QUARANTINE", tmp_path / "q.txt") == 0
+    assert "2 videos copied, 0 kept, 0 without a copy" in capsys.readouterr().out
+    assert sorted(StoreDir(tmp_path / "prepare_data").read()) == ["1.webm", "3.webm"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [("other.mp4\n", "none of its 1 lines"), (None, "q.txt cannot be read")]
+)
+def test_a_quarantine_of_no_use_stops_the_copying(content, said, start, cfg, tmp_path, capsys):
+    if content:
+        (tmp_path / "q.txt").write_text(content)
+    assert start("prepare_data", "--cfg", cfg, "DATA.QUARANTINE", tmp_path / "q.txt") == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "prepare_data").exists()
+
+
+def test_a_quarantine_may_be_of_the_list_that_is_not_given(start, cfg, tmp_path, capsys):
+    (tmp_path / "q.txt").write_text("3.webm\n")
+    pairs = ("DATA.QUARANTINE", tmp_path / "q.txt", "DATA.VAL_LIST", "")
+    assert start("prepare_data", "--cfg", cfg, *pairs) == 0
+    assert "2 videos copied" in capsys.readouterr().out
+
+
+def test_videos_of_the_quarantine_are_checked_again(start, cfg, tmp_path, capsys):
+    (tmp_path / "q.txt").write_text(f"1.webm\n{broken(tmp_path)}\n")
+    assert start("check_data", "--cfg", cfg, "DATA.QUARANTINE", tmp_path / "q.txt", "--json") == 3
+    assert json.loads(capsys.readouterr().out)["kinds"] == {"ok": 2, "open_fails": 1}
+
+
+def test_missing_videos_are_told_and_stop_nothing(start, cfg, tmp_path, capsys):
+    (tmp_path / "videos" / "2.mp4").unlink()
+    assert start("check_data", "--cfg", cfg, "--json") == 3
+    assert json.loads(capsys.readouterr().out)["kinds"] == {"ok": 2, "missing": 1}
+    assert start("prepare_data", "--cfg", cfg) == 0
+    assert "  2.webm: cannot be read or copied: No such file" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("tool", BOTH)
+def test_one_list_is_enough(tool, start, cfg, capsys):
+    assert start(tool, "--cfg", cfg, "DATA.TRAIN_LIST", "") == 0
+    assert "1 videos" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("tool", BOTH)
+def test_all_problems_of_a_row_are_in_one_message(tool, start, cfg, tmp_path, capsys):
+    (tmp_path / "lists" / "train.json").write_text('[{"id": "1", "template": "jump"}, 7]')
+    pairs = ("DATA.VAL_LIST", "no.json", "SOLVER.MOMENTUN", 0.9, "MODEL.LOSS_FUNC", "bce_logit")
+    assert start(tool, "--cfg", cfg, *pairs) == 2
+    message = capsys.readouterr().err
+    assert message.startswith(f"{tool}.py: 5 problems found:\n")
+    said = (
+        *("SOLVER.MOMENTUN", "MODEL.LOSS_FUNC = bce_logit", "no.json does not exist"),
+        *("template of no class", "entry that is no object"),
+    )
+    assert [words for words in said if words not in message] == []
+    assert not (tmp_path / tool).exists()
+
+
+@pytest.mark.parametrize("tool", BOTH)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "no videos are given: add --cfg YAML"),
+        (("--root", "/x"), "no videos are given: add --cfg YAML"),
+        (("DATA.FORMAT", "ssv2"), "DATA.FORMAT: KEY VALUE pairs are for --cfg"),
+        (("--cfg", "CFG", "--root", "/x"), "--root /x is for plain lists"),
+        (
+            ("--cfg", "CFG", "DATA.TRAIN_LIST", "", "DATA.VAL_LIST", ""),
+            "DATA.TRAIN_LIST is not set",
+        ),
+    ],
+)
+def test_what_is_no_choice_of_videos_is_refused(tool, words, said, start, cfg, tmp_path, capsys):
+    assert start(tool, *(cfg if word == "CFG" else word for word in words)) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / tool).exists()
+
+
+def test_lists_beside_a_row_are_refused(start, cfg, tmp_path, capsys):
+    plain = tmp_path / "lists" / "train.json"
+    assert start("check_data", plain, "--cfg", cfg) == 2
+    assert f"plain lists ({plain}) and --cfg {cfg}" in capsys.readouterr().err
+
+
+def test_the_plan_of_a_row_says_what_loading_costs(start, cfg, tmp_path, capsys):
+    assert start("prepare_data", "--cfg", cfg, "--plan") == 0
+    out = capsys.readouterr().out
+    assert "3 videos, from a sample of 3" in out
+    assert "core hours from the videos" in out
+    assert not (tmp_path / "prepare_data").exists()
+
+
+def test_the_plan_of_a_row_needs_its_training_videos(start, cfg, capsys):
+    assert start("prepare_data", "--cfg", cfg, "--plan", "DATA.TRAIN_LIST", "") == 2
+    assert "there is no training video" in capsys.readouterr().err
+
+
+def test_pairs_right_behind_the_short_sides_are_told_apart(cfg, tmp_path, capsys):
+    words = ["--cfg", cfg, "--store", tmp_path, "--short-sides", 32, "DATA.FORMAT", "ssv2"]
+    with pytest.raises(SystemExit) as exited:
+        main_of("prepare_data")([str(word) for word in words])
+    assert exited.value.code == 2
+    assert "DATA.FORMAT: put KEY VALUE pairs behind another option" in capsys.readouterr().err
