@@ -1,0 +1,33 @@
+"""The different mini-batches of a schedule, as one process trains them: what the time of a step depends on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from mgexp.multigrid.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """A mini-batch of one process: ``clips`` of ``frames`` × ``crop`` × ``crop`` in ``num_bn_groups`` groups."""
+
+    frames: int
+    crop: int
+    clips: int
+    num_bn_groups: int
+
+    def __str__(self) -> str:
+        return f"{self.clips}x{self.frames}x{self.crop}²"
+
+
+def step_counts(schedule: Schedule, num_processes: int = 1) -> Counter[StepShape]:
+    """How many steps of the schedule have each shape, in the order in which they first come."""
+    counts: Counter[StepShape] = Counter()
+    for phase in schedule.phases:
+        turns, rest = divmod(phase.num_steps, len(phase.cycle.shapes))
+        for position, shape in enumerate(phase.cycle.shapes):
+            clips = schedule.recipe.clips * shape.ratio // num_processes
+            key = StepShape(shape.frames, shape.crop, clips, phase.num_bn_groups)
+            counts[key] += turns + (position < rest)
+    return counts
