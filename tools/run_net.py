@@ -45,6 +45,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="a run of a few steps: fewer videos, steps and channels, all else the same",
     )
     parser.add_argument(
+        "--max-clips-per-gpu",
+        type=int,
+        metavar="N",
+        help="for small memories: clips that go through the network at once (TRAIN.MAX_CLIPS_PER_GPU)",
+    )
+    parser.add_argument(
         "--override",
         action="store_true",
         help="go on in a run folder although the configuration or the videos changed",
@@ -61,7 +67,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def make_job(options: argparse.Namespace) -> Job:
     """Reads and checks everything; raises InputError before a file is written."""
     seed = [] if options.seed is None else ["RNG_SEED", str(options.seed)]
-    whole, problems = read_config(options.cfg, options.overrides, seed)
+    limit = options.max_clips_per_gpu
+    limited = [] if limit is None else ["TRAIN.MAX_CLIPS_PER_GPU", str(limit)]
+    whole, problems = read_config(options.cfg, options.overrides, [*seed, *limited])
     cfg = smoke(whole) if options.smoke else whole
     processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
     experiment = experiment_name(options.cfg)

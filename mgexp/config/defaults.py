@@ -97,6 +97,12 @@ KEYS = (
     Key("TRAIN.EVALUATION_VIDEOS", INT, 0, NOT_NEGATIVE, "videos of each but the last; 0: all", "mgexp"),
     Key("TRAIN.CHECKPOINT_MINUTES", FLOAT, 10.0, POSITIVE, "minutes between checkpoints", "mgexp"),
     Key("TRAIN.NUM_THREADS", INT, 0, NOT_NEGATIVE, "CPU threads of training; 0: all cores", "mgexp"),
+    Key("TRAIN.MAX_CLIPS_PER_GPU", INT, 0, NOT_NEGATIVE,
+        "clips that go through the network at once, in whole BN groups; the result is the same. 0: all", "mgexp"),
+    Key("TRAIN.COMPILE", STR, "off", _one_of("off", "default", "cuda_graphs"),
+        "torch.compile, a graph for each shape, before the first step; cuda_graphs: on a GPU", "mgexp"),
+    Key("TRAIN.ACTIVATION_CHECKPOINTING", BOOL, False, ANY, "keep less for the backward pass, compute it twice",
+        "mgexp"),
     # --- data
     Key("DATA.FORMAT", STR, "list",
         _one_of("list", "kinetics", "ssv2", "charades", "ucf101", "hmdb51", "folders"),

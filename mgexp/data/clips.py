@@ -7,7 +7,7 @@ gives the same clip in any process, at any time, whatever was loaded before it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Protocol
@@ -25,7 +25,6 @@ from mgexp.data.region import Region, Size
 from mgexp.data.sampling import Times, draw_stride, random_times, segment_times
 from mgexp.data.transforms import (
     draw_short_side,
-    horizontal_flip,
     random_region,
     resize,
 )
@@ -66,6 +65,8 @@ class Request(Protocol):
 class Clip:
     """One training clip: ``frames`` uint8 (T, S, S, 3), of record ``index``, and the ``label`` of its span.
 
+    It is to be shown ``flipped`` or not, left for right; that is done where it is trained.
+
     ``index`` is not the requested one if videos failed: those are in ``unusable``, in the order tried.
     If all did, there are no frames: (0, S, S, 3). ``level``: where they come from, see ``Picture``.
     """
@@ -75,15 +76,17 @@ class Clip:
     index: int
     unusable: Unusable
     level: str = SOURCE
+    flipped: bool = False
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A clip before it has a label: ``frames`` (T, S, S, 3), the seconds of the video it spans, and its level."""
+    """A clip before it has a label: see ``Clip``, and the seconds of the video it spans."""
 
     frames: Tensor
     span: Span
     level: str
+    flipped: bool
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class Batch:
     """``clips`` uint8 (B, 3, T, S, S) in channels_last_3d memory, ``labels`` int64 (B,).
 
     Where videos have many labels, ``labels`` is float32 (B, classes): 1 for those shown in the clip, else 0.
+    ``flipped`` (B,): which clips are to be shown left for right; None where none is.
 
     ``unusable``: the videos that failed and were replaced, of all its clips. B is 0 where a clip found no
     video that did not fail. ``levels``: how many clips come from each level of the store, or the source.
@@ -100,10 +104,24 @@ class Batch:
     labels: Tensor
     unusable: Unusable
     levels: Mapping[str, int] = field(default_factory=dict)
+    flipped: Tensor | None = None
 
     def pin_memory(self) -> Batch:
         """The same batch in page-locked memory; a DataLoader with ``pin_memory=True`` calls this."""
-        return replace(self, clips=self.clips.pin_memory(), labels=self.labels.pin_memory())
+        return self.map(lambda tensor: tensor.pin_memory())
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """The batch with every tensor changed."""
+        return replace(
+            self,
+            clips=change(self.clips),
+            labels=change(self.labels),
+            flipped=None if self.flipped is None else change(self.flipped),
+        )
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors."""
+        return [self.clips, self.labels, *([] if self.flipped is None else [self.flipped])]
 
 
 class TrainingClips(Dataset[Clip]):
@@ -158,7 +176,8 @@ class TrainingClips(Dataset[Clip]):
                 unusable.append((index, str(error)))
                 continue
             target = self.records[index].target(drawn.span)
-            return Clip(drawn.frames, target, index, tuple(unusable), drawn.level)
+            found = tuple(unusable)
+            return Clip(drawn.frames, target, index, found, drawn.level, drawn.flipped)
         empty = torch.empty(0, request.crop, request.crop, 3, dtype=torch.uint8)
         return Clip(empty, -1, request.index, tuple(unusable))
 
@@ -186,11 +205,10 @@ class TrainingClips(Dataset[Clip]):
 
             picture = video.frames_at(times, short_side, region_of)
         frames = resize(picture.frames, request.crop)
-        if self.flip and rng.random() < 0.5:
-            frames = horizontal_flip(frames)
+        flipped = self.flip and bool(rng.random() < 0.5)
         if self.augment is not None:
             frames = self.augment(frames, rng)
-        return _Drawn(frames, span, picture.level)
+        return _Drawn(frames, span, picture.level, flipped)
 
     def _draw_times(
         self, duration_seconds: float, request: Request, rng: np.random.Generator
@@ -212,10 +230,12 @@ def collate(clips: Sequence[Clip]) -> Batch:
     if not all(len(clip.frames) for clip in clips):
         none = torch.empty(0, 3, 0, 0, 0, dtype=torch.uint8)
         return Batch(none, torch.empty(0, dtype=torch.long), unusable)
+    flipped = [clip.flipped for clip in clips]
     return Batch(
         # Channels are last in the stack: the permuted view is channels_last_3d without a copy.
         clips=torch.stack([clip.frames for clip in clips]).permute(0, 4, 1, 2, 3),
         labels=torch.tensor([clip.label for clip in clips]),  # of floats for many labels
         unusable=unusable,
         levels=dict(Counter(clip.level for clip in clips)),
+        flipped=torch.tensor(flipped) if any(flipped) else None,
     )

@@ -88,11 +88,6 @@ def resize(frames: FramesArray, crop: int) -> Tensor:
     return resized.permute(0, 2, 3, 1).contiguous()
 
 
-def horizontal_flip(frames: Tensor) -> Tensor:
-    """Left and right swapped: (..., H, W, 3), a copy."""
-    return frames.flip(-2)
-
-
 def _source_side(height: int, width: int, crop: int, short_side: float) -> int:
     """Pixels of the source that become ``crop`` pixels when the frame's short side becomes ``short_side``."""
     return max(1, round(crop * min(height, width) / short_side))

@@ -8,6 +8,7 @@ import torch
 from fvcore.common.config import CfgNode
 from torch import nn
 
+from mgexp.models.checkpointed import CheckpointedBlocks
 from mgexp.models.init import init_weights
 from mgexp.models.nonlocal_blocks import insert_nonlocals
 from mgexp.models.resnet import TEMPORAL, resnet
@@ -19,6 +20,9 @@ def build_model(cfg: CfgNode) -> nn.Module:
     """The model of ``cfg`` on the CPU in channels_last_3d; the same seed gives the same weights in every row."""
     torch.manual_seed(cfg.RNG_SEED)
     model = network_of(cfg)
+    if cfg.TRAIN.ACTIVATION_CHECKPOINTING:
+        assert isinstance(model.blocks, nn.ModuleList)
+        model.blocks = CheckpointedBlocks(model.blocks)
     init_weights(model, cfg.MODEL.FC_INIT_STD, cfg.RESNET.ZERO_INIT_FINAL_BN)
     return model.to(memory_format=torch.channels_last_3d)
 

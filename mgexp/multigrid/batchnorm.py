@@ -9,6 +9,8 @@ checkpoints see plain BN in every phase.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,7 +30,8 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
     Running statistics describe all groups as one sample: the moving average of mean(mean_i) and of
     mean(var_i) + var(mean_i), var_i unbiased as in ``nn.BatchNorm3d``. With n > 0 they are those of this
     process alone, as with plain BN under DDP (rank 0's are the ones saved); with n < 0 they are
-    taken over the groups of all processes and equal everywhere.
+    taken over the groups of all processes and equal everywhere. ``untracked`` and ``one_sample`` set ``tracks``
+    and ``kept``: whether they are moved at all, and what is kept to move them once.
 
     Raises ValueError in training if the clips do not divide into the groups.
     """
@@ -36,19 +39,27 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1) -> None:
         super().__init__(num_features, eps, momentum)
         self.num_groups = 1
+        self.tracks = True
+        self.kept: list[tuple[Tensor, Tensor]] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.num_groups == 1:
+        is_plain = self.num_groups == 1 and self.tracks and self.kept is None
+        if not self.training or is_plain:
             return super().forward(x)
         self._check_input_dim(x)
-        if self.num_groups > 1:
+        if self.num_groups > 0:
             out, means, variances = self._normalize_blocks(x)
         else:
             processes = _span_group(-self.num_groups)
             out, means, variances = _SpanningNorm.apply(
                 x, self.weight, self.bias, self.eps, processes
             )
-        self._track(means, variances)
+        if not self.tracks:
+            return out
+        if self.kept is not None:
+            self.kept.append((means, variances))
+        else:
+            self.track(means, variances)
         return out
 
     def _normalize_blocks(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -66,7 +77,7 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         return torch.cat(blocks), stats[0], stats[1]
 
     @torch.no_grad()
-    def _track(self, means: Tensor, variances: Tensor) -> None:
+    def track(self, means: Tensor, variances: Tensor) -> None:
         """Moves the running statistics towards those of the (groups, C) means and unbiased variances."""
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None
@@ -76,6 +87,38 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
             momentum = 1.0 / float(self.num_batches_tracked)
         self.running_mean.lerp_(means.mean(0), momentum)
         self.running_var.lerp_(variances.mean(0) + means.var(0, correction=0), momentum)
+
+
+@contextmanager
+def one_sample(model: nn.Module) -> Iterator[None]:
+    """The mini-batches that are trained inside count as one: its running statistics are moved once, at the end."""
+    layers = [m for m in model.modules() if isinstance(m, GroupedBatchNorm3d)]
+    for layer in layers:
+        layer.kept = []
+    found: list[list[tuple[Tensor, Tensor]]] = []
+    try:
+        yield
+        found = [layer.kept or [] for layer in layers]
+    finally:
+        for layer in layers:
+            layer.kept = None
+    for layer, kept in zip(layers, found, strict=True):
+        if kept:
+            means, variances = zip(*kept, strict=True)
+            layer.track(torch.cat(means), torch.cat(variances))
+
+
+@contextmanager
+def untracked(model: nn.Module) -> Iterator[None]:
+    """Training passes inside leave the running statistics alone: what is computed a second time counts once."""
+    layers = [m for m in model.modules() if isinstance(m, GroupedBatchNorm3d)]
+    for layer in layers:
+        layer.tracks = False
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.tracks = True
 
 
 def set_num_groups(model: nn.Module, num_groups: int) -> None:

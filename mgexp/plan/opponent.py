@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mgexp.data.clips import TrainingClips
 from mgexp.data.sampling import draw_stride
-from mgexp.data.transforms import draw_short_side, horizontal_flip, random_region, resize
+from mgexp.data.transforms import draw_short_side, random_region, resize
 from mgexp.multigrid.sampler import ClipRequest
 
 
@@ -81,8 +81,4 @@ class _Draw:
         short_side = draw_short_side(crop, scaled, largest, self.clips.inverse_uniform, self.rng)
         region = random_region(height, width, crop, short_side, self.rng)
         cut = video[:, kept][..., region.rows, region.columns]
-        clip = resize(cut.permute(1, 2, 3, 0).to(torch.uint8).numpy(), crop)
-        return {"video": horizontal_flip(clip) if self._flips() else clip}
-
-    def _flips(self) -> bool:
-        return self.clips.flip and self.rng.random() < 0.5
+        return {"video": resize(cut.permute(1, 2, 3, 0).to(torch.uint8).numpy(), crop)}

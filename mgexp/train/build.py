@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from fvcore.common.config import CfgNode
+from torch import nn
 
 from mgexp.config.check import cross_problems
 from mgexp.data.build import build_decoder, store_problems
 from mgexp.data.lists.build import build_list, quarantine_problems
 from mgexp.data.records import evenly_spaced
+from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model, build_on_meta, model_problems
 from mgexp.models.resnet import TEMPORAL
@@ -20,9 +24,11 @@ from mgexp.models.weights import Fit, fit_weights
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule
 from mgexp.multigrid.shapes import FULL
+from mgexp.plan.step_shapes import step_counts
 from mgexp.record.flops import schedule_shapes
 from mgexp.record.run_dir import RunDir
-from mgexp.train.checkpoint import load_torch
+from mgexp.train.checkpoint import State, load_torch
+from mgexp.train.compiled import blank_batch, compiled, warm_up
 from mgexp.train.inputs import (
     Inputs,
     clip_bytes,
@@ -34,8 +40,9 @@ from mgexp.train.inputs import (
     shared_memory_problems,
     slowfast_problems,
 )
+from mgexp.train.micro_batches import split_problems
 from mgexp.train.predict import Predictor
-from mgexp.train.step import Normalizer
+from mgexp.train.step import Normalizer, TrainStep
 from mgexp.train.task import MAX, SUM, Task, many_labels, one_label
 
 
@@ -111,8 +118,44 @@ def build_inputs(
     tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
     found += model_problems(cfg, {*schedule_shapes(schedule), tested})
     found += memory_problems(cfg, schedule, num_processes, num_local or num_processes)
+    found += split_problems(step_counts(schedule, num_processes), cfg.TRAIN.MAX_CLIPS_PER_GPU)
     raise_problems(found)
     return Inputs(train_records, val_records, train.missing, train.num_listed, schedule)
+
+
+def build_step(
+    cfg: CfgNode, model: nn.Module, optimizer: torch.optim.Optimizer, normalizer: Normalizer
+) -> TrainStep:
+    """What a step does with ``model``, which may be wrapped for several processes."""
+    loss, max_clips = build_task(cfg).loss, cfg.TRAIN.MAX_CLIPS_PER_GPU
+    return TrainStep(model, optimizer, loss, normalizer, max_clips)
+
+
+@contextmanager
+def compiled_step(
+    cfg: CfgNode, step: TrainStep, state: State, schedule: Schedule, processes: Processes
+) -> Iterator[None]:
+    """Inside, the network of ``state`` is compiled as TRAIN.COMPILE says, for every shape; else nothing is done.
+
+    The seconds count as training, and as warm-up.
+    """
+    if cfg.TRAIN.COMPILE == "off":
+        yield
+        return
+    shapes, device, task = (
+        [*step_counts(schedule, processes.count)],
+        step.normalizer.device,
+        build_task(cfg),
+    )
+    with compiled(state.model, cfg.TRAIN.COMPILE, num_graphs=2 * len(shapes)):
+        with state.clock.measure("train"), state.clock.measure("shape_warmup"):
+            warm_up(
+                step,
+                shapes,
+                lambda shape: blank_batch(shape, task.no_labels(shape.clips, device), device),
+                progress=processes.is_main,
+            )
+        yield
 
 
 def decoder_problems(cfg: CfgNode) -> list[str]:

@@ -7,8 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from mgexp.data.clips import Batch
 from mgexp.data.records import Record, VideoList
 from mgexp.errors import InputError, listed
@@ -67,12 +65,11 @@ def unusable_problem(
     )
 
 
-def clips_of(batch: Batch) -> torch.Tensor:
-    """The batch's clips; raises InputError where a clip found no video that decodes."""
+def check_clips(batch: Batch) -> None:
+    """Raises InputError where a clip found no video that decodes."""
     if not len(batch.clips):
         reasons = [reason for _, reason in batch.unusable]
         raise InputError([f"many videos in a row cannot be decoded: {listed(reasons)}"])
-    return batch.clips
 
 
 def list_problems(train: VideoList, val: VideoList, max_share: float) -> Iterator[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from fvcore.common.config import CfgNode
@@ -31,7 +29,7 @@ from mgexp.record.progress import LOGGER, Progress, logging_to
 from mgexp.record.run_dir import RunDir
 from mgexp.record.schedule_table import schedule_table
 from mgexp.stop import StopRequest
-from mgexp.train.build import build_task
+from mgexp.train.build import build_step, build_task, compiled_step
 from mgexp.train.checkpoint import State, load_checkpoint, load_torch, save_checkpoint
 from mgexp.train.evaluate import Evaluation
 from mgexp.train.evaluator import Evaluator, PreciseBn, Protocol
@@ -171,8 +169,7 @@ def _train_joined(job: Job) -> Outcome:
     clock = Clock()
     clock.add("program", seconds_since_process_start())
     with StopRequest().listening() as stop, clock.measure("program"):
-        state = _new_state(job, clock)
-        loop = _build_loop(job, state, stop)
+        loop = _build_loop(job, state := _new_state(job, clock), stop)
         _resume(job, state)
         if state.step in loop.milestones and not is_evaluated(job.run_dir, state.step):
             loop.evaluate()
@@ -220,14 +217,16 @@ def _build_loop(job: Job, state: State, stop: StopRequest) -> Loop:
         model = DistributedDataParallel(model, broadcast_buffers=False)
     return Loop(
         state=state,
-        model=model,
+        train_step=build_step(cfg, model, state.optimizer, job.normalizer),
         schedule=schedule,
-        normalizer=job.normalizer,
-        loss=build_task(cfg).loss,
+        device=job.device,
         processes=job.processes,
         seed=cfg.RNG_SEED,
         milestones=milestones(schedule, cfg.TRAIN.NUM_EVALUATIONS)[:-1],
         checkpoint_seconds=60 * cfg.TRAIN.CHECKPOINT_MINUTES,
+        settle_steps=1
+        if job.device.type == "cpu"
+        else cfg.LOG_PERIOD,  # a CPU has nothing to wait for
         stop=stop,
         save=partial(_save, job, state),
         evaluate=lambda: evaluator.evaluate(evaluator.ready_model(state), state, protocol),
@@ -240,14 +239,16 @@ def _run_loop(job: Job, loop: Loop) -> bool:
     cfg, processes, schedule = job.cfg, job.processes, job.inputs.schedule
     sampler = StepSampler(schedule, cfg.RNG_SEED, loop.state.step, processes.rank, processes.count)
     loader = build_train_loader(cfg, job.inputs.train, sampler, job.device)
-    with Progress(
-        job.run_dir.metrics_jsonl if processes.is_main else None,
-        loop.state.step,
-        schedule.total_steps,
-        cfg.LOG_PERIOD,
-    ) as progress:
-        batches: Iterator[Any] = iter(loader)
-        return loop.run(batches, progress)
+    with (
+        Progress(
+            job.run_dir.metrics_jsonl if processes.is_main else None,
+            loop.state.step,
+            schedule.total_steps,
+            cfg.LOG_PERIOD,
+        ) as progress,
+        compiled_step(cfg, loop.train_step, loop.state, schedule, processes),
+    ):
+        return loop.run(iter(loader), progress)
 
 
 def _save(job: Job, state: State) -> None:

@@ -15,7 +15,7 @@ from mgexp.multigrid.batchnorm import set_num_groups
 from mgexp.multigrid.sampler import ClipRequest, Stream
 from mgexp.multigrid.schedule import Schedule
 from mgexp.quiet import no_jit_warning
-from mgexp.train.inputs import clips_of
+from mgexp.train.inputs import check_clips
 from mgexp.train.step import Normalizer
 
 SEED_OFFSET = 1_000_003  # a stream of its own: the same videos, other draws than training
@@ -67,7 +67,8 @@ def with_precise_bn(
 
 def _inputs(batches: Iterable[Any], normalizer: Normalizer) -> Iterator[torch.Tensor]:
     for batch in batches:
-        yield normalizer(clips_of(batch))
+        check_clips(batch)
+        yield normalizer(batch.clips, batch.flipped)
 
 
 def _average(layer: Any, processes: Processes) -> None:  # noqa: ANN401

@@ -1,15 +1,20 @@
-"""One training step."""
+"""One training step: nothing in it waits for the device, and nothing depends on what the clips show."""
 
 from __future__ import annotations
 
 import hashlib
-import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from mgexp.errors import TrainingError
+from mgexp.data.clips import Batch
+from mgexp.multigrid.batchnorm import one_sample, set_num_groups
+from mgexp.train.micro_batches import MicroBatch, split
 from mgexp.train.task import Loss
 
 
@@ -21,31 +26,71 @@ class Normalizer:
     std: tuple[float, ...]
     device: torch.device
 
-    def __call__(self, clips: torch.Tensor) -> torch.Tensor:
-        """Keeps the memory format; float32."""
+    def __call__(self, clips: Tensor, flipped: Tensor | None = None) -> Tensor:
+        """Keeps the memory format; those of ``flipped`` (B,) left for right."""
+        shown = clips.to(self.device, non_blocking=True)
+        if flipped is not None:
+            mask = flipped.to(self.device, non_blocking=True).view(-1, 1, 1, 1, 1)
+            shown = torch.where(mask, shown.flip(-1), shown)
+        mean, std = self._constants
+        return shown.float().sub_(mean).div_(std)
+
+    @cached_property
+    def _constants(self) -> tuple[Tensor, Tensor]:
+        """Made once: a GPU would be waited for each time."""
         mean, std = (
             torch.tensor(values, device=self.device).view(1, -1, 1, 1, 1) * 255
             for values in (self.mean, self.std)
         )
-        return clips.to(self.device, non_blocking=True).float().sub_(mean).div_(std)
+        return mean, std
 
 
-def train_step(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    clips: torch.Tensor,
-    labels: torch.Tensor,
-    loss_of: Loss,
-) -> float:
-    """Forward, backward, update; returns the mean loss. Raises TrainingError if it is not finite."""
-    loss = loss_of(model(clips), labels)
-    value = float(loss.item())
-    if not math.isfinite(value):
-        raise TrainingError(f"the loss is {value}")
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    return value
+@dataclass(frozen=True)
+class TrainStep:
+    """Forward, backward and update. ``max_clips`` that go through ``model`` at once, 0: all.
+
+    ``model`` may be wrapped for several processes.
+    """
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    loss: Loss
+    normalizer: Normalizer
+    max_clips: int = 0
+
+    def __call__(self, batch: Batch, num_bn_groups: int) -> Tensor:
+        """The mean loss, on the device, finite or not. Raises ValueError where ``max_clips`` are too few."""
+        loss = self.backward(batch, num_bn_groups)
+        self.optimizer.step()
+        return loss
+
+    def backward(self, batch: Batch, num_bn_groups: int) -> Tensor:
+        """The gradients of a step, without the update; gives its loss."""
+        parts = split(len(batch.clips), num_bn_groups, self.max_clips)
+        self.model.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        with one_sample(self.model) if len(parts) > 1 else nullcontext():
+            losses = [self._backward(batch, part, part is parts[-1]) for part in parts]
+        return torch.stack(losses).sum()
+
+    def _backward(self, batch: Batch, part: MicroBatch, is_last: bool) -> Tensor:
+        """Adds the part's gradients of the mean loss of the batch; gives its share of that loss."""
+        set_num_groups(self.model, part.num_bn_groups)
+        rows = slice(part.first, part.first + part.clips)
+        flipped = None if batch.flipped is None else batch.flipped[rows]
+        with nullcontext() if is_last else self._without_reduction():
+            clips = self.normalizer(batch.clips[rows], flipped)
+            loss = self.loss(self.model(clips), batch.labels[rows])
+            share = loss * (part.clips / len(batch.clips))
+            share.backward()  # type: ignore[no-untyped-call]
+        return share.detach()
+
+    def _without_reduction(self) -> AbstractContextManager[None]:
+        """Gradients stay in this process until the last part."""
+        if isinstance(self.model, DistributedDataParallel):
+            reduced: Callable[[], AbstractContextManager[None]] = self.model.no_sync
+            return reduced()
+        return nullcontext()
 
 
 def seed_step(seed: int, step: int, rank: int) -> None:

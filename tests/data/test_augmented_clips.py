@@ -11,9 +11,10 @@ from tiny import data_keys, tiny_config
 from torch.utils.data import DataLoader
 
 from mgexp.data.augment import Augment
-from mgexp.data.build import build_list, build_opener, build_training_clips, build_view_loader
+from mgexp.data.build import build_opener, build_training_clips, build_view_loader
 from mgexp.data.clips import TrainingClips, collate
 from mgexp.data.decode import VideoError
+from mgexp.data.lists.build import build_list
 from mgexp.data.opening import SourceVideo
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes
@@ -37,10 +38,11 @@ class FakeReader:
 
     duration_seconds = 2.0
 
-    def frames_at(self, times_seconds):
+    def frames_at(self, times_seconds, region_of):
         rng = np.random.default_rng(0)
         frame = rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)
-        return frame[None].repeat(len(times_seconds), axis=0)
+        region = region_of((40, 48))
+        return frame[None, region.rows, region.columns].repeat(len(times_seconds), axis=0)
 
 
 @contextmanager
@@ -75,7 +77,7 @@ def test_augmentation_changes_no_other_draw():
     assert equal(frames_of(training_clips(NOTHING)), frames_of(training_clips(None)))
 
 
-def test_what_is_augmented_is_the_flipped_crop():
+def test_what_is_augmented_is_the_crop():
     given = []
 
     def look(frames, rng):

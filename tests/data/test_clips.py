@@ -122,21 +122,21 @@ def test_inverse_uniform_short_sides_are_smaller_on_average():
 
 def test_half_of_the_clips_are_flipped_where_asked():
     clips = many(training_clips(flip=True), 400)
-    flipped = sum(bool(clip.frames[0, 0, 0, 2] > clip.frames[0, 0, -1, 2]) for clip in clips)
-    assert 150 < flipped < 250  # five standard deviations
+    assert 150 < sum(clip.flipped for clip in clips) < 250  # five standard deviations
+    batch = collate(clips[:20])
+    assert batch.flipped.tolist() == [clip.flipped for clip in clips[:20]]
 
 
 def test_no_clip_is_flipped_where_not_asked():
-    for clip in many(training_clips(), 50):
-        assert clip.frames[0, 0, 0, 2] < clip.frames[0, 0, -1, 2]
+    clips = many(training_clips(), 50)
+    assert not any(clip.flipped for clip in clips)
+    assert collate(clips).flipped is None
 
 
 def test_flipping_changes_no_other_draw():
     plain = many(training_clips(), 20)
-    for clip, mirrored in zip(plain, many(training_clips(flip=True), 20), strict=True):
-        columns = mirrored.frames[0, 0, :, 2].sort().values
-        assert torch.equal(clip.frames[0, 0, :, 2], columns)
-        assert torch.equal(clip.frames[..., :2], mirrored.frames[..., :2])
+    for clip, flipped in zip(plain, many(training_clips(flip=True), 20), strict=True):
+        assert torch.equal(clip.frames, flipped.frames)
 
 
 def test_the_same_request_gives_the_same_clip_whatever_came_before():
@@ -239,8 +239,10 @@ class _Pinned(torch.Tensor):
 def test_pinning_pins_all_tensors_and_keeps_the_rest():
     clips = torch.zeros(1, dtype=torch.uint8).as_subclass(_Pinned)
     labels = torch.zeros(1, dtype=torch.int64).as_subclass(_Pinned)
-    pinned = Batch(clips, labels, ((1, "short"),)).pin_memory()
-    assert pinned == Batch("pinned torch.uint8", "pinned torch.int64", ((1, "short"),))
+    flipped = torch.zeros(1, dtype=torch.bool).as_subclass(_Pinned)
+    pinned = Batch(clips, labels, ((1, "short"),), {"160": 1}, flipped).pin_memory()
+    names = [f"pinned torch.{name}" for name in ("uint8", "int64", "bool")]
+    assert pinned == Batch(*names[:2], ((1, "short"),), {"160": 1}, names[2])
 
 
 @pytest.fixture(scope="module")

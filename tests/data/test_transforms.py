@@ -10,7 +10,6 @@ from PIL import Image
 from mgexp.data.region import Region
 from mgexp.data.transforms import (
     draw_short_side,
-    horizontal_flip,
     random_region,
     resize,
     view_region,
@@ -145,9 +144,3 @@ def test_clips_are_contiguous_uint8(num_frames, crop):
     assert clip.dtype == torch.uint8
     assert clip.shape == (num_frames, crop, crop, 3)
     assert clip.is_contiguous()
-
-
-def test_flip_swaps_left_and_right_alone():
-    frames = random_frames(2, 3, 5)
-    flipped = horizontal_flip(torch.from_numpy(frames))
-    np.testing.assert_array_equal(flipped.numpy(), frames[:, :, ::-1])

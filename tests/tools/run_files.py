@@ -48,15 +48,14 @@ def interrupt_in(step, monkeypatch):
     """SIGTERM comes while ``step`` is computed."""
     from mgexp.train import loop
 
-    calls, original = [], loop.train_step
+    original = loop.seed_step
 
-    def terminated_step(*arguments):
-        calls.append(arguments)
-        if len(calls) == step + 1:
+    def terminated_step(seed, number, rank):
+        if number == step:
             os.kill(os.getpid(), signal.SIGTERM)
-        return original(*arguments)
+        return original(seed, number, rank)
 
-    monkeypatch.setattr(loop, "train_step", terminated_step)
+    monkeypatch.setattr(loop, "seed_step", terminated_step)
 
 
 def torchrun(arguments):

@@ -1,5 +1,7 @@
 """The order of things in the loop, on a network of one weight."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,7 +10,7 @@ from torch import nn
 
 from mgexp.data.clips import Batch
 from mgexp.dist import Processes
-from mgexp.errors import InputError
+from mgexp.errors import InputError, TrainingError
 from mgexp.record.clock import Clock
 from mgexp.record.files import read_jsonl
 from mgexp.record.progress import Progress
@@ -16,7 +18,7 @@ from mgexp.stop import StopRequest
 from mgexp.train.build import schedule_of
 from mgexp.train.checkpoint import State
 from mgexp.train.loop import Loop
-from mgexp.train.step import Normalizer
+from mgexp.train.step import Normalizer, TrainStep
 
 CPU = torch.device("cpu")
 NUM_STEPS = 10  # of the tiny row on 24 videos
@@ -25,6 +27,7 @@ NUM_STEPS = 10  # of the tiny row on 24 videos
 class Network(nn.Module):
     def __init__(self):
         super().__init__()
+        torch.manual_seed(0)
         self.head = nn.Linear(3, 2)
 
     def forward(self, clips):
@@ -34,7 +37,7 @@ class Network(nn.Module):
 class Bench:
     """A loop whose calls are recorded as (name, finished steps)."""
 
-    def __init__(self, folder, milestones=(), checkpoint_seconds=1e9, unusable=()):
+    def __init__(self, folder, milestones=(), checkpoint_seconds=1e9, unusable=(), settle_steps=1):
         self.calls, self.stop = [], StopRequest()
         model = Network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -42,10 +45,12 @@ class Bench:
         self.path, self.unusable, self.rates = folder / "metrics.jsonl", unusable, []
         self.loop = Loop(
             state=self.state,
-            model=model,
+            train_step=TrainStep(
+                model, optimizer, F.cross_entropy, Normalizer((0.45,) * 3, (0.225,) * 3, CPU)
+            ),
             schedule=schedule_of(tiny_config(folder), 24),
-            normalizer=Normalizer((0.45,) * 3, (0.225,) * 3, CPU),
-            loss=F.cross_entropy,
+            device=CPU,
+            settle_steps=settle_steps,
             processes=Processes(),
             seed=0,
             milestones=milestones,
@@ -136,3 +141,39 @@ def test_seconds_of_training_hold_the_wait_for_input(tmp_path):
     clock = bench.state.clock
     assert 0 < clock.seconds("input_wait") < clock.seconds("train")
     assert clock.seconds("shape_warmup") < clock.seconds("train")
+
+
+def test_losses_that_are_read_later_are_the_same_records(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    each, later = Bench(tmp_path / "a"), Bench(tmp_path / "b", settle_steps=4)
+    assert each.run()
+    assert later.run()
+    names = ("step", "loss", "lr", "clips", "epoch")
+    one, other = (
+        [[line[name] for name in names] for line in read_jsonl(bench.path)]
+        for bench in (each, later)
+    )
+    assert one == other
+    assert len(one) == NUM_STEPS
+
+
+def test_milestones_are_kept_where_losses_are_read_later(tmp_path):
+    bench = Bench(tmp_path, milestones=(3, 6), settle_steps=4)
+    assert bench.run()
+    assert bench.calls == [("save", 3), ("evaluate", 3), ("save", 6), ("evaluate", 6)]
+
+
+@pytest.mark.parametrize("settle_steps", [1, 5])
+def test_a_loss_that_is_not_finite_is_named_and_not_saved(tmp_path, settle_steps):
+    bench = Bench(tmp_path, checkpoint_seconds=0, settle_steps=settle_steps)
+    steps = iter(range(NUM_STEPS))
+    original = bench.loop.train_step.loss
+
+    def loss(logits, labels):
+        return original(logits, labels) * (float("nan") if next(steps) == 2 else 1)
+
+    bench.loop.train_step = replace(bench.loop.train_step, loss=loss)
+    with pytest.raises(TrainingError, match=r"step 2 \(epoch .*: the loss is nan"):
+        bench.run()
+    assert all(step <= 2 for _, step in bench.calls)

@@ -18,6 +18,7 @@ IDENTITY = Normalizer((0.0,) * 3, (1 / 255,) * 3, torch.device("cpu"))
 @dataclass
 class Clips:
     clips: torch.Tensor
+    flipped: None = None
 
 
 def test_statistics_are_those_of_all_batches():

@@ -1,14 +1,42 @@
 """One training step, by hand."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny import tiny_config
 from torch import nn
 
-from mgexp.errors import TrainingError
-from mgexp.train.step import Normalizer, seed_step, train_step
+from mgexp.data.clips import Batch
+from mgexp.models.build import build_model
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
+from mgexp.train.step import Normalizer, TrainStep, seed_step
 
 CPU = torch.device("cpu")
+IDENTITY = Normalizer((0.0,) * 3, (1 / 255,) * 3, CPU)
+
+
+class Mean(nn.Module):
+    """Two classes from the mean pixel."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(1, 2, bias=False)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, clips):
+        return self.head(clips.mean((1, 2, 3, 4)).unsqueeze(1))
+
+
+def batch_of(values, labels, flipped=None):
+    clips = torch.tensor(values, dtype=torch.uint8).view(-1, 1, 1, 1, 1)
+    return Batch(clips.expand(-1, 3, 2, 4, 4), torch.tensor(labels), (), flipped=flipped)
+
+
+def step_of(model, max_clips=0, lr=1.0):
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    return TrainStep(model, optimizer, F.cross_entropy, IDENTITY, max_clips)
 
 
 def test_pixels_are_normalised_by_channel():
@@ -18,42 +46,112 @@ def test_pixels_are_normalised_by_channel():
     assert clips.flatten().tolist() == [0, 255, 51]
 
 
-def test_normalised_clips_stay_channels_last():
+@pytest.mark.parametrize("flipped", [None, torch.tensor([True, False])])
+def test_normalised_clips_stay_channels_last(flipped):
     clips = torch.zeros(2, 4, 5, 5, 3, dtype=torch.uint8).permute(0, 4, 1, 2, 3)
-    found = Normalizer((0.45,) * 3, (0.225,) * 3, CPU)(clips)
+    found = Normalizer((0.45,) * 3, (0.225,) * 3, CPU)(clips, flipped)
     assert found.is_contiguous(memory_format=torch.channels_last_3d)
 
 
+def test_flipped_clips_alone_are_shown_left_for_right():
+    clips = torch.arange(2 * 3 * 2 * 2 * 3, dtype=torch.uint8).view(2, 3, 2, 2, 3)
+    shown = IDENTITY(clips, torch.tensor([False, True]))
+    torch.testing.assert_close(shown[0], clips[0].float())
+    torch.testing.assert_close(shown[1], clips[1].float()[..., [2, 1, 0]])
+
+
 def test_a_step_goes_down_the_gradient_of_the_mean_loss():
-    model = nn.Linear(1, 2, bias=False)
-    nn.init.zeros_(model.weight)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    loss = train_step(
-        model, optimizer, torch.tensor([[2.0], [4.0]]), torch.tensor([0, 0]), F.cross_entropy
-    )
-    assert loss == pytest.approx(0.6931472)
+    model = Mean()
+    loss = step_of(model)(batch_of([2, 4], [0, 0]), 1)
+    assert loss.item() == pytest.approx(0.6931472)
     # softmax minus one-hot is ∓0.5; times the mean input 3
-    torch.testing.assert_close(model.weight.data, torch.tensor([[1.5], [-1.5]]))
+    torch.testing.assert_close(model.head.weight.data, torch.tensor([[1.5], [-1.5]]))
 
 
 def test_gradients_of_the_step_before_are_forgotten():
-    model = nn.Linear(1, 2, bias=False)
-    nn.init.zeros_(model.weight)
-    model.weight.grad = torch.full((2, 1), 100.0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    train_step(model, optimizer, torch.tensor([[2.0]]), torch.tensor([0]), F.cross_entropy)
-    torch.testing.assert_close(model.weight.data, torch.tensor([[1.0], [-1.0]]))
+    model = Mean()
+    model.head.weight.grad = torch.full((2, 1), 100.0)
+    step_of(model)(batch_of([2], [0]), 1)
+    torch.testing.assert_close(model.head.weight.data, torch.tensor([[1.0], [-1.0]]))
 
 
-def test_a_loss_that_is_not_finite_stops_before_the_update():
-    model = nn.Linear(1, 2)
-    before = model.weight.detach().clone()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    with pytest.raises(TrainingError, match="nan"):
-        train_step(
-            model, optimizer, torch.tensor([[float("nan")]]), torch.tensor([0]), F.cross_entropy
-        )
-    assert torch.equal(model.weight, before)
+def network_and_batch(tmp_path, **changes):
+    cfg = tiny_config(tmp_path, {"MODEL.DROPOUT_RATE": 0.0, **changes})
+    model = build_model(cfg).double()  # so that only what is wrong differs
+    generator = torch.Generator().manual_seed(0)
+    clips = torch.randint(0, 256, (12, 4, 32, 32, 3), dtype=torch.uint8, generator=generator)
+    labels = torch.arange(12) % 2
+    flipped = torch.arange(12) % 3 == 0
+    return model, Batch(clips.permute(0, 4, 1, 2, 3), labels, (), flipped=flipped)
+
+
+class DoubleNormalizer(Normalizer):
+    def __call__(self, clips, flipped=None):
+        return super().__call__(clips, flipped).double()
+
+
+def trained(model, batch, max_clips):
+    model = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    normalizer = DoubleNormalizer((0.45,) * 3, (0.225,) * 3, CPU)
+    loss = TrainStep(model, optimizer, F.cross_entropy, normalizer, max_clips)(batch, 6)
+    return loss, model.state_dict()
+
+
+@pytest.mark.parametrize("max_clips", [2, 4, 5, 11])
+def test_a_step_in_parts_is_the_step_at_once(tmp_path, max_clips):
+    model, batch = network_and_batch(tmp_path)
+    loss, whole = trained(model, batch, 0)
+    other_loss, parts = trained(model, batch, max_clips)
+    torch.testing.assert_close(other_loss, loss)
+    torch.testing.assert_close(parts, whole)
+
+
+def test_a_step_that_computes_twice_is_the_same(tmp_path):
+    model, batch = network_and_batch(tmp_path)
+    twice, _ = network_and_batch(tmp_path, **{"TRAIN.ACTIVATION_CHECKPOINTING": True})
+    assert list(twice.state_dict()) == list(model.state_dict())
+    torch.testing.assert_close(twice.state_dict(), model.state_dict())
+    torch.testing.assert_close(trained(twice, batch, 0), trained(model, batch, 0))
+    torch.testing.assert_close(trained(twice, batch, 4), trained(model, batch, 0))
+
+
+def test_computing_twice_keeps_less(tmp_path):
+    def kept_bytes(model):
+        model.train()
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda tensor: sizes.append(tensor.numel()) or tensor, lambda tensor: tensor
+        ):
+            model(torch.zeros(2, 3, 8, 32, 32, dtype=torch.float64))
+        return sum(sizes)
+
+    plain, _ = network_and_batch(tmp_path)
+    twice, _ = network_and_batch(tmp_path, **{"TRAIN.ACTIVATION_CHECKPOINTING": True})
+    assert kept_bytes(twice) < kept_bytes(plain) / 3
+
+
+def test_after_a_step_in_parts_statistics_move_as_usual(tmp_path):
+    model, batch = network_and_batch(tmp_path)
+    trained(model, batch, 4)
+    layers = [m for m in model.modules() if isinstance(m, GroupedBatchNorm3d)]
+    assert all(layer.kept is None and layer.tracks for layer in layers)
+
+
+def test_no_step_waits_for_the_device(tmp_path):
+    """Reading a value, or a size that depends on values, would wait for a GPU."""
+    model, batch = network_and_batch(tmp_path)
+    step = TrainStep(
+        model.float(), torch.optim.SGD(model.parameters(), lr=0.1), F.cross_entropy,
+        Normalizer((0.45,) * 3, (0.225,) * 3, CPU), 8,
+    )  # fmt: skip
+    step(batch, 6)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        step(batch, 6)
+    counts = {event.key: event.count for event in profile.key_averages()}
+    assert counts["aten::convolution"] > 0  # the step is in it
+    waits = {"aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero"}
+    assert waits & counts.keys() == set()
 
 
 def test_draws_are_a_function_of_seed_step_and_rank():

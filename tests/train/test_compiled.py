@@ -1,0 +1,101 @@
+"""A compiled network trains as the plain one, and never falls back to it in silence."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
+from mgexp.plan.step_shapes import StepShape
+from mgexp.train.compiled import blank_batch, compiled, warm_up
+from mgexp.train.step import Normalizer, TrainStep
+
+CPU = torch.device("cpu")
+SHAPES = [StepShape(2, 8, 4, 2), StepShape(4, 8, 2, 1)]
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv3d(3, 4, 3, padding=1)
+        self.norm = GroupedBatchNorm3d(4)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, clips):
+        return self.head(self.norm(self.conv(clips)).relu().mean((2, 3, 4)))
+
+
+def step_of(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return TrainStep(model, optimizer, F.cross_entropy, Normalizer((0.45,) * 3, (0.2,) * 3, CPU))
+
+
+def batch_of(shape):
+    batch = blank_batch(shape, torch.arange(shape.clips) % 2, CPU)
+    generator = torch.Generator().manual_seed(shape.frames)
+    batch.clips.random_(0, 256, generator=generator)
+    return batch
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.slow
+def test_it_trains_as_the_plain_network():
+    plain = Network()
+    model = copy.deepcopy(plain)
+    with compiled(model, "default", len(SHAPES)):
+        warm_up(step_of(model), SHAPES, batch_of, progress=False)
+        torch.testing.assert_close(model.state_dict(), plain.state_dict(), rtol=0, atol=0)
+        ours, theirs = step_of(model), step_of(plain)
+        for shape in [*SHAPES, *SHAPES]:
+            loss = ours(batch_of(shape), shape.num_bn_groups)
+            torch.testing.assert_close(loss, theirs(batch_of(shape), shape.num_bn_groups))
+    torch.testing.assert_close(model.state_dict(), plain.state_dict())
+
+
+def test_a_shape_too_many_is_an_error(monkeypatch):
+    model = Network()
+    step = step_of(model)
+    with compiled(model, "default", 1), pytest.raises(Exception, match=r"[Rr]ecompile"):
+        model.compile(backend="eager", fullgraph=True, dynamic=False)
+        warm_up(step, SHAPES, batch_of, progress=False)
+
+
+def test_a_part_that_cannot_be_compiled_is_an_error():
+    class Stubborn(Network):
+        def forward(self, clips):
+            torch._dynamo.graph_break()
+            return super().forward(clips)
+
+    model = Stubborn()
+    with compiled(model, "default", 2):
+        model.compile(backend="eager", fullgraph=True, dynamic=False)
+        with pytest.raises(Exception, match="graph_break"):
+            warm_up(step_of(model), SHAPES, batch_of, progress=False)
+
+
+def test_a_copy_is_not_compiled():
+    model = Network()
+    with compiled(model, "default", 2):
+        assert model._compiled_call_impl is not None
+        assert copy.deepcopy(model)._compiled_call_impl is None
+
+
+def test_warming_up_changes_no_draw_and_keeps_no_gradient():
+    model = Network()
+    before = copy.deepcopy(model.state_dict())
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    warm_up(step_of(model), SHAPES, batch_of, progress=False)
+    assert torch.equal(torch.rand(2), expected)
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+    assert all(parameter.grad is None for parameter in model.parameters())
