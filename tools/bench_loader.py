@@ -6,10 +6,10 @@
 
 One process on one core, as a loader worker is, times the same clips in several ways, in turns: from the videos and
 from the clip store (DATA.STORE, if it is set), by each decoder that works here, and by pytorchvideo's
-LabeledVideoDataset. The first way is what training does without a store. Handing a batch on from a worker is not
-in it. With --steps-per-second, such as training makes when it does not wait, the last table says how many
-cores keep up (DATA_LOADER.NUM_WORKERS): compute takes about as long for a step of every phase.
-Close other programs first. Exit 0; 1 a video failed; 2 bad input.
+LabeledVideoDataset. The first way, the videos by PyAV, is what training does by default. Handing a batch on
+from a worker is not in it. With --steps-per-second, such as training makes when it does not wait, the last table
+says how many cores keep up (DATA_LOADER.NUM_WORKERS): compute takes about as long for a step of every phase.
+Close other programs first. Exit 0; 1 failed, such as on a video; 2 bad input; 4 interrupted.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import simplejson
 from fvcore.common.config import CfgNode
@@ -26,11 +27,12 @@ from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
 from mgexp.data.bench_videos import make_bench_videos
 from mgexp.data.build import build_training_clips, store_problems
-from mgexp.data.decode import Decoder, choose_decoder
+from mgexp.data.decode import Decoder, VideoError, choose_decoder
 from mgexp.data.lists.build import build_list, videos_root
 from mgexp.data.opening import SourceOpener
 from mgexp.data.records import Record, evenly_spaced
 from mgexp.data.store import StoreDir
+from mgexp.data.store_fill import StoreError
 from mgexp.data.store_open import StoreIndex
 from mgexp.errors import InputError
 from mgexp.plan.loading import kinds_of, legs_of
@@ -84,40 +86,52 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Measures and prints."""
+    """Measures and prints, and turns an error into an exit code and one message."""
     options = parse(arguments)
     try:
-        check(options)
-        overrides = [*options.overrides, *made_videos(options)]
-        cfg, problems = read_config(options.cfg, overrides)
-        raise_problems([*problems, *cross_problems(cfg)])
-        costs = bench(cfg, options)
+        found, text = run(options)
     except InputError as error:
         print(f"bench_loader.py: {error}", file=sys.stderr)
         return 2
-    except RuntimeError as error:
+    except (VideoError, StoreError, OSError) as error:
         print(f"bench_loader.py: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("bench_loader.py: interrupted", file=sys.stderr)
+        return 4
+    print(simplejson.dumps(found, indent=2) if options.json else text)
+    return 0
+
+
+def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """All that was measured, also written to --output, and the tables."""
+    check(options)
+    cfg, problems = read_config(options.cfg, options.overrides)
+    raise_problems([*problems, *cross_problems(cfg)])
+    made = made_videos(options)
+    cfg, problems = read_config(options.cfg, [*options.overrides, *made])
+    raise_problems(problems)
+    costs = bench(cfg, options)
     found = {
         **costs_json(costs),
         "row": str(options.cfg),
+        "overrides": options.overrides,
+        "made_videos": bool(made),
+        "num_clips": options.num_clips,
         "decoders": [decoder.name for decoder in decoders().values()],
         "environment": describe(),
     }
     if options.output:
         write_json(options.output, found)
-    print(
-        simplejson.dumps(found, indent=2)
-        if options.json
-        else report(costs, options.steps_per_second)
-    )
-    return 0
+    return found, report(costs, options.steps_per_second)
 
 
 def check(options: argparse.Namespace) -> None:
     """Raises InputError for numbers that cannot be."""
     numbers = {"--num-clips": options.num_clips, "--repeats": options.repeats}
     problems = [f"{name} {value}: give 1 or more" for name, value in numbers.items() if value < 1]
+    if options.output and not options.output.absolute().parent.is_dir():
+        problems.append(f"--output {options.output}: the folder does not exist, make it first")
     rate = options.steps_per_second
     if rate is not None and not rate > 0:
         problems.append(f"--steps-per-second {rate:g}: give more than 0")
@@ -144,7 +158,7 @@ def bench(cfg: CfgNode, options: argparse.Namespace) -> LoadingCosts:
                 f"DATA.TRAIN_LIST: none of its {len(videos.missing)} videos is there: correct DATA.PATH_PREFIX"
             ]
         )
-    num_videos, problems = num_videos_of(cfg, cfg.DATA.NUM_VIDEOS or None)
+    num_videos, problems = num_videos_of(cfg, cfg.DATA.NUM_VIDEOS if options.make_videos else None)
     schedule, found = try_schedule(cfg, num_videos, num_processes=1)
     raise_problems([*problems, *found, *store_problems(cfg, videos.records)])
     assert schedule is not None  # it had no problem

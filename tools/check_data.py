@@ -17,7 +17,6 @@ Exit codes: 0 all videos can be used, 2 bad input, 3 some cannot, 4 interrupted 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -35,6 +34,7 @@ from mgexp.data.check_summary import CheckSummary
 from mgexp.data.lists.build import build_listing, choice_problems
 from mgexp.data.lists.listing import SEPARATOR, Listing, read_listing
 from mgexp.errors import InputError
+from mgexp.record.environment import num_cores
 from mgexp.record.run_dir import CheckDir
 
 
@@ -58,9 +58,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="decode the first and the last second only"
     )
-    parser.add_argument(
-        "--processes", type=int, default=len(os.sched_getaffinity(0)), help="default: all cores"
-    )
+    parser.add_argument("--processes", type=int, default=num_cores(), help="default: all cores")
     parser.add_argument(
         "--time-limit", type=float, default=120.0, help="seconds for one video (default: 120)"
     )
@@ -80,7 +78,7 @@ def listing_of(options: argparse.Namespace) -> Listing:
     if not options.time_limit > 0:
         problems.append(f"--time-limit {options.time_limit:g}: use more than 0 seconds")
     if not has_row and words and words[0] in BY_NAME:
-        problems = [f"{words[0]}: KEY VALUE pairs are for --cfg, which is not given"]
+        problems.append(f"{words[0]}: KEY VALUE pairs are for --cfg, which is not given")
     if problems:
         raise InputError(problems)
     if not has_row:

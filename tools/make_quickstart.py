@@ -9,7 +9,6 @@ Run it again after an interruption: videos that are there are kept. Exit 0, 2 fo
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from mgexp.data.quickstart import make_quickstart
 from mgexp.data.quickstart_options import QuickstartOptions
 from mgexp.errors import InputError
+from mgexp.record.environment import num_cores
 
 
 def main() -> int:
@@ -50,9 +50,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--num-train", type=int, default=defaults.num_train, help="videos")
     parser.add_argument("--num-val", type=int, default=defaults.num_val, help="videos")
     parser.add_argument("--seed", type=int, default=defaults.seed, help="of all draws")
-    parser.add_argument(
-        "--processes", type=int, default=len(os.sched_getaffinity(0)), help="at the same time"
-    )
+    parser.add_argument("--processes", type=int, default=num_cores(), help="at the same time")
     return parser.parse_args()
 
 

@@ -25,7 +25,6 @@ Exit 0; 1 failed, such as on a full disk; 2 bad input; 4 interrupted, run again 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -48,6 +47,7 @@ from mgexp.errors import InputError, listed
 from mgexp.plan.loading import kinds_of, legs_of
 from mgexp.plan.loading_table import LoadingCosts, clip_table, way_table
 from mgexp.plan.measure import loader_of, measure, one_core
+from mgexp.record.environment import num_cores
 from mgexp.train.build import try_schedule
 from mgexp.train.inputs import raise_problems
 
@@ -94,7 +94,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add(
         "--processes",
         type=int,
-        default=len(os.sched_getaffinity(0)),
+        default=num_cores(),
         help="videos encoded at the same time (default: one for each core)",
     )
     add(

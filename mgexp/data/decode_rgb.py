@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from mgexp.data.decode import VideoError
 from mgexp.data.region import Region, RegionOf, Size, whole
 
-ONE_THREAD: Any = {"threads": 1} if "threads" in str(VideoReformatter.reformat.__doc__) else {}
-"""PyAV before 17 scales in one thread and has no such argument."""
 PLANAR_420 = ("yuv420p", "yuvj420p")
 """Formats of one byte per sample, with a sample of each colour for a square of four pixels."""
 
@@ -74,8 +72,10 @@ class _RgbConverter:
 
     def __call__(self, frame: Any, region: Region) -> NDArray[np.uint8]:
         if frame.format.name in PLANAR_420 and frame.height % 2 == 0:
-            cut, part = self._cutter(frame, region)
-            rgb = self._scaler.reformat(cut, format="rgb24", **ONE_THREAD)
+            # Of an interlaced frame, colours are spread over lines of their own field: it is not cut.
+            is_whole = frame.interlaced_frame
+            cut, part = (frame, region) if is_whole else self._cutter(frame, region)
+            rgb = self._scaler.reformat(cut, format="rgb24", threads=1)
         else:
             rgb, part = self._filtered(frame), region
         picture = _plane_array(rgb, 0, (rgb.height, rgb.width, 3))
@@ -153,8 +153,7 @@ def quarter_turns(degrees: float) -> int:
 
 def _rgb_graph(frame: Any) -> Graph:
     graph = Graph()
-    if hasattr(graph, "threads"):  # PyAV 14 has no such attribute
-        graph.threads = 1
+    graph.threads = 1
     source = graph.add_buffer(
         width=frame.width,
         height=frame.height,

@@ -17,17 +17,16 @@ from av.video.reformatter import VideoReformatter
 
 from mgexp.data.decode import VideoError, open_video
 from mgexp.data.decode_pyav import all_packets, stream_clock
-from mgexp.data.decode_rgb import ONE_THREAD, quarter_turns
+from mgexp.data.decode_rgb import quarter_turns
 from mgexp.data.store import Copy, Stamp, StoreDir, StoredVideo, distinct_levels, level_size
 from mgexp.record.files import atomic_file
 
+CODEC = "mpeg2video"
 MAX_QUANTIZER = 31
 DEFAULT_QUANTIZER = 6
 """Measured, eight videos of 340 x 256 pixels: a PSNR of 40 dB."""
 ENCODER_RATE = Fraction(30)
 """Frames per second that the encoder is told, since MPEG-2 knows few; the file holds the true times."""
-ENOUGH_BITS_PER_SECOND = 10**9
-"""So that the quantizer alone decides."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Coding:
     def options(self) -> dict[str, str]:
         """Of mpeg2video: every frame is a keyframe, all with one quantizer."""
         quantizer = str(self.quantizer)
-        return {"g": "1", "qmin": quantizer, "qmax": quantizer, "b": str(ENOUGH_BITS_PER_SECOND)}
+        return {"g": "1", "qmin": quantizer, "qmax": quantizer}
 
 
 @dataclass(frozen=True)
@@ -176,9 +175,7 @@ class _Writer:
         self._shots: list[tuple[int, int]] = []
         self._scaler = VideoReformatter()
         self._container = container
-        self._stream = container.add_stream(
-            "mpeg2video", rate=ENCODER_RATE, options=coding.options()
-        )
+        self._stream = container.add_stream(CODEC, rate=ENCODER_RATE, options=coding.options())
         self._stream.height, self._stream.width = size
         self._stream.pix_fmt = "yuv420p"
         context = self._stream.codec_context
@@ -213,7 +210,7 @@ class _Writer:
             "yuv420p",
             interpolation="BICUBIC",
             dst_color_range="MPEG",
-            **ONE_THREAD,
+            threads=1,
         )
         return _turned(scaled, self._turns) if self._turns else scaled
 

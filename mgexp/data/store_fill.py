@@ -20,7 +20,7 @@ from tqdm import tqdm
 from mgexp.data.decode import VideoError
 from mgexp.data.processes import map_in_processes
 from mgexp.data.store import Stamp, StoreDir, StoredVideo, copy_name, distinct_levels, stamp_of
-from mgexp.data.store_encode import MAX_QUANTIZER, Coding, encode_video
+from mgexp.data.store_encode import CODEC, MAX_QUANTIZER, Coding, encode_video
 from mgexp.errors import InputError
 from mgexp.record.files import append_jsonl, atomic_write_text, json_line, read_json, write_json
 from mgexp.record.run_lock import RunLock
@@ -38,7 +38,7 @@ class StoreError(Exception):
 class Order:
     """What a store is to hold: copies at ``levels`` (short sides in pixels) of videos below ``root``.
 
-    Raises InputError for levels or a coding that x264 cannot make.
+    Raises InputError for levels or a coding that MPEG-2 has not.
     """
 
     root: Path
@@ -150,7 +150,7 @@ def _check_settings(store: StoreDir, order: Order) -> None:
 
 
 def _settings(order: Order) -> dict[str, Any]:
-    return {"version": VERSION, **asdict(order.coding)}
+    return {"version": VERSION, "codec": CODEC, **asdict(order.coding)}
 
 
 def _prepare(store: StoreDir, order: Order) -> dict[str, StoredVideo]:

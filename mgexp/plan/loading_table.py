@@ -24,11 +24,10 @@ class LoadingCosts:
         repeats = range(timings.num_repeats)
         return [1000 * seconds_per_clip(self.legs, timings.repeat(number)) for number in repeats]
 
-    def times_less(self, way: str, than: str | None = None) -> list[float]:
-        """How many times less a clip costs than by ``than`` (None: the first way), for each repeat."""
-        pairs = zip(
-            self.ms_per_clip(than or next(iter(self.ways))), self.ms_per_clip(way), strict=True
-        )
+    def times_less(self, way: str) -> list[float]:
+        """How many times less a clip costs than by the first way, for each repeat."""
+        first = next(iter(self.ways))
+        pairs = zip(self.ms_per_clip(first), self.ms_per_clip(way), strict=True)
         return [other / own for other, own in pairs]
 
     def unevenness(self, way: str) -> float:
@@ -73,7 +72,7 @@ def way_table(costs: LoadingCosts) -> str:
         )
         for way in costs.ways
     ]
-    return aligned([head, *rows])
+    return _aligned([head, *rows])
 
 
 def demand_table(costs: LoadingCosts, steps_per_second: float) -> str:
@@ -88,7 +87,7 @@ def demand_table(costs: LoadingCosts, steps_per_second: float) -> str:
         )
         for index, leg in enumerate(costs.legs)
     ]
-    return aligned([head, *rows])
+    return _aligned([head, *rows])
 
 
 def costs_json(costs: LoadingCosts) -> dict[str, Any]:
@@ -117,13 +116,10 @@ def _way_json(costs: LoadingCosts, way: str) -> dict[str, Any]:
         "core_hours": costs.core_hours(way),
         "kinds": [
             {
-                "frames": frames,
-                "crop": crop,
-                "stride_range": stride_range,
+                **dict(zip(("frames", "crop", "stride_range"), kind, strict=True)),
                 "ms_per_clip": [1000 * value for value in costs.ways[way].by_kind[kind]],
             }
             for kind in kinds_of(costs.legs)
-            for frames, crop, stride_range in [kind]
         ],
     }
 
@@ -135,7 +131,7 @@ def _leg_table(costs: LoadingCosts, what: str, cell: Callable[[Leg, float], str]
         (*_shape_cells(leg), *(cell(leg, seconds[index]) for seconds in steps))
         for index, leg in enumerate(costs.legs)
     ]
-    return f"{what}\n{aligned([head, *rows])}"
+    return f"{what}\n{_aligned([head, *rows])}"
 
 
 def _shape_cells(leg: Leg) -> tuple[str, ...]:
@@ -158,7 +154,7 @@ def _spread(values: Sequence[float], decimals: int) -> str:
     return f"{texts[0]} ({texts[1]}–{texts[2]})"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
     """Columns of text, flush right but for the first."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(

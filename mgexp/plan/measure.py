@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ import torch
 from tqdm import tqdm
 
 from mgexp.data.clips import TrainingClips
+from mgexp.data.decode import VideoError
 from mgexp.multigrid.sampler import ClipRequest
 from mgexp.plan.loading import Kind
 
@@ -71,29 +73,31 @@ def measure(
 
 
 def loader_of(clips: TrainingClips) -> Load:
-    """The way in which training loads its clips; raises RuntimeError for a video that fails."""
+    """The way in which training loads its clips; raises VideoError for a video that fails."""
 
     def load(request: ClipRequest) -> None:
         clip = clips[request]
         if clip.unusable:
-            raise RuntimeError(
-                f"a clip that is to be measured cannot be loaded: {clip.unusable[0][1]}"
-            )
+            index, reason = clip.unusable[0]
+            raise VideoError(clips.records[index].path, f"cannot be measured: {reason}")
 
     return load
 
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """This process on one core and torch in one thread, as a loader worker is; as before on leaving."""
-    cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
-    os.sched_setaffinity(0, {min(cores)})
+    """This process on one core, any, where the system can do that, and torch in one thread, as a worker is."""
+    threads, can_pin = torch.get_num_threads(), hasattr(os, "sched_setaffinity")
+    cores = os.sched_getaffinity(0) if can_pin else set()
     torch.set_num_threads(1)
+    if can_pin:  # Linux
+        os.sched_setaffinity(0, {random.choice([*cores])})
     try:
         yield
     finally:
-        os.sched_setaffinity(0, cores)
         torch.set_num_threads(threads)
+        if can_pin:
+            os.sched_setaffinity(0, cores)
 
 
 def _requests(kind: Kind, num_videos: int, repeat: int) -> list[ClipRequest]:

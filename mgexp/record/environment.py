@@ -31,10 +31,17 @@ def describe() -> dict[str, str | int | None]:
         "torch": str(torch.__version__),  # with its build, such as +cpu
         **{package: _version(package) for package in PACKAGES},
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": num_cores(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
+
+
+def num_cores() -> int:
+    """Cores that this process may use; those of the machine where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def git_commit(repository: Path) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from mgexp.config.defaults import BY_NAME
 from mgexp.config.load import flatten
 from mgexp.errors import InputError
 from mgexp.record.files import atomic_write_text, read_json, read_jsonl
@@ -177,10 +178,12 @@ def differing_keys(
 ) -> Iterator[tuple[str, object, object]]:
     """(key, value in first, value in second) where they differ and that can change a result.
 
-    A list equals the same tuple; a key that one side lacks has the value "absent" there.
+    A list equals the same tuple. A key that one side lacks is newer than that side: it has its default there,
+    which is what was done before; a key that is none any more has the value "absent".
     """
     for key in sorted((first.keys() | second.keys()) - {*KEYS_WITHOUT_EFFECT_ON_RESULT}):
-        one, other = (_plain(values.get(key, "absent")) for values in (first, second))
+        default = BY_NAME[key].default if key in BY_NAME else "absent"
+        one, other = (_plain(values.get(key, default)) for values in (first, second))
         if one != other:
             yield key, one, other
 

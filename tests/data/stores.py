@@ -32,10 +32,12 @@ def smooth_picture(number: int, tall: int = TALL, wide: int = WIDE) -> np.ndarra
     return np.stack(shades, axis=-1).round().clip(0, 255).astype(np.uint8)
 
 
-def write_smooth(path: Path, *, ticks=REGULAR, tall=TALL, wide=WIDE, pix_fmt="yuv420p") -> Path:
+def write_smooth(
+    path: Path, *, ticks=REGULAR, tall=TALL, wide=WIDE, pix_fmt="yuv420p", colorspace="bt470bg"
+) -> Path:
     """A long-GOP file with B-frames."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    options = {"g": "250", "bf": "3", "crf": "10"}
+    options = {"g": "250", "bf": "3", "crf": "10", "colorspace": colorspace}
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=30, options=options)
         stream.height, stream.width, stream.pix_fmt = tall, wide, pix_fmt

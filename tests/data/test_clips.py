@@ -295,3 +295,19 @@ def test_workers_change_nothing(real_records):
         assert torch.equal(one.clips, other.clips)
         assert torch.equal(one.labels, other.labels)
         assert other.clips.is_contiguous(memory_format=torch.channels_last_3d)
+
+
+def test_a_reader_that_asks_twice_for_the_region_changes_nothing():
+    class Twice(FakeReader):
+        def frames_at(self, times_seconds, region_of=whole):
+            region_of((self.height, self.width))
+            return super().frames_at(times_seconds, region_of)
+
+    @contextmanager
+    def opener(path):
+        yield SourceVideo(Twice())
+
+    clips, twice = training_clips(jitter=(32, 160)), training_clips(jitter=(32, 160))
+    twice.opener = opener
+    for one, other in zip(many(clips, 10), many(twice, 10), strict=True):
+        assert same(one, other)

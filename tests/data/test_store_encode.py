@@ -22,7 +22,7 @@ from videos import GOP_8, LONG_GOP, OPEN_GOP, numbers_of, write_video
 
 from mgexp.data.decode import VideoError, open_video
 from mgexp.data.store import copy_name, distinct_levels, level_size, stamp_of
-from mgexp.data.store_encode import encode_video
+from mgexp.data.store_encode import Coding, encode_video
 
 TICKS = {"regular": REGULAR, "irregular": IRREGULAR, "late": [30_000 + tick for tick in REGULAR]}
 NUMBERED = {
@@ -114,6 +114,22 @@ def test_other_pixel_formats_keep_their_colours(tmp_path, pix_fmt):
     source = write_smooth(tmp_path / "a.mp4", pix_fmt=pix_fmt)
     _, copies = encode(source, TALL)
     assert psnr(frames_of(source, [0.5]), frames_of(copies[TALL], [0.5])) > 36
+
+
+def test_a_tagged_matrix_of_colours_is_kept(tmp_path):
+    source = write_smooth(tmp_path / "a.mp4", colorspace="bt709")
+    _, copies = encode(source, TALL)
+    assert psnr(frames_of(source, [0.5]), frames_of(copies[TALL], [0.5])) > 38
+
+
+def test_a_larger_quantizer_makes_smaller_files(tmp_path):
+    source, sizes = write_smooth(tmp_path / "a.mp4"), []
+    for quantizer in (2, 8, 30):
+        store = store_in(tmp_path / str(quantizer))
+        stamp = stamp_of(str(source), with_hash=False)
+        video = encode_video(source, "a.mp4", stamp, store, (TALL,), Coding(quantizer))
+        sizes.append(video.levels[TALL].size_bytes)
+    assert sizes[0] > 1.5 * sizes[1] > 1.5 * sizes[2]
 
 
 def test_a_video_that_is_cut_short_has_no_copy(tmp_path):

@@ -53,7 +53,7 @@ def test_a_video_that_fails_cannot_be_measured():
         [VideoRecord("a.mp4", 0)], target_fps=30, jitter=(32, 40), full_crop=32,
         inverse_uniform=False, flip=False, opener=opener,
     )  # fmt: skip
-    with pytest.raises(RuntimeError, match="is broken"):
+    with pytest.raises(VideoError, match="is broken"):
         measure({"ours": loader_of(clips)}, KINDS[:1], 1, 1)
 
 

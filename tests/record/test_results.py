@@ -73,12 +73,12 @@ def test_a_run_trained_again_is_a_line_of_its_own(append, runs, tmp_path):
 def test_a_run_of_another_config_is_refused_and_the_others_go_on(append, runs):
     refused = fake_run(runs, "baseline")
     added = fake_run(runs, "long")
-    changed = {**YAML, "TRAIN.BATCH_SIZE": 16, "SOLVER.BASE_LR": 0.1}
+    changed = {**YAML, "TRAIN.BATCH_SIZE": 16, "SOLVER.BASE_LR": 0.2}
     done, lines = append(lambda experiment: changed if experiment.endswith("baseline") else YAML)
     assert done.added == (added.root,)
     assert [one.run for one in done.refused] == [refused.root]
     assert done.refused[0].problems == (
-        "SOLVER.BASE_LR: the run had 'absent', its YAML now says 0.1; train it again",
+        "SOLVER.BASE_LR: the run had 0.1, its YAML now says 0.2; train it again",
         "TRAIN.BATCH_SIZE: the run had 8, its YAML now says 16; train it again",
     )
     assert len(lines) == 2
@@ -89,6 +89,14 @@ def test_keys_without_effect_may_differ_and_tuples_equal_lists():
     yaml = {"RNG_SEED": 0, "TRAIN.ENABLE": True, "A": ((0, 4), 8), "DATA_LOADER.NUM_WORKERS": 1}
     assert list(differences(run, yaml)) == []
     assert len(list(differences({**run, "A": [[0, 4], 9]}, yaml))) == 1
+
+
+def test_a_key_that_is_newer_than_a_run_has_its_default_there():
+    assert list(differences({}, {"AUG.COLOR_JITTER": 0.0})) == []
+    (problem,) = differences({}, {"AUG.COLOR_JITTER": 0.4})
+    assert "AUG.COLOR_JITTER: the run had 0.0" in problem
+    (problem,) = differences({"NO.LONGER": 1}, {})
+    assert "its YAML now says 'absent'" in problem
 
 
 def test_a_yaml_may_leave_the_lists_to_the_command_line():
