@@ -8,9 +8,9 @@ Random clips are trained on in several ways, a step each in turns:
   plain      the same network and weights in contiguous memory, nn.BatchNorm3d, eager, a loop over the parameters
   one_group  ours with all clips in one BN group: what ours takes longer is the cost of BN groups
 The first way is that of the first table, and has the first use of each shape to itself. The peak is that of a
-large matrix product or convolution, whichever is faster, before or after the steps. Loading is not in it. A mini-batch
-is that of one process: for G GPUs, give --batch-size TRAIN.BATCH_SIZE / G. On a CPU, memory is an estimate.
-Close other programs first. Exit 0; 1 a step failed; 2 bad input.
+large matrix product or convolution, whichever is faster, before or after the steps. Loading is not in it. A
+mini-batch is that of one process: for G GPUs, give --batch-size TRAIN.BATCH_SIZE / G. On a CPU, memory is an
+estimate. Close other programs first. Exit 0; 1 a step failed; 2 bad input.
 """
 
 from __future__ import annotations
