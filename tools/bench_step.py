@@ -101,7 +101,11 @@ def main(arguments: list[str]) -> int:
         write_json(options.output, found)
     if options.plot:
         draw_steps(times, cfg.MODEL.MODEL_NAME, options.plot)
-    print(simplejson.dumps(found, indent=2) if options.json else step_report(times))
+    print(
+        simplejson.dumps(found, indent=2)
+        if options.json
+        else f"{step_report(times)}\n{machine_line(found)}"
+    )
     return 0
 
 
@@ -187,6 +191,13 @@ def described(cfg: CfgNode, options: argparse.Namespace) -> dict[str, Any]:
         "precision": "fp32",
         "environment": describe(),
     }
+
+
+def machine_line(found: dict[str, Any]) -> str:
+    """What it was measured with, for people."""
+    environment = found["environment"]
+    on = environment["gpu"] if found["device"] == "cuda" else environment["cpu"]
+    return f"{on}, {environment['threads']} threads, {found['precision']}, torch {environment['torch']}"
 
 
 if __name__ == "__main__":

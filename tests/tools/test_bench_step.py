@@ -42,6 +42,7 @@ def test_it_measures_every_way_at_the_base_shapes(bench, arguments, tmp_path, ca
         assert all(len(way["seconds"]) == 2 for way in shape["ways"].values())
         assert f"{shape['clips']}x{shape['frames']}x{shape['crop']}² *" in printed
     assert found["environment"]["commit"]
+    assert f"1 threads, fp32, torch {found['environment']['torch']}" in printed
     assert found["batch_size"] == 4
     assert plot.read_bytes().startswith(b"\x89PNG")
 
