@@ -31,3 +31,17 @@ def step_counts(schedule: Schedule, num_processes: int = 1) -> Counter[StepShape
             key = StepShape(shape.frames, shape.crop, clips, phase.num_bn_groups)
             counts[key] += turns + (position < rest)
     return counts
+
+
+def base_shapes(schedule: Schedule, num_processes: int = 1) -> tuple[StepShape, ...]:
+    """The base shapes of the phases, each once: of the long cycle, without the short cycle's smaller crops."""
+    shapes = [
+        StepShape(
+            phase.cycle.base.frames,
+            phase.cycle.base.crop,
+            schedule.recipe.clips * phase.cycle.base.ratio // num_processes,
+            phase.num_bn_groups,
+        )
+        for phase in schedule.phases
+    ]
+    return tuple(dict.fromkeys(shapes))

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from tiny import tiny_config
 
-from mgexp.plan.step_shapes import StepShape, step_counts
+from mgexp.plan.step_shapes import StepShape, base_shapes, step_counts
 from mgexp.train.build import schedule_of
 
 
@@ -18,3 +18,20 @@ def test_counts_are_those_of_the_plans(tmp_path, num_processes):
         for plan in plans
     )
     assert step_counts(schedule, num_processes) == expected
+
+
+def test_base_shapes_are_those_of_the_long_cycle(tmp_path):
+    """8 frames of 32 pixels in batches of 4, BN groups of 4: by hand."""
+    schedule = schedule_of(tiny_config(tmp_path), 10_000)
+    assert base_shapes(schedule) == (
+        StepShape(2, 23, 32, 8),
+        StepShape(4, 23, 16, 4),
+        StepShape(4, 32, 8, 2),
+        StepShape(8, 32, 4, 1),
+    )
+    assert set(base_shapes(schedule)) < set(step_counts(schedule))
+
+
+def test_a_process_has_its_share_of_the_clips(tmp_path):
+    schedule = schedule_of(tiny_config(tmp_path), 10_000, 2)
+    assert base_shapes(schedule, 2)[-1] == StepShape(8, 32, 2, -2)

@@ -1,0 +1,136 @@
+"""The ways to make a training step that are timed: ours, and the plain one that it is compared with."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from itertools import count
+
+import torch
+from torch import Tensor, nn
+
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
+from mgexp.plan.step_shapes import StepShape
+from mgexp.plan.step_time import Step
+from mgexp.train.step import Normalizer, seed_step, train_step
+from mgexp.train.task import Loss, Task
+
+OURS, PLAIN, ONE_GROUP = "ours", "plain", "one_group"
+WAYS = (OURS, PLAIN, ONE_GROUP)
+
+LEARNING_RATE = 1e-4
+"""Assumption: with random labels the loss does not diverge, but zero-initialised weights do not stay zero."""
+
+
+@dataclass(frozen=True)
+class RandomClips:
+    """Random clips and labels, the same for the same shape whatever its BN groups; ``device`` is where they go."""
+
+    task: Task
+    device: torch.device
+
+    def batch(self, shape: StepShape) -> tuple[Tensor, Tensor]:
+        """Clips uint8 (B, 3, T, S, S) in channels_last_3d memory as a loader gives them, and labels (B, ...)."""
+        rng = torch.Generator().manual_seed(0)
+        size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
+        frames = torch.randint(0, 256, size, dtype=torch.uint8, generator=rng)
+        # A label is a class, or 0 or 1 for each class.
+        num_values = 2 if self.task.label_shape else self.task.num_classes
+        labels = torch.randint(num_values, (shape.clips, *self.task.label_shape), generator=rng)
+        return self._ready(frames.permute(0, 4, 1, 2, 3)), labels.to(
+            self.device, self.task.label_type
+        )
+
+    def _ready(self, clips: Tensor) -> Tensor:
+        return clips.pin_memory() if self.device.type == "cuda" else clips
+
+
+class TrainingStep:
+    """A step as ``train/loop.py`` makes it: the one place that knows how. A way of ``measure_steps``.
+
+    ``model`` and ``optimizer`` are those of a run, on the device of ``data``.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        normalizer: Normalizer,
+        loss: Loss,
+        data: RandomClips,
+    ) -> None:
+        self.model, self.optimizer = model, optimizer
+        self.normalizer, self.loss, self.data = normalizer, loss, data
+
+    def __call__(self, shape: StepShape) -> Step:
+        """The step on clips of ``shape``; it returns the mean loss."""
+        clips, labels = self.data.batch(shape)
+        numbers = count()
+
+        def step() -> float:
+            set_num_groups(self.model, shape.num_bn_groups)
+            seed_step(0, next(numbers), 0)
+            self.model.train()
+            return train_step(self.model, self.optimizer, self.normalizer(clips), labels, self.loss)
+
+        return step
+
+    def in_one_group(self, shape: StepShape) -> Step:
+        """The same, with all clips in one BN group: what plain BN costs."""
+        return self(replace(shape, num_bn_groups=1))
+
+
+class PlainStep:
+    """A step as one writes it without much thought: contiguous memory, plain BN, a loop over SGD's parameters.
+
+    ``model``: a network of plain modules in contiguous memory (``plain_copy``); ``optimizer``: its own, with
+    foreach off. The arithmetic is that of ``TrainingStep`` with one BN group. A way of ``measure_steps``.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        loss: Loss,
+        data: RandomClips,
+    ) -> None:
+        self.model, self.optimizer = model, optimizer
+        self.mean, self.std, self.loss, self.data = mean, std, loss, data
+
+    def __call__(self, shape: StepShape) -> Step:
+        """The step on clips of ``shape``; it returns the mean loss."""
+        clips, labels = self.data.batch(shape)
+        clips = clips.contiguous()
+        numbers = count()
+
+        def step() -> float:
+            seed_step(0, next(numbers), 0)
+            self.model.train()
+            self.optimizer.zero_grad()
+            loss = self.loss(self.model(self._normalized(clips)), labels)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            return loss.item()
+
+        return step
+
+    def _normalized(self, clips: Tensor) -> Tensor:
+        device = self.data.device
+        mean, std = (
+            torch.tensor(values, device=device).view(1, -1, 1, 1, 1)
+            for values in (self.mean, self.std)
+        )
+        return (clips.to(device).float() / 255 - mean) / std
+
+
+def plain_copy(model: nn.Module) -> nn.Module:
+    """The same network and weights with ``nn.BatchNorm3d`` for the grouped one, in contiguous memory."""
+    clone = copy.deepcopy(model)
+    for name, module in list(clone.named_modules()):
+        if isinstance(module, GroupedBatchNorm3d):
+            plain = nn.BatchNorm3d(module.num_features, module.eps, module.momentum)
+            plain.load_state_dict(module.state_dict())
+            clone.set_submodule(name, plain)
+    return clone.to(next(model.parameters()).device).to(memory_format=torch.contiguous_format)

@@ -1,0 +1,80 @@
+"""Ours and the plain way compute the same, on the same clips."""
+
+import pytest
+import torch
+from tiny import tiny_config
+from torch import nn
+
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
+from mgexp.plan.build import build_training_step, build_ways
+from mgexp.plan.step_shapes import StepShape
+from mgexp.plan.steppers import WAYS, RandomClips, plain_copy
+from mgexp.train.task import MAX, SUM, many_labels, one_label
+
+CPU = torch.device("cpu")
+SHAPE = StepShape(frames=4, crop=16, clips=4, num_bn_groups=2)
+
+
+@pytest.fixture
+def cfg(tmp_path):
+    return tiny_config(tmp_path, {"SOLVER.BASE_LR": 0.1})
+
+
+def test_clips_are_those_of_a_loader():
+    clips, labels = RandomClips(one_label(3, SUM), CPU).batch(SHAPE)
+    assert clips.shape == (4, 3, 4, 16, 16)
+    assert clips.dtype == torch.uint8
+    assert clips.is_contiguous(memory_format=torch.channels_last_3d)
+    assert labels.dtype == torch.int64
+    assert labels.shape == (4,)
+    assert set(labels.tolist()) <= {0, 1, 2}
+
+
+def test_videos_may_have_many_labels():
+    _, labels = RandomClips(many_labels(5, MAX), CPU).batch(SHAPE)
+    assert labels.dtype == torch.float32
+    assert labels.shape == (4, 5)
+    assert set(labels.flatten().tolist()) <= {0.0, 1.0}
+
+
+def test_a_plain_copy_has_the_same_weights_in_plain_modules(cfg):
+    model = build_training_step(cfg, CPU).model
+    plain = plain_copy(model)
+    assert not any(isinstance(module, GroupedBatchNorm3d) for module in plain.modules())
+    norms = [sum(isinstance(m, nn.BatchNorm3d) for m in one.modules()) for one in (model, plain)]
+    assert norms[0] == norms[1] > 0
+    assert all(parameter.is_contiguous() for parameter in plain.parameters())
+    ours, theirs = model.state_dict(), plain.state_dict()
+    assert list(ours) == list(theirs)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert not {p.data_ptr() for p in plain.parameters()} & {
+        p.data_ptr() for p in model.parameters()
+    }
+
+
+def test_the_plain_way_has_the_losses_of_ours_in_one_group(cfg):
+    """Also after updates, so that these are the same too."""
+    ways = build_ways(cfg, ["one_group", "plain"], CPU)
+    found = {name: torch.tensor(losses(way(SHAPE))) for name, way in ways.items()}
+    assert torch.allclose(found["one_group"], found["plain"], rtol=1e-4)
+    assert len(set(found["plain"].tolist())) == 3
+
+
+def test_ours_has_the_groups_of_the_shape(cfg):
+    ours = build_training_step(cfg, CPU)
+    ours(SHAPE)()
+    assert groups_of(ours.model) == {2}
+    ours.in_one_group(SHAPE)()
+    assert groups_of(ours.model) == {1}
+
+
+def test_ways_come_in_the_order_that_was_asked_for(cfg):
+    assert list(build_ways(cfg, reversed(WAYS), CPU)) == ["one_group", "plain", "ours"]
+
+
+def losses(step, num_steps=3):
+    return [step() for _ in range(num_steps)]
+
+
+def groups_of(model):
+    return {m.num_groups for m in model.modules() if isinstance(m, GroupedBatchNorm3d)}

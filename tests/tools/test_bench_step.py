@@ -1,0 +1,92 @@
+"""bench_step.py: what it measures of a tiny row, and its exit codes."""
+
+import importlib.util
+from functools import partial
+from pathlib import Path
+
+import pytest
+import simplejson
+from tiny import write_config
+
+from mgexp.errors import TrainingError
+
+TOOL = Path(__file__).parents[2] / "tools" / "bench_step.py"
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    spec = importlib.util.spec_from_file_location("bench_step", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    quick = partial(module.measure_peak, min_seconds=0, num_repeats=1)
+    monkeypatch.setattr(module, "measure_peak", quick)
+    return module
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    cfg = write_config(tmp_path / "tiny.yaml", {})
+    small = ("--steps", "2", "--warmup", "1")
+    return lambda *others: ["--cfg", str(cfg), *small, *map(str, others)]
+
+
+def test_it_measures_every_way_at_the_base_shapes(bench, arguments, tmp_path, capsys):
+    output, plot = tmp_path / "steps.json", tmp_path / "steps.png"
+    assert bench.main(arguments("--base-shapes", "--output", output, "--plot", plot)) == 0
+    printed = capsys.readouterr().out
+    found = simplejson.loads(output.read_text())
+    shapes = [(s["clips"], s["frames"], s["crop"], s["num_bn_groups"]) for s in found["shapes"]]
+    assert shapes == [(32, 2, 23, 8), (16, 4, 23, 4), (8, 4, 32, 2), (4, 8, 32, 1)]
+    for shape in found["shapes"]:
+        assert list(shape["ways"]) == ["ours", "plain", "one_group"]
+        assert all(len(way["seconds"]) == 2 for way in shape["ways"].values())
+        assert f"{shape['clips']}x{shape['frames']}x{shape['crop']}² *" in printed
+    assert found["environment"]["commit"]
+    assert f"1 threads, fp32, torch {found['environment']['torch']}" in printed
+    assert found["batch_size"] == 4
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_json_is_printed_alone_and_the_batch_size_is_ours(bench, arguments, capsys):
+    ways = ("--batch-size", 8, "--ways", "plain", "--json")
+    assert bench.main(arguments("MULTIGRID.LONG_CYCLE", "False", *ways)) == 0
+    found = simplejson.loads(capsys.readouterr().out)
+    # The short cycle of the full shape, with BN groups of 4 clips of its own.
+    assert [s["clips"] for s in found["shapes"]] == [32, 16, 8]
+    assert [s["is_base"] for s in found["shapes"]] == [False, False, True]
+    assert list(found["shapes"][0]["ways"]) == ["plain"]
+
+
+def test_flops_are_three_forward_passes_of_every_clip(bench, arguments, monkeypatch):
+    monkeypatch.setattr(bench, "macs_by_shape", lambda _, shapes: dict.fromkeys(shapes, 7))
+    cfg, schedule = bench.read(bench.parse(arguments()))
+    shape = bench.base_shapes(schedule)[0]
+    costs = bench.costs_of(cfg, (shape,))
+    assert costs["flops"] == {shape: 32 * 7 * 2 * 3}
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        (["--steps", "0"], "--steps 0: give 1 or more"),
+        (["--warmup", "0"], "--warmup 0: give 1 or more"),
+        (["--batch-size", "-4"], "--batch-size -4: give 1 or more"),
+        (["--batch-size", "3"], "BN_BASE_SIZE"),
+        (["--output", "nowhere/x.json"], "there is no folder nowhere"),
+        (["--plot", "nowhere/x.png"], "there is no folder nowhere"),
+        (["SOLVER.STEPS", "[0]"], "two stages"),
+        (["NO.KEY", "1"], "NO.KEY"),
+    ],
+)
+def test_bad_input_ends_with_2(bench, arguments, capsys, others, said):
+    assert bench.main(arguments(*others)) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_step_that_fails_ends_with_1(bench, arguments, capsys, monkeypatch):
+    def fail(*_, **__):
+        raise TrainingError("the loss is nan")
+
+    monkeypatch.setattr(bench, "measure_steps", fail)
+    assert bench.main(arguments()) == 1
+    assert "the loss is nan" in capsys.readouterr().err

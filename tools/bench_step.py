@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Measure what a training step of a row costs on this machine, shape by shape; needs no videos.
+
+    python tools/bench_step.py --cfg ROW.yaml --batch-size 2 --base-shapes --plot steps.png
+
+Random clips are trained on in several ways, a step each in turns:
+  ours       what training does: channels_last_3d memory, BN over groups of clips
+  plain      the same network and weights in contiguous memory, nn.BatchNorm3d, eager, a loop over the parameters
+  one_group  ours with all clips in one BN group: what ours takes longer is the cost of BN groups
+The first way is that of the first table, and has the first use of each shape to itself. The peak is that of a
+large matrix product or convolution, whichever is faster, before or after the steps. Loading is not in it. A
+mini-batch is that of one process: for G GPUs, give --batch-size TRAIN.BATCH_SIZE / G. On a CPU, memory is an
+estimate. Close other programs first. Exit 0; 1 a step failed; 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import simplejson
+import torch
+from fvcore.common.config import CfgNode
+
+from mgexp.config.check import cross_problems
+from mgexp.config.load import experiment_name, read_config
+from mgexp.errors import InputError, TrainingError
+from mgexp.models.build import build_model, model_problems
+from mgexp.multigrid.schedule import Schedule
+from mgexp.plan.build import build_ways
+from mgexp.plan.machine import measure_peak, memory_meter, synchronizer
+from mgexp.plan.step_plot import draw_steps
+from mgexp.plan.step_shapes import StepShape, base_shapes, step_counts
+from mgexp.plan.step_table import StepTimes, step_report, times_json
+from mgexp.plan.step_time import measure_steps
+from mgexp.plan.steppers import WAYS
+from mgexp.record.activations import activation_bytes
+from mgexp.record.environment import describe
+from mgexp.record.files import write_json
+from mgexp.record.flops import FLOPS_PER_MAC, TRAINING_PER_FORWARD, macs_by_shape, schedule_shapes
+from mgexp.train.build import try_schedule
+from mgexp.train.inputs import device_problems, raise_problems
+
+NUM_VIDEOS = 10**6
+"""Any number gives the same shapes, if it is large enough for a step of each."""
+
+HELD_PER_PARAMETER = 3
+"""Numbers held for each parameter: weight, gradient, momentum."""
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line; KEY VALUE pairs stay as text."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
+    add(
+        "--batch-size",
+        type=int,
+        metavar="B",
+        help="clips of a mini-batch at the full shape (default: TRAIN.BATCH_SIZE)",
+    )
+    add(
+        "--steps",
+        type=int,
+        default=5,
+        metavar="N",
+        help="timed, of each shape and way (default: 5)",
+    )
+    add("--warmup", type=int, default=2, metavar="N", help="steps before those (default: 2)")
+    add(
+        "--base-shapes",
+        action="store_true",
+        help="only the phases' own shapes, not the smaller crops of the short cycle",
+    )
+    add("--ways", nargs="+", choices=WAYS, default=WAYS, help="what is measured (default: all)")
+    add("--json", action="store_true", help="print everything that was measured, for programs")
+    add("--output", type=Path, metavar="FILE", help="write that to a file too")
+    add("--plot", type=Path, metavar="FILE", help="draw it, as PNG")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
+    return parser.parse_intermixed_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    """Measures, prints and draws."""
+    options = parse(arguments)
+    try:
+        cfg, schedule = read(options)
+        times = bench(cfg, schedule, options)
+    except InputError as error:
+        print(f"bench_step.py: {error}", file=sys.stderr)
+        return 2
+    except (TrainingError, RuntimeError) as error:
+        print(f"bench_step.py: a step failed: {error}", file=sys.stderr)
+        return 1
+    found = {**times_json(times), **described(cfg, options)}
+    if options.output:
+        write_json(options.output, found)
+    if options.plot:
+        draw_steps(times, cfg.MODEL.MODEL_NAME, options.plot)
+    print(
+        simplejson.dumps(found, indent=2)
+        if options.json
+        else f"{step_report(times)}\n{machine_line(found)}"
+    )
+    return 0
+
+
+def read(options: argparse.Namespace) -> tuple[CfgNode, Schedule]:
+    """The configuration and its schedule. Raises InputError with all that is wrong."""
+    found = option_problems(options)
+    batch = [] if options.batch_size is None else ["TRAIN.BATCH_SIZE", str(options.batch_size)]
+    cfg, problems = read_config(options.cfg, [*options.overrides, *batch])
+    schedule, impossible = try_schedule(cfg, NUM_VIDEOS, num_processes=1)
+    found += [*problems, *cross_problems(cfg), *impossible]
+    found += device_problems(cfg.DEVICE, torch.cuda.is_available())
+    raise_problems(found)
+    assert schedule is not None  # it had no problem
+    raise_problems(model_problems(cfg, schedule_shapes(schedule)))
+    return cfg, schedule
+
+
+def option_problems(options: argparse.Namespace) -> list[str]:
+    """Numbers that cannot be, and files that cannot be written: before an hour is spent."""
+    numbers = {
+        "--batch-size": options.batch_size,
+        "--steps": options.steps,
+        "--warmup": options.warmup,
+    }
+    problems = [
+        f"{name} {value}: give 1 or more"
+        for name, value in numbers.items()
+        if value is not None and value < 1
+    ]
+    for name, path in {"--output": options.output, "--plot": options.plot}.items():
+        if path and not path.parent.is_dir():
+            problems.append(f"{name} {path}: there is no folder {path.parent}; make it first")
+    return problems
+
+
+def bench(cfg: CfgNode, schedule: Schedule, options: argparse.Namespace) -> StepTimes:
+    """Measures every way at the shapes of the schedule."""
+    torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
+    torch.backends.cudnn.allow_tf32 = False  # as in training
+    device = device_of(cfg)
+    base = base_shapes(schedule)
+    shapes = base if options.base_shapes else tuple(step_counts(schedule))
+    ways = build_ways(cfg, dict.fromkeys(options.ways), device)
+    peak = measure_peak(device)
+    timed = measure_steps(
+        ways,
+        shapes,
+        options.steps,
+        options.warmup,
+        synchronizer(device),
+        memory_meter(device),
+        progress=True,
+    )
+    return StepTimes(
+        timed, base=base, peak=peak.best_of(measure_peak(device)), **costs_of(cfg, shapes)
+    )
+
+
+def costs_of(cfg: CfgNode, shapes: tuple[StepShape, ...]) -> dict[str, Any]:
+    """FLOPs and bytes of a step at each shape, and the bytes held between steps: fields of StepTimes."""
+    model = build_model(cfg)
+    macs = macs_by_shape(model, ((shape.frames, shape.crop) for shape in shapes))
+    per_mac = FLOPS_PER_MAC * TRAINING_PER_FORWARD
+    return {
+        "flops": {s: per_mac * s.clips * macs[s.frames, s.crop] for s in shapes},
+        "kept_bytes": {s: s.clips * activation_bytes(model, s.frames, s.crop) for s in shapes},
+        "held_bytes": HELD_PER_PARAMETER * sum(p.nbytes for p in model.parameters()),
+    }
+
+
+def device_of(cfg: CfgNode) -> torch.device:
+    """The GPU where there is one and DEVICE allows it, as in training."""
+    return torch.device("cpu" if cfg.DEVICE == "cpu" or not torch.cuda.is_available() else "cuda")
+
+
+def described(cfg: CfgNode, options: argparse.Namespace) -> dict[str, Any]:
+    """What was measured, and with what."""
+    return {
+        "row": experiment_name(options.cfg),
+        "model": f"{cfg.MODEL.MODEL_NAME}, depth {cfg.RESNET.DEPTH}",
+        "batch_size": cfg.TRAIN.BATCH_SIZE,
+        "device": device_of(cfg).type,
+        "precision": "fp32",
+        "environment": describe(),
+    }
+
+
+def machine_line(found: dict[str, Any]) -> str:
+    """What it was measured with, for people."""
+    environment = found["environment"]
+    on = environment["gpu"] if found["device"] == "cuda" else environment["cpu"]
+    return f"{on}, {environment['threads']} threads, {found['precision']}, torch {environment['torch']}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
