@@ -21,7 +21,7 @@ from mgexp.plan.steppers import (
     TrainingStep,
     plain_copy,
 )
-from mgexp.train.build import build_task
+from mgexp.train.build import build_step, build_task
 from mgexp.train.step import Normalizer
 
 
@@ -46,12 +46,12 @@ def build_training_step(cfg: CfgNode, device: torch.device) -> TrainingStep:
     optimizer = build_optimizer(cfg, model)
     set_lr(optimizer, LEARNING_RATE)
     normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
-    task = build_task(cfg)
-    return TrainingStep(model, optimizer, normalizer, task.loss, RandomClips(task, device))
+    step = build_step(cfg, model, optimizer, normalizer)
+    return TrainingStep(step, RandomClips(build_task(cfg), device))
 
 
 def _plain(cfg: CfgNode, ours: TrainingStep) -> PlainStep:
-    model = plain_copy(ours.model)
+    model = plain_copy(ours.step.model)
     optimizer = torch.optim.SGD(
         parameter_groups(model, cfg.SOLVER.WEIGHT_DECAY, cfg.BN.WEIGHT_DECAY),
         lr=LEARNING_RATE,
@@ -59,4 +59,4 @@ def _plain(cfg: CfgNode, ours: TrainingStep) -> PlainStep:
         nesterov=cfg.SOLVER.NESTEROV,
         foreach=False,
     )
-    return PlainStep(model, optimizer, cfg.DATA.MEAN, cfg.DATA.STD, ours.loss, ours.data)
+    return PlainStep(model, optimizer, cfg.DATA.MEAN, cfg.DATA.STD, ours.step.loss, ours.data)

@@ -9,6 +9,7 @@ from typing import Any
 
 from mgexp.plan.loading import Leg, core_seconds, kinds_of, seconds_per_clip, unevenness
 from mgexp.plan.measure import Timings
+from mgexp.record.text_table import aligned
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def way_table(costs: LoadingCosts) -> str:
         )
         for way in costs.ways
     ]
-    return _aligned([head, *rows])
+    return aligned([head, *rows])
 
 
 def demand_table(costs: LoadingCosts, steps_per_second: float) -> str:
@@ -87,7 +88,7 @@ def demand_table(costs: LoadingCosts, steps_per_second: float) -> str:
         )
         for index, leg in enumerate(costs.legs)
     ]
-    return _aligned([head, *rows])
+    return aligned([head, *rows])
 
 
 def costs_json(costs: LoadingCosts) -> dict[str, Any]:
@@ -131,7 +132,7 @@ def _leg_table(costs: LoadingCosts, what: str, cell: Callable[[Leg, float], str]
         (*_shape_cells(leg), *(cell(leg, seconds[index]) for seconds in steps))
         for index, leg in enumerate(costs.legs)
     ]
-    return f"{what}\n{_aligned([head, *rows])}"
+    return f"{what}\n{aligned([head, *rows])}"
 
 
 def _shape_cells(leg: Leg) -> tuple[str, ...]:
@@ -152,15 +153,3 @@ def _spread(values: Sequence[float], decimals: int) -> str:
     """Median, least and largest."""
     texts = [f"{value:.{decimals}f}" for value in (median(values), min(values), max(values))]
     return f"{texts[0]} ({texts[1]}–{texts[2]})"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Columns of text, flush right but for the first."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from mgexp.plan.loading_table import aligned
 from mgexp.plan.machine import Peak
 from mgexp.plan.step_shapes import StepShape
 from mgexp.plan.step_time import TimedSteps, slowest_to_fastest
 from mgexp.plan.steppers import ONE_GROUP, OURS, PLAIN
+from mgexp.record.text_table import aligned
 
 GIB = 2**30
 

@@ -9,10 +9,11 @@ from itertools import count
 import torch
 from torch import Tensor, nn
 
-from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
+from mgexp.data.clips import Batch
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.plan.step_shapes import StepShape
 from mgexp.plan.step_time import Step
-from mgexp.train.step import Normalizer, seed_step, train_step
+from mgexp.train.step import TrainStep, seed_step
 from mgexp.train.task import Loss, Task
 
 OURS, PLAIN, ONE_GROUP = "ours", "plain", "one_group"
@@ -29,7 +30,7 @@ class RandomClips:
     task: Task
     device: torch.device
 
-    def batch(self, shape: StepShape) -> tuple[Tensor, Tensor]:
+    def batch(self, shape: StepShape) -> Batch:
         """Clips uint8 (B, 3, T, S, S) in channels_last_3d memory as a loader gives them, and labels (B, ...)."""
         rng = torch.Generator().manual_seed(0)
         size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
@@ -37,41 +38,28 @@ class RandomClips:
         # A label is a class, or 0 or 1 for each class.
         num_values = 2 if self.task.label_shape else self.task.num_classes
         labels = torch.randint(num_values, (shape.clips, *self.task.label_shape), generator=rng)
-        return self._ready(frames.permute(0, 4, 1, 2, 3)), labels.to(
-            self.device, self.task.label_type
-        )
-
-    def _ready(self, clips: Tensor) -> Tensor:
-        return clips.pin_memory() if self.device.type == "cuda" else clips
+        batch = Batch(frames.permute(0, 4, 1, 2, 3), labels.to(self.task.label_type), ())
+        return batch.pin_memory() if self.device.type == "cuda" else batch
 
 
+@dataclass(frozen=True)
 class TrainingStep:
     """A step as ``train/loop.py`` makes it: the one place that knows how. A way of ``measure_steps``.
 
-    ``model`` and ``optimizer`` are those of a run, on the device of ``data``.
+    What ``step`` trains is on the device of ``data``.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        normalizer: Normalizer,
-        loss: Loss,
-        data: RandomClips,
-    ) -> None:
-        self.model, self.optimizer = model, optimizer
-        self.normalizer, self.loss, self.data = normalizer, loss, data
+    step: TrainStep
+    data: RandomClips
 
     def __call__(self, shape: StepShape) -> Step:
         """The step on clips of ``shape``; it returns the mean loss."""
-        clips, labels = self.data.batch(shape)
-        numbers = count()
+        batch, numbers = self.data.batch(shape), count()
 
-        def step() -> float:
-            set_num_groups(self.model, shape.num_bn_groups)
+        def step() -> Tensor:
             seed_step(0, next(numbers), 0)
-            self.model.train()
-            return train_step(self.model, self.optimizer, self.normalizer(clips), labels, self.loss)
+            there = batch.map(lambda tensor: tensor.to(self.data.device, non_blocking=True))
+            return self.step(there, shape.num_bn_groups)
 
         return step
 
@@ -101,18 +89,17 @@ class PlainStep:
 
     def __call__(self, shape: StepShape) -> Step:
         """The step on clips of ``shape``; it returns the mean loss."""
-        clips, labels = self.data.batch(shape)
-        clips = clips.contiguous()
-        numbers = count()
+        batch, numbers = self.data.batch(shape), count()
+        clips, labels = batch.clips.contiguous(), batch.labels.to(self.data.device)
 
-        def step() -> float:
+        def step() -> Tensor:
             seed_step(0, next(numbers), 0)
             self.model.train()
             self.optimizer.zero_grad()
             loss = self.loss(self.model(self._normalized(clips)), labels)
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
-            return loss.item()
+            return loss.detach()
 
         return step
 

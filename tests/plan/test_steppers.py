@@ -21,7 +21,8 @@ def cfg(tmp_path):
 
 
 def test_clips_are_those_of_a_loader():
-    clips, labels = RandomClips(one_label(3, SUM), CPU).batch(SHAPE)
+    batch = RandomClips(one_label(3, SUM), CPU).batch(SHAPE)
+    clips, labels = batch.clips, batch.labels
     assert clips.shape == (4, 3, 4, 16, 16)
     assert clips.dtype == torch.uint8
     assert clips.is_contiguous(memory_format=torch.channels_last_3d)
@@ -31,14 +32,14 @@ def test_clips_are_those_of_a_loader():
 
 
 def test_videos_may_have_many_labels():
-    _, labels = RandomClips(many_labels(5, MAX), CPU).batch(SHAPE)
+    labels = RandomClips(many_labels(5, MAX), CPU).batch(SHAPE).labels
     assert labels.dtype == torch.float32
     assert labels.shape == (4, 5)
     assert set(labels.flatten().tolist()) <= {0.0, 1.0}
 
 
 def test_a_plain_copy_has_the_same_weights_in_plain_modules(cfg):
-    model = build_training_step(cfg, CPU).model
+    model = build_training_step(cfg, CPU).step.model
     plain = plain_copy(model)
     assert not any(isinstance(module, GroupedBatchNorm3d) for module in plain.modules())
     norms = [sum(isinstance(m, nn.BatchNorm3d) for m in one.modules()) for one in (model, plain)]
@@ -63,9 +64,9 @@ def test_the_plain_way_has_the_losses_of_ours_in_one_group(cfg):
 def test_ours_has_the_groups_of_the_shape(cfg):
     ours = build_training_step(cfg, CPU)
     ours(SHAPE)()
-    assert groups_of(ours.model) == {2}
+    assert groups_of(ours.step.model) == {2}
     ours.in_one_group(SHAPE)()
-    assert groups_of(ours.model) == {1}
+    assert groups_of(ours.step.model) == {1}
 
 
 def test_ways_come_in_the_order_that_was_asked_for(cfg):
@@ -73,7 +74,7 @@ def test_ways_come_in_the_order_that_was_asked_for(cfg):
 
 
 def losses(step, num_steps=3):
-    return [step() for _ in range(num_steps)]
+    return [step().item() for _ in range(num_steps)]
 
 
 def groups_of(model):
