@@ -201,7 +201,8 @@ def _name(times: StepTimes, shape: StepShape) -> str:
 
 
 def _ms(timed: TimedSteps) -> str:
-    texts = [f"{1000 * value:,.1f}" for value in (timed.median, timed.p10, timed.p90)]
+    decimals = 0 if timed.median >= 1 else 1
+    texts = [f"{1000 * value:,.{decimals}f}" for value in (timed.median, timed.p10, timed.p90)]
     return f"{texts[0]} ({texts[1]}–{texts[2]})"
 
 

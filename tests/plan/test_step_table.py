@@ -68,12 +68,9 @@ def test_memory_is_measured_or_else_estimated(times):
 
 def test_the_report_as_people_read_it(times):
     lines = [line.split() for line in step_report(times).splitlines()]
-    ours = "4x8x16² * 2 2,000.0 (2,000.0–3,600.0) 2 4.0 25.0 3.00 2.00 (1.50–2.50)"
+    ours = "4x8x16² * 2 2,000 (2,000–3,600) 2 4.0 25.0 3.00 2.00 (1.50–2.50)"
     assert ours.split() in lines
-    each = (
-        "4x8x16² * 2,000.0 (2,000.0–3,600.0) 5,000.0 (4,200.0–5,800.0) "
-        "2,000.0 (1,200.0–2,000.0) 8.00"
-    )
+    each = "4x8x16² * 2,000 (2,000–3,600) 5,000 (4,200–5,800) 2,000 (1,200–2,000) 8.00"
     assert each.split() in lines
     text = step_report(times)
     assert "measured peak: 16.0 GFLOP/s (matrix product 10.0, convolution 16.0)" in text
@@ -81,6 +78,12 @@ def test_the_report_as_people_read_it(times):
     assert "4x8x16²: 2 BN groups cost 100.0 (0.0–100.0) % over one" in text
     assert "1x32x32²: 1 BN groups" not in text
     assert "memory is estimated" in text
+
+
+def test_short_steps_are_told_to_a_tenth_of_a_millisecond():
+    seconds = {"ours": {FINE: timed(0.0123)}}
+    times = StepTimes(seconds, {FINE: 10**9}, (FINE,), 0, {FINE: 0}, Peak(1e9, 1e9))
+    assert "12.3 (12.3–12.3)" in step_report(times)
 
 
 def test_the_first_way_is_compared_with_plain_but_not_plain_with_itself():
