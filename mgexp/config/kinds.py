@@ -43,6 +43,15 @@ def _int(value: object) -> int:
     return value
 
 
+def _int_or_auto(value: object) -> int | str:
+    if value == "auto":
+        return "auto"
+    try:
+        return _int(value)
+    except ValueError as error:
+        raise ValueError("is neither a whole number nor auto") from error
+
+
 def _float(value: object) -> float:
     value = _number_in_text(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -97,6 +106,7 @@ def _expectations(value: object) -> tuple[tuple[str, float, float], ...]:
 
 BOOL = Kind("True or False", _bool)
 INT = Kind("whole number", _int)
+INT_OR_AUTO = Kind("whole number or auto", _int_or_auto)
 FLOAT = Kind("number", _float)
 STR = Kind("text", _str)
 PATH = Kind("path, as text", _str)  # as a number, 2024_01 would become 202401
