@@ -164,7 +164,7 @@ def read_rows(options: argparse.Namespace) -> list[Row]:
     beside = [options.cfg.with_name(f"{name}.yaml") for name in ROWS] if options.cfg else []
     paths = options.rows or [path for path in beside if path.is_file()]
     if options.cfg and options.cfg.resolve() not in [path.resolve() for path in paths]:
-        paths = [options.cfg, *paths] if not options.rows else paths
+        paths = [*paths, options.cfg] if not options.rows else paths
     rows, problems = [], []
     for path in paths:
         cfg, found = read_config(path, options.overrides)

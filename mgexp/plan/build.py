@@ -83,6 +83,7 @@ def measure_rows(
     ``levels``: short sides of a clip store that is tried on a sample. Raises InputError for bad input.
     """
     start = time.perf_counter()
+    raise_problems(model_differences(rows))
     cfg = rows[0].cfg
     schedules = [row.schedule(num_gpus) for row in rows]
     loading = measure_loading(cfg, schedules, LOADING_SHARE * budget_seconds, levels)
@@ -105,6 +106,17 @@ def measure_rows(
         device=device_of(cfg).type,
         seconds=time.perf_counter() - start,
     )
+
+
+def model_differences(rows: Sequence[Row]) -> list[str]:
+    """Rows whose models are not that of the first, so that their steps cannot be timed together."""
+    first, *others = rows
+    sections = ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL")
+    return [
+        f"{first.name} and {row.name} have different models: plan them apart, with --rows"
+        for row in others
+        if any(row.cfg[section] != first.cfg[section] for section in sections)
+    ]
 
 
 def predict_rows(

@@ -64,7 +64,7 @@ class Network:
 
 
 def ring_seconds(num_bytes: float, num_ranks: int, link: Link) -> float:
-    """Reduce-scatter and all-gather on a ring: 2(p−1) messages of n/p bytes. Thakur et al., section 4.
+    """Reduce-scatter and all-gather on a ring: 2(p−1) messages of n/p bytes. Thakur et al.
 
     2(p−1)·α + 2(p−1)/p · n/β.
     """
@@ -138,7 +138,7 @@ class Communication:
     def exposed_seconds(self, num_gpus: int, compute_seconds: float) -> float:
         """What a step takes longer by it. The last bucket is ready when the backward pass ends, and never hidden.
 
-        Source: S. Li et al., "PyTorch Distributed" (VLDB 2020), section 3.2.3.
+        Source: S. Li et al., "PyTorch Distributed" (VLDB 2020).
         """
         total = self.seconds(num_gpus)
         if not self.overlaps or not total:

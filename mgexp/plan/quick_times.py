@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -28,7 +28,7 @@ class Sample:
 
 @dataclass
 class QuickTimes:
-    """Times ``step`` until ``budget_seconds`` are spent, and at least twice for each shape."""
+    """Times ``step`` until ``budget_seconds`` are spent; after that, only what has not been timed twice."""
 
     step: Step
     budget_seconds: float
@@ -41,20 +41,18 @@ class QuickTimes:
 
         The first step of a shape is its first use, which is told apart; the cost is the median of the others.
         """
-        start = self.now()
+        end = self.now() + self.budget_seconds
         distinct = [visit_of(cycle) for cycle in dict.fromkeys(map(tuple, cycles))]
-        while not self._is_done(start, distinct):
-            for visit in distinct:
-                for shape in visit:
+        shapes = {shape for visit in distinct for shape in visit}
+        while not self._is_done(end, shapes):
+            for shape in (shape for visit in distinct for shape in visit):
+                if not self._is_done(end, {shape}):
                     self._sample(shape)
-                if self._is_done(start, distinct):
-                    break
         return {shape: _cost(samples) for shape, samples in self.samples.items()}
 
-    def _is_done(self, start: float, visits: Sequence[Sequence[StepShape]]) -> bool:
-        shapes = {shape for visit in visits for shape in visit}
-        is_enough = all(len(self.samples.get(shape, ())) >= 2 for shape in shapes)
-        return is_enough and self.now() - start >= self.budget_seconds
+    def _is_done(self, end: float, shapes: Iterable[StepShape]) -> bool:
+        """Whether the budget is spent and ``shapes`` have a cost."""
+        return self.now() >= end and all(len(self.samples.get(one, ())) >= 2 for one in shapes)
 
     def _sample(self, shape: StepShape) -> None:
         start, core_start = self.now(), self.core_now()

@@ -36,7 +36,7 @@ class Constant:
 
 
 ABSTRACT = "abstract of arXiv 1910.00932"
-NCCL = "NCCL 2.8, src/graph/tuning.cc, hwLat, ring, Simple"
+NCCL = "NCCL, src/graph/tuning.cc at 01afd20, hwLat, ring, Simple"
 CONSTANTS = {
     "few_gpus": Constant(6, "V100", "github.com/mit-han-lab/temporal-shift-module, issue 28; a node of Summit"),
     "few_seconds": Constant(49 * 3600 + 55 * 60, "s", ABSTRACT),

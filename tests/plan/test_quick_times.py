@@ -48,3 +48,9 @@ def test_every_shape_is_timed_twice_whatever_the_budget():
 
 def test_a_short_cycle_is_visited_in_its_order():
     assert visit_of([SMALL, LARGE]) == [SMALL, LARGE, SMALL, LARGE]
+
+
+def test_when_the_budget_is_spent_only_what_is_missing_is_timed():
+    machine = Machine({SMALL: 1.0, LARGE: 2.0})
+    machine.times(12).measure([[SMALL], [LARGE]])
+    assert machine.steps == [SMALL, SMALL, LARGE, LARGE]

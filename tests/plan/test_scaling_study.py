@@ -1,9 +1,17 @@
 """The scaling study of arXiv 1910.00932."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from mgexp.config.load import load_config
+from mgexp.models.build import build_model
 from mgexp.plan.scaling_study import (
     CONSTANTS,
+    LONG_SHORT,
+    RECIPE,
+    SLOWFAST_GMACS,
     Cluster,
     Study,
     clips_text,
@@ -11,6 +19,11 @@ from mgexp.plan.scaling_study import (
     other_choices,
     value,
 )
+from mgexp.record.flops import macs_by_shape
+from mgexp.record.model_table import num_params
+from mgexp.train.build import build_multigrid, build_recipe
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +71,34 @@ def test_the_text_says_what_was_chosen(study):
     text = study.text()
     assert "within 15%" in text
     assert "one ring through all GPUs" in text
+
+
+@pytest.fixture(scope="module")
+def row():
+    return load_config(ROOT / "experiments/main/k400_slowfast_8x8_r50/long_short.yaml")
+
+
+def test_slowfast_is_trained_as_in_the_row_of_this_repository(row):
+    assert build_recipe(row) == replace(
+        RECIPE, warmup_epochs=row.SOLVER.WARMUP_EPOCHS, warmup_start_lr=row.SOLVER.WARMUP_START_LR
+    )
+    assert build_multigrid(row) == LONG_SHORT
+
+
+@pytest.mark.slow
+def test_the_constants_of_slowfast_are_those_of_its_model(row):
+    model = build_model(row)
+    assert num_params(model) == value("slowfast_params")
+    macs = macs_by_shape(model, [(8, 112), (16, 158)])
+    assert {shape: round(number / 1e9, 3) for shape, number in macs.items()} == {
+        shape: SLOWFAST_GMACS[shape] for shape in macs
+    }
+
+
+@pytest.mark.slow
+def test_the_constants_of_tsm_are_those_of_its_model(row):
+    path = ROOT / "experiments/main/k400_slowfast_8x8_r50/baseline.yaml"
+    model = build_model(load_config(path, ["MODEL.MODEL_NAME", "TSM"]))
+    assert num_params(model) == value("tsm_params")
+    macs = macs_by_shape(model, [(8, 224)])
+    assert round(macs[8, 224] / 1e9, 3) == value("tsm_gmacs")

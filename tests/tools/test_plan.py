@@ -74,6 +74,13 @@ def test_rows_beside_the_given_one_are_planned(plan, tiny_data, tmp_path, capsys
     assert [line.split()[0] for line in rows.splitlines()[2:]] == ["baseline", "long"]
 
 
+def test_rows_of_different_models_end_with_2(plan, tiny_data, tmp_path, capsys):
+    base = write_config(tmp_path / "baseline.yaml", data_keys(tiny_data))
+    write_config(tmp_path / "long.yaml", {**data_keys(tiny_data), "RESNET.WIDTH_PER_GROUP": 16})
+    assert plan.main(["--cfg", str(base), *FAST]) == 2
+    assert "baseline and long have different models" in capsys.readouterr().err
+
+
 def test_loading_is_unknown_without_videos(plan, tmp_path, capsys):
     cfg = write_config(tmp_path / "tiny.yaml", {"DATA.NUM_VIDEOS": 24})
     assert plan.main(["--cfg", str(cfg), *FAST]) == 0
