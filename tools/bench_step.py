@@ -29,13 +29,13 @@ from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model, model_problems
 from mgexp.multigrid.schedule import Schedule
-from mgexp.plan.build import build_ways
 from mgexp.plan.machine import measure_peak, memory_meter, synchronizer
 from mgexp.plan.step_plot import draw_steps
 from mgexp.plan.step_shapes import StepShape, base_shapes, step_counts
 from mgexp.plan.step_table import StepTimes, step_report, times_json
 from mgexp.plan.step_time import measure_steps
 from mgexp.plan.steppers import WAYS
+from mgexp.plan.ways.build import build_ways
 from mgexp.record.activations import activation_bytes
 from mgexp.record.environment import describe
 from mgexp.record.files import write_json

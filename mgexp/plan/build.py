@@ -1,62 +1,269 @@
-"""From the configuration to the ways of making a training step."""
+"""From configurations to what a prediction needs: schedules, and measurements on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from fvcore.common.config import CfgNode
 
-from mgexp.models.build import build_model
-from mgexp.optim.build import build_optimizer, set_lr
-from mgexp.optim.groups import parameter_groups
-from mgexp.plan.step_time import Way
-from mgexp.plan.steppers import (
-    LEARNING_RATE,
-    ONE_GROUP,
-    OURS,
-    PLAIN,
-    PlainStep,
-    RandomClips,
-    TrainingStep,
-    plain_copy,
-)
-from mgexp.train.build import build_step, build_task
-from mgexp.train.step import Normalizer
+from mgexp.data.build import build_opener, build_training_clips
+from mgexp.data.clips import Batch
+from mgexp.data.decode import VideoError
+from mgexp.data.lists.build import build_list, videos_root
+from mgexp.data.records import Record, evenly_spaced
+from mgexp.data.store_encode import DEFAULT_QUANTIZER, Coding
+from mgexp.data.store_fill import Order
+from mgexp.data.store_open import StoreIndex
+from mgexp.data.store_plan import sample_store
+from mgexp.errors import InputError
+from mgexp.multigrid.schedule import Schedule
+from mgexp.optim.build import set_lr
+from mgexp.plan.communication import Communication
+from mgexp.plan.loading import Kind, kinds_of, legs_of
+from mgexp.plan.measure import Load, Timings, loader_of, measure, one_core
+from mgexp.plan.measurement import Measurement
+from mgexp.plan.prediction import Resources, RowPrediction, leg_shapes, predict
+from mgexp.plan.quick_times import QuickTimes, Step
+from mgexp.plan.step_shapes import StepShape
+from mgexp.plan.ways.build import build_training_step
+from mgexp.record.environment import num_cores
+from mgexp.record.model_table import num_params
+from mgexp.train.build import num_videos_of, try_schedule
+from mgexp.train.inputs import clip_bytes, raise_problems
+
+LOADING_SHARE = 0.25
+"""Of the budget: clips take milliseconds and differ little, steps are what a prediction hangs on (our choice)."""
+
+BYTES_PER_GRADIENT = 4  # fp32
+AS_CONFIGURED = "as configured"
 
 
-def build_ways(cfg: CfgNode, names: Iterable[str], device: torch.device) -> dict[str, Way]:
-    """The ways of ``names``, in their order, from the same weights; ``names`` are some of WAYS.
+@dataclass(frozen=True)
+class Row:
+    """A row that is planned; ``num_videos`` are its training videos."""
 
-    ``ours``: as training does it. ``one_group``: ours with all clips in one BN group; it shares the model of ours.
-    ``plain``: contiguous memory, ``nn.BatchNorm3d``, eager, fp32.
+    name: str
+    cfg: CfgNode
+    num_videos: int
+
+    def schedule(self, num_gpus: int, clips_factor: int = 1) -> Schedule:
+        """On ``num_gpus`` processes with ``clips_factor`` times the recipe's clips; InputError if impossible."""
+        schedule, problems = try_schedule(scaled(self.cfg, clips_factor), self.num_videos, num_gpus)
+        raise_problems([f"{self.name} on {num_gpus} GPUs: {problem}" for problem in problems])
+        assert schedule is not None  # it had no problem
+        return schedule
+
+
+def build_row(cfg: CfgNode, name: str) -> Row:
+    """The row ``name``; raises InputError where its number of videos is not known."""
+    num_videos, problems = num_videos_of(cfg, None)
+    raise_problems(problems)
+    return Row(name, cfg, num_videos)
+
+
+def scaled(cfg: CfgNode, clips_factor: int) -> CfgNode:
+    """``cfg`` with so many times the clips of the baseline's mini-batch; frozen."""
+    found = cfg.clone()
+    found.defrost()
+    found.TRAIN.BATCH_SIZE = cfg.TRAIN.BATCH_SIZE * clips_factor
+    found.freeze()
+    return found
+
+
+def measure_rows(
+    rows: Sequence[Row], budget_seconds: float, num_gpus: int = 1, levels: Sequence[int] = ()
+) -> Measurement:
+    """Times loading and steps of all ``rows`` on this machine, in ``budget_seconds`` if these suffice.
+
+    The mini-batches are those of one of ``num_gpus`` processes; model and videos are those of the first row.
+    ``levels``: short sides of a clip store that is tried on a sample. Raises InputError for bad input.
     """
-    ours = build_training_step(cfg, device)
-    makers: dict[str, Callable[[], Way]] = {
-        OURS: lambda: ours,
-        PLAIN: lambda: _plain(cfg, ours),
-        ONE_GROUP: lambda: ours.in_one_group,
-    }
-    return {name: makers[name]() for name in names}
-
-
-def build_training_step(cfg: CfgNode, device: torch.device) -> TrainingStep:
-    """The step of a run of ``cfg`` in one process, at a small learning rate."""
-    model = build_model(cfg).to(device)
-    optimizer = build_optimizer(cfg, model)
-    set_lr(optimizer, LEARNING_RATE)
-    normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
-    step = build_step(cfg, model, optimizer, normalizer)
-    return TrainingStep(step, RandomClips(build_task(cfg), device))
-
-
-def _plain(cfg: CfgNode, ours: TrainingStep) -> PlainStep:
-    model = plain_copy(ours.step.model)
-    optimizer = torch.optim.SGD(
-        parameter_groups(model, cfg.SOLVER.WEIGHT_DECAY, cfg.BN.WEIGHT_DECAY),
-        lr=LEARNING_RATE,
-        momentum=cfg.SOLVER.MOMENTUM,
-        nesterov=cfg.SOLVER.NESTEROV,
-        foreach=False,
+    start = time.perf_counter()
+    raise_problems(model_differences(rows))
+    cfg = rows[0].cfg
+    schedules = [row.schedule(num_gpus) for row in rows]
+    loading = measure_loading(cfg, schedules, LOADING_SHARE * budget_seconds, levels)
+    cycles = [shapes for one in schedules for _, shapes in leg_shapes(one, num_gpus)]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(cfg.TRAIN.NUM_THREADS or threads)
+    try:
+        model_step, num_parameters = build_timed_step(cfg, cycles)
+        left = budget_seconds - (time.perf_counter() - start)
+        steps = QuickTimes(model_step, left).measure(cycles)
+    finally:
+        torch.set_num_threads(threads)
+    return Measurement(
+        steps=steps,
+        loading={name: timings.median() for name, timings in loading.items()},
+        gradient_bytes=BYTES_PER_GRADIENT * num_parameters,
+        num_gpus=num_gpus,
+        num_workers=cfg.DATA_LOADER.NUM_WORKERS,
+        num_cores=num_cores(),
+        device=device_of(cfg).type,
+        seconds=time.perf_counter() - start,
     )
-    return PlainStep(model, optimizer, cfg.DATA.MEAN, cfg.DATA.STD, ours.step.loss, ours.data)
+
+
+def model_differences(rows: Sequence[Row]) -> list[str]:
+    """Rows whose models are not that of the first, so that their steps cannot be timed together."""
+    first, *others = rows
+    sections = ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL")
+    return [
+        f"{first.name} and {row.name} have different models: plan them apart, with --rows"
+        for row in others
+        if any(row.cfg[section] != first.cfg[section] for section in sections)
+    ]
+
+
+def predict_rows(
+    rows: Sequence[Row],
+    measurement: Measurement,
+    resources: Resources,
+    communication: Communication,
+    gpu_counts: Sequence[int],
+    is_linear: bool = False,
+) -> list[RowPrediction]:
+    """Every row on every number of GPUs; ``is_linear``: as many clips on each GPU as where it was measured.
+
+    Raises InputError where that is impossible, or a shape was not measured.
+    """
+    found, problems = [], []
+    for num_gpus in gpu_counts:
+        factor, rest = divmod(num_gpus, measurement.num_gpus)
+        if is_linear and rest:
+            raise InputError(
+                [
+                    f"{num_gpus} GPUs are no multiple of the {measurement.num_gpus} of the measurement"
+                ]
+            )
+        for row in rows:
+            schedule = row.schedule(num_gpus, factor if is_linear else 1)
+            try:
+                found.append(
+                    predict(
+                        row.name,
+                        schedule,
+                        measurement.steps,
+                        measurement.configured_loading,
+                        resources,
+                        communication,
+                        num_gpus,
+                    )
+                )
+            except (ValueError, KeyError) as error:
+                problems.append(f"{row.name} on {num_gpus} GPUs: {error}; measure again")
+    raise_problems(problems)
+    return found
+
+
+def device_of(cfg: CfgNode) -> torch.device:
+    """Where training would run here."""
+    wants_gpu = cfg.DEVICE != "cpu" and torch.cuda.is_available()
+    return torch.device("cuda" if wants_gpu else "cpu")
+
+
+def build_timed_step(cfg: CfgNode, cycles: Sequence[Sequence[StepShape]]) -> tuple[Step, int]:
+    """A training step of the model of ``cfg`` on random clips, and the number of its parameters.
+
+    The learning rate is 0: random labels teach nothing, and the work is the same.
+    """
+    device = device_of(cfg)
+    torch.backends.cudnn.allow_tf32 = False  # as in a run
+    train_step = build_training_step(cfg, device).step
+    set_lr(train_step.optimizer, 0.0)
+    most = max(s.clips * clip_bytes(s.frames, s.crop) for shapes in cycles for s in shapes)
+    pixels = torch.randint(0, 256, (most,), dtype=torch.uint8)
+    labels_of = labels_like(cfg)
+
+    def step(shape: StepShape) -> None:
+        batch = Batch(clips_in(pixels, shape), labels_of(shape.clips), ())
+        train_step(batch.map(lambda tensor: tensor.to(device)), max(1, shape.num_bn_groups))
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    return step, num_params(train_step.model)
+
+
+def labels_like(cfg: CfgNode) -> Callable[[int], torch.Tensor]:
+    """What makes labels of so many clips, as the loss of ``cfg`` takes them."""
+    if cfg.MODEL.LOSS_FUNC == "cross_entropy":
+        return lambda clips: torch.zeros(clips, dtype=torch.long)
+    return lambda clips: torch.zeros(clips, cfg.MODEL.NUM_CLASSES)
+
+
+def clips_in(pixels: torch.Tensor, shape: StepShape) -> torch.Tensor:
+    """A view of the first ``pixels`` as uint8 clips (B, 3, T, S, S), channels last as a loader's."""
+    size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
+    count = shape.clips * clip_bytes(shape.frames, shape.crop)
+    return pixels[:count].view(size).permute(0, 4, 1, 2, 3)
+
+
+def measure_loading(
+    cfg: CfgNode,
+    schedules: Sequence[Schedule],
+    budget_seconds: float,
+    levels: Sequence[int],
+    num_videos: int = 2,
+) -> dict[str, Timings]:
+    """Core seconds of a clip of each kind, as configured and from a store of ``levels``; none without videos.
+
+    Raises InputError where a list is wrong or a video fails.
+    """
+    records = records_of(cfg, num_videos)
+    if not records:
+        return {}
+    kinds = kinds_of(tuple(leg for schedule in schedules for leg in legs_of(schedule)))
+    try:
+        with one_core():
+            ways = {AS_CONFIGURED: loader_of(build_training_clips(cfg, records, build_opener(cfg)))}
+            if not levels:
+                return timed(ways, kinds, len(records), budget_seconds)
+            root = videos_root(cfg)
+            paths = [os.path.relpath(record.path, root) for record in records]
+            order = Order(root, tuple(levels), Coding(DEFAULT_QUANTIZER))
+            with sample_store(order, paths, len(paths)) as sample:
+                opener = StoreIndex(sample.store, root)
+                ways[store_name(levels)] = loader_of(build_training_clips(cfg, records, opener))
+                return timed(ways, kinds, len(records), budget_seconds)
+    except VideoError as error:
+        raise InputError([str(error)]) from error
+
+
+def records_of(cfg: CfgNode, num: int) -> tuple[Record, ...]:
+    """Some training videos of ``cfg``; none where it names no list."""
+    if not cfg.DATA.TRAIN_LIST or not Path(cfg.DATA.TRAIN_LIST).exists():
+        return ()
+    videos = build_list(cfg, "TRAIN_LIST")
+    raise_problems(videos.problems)
+    return tuple(evenly_spaced(videos.records, num)) if videos.records else ()
+
+
+def timed(
+    ways: Mapping[str, Load], kinds: Sequence[Kind], num_videos: int, budget_seconds: float
+) -> dict[str, Timings]:
+    """Repeats the measurement until the budget is spent, once at least."""
+    start = time.perf_counter()
+    found: dict[str, dict[Kind, list[float]]] = {
+        name: {kind: [] for kind in kinds} for name in ways
+    }
+    while True:
+        before = time.perf_counter()
+        for name, timings in measure(ways, kinds, num_videos, 1).items():
+            for kind, seconds in timings.by_kind.items():
+                found[name][kind] += seconds
+        now = time.perf_counter()
+        if now - start + (now - before) > budget_seconds:  # another round would not fit
+            return {
+                name: Timings({kind: tuple(seconds) for kind, seconds in by_kind.items()})
+                for name, by_kind in found.items()
+            }
+
+
+def store_name(levels: Sequence[int]) -> str:
+    """As advice says it."""
+    return f"a clip store of short sides {', '.join(map(str, levels))}"

@@ -1,0 +1,62 @@
+"""From the configuration to the ways of making a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from fvcore.common.config import CfgNode
+
+from mgexp.models.build import build_model
+from mgexp.optim.build import build_optimizer, set_lr
+from mgexp.optim.groups import parameter_groups
+from mgexp.plan.step_time import Way
+from mgexp.plan.steppers import (
+    LEARNING_RATE,
+    ONE_GROUP,
+    OURS,
+    PLAIN,
+    PlainStep,
+    RandomClips,
+    TrainingStep,
+    plain_copy,
+)
+from mgexp.train.build import build_step, build_task
+from mgexp.train.step import Normalizer
+
+
+def build_ways(cfg: CfgNode, names: Iterable[str], device: torch.device) -> dict[str, Way]:
+    """The ways of ``names``, in their order, from the same weights; ``names`` are some of WAYS.
+
+    ``ours``: as training does it. ``one_group``: ours with all clips in one BN group; it shares the model of ours.
+    ``plain``: contiguous memory, ``nn.BatchNorm3d``, eager, fp32.
+    """
+    ours = build_training_step(cfg, device)
+    makers: dict[str, Callable[[], Way]] = {
+        OURS: lambda: ours,
+        PLAIN: lambda: _plain(cfg, ours),
+        ONE_GROUP: lambda: ours.in_one_group,
+    }
+    return {name: makers[name]() for name in names}
+
+
+def build_training_step(cfg: CfgNode, device: torch.device) -> TrainingStep:
+    """The step of a run of ``cfg`` in one process, at a small learning rate."""
+    model = build_model(cfg).to(device)
+    optimizer = build_optimizer(cfg, model)
+    set_lr(optimizer, LEARNING_RATE)
+    normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
+    step = build_step(cfg, model, optimizer, normalizer)
+    return TrainingStep(step, RandomClips(build_task(cfg), device))
+
+
+def _plain(cfg: CfgNode, ours: TrainingStep) -> PlainStep:
+    model = plain_copy(ours.step.model)
+    optimizer = torch.optim.SGD(
+        parameter_groups(model, cfg.SOLVER.WEIGHT_DECAY, cfg.BN.WEIGHT_DECAY),
+        lr=LEARNING_RATE,
+        momentum=cfg.SOLVER.MOMENTUM,
+        nesterov=cfg.SOLVER.NESTEROV,
+        foreach=False,
+    )
+    return PlainStep(model, optimizer, cfg.DATA.MEAN, cfg.DATA.STD, ours.step.loss, ours.data)

@@ -1,0 +1,93 @@
+"""All-reduce in the α–β model: values by hand."""
+
+import pytest
+
+from mgexp.plan.communication import (
+    BUCKET_BYTES,
+    Communication,
+    Link,
+    Network,
+    best_seconds,
+    flat_ring_seconds,
+    hierarchical_seconds,
+    ring_seconds,
+    tree_seconds,
+)
+
+INSIDE, BETWEEN = Link(1e-6, 100.0), Link(1e-3, 10.0)
+NETWORK = Network(INSIDE, BETWEEN, gpus_per_node=2)
+SLOW = Network(Link(1.0, 2.0**20), Link(1.0, 2.0**20), gpus_per_node=1)
+
+
+def test_a_ring_of_four_sends_six_quarters_and_pays_six_messages():
+    assert ring_seconds(40, 4, Link(2.0, 10.0)) == pytest.approx(6 * 2.0 + 1.5 * 40 / 10)
+
+
+def test_a_ring_through_two_nodes_of_two_crosses_nodes_twice_at_the_slower_rate():
+    # 6 hops: 2 across, 4 inside; each GPU passes on 6/4 of the bytes.
+    expected = 4 * 1e-6 + 2 * 1e-3 + 1.5 * 40 / 10
+    assert flat_ring_seconds(40, 4, NETWORK) == pytest.approx(expected)
+
+
+def test_a_ring_in_one_node_uses_its_links_alone():
+    assert flat_ring_seconds(40, 2, NETWORK) == pytest.approx(2 * 1e-6 + 40 / 100)
+
+
+def test_a_tree_pays_its_depth_twice_and_twice_the_bytes():
+    # 8 GPUs: 1 hop in the node, log2 4 = 2 across; a message smaller than a chunk travels whole.
+    depth = (1e-6 + 40 / 100) + 2 * (1e-3 + 40 / 10)
+    assert tree_seconds(40, 8, NETWORK) == pytest.approx(2 * depth + 2 * 40 / 10)
+
+
+def test_a_hierarchical_all_reduce_is_a_ring_inside_and_one_across():
+    expected = (2 * 1e-6 + 40 / 100) + (2 * 1e-3 + 40 / 10)
+    assert hierarchical_seconds(40, 4, NETWORK) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("one", [flat_ring_seconds, tree_seconds, hierarchical_seconds])
+def test_one_gpu_sends_nothing(one):
+    assert one(40, 1, NETWORK) == 0
+
+
+@pytest.mark.parametrize("num_gpus", [2, 8, 64, 1024])
+def test_the_best_is_the_faster_of_ring_and_tree(num_gpus):
+    both = [one(1e6, num_gpus, NETWORK) for one in (flat_ring_seconds, tree_seconds)]
+    assert best_seconds(1e6, num_gpus, NETWORK) == min(both)
+
+
+def test_latency_makes_the_tree_faster_on_many_nodes():
+    small = 1e-3
+    assert tree_seconds(small, 1024, NETWORK) < flat_ring_seconds(small, 1024, NETWORK) / 5
+
+
+def test_gradients_travel_in_buckets_which_each_pay_the_latency():
+    two_buckets = Communication(BUCKET_BYTES + 2**20, SLOW, "ring")
+    # two GPUs: 2 messages of a second a bucket, and all 26 MiB at 1 MiB/s.
+    assert two_buckets.seconds(2) == pytest.approx(2 * 2.0 + 26)
+
+
+@pytest.mark.parametrize(
+    ("compute", "exposed"),
+    [
+        (1000.0, 3.0),  # the backward pass hides all but the last bucket: 2 s + 1 MiB
+        (30.0, 10.0),  # 20 of 30 s are hidden
+    ],
+)
+def test_the_backward_pass_hides_all_but_the_last_bucket(compute, exposed):
+    found = Communication(BUCKET_BYTES + 2**20, SLOW, "ring")
+    assert found.exposed_seconds(2, compute) == pytest.approx(exposed)
+
+
+def test_nothing_is_hidden_without_overlap():
+    found = Communication(BUCKET_BYTES + 2**20, SLOW, "ring", overlaps=False)
+    assert found.exposed_seconds(2, 1000.0) == pytest.approx(30)
+
+
+def test_nodes_must_be_full():
+    with pytest.raises(ValueError, match="3 GPUs do not fill nodes of 2"):
+        NETWORK.split(3)
+
+
+def test_a_link_has_a_bandwidth():
+    with pytest.raises(ValueError, match="bandwidth above 0"):
+        Link(0.0, 0.0)

@@ -1,0 +1,122 @@
+"""plan.py: measurement, prediction and comparison of a tiny row, and exit codes."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import simplejson
+from tiny import data_keys, write_config
+
+TOOL = Path(__file__).parents[2] / "tools" / "plan.py"
+FAST = ("--budget-seconds", "0.1")
+
+
+@pytest.fixture(scope="module")
+def plan():
+    spec = importlib.util.spec_from_file_location("plan", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def planned(plan, tiny_data, tmp_path_factory):
+    """(YAML, the file of its plan)."""
+    folder = tmp_path_factory.mktemp("plan")
+    cfg = write_config(folder / "tiny.yaml", data_keys(tiny_data))
+    output = folder / "plan.json"
+    arguments = ["--cfg", str(cfg), *FAST, "--store-levels", "16", "--output", str(output)]
+    assert plan.main(arguments) == 0
+    return cfg, output
+
+
+def test_the_file_has_measurement_predictions_and_environment(planned):
+    found = simplejson.loads(planned[1].read_text())
+    assert found["environment"]["commit"]
+    (row,) = found["predictions"]
+    assert row["row"] == "tiny"
+    assert row["train_seconds"] > 0
+    assert list(found["measurement"]["loading"]) == [
+        "as configured",
+        "a clip store of short sides 16",
+    ]
+    steps = sum(leg["steps"] * leg["step"] for leg in row["legs"])
+    assert row["train_seconds"] == pytest.approx(
+        steps + row["first_use_seconds"] + row["start_seconds"]
+    )
+
+
+def test_it_is_compared_with_a_run(plan, planned, finished_run, capsys):
+    arguments = ["--from", str(planned[1]), "--measured-run", str(finished_run), "--json"]
+    assert plan.main(arguments) == 0
+    (run,) = simplejson.loads(capsys.readouterr().out)["measured_runs"]
+    result = simplejson.loads((finished_run / "result.json").read_text())
+    assert run["measured_train_seconds"] == result["seconds"]["train"]
+    assert run["ratio"] == pytest.approx(
+        run["predicted_train_seconds"] / run["measured_train_seconds"]
+    )
+
+
+def test_an_earlier_measurement_serves_other_numbers_of_gpus(plan, planned, capsys):
+    cfg, output = planned
+    arguments = ["--cfg", str(cfg), "--from", str(output), "--num-gpus", "1", "2", "--workers", "1"]
+    assert plan.main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "tiny on 1 process" in printed
+    assert "tiny on 2 GPUs" in printed
+
+
+def test_rows_beside_the_given_one_are_planned(plan, tiny_data, tmp_path, capsys):
+    base = write_config(tmp_path / "baseline.yaml", data_keys(tiny_data))
+    write_config(tmp_path / "long.yaml", {**data_keys(tiny_data), "MULTIGRID.SHORT_CYCLE": False})
+    assert plan.main(["--cfg", str(base), *FAST]) == 0
+    rows = capsys.readouterr().out.split("\n\n")[0]
+    assert [line.split()[0] for line in rows.splitlines()[2:]] == ["baseline", "long"]
+
+
+def test_rows_of_different_models_end_with_2(plan, tiny_data, tmp_path, capsys):
+    base = write_config(tmp_path / "baseline.yaml", data_keys(tiny_data))
+    write_config(tmp_path / "long.yaml", {**data_keys(tiny_data), "RESNET.WIDTH_PER_GROUP": 16})
+    assert plan.main(["--cfg", str(base), *FAST]) == 2
+    assert "baseline and long have different models" in capsys.readouterr().err
+
+
+def test_loading_is_unknown_without_videos(plan, tmp_path, capsys):
+    cfg = write_config(tmp_path / "tiny.yaml", {"DATA.NUM_VIDEOS": 24})
+    assert plan.main(["--cfg", str(cfg), *FAST]) == 0
+    assert "loading is unknown" in capsys.readouterr().out
+
+
+def test_the_study_is_drawn(plan, tmp_path, capsys):
+    picture = tmp_path / "study.png"
+    assert plan.main(["--study", "kinetics_in_15_minutes", "--plot", str(picture)]) == 0
+    assert "within 15%" in capsys.readouterr().out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "give --cfg, --rows, --from or --study"),
+        (["--cfg", "tiny", "--num-gpus", "0"], "--num-gpus 0: give 1 or more"),
+        (["--cfg", "tiny", "--budget-seconds", "0"], "--budget-seconds 0: give more than 0"),
+        (["--cfg", "tiny", "--workers", "-1"], "--workers -1: give 0 or more"),
+        (["--cfg", "tiny", "--bandwidth", "0", "1"], "--bandwidth needs numbers above 0"),
+        (["--cfg", "tiny", "--output", "nowhere/plan.json"], "there is no folder nowhere"),
+        (["--cfg", "tiny", "--num-gpus", "3"], "does not divide over 3 processes"),
+        (["--cfg", "tiny", "DATA.NO_SUCH_KEY", "1"], "NO_SUCH_KEY"),
+        (["--cfg", "tiny", "--from", "nowhere.json"], "nowhere.json"),
+        (["--from", "nowhere.json"], "--from alone has nothing to do"),
+    ],
+)
+def test_bad_input_ends_with_2(plan, planned, capsys, arguments, said):
+    given = [str(planned[0]) if word == "tiny" else word for word in arguments]
+    assert plan.main(given) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_run_that_was_not_planned_ends_with_2(plan, planned, tmp_path, capsys):
+    (tmp_path / "result.json").write_text('{"experiment": "other", "steps": 1}')
+    arguments = ["--from", str(planned[1]), "--measured-run", str(tmp_path)]
+    assert plan.main(arguments) == 2
+    assert "which was not planned: tiny" in capsys.readouterr().err

@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Predict how long the rows of an experiment will train, and what binds them: compute, loading or communication.
+
+    python tools/plan.py --cfg experiments/quickstart/baseline.yaml --output plan.json      measures for a minute
+    python tools/plan.py --from plan.json --measured-run runs/quickstart/baseline/seed0     compares, afterwards
+    python tools/plan.py --cfg ROW.yaml --num-gpus 8 64 --bandwidth 50 23 --latency 3.4 9.6 --gpus-per-node 6
+    python tools/plan.py --study kinetics_in_15_minutes --plot study.png
+
+Training steps of every shape are timed on random clips, and loading on videos of DATA.TRAIN_LIST, where there are
+any; else loading is unknown. The model of a step is in mgexp/plan/prediction.py. Close other programs first. For
+several GPUs the mini-batches of one are timed, of the first number in --num-gpus; the others follow from it.
+Exit 0; 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import simplejson
+
+from mgexp.config.check import cross_problems
+from mgexp.config.load import experiment_name, read_config
+from mgexp.errors import InputError
+from mgexp.plan.build import Row, build_row, measure_rows, predict_rows
+from mgexp.plan.communication import ALGORITHMS, Communication, Link, Network
+from mgexp.plan.measured_run import measured_run, run_table
+from mgexp.plan.measurement import Measurement, measurement_of
+from mgexp.plan.plan_table import advice, phase_table, plan_json, row_table
+from mgexp.plan.prediction import Resources, RowPrediction
+from mgexp.plan.scaling_study import STUDIES
+from mgexp.record.environment import describe
+from mgexp.record.files import read_json, write_json
+from mgexp.train.inputs import raise_problems
+
+ROWS = ("baseline", "short", "long", "long_short")
+PLAN_VERSION = 1
+
+
+# fmt: off
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line; KEY VALUE pairs stay as text."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--cfg", type=Path, help="YAML of a row, in experiments/")
+    add("--rows", nargs="+", type=Path, metavar="YAML", help=f"rows (default: {', '.join(ROWS)} beside --cfg)")
+    add("--budget-seconds", type=float, default=60.0, metavar="S", help="for measuring (default: 60)")
+    add("--store-levels", nargs="+", type=int, default=(), metavar="PIXELS",
+        help="also try a clip store of these short sides, on a sample")
+    add("--from", dest="source", type=Path, metavar="FILE", help="the measurement of an earlier --output")
+    add("--measured-run", nargs="+", type=Path, default=(), metavar="DIR", help="run folders to compare with")
+    add("--study", choices=STUDIES, help="a worked example; needs nothing else")
+    add("--plot", type=Path, metavar="PNG", help="draw the study")
+    add("--output", type=Path, metavar="FILE", help="write measurement and predictions")
+    add("--json", action="store_true", help="print them, for programs")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys, of all rows")
+    add_machine(parser.add_argument_group("the machine that is predicted"))
+    return parser.parse_intermixed_args(arguments)
+
+
+def add_machine(group: argparse._ArgumentGroup) -> None:
+    """Options for what is not measured."""
+    add = group.add_argument
+    add("--num-gpus", nargs="+", type=int, metavar="N", help="processes (default: 1, or as measured)")
+    add("--scaling", choices=("fixed", "linear"), default="fixed",
+        help="with more GPUs, the mini-batch of the recipe, or as many clips on each (default: fixed)")
+    add("--workers", type=int, metavar="W", help="of each process (default: DATA_LOADER.NUM_WORKERS)")
+    add("--cores", type=int, metavar="C", help="of each process and its workers (default: of this machine)")
+    add("--gpus-per-node", type=int, default=8, metavar="N", help="default: 8")
+    add("--bandwidth", nargs=2, type=float, default=(12.0, 12.5), metavar=("INSIDE", "BETWEEN"),
+        help="GB/s in one direction, between the GPUs of a node and of a node to others "
+        "(default: 12 12.5, as PCIe 3.0 x16 in NCCL's topo.h, and 100 Gb/s)")
+    add("--latency", nargs=2, type=float, default=(5.7, 9.6), metavar=("INSIDE", "BETWEEN"),
+        help="microseconds of a message (default: 5.7 9.6, PCI and network in NCCL's tuning.cc)")
+    add("--all-reduce", choices=ALGORITHMS, default="best", help="default: best, of ring and tree")
+    add("--no-overlap", action="store_true", help="all-reduce after the backward pass, not during it")
+# fmt: on
+
+
+def main(arguments: list[str]) -> int:
+    """Measures, predicts, compares and prints."""
+    options = parse(arguments)
+    try:
+        check(options)
+        if options.study:
+            return show_study(options)
+        found, text = plan(options)
+        runs = [measured_run(folder, found["predictions"]) for folder in options.measured_run]
+    except InputError as error:
+        print(f"plan.py: {error}", file=sys.stderr)
+        return 2
+    if runs:
+        found["measured_runs"] = [run.to_json() for run in runs]
+        text = "\n\n".join(part for part in (text, run_table(runs)) if part)
+    if options.output:
+        write_json(options.output, found)
+    print(simplejson.dumps(found, indent=2) if options.json else text)
+    return 0
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises InputError for options that do not go together, and numbers that cannot be."""
+    problems = []
+    if not (options.cfg or options.rows or options.source or options.study):
+        problems.append("give --cfg, --rows, --from or --study")
+    if options.plot and not options.study:
+        problems.append("--plot draws a --study: give one")
+    if options.source and not (options.cfg or options.rows) and not options.measured_run:
+        problems.append("--from alone has nothing to do: add --cfg, --rows or --measured-run")
+    counts = {"--gpus-per-node": options.gpus_per_node, "--cores": options.cores}
+    counts.update({f"--num-gpus {num}": num for num in options.num_gpus or ()})
+    problems += [
+        f"{name}: give 1 or more" for name, num in counts.items() if num is not None and num < 1
+    ]
+    if options.workers is not None and options.workers < 0:
+        problems.append(f"--workers {options.workers}: give 0 or more")
+    if not options.budget_seconds > 0:
+        problems.append(f"--budget-seconds {options.budget_seconds:g}: give more than 0")
+    if min(options.bandwidth) <= 0 or min(options.latency) < 0:
+        problems.append("--bandwidth needs numbers above 0, --latency 0 or more")
+    if options.output and not options.output.parent.is_dir():
+        problems.append(f"--output: there is no folder {options.output.parent}")
+    raise_problems(problems)  # fmt: skip
+
+
+def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """The file of a plan, and its text; what an earlier file predicted where no rows are given."""
+    if options.source and not (options.cfg or options.rows):
+        found = read_json(options.source)
+        if not isinstance(found.get("predictions"), list):
+            raise InputError(
+                [f"{options.source} holds no predictions: give an --output of plan.py"]
+            )
+        return found, ""
+    rows = read_rows(options)
+    measurement = measured(rows, options)
+    workers = measurement.num_workers if options.workers is None else options.workers
+    predictions = predict_rows(
+        rows,
+        measurement,
+        Resources(workers, options.cores or measurement.num_cores),
+        communication_of(measurement, options),
+        options.num_gpus or (measurement.num_gpus,),
+        is_linear=options.scaling == "linear",
+    )
+    found = {
+        "version": PLAN_VERSION,
+        "measurement": measurement.to_json(),
+        "scaling": options.scaling,
+        "network": network_json(options),
+        "predictions": plan_json(predictions),
+        "environment": describe(),
+    }
+    return found, report(predictions, measurement)
+
+
+def read_rows(options: argparse.Namespace) -> list[Row]:
+    """The rows of the command line; raises InputError with all that is wrong with them."""
+    beside = [options.cfg.with_name(f"{name}.yaml") for name in ROWS] if options.cfg else []
+    paths = options.rows or [path for path in beside if path.is_file()]
+    if options.cfg and options.cfg.resolve() not in [path.resolve() for path in paths]:
+        paths = [*paths, options.cfg] if not options.rows else paths
+    rows, problems = [], []
+    for path in paths:
+        cfg, found = read_config(path, options.overrides)
+        found = [*found, *cross_problems(cfg)]
+        problems += found
+        if not found:
+            rows.append(build_row(cfg, experiment_name(path)))
+    raise_problems(problems)
+    return rows
+
+
+def measured(rows: Sequence[Row], options: argparse.Namespace) -> Measurement:
+    """That of an earlier file, or of now."""
+    if options.source:
+        return measurement_of(read_json(options.source).get("measurement") or {})
+    num_gpus = options.num_gpus[0] if options.num_gpus else 1
+    return measure_rows(rows, options.budget_seconds, num_gpus, options.store_levels)
+
+
+def communication_of(measurement: Measurement, options: argparse.Namespace) -> Communication:
+    """The all-reduce of the command line."""
+    inside, between = (
+        Link(latency / 1e6, bandwidth * 1e9)
+        for latency, bandwidth in zip(options.latency, options.bandwidth, strict=True)
+    )
+    network = Network(inside, between, options.gpus_per_node)
+    return Communication(
+        measurement.gradient_bytes, network, options.all_reduce, not options.no_overlap
+    )
+
+
+def network_json(options: argparse.Namespace) -> Mapping[str, Any]:
+    """The assumptions about communication."""
+    return {
+        "bandwidth_gigabytes_per_second": list(options.bandwidth),
+        "latency_microseconds": list(options.latency),
+        "gpus_per_node": options.gpus_per_node,
+        "all_reduce": options.all_reduce,
+        "overlaps": not options.no_overlap,
+    }
+
+
+def report(predictions: Sequence[RowPrediction], measurement: Measurement) -> str:
+    """All tables, and advice."""
+    lines = [line for row in predictions for line in advice(row, measurement.other_loading)]
+    if measurement.configured_loading is None:
+        lines.append("loading is unknown: DATA.TRAIN_LIST names no videos that are here")
+    head = f"measured in {measurement.seconds:.0f} s on {measurement.device}, {measurement.num_cores} cores"
+    parts = [f"{head}\n{row_table(predictions)}", *map(phase_table, predictions), "\n".join(lines)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def show_study(options: argparse.Namespace) -> int:
+    """Prints a worked example, and draws it."""
+    study = STUDIES[options.study]()
+    if options.plot:
+        from mgexp.plan.scaling_plot import draw_study
+
+        draw_study(study, options.plot)
+    if options.output:
+        write_json(options.output, study.to_json())
+    print(simplejson.dumps(study.to_json(), indent=2) if options.json else study.text())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
