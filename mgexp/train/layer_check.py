@@ -3,8 +3,8 @@
 Why layer by layer: rounding adds up over a network. Measured (SlowFast of depth 18, 32 channels, the shapes of the
 quickstart, bf16 on a CPU): gradients of the whole network have cosines with their fp32 ones of 0.96 to 0.98 in the
 median, of 0.87 to 0.92 for the worst sound convolutions and down to -0.36 for scales of 4 channels; a convolution
-whose backward is wrong had 0.51 to 0.79. No threshold divides these safely, and in a deeper network less so. On the
-same inputs a sound layer has the rounding of one layer only (see precision_check.py).
+whose backward is wrong had 0.51 to 0.79. No threshold divides these safely, and in a deeper network less so. On
+the same inputs a sound layer has the rounding of one layer only (see precision_check.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The numbers that a training step computes with: fp32, tf32, bf16 or fp16.
 
 Weights, their gradients, the optimizer and the statistics of batch normalisation are fp32 in all of them, and
-so is the input of the model. What differs is the arithmetic of convolutions and matrix products, forward and backward.
+so is the input of the model. What differs is the arithmetic of convolutions and matrix products, forward and
+backward.
 """
 
 from __future__ import annotations

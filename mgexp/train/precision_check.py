@@ -4,8 +4,8 @@ Measured in November 2026, torch 2.15, a CPU with AVX512-BF16, channels_last_3d:
 convolution over more frames than its input has is wrong, now with garbage and now infinite: 5×7×7 over 2 or 4
 frames, 3×1×1 over 2. At the shapes of the quickstart of 4 and 8 frames (SlowFast of depth 18, 32 channels) such
 layers had a cosine with fp32 of 0.00 to 0.55, or were not finite. All other tensors there, and of I3D with
-non-local blocks and TSM of depth 50 and 8 channels at 16 frames, had 0.99999 or more and ratios of norms in 0.998 to
-1.002; SlowFast in fp16 0.999999 or more. So the thresholds have room on both sides. GPUs: not measured.
+non-local blocks and TSM of depth 50 and 8 channels at 16 frames, had 0.99999 or more and ratios of norms in 0.998
+to 1.002; SlowFast in fp16 0.999999 or more. So the thresholds have room on both sides. GPUs: not measured.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_SHOWN = 4
 
 @dataclass(frozen=True)
 class ShapeCheck:
-    """What the check of one shape found. ``min_cosine``: the worst of the judged tensors, 0 if one is not finite."""
+    """What the check of one shape found. ``min_cosine``: the worst of the judged tensors, 0 if not finite."""
 
     shape: StepShape
     faults: tuple[Agreement, ...]
