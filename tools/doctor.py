@@ -83,7 +83,7 @@ def load_row(options: argparse.Namespace) -> tuple[CfgNode, Schedule]:
 
     cfg, problems = read_config(options.cfg, options.overrides)
     num_videos, found = num_videos_of(cfg, cfg.DATA.NUM_VIDEOS or None)
-    if not cfg.DATA.NUM_VIDEOS and not Path(cfg.DATA.TRAIN_LIST).exists():
+    if not cfg.DATA.NUM_VIDEOS and not has_list(cfg):
         num_videos, found = 10**6, []  # the shapes are the same
     schedule, more = try_schedule(cfg, num_videos, num_processes=1)
     devices = device_problems(cfg.DEVICE, torch.cuda.is_available())
@@ -93,6 +93,11 @@ def load_row(options: argparse.Namespace) -> tuple[CfgNode, Schedule]:
     assert schedule is not None  # it had no problem
     raise_problems(model_problems(cfg, schedule_shapes(schedule)))
     return cfg, schedule
+
+
+def has_list(cfg: CfgNode) -> bool:
+    """Whether the training list of the row is here."""
+    return bool(cfg.DATA.TRAIN_LIST) and Path(cfg.DATA.TRAIN_LIST).exists()
 
 
 def row_findings(cfg: CfgNode, schedule: Schedule) -> Iterator[Finding]:
@@ -139,8 +144,8 @@ def loading(cfg: CfgNode, schedule: Schedule, step_seconds: float) -> Finding:
     from mgexp.plan.doctor_row import loading_finding
     from mgexp.plan.measure import loader_of, measure, one_core
 
-    videos = build_list(cfg, "TRAIN_LIST") if Path(cfg.DATA.TRAIN_LIST).exists() else None
-    if videos is None or not cfg.DATA.TRAIN_LIST or not videos.records:
+    videos = build_list(cfg, "TRAIN_LIST") if has_list(cfg) else None
+    if videos is None or not videos.records:
         remedy = "give DATA.TRAIN_LIST and DATA.PATH_PREFIX, and look at tools/check_data.py"
         return Finding("loading", "warning", "not measured: the row's videos are not here", remedy)
     problems = store_problems(cfg, videos.records)

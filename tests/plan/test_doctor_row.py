@@ -62,7 +62,7 @@ def test_steps_that_cost_unequal_time_are_a_warning():
         (0.001, 2, False, "OK", ""),
         (1.0, 2, False, "warning", "make a clip store"),
         (1.0, 2, True, "warning", "set DATA_LOADER.NUM_WORKERS"),
-        (1.0, 4, True, "warning", "more cores"),
+        (1.0, 4, True, "warning", "use a machine with more cores"),
     ],
 )
 def test_loading_is_judged_by_the_cores_it_needs(
