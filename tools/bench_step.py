@@ -144,7 +144,6 @@ def option_problems(options: argparse.Namespace) -> list[str]:
 def bench(cfg: CfgNode, schedule: Schedule, options: argparse.Namespace) -> StepTimes:
     """Measures every way at the shapes of the schedule."""
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
-    torch.backends.cudnn.allow_tf32 = False  # as in training
     device = device_of(cfg)
     base = base_shapes(schedule)
     shapes = base if options.base_shapes else tuple(step_counts(schedule))

@@ -96,6 +96,8 @@ KEYS = (
     Key("TRAIN.NUM_EVALUATIONS", INT, 10, AT_LEAST_1, "evenly spaced by cost, the end one", "mgexp"),
     Key("TRAIN.EVALUATION_VIDEOS", INT, 0, NOT_NEGATIVE, "videos of each but the last; 0: all", "mgexp"),
     Key("TRAIN.CHECKPOINT_MINUTES", FLOAT, 10.0, POSITIVE, "minutes between checkpoints", "mgexp"),
+    Key("TRAIN.PRECISION", STR, "auto", _one_of("auto", "fp32", "tf32", "bf16", "fp16"),
+        "of products; auto: bf16 on GPUs that have it, else fp32", "mgexp"),
     Key("TRAIN.NUM_THREADS", INT, 0, NOT_NEGATIVE, "CPU threads of training; 0: all cores", "mgexp"),
     Key("TRAIN.MAX_CLIPS_PER_GPU", INT, 0, NOT_NEGATIVE,
         "clips that go through the network at once, in whole BN groups; the result is the same. 0: all", "mgexp"),

@@ -173,7 +173,6 @@ def build_timed_step(cfg: CfgNode, cycles: Sequence[Sequence[StepShape]]) -> tup
     The learning rate is 0: random labels teach nothing, and the work is the same.
     """
     device = device_of(cfg)
-    torch.backends.cudnn.allow_tf32 = False  # as in a run
     train_step = build_training_step(cfg, device).step
     set_lr(train_step.optimizer, 0.0)
     most = max(s.clips * clip_bytes(s.frames, s.crop) for shapes in cycles for s in shapes)

@@ -30,7 +30,7 @@ def describe() -> dict[str, str | int | None]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),  # with its build, such as +cpu
         **{package: _version(package) for package in PACKAGES},
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "cores": num_cores(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
@@ -79,7 +79,7 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """The processor's name as Linux gives it, else as Python does."""
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

@@ -41,6 +41,7 @@ from mgexp.train.inputs import (
     slowfast_problems,
 )
 from mgexp.train.micro_batches import split_problems
+from mgexp.train.precision import Precision, resolve
 from mgexp.train.predict import Predictor
 from mgexp.train.step import Normalizer, TrainStep
 from mgexp.train.task import MAX, SUM, Task, many_labels, one_label
@@ -86,6 +87,21 @@ def build_task(cfg: CfgNode) -> Task:
     return kind(cfg.MODEL.NUM_CLASSES, {"sum": SUM, "max": MAX}[cfg.DATA.ENSEMBLE_METHOD])
 
 
+def build_precision(cfg: CfgNode, device: torch.device) -> Precision:
+    """What TRAIN.PRECISION means on ``device``; raises InputError where it cannot do it."""
+    return resolve(cfg.TRAIN.PRECISION, device)
+
+
+def precision_problems(cfg: CfgNode) -> list[str]:
+    """What keeps the device from computing as TRAIN.PRECISION asks."""
+    on_gpu = cfg.DEVICE != "cpu" and torch.cuda.is_available()
+    try:
+        build_precision(cfg, torch.device("cuda" if on_gpu else "cpu"))
+    except InputError as error:
+        return list(error.problems)
+    return []
+
+
 SHARED_MEMORY = Path("/dev/shm")
 """Where torch puts the tensors that loader workers hand on, on Linux; elsewhere there is no such folder."""
 
@@ -104,6 +120,7 @@ def build_inputs(
     """
     found = [*problems, *cross_problems(cfg)]
     found += device_problems(cfg.DEVICE, torch.cuda.is_available())
+    found += precision_problems(cfg)
     found += decoder_problems(cfg)
     train, val = build_list(cfg, "TRAIN_LIST"), build_list(cfg, "VAL_LIST")
     found += quarantine_problems(cfg, (train, val))
@@ -124,11 +141,11 @@ def build_inputs(
 
 
 def build_step(
-    cfg: CfgNode, model: nn.Module, optimizer: torch.optim.Optimizer, normalizer: Normalizer
+    cfg: CfgNode, model: nn.Module, state: State, normalizer: Normalizer, precision: Precision
 ) -> TrainStep:
-    """What a step does with ``model``, which may be wrapped for several processes."""
+    """What a step does with ``model``: that of ``state``, or its wrapper for several processes."""
     loss, max_clips = build_task(cfg).loss, cfg.TRAIN.MAX_CLIPS_PER_GPU
-    return TrainStep(model, optimizer, loss, normalizer, max_clips)
+    return TrainStep(model, state.optimizer, loss, normalizer, max_clips, precision, state.scaler)
 
 
 @contextmanager

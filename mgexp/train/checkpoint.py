@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ NUM_KEPT = 2
 class State:
     """What training changes. ``step`` is the number of finished steps, ``epoch`` the epochs they drew.
 
-    ``levels``: training clips that this process loaded, by level of the clip store, or "source".
+    ``levels``: training clips that this process loaded, by level of the clip store, or "source". ``scaler`` of the
+    loss: on for fp16 alone.
     """
 
     model: nn.Module
@@ -32,6 +34,9 @@ class State:
     epoch: float = 0.0
     unusable: dict[int, str] = field(default_factory=dict)
     levels: Counter[str] = field(default_factory=Counter)
+    scaler: torch.amp.GradScaler = field(
+        default_factory=partial(torch.amp.GradScaler, enabled=False)
+    )
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values only, so that it loads with ``weights_only=True``."""
@@ -43,6 +48,7 @@ class State:
             "clock": self.clock.state_dict(),
             "unusable": self.unusable,
             "levels": dict(self.levels),
+            "scaler": self.scaler.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -53,6 +59,7 @@ class State:
         self.step, self.epoch = state["step"], state["epoch"]
         self.unusable = dict(state["unusable"])
         self.levels = Counter(state.get("levels", {}))  # checkpoints before clip stores have none
+        self.scaler.load_state_dict(state.get("scaler", {}))  # and those before other precisions
 
 
 def save_checkpoint(run_dir: RunDir, state: State) -> None:

@@ -11,15 +11,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mgexp import dist
 from mgexp.config.load import to_yaml
-from mgexp.data.build import build_decoder, build_train_loader, build_view_loader
-from mgexp.data.records import evenly_spaced
+from mgexp.data.build import build_decoder, build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.models.build import build_model
 from mgexp.models.weights import Fit
-from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.optim.build import build_optimizer
+from mgexp.plan.step_shapes import step_counts
 from mgexp.record.clock import Clock, seconds_since_process_start
 from mgexp.record.environment import describe
 from mgexp.record.files import read_json, write_json
@@ -29,10 +28,11 @@ from mgexp.record.progress import LOGGER, Progress, logging_to
 from mgexp.record.run_dir import RunDir
 from mgexp.record.schedule_table import schedule_table
 from mgexp.stop import StopRequest
-from mgexp.train.build import build_step, build_task, compiled_step
+from mgexp.train.build import build_precision, build_step, build_task, compiled_step
 from mgexp.train.checkpoint import State, load_checkpoint, load_torch, save_checkpoint
 from mgexp.train.evaluate import Evaluation
-from mgexp.train.evaluator import Evaluator, PreciseBn, Protocol
+from mgexp.train.evaluation.build import build_evaluator, build_protocol
+from mgexp.train.evaluator import Evaluator, Protocol
 from mgexp.train.folder import (
     check_folder,
     config_problems,
@@ -43,7 +43,8 @@ from mgexp.train.folder import (
 from mgexp.train.inputs import Inputs, raise_problems, unusable_problem
 from mgexp.train.loop import Loop
 from mgexp.train.milestones import milestones
-from mgexp.train.precise_bn import precise_requests
+from mgexp.train.precision import Precision
+from mgexp.train.precision_check import require_precision
 from mgexp.train.result import MISSED, Outcome, judge, seconds_record, summary
 from mgexp.train.step import Normalizer
 
@@ -75,37 +76,18 @@ class Job:
         """From decoded clips to the model's input."""
         return Normalizer(self.cfg.DATA.MEAN, self.cfg.DATA.STD, self.device)
 
+    @property
+    def precision(self) -> Precision:
+        """What training computes with."""
+        return build_precision(self.cfg, self.device)
+
     def protocol(self, full: bool) -> Protocol:
         """All views of all videos, or one centre view of some."""
-        limit = 0 if full else self.cfg.TRAIN.EVALUATION_VIDEOS
-        records = evenly_spaced(self.inputs.val, limit)
-        test = self.cfg.TEST
-        return Protocol(
-            partial(build_view_loader, self.cfg, records, full, self.device, self.processes),
-            records=records,
-            num_clips=test.NUM_ENSEMBLE_VIEWS if full else 1,
-            num_crops=test.NUM_SPATIAL_CROPS if full else 1,
-            batch_size=test.BATCH_SIZE,
-            is_full=full,
-            frame_order=test.FRAME_ORDER,
-        )
+        return build_protocol(self.cfg, self.inputs, full, self.device, self.processes)
 
     def evaluator(self) -> Evaluator:
         """Scores models of this run."""
-        precise = self._precise_bn() if self.cfg.BN.USE_PRECISE_STATS else None
-        save_seconds = 60 * self.cfg.TRAIN.CHECKPOINT_MINUTES
-        task = build_task(self.cfg)
-        return Evaluator(self.run_dir, self.normalizer, self.processes, task, precise, save_seconds)
-
-    def _precise_bn(self) -> PreciseBn:
-        schedule = self.inputs.schedule
-        requests = precise_requests(
-            schedule, self.cfg.RNG_SEED, self.cfg.BN.NUM_BATCHES_PRECISE, self.processes
-        )
-        load = partial(build_train_loader, self.cfg, self.inputs.train, requests, self.device)
-        recipe, base_size = schedule.recipe, self.cfg.MULTIGRID.BN_BASE_SIZE
-        groups = num_bn_groups(recipe.clips, self.processes.count, base_size)
-        return PreciseBn(load, len(requests), groups)
+        return build_evaluator(self.cfg, self.inputs, self.run_dir, self.normalizer, self.processes)
 
 
 def run_job(job: Job) -> Outcome:
@@ -151,7 +133,7 @@ def evaluate_job(job: Job) -> Outcome:
 
 def _prepare_torch(job: Job) -> None:
     torch.set_num_threads(job.cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
-    torch.backends.cudnn.allow_tf32 = False  # result.json says fp32
+    job.precision.set_backends()
 
 
 def _already_finished(run_dir: RunDir) -> Outcome:
@@ -171,6 +153,7 @@ def _train_joined(job: Job) -> Outcome:
     with StopRequest().listening() as stop, clock.measure("program"):
         loop = _build_loop(job, state := _new_state(job, clock), stop)
         _resume(job, state)
+        _check_precision(job, state)
         if state.step in loop.milestones and not is_evaluated(job.run_dir, state.step):
             loop.evaluate()
         if not _run_loop(job, loop):
@@ -188,7 +171,8 @@ def _new_state(job: Job, clock: Clock) -> State:
     if job.initial:
         job.initial.load_into(model)
     model = model.to(job.device)
-    return State(model, build_optimizer(job.cfg, model), clock)
+    optimizer = build_optimizer(job.cfg, model)
+    return State(model, optimizer, clock, scaler=job.precision.scaler(job.device))
 
 
 def _resume(job: Job, state: State) -> None:
@@ -208,6 +192,13 @@ def _resume(job: Job, state: State) -> None:
         LOGGER.info("going on after step %d of %d", state.step, schedule.total_steps)
 
 
+def _check_precision(job: Job, state: State) -> None:
+    """Stops before the first step where a reduced precision goes wrong here."""
+    shapes = [*step_counts(job.inputs.schedule, job.processes.count)]
+    task = build_task(job.cfg)
+    require_precision(state.model, shapes, task, job.normalizer, job.precision, job.processes)
+
+
 def _build_loop(job: Job, state: State, stop: StopRequest) -> Loop:
     """Everything that lives from the first step to the last."""
     cfg, schedule = job.cfg, job.inputs.schedule
@@ -217,7 +208,7 @@ def _build_loop(job: Job, state: State, stop: StopRequest) -> Loop:
         model = DistributedDataParallel(model, broadcast_buffers=False)
     return Loop(
         state=state,
-        train_step=build_step(cfg, model, state.optimizer, job.normalizer),
+        train_step=build_step(cfg, model, state, job.normalizer, job.precision),
         schedule=schedule,
         device=job.device,
         processes=job.processes,
@@ -290,7 +281,7 @@ def _finish(job: Job, state: State, found: Evaluation) -> Outcome:
         "metrics": found.metrics,
         "seconds": seconds_record(state.clock),
         "device": environment["gpu"] if job.device.type == "cuda" else environment["cpu"],
-        "precision": "fp32",
+        "precision": job.precision.name,
         "expected": [list(row) for row in cfg.EXPECTED],
         "verdict": judge(found.metrics, cfg.EXPECTED),
     }

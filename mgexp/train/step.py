@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mgexp.data.clips import Batch
 from mgexp.multigrid.batchnorm import one_sample, set_num_groups
 from mgexp.train.micro_batches import MicroBatch, split
+from mgexp.train.precision import Precision
 from mgexp.train.task import Loss
 
 
@@ -49,7 +50,8 @@ class Normalizer:
 class TrainStep:
     """Forward, backward and update. ``max_clips`` that go through ``model`` at once, 0: all.
 
-    ``model`` may be wrapped for several processes.
+    ``model`` may be wrapped for several processes. ``scaler`` is that of ``precision``; where it is on, for fp16,
+    the update waits for the device, to leave out a step whose gradients overflow.
     """
 
     model: nn.Module
@@ -57,11 +59,16 @@ class TrainStep:
     loss: Loss
     normalizer: Normalizer
     max_clips: int = 0
+    precision: Precision = field(default_factory=Precision)
+    scaler: torch.amp.GradScaler = field(
+        default_factory=partial(torch.amp.GradScaler, enabled=False)
+    )
 
     def __call__(self, batch: Batch, num_bn_groups: int) -> Tensor:
         """The mean loss, on the device, finite or not. Raises ValueError where ``max_clips`` are too few."""
         loss = self.backward(batch, num_bn_groups)
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         return loss
 
     def backward(self, batch: Batch, num_bn_groups: int) -> Tensor:
@@ -80,9 +87,10 @@ class TrainStep:
         flipped = None if batch.flipped is None else batch.flipped[rows]
         with nullcontext() if is_last else self._without_reduction():
             clips = self.normalizer(batch.clips[rows], flipped)
-            loss = self.loss(self.model(clips), batch.labels[rows])
+            with self.precision.autocast(clips.device):
+                loss = self.loss(self.model(clips), batch.labels[rows])
             share = loss * (part.clips / len(batch.clips))
-            share.backward()  # type: ignore[no-untyped-call]
+            self.scaler.scale(share).backward()  # type: ignore[no-untyped-call]
         return share.detach()
 
     def _without_reduction(self) -> AbstractContextManager[None]:

@@ -224,3 +224,21 @@ def test_groups_over_processes_equal_groups_in_one_process(num_processes, span, 
     for part in parts:
         for mine, theirs in zip(part[4:], wanted[4:], strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_groups", [1, 4])
+def test_bf16_clips_have_fp32_statistics(num_groups):
+    """Of the same bf16 clips; sums of 72 values in fp32 are good to 1e-5, bf16 ones would be to 4e-3."""
+    x = make_clips(8, channels=16, dtype=torch.bfloat16)
+    norms = [GroupedBatchNorm3d(16), GroupedBatchNorm3d(16)]
+    for norm in norms:
+        norm.num_groups = num_groups
+    with torch.autocast("cpu", torch.bfloat16):
+        low = norms[0](x)
+    exact = norms[1](x.float())
+    assert low.dtype == torch.bfloat16
+    torch.testing.assert_close(low.float(), exact, rtol=2**-8, atol=1e-5)  # rounding of the output
+    for name in BUFFERS:
+        found, wanted = (getattr(norm, name) for norm in norms)
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)

@@ -21,7 +21,9 @@ from mgexp.plan.steppers import (
     TrainingStep,
     plain_copy,
 )
-from mgexp.train.build import build_step, build_task
+from mgexp.record.clock import Clock
+from mgexp.train.build import build_precision, build_step, build_task
+from mgexp.train.checkpoint import State
 from mgexp.train.step import Normalizer
 
 
@@ -46,7 +48,10 @@ def build_training_step(cfg: CfgNode, device: torch.device) -> TrainingStep:
     optimizer = build_optimizer(cfg, model)
     set_lr(optimizer, LEARNING_RATE)
     normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
-    step = build_step(cfg, model, optimizer, normalizer)
+    precision = build_precision(cfg, device)
+    precision.set_backends()  # as in a run
+    state = State(model, optimizer, Clock(), scaler=precision.scaler(device))
+    step = build_step(cfg, model, state, normalizer, precision)
     return TrainingStep(step, RandomClips(build_task(cfg), device))
 
 

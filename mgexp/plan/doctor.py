@@ -1,0 +1,285 @@
+"""What may be wrong with an installation or a machine, one finding a line, each with a remedy."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+Status = Literal["OK", "warning", "problem"]
+
+PYTHONS = ((3, 10), (3, 13))
+"""First and last that INSTALL.md names."""
+GIB = 2**30
+LITTLE_DISK_BYTES = 5 * GIB
+"""Assumption: checkpoints of one run and a small clip store."""
+LITTLE_SHARED_BYTES = GIB
+"""Assumption: Docker's default is 64 MiB, a batch of the released K400 row takes 308 MB."""
+CLIP_FRAMES, NUM_CLIPS = 32, 6
+HEIGHT, WIDTH, VIDEO_FRAMES = 256, 340, 96
+SLOW_CLIP_MS = 250.0
+"""For 32 frames of H.264 of 340 × 256, one core. Assumption: twice the slowest that was measured, 130 ms."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: what was looked at, how it is, what was found, and what to do where it is not OK."""
+
+    name: str
+    status: Status
+    found: str
+    remedy: str = ""
+
+
+def machine_findings(folders: Sequence[Path] = (Path("runs"), Path("data"))) -> Iterator[Finding]:
+    """Everything that needs no row; takes a few seconds, most of them for the decoder."""
+    yield python_finding(sys.version_info[:2])
+    yield range_finding("torch", str(torch.__version__))
+    yield range_finding("torchvision", _version("torchvision"))
+    yield pair_finding()
+    has_cuda = torch.cuda.is_available()
+    yield wheel_finding(torch.version.cuda, _nvidia_gpu(), has_cuda)
+    yield gpu_finding() if has_cuda else Finding("GPU", "OK", "none: training is on the CPU")
+    yield range_finding("av", _version("av"))
+    yield from torchcodec_findings()
+    yield cores_finding(os.cpu_count() or 1, len(os.sched_getaffinity(0)))
+    yield memory_finding(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    if Path("/dev/shm").is_dir():
+        yield shared_memory_finding(shutil.disk_usage("/dev/shm").free)
+    yield from map(disk_finding, folders)
+    yield _tried("decoding", decode_finding)
+
+
+def python_finding(found: tuple[int, ...]) -> Finding:
+    """The interpreter."""
+    text = ".".join(map(str, found))
+    if PYTHONS[0] <= tuple(found) <= PYTHONS[1]:
+        return Finding("Python", "OK", platform.python_version())
+    status: Status = "problem" if tuple(found) < PYTHONS[0] else "warning"
+    return Finding(
+        "Python", status, text, "mgexp is tested with Python 3.10 to 3.13: use one of them"
+    )
+
+
+def range_finding(package: str, found: str, declared: Sequence[str] | None = None) -> Finding:
+    """Whether a package is in the range of pyproject.toml, which is what is tested."""
+    wanted = _range_of(package, _requirements() if declared is None else declared)
+    if found == "not installed":
+        return Finding(package, "problem", found, f"pip install '{package}{wanted}'")
+    if not wanted or in_range(found, wanted):
+        return Finding(package, "OK", found)
+    return Finding(package, "warning", f"{found}, not in the tested range {wanted}",
+                   f"pip install '{package}{wanted}'")  # fmt: skip
+
+
+def pair_finding() -> Finding:
+    """Whether torch and torchvision work together."""
+    try:
+        from mgexp import wheels
+    except ImportError as error:
+        return Finding("torch and torchvision", "problem", str(error), "see INSTALL.md, GPU")
+    assert wheels.transforms_v2
+    return Finding("torch and torchvision", "OK", "work together")
+
+
+def wheel_finding(cuda: str | None, gpu: str, has_cuda: bool) -> Finding:
+    """The wheel of torch (``cuda``: its CUDA version) beside what the driver shows (``gpu``, empty if nothing)."""
+    name = "torch's wheel"
+    if cuda is None and gpu:
+        remedy = "install torch and torchvision from PyPI: pip install --force-reinstall torch torchvision"
+        return Finding(name, "problem", f"CPU only, beside {gpu}", remedy)
+    if cuda and gpu and not has_cuda:
+        remedy = f"update the NVIDIA driver for CUDA {cuda}, or look at CUDA_VISIBLE_DEVICES"
+        return Finding(name, "problem", f"CUDA {cuda}, but torch cannot use {gpu}", remedy)
+    if cuda and not gpu and not has_cuda:
+        return Finding(name, "OK", f"CUDA {cuda} without a GPU: works, larger than it need be")
+    return Finding(name, "OK", f"CUDA {cuda}" if cuda else "CPU only")
+
+
+def gpu_finding() -> Finding:
+    """The first GPU."""
+    gpu = torch.cuda.get_device_properties(0)
+    has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    more = f", {torch.cuda.device_count()} of them" if torch.cuda.device_count() > 1 else ""
+    return Finding(
+        "GPU", "OK", f"{gpu.name}, {gpu.total_memory / GIB:.0f} GiB, "
+        f"{'bf16' if has_bf16 else 'no bf16: TRAIN.PRECISION auto is fp32'}{more}",
+    )  # fmt: skip
+
+
+def torchcodec_findings() -> Iterator[Finding]:
+    """The second decoder and its FFmpeg, if it is installed."""
+    if _version("torchcodec") == "not installed":
+        yield Finding("torchcodec", "OK", "not installed: PyAV decodes")
+        return
+    from mgexp.data import decode_torchcodec
+
+    fault = decode_torchcodec.fault()
+    if fault:
+        remedy = "apt install ffmpeg, or leave DATA.DECODING_BACKEND pyav"
+        yield Finding("torchcodec, FFmpeg", "warning", f"does not work: {fault}", remedy)
+    else:
+        yield Finding("torchcodec, FFmpeg", "OK", decode_torchcodec.version())
+
+
+def cores_finding(present: int, usable: int) -> Finding:
+    """Cores of the machine and of this process."""
+    if usable < present:
+        text = f"{usable} of {present} are this process's"
+        return Finding("cores", "warning", text, "ask the scheduler for more, or see taskset -p")
+    return Finding("cores", "OK", str(usable))
+
+
+def memory_finding(num_bytes: int) -> Finding:
+    """Main memory."""
+    text = f"{num_bytes / GIB:.0f} GiB"
+    if num_bytes < 4 * GIB:
+        return Finding("memory", "warning", text, "use a smaller TRAIN.BATCH_SIZE and one worker")
+    return Finding("memory", "OK", text)
+
+
+def shared_memory_finding(free_bytes: int) -> Finding:
+    """What loader workers hand batches on in."""
+    text = f"{free_bytes / GIB:.2f} GiB free"
+    if free_bytes < LITTLE_SHARED_BYTES:
+        remedy = "start docker with --shm-size=8g, or lower DATA_LOADER.NUM_WORKERS"
+        return Finding("/dev/shm", "warning", text, remedy)
+    return Finding("/dev/shm", "OK", text)
+
+
+def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
+    """Free room where ``folder`` is, or would be made."""
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free
+    text = f"{free / GIB:.1f} GiB free"
+    if not os.access(there, os.W_OK):
+        return Finding(f"disk at {folder}", "problem", "cannot be written", f"chmod u+w {there}")
+    if free < least_bytes:
+        return Finding(f"disk at {folder}", "warning", text, "make room, or use --output elsewhere")
+    return Finding(f"disk at {folder}", "OK", text)
+
+
+def decode_finding() -> Finding:
+    """Milliseconds of one core for a clip of a made H.264 video, in the fashion of training."""
+    from mgexp.data.decode import open_video
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "made.mp4")
+        _write_video(path)
+        times = [[(start + k) / 30 for k in range(CLIP_FRAMES)] for start in range(NUM_CLIPS)]
+        start = time.process_time()
+        for clip in times:
+            with open_video(path) as reader:
+                reader.frames_at(clip)
+    ms = 1000 * (time.process_time() - start) / NUM_CLIPS
+    text = f"{ms:.0f} core-ms per clip, {1000 * CLIP_FRAMES / ms:.0f} frames/s ({WIDTH} x {HEIGHT}, H.264)"
+    if ms > SLOW_CLIP_MS:
+        return Finding("decoding", "warning", text, "make a clip store: tools/prepare_data.py")
+    return Finding("decoding", "OK", text)
+
+
+def exit_code(findings: Sequence[Finding]) -> int:
+    """3 where there is a problem."""
+    return 3 if any(one.status == "problem" for one in findings) else 0
+
+
+def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """For programs."""
+    return {"problems": exit_code(findings) == 3, "findings": [asdict(one) for one in findings]}
+
+
+def findings_table(findings: Sequence[Finding]) -> str:
+    """For people."""
+    width = max(len(one.name) for one in findings)
+    lines = []
+    for one in findings:
+        lines.append(f"{one.status:8} {one.name:{width}}  {one.found}")
+        if one.remedy:
+            lines.append(f"{'':8} {'':{width}}  → {one.remedy}")
+    return "\n".join(lines)
+
+
+def in_range(found: str, wanted: str) -> bool:
+    """Whether version ``found`` is in a range such as ">=2.11,<2.16"."""
+    compare: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+        ">=": lambda a, b: a >= b,
+        "<": lambda a, b: a < b,
+        "==": lambda a, b: a == b,
+    }
+    parts = re.findall(r"(>=|==|<)([\d.]+)", wanted)
+    return all(compare[sign](_numbers(found), _numbers(limit)) for sign, limit in parts)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text.split("+", maxsplit=1)[0])[:3])
+
+
+def _requirements() -> list[str]:
+    try:
+        return requires("mgexp") or []
+    except PackageNotFoundError:
+        return []
+
+
+def _range_of(package: str, declared: Sequence[str]) -> str:
+    for text in declared:
+        match = re.match(rf"{package}(?![\w-])\s*([<>=][^;]*)", text)
+        if match:
+            return match[1].strip()
+    return ""
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _nvidia_gpu() -> str:
+    """What nvidia-smi says of the first GPU; empty where there is none."""
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+                              capture_output=True, text=True, check=True, timeout=20)  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return next(iter(done.stdout.splitlines()), "")
+
+
+def _tried(name: str, find: Callable[[], Finding]) -> Finding:
+    try:
+        return find()
+    except Exception as error:  # what broke is the finding
+        return Finding(
+            name, "problem", f"{type(error).__name__}: {error}", "see INSTALL.md, FFmpeg"
+        )
+
+
+def _write_video(path: str) -> None:
+    import av
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    picture = rng.integers(0, 256, (HEIGHT // 8, WIDTH // 4 + 24, 3), np.uint8)
+    picture = picture.repeat(8, 0).repeat(8, 1)
+    with av.open(path, "w") as container:
+        stream = container.add_stream("libx264", rate=30, options={"preset": "fast"})
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+        for number in range(VIDEO_FRAMES):
+            shown = np.ascontiguousarray(picture[:, 2 * number : 2 * number + WIDTH])
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(shown, format="rgb24")))
+        container.mux(stream.encode())

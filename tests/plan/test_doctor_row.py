@@ -1,0 +1,101 @@
+"""Whether multigrid pays: from times given by hand, and measured on a tiny model."""
+
+import math
+
+import pytest
+import torch
+from tiny import tiny_config
+
+from mgexp.models.build import build_model
+from mgexp.plan.doctor_row import (
+    StepTime,
+    compute_speedup,
+    evenness_finding,
+    loading_finding,
+    precision_findings,
+    speedup_finding,
+    time_steps,
+)
+from mgexp.plan.loading import kinds_of, legs_of
+from mgexp.plan.step_shapes import StepShape, step_counts
+from mgexp.train.build import build_task, schedule_of
+from mgexp.train.layer_check import Agreement
+from mgexp.train.precision import Precision
+from mgexp.train.precision_check import ShapeCheck
+from mgexp.train.step import Normalizer
+
+COARSE, FULL = StepShape(4, 32, 32, 4), StepShape(16, 64, 8, 1)
+TIMES = [StepTime(COARSE, 8, 0.5), StepTime(FULL, 2, 1.0)]
+
+
+def test_the_speedup_is_that_of_seconds():
+    # the row: 30 × 0.5 + 10 × 1 = 25 s; the baseline: 100 × 1
+    assert compute_speedup(TIMES, {COARSE: 30, FULL: 10}, 100) == pytest.approx(4.0)
+    assert compute_speedup(TIMES[1:], {COARSE: 30, FULL: 10}, 100) is None
+
+
+@pytest.mark.parametrize(
+    ("speedup", "num_shapes", "status", "words"),
+    [
+        (4.0, 2, "OK", "yes: computing is 4.00 times"),
+        (1.1, 2, "warning", "hardly"),
+        (None, 2, "warning", "too slow"),
+        (1.0, 1, "OK", "baseline"),
+    ],
+)
+def test_whether_it_pays_in_words(speedup, num_shapes, status, words):
+    found = speedup_finding(speedup, num_shapes)
+    assert found.status == status and words in found.found
+
+
+def test_steps_that_cost_unequal_time_are_a_warning():
+    found = evenness_finding(TIMES, 3)
+    assert found.status == "warning"
+    assert found.found.startswith("slowest to fastest 2.00 (8x16x64²: 1 s, 32x4x32²: 0.5 s)")
+    assert found.found.endswith("only 2 of 3 shapes were measured in the time")
+    assert evenness_finding([TIMES[0], StepTime(FULL, 2, 0.6)], 2).status == "OK"
+
+
+@pytest.mark.parametrize(
+    ("core_seconds", "workers", "has_store", "status", "remedy"),
+    [
+        (0.001, 2, False, "OK", ""),
+        (1.0, 2, False, "warning", "make a clip store"),
+        (1.0, 2, True, "warning", "set DATA_LOADER.NUM_WORKERS"),
+        (1.0, 4, True, "warning", "use a machine with more cores"),
+    ],
+)
+def test_loading_is_judged_by_the_cores_it_needs(
+    tmp_path, core_seconds, workers, has_store, status, remedy
+):
+    legs = legs_of(schedule_of(tiny_config(tmp_path), 24))
+    seconds = dict.fromkeys(kinds_of(legs), core_seconds)
+    found = loading_finding(legs, seconds, 1.0, workers, 4, has_store)
+    assert found.status == status and found.remedy.startswith(remedy)
+
+
+def test_precision_findings():
+    (fine,) = precision_findings(Precision("fp32"), [])
+    assert fine.status == "OK"
+    good = ShapeCheck(COARSE, (), 0.99999)
+    bad = ShapeCheck(FULL, (Agreement("output of x", False, math.nan, math.nan, math.nan),), 0.0)
+    (found,) = precision_findings(Precision("bf16"), [good])
+    assert found.found == "bf16 agrees with fp32 at 1 shapes (worst cosine 0.999990)"
+    (found,) = precision_findings(Precision("bf16"), [good, bad])
+    assert found.status == "problem" and "8x16x64² in 1 BN group: output of x is not" in found.found
+
+
+def test_steps_are_timed_and_the_model_left_alone(tmp_path):
+    cfg = tiny_config(tmp_path)
+    model = build_model(cfg)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    shapes = list(step_counts(schedule_of(cfg, 24)))
+    normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, torch.device("cpu"))
+    found = time_steps(model, shapes, build_task(cfg), normalizer, Precision("fp32"))
+    assert {(one.shape.frames, one.shape.crop) for one in found} == {
+        (one.frames, one.crop) for one in shapes
+    }
+    assert all(one.seconds > 0 for one in found)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    none_left = time_steps(model, shapes, build_task(cfg), normalizer, Precision("fp32"), -1.0)
+    assert len(none_left) == 1

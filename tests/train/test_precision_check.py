@@ -1,0 +1,241 @@
+"""The check of a precision: it catches a wrong backward, it passes right ones, and it leaves the model alone."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import mgexp.train.precision_check as checks
+from mgexp.dist import Processes
+from mgexp.errors import InputError
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
+from mgexp.plan.step_shapes import StepShape
+from mgexp.train.check_batch import draw_batch
+from mgexp.train.layer_check import Agreement, copy_to_check
+from mgexp.train.precision import Precision
+from mgexp.train.precision_cache import CheckKey, PassedChecks, fingerprint
+from mgexp.train.precision_check import check_shapes, is_fault, require_precision
+from mgexp.train.step import Normalizer
+from mgexp.train.task import SUM, many_labels, one_label
+
+CPU = torch.device("cpu")
+NORMALIZER = Normalizer((0.45,) * 3, (0.225,) * 3, CPU)
+TASK = one_label(3, SUM)
+SHAPE = StepShape(frames=6, crop=12, clips=8, num_bn_groups=2)
+BF16 = Precision("bf16")
+
+
+class _WrongInBf16(torch.autograd.Function):
+    """The identity; its gradient is ``factor`` times too large in low precision alone."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad if grad.dtype == torch.float32 else grad * ctx.factor, None
+
+
+class WrongConv(nn.Conv3d):
+    """A convolution whose weight gradient is wrong in bf16."""
+
+    factor = 2.0
+
+    def forward(self, x):
+        cast = torch.is_autocast_enabled("cpu")
+        weight = self.weight.bfloat16() if cast else self.weight
+        return F.conv3d(x, _WrongInBf16.apply(weight, self.factor), stride=self.stride)
+
+
+def make_model(conv=nn.Conv3d, frames=3, out=4):
+    """Two convolutions with norms, the last one's scale 0, and a classifier."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv3d(3, out, (frames, 3, 3), padding=(frames // 2, 1, 1), bias=False),
+        GroupedBatchNorm3d(out),
+        nn.ReLU(inplace=True),
+        conv(out, 4, (3, 1, 1), bias=False),
+        GroupedBatchNorm3d(4),
+        nn.AdaptiveAvgPool3d(1),
+        nn.Flatten(),
+        nn.Dropout(0.5),
+        nn.Linear(4, 3),
+    )
+    nn.init.zeros_(model[4].weight)
+    return model.to(memory_format=torch.channels_last_3d)
+
+
+@pytest.fixture
+def passed(tmp_path):
+    return PassedChecks(tmp_path / "cache")
+
+
+def require(model, passed, shapes=(SHAPE,), precision=BF16):
+    require_precision(model, shapes, TASK, NORMALIZER, precision, Processes(), passed)
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_layers_that_are_right_differ_by_rounding(name):
+    (found,) = check_shapes(make_model(), [SHAPE], TASK, NORMALIZER, Precision(name))
+    assert found.faults == ()
+    assert 0.9999 < found.min_cosine <= 1.0001
+
+
+def test_fp32_against_fp32_is_the_same_to_rounding_of_sums():
+    (found,) = check_shapes(make_model(), [SHAPE], TASK, NORMALIZER, Precision("fp32"))
+    assert found.faults == ()
+    assert found.min_cosine == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [
+        (2.0, "weight gradient of 3 has cosine 1.000 and norm 2 times"),
+        (-1.0, "weight gradient of 3 has cosine -1.000 and norm 1 times"),
+        (float("inf"), "weight gradient of 3 is not finite"),
+    ],
+)
+def test_a_wrong_weight_gradient_stops_with_shape_layer_numbers_and_remedy(
+    factor, words, passed, monkeypatch
+):
+    monkeypatch.setattr(WrongConv, "factor", factor)
+    with pytest.raises(InputError) as stopped:
+        require(make_model(WrongConv), passed)
+    (problem,) = stopped.value.problems
+    assert problem.startswith("bf16 is wrong here for 8x6x12² in 2 BN groups: " + words)
+    assert problem.endswith("set TRAIN.PRECISION fp32")
+
+
+def test_every_wrong_shape_is_named(passed):
+    shapes = (SHAPE, StepShape(4, 16, 4, 1))
+    with pytest.raises(InputError, match=r"2 problems found"):
+        require(make_model(WrongConv), passed, shapes)
+
+
+def test_fp32_needs_no_check(passed):
+    require(make_model(WrongConv), passed, precision=Precision("fp32"))
+
+
+def cpu_is_wrong():
+    """Whether this CPU and torch have the fault of 5 × 7 × 7 over 4 frames."""
+    conv = nn.Conv3d(3, 4, (5, 7, 7), padding=(2, 3, 3), stride=(1, 2, 2), bias=False)
+    conv = conv.to(memory_format=torch.channels_last_3d)
+    x = torch.randn(32, 3, 4, 32, 32).to(memory_format=torch.channels_last_3d)
+    grad = torch.randn(32, 4, 4, 16, 16)
+    exact = torch.autograd.grad(conv(x), conv.weight, grad)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        low = torch.autograd.grad(conv(x), conv.weight, grad.bfloat16())[0]
+    return not torch.cosine_similarity(low.flatten(), exact.flatten(), 0) > 0.9
+
+
+@pytest.mark.skipif(not cpu_is_wrong(), reason="this CPU computes it right")
+def test_the_fault_of_bf16_on_this_cpu_is_caught(passed):
+    model = make_model(frames=5)
+    model[0] = nn.Conv3d(3, 4, (5, 7, 7), stride=(1, 2, 2), padding=(2, 3, 3), bias=False)
+    shape = StepShape(4, 32, 32, 4)
+    with pytest.raises(InputError, match=r"32x4x32² in 4 BN groups: weight gradient of 0 "):
+        require(model.to(memory_format=torch.channels_last_3d), passed, [shape])
+
+
+def test_the_model_and_torchs_draws_are_left_alone():
+    model = make_model()
+    model[0].weight.grad = torch.ones_like(model[0].weight)
+    before, drawn = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    check_shapes(model, [SHAPE], TASK, NORMALIZER, BF16)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert model[0].weight.grad.eq(1).all() and model[1].num_groups == 1 and model[2].inplace
+
+
+def test_the_copy_has_scales_that_are_not_0_and_no_dropout():
+    clone = copy_to_check(make_model())
+    assert clone[4].weight.tolist() == [1.0] * 4
+    assert clone.training and not clone[7].training
+
+
+def test_groups_that_span_processes_are_checked_as_one():
+    (found,) = check_shapes(make_model(), [StepShape(6, 12, 1, -4)], TASK, NORMALIZER, BF16)
+    assert found.faults == ()
+
+
+@pytest.mark.parametrize(
+    ("cosine", "ratio", "share", "is_one"),
+    [
+        (0.91, 1.0, 1.0, False),
+        (0.89, 1.0, 1.0, True),
+        (1.0, 0.79, 1.0, True),
+        (1.0, 1.26, 1.0, True),
+        (0.1, 1.0, 1e-7, False),  # nothing, in both
+        (0.1, 100.0, 1e-7, True),  # nothing in fp32 alone
+        (float("nan"), 1.0, 0.0, False),  # 0 in both
+        (float("nan"), float("inf"), 0.0, True),
+    ],
+)
+def test_what_a_fault_is(cosine, ratio, share, is_one):
+    assert is_fault(Agreement("x", True, cosine, ratio, share)) == is_one
+
+
+def test_a_check_that_was_passed_is_not_repeated(passed, monkeypatch):
+    require(make_model(), passed)
+    monkeypatch.setattr(checks, "check_shapes", None)
+    require(make_model(), passed)
+
+
+@pytest.mark.parametrize("change", ["model", "shapes", "precision", "torn"])
+def test_another_check_is_not_taken_for_it(passed, change):
+    model, shapes, precision = make_model(), [SHAPE], BF16
+    key = CheckKey.of(model, shapes, precision, CPU)
+    passed.add(key, {})
+    assert passed.contains(key)
+    if change == "model":
+        model = make_model(out=5)
+    elif change == "shapes":
+        shapes = [*shapes, SHAPE]
+    elif change == "precision":
+        precision = Precision("fp16")
+    else:
+        passed.path(key).write_text("{")
+    assert not passed.contains(CheckKey.of(model, shapes, precision, CPU))
+
+
+def test_a_failed_check_is_not_remembered(passed):
+    for _ in range(2):
+        with pytest.raises(InputError):
+            require(make_model(WrongConv), passed)
+    assert not passed.folder.exists()
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
+    (tmp_path / "cache").write_text("a file")
+    require(make_model(), PassedChecks(tmp_path / "cache"))
+
+
+def test_the_cache_is_where_the_user_has_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert PassedChecks.of_user().folder == tmp_path / "mgexp" / "precision"
+
+
+def test_weights_do_not_change_the_fingerprint():
+    model = make_model()
+    before = fingerprint(model)
+    nn.init.ones_(model[0].weight)
+    assert fingerprint(model) == before
+
+
+def test_clips_are_smooth_and_labels_go_with_them():
+    sample = draw_batch(StepShape(8, 32, 8, 1), TASK)
+    assert sample.clips.dtype == torch.uint8 and sample.clips.shape == (8, 3, 8, 32, 32)
+    assert sample.clips.is_contiguous(memory_format=torch.channels_last_3d)
+    assert sample.labels.tolist()[:4] == sample.labels.tolist()[4:]
+    values = sample.clips.float()
+    assert values.diff(dim=4).abs().mean() < values.std() / 3
+
+
+def test_many_labels_are_0_and_1_as_floats():
+    labels = draw_batch(StepShape(2, 8, 4, 1), many_labels(5, SUM)).labels
+    assert labels.shape == (4, 5) and labels.dtype == torch.float32
+    assert set(labels.unique().tolist()) <= {0.0, 1.0}

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Say what is wrong with an installation or a machine, and whether multigrid pays here.
+
+    python tools/doctor.py                                     versions, GPU, decoders, disk, speed of decoding
+    python tools/doctor.py --cfg ROW.yaml [KEY VALUE ...]      also: precision, steps and loading of that row
+
+With --cfg every shape is checked in TRAIN.PRECISION against fp32, whatever earlier checks found, and timed; close
+other programs first. Exit 0: all is well, or warnings only; 3 a problem was found; 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import simplejson
+import torch
+from fvcore.common.config import CfgNode
+
+from mgexp.errors import InputError
+from mgexp.multigrid.schedule import Schedule
+from mgexp.plan.doctor import (
+    Finding,
+    exit_code,
+    findings_json,
+    findings_table,
+    machine_findings,
+)
+from mgexp.plan.loading import kinds_of, legs_of
+from mgexp.plan.step_shapes import step_counts
+
+NUM_CLIPS = 4
+"""Clips of each kind that loading is timed with."""
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line; KEY VALUE pairs stay as text."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cfg", type=Path, help="YAML of a row, in experiments/")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
+    return parser.parse_intermixed_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    """Prints a line for each finding, or JSON."""
+    options = parse(arguments)
+    try:
+        if options.overrides and not options.cfg:
+            raise InputError([f"{' '.join(options.overrides)}: KEY VALUE pairs need --cfg"])
+        # A torchvision that does not import is a finding; nothing of a row can be looked at then.
+        row = load_row(options) if options.cfg else None
+        findings = list(machine_findings())
+        if row is not None:
+            findings += row_findings(*row)
+    except InputError as error:
+        print(f"doctor.py: {error}", file=sys.stderr)
+        return 2
+    except ImportError as error:
+        findings = [Finding("torch and torchvision", "problem", str(error), "see INSTALL.md, GPU")]
+    shown = (
+        simplejson.dumps(findings_json(findings), indent=2)
+        if options.json
+        else findings_table(findings)
+    )
+    print(shown)
+    return exit_code(findings)
+
+
+def load_row(options: argparse.Namespace) -> tuple[CfgNode, Schedule]:
+    """The configuration of the row, and its schedule."""
+    from mgexp.config.check import cross_problems
+    from mgexp.config.load import read_config
+    from mgexp.models.build import model_problems
+    from mgexp.record.flops import schedule_shapes
+    from mgexp.train.build import num_videos_of, precision_problems, try_schedule
+    from mgexp.train.inputs import device_problems, raise_problems
+
+    cfg, problems = read_config(options.cfg, options.overrides)
+    num_videos, found = num_videos_of(cfg, cfg.DATA.NUM_VIDEOS or None)
+    if not cfg.DATA.NUM_VIDEOS and not has_list(cfg):
+        num_videos, found = 10**6, []  # the shapes are the same
+    schedule, more = try_schedule(cfg, num_videos, num_processes=1)
+    devices = device_problems(cfg.DEVICE, torch.cuda.is_available())
+    raise_problems(
+        [*problems, *cross_problems(cfg), *found, *more, *devices, *precision_problems(cfg)]
+    )
+    assert schedule is not None  # it had no problem
+    raise_problems(model_problems(cfg, schedule_shapes(schedule)))
+    return cfg, schedule
+
+
+def has_list(cfg: CfgNode) -> bool:
+    """Whether the training list of the row is here."""
+    return bool(cfg.DATA.TRAIN_LIST) and Path(cfg.DATA.TRAIN_LIST).exists()
+
+
+def row_findings(cfg: CfgNode, schedule: Schedule) -> Iterator[Finding]:
+    """Precision, shared memory, steps and loading."""
+    from mgexp.models.build import build_model
+    from mgexp.plan.doctor_row import (
+        compute_speedup,
+        evenness_finding,
+        precision_findings,
+        speedup_finding,
+        time_steps,
+    )
+    from mgexp.train.build import build_precision, build_task, memory_problems
+    from mgexp.train.precision_check import check_shapes
+    from mgexp.train.step import Normalizer
+
+    on_gpu = cfg.DEVICE != "cpu" and torch.cuda.is_available()
+    device = torch.device("cuda" if on_gpu else "cpu")
+    torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
+    model, task, precision = (
+        build_model(cfg).to(device),
+        build_task(cfg),
+        build_precision(cfg, device),
+    )
+    normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
+    counts = step_counts(schedule)
+    shapes = list(counts)
+    checked = [] if precision.is_exact else check_shapes(model, shapes, task, normalizer, precision)
+    yield from precision_findings(precision, checked)
+    for problem in memory_problems(cfg, schedule, 1, 1):
+        yield Finding("shared memory of the row", "problem", problem, "see the line above")
+    times = time_steps(model, shapes, task, normalizer, precision)
+    num_shapes = len({(shape.frames, shape.crop) for shape in shapes})
+    yield evenness_finding(times, num_shapes)
+    yield speedup_finding(compute_speedup(times, counts, schedule.baseline_steps), num_shapes)
+    yield loading(cfg, schedule, sum(one.seconds for one in times) / len(times))
+
+
+def loading(cfg: CfgNode, schedule: Schedule, step_seconds: float) -> Finding:
+    """What loading the row's videos costs, where there are any."""
+    from mgexp.data.build import build_opener, build_training_clips, store_problems
+    from mgexp.data.lists.build import build_list
+    from mgexp.data.records import evenly_spaced
+    from mgexp.plan.doctor_row import loading_finding
+    from mgexp.plan.measure import loader_of, measure, one_core
+
+    videos = build_list(cfg, "TRAIN_LIST") if has_list(cfg) else None
+    if videos is None or not videos.records:
+        remedy = "give DATA.TRAIN_LIST and DATA.PATH_PREFIX, and look at tools/check_data.py"
+        return Finding("loading", "warning", "not measured: the row's videos are not here", remedy)
+    problems = store_problems(cfg, videos.records)
+    if problems:
+        return Finding("loading", "problem", problems[0], "see tools/prepare_data.py")
+    legs, records = legs_of(schedule), evenly_spaced(videos.records, NUM_CLIPS)
+    clips = build_training_clips(cfg, records, build_opener(cfg))
+    try:
+        with one_core():
+            timings = measure({"row": loader_of(clips)}, kinds_of(legs), len(records), 1)["row"]
+    except RuntimeError as error:
+        return Finding("loading", "problem", str(error), "see tools/check_data.py")
+    cores = len(os.sched_getaffinity(0))
+    workers = cfg.DATA_LOADER.NUM_WORKERS
+    return loading_finding(
+        legs, timings.median(), step_seconds, workers, cores, bool(cfg.DATA.STORE)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
