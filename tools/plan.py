@@ -15,14 +15,17 @@ Exit 0; 2 bad input.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import simplejson
 
 from mgexp.config.check import cross_problems
+from mgexp.config.defaults import BY_NAME
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError
 from mgexp.plan.build import Row, build_row, measure_rows, predict_rows
@@ -60,7 +63,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--json", action="store_true", help="print them, for programs")
     add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys, of all rows")
     add_machine(parser.add_argument_group("the machine that is predicted"))
-    return parser.parse_intermixed_args(arguments)
+    return parser.parse_intermixed_args(keys_first(arguments))
 
 
 def add_machine(group: argparse._ArgumentGroup) -> None:
@@ -80,6 +83,19 @@ def add_machine(group: argparse._ArgumentGroup) -> None:
     add("--all-reduce", choices=ALGORITHMS, default="best", help="default: best, of ring and tree")
     add("--no-overlap", action="store_true", help="all-reduce after the backward pass, not during it")
 # fmt: on
+
+
+def keys_first(arguments: Sequence[str]) -> list[str]:
+    """KEY VALUE pairs before all else: an option that takes many words would take them too."""
+    pairs: list[str] = []
+    others: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word in BY_NAME or re.fullmatch(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)+", word):
+            pairs += [word, *islice(words, 1)]
+        else:
+            others.append(word)
+    return [*pairs, *others]
 
 
 def main(arguments: list[str]) -> int:

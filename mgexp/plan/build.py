@@ -95,6 +95,9 @@ def measure_rows(
         model_step, num_parameters = build_timed_step(cfg, cycles)
         left = budget_seconds - (time.perf_counter() - start)
         steps = QuickTimes(model_step, left).measure(cycles)
+    except torch.OutOfMemoryError as error:
+        problem = f"a mini-batch of one of {num_gpus} GPUs does not fit into this one: {error}"
+        raise InputError([f"{problem}; plan for more with --num-gpus"]) from error
     finally:
         torch.set_num_threads(threads)
     return Measurement(

@@ -235,6 +235,7 @@ def study_text(study: Study) -> str:
     choices = [f"  {error:+.1%}  {name}" for name, error in other_choices().items()]
     many = int(value("many_gpus"))
     predicted = study.tsm_seconds(many, study.clip_seconds)
+    measured = value("few_seconds") * value("few_gpus") / (value("many_seconds") * many)
     verdict = "within" if abs(study.error) <= LIMIT else "NOT within"
     return "\n".join(
         [
@@ -245,7 +246,7 @@ def study_text(study: Study) -> str:
             aligned([head, *lines]),
             "",
             f"{many:,} GPUs: predicted {duration(predicted)}, measured {duration(value('many_seconds'))}: "
-            f"{study.error:+.1%}, {verdict} {LIMIT:.0%}",
+            f"{study.error:+.1%}, {verdict} {LIMIT:.0%} (measured: {measured:.1%} of perfect scaling)",
             "chosen: all-reduce after the backward pass, GPUs that differ; the other choices:",
             *choices,
             "",

@@ -59,7 +59,8 @@ def test_it_is_compared_with_a_run(plan, planned, finished_run, capsys):
 
 def test_an_earlier_measurement_serves_other_numbers_of_gpus(plan, planned, capsys):
     cfg, output = planned
-    arguments = ["--cfg", str(cfg), "--from", str(output), "--num-gpus", "1", "2", "--workers", "1"]
+    keys = ["TRAIN.BATCH_SIZE", "4"]
+    arguments = ["--cfg", str(cfg), "--from", str(output), "--num-gpus", "1", "2", *keys]
     assert plan.main(arguments) == 0
     printed = capsys.readouterr().out
     assert "tiny on 1 process" in printed
