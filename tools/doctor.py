@@ -53,7 +53,6 @@ def main(arguments: list[str]) -> int:
     try:
         if options.overrides and not options.cfg:
             raise InputError([f"{' '.join(options.overrides)}: KEY VALUE pairs need --cfg"])
-        # A torchvision that does not import is a finding; nothing of a row can be looked at then.
         row = load_row(options) if options.cfg else None
         findings = list(machine_findings())
         if row is not None:
@@ -61,8 +60,10 @@ def main(arguments: list[str]) -> int:
     except InputError as error:
         print(f"doctor.py: {error}", file=sys.stderr)
         return 2
-    except ImportError as error:
-        findings = [Finding("torch and torchvision", "problem", str(error), "see INSTALL.md, GPU")]
+    except (
+        ImportError
+    ) as error:  # a torchvision that does not fit, which the machine's findings name
+        findings = [*machine_findings(), Finding("row", "problem", str(error), "see INSTALL.md")]
     shown = (
         simplejson.dumps(findings_json(findings), indent=2)
         if options.json
@@ -111,6 +112,7 @@ def row_findings(cfg: CfgNode, schedule: Schedule) -> Iterator[Finding]:
         time_steps,
     )
     from mgexp.train.build import build_precision, build_task, memory_problems
+    from mgexp.train.precision import Precision
     from mgexp.train.precision_check import check_shapes
     from mgexp.train.step import Normalizer
 
@@ -129,7 +131,9 @@ def row_findings(cfg: CfgNode, schedule: Schedule) -> Iterator[Finding]:
     yield from precision_findings(precision, checked)
     for problem in memory_problems(cfg, schedule, 1, 1):
         yield Finding("shared memory of the row", "problem", problem, "see the line above")
-    times = time_steps(model, shapes, task, normalizer, precision)
+    is_right = not any(one.faults for one in checked)  # wrong kernels may end the process
+    used = precision if is_right else Precision("fp32")
+    times = time_steps(model, shapes, task, normalizer, used)
     num_shapes = len({(shape.frames, shape.crop) for shape in shapes})
     yield evenness_finding(times, num_shapes)
     yield speedup_finding(compute_speedup(times, counts, schedule.baseline_steps), num_shapes)

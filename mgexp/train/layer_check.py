@@ -151,7 +151,8 @@ class LayerCheck:
     def _watching(self, num_groups: int) -> Iterator[None]:
         handles = []
         for name, module in self.model.named_modules():
-            if next(module.parameters(recurse=False), None) is not None:
+            is_leaf = next(module.children(), None) is None
+            if is_leaf and next(module.parameters(), None) is not None:
                 handles.append(module.register_forward_hook(partial(self._save, name)))
                 hook = partial(self._check, name, num_groups)
                 handles.append(module.register_full_backward_hook(hook))

@@ -4,8 +4,11 @@ Measured in November 2026, torch 2.15, a CPU with AVX512-BF16, channels_last_3d:
 convolution over more frames than its input has is wrong, now with garbage and now infinite: 5×7×7 over 2 or 4
 frames, 3×1×1 over 2. At the shapes of the quickstart of 4 and 8 frames (SlowFast of depth 18, 32 channels) such
 layers had a cosine with fp32 of 0.00 to 0.55, or were not finite. All other tensors there, and of I3D with
-non-local blocks and TSM of depth 50 and 8 channels at 16 frames, had 0.99999 or more and ratios of norms in 0.998
-to 1.002; SlowFast in fp16 0.999999 or more. So the thresholds have room on both sides. GPUs: not measured.
+non-local blocks, TSM (depth 50, 8 channels) and SlowFast at 16 frames, had 0.99999 or more and ratios of norms in
+0.998 to 1.002; SlowFast in fp16 0.999999 or more. So the thresholds have room on both sides. GPUs: not measured.
+
+A process that runs the wrong kernels may die (measured: "Aborted" in a backward pass in bf16 at 2 and 4 frames, so
+they seem to write out of bounds). Hence the log names each shape before it is checked.
 """
 
 from __future__ import annotations
@@ -84,7 +87,13 @@ def check_shapes(
     device = normalizer.device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         check = LayerCheck(copy_to_check(model), task.loss, normalizer)
-        found = [check_shape(check, shape, task, precision) for shape in shapes]
+        found = []
+        for shape in shapes:
+            LOGGER.info(
+                "checking %s at %s; if the process dies here, set TRAIN.PRECISION fp32",
+                *(precision.name, shape_text(shape)),
+            )
+            found.append(check_shape(check, shape, task, precision))
     if device.type == "cuda":
         del check
         torch.cuda.empty_cache()
@@ -112,7 +121,6 @@ def require_precision(
     key = CheckKey.of(model, shapes, precision, normalizer.device)
     problems: list[str] = []
     if not passed.contains(key):
-        LOGGER.info("checking %s against fp32 at %d shapes", precision.name, len(shapes))
         found = check_shapes(model, shapes, task, normalizer, precision)
         problems = [problem for one in found if (problem := one.problem(precision))]
         if not problems:

@@ -2,10 +2,14 @@
 
 import json
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
 from tiny import data_keys, write_config
+
+from mgexp.train.layer_check import Agreement
+from mgexp.train.precision_check import ShapeCheck
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,6 +47,26 @@ def test_a_row_whose_videos_are_elsewhere(doctor, tmp_path):
     row = write_config(tmp_path / "tiny.yaml", {"MULTIGRID.SHORT_CYCLE": False})
     _, out, _ = doctor("--cfg", row)
     assert "not measured: the row's videos are not here" in out
+
+
+def test_a_row_that_bf16_is_wrong_for_is_a_problem(doctor, tmp_path, monkeypatch):
+    def wrong(model, shapes, *_):
+        fault = Agreement("weight gradient of x", True, 0.5, 1.0, 1.0)
+        return [ShapeCheck(shape, (fault,), 0.5) for shape in shapes]
+
+    monkeypatch.setattr("mgexp.train.precision_check.check_shapes", wrong)
+    row = write_config(tmp_path / "tiny.yaml", {"TRAIN.PRECISION": "bf16", "DATA.NUM_VIDEOS": 24})
+    code, out, _ = doctor("--cfg", row)
+    assert code == 3
+    assert "weight gradient of x has cosine 0.500 and norm 1 times" in out
+
+
+def test_a_row_that_cannot_be_imported_is_a_problem(doctor, tmp_path, monkeypatch):
+    row = write_config(tmp_path / "tiny.yaml", {})
+    monkeypatch.setitem(sys.modules, "mgexp.train.build", None)
+    code, out, _ = doctor("--cfg", row)
+    assert code == 3
+    assert "problem  row" in out and "core-ms per clip" in out
 
 
 def test_bad_input_is_one_message(doctor, tmp_path):
