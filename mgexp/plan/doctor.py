@@ -54,7 +54,7 @@ def machine_findings(folders: Sequence[Path] = (Path("runs"), Path("data"))) -> 
     yield gpu_finding() if has_cuda else Finding("GPU", "OK", "none: training is on the CPU")
     yield range_finding("av", _version("av"))
     yield from torchcodec_findings()
-    yield cores_finding(os.cpu_count() or 1, len(os.sched_getaffinity(0)))
+    yield cores_finding(os.cpu_count() or 1, num_cores())
     yield memory_finding(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     if Path("/dev/shm").is_dir():
         yield shared_memory_finding(shutil.disk_usage("/dev/shm").free)
