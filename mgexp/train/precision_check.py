@@ -5,7 +5,8 @@ convolution over more frames than its input has is wrong, now with garbage and n
 frames, 3×1×1 over 2. At the shapes of the quickstart of 4 and 8 frames (SlowFast of depth 18, 32 channels) such
 layers had a cosine with fp32 of 0.00 to 0.55, or were not finite; with 8 channels up to 0.85. All other tensors at
 32 channels, and of I3D with non-local blocks, TSM (depth 50, 8 channels) and SlowFast at 16 frames, had
-0.99999 or more and ratios of norms in 0.998 to 1.002; SlowFast in fp16 0.999999 or more. So the thresholds have room on both sides. GPUs: not measured.
+0.99999 or more and ratios of norms in 0.998 to 1.002; SlowFast in fp16 0.999999 or more. So the thresholds have
+room on both sides. GPUs: not measured.
 
 A process that runs the wrong kernels may die (measured: "Aborted" in a backward pass in bf16 at 2 and 4 frames, so
 they seem to write out of bounds). Hence the log names each shape before it is checked.
