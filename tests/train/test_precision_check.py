@@ -188,10 +188,10 @@ def test_groups_that_span_processes_are_checked_as_one():
 @pytest.mark.parametrize(
     ("cosine", "ratio", "share", "is_one"),
     [
-        (0.91, 1.0, 1.0, False),
-        (0.89, 1.0, 1.0, True),
-        (1.0, 0.79, 1.0, True),
-        (1.0, 1.26, 1.0, True),
+        (0.991, 1.0, 1.0, False),
+        (0.989, 1.0, 1.0, True),
+        (1.0, 0.89, 1.0, True),
+        (1.0, 1.11, 1.0, True),
         (0.1, 1.0, 1e-7, False),  # nothing, in both
         (0.1, 100.0, 1e-7, True),  # nothing in fp32 alone
         (float("nan"), 1.0, 0.0, False),  # 0 in both
