@@ -18,6 +18,8 @@ from typing import Any, Literal
 
 import torch
 
+from mgexp.record.environment import num_cores
+
 Status = Literal["OK", "warning", "problem"]
 
 PYTHONS = ((3, 10), (3, 13))

@@ -59,7 +59,8 @@ class State:
         self.step, self.epoch = state["step"], state["epoch"]
         self.unusable = dict(state["unusable"])
         self.levels = Counter(state.get("levels", {}))  # checkpoints before clip stores have none
-        self.scaler.load_state_dict(state.get("scaler", {}))  # and those before other precisions
+        if state.get("scaler"):  # neither have those before other precisions than fp32
+            self.scaler.load_state_dict(state["scaler"])
 
 
 def save_checkpoint(run_dir: RunDir, state: State) -> None:
