@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from mgexp import dist
@@ -17,6 +18,7 @@ from mgexp.config.load import experiment_name, read_config
 from mgexp.config.smoke import smoke
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
+from mgexp.plan.auto.build import with_workers
 from mgexp.record.run_dir import RunDir, default_run_dir
 from mgexp.train.build import build_inputs, try_initial_weights
 from mgexp.train.job import Job, evaluate_job, run_job
@@ -79,7 +81,8 @@ def make_job(options: argparse.Namespace) -> Job:
     if options.smoke:
         initial = None  # they fit all channels; that they do was worth knowing
     inputs = build_inputs(cfg, [*problems, *found], processes.count, processes.local_count)
-    return Job(cfg, experiment, run_dir, inputs, processes, options.override, initial)
+    job = Job(cfg, experiment, run_dir, inputs, processes, options.override, initial)
+    return replace(job, cfg=with_workers(cfg, inputs, processes, job.device))
 
 
 def main(arguments: list[str]) -> Outcome:

@@ -16,6 +16,7 @@ from mgexp.config.kinds import (
     FLOATS,
     INT,
     INT_LISTS,
+    INT_OR_AUTO,
     INTS,
     PAIRS,
     PATH,
@@ -51,6 +52,7 @@ def _one_of(*values: str | int) -> Legal:
 ANY = Legal("any", lambda value: True)
 POSITIVE = Legal("more than 0", lambda value: value > 0)
 NOT_NEGATIVE = Legal("0 or more", lambda value: value >= 0)
+AUTO_OR_MORE = Legal("auto, or 0 or more", lambda value: value == "auto" or value >= 0)
 AT_LEAST_1 = Legal("1 or more", lambda value: value >= 1)
 ODD = Legal("an odd number, 1 or more", lambda value: value >= 1 and value % 2 == 1)
 NOT_EMPTY = Legal("one character or more", bool)
@@ -138,7 +140,8 @@ KEYS = (
     Key("DATA.ENSEMBLE_METHOD", STR, "sum", _one_of("sum", "max"), "of the scores of a video's views"),
     Key("DATA.MEAN", FLOATS, (0.45, 0.45, 0.45), RGB, "of RGB in [0, 1]"),
     Key("DATA.STD", FLOATS, (0.225, 0.225, 0.225), RGB_POSITIVE, "of RGB in [0, 1]"),
-    Key("DATA_LOADER.NUM_WORKERS", INT, 2, NOT_NEGATIVE, "decoding processes per process"),
+    Key("DATA_LOADER.NUM_WORKERS", INT_OR_AUTO, 2, AUTO_OR_MORE,
+        "decoding processes per process; auto: as many as keep up, measured"),
     Key("DATA_LOADER.PREFETCH_FACTOR", INT, 2, AT_LEAST_1, "batches each worker keeps ready", "mgexp"),
     # --- augmentation of training clips, the same for all frames of one: mgexp/data/augment.py
     Key("AUG.RANDAUGMENT_OPS", INT, 0, NOT_NEGATIVE,

@@ -188,9 +188,9 @@ def memory_problems(
     cfg: CfgNode, schedule: Schedule, num_processes: int, num_local: int
 ) -> list[str]:
     """What keeps the loaders from starting: shared memory too small for the batches that are ready at a time."""
-    if not SHARED_MEMORY.is_dir():
-        return []
     loader = cfg.DATA_LOADER
+    if not SHARED_MEMORY.is_dir() or loader.NUM_WORKERS == "auto":  # which looks for room itself
+        return []
     problems = shared_memory_problems(
         ready_bytes(cfg, schedule, num_processes),
         num_workers=loader.NUM_WORKERS,
