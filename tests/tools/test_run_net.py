@@ -52,7 +52,7 @@ def test_a_run_leaves_the_result_of_the_contract(finished_run):
 
 
 def test_the_log_says_which_decoder_is_used(finished_run):
-    assert f"decoder {choose_decoder('auto').name};" in (finished_run / "log.txt").read_text()
+    assert f"decoder {choose_decoder('pyav').name};" in (finished_run / "log.txt").read_text()
 
 
 def test_seconds_of_a_run_contain_each_other(finished_run):
