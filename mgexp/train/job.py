@@ -42,6 +42,7 @@ from mgexp.train.folder import (
 )
 from mgexp.train.inputs import Inputs, raise_problems, unusable_problem
 from mgexp.train.loop import Loop
+from mgexp.train.memory import keep_memory
 from mgexp.train.milestones import milestones
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import require_precision
@@ -134,6 +135,8 @@ def evaluate_job(job: Job) -> Outcome:
 def _prepare_torch(job: Job) -> None:
     torch.set_num_threads(job.cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     job.precision.set_backends()
+    if job.device.type == "cpu":
+        keep_memory()
 
 
 def _already_finished(run_dir: RunDir) -> Outcome:
