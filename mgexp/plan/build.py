@@ -35,6 +35,7 @@ from mgexp.record.environment import num_cores
 from mgexp.record.model_table import num_params
 from mgexp.train.build import num_videos_of, try_schedule
 from mgexp.train.inputs import clip_bytes, raise_problems
+from mgexp.train.memory import keep_memory
 
 LOADING_SHARE = 0.25
 """Of the budget: clips take milliseconds and differ little, steps are what a prediction hangs on (our choice)."""
@@ -176,6 +177,8 @@ def build_timed_step(cfg: CfgNode, cycles: Sequence[Sequence[StepShape]]) -> tup
     The learning rate is 0: random labels teach nothing, and the work is the same.
     """
     device = device_of(cfg)
+    if device.type == "cpu":
+        keep_memory()  # as in a run
     train_step = build_training_step(cfg, device).step
     set_lr(train_step.optimizer, 0.0)
     most = max(s.clips * clip_bytes(s.frames, s.crop) for shapes in cycles for s in shapes)
