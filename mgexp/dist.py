@@ -37,6 +37,16 @@ def from_environment() -> Processes:
     )
 
 
+def device_of(name: str, processes: Processes = Processes()) -> torch.device:
+    """The device that DEVICE names, auto, cpu or cuda: this process's GPU where there is one and it is allowed.
+
+    Where one is demanded and there is none it is the CPU: ``device_problems`` says so before.
+    """
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", processes.local_rank)
+
+
 @contextmanager
 def joined(processes: Processes, device: torch.device) -> Iterator[None]:
     """Joins the other processes, and leaves them at the end: nccl between GPUs, gloo between CPUs.

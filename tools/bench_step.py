@@ -26,6 +26,7 @@ from fvcore.common.config import CfgNode
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import experiment_name, read_config
+from mgexp.dist import device_of
 from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model, model_problems
 from mgexp.multigrid.schedule import Schedule
@@ -144,7 +145,7 @@ def option_problems(options: argparse.Namespace) -> list[str]:
 def bench(cfg: CfgNode, schedule: Schedule, options: argparse.Namespace) -> StepTimes:
     """Measures every way at the shapes of the schedule."""
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
-    device = device_of(cfg)
+    device = device_of(cfg.DEVICE)
     base = base_shapes(schedule)
     shapes = base if options.base_shapes else tuple(step_counts(schedule))
     ways = build_ways(cfg, dict.fromkeys(options.ways), device)
@@ -175,18 +176,13 @@ def costs_of(cfg: CfgNode, shapes: tuple[StepShape, ...]) -> dict[str, Any]:
     }
 
 
-def device_of(cfg: CfgNode) -> torch.device:
-    """The GPU where there is one and DEVICE allows it, as in training."""
-    return torch.device("cpu" if cfg.DEVICE == "cpu" or not torch.cuda.is_available() else "cuda")
-
-
 def described(cfg: CfgNode, options: argparse.Namespace) -> dict[str, Any]:
     """What was measured, and with what."""
     return {
         "row": experiment_name(options.cfg),
         "model": f"{cfg.MODEL.MODEL_NAME}, depth {cfg.RESNET.DEPTH}",
         "batch_size": cfg.TRAIN.BATCH_SIZE,
-        "device": device_of(cfg).type,
+        "device": device_of(cfg.DEVICE).type,
         "precision": "fp32",
         "environment": describe(),
     }

@@ -11,7 +11,6 @@ other programs first. Exit 0: all is well, or warnings only; 3 a problem was fou
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +28,7 @@ from mgexp.plan.doctor import (
     findings_table,
     machine_findings,
 )
-from mgexp.plan.loading import kinds_of, legs_of
+from mgexp.plan.loading import legs_of
 from mgexp.plan.step_shapes import step_counts
 
 NUM_CLIPS = 4
@@ -103,6 +102,7 @@ def has_list(cfg: CfgNode) -> bool:
 
 def row_findings(cfg: CfgNode, schedule: Schedule) -> Iterator[Finding]:
     """Precision, shared memory, steps and loading."""
+    from mgexp.dist import device_of
     from mgexp.models.build import build_model
     from mgexp.plan.doctor_row import (
         compute_speedup,
@@ -116,8 +116,7 @@ def row_findings(cfg: CfgNode, schedule: Schedule) -> Iterator[Finding]:
     from mgexp.train.precision_check import check_shapes
     from mgexp.train.step import Normalizer
 
-    on_gpu = cfg.DEVICE != "cpu" and torch.cuda.is_available()
-    device = torch.device("cuda" if on_gpu else "cpu")
+    device = device_of(cfg.DEVICE)
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     model, task, precision = (
         build_model(cfg).to(device),
@@ -142,11 +141,13 @@ def row_findings(cfg: CfgNode, schedule: Schedule) -> Iterator[Finding]:
 
 def loading(cfg: CfgNode, schedule: Schedule, step_seconds: float) -> Finding:
     """What loading the row's videos costs, where there are any."""
-    from mgexp.data.build import build_opener, build_training_clips, store_problems
+    from mgexp.data.build import store_problems
+    from mgexp.data.decode import VideoError
     from mgexp.data.lists.build import build_list
     from mgexp.data.records import evenly_spaced
+    from mgexp.plan.auto.build import clip_seconds, num_workers_of
     from mgexp.plan.doctor_row import loading_finding
-    from mgexp.plan.measure import loader_of, measure, one_core
+    from mgexp.record.environment import num_cores
 
     videos = build_list(cfg, "TRAIN_LIST") if has_list(cfg) else None
     if videos is None or not videos.records:
@@ -156,16 +157,12 @@ def loading(cfg: CfgNode, schedule: Schedule, step_seconds: float) -> Finding:
     if problems:
         return Finding("loading", "problem", problems[0], "see tools/prepare_data.py")
     legs, records = legs_of(schedule), evenly_spaced(videos.records, NUM_CLIPS)
-    clips = build_training_clips(cfg, records, build_opener(cfg))
     try:
-        with one_core():
-            timings = measure({"row": loader_of(clips)}, kinds_of(legs), len(records), 1)["row"]
-    except RuntimeError as error:
+        seconds = clip_seconds(cfg, records, legs)
+    except VideoError as error:
         return Finding("loading", "problem", str(error), "see tools/check_data.py")
-    cores = len(os.sched_getaffinity(0))
-    workers = cfg.DATA_LOADER.NUM_WORKERS
     return loading_finding(
-        legs, timings.median(), step_seconds, workers, cores, bool(cfg.DATA.STORE)
+        legs, seconds, step_seconds, num_workers_of(cfg), num_cores(), bool(cfg.DATA.STORE)
     )
 
 

@@ -23,7 +23,7 @@ import torch
 from mgexp.config.load import load_config
 from mgexp.data.build import build_view_loader
 from mgexp.data.records import VideoRecord
-from mgexp.dist import Processes
+from mgexp.dist import Processes, device_of
 from mgexp.errors import InputError
 from mgexp.record.confusion import name_of, read_class_names
 from mgexp.record.run_dir import RunDir
@@ -69,8 +69,7 @@ def predictions(options: argparse.Namespace) -> tuple[Iterator[Prediction], Sequ
         )
     if problems:
         raise InputError(problems)
-    uses_gpu = options.device != "cpu" and torch.cuda.is_available()
-    device = torch.device("cuda" if uses_gpu else "cpu")
+    device = device_of(options.device)
     predictor = build_predictor(cfg, run_dir, device)
     records = [VideoRecord(video, 0) for video in options.videos]  # the label is not looked at
     views = build_view_loader(cfg, records, True, device, Processes())

@@ -195,9 +195,9 @@ class TrainingClips(Dataset[Clip]):
         come from: the region is drawn in pixels of the source. What is off draws nothing.
         """
         with self.opener(path) as video:
-            times = self._draw_times(video.duration_seconds, request, rng)
+            times = self.draw_times(video.duration_seconds, request, rng)
             span = float(times[0]), float(min(times[-1], video.duration_seconds))
-            short_side = self._draw_short_side(request.crop, rng)
+            short_side = self.draw_short_side(request.crop, rng)
 
             @cache  # a reader may ask again
             def region_of(size: Size) -> Region:
@@ -210,15 +210,17 @@ class TrainingClips(Dataset[Clip]):
             frames = self.augment(frames, rng)
         return _Drawn(frames, span, picture.level, flipped)
 
-    def _draw_times(
+    def draw_times(
         self, duration_seconds: float, request: Request, rng: np.random.Generator
     ) -> Times:
+        """The moments that the clip of ``request`` shows. Draws: stride, start; or one moment in each segment."""
         if request.stride_range is None:
             return segment_times(duration_seconds, request.frames, rng)
         stride = draw_stride(request.stride_range, rng)
         return random_times(duration_seconds, request.frames, stride, self.target_fps, rng)
 
-    def _draw_short_side(self, crop: int, rng: np.random.Generator) -> float:
+    def draw_short_side(self, crop: int, rng: np.random.Generator) -> float:
+        """Pixels of the short side that pictures are resized to before ``crop`` pixels are cut from them."""
         least, largest = self.jitter
         scaled = least * crop / self.full_crop
         return draw_short_side(crop, scaled, largest, self.inverse_uniform, rng)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +20,14 @@ from mgexp.data.store_encode import DEFAULT_QUANTIZER, Coding
 from mgexp.data.store_fill import Order
 from mgexp.data.store_open import StoreIndex
 from mgexp.data.store_plan import sample_store
+from mgexp.dist import device_of
 from mgexp.errors import InputError
 from mgexp.multigrid.schedule import Schedule
 from mgexp.optim.build import set_lr
+from mgexp.plan.auto.build import num_workers_of
 from mgexp.plan.communication import Communication
 from mgexp.plan.loading import Kind, kinds_of, legs_of
+from mgexp.plan.machine import synchronizer
 from mgexp.plan.measure import Load, Timings, loader_of, measure, one_core
 from mgexp.plan.measurement import Measurement
 from mgexp.plan.prediction import Resources, RowPrediction, leg_shapes, predict
@@ -33,7 +36,7 @@ from mgexp.plan.step_shapes import StepShape
 from mgexp.plan.ways.build import build_training_step
 from mgexp.record.environment import num_cores
 from mgexp.record.model_table import num_params
-from mgexp.train.build import num_videos_of, try_schedule
+from mgexp.train.build import build_task, num_videos_of, try_schedule
 from mgexp.train.inputs import clip_bytes, raise_problems
 from mgexp.train.memory import keep_memory
 
@@ -106,9 +109,9 @@ def measure_rows(
         loading={name: timings.median() for name, timings in loading.items()},
         gradient_bytes=BYTES_PER_GRADIENT * num_parameters,
         num_gpus=num_gpus,
-        num_workers=cfg.DATA_LOADER.NUM_WORKERS,
+        num_workers=num_workers_of(cfg),
         num_cores=num_cores(),
-        device=device_of(cfg).type,
+        device=device_of(cfg.DEVICE).type,
         seconds=time.perf_counter() - start,
     )
 
@@ -165,40 +168,27 @@ def predict_rows(
     return found
 
 
-def device_of(cfg: CfgNode) -> torch.device:
-    """Where training would run here."""
-    wants_gpu = cfg.DEVICE != "cpu" and torch.cuda.is_available()
-    return torch.device("cuda" if wants_gpu else "cpu")
-
-
 def build_timed_step(cfg: CfgNode, cycles: Sequence[Sequence[StepShape]]) -> tuple[Step, int]:
     """A training step of the model of ``cfg`` on random clips, and the number of its parameters.
 
     The learning rate is 0: random labels teach nothing, and the work is the same.
     """
-    device = device_of(cfg)
+    device = device_of(cfg.DEVICE)
     if device.type == "cpu":
         keep_memory()  # as in a run
     train_step = build_training_step(cfg, device).step
     set_lr(train_step.optimizer, 0.0)
     most = max(s.clips * clip_bytes(s.frames, s.crop) for shapes in cycles for s in shapes)
     pixels = torch.randint(0, 256, (most,), dtype=torch.uint8)
-    labels_of = labels_like(cfg)
+    task, wait = build_task(cfg), synchronizer(device)
 
     def step(shape: StepShape) -> None:
-        batch = Batch(clips_in(pixels, shape), labels_of(shape.clips), ())
-        train_step(batch.map(lambda tensor: tensor.to(device)), max(1, shape.num_bn_groups))
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        clips = clips_in(pixels, shape).to(device)
+        batch = Batch(clips, task.no_labels(shape.clips, device), ())
+        train_step(batch, max(1, shape.num_bn_groups))
+        wait()
 
     return step, num_params(train_step.model)
-
-
-def labels_like(cfg: CfgNode) -> Callable[[int], torch.Tensor]:
-    """What makes labels of so many clips, as the loss of ``cfg`` takes them."""
-    if cfg.MODEL.LOSS_FUNC == "cross_entropy":
-        return lambda clips: torch.zeros(clips, dtype=torch.long)
-    return lambda clips: torch.zeros(clips, cfg.MODEL.NUM_CLASSES)
 
 
 def clips_in(pixels: torch.Tensor, shape: StepShape) -> torch.Tensor:

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from torch import nn
 
 from mgexp.multigrid.batchnorm import set_num_groups
 from mgexp.plan.doctor import Finding
 from mgexp.plan.loading import Kind, Leg
+from mgexp.plan.machine import synchronizer
 from mgexp.plan.step_shapes import StepShape
 from mgexp.train.check_batch import draw_batch
 from mgexp.train.layer_check import copy_to_check
@@ -71,24 +71,20 @@ def _time_step(
 ) -> float:
     sample, device = draw_batch(shape, task), normalizer.device
     clips, labels = normalizer(sample.clips), sample.labels.to(device)
+    wait = synchronizer(device)
     set_num_groups(model, 1)
     seconds: list[float] = []
     with precision.backends():
         for _ in range(1 + NUM_REPEATS):
-            _synchronize(device)
+            wait()
             start = time.perf_counter()
             with precision.autocast(device):
                 loss = task.loss(model(clips), labels)
             model.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
-            _synchronize(device)
+            wait()
             seconds.append(time.perf_counter() - start)
     return min(seconds[1:])
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def precision_findings(precision: Precision, found: Iterable[ShapeCheck]) -> list[Finding]:

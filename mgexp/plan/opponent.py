@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from mgexp.data.clips import TrainingClips
-from mgexp.data.sampling import draw_stride
-from mgexp.data.transforms import draw_short_side, random_region, resize
+from mgexp.data.transforms import random_region, resize
 from mgexp.multigrid.sampler import ClipRequest
 
 
@@ -61,10 +60,8 @@ class _Draw:
         duration, request = float(video_duration), self.request
         start, end = 0.0, duration  # for a frame of each segment of the video
         if request.stride_range is not None:
-            grid_frames = (request.frames - 1) * draw_stride(request.stride_range, self.rng)
-            latest = max(0.0, duration - grid_frames / self.clips.target_fps)
-            start = self.rng.uniform(0.0, latest)
-            end = start + (grid_frames + 1) / self.clips.target_fps
+            times = self.clips.draw_times(duration, request, self.rng)
+            start, end = float(times[0]), float(times[-1]) + 1 / self.clips.target_fps
         info: tuple[float, float, int, int, bool] = ClipInfo(start, end, 0, 0, True)
         return info
 
@@ -76,9 +73,7 @@ class _Draw:
         video, crop = sample["video"], self.request.crop
         _, num_decoded, height, width = video.shape
         kept = torch.linspace(0, num_decoded - 1, self.request.frames).long()
-        least, largest = self.clips.jitter
-        scaled = least * crop / self.clips.full_crop
-        short_side = draw_short_side(crop, scaled, largest, self.clips.inverse_uniform, self.rng)
+        short_side = self.clips.draw_short_side(crop, self.rng)
         region = random_region(height, width, crop, short_side, self.rng)
         cut = video[:, kept][..., region.rows, region.columns]
         clip = resize(cut.permute(1, 2, 3, 0).to(torch.uint8).numpy(), crop)

@@ -35,10 +35,8 @@ class RandomClips:
         rng = torch.Generator().manual_seed(0)
         size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
         frames = torch.randint(0, 256, size, dtype=torch.uint8, generator=rng)
-        # A label is a class, or 0 or 1 for each class.
-        num_values = 2 if self.task.label_shape else self.task.num_classes
-        labels = torch.randint(num_values, (shape.clips, *self.task.label_shape), generator=rng)
-        batch = Batch(frames.permute(0, 4, 1, 2, 3), labels.to(self.task.label_type), ())
+        labels = self.task.draw_labels(shape.clips, rng)
+        batch = Batch(frames.permute(0, 4, 1, 2, 3), labels, ())
         return batch.pin_memory() if self.device.type == "cuda" else batch
 
 

@@ -15,7 +15,7 @@ from mgexp.config.check import cross_problems
 from mgexp.data.build import build_decoder, store_problems
 from mgexp.data.lists.build import build_list, quarantine_problems
 from mgexp.data.records import evenly_spaced
-from mgexp.dist import Processes
+from mgexp.dist import Processes, device_of
 from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model, build_on_meta, model_problems
 from mgexp.models.resnet import TEMPORAL
@@ -94,9 +94,8 @@ def build_precision(cfg: CfgNode, device: torch.device) -> Precision:
 
 def precision_problems(cfg: CfgNode) -> list[str]:
     """What keeps the device from computing as TRAIN.PRECISION asks."""
-    on_gpu = cfg.DEVICE != "cpu" and torch.cuda.is_available()
     try:
-        build_precision(cfg, torch.device("cuda" if on_gpu else "cpu"))
+        build_precision(cfg, device_of(cfg.DEVICE))
     except InputError as error:
         return list(error.problems)
     return []

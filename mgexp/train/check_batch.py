@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
+from mgexp.data.clips import Batch
 from mgexp.plan.step_shapes import StepShape
 from mgexp.train.task import Task
 
@@ -21,15 +19,7 @@ LIKENESS = 0.7
 """Share of what clips of one kind have in common."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """``clips``: uint8 (B, 3, T, S, S), channels last in memory as a loader gives them; ``labels`` of a task."""
-
-    clips: Tensor
-    labels: Tensor
-
-
-def draw_batch(shape: StepShape, task: Task, seed: int = 0) -> Sample:
+def draw_batch(shape: StepShape, task: Task, seed: int = 0) -> Batch:
     """Clips of a few kinds, each with its label: smooth, with some noise. torch's own draws are left alone."""
     generator = torch.Generator().manual_seed(seed)
     size = (shape.frames, shape.crop, shape.crop)
@@ -44,6 +34,5 @@ def draw_batch(shape: StepShape, task: Task, seed: int = 0) -> Sample:
         smooth = F.interpolate(coarse[None], size, mode="trilinear")[0].permute(1, 2, 3, 0)
         noise = NOISE * (2 * torch.rand(smooth.shape, generator=generator) - 1)
         clip.copy_((smooth + noise).round().clamp(0, 255))
-    highest = task.num_classes if task.label_type == torch.long else 2
-    labels = torch.randint(highest, (NUM_KINDS, *task.label_shape), generator=generator)
-    return Sample(clips.permute(0, 4, 1, 2, 3), labels[kinds].to(task.label_type))
+    labels = task.draw_labels(NUM_KINDS, generator)
+    return Batch(clips.permute(0, 4, 1, 2, 3), labels[kinds], ())

@@ -68,9 +68,7 @@ class Job:
 
         Where DEVICE demands one, ``build_inputs`` made sure that it is there.
         """
-        if self.cfg.DEVICE == "cpu" or not torch.cuda.is_available():
-            return torch.device("cpu")
-        return torch.device("cuda", self.processes.local_rank)
+        return dist.device_of(self.cfg.DEVICE, self.processes)
 
     @property
     def normalizer(self) -> Normalizer:

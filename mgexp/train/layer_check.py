@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from mgexp.data.clips import Batch
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
-from mgexp.train.check_batch import Sample
 from mgexp.train.precision import Precision
 from mgexp.train.step import Normalizer
 from mgexp.train.task import Loss
@@ -107,7 +107,7 @@ class LayerCheck:
     _exact: dict[str, Tensor] = field(default_factory=dict)
     _saved: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
-    def run(self, sample: Sample, num_groups: int, precision: Precision) -> list[Agreement]:
+    def run(self, sample: Batch, num_groups: int, precision: Precision) -> list[Agreement]:
         """Of every layer with weights: its output, its input's gradient and those of its weights.
 
         The whole batch at once in ``precision``, as a training step has it; fp32 in BN group after BN group.
@@ -122,7 +122,7 @@ class LayerCheck:
             scale /= 2
 
     def _run_once(
-        self, sample: Sample, num_groups: int, precision: Precision, scale: float
+        self, sample: Batch, num_groups: int, precision: Precision, scale: float
     ) -> list[Agreement]:
         self._found, self._exact, self._saved = {}, {}, {}
         self.model.zero_grad(set_to_none=True)

@@ -84,11 +84,11 @@ class TrainStep:
         """Adds the part's gradients of the mean loss of the batch; gives its share of that loss."""
         set_num_groups(self.model, part.num_bn_groups)
         rows = slice(part.first, part.first + part.clips)
-        flipped = None if batch.flipped is None else batch.flipped[rows]
+        own = batch.map(lambda tensor: tensor[rows])
         with nullcontext() if is_last else self._without_reduction():
-            clips = self.normalizer(batch.clips[rows], flipped)
+            clips = self.normalizer(own.clips, own.flipped)
             with self.precision.autocast(clips.device):
-                loss = self.loss(self.model(clips), batch.labels[rows])
+                loss = self.loss(self.model(clips), own.labels)
             share = loss * (part.clips / len(batch.clips))
             self.scaler.scale(share).backward()  # type: ignore[no-untyped-call]
         return share.detach()

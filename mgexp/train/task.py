@@ -80,6 +80,12 @@ class Task:
         """(num_videos, ...) before the first view: zeros, which no label is below."""
         return torch.zeros(num_videos, *self.label_shape, dtype=self.label_type, device=device)
 
+    def draw_labels(self, num_videos: int, generator: torch.Generator) -> Tensor:
+        """(num_videos, ...) at random, where there are no videos: a class, or 0 or 1 for each class."""
+        num_values = 2 if self.label_shape else self.num_classes
+        size = (num_videos, *self.label_shape)
+        return torch.randint(num_values, size, generator=generator).to(self.label_type)
+
 
 def one_label(num_classes: int, ensemble: Ensemble) -> Task:
     """One class for each video: cross-entropy, softmax, top-1 and top-5. Labels are int64 numbers."""

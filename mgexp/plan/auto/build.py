@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import shutil
 import time
+from collections.abc import Sequence
 
 import torch
 from fvcore.common.config import CfgNode
 
 from mgexp.data.build import build_opener, build_training_clips
 from mgexp.data.decode import VideoError
-from mgexp.data.records import evenly_spaced
+from mgexp.data.records import Record, evenly_spaced
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.plan.loading import kinds_of, legs_of
+from mgexp.plan.loading import Kind, Leg, kinds_of, legs_of
 from mgexp.plan.machine import synchronizer
 from mgexp.plan.measure import loader_of, measure, one_core
 from mgexp.plan.step_shapes import StepShape, step_counts
@@ -50,16 +51,27 @@ def with_workers(
 
 def load_seconds(cfg: CfgNode, inputs: Inputs, processes: Processes) -> float:
     """Of one core, to load a step of this process in the phase where that takes longest."""
-    records = evenly_spaced(inputs.train, NUM_VIDEOS)
     legs = legs_of(inputs.schedule)
-    load = loader_of(build_training_clips(cfg, records, build_opener(cfg)))
     try:
-        with one_core():
-            timings = measure({"videos": load}, kinds_of(legs), len(records), 1)["videos"]
+        seconds = clip_seconds(cfg, evenly_spaced(inputs.train, NUM_VIDEOS), legs)
     except VideoError as error:
         raise InputError([f"DATA_LOADER.NUM_WORKERS auto: {error}; give a number"]) from error
-    median = timings.median()
-    return max(leg.core_seconds_per_step(median) for leg in legs) / processes.count
+    return max(leg.core_seconds_per_step(seconds) for leg in legs) / processes.count
+
+
+def clip_seconds(
+    cfg: CfgNode, records: Sequence[Record], legs: tuple[Leg, ...]
+) -> dict[Kind, float]:
+    """Of one core, to load a clip of each kind of ``legs``, a mean over ``records``. Raises VideoError."""
+    load = loader_of(build_training_clips(cfg, records, build_opener(cfg)))
+    with one_core():
+        return measure({"row": load}, kinds_of(legs), len(records), 1)["row"].median()
+
+
+def num_workers_of(cfg: CfgNode) -> int:
+    """DATA_LOADER.NUM_WORKERS; where it is auto, the most that it would choose: one for each core."""
+    workers = cfg.DATA_LOADER.NUM_WORKERS
+    return num_cores() if workers == "auto" else int(workers)
 
 
 def step_seconds(cfg: CfgNode, inputs: Inputs, processes: Processes, device: torch.device) -> float:
