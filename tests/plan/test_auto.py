@@ -39,3 +39,11 @@ def test_measured_seconds_decide(cfg, monkeypatch):
 def test_a_number_is_left_as_it_is(tiny_data, tmp_path):
     cfg = tiny_config(tmp_path, {**data_keys(tiny_data), "DATA_LOADER.NUM_WORKERS": 1})
     assert auto.with_workers(cfg, build_inputs(cfg, [], 1), Processes(), CPU) is cfg
+
+
+def test_whoever_plans_takes_auto_for_as_many_as_it_may_choose(
+    cfg, tiny_data, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(auto, "num_cores", lambda: 6)
+    assert auto.num_workers_of(cfg) == 6
+    assert auto.num_workers_of(tiny_config(tmp_path, {"DATA_LOADER.NUM_WORKERS": 3})) == 3
