@@ -29,7 +29,7 @@ from mgexp.data.bench_videos import make_bench_videos
 from mgexp.data.build import build_training_clips, store_problems
 from mgexp.data.decode import Decoder, VideoError, choose_decoder
 from mgexp.data.lists.build import build_list, videos_root
-from mgexp.data.opening import SourceOpener
+from mgexp.data.opening import Opener, SourceOpener
 from mgexp.data.records import Record, evenly_spaced
 from mgexp.data.store import StoreDir
 from mgexp.data.store_fill import StoreError
@@ -44,8 +44,9 @@ from mgexp.plan.loading_table import (
     step_table,
     way_table,
 )
-from mgexp.plan.measure import Load, loader_of, measure, one_core
+from mgexp.plan.measure import Load, measure, one_core
 from mgexp.plan.opponent import LabeledVideos
+from mgexp.plan.ways.build import build_loads
 from mgexp.record.environment import describe
 from mgexp.record.files import write_json
 from mgexp.train.build import num_videos_of, try_schedule
@@ -174,17 +175,19 @@ def bench(cfg: CfgNode, options: argparse.Namespace) -> LoadingCosts:
 def ways_of(cfg: CfgNode, records: Sequence[Record]) -> dict[str, Load]:
     """Each way by its name, that of training without a store first."""
     found = decoders()
-    clips = {
-        name: build_training_clips(cfg, records, SourceOpener(decoder.opener))
-        for name, decoder in found.items()
+    videos: dict[str, Opener] = {
+        f"videos, {name}": SourceOpener(decoder.opener) for name, decoder in found.items()
     }
-    ways: dict[str, Load] = {f"videos, {name}": loader_of(one) for name, one in clips.items()}
-    ways["videos, LabeledVideoDataset"] = LabeledVideos(clips["PyAV"])
+    ways = build_loads(cfg, records, videos)
+    clips = build_training_clips(cfg, records, SourceOpener(found["PyAV"].opener))
+    ways["videos, LabeledVideoDataset"] = LabeledVideos(clips)
     if cfg.DATA.STORE:
         store, root = StoreDir(Path(cfg.DATA.STORE)), videos_root(cfg)
-        for name, decoder in found.items():
-            index = StoreIndex(store, root, decoder.opener)
-            ways[f"store, {name}"] = loader_of(build_training_clips(cfg, records, index))
+        copies: dict[str, Opener] = {
+            f"store, {name}": StoreIndex(store, root, decoder.opener)
+            for name, decoder in found.items()
+        }
+        ways |= build_loads(cfg, records, copies)
     return ways
 
 

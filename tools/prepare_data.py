@@ -32,21 +32,21 @@ from pathlib import Path
 from mgexp.config.check import cross_problems
 from mgexp.config.defaults import BY_NAME
 from mgexp.config.load import read_config
-from mgexp.data.build import build_training_clips
 from mgexp.data.files import Root
 from mgexp.data.lists.build import build_listing, choice_problems
 from mgexp.data.lists.listing import SEPARATOR, Listing, read_listing
 from mgexp.data.opening import open_source
 from mgexp.data.records import VideoRecord
 from mgexp.data.store import StoreDir
-from mgexp.data.store_encode import DEFAULT_QUANTIZER, Coding
+from mgexp.data.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES, Coding
 from mgexp.data.store_fill import Filled, Order, StoreError, fill_store
 from mgexp.data.store_open import StoreIndex
 from mgexp.data.store_plan import Estimate, Sample, disk_table, estimate, sample_store
 from mgexp.errors import InputError, listed
 from mgexp.plan.loading import kinds_of, legs_of
 from mgexp.plan.loading_table import LoadingCosts, clip_table, way_table
-from mgexp.plan.measure import loader_of, measure, one_core
+from mgexp.plan.measure import measure, one_core
+from mgexp.plan.ways.build import build_loads
 from mgexp.record.environment import num_cores
 from mgexp.train.build import try_schedule
 from mgexp.train.inputs import raise_problems
@@ -81,7 +81,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--short-sides",
         type=short_side,
         nargs="+",
-        default=[320, 224, 160],
+        default=DEFAULT_SHORT_SIDES,
         metavar="PIXELS",
         help="short side of each copy, even numbers (default: 320 224 160)",
     )
@@ -214,10 +214,7 @@ def loading(options: argparse.Namespace, num_videos: int, order: Order, sample: 
     root = Root(order.root).folder
     records = [VideoRecord(str(Path(root, video.path)), 0) for video in sample.copied]
     openers = {"videos": open_source, "store": StoreIndex(sample.store, order.root)}
-    ways = {
-        name: loader_of(build_training_clips(cfg, records, opener))
-        for name, opener in openers.items()
-    }
+    ways = build_loads(cfg, records, openers)
     legs = legs_of(schedule)
     with one_core():
         timings = measure(ways, kinds_of(legs), len(records), REPEATS, progress=True)

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from mgexp.data.processes import map_in_processes
 from mgexp.data.store import StoreDir
-from mgexp.data.store_encode import DEFAULT_QUANTIZER, Coding
+from mgexp.data.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES, Coding
 from mgexp.data.store_fill import Order, fill_store
 from mgexp.record.files import atomic_file, atomic_write_text
 
@@ -27,8 +27,6 @@ NUM_VIDEOS = 8
 HEIGHT, WIDTH = 256, 340
 FRAME_RATE = 30
 SECONDS = 10
-SHORT_SIDES = (320, 224, 160)
-"""Of the store: the largest crop, and what the smaller two draw half of the time."""
 NOISE = 5.0
 """Standard deviation in grey levels."""
 NUM_OBJECTS = 8
@@ -55,7 +53,7 @@ def make_bench_videos(folder: Path, progress: bool) -> BenchVideos:
     written = map_in_processes(partial(_write, made.root), lacking, 2)
     list(tqdm(written, desc="videos", total=len(lacking), disable=None if progress else True))
     atomic_write_text(made.list_file, "".join(f"{name} 0\n" for name in names))
-    order = Order(made.root, SHORT_SIDES, Coding(DEFAULT_QUANTIZER))
+    order = Order(made.root, DEFAULT_SHORT_SIDES, Coding(DEFAULT_QUANTIZER))
     fill_store(StoreDir(made.store), order, names, 2, progress)
     return made
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mgexp.data.files import Root
-from mgexp.data.records import VideoList
+from mgexp.data.records import Record, VideoList
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,16 @@ def without_quarantined(videos: VideoList, quarantine: Quarantine) -> VideoList:
 
     Of videos that are not in the list the quarantine may hold any number.
     """
-    shut_out = [record.path for record in videos.records if quarantine.holds(record.path)]
+    kept: list[Record] = []
+    shut_out: list[str] = []
+    for record in videos.records:
+        if quarantine.holds(record.path):
+            shut_out.append(record.path)
+        else:
+            kept.append(record)
     return replace(
         videos,
-        records=tuple(record for record in videos.records if not quarantine.holds(record.path)),
+        records=tuple(kept),
         missing=(*videos.missing, *shut_out),
         problems=(*videos.problems, *quarantine.problems),
     )

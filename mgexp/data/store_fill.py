@@ -82,7 +82,8 @@ def fill_store(
     _check(store, order, paths, num_processes)
     with _full_disk_is_an_error(store):
         store.root.mkdir(parents=True, exist_ok=True)
-        with _locked(store):
+        busy = f"another process fills {store.root}: wait until it ends, or stop it"
+        with RunLock(store.lock, busy):
             known = _prepare(store, order)
             lacking = [path for path in paths if not _is_kept(store, order, known, path)]
             copied = _fill(store, order, known, lacking, num_processes, progress)
@@ -225,19 +226,6 @@ def _merged(before: StoredVideo | None, video: StoredVideo) -> StoredVideo:
     if before is None or video.failure is not None or not before.stamp.is_same_file(video.stamp):
         return video
     return replace(video, levels={**before.levels, **video.levels})
-
-
-@contextmanager
-def _locked(store: StoreDir) -> Iterator[None]:
-    try:
-        lock = RunLock(store.lock).__enter__()
-    except InputError as error:
-        remedy = "wait until it ends, or stop it"
-        raise InputError([f"another process fills {store.root}: {remedy}"]) from error
-    try:
-        yield
-    finally:
-        lock.__exit__(None, None, None)
 
 
 @contextmanager

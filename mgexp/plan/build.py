@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from fvcore.common.config import CfgNode
 
-from mgexp.data.build import build_opener, build_training_clips
+from mgexp.data.build import build_opener
 from mgexp.data.clips import Batch
 from mgexp.data.decode import VideoError
 from mgexp.data.lists.build import build_list, videos_root
@@ -28,12 +28,12 @@ from mgexp.plan.auto.build import num_workers_of
 from mgexp.plan.communication import Communication
 from mgexp.plan.loading import Kind, kinds_of, legs_of
 from mgexp.plan.machine import synchronizer
-from mgexp.plan.measure import Load, Timings, loader_of, measure, one_core
+from mgexp.plan.measure import Load, Timings, measure, one_core
 from mgexp.plan.measurement import Measurement
 from mgexp.plan.prediction import Resources, RowPrediction, leg_shapes, predict
 from mgexp.plan.quick_times import QuickTimes, Step
 from mgexp.plan.step_shapes import StepShape
-from mgexp.plan.ways.build import build_training_step
+from mgexp.plan.ways.build import build_loads, build_training_step
 from mgexp.record.environment import num_cores
 from mgexp.record.model_table import num_params
 from mgexp.train.build import build_task, num_videos_of, try_schedule
@@ -215,15 +215,16 @@ def measure_loading(
     kinds = kinds_of(tuple(leg for schedule in schedules for leg in legs_of(schedule)))
     try:
         with one_core():
-            ways = {AS_CONFIGURED: loader_of(build_training_clips(cfg, records, build_opener(cfg)))}
+            openers = {AS_CONFIGURED: build_opener(cfg)}
             if not levels:
+                ways = build_loads(cfg, records, openers)
                 return timed(ways, kinds, len(records), budget_seconds)
             root = videos_root(cfg)
             paths = [os.path.relpath(record.path, root) for record in records]
             order = Order(root, tuple(levels), Coding(DEFAULT_QUANTIZER))
             with sample_store(order, paths, len(paths)) as sample:
-                opener = StoreIndex(sample.store, root)
-                ways[store_name(levels)] = loader_of(build_training_clips(cfg, records, opener))
+                openers[store_name(levels)] = StoreIndex(sample.store, root)
+                ways = build_loads(cfg, records, openers)
                 return timed(ways, kinds, len(records), budget_seconds)
     except VideoError as error:
         raise InputError([str(error)]) from error

@@ -12,15 +12,18 @@ from mgexp.errors import InputError
 
 
 class RunLock:
-    """Context manager: this process alone writes into a run folder.
+    """Context manager: this process alone writes into a run folder, or another that `busy` tells of.
+
+    `busy` is the message where another process does; by default one about a run folder.
 
     The file holds "pid host since". The lock is of the POSIX kind (`fcntl.lockf`), not `flock`:
     it dies with the process that took it, where forked loader workers would keep an `flock`
     for seconds after their parent was killed, and the same command started again would be refused.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, busy: str = "") -> None:
         self._path = path
+        self._message = busy
 
     def __enter__(self) -> RunLock:
         self._file = self._path.open("a+")
@@ -30,7 +33,7 @@ class RunLock:
             self._file.seek(0)
             holder = self._file.read().strip()
             self._file.close()
-            raise InputError([self._busy(holder)]) from error
+            raise InputError([self._message or self._busy(holder)]) from error
         self._file.truncate(0)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._file.write(f"{os.getpid()} {socket.gethostname()} {now}\n")

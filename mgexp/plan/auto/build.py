@@ -10,16 +10,16 @@ from collections.abc import Sequence
 import torch
 from fvcore.common.config import CfgNode
 
-from mgexp.data.build import build_opener, build_training_clips
+from mgexp.data.build import build_opener
 from mgexp.data.decode import VideoError
 from mgexp.data.records import Record, evenly_spaced
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.plan.loading import Kind, Leg, kinds_of, legs_of
 from mgexp.plan.machine import synchronizer
-from mgexp.plan.measure import loader_of, measure, one_core
+from mgexp.plan.measure import measure, one_core
 from mgexp.plan.step_shapes import StepShape, step_counts
-from mgexp.plan.ways.build import build_training_step
+from mgexp.plan.ways.build import build_loads, build_training_step
 from mgexp.plan.workers import Workers, choose_workers
 from mgexp.record.environment import num_cores
 from mgexp.train.build import SHARED_MEMORY, ready_bytes
@@ -63,9 +63,9 @@ def clip_seconds(
     cfg: CfgNode, records: Sequence[Record], legs: tuple[Leg, ...]
 ) -> dict[Kind, float]:
     """Of one core, to load a clip of each kind of ``legs``, a mean over ``records``. Raises VideoError."""
-    load = loader_of(build_training_clips(cfg, records, build_opener(cfg)))
+    ways = build_loads(cfg, records, {"row": build_opener(cfg)})
     with one_core():
-        return measure({"row": load}, kinds_of(legs), len(records), 1)["row"].median()
+        return measure(ways, kinds_of(legs), len(records), 1)["row"].median()
 
 
 def num_workers_of(cfg: CfgNode) -> int:

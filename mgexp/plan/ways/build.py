@@ -1,15 +1,19 @@
-"""From the configuration to the ways of making a training step."""
+"""From the configuration to the ways of making a training step, and of loading its clips."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from fvcore.common.config import CfgNode
 
+from mgexp.data.build import build_training_clips
+from mgexp.data.opening import Opener
+from mgexp.data.records import Record
 from mgexp.models.build import build_model
 from mgexp.optim.build import build_optimizer, set_lr
 from mgexp.optim.groups import parameter_groups
+from mgexp.plan.measure import Load, loader_of
 from mgexp.plan.step_time import Way
 from mgexp.plan.steppers import (
     LEARNING_RATE,
@@ -53,6 +57,16 @@ def build_training_step(cfg: CfgNode, device: torch.device) -> TrainingStep:
     state = State(model, optimizer, Clock(), scaler=precision.scaler(device))
     step = build_step(cfg, model, state, normalizer, precision)
     return TrainingStep(step, RandomClips(build_task(cfg), device))
+
+
+def build_loads(
+    cfg: CfgNode, records: Sequence[Record], openers: Mapping[str, Opener]
+) -> dict[str, Load]:
+    """Ways to load the clips of ``records`` as training does, from where each of ``openers`` takes them."""
+    return {
+        name: loader_of(build_training_clips(cfg, records, opener))
+        for name, opener in openers.items()
+    }
 
 
 def _plain(cfg: CfgNode, ours: TrainingStep) -> PlainStep:
