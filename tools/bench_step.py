@@ -5,7 +5,8 @@
 
 Random clips are trained on in several ways, a step each in turns:
   ours       what training does: channels_last_3d memory, BN over groups of clips
-  plain      the same network and weights in contiguous memory, nn.BatchNorm3d, eager, a loop over the parameters
+  plain      the same network and weights in contiguous memory, nn.BatchNorm3d, eager, a loop over the parameters;
+             on a CPU in a process of its own, which gives freed memory back, as processes do by default
   one_group  ours with all clips in one BN group: what ours takes longer is the cost of BN groups
 The first way is that of the first table, and has the first use of each shape to itself. The peak is that of a
 large matrix product or convolution, whichever is faster, before or after the steps. Loading is not in it. A

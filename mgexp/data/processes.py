@@ -27,7 +27,7 @@ def map_in_processes(
         return
     # Spawn: the same on every system, and safe where the caller has threads.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(num_processes, context, _start_process) as pool:
+    with ProcessPoolExecutor(num_processes, context, start_process) as pool:
         waiting = iter(items)
         running = _submit(pool, make, islice(waiting, TASKS_PER_PROCESS * num_processes))
         try:
@@ -46,7 +46,7 @@ def _submit(
     return {pool.submit(make, item) for item in items}
 
 
-def _start_process() -> None:
+def start_process() -> None:
     """Leaves Ctrl-C to the parent, and ends when the parent does, even if that is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

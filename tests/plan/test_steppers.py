@@ -74,7 +74,7 @@ def test_ways_come_in_the_order_that_was_asked_for(cfg):
 
 
 def losses(step, num_steps=3):
-    return [step().item() for _ in range(num_steps)]
+    return [float(step()) for _ in range(num_steps)]
 
 
 def groups_of(model):

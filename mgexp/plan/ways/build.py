@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import torch
 from fvcore.common.config import CfgNode
@@ -14,6 +15,7 @@ from mgexp.models.build import build_model
 from mgexp.optim.build import build_optimizer, set_lr
 from mgexp.optim.groups import parameter_groups
 from mgexp.plan.measure import Load, loader_of
+from mgexp.plan.own_process import WayInOwnProcess
 from mgexp.plan.step_time import Way
 from mgexp.plan.steppers import (
     LEARNING_RATE,
@@ -28,6 +30,7 @@ from mgexp.plan.steppers import (
 from mgexp.record.clock import Clock
 from mgexp.train.build import build_precision, build_step, build_task
 from mgexp.train.checkpoint import State
+from mgexp.train.memory import keep_memory
 from mgexp.train.step import Normalizer
 
 
@@ -35,12 +38,16 @@ def build_ways(cfg: CfgNode, names: Iterable[str], device: torch.device) -> dict
     """The ways of ``names``, in their order, from the same weights; ``names`` are some of WAYS.
 
     ``ours``: as training does it. ``one_group``: ours with all clips in one BN group; it shares the model of ours.
-    ``plain``: contiguous memory, ``nn.BatchNorm3d``, eager, fp32.
+    ``plain``: contiguous memory, ``nn.BatchNorm3d``, eager, fp32; on a CPU in a process of its own, since
+    what becomes of freed memory is a setting of a process, and plain training does not make it.
     """
+    if device.type == "cpu":
+        keep_memory()  # as in a run
     ours = build_training_step(cfg, device)
+    plain = partial(_plain, cfg, device)
     makers: dict[str, Callable[[], Way]] = {
         OURS: lambda: ours,
-        PLAIN: lambda: _plain(cfg, ours),
+        PLAIN: lambda: WayInOwnProcess(plain) if device.type == "cpu" else plain(),
         ONE_GROUP: lambda: ours.in_one_group,
     }
     return {name: makers[name]() for name in names}
@@ -69,7 +76,8 @@ def build_loads(
     }
 
 
-def _plain(cfg: CfgNode, ours: TrainingStep) -> PlainStep:
+def _plain(cfg: CfgNode, device: torch.device) -> PlainStep:
+    ours = build_training_step(cfg, device)
     model = plain_copy(ours.step.model)
     optimizer = torch.optim.SGD(
         parameter_groups(model, cfg.SOLVER.WEIGHT_DECAY, cfg.BN.WEIGHT_DECAY),
