@@ -13,9 +13,9 @@ from mgexp.plan.step_shapes import StepShape
 Step = Callable[[StepShape], None]
 """One training step on a mini-batch of the shape; returns when the device is done."""
 
-STEPS_PER_VISIT = 3
-"""Of a cycle with one shape, as of the short cycle's three: most follow a step of the shape that they follow in
-training, whose memory they find."""
+TIMED_TURNS = 2
+"""Of a cycle in a visit, after one that is not timed: as in training, memory and libraries then know its shapes.
+Measured, ten shapes on a CPU: a step of one that comes after others than in training costs up to twice as much."""
 
 
 @dataclass(frozen=True)
@@ -28,49 +28,48 @@ class Sample:
 
 @dataclass
 class QuickTimes:
-    """Times ``step`` until ``budget_seconds`` are spent; after that, only what has not been timed twice."""
+    """Times ``step`` until ``budget_seconds`` are spent; after that, only what has not been timed."""
 
     step: Step
     budget_seconds: float
     now: Callable[[], float] = time.perf_counter
     core_now: Callable[[], float] = time.process_time
-    samples: dict[StepShape, list[Sample]] = field(default_factory=dict)
+    first: dict[StepShape, Sample] = field(default_factory=dict)
+    timed: dict[StepShape, list[Sample]] = field(default_factory=dict)
 
     def measure(self, cycles: Sequence[Sequence[StepShape]]) -> dict[StepShape, StepCost]:
         """Visits the distinct ``cycles`` in turn, so that a machine that slows down does so for all.
 
-        The first step of a shape is its first use, which is told apart; the cost is the median of the others.
+        The first step of a shape is its first use, which is told apart; the cost is the median of those timed.
         """
         end = self.now() + self.budget_seconds
-        distinct = [visit_of(cycle) for cycle in dict.fromkeys(map(tuple, cycles))]
-        shapes = {shape for visit in distinct for shape in visit}
-        while not self._is_done(end, shapes):
-            for shape in (shape for visit in distinct for shape in visit):
-                if not self._is_done(end, {shape}):
-                    self._sample(shape)
-        return {shape: _cost(samples) for shape, samples in self.samples.items()}
+        distinct = [*dict.fromkeys(map(tuple, cycles))]
+        while not self._is_done(end, {shape for cycle in distinct for shape in cycle}):
+            for cycle in distinct:
+                if not self._is_done(end, cycle):
+                    self._visit(cycle, end)
+        return {shape: self._cost(shape) for shape in self.timed}
+
+    def _visit(self, cycle: Sequence[StepShape], end: float) -> None:
+        for shape in cycle:
+            self.first.setdefault(shape, self._sample(shape))
+        for shape in [*cycle] * TIMED_TURNS:
+            if not self._is_done(end, [shape]):
+                self.timed.setdefault(shape, []).append(self._sample(shape))
 
     def _is_done(self, end: float, shapes: Iterable[StepShape]) -> bool:
         """Whether the budget is spent and ``shapes`` have a cost."""
-        return self.now() >= end and all(len(self.samples.get(one, ())) >= 2 for one in shapes)
+        return self.now() >= end and all(shape in self.timed for shape in shapes)
 
-    def _sample(self, shape: StepShape) -> None:
+    def _sample(self, shape: StepShape) -> Sample:
         start, core_start = self.now(), self.core_now()
         self.step(shape)
-        sample = Sample(self.now() - start, self.core_now() - core_start)
-        self.samples.setdefault(shape, []).append(sample)
+        return Sample(self.now() - start, self.core_now() - core_start)
 
-
-def visit_of(cycle: Sequence[StepShape]) -> list[StepShape]:
-    """Whole turns of ``cycle``, of three steps or more."""
-    return list(cycle) * -(-STEPS_PER_VISIT // len(cycle))
-
-
-def _cost(samples: Sequence[Sample]) -> StepCost:
-    first, *later = samples
-    seconds = median(sample.seconds for sample in later)
-    return StepCost(
-        seconds,
-        median(sample.core_seconds for sample in later),
-        max(0.0, first.seconds - seconds),
-    )
+    def _cost(self, shape: StepShape) -> StepCost:
+        seconds = median(sample.seconds for sample in self.timed[shape])
+        return StepCost(
+            seconds,
+            median(sample.core_seconds for sample in self.timed[shape]),
+            max(0.0, self.first[shape].seconds - seconds),
+        )
