@@ -62,7 +62,9 @@ class Forgetful(Machine):
 
 def test_the_first_turn_of_a_visit_is_not_timed():
     """A library that forgets shapes makes it dearer than a step of training is."""
-    found = Forgetful({SMALL: 1.0, LARGE: 2.0}).times(100).measure([[SMALL], [SMALL, LARGE], [LARGE]])
+    found = (
+        Forgetful({SMALL: 1.0, LARGE: 2.0}).times(100).measure([[SMALL], [SMALL, LARGE], [LARGE]])
+    )
     assert {shape: cost.seconds for shape, cost in found.items()} == {SMALL: 1.0, LARGE: 2.0}
 
 
