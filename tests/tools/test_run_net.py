@@ -7,10 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from run_files import read_lines, refused, tensors, torchrun
 from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, write_config
 
 from mgexp.data.decode import choose_decoder
+from mgexp.record.environment import num_cores
 
 NUM_STEPS = 10  # of the tiny row; by hand: (2, 2, 2, 2) of the long cycle and 2 of fine-tuning
 RESULT_KEYS = {
@@ -151,6 +153,12 @@ def test_a_missed_expectation_is_exit_code_3(tolerance, code, tiny_data, tmp_pat
     assert main(command(cfg, tmp_path / "run")) == code  # the complete run says the same
     verdict = json.loads((tmp_path / "run" / "result.json").read_text())["verdict"]
     assert verdict == {0: "met", 3: "missed"}[code]
+
+
+def test_a_run_chooses_its_workers_and_says_how_many(cfg, output, main):
+    assert main(command(cfg, output, "--smoke", "DATA_LOADER.NUM_WORKERS", "auto")) == 0
+    chosen = yaml.safe_load((output / "config.yaml").read_text())["DATA_LOADER"]
+    assert 1 <= chosen["NUM_WORKERS"] <= num_cores()
 
 
 def test_a_smoke_run_keeps_the_shapes(cfg, output, main):
