@@ -44,7 +44,7 @@ def row_table(rows: Sequence[RowPrediction]) -> str:
 
 
 def phase_table(row: RowPrediction) -> str:
-    """A line per cycle of shapes: seconds of a mean step by what they go into, and what binds."""
+    """A line per cycle of shapes: milliseconds of a mean step by what they go into, and what binds."""
     head = ("mini-batches", "steps", "compute", "loading", "communication", "step", "binds")
     lines = [
         (
@@ -58,7 +58,9 @@ def phase_table(row: RowPrediction) -> str:
         )
         for leg in row.legs
     ]
-    return f"{row.name} on {_gpus(row.num_gpus)}, milliseconds of a step\n{aligned([head, *lines])}"
+    # On a CPU workers get what training leaves of the cores: clips take no less than the step.
+    title = f"{row.name} on {_gpus(row.num_gpus)}, milliseconds of a step (loading: of its clips, beside training)"
+    return f"{title}\n{aligned([head, *lines])}"
 
 
 def shapes_text(leg: LegPrediction) -> str:
