@@ -50,10 +50,10 @@ def interrupt_in(step, monkeypatch):
 
     original = loop.seed_step
 
-    def terminated_step(seed, number, rank):
+    def terminated_step(seed, number):
         if number == step:
             os.kill(os.getpid(), signal.SIGTERM)
-        return original(seed, number, rank)
+        return original(seed, number)
 
     monkeypatch.setattr(loop, "seed_step", terminated_step)
 
