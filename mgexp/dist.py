@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,7 +82,9 @@ def shared(processes: Processes, model: nn.Module) -> nn.Module:
     """``model`` with gradients that are the means over the processes, and everywhere the weights of the first."""
     if processes.count == 1:
         return model
-    return DistributedDataParallel(model, broadcast_buffers=False)
+    with warnings.catch_warnings():  # older versions of torch lack the name that it recommends
+        warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+        return DistributedDataParallel(model, broadcast_buffers=False)
 
 
 def any_true(

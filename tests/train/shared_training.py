@@ -31,7 +31,7 @@ from mgexp.train.precision import Precision
 from mgexp.train.step import Normalizer
 
 CPU = torch.device("cpu")
-NUM_VIDEOS, SEED = 120, 3
+NUM_VIDEOS, SEED = 128, 3
 
 
 class Training:
