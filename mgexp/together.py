@@ -14,8 +14,8 @@ import selectors
 import threading
 import traceback
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -58,8 +58,13 @@ class Failure:
         return TrainingError(f"{who} failed: {self.message if rank == FIRST else last}")
 
 
+Explained = Callable[[], AbstractContextManager[None]]
+"""Makes a block that an error leaves as what it follows from: as the InputError or TrainingError of another
+process that failed first. ``together`` does so too, but only when log files are closed."""
+
+
 @contextmanager
-def together(processes: Processes) -> Iterator[None]:
+def together(processes: Processes) -> Iterator[Explained]:
     """Inside, an error in any process ends all: in each it leaves the block as InputError or TrainingError.
 
     That of another process takes the place of one's own that follows from it. Who does not leave within
@@ -68,18 +73,12 @@ def together(processes: Processes) -> Iterator[None]:
     does not say where they meet, are left as they are.
     """
     if processes.count == 1 or "MASTER_ADDR" not in os.environ:
-        yield
+        yield nullcontext
         return
     links, store = join(processes)
     lifeline = Lifeline(processes.rank, links, store)
-    try:
-        yield
-    except BaseException as error:
-        first = lifeline.fail(error)
-        if first.rank != processes.rank:
-            raise first.seen_from(processes.rank) from None
-        _tell_torchrun(error)
-        raise
+    with lifeline.explained():
+        yield lifeline.explained
     lifeline.leave()
 
 
@@ -101,6 +100,18 @@ class Lifeline:
         self._gone.set()
         self._send({"farewell": True})
         self.close()
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """An error that leaves the block ends all processes; see ``Explained``."""
+        try:
+            yield
+        except BaseException as error:
+            first = self.fail(error)
+            if first.rank != self.rank:
+                raise first.seen_from(self.rank) from None
+            _tell_torchrun(error)
+            raise
 
     def fail(self, error: BaseException) -> Failure:
         """Tells the others; gives the first failure of the run, which may be another's."""

@@ -91,8 +91,8 @@ def main(arguments: list[str]) -> Outcome:
     processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
     job: Job | None = None
     try:
-        with together(processes):
-            job = make_job(options, processes)
+        with together(processes) as explained:
+            job = replace(make_job(options, processes), explained=explained)
             return run_job(job) if job.cfg.TRAIN.ENABLE else evaluate_job(job)
     except InputError as error:
         nothing = "" if job else "nothing was written; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,6 +28,7 @@ from mgexp.record.progress import LOGGER, Progress, logging_to
 from mgexp.record.run_dir import RunDir
 from mgexp.record.schedule_table import schedule_table
 from mgexp.stop import StopRequest
+from mgexp.together import Explained
 from mgexp.train.build import build_precision, build_step, build_task, compiled_step
 from mgexp.train.checkpoint import State, load_checkpoint, load_torch, save_checkpoint
 from mgexp.train.evaluate import Evaluation
@@ -60,6 +62,7 @@ class Job:
     processes: Processes
     override: bool = False
     initial: Fit | None = None  # weights to start from
+    explained: Explained = nullcontext
 
     @property
     def device(self) -> torch.device:
@@ -104,7 +107,7 @@ def _lead(job: Job) -> Outcome:
         dist.any_true(job.processes, (is_finished,), job.device)
         if is_finished:
             return _already_finished(job.run_dir)
-        with logging_to(job.run_dir.log_txt):
+        with logging_to(job.run_dir.log_txt), job.explained():
             write_folder(job.run_dir, config, videos, job.inputs.schedule, changes, job.initial)
             return _train(job)
 

@@ -194,7 +194,7 @@ def test_without_torchrun_too_and_soon(action, codes, said, failing, cfg, output
     ("pairs", "said"),
     [
         (("SOLVER.BASE_LR", 1e30), "the loss is"),
-        (("TRAIN.BATCH_SIZE", 3), "3 clips does not divide over 2 processes"),
+        (("TRAIN.BATCH_SIZE", 3), "clips per process neither divide nor"),
     ],
 )
 def test_what_all_processes_find_is_told(pairs, said, cfg, output):
