@@ -82,6 +82,8 @@ def shared(processes: Processes, model: nn.Module) -> nn.Module:
     """``model`` with gradients that are the means over the processes, and everywhere the weights of the first."""
     if processes.count == 1:
         return model
+    # A convolution of 1×1×1 has gradients in either memory format, which are the same numbers in the same order.
+    warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
     with warnings.catch_warnings():  # older versions of torch lack the name that it recommends
         warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
         return DistributedDataParallel(model, broadcast_buffers=False)
