@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mgexp.errors import InputError
+
+COLLECTIVE_TIMEOUT = timedelta(minutes=15)
+"""How long a process waits for another that lives: for one whose videos load slowly, but not for one that hangs.
+Assumption. One that fails or is killed ends all within seconds: ``mgexp.together``."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -51,16 +65,28 @@ def device_of(name: str, processes: Processes = Processes()) -> torch.device:
 def joined(processes: Processes, device: torch.device) -> Iterator[None]:
     """Joins the other processes, and leaves them at the end: nccl between GPUs, gloo between CPUs.
 
-    After an error it does not leave: the others may wait in a collective, and torchrun ends them.
+    After an error it does not leave: the others may wait in a collective. ``mgexp.together`` ends them.
     """
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if processes.count == 1:
         yield
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
     yield
     dist.destroy_process_group()
+
+
+def shared(processes: Processes, model: nn.Module) -> nn.Module:
+    """``model`` with gradients that are the means over the processes, and everywhere the weights of the first."""
+    if processes.count == 1:
+        return model
+    # A convolution of 1×1×1 has gradients in either memory format, which are the same numbers in the same order.
+    warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
+    with warnings.catch_warnings():  # older versions of torch lack the name that it recommends
+        warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+        return DistributedDataParallel(model, broadcast_buffers=False)
 
 
 def any_true(
@@ -76,11 +102,25 @@ def any_true(
 
 def merge(processes: Processes, own: dict[int, str]) -> dict[int, str]:
     """The entries of all processes, those of lower ranks first: all get the same."""
-    if processes.count == 1:
-        return own
-    found: list[dict[int, str]] = [{} for _ in range(processes.count)]
-    dist.all_gather_object(found, own)
-    return {key: value for entries in found for key, value in entries.items()}
+    return {key: value for entries in _gather(processes, own) for key, value in entries.items()}
+
+
+def total(processes: Processes, own: Counter[str]) -> Counter[str]:
+    """The counts of all processes: all get the same."""
+    return sum(_gather(processes, own), Counter())
+
+
+def check_same(processes: Processes, own: str, what: str) -> None:
+    """Raises InputError in every process where one has another text than the first: ``what`` differs."""
+    texts = _gather(processes, own)
+    others = [rank for rank, text in enumerate(texts) if text != texts[0]]
+    if others:
+        raise InputError(
+            [
+                f"{what} of process 0 is {texts[0]}, of process {others[0]} it is {texts[others[0]]}: "
+                "all processes must see the same files"
+            ]
+        )
 
 
 def sum_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
@@ -90,6 +130,11 @@ def sum_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
     return values
 
 
+def mean_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
+    """The mean of each of ``values`` over the processes, in place."""
+    return sum_(processes, values).div_(processes.count) if processes.count > 1 else values
+
+
 def max_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
     """The largest of each of ``values`` over the processes, in place."""
     if processes.count > 1:
@@ -97,8 +142,10 @@ def max_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
     return values
 
 
-def copy_from_main(processes: Processes, module: torch.nn.Module) -> None:
-    """Gives every process rank 0's weights and buffers."""
-    if processes.count > 1:
-        for tensor in module.state_dict().values():
-            dist.broadcast(tensor, src=0)
+def _gather(processes: Processes, own: T) -> list[T]:
+    """That of each process, by rank."""
+    if processes.count == 1:
+        return [own]
+    found = [own] * processes.count
+    dist.all_gather_object(found, own)
+    return found

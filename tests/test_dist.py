@@ -1,11 +1,14 @@
 """The processes of a run, alone and two of them over gloo."""
 
+from collections import Counter
+
 import pytest
 import torch
 import torch.multiprocessing as mp
 
 from mgexp import dist
 from mgexp.dist import Processes
+from mgexp.errors import InputError
 
 CPU = torch.device("cpu")
 
@@ -40,6 +43,18 @@ def test_one_process_agrees_with_itself():
     assert dist.merge(alone, {4: "broken"}) == {4: "broken"}
     assert dist.sum_(alone, values) is values
     assert dist.max_(alone, values) is values
+    assert dist.mean_(alone, values) is values
+    assert dist.total(alone, Counter(a=2)) == Counter(a=2)
+    assert problem_of(alone, "any") == ""
+
+
+def problem_of(processes, own):
+    """What is said where ``own`` differs, without its remedy."""
+    try:
+        dist.check_same(processes, own, "the list")
+    except InputError as error:
+        return error.problems[0].removesuffix("all processes must see the same files")
+    return ""
 
 
 def together(rank, port, results):
@@ -52,12 +67,16 @@ def together(rank, port, results):
     torch.set_num_threads(1)
     processes = dist.from_environment()
     with dist.joined(processes, CPU):
-        layer = torch.nn.BatchNorm1d(1)
+        layer = torch.nn.Linear(1, 1)
         torch.nn.init.constant_(layer.weight, 10.0 + rank)
-        dist.copy_from_main(processes, layer)
+        dist.shared(processes, layer)
         results[rank] = (
             dist.sum_(processes, torch.tensor([1.0 + rank])).item(),
             dist.max_(processes, torch.tensor([1.0 + rank])).item(),
+            dist.mean_(processes, torch.tensor([1.0 + rank])).item(),
+            dist.total(processes, Counter(a=1, b=rank)),
+            problem_of(processes, f"list {rank}"),
+            problem_of(processes, "list 0"),
             dist.any_true(processes, (rank == 1, False, True), CPU),
             dist.merge(processes, {rank: f"from {rank}", 7: "from both"}),
             layer.weight.item(),
@@ -76,5 +95,9 @@ def test_two_processes_find_the_same():
         results = manager.dict()
         mp.spawn(together, (port, results), nprocs=2)
         merged = {0: "from 0", 7: "from both", 1: "from 1"}
-        wanted = (3.0, 2.0, (True, False, True), merged, 10.0)
+        differs = "the list of process 0 is list 0, of process 1 it is list 1: "
+        wanted = (
+            *(3.0, 2.0, 1.5, Counter(a=2, b=1), differs, ""),
+            *((True, False, True), merged, 10.0),
+        )
         assert dict(results) == {0: wanted, 1: wanted}

@@ -20,6 +20,7 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
 from mgexp.plan.auto.build import with_workers
 from mgexp.record.run_dir import RunDir, default_run_dir
+from mgexp.together import together
 from mgexp.train.build import build_inputs, try_initial_weights
 from mgexp.train.job import Job, evaluate_job, run_job
 from mgexp.train.result import Outcome
@@ -66,14 +67,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_intermixed_args(arguments)
 
 
-def make_job(options: argparse.Namespace) -> Job:
+def make_job(options: argparse.Namespace, processes: Processes) -> Job:
     """Reads and checks everything; raises InputError before a file is written."""
     seed = [] if options.seed is None else ["RNG_SEED", str(options.seed)]
     limit = options.max_clips_per_gpu
     limited = [] if limit is None else ["TRAIN.MAX_CLIPS_PER_GPU", str(limit)]
     whole, problems = read_config(options.cfg, options.overrides, [*seed, *limited])
     cfg = smoke(whole) if options.smoke else whole
-    processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
     experiment = experiment_name(options.cfg)
     default = default_run_dir(experiment, cfg.RNG_SEED, options.smoke)
     run_dir = RunDir(options.output) if options.output else default
@@ -88,15 +88,15 @@ def make_job(options: argparse.Namespace) -> Job:
 def main(arguments: list[str]) -> Outcome:
     """Runs, and turns an error into an exit code and one message."""
     options = parse(arguments)
+    processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
+    job: Job | None = None
     try:
-        job = make_job(options)
+        with together(processes) as explained:
+            job = replace(make_job(options, processes), explained=explained)
+            return run_job(job) if job.cfg.TRAIN.ENABLE else evaluate_job(job)
     except InputError as error:
-        print(f"run_net.py: nothing was written; {error}", file=sys.stderr)
-        return Outcome.BAD_INPUT
-    try:
-        return run_job(job) if job.cfg.TRAIN.ENABLE else evaluate_job(job)
-    except InputError as error:
-        print(f"run_net.py: {error}", file=sys.stderr)
+        nothing = "" if job else "nothing was written; "
+        print(f"run_net.py: {nothing}{error}", file=sys.stderr)
         return Outcome.BAD_INPUT
     except TrainingError as error:
         print(f"run_net.py: {error}", file=sys.stderr)

@@ -9,6 +9,7 @@ from fvcore.common.config import CfgNode
 from torch import nn
 
 from mgexp.models.checkpointed import CheckpointedBlocks
+from mgexp.models.dropout import drop_by_clip
 from mgexp.models.init import init_weights
 from mgexp.models.nonlocal_blocks import insert_nonlocals
 from mgexp.models.resnet import TEMPORAL, resnet
@@ -51,7 +52,8 @@ def model_problems(cfg: CfgNode, shapes: Iterable[tuple[int, int]]) -> list[str]
 
 def network_of(cfg: CfgNode) -> nn.Module:
     """The network of ``cfg``, weights not yet initialised."""
-    return slowfast_of(cfg) if cfg.MODEL.MODEL_NAME == "SlowFast" else resnet_of(cfg)
+    model = slowfast_of(cfg) if cfg.MODEL.MODEL_NAME == "SlowFast" else resnet_of(cfg)
+    return drop_by_clip(model)
 
 
 def slowfast_of(cfg: CfgNode) -> nn.Module:

@@ -11,13 +11,25 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+
+class GroupStats(NamedTuple):
+    """Of groups of clips: (groups, C) ``means`` and unbiased ``variances``, of ``num_values`` a channel each."""
+
+    means: Tensor
+    variances: Tensor
+    num_values: int
+
+    def biased_variances(self) -> Tensor:
+        """Those of the groups themselves, not estimates for a population."""
+        return self.variances * ((self.num_values - 1) / self.num_values)
 
 
 class GroupedBatchNorm3d(nn.BatchNorm3d):
@@ -28,10 +40,10 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
     processes; every process must take part in each forward and backward. Evaluation is plain BN.
 
     Running statistics describe all groups as one sample: the moving average of mean(mean_i) and of
-    mean(var_i) + var(mean_i), var_i unbiased as in ``nn.BatchNorm3d``. With n > 0 they are those of this
-    process alone, as with plain BN under DDP (rank 0's are the ones saved); with n < 0 they are
-    taken over the groups of all processes and equal everywhere. ``untracked`` and ``one_sample`` set ``tracks``
-    and ``kept``: whether they are moved at all, and what is kept to move them once.
+    mean(var_i) + var(mean_i), var_i unbiased as in ``nn.BatchNorm3d``. With n > 0 a forward pass moves them
+    by the groups of this process alone, until ``share_statistics``; with n < 0 by the groups of all processes.
+    ``untracked`` and ``keeping`` set ``tracks`` and ``kept``: whether they are moved at all, and the statistics
+    that are kept instead.
 
     Raises ValueError in training if the clips do not divide into the groups.
     """
@@ -40,7 +52,7 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         super().__init__(num_features, eps, momentum)
         self.num_groups = 1
         self.tracks = True
-        self.kept: list[tuple[Tensor, Tensor]] | None = None
+        self.kept: list[GroupStats] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         is_plain = self.num_groups == 1 and self.tracks and self.kept is None
@@ -57,7 +69,9 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         if not self.tracks:
             return out
         if self.kept is not None:
-            self.kept.append((means, variances))
+            own = x.numel() // x.shape[1]
+            num_values = own * max(1, -self.num_groups) // max(1, self.num_groups)
+            self.kept.append(GroupStats(means, variances, num_values))
         else:
             self.track(means, variances)
         return out
@@ -90,28 +104,82 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
 
 
 @contextmanager
-def one_sample(model: nn.Module) -> Iterator[None]:
-    """The mini-batches that are trained inside count as one: its running statistics are moved once, at the end."""
-    layers = [m for m in model.modules() if isinstance(m, GroupedBatchNorm3d)]
+def keeping(model: nn.Module) -> Iterator[list[GroupedBatchNorm3d]]:
+    """Training passes inside move no running statistics: each of the layers given keeps those of its groups."""
+    layers = grouped_layers(model)
     for layer in layers:
         layer.kept = []
-    found: list[list[tuple[Tensor, Tensor]]] = []
     try:
-        yield
-        found = [layer.kept or [] for layer in layers]
+        yield layers
     finally:
         for layer in layers:
             layer.kept = None
+
+
+@contextmanager
+def one_sample(model: nn.Module) -> Iterator[None]:
+    """The mini-batches that are trained inside count as one: its running statistics are moved once, at the end."""
+    with keeping(model) as layers:
+        yield
+        found = [layer.kept or [] for layer in layers]
     for layer, kept in zip(layers, found, strict=True):
         if kept:
-            means, variances = zip(*kept, strict=True)
+            means, variances, _ = zip(*kept, strict=True)
             layer.track(torch.cat(means), torch.cat(variances))
+
+
+@torch.no_grad()
+def share_statistics(model: nn.Module, momentum: float | None = None) -> None:
+    """Makes the running statistics of all processes those of the groups of the global mini-batch, and equal.
+
+    Every process calls it after each step; all must have moved them once, from the same values, by as many
+    groups. ``momentum`` is that of all layers, or 1 where the statistics are no moving averages, but those of the
+    clips themselves. Two collectives for the whole model, which the host of a GPU does not wait for; nothing is
+    done in a single process.
+
+    Process p has μ_p = (1 − m)·μ + m·mean_p. The mean of μ_p is what the mean of all groups moves μ to. Likewise
+    for the variances, but for the variance of mean_p between processes, which is that of μ_p divided by m².
+    Raises ValueError for layers of different momentum, or without one.
+    """
+    layers = grouped_layers(model)
+    num_processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    if num_processes == 1 or not layers:
+        return
+    if momentum is None:
+        momentum = _common_momentum(layers)
+    means, variances = ([getattr(layer, name) for layer in layers] for name in _STATISTICS)
+    own = torch.cat(means)
+    mean = own.clone()
+    dist.all_reduce(mean)
+    mean /= num_processes
+    variance = torch.cat(variances) + (own - mean).square() / momentum
+    dist.all_reduce(variance)
+    variance /= num_processes
+    sizes = [len(part) for part in means]
+    torch._foreach_copy_(means, mean.split_with_sizes(sizes))
+    torch._foreach_copy_(variances, variance.split_with_sizes(sizes))
+
+
+_STATISTICS = ("running_mean", "running_var")
+
+
+def _common_momentum(layers: list[GroupedBatchNorm3d]) -> float:
+    momentum, *others = {layer.momentum for layer in layers}
+    if others or not momentum:
+        found = ", ".join(str(one) for one in (momentum, *others))
+        raise ValueError(f"statistics can be shared at one momentum above 0, not at {found}")
+    return momentum
+
+
+def grouped_layers(model: nn.Module) -> list[GroupedBatchNorm3d]:
+    """The layers of ``model`` whose statistics are taken over groups."""
+    return [module for module in model.modules() if isinstance(module, GroupedBatchNorm3d)]
 
 
 @contextmanager
 def untracked(model: nn.Module) -> Iterator[None]:
     """Training passes inside leave the running statistics alone: what is computed a second time counts once."""
-    layers = [m for m in model.modules() if isinstance(m, GroupedBatchNorm3d)]
+    layers = grouped_layers(model)
     for layer in layers:
         layer.tracks = False
     try:
@@ -131,9 +199,8 @@ def set_num_groups(model: nn.Module, num_groups: int) -> None:
         raise ValueError(f"num_groups is {num_groups}: not a number of BN groups; one group is 1")
     if num_groups < 0:
         _span_group(-num_groups)
-    for module in model.modules():
-        if isinstance(module, GroupedBatchNorm3d):
-            module.num_groups = num_groups
+    for layer in grouped_layers(model):
+        layer.num_groups = num_groups
 
 
 def _span_group(span: int) -> dist.ProcessGroup:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mgexp.data.clips import Batch
+from mgexp.models.dropout import ClipDropout, Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.plan.step_shapes import StepShape
 from mgexp.plan.step_time import Step
@@ -55,9 +56,10 @@ class TrainingStep:
         batch, numbers = self.data.batch(shape), count()
 
         def step() -> Tensor:
-            seed_step(0, next(numbers), 0)
+            draws = Draws(seed=0, step=next(numbers))
+            seed_step(draws.seed, draws.step)
             there = batch.map(lambda tensor: tensor.to(self.data.device, non_blocking=True))
-            return self.step(there, shape.num_bn_groups)
+            return self.step(there, shape.num_bn_groups, draws)
 
         return step
 
@@ -91,7 +93,7 @@ class PlainStep:
         clips, labels = batch.clips.contiguous(), batch.labels.to(self.data.device)
 
         def step() -> Tensor:
-            seed_step(0, next(numbers), 0)
+            seed_step(0, next(numbers))
             self.model.train()
             self.optimizer.zero_grad()
             loss = self.loss(self.model(self._normalized(clips)), labels)
@@ -111,11 +113,13 @@ class PlainStep:
 
 
 def plain_copy(model: nn.Module) -> nn.Module:
-    """The same network and weights with ``nn.BatchNorm3d`` for the grouped one, in contiguous memory."""
+    """The same network and weights with ``nn.BatchNorm3d`` and ``nn.Dropout`` for ours, in contiguous memory."""
     clone = copy.deepcopy(model)
     for name, module in list(clone.named_modules()):
         if isinstance(module, GroupedBatchNorm3d):
             plain = nn.BatchNorm3d(module.num_features, module.eps, module.momentum)
             plain.load_state_dict(module.state_dict())
             clone.set_submodule(name, plain)
+        elif isinstance(module, ClipDropout):
+            clone.set_submodule(name, nn.Dropout(module.p))
     return clone.to(next(model.parameters()).device).to(memory_format=torch.contiguous_format)

@@ -125,6 +125,11 @@ def logging_to(path: Path | None) -> Iterator[None]:
     try:
         with logging_redirect_tqdm([LOGGER]):
             yield
+    except Exception as error:  # who raised it tells it on standard error
+        record = LOGGER.makeRecord(LOGGER.name, logging.ERROR, "", 0, "%s", (error,), None)
+        for handler in handlers[1:]:
+            handler.handle(record)
+        raise
     finally:
         for handler in handlers:
             LOGGER.removeHandler(handler)

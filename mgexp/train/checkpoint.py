@@ -23,8 +23,8 @@ NUM_KEPT = 2
 class State:
     """What training changes. ``step`` is the number of finished steps, ``epoch`` the epochs they drew.
 
-    ``levels``: training clips that this process loaded, by level of the clip store, or "source". ``scaler`` of the
-    loss: on for fp16 alone.
+    ``levels``: training clips that all processes loaded up to the last save, by level of the clip store, or
+    "source". ``scaler`` of the loss: on for fp16 alone.
     """
 
     model: nn.Module

@@ -11,6 +11,7 @@ from torch import nn
 from tqdm import tqdm
 
 from mgexp.data.clips import Batch
+from mgexp.models.dropout import Draws
 from mgexp.plan.step_shapes import StepShape
 from mgexp.train.step import TrainStep
 
@@ -48,7 +49,7 @@ def warm_up(
     bar = tqdm(shapes, desc="compiling", unit="shape", disable=None if progress else True)
     with torch.random.fork_rng():
         for shape in bar:
-            step.backward(batch_of(shape), shape.num_bn_groups)
+            step.backward(batch_of(shape), shape.num_bn_groups, Draws(seed=0, step=0))
     step.optimizer.zero_grad(set_to_none=True)
     for name, buffer in model.named_buffers():
         buffer.copy_(before[name])

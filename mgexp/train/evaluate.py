@@ -73,22 +73,25 @@ def score_views(
     batches: Iterable[Any],
     scores: Scores,
     normalizer: Normalizer,
+    processes: Processes,
     after_batch: Callable[[], None] = lambda: None,
 ) -> None:
     """Adds the views of ``batches`` to ``scores``; ``after_batch`` is called after each, until a video fails.
 
-    Raises InputError that lists every video that cannot be decoded.
+    Every process calls it with views of its own. Raises InputError in all of them that lists every video that
+    cannot be decoded.
     """
     model.eval()
     device = normalizer.device
-    errors: list[str] = []
+    errors: dict[int, str] = {}
     for batch in batches:
-        errors += [reason for _, reason in batch.errors]
+        errors.update(batch.errors)
         if errors:
             continue
         logits = model(normalizer(batch.clips))
         scores.add(logits, batch.videos.to(device), batch.labels.to(device))
         after_batch()
-    if errors:
-        names = list(dict.fromkeys(errors))
+    everyones = dist.merge(processes, errors)
+    if everyones:
+        names = [everyones[video] for video in sorted(everyones)]
         raise InputError([f"{len(names)} validation videos cannot be decoded: {listed(names)}"])

@@ -70,7 +70,6 @@ class PreciseBn:
     """Training clips at the full shape for batch-norm statistics; see ``precise_bn``."""
 
     batches: Callable[[], Iterable[Any]]
-    num_batches: int
     num_groups: int
 
 
@@ -87,18 +86,12 @@ class Evaluator:
 
     def ready_model(self, state: State) -> nn.Module:
         """A copy of the model as it is evaluated: with precise statistics where these are asked for."""
-        clone = copy_model(state.model, self.processes)
+        clone = copy.deepcopy(state.model)
         if self.precise_bn is None:
             return clone
         with state.clock.measure("precise_bn"):
-            return with_precise_bn(
-                clone,
-                self.precise_bn.batches(),
-                self.precise_bn.num_batches,
-                self.precise_bn.num_groups,
-                self.normalizer,
-                self.processes,
-            )
+            batches, num_groups = self.precise_bn.batches(), self.precise_bn.num_groups
+            return with_precise_bn(clone, batches, num_groups, self.normalizer)
 
     def evaluate(self, model: nn.Module, state: State, protocol: Protocol) -> Evaluation:
         """Scores ``model`` and records a line; of the full protocol also the scores."""
@@ -108,7 +101,7 @@ class Evaluator:
         with state.clock.measure("evaluate"):
             batches = protocol.batches(partial.num_batches)
             after_batch = functools.partial(partial.count_batch, scores)
-            score_views(model, batches, scores, self.normalizer, after_batch)
+            score_views(model, batches, scores, self.normalizer, self.processes, after_batch)
             partial.save(scores)
             found = scores.reduce(self.processes)
         if self.processes.is_main:
@@ -125,7 +118,7 @@ class Evaluator:
         (goes_on,) = dist.any_true(self.processes, (has_part,), self.normalizer.device)
         if goes_on:
             LOGGER.info("going on with the final evaluation")
-            model = copy_model(state.model, self.processes)
+            model = copy.deepcopy(state.model)
             model.load_state_dict(load_torch(self.run_dir.model))
         else:
             partial.drop()
@@ -183,10 +176,3 @@ class Evaluator:
                 scores=found.scores.numpy(),
                 num_views=np.array(protocol.num_views),
             )
-
-
-def copy_model(model: nn.Module, processes: Processes) -> nn.Module:
-    """A copy with rank 0's weights and statistics in every process."""
-    clone = copy.deepcopy(model)
-    dist.copy_from_main(processes, clone)
-    return clone

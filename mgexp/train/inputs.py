@@ -36,6 +36,11 @@ class Inputs:
             "missing": list(self.missing),
         }
 
+    def summary(self) -> str:
+        """What tells two lists of videos apart, in a line."""
+        shas = (_sha256(records)[:12] for records in (self.train, self.val))
+        return f"{len(self.train)} for training, {len(self.val)} for validation (sha256 {' and '.join(shas)})"
+
 
 def _sha256(records: Sequence[Record]) -> str:
     lines = "\n".join(record.line() for record in records)

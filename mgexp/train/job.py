@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from fvcore.common.config import CfgNode
-from torch.nn.parallel import DistributedDataParallel
 
 from mgexp import dist
 from mgexp.config.load import to_yaml
@@ -28,6 +28,7 @@ from mgexp.record.progress import LOGGER, Progress, logging_to
 from mgexp.record.run_dir import RunDir
 from mgexp.record.schedule_table import schedule_table
 from mgexp.stop import StopRequest
+from mgexp.together import Explained
 from mgexp.train.build import build_precision, build_step, build_task, compiled_step
 from mgexp.train.checkpoint import State, load_checkpoint, load_torch, save_checkpoint
 from mgexp.train.evaluate import Evaluation
@@ -61,6 +62,7 @@ class Job:
     processes: Processes
     override: bool = False
     initial: Fit | None = None  # weights to start from
+    explained: Explained = nullcontext
 
     @property
     def device(self) -> torch.device:
@@ -92,16 +94,27 @@ class Job:
 def run_job(job: Job) -> Outcome:
     """Trains, evaluates and judges; goes on where an earlier start of the same run stopped."""
     _prepare_torch(job)
-    if not job.processes.is_main:
-        return Outcome.OK if job.run_dir.result_json.exists() else _train(job)
+    with dist.joined(job.processes, job.device):
+        return _lead(job) if job.processes.is_main else _follow(job)
+
+
+def _lead(job: Job) -> Outcome:
+    """Of the process that writes the files: it tells the others whether there is anything to do."""
     config, videos = to_yaml(job.cfg), job.inputs.fingerprint()
     changes = check_folder(job.run_dir, config, videos, job.override)
     with job.run_dir.locked():
-        if job.run_dir.result_json.exists():
+        is_finished = job.run_dir.result_json.exists()
+        dist.any_true(job.processes, (is_finished,), job.device)
+        if is_finished:
             return _already_finished(job.run_dir)
-        with logging_to(job.run_dir.log_txt):
+        with logging_to(job.run_dir.log_txt), job.explained():
             write_folder(job.run_dir, config, videos, job.inputs.schedule, changes, job.initial)
             return _train(job)
+
+
+def _follow(job: Job) -> Outcome:
+    (is_finished,) = dist.any_true(job.processes, (False,), job.device)
+    return Outcome.OK if is_finished else _train(job)
 
 
 def evaluate_job(job: Job) -> Outcome:
@@ -144,11 +157,7 @@ def _already_finished(run_dir: RunDir) -> Outcome:
 
 
 def _train(job: Job) -> Outcome:
-    with dist.joined(job.processes, job.device):
-        return _train_joined(job)
-
-
-def _train_joined(job: Job) -> Outcome:
+    dist.check_same(job.processes, job.inputs.summary(), "the list of videos")
     clock = Clock()
     clock.add("program", seconds_since_process_start())
     with StopRequest().listening() as stop, clock.measure("program"):
@@ -179,6 +188,7 @@ def _new_state(job: Job, clock: Clock) -> State:
 def _resume(job: Job, state: State) -> None:
     """Goes on after the last checkpoint, and says what is run."""
     load_checkpoint(job.run_dir, state)
+    dist.check_same(job.processes, f"that of step {state.step}", "the last checkpoint")
     if not job.processes.is_main:
         return
     cut_records(job.run_dir, state.step)
@@ -204,9 +214,7 @@ def _build_loop(job: Job, state: State, stop: StopRequest) -> Loop:
     """Everything that lives from the first step to the last."""
     cfg, schedule = job.cfg, job.inputs.schedule
     evaluator, protocol = job.evaluator(), job.protocol(full=False)
-    model = state.model
-    if job.processes.count > 1:
-        model = DistributedDataParallel(model, broadcast_buffers=False)
+    model = dist.shared(job.processes, state.model)
     return Loop(
         state=state,
         train_step=build_step(cfg, model, state, job.normalizer, job.precision),

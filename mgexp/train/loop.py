@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from mgexp.data.clips import Batch
 from mgexp.data.device_batches import DeviceBatches
 from mgexp.dist import Processes
 from mgexp.errors import TrainingError
+from mgexp.models.dropout import Draws
 from mgexp.multigrid.schedule import Schedule, StepPlan
 from mgexp.optim.build import set_lr
 from mgexp.record.progress import LOGGER, Progress, StepRecord
@@ -57,6 +59,7 @@ class Loop:
     check_unusable: Callable[[], None]
     _done: list[_Done] = field(default_factory=list)
     _seen_shapes: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    _levels: Counter[str] = field(default_factory=Counter)
     _has_news: bool = False
     _last_save: float = field(default_factory=time.perf_counter)
 
@@ -73,6 +76,7 @@ class Loop:
             self.state.epoch = self.schedule.epoch_before(step + 1)
             if is_settled and not self._go_on():
                 return False
+        self._share_levels()
         return True
 
     def _is_due(self, step: int) -> bool:
@@ -81,14 +85,14 @@ class Loop:
 
     def _go_on(self) -> bool:
         """Saves and evaluates where it is time to; False if a signal stops the run."""
-        should_stop = self._agree()
+        should_stop, should_save = self._agree()
         if self.state.step in self.milestones:
             self._save()
             self.evaluate()
         elif should_stop:
             self._save()
             return False
-        elif time.perf_counter() - self._last_save > self.checkpoint_seconds:
+        elif should_save:
             self._save()
         return True
 
@@ -98,11 +102,13 @@ class Loop:
         batch = source.take()
         waited = time.perf_counter() - start
         self._note_unusable(batch)
-        self.state.levels.update(batch.levels)
+        self._levels.update(batch.levels)
         check_clips(batch)
         set_lr(self.state.optimizer, plan.lr)
-        seed_step(self.seed, plan.step, self.processes.rank)
-        loss = self.train_step(batch, plan.num_bn_groups)
+        seed_step(self.seed, plan.step)
+        first_clip = self.processes.rank * plan.clips // self.processes.count
+        draws = Draws(self.seed, plan.step, first_clip)
+        loss = self.train_step(batch, plan.num_bn_groups, draws)
         timer.stop()
         start = time.perf_counter()
         source.fetch_ahead()
@@ -114,7 +120,8 @@ class Loop:
     def _settle(self, timer: StepTimer, progress: Progress) -> None:
         """Reads from the device what became of the steps since the last time. Raises TrainingError."""
         done, self._done = self._done, []
-        losses = torch.stack([one.loss for one in done]).tolist()
+        # Of the global mini-batch; where one process has no finite loss, none has.
+        losses = dist.mean_(self.processes, torch.stack([one.loss for one in done])).tolist()
         for one, loss, seconds in zip(done, losses, timer.read(), strict=True):
             plan, waited = one.plan, one.input_wait_seconds
             _check_loss(plan, loss)
@@ -135,10 +142,14 @@ class Loop:
             )
 
     def _note_unusable(self, batch: Batch) -> None:
-        for index, reason in batch.unusable:
-            if index not in self.state.unusable:
-                self.state.unusable[index] = reason
-                self._has_news = True
+        found = {i: reason for i, reason in batch.unusable if i not in self.state.unusable}
+        self.state.unusable.update(found)
+        self._has_news = self._has_news or bool(found)
+        self._tell_unusable(found)
+
+    def _tell_unusable(self, found: dict[int, str]) -> None:
+        if self.processes.is_main:
+            for reason in found.values():
                 LOGGER.warning("unusable video, replaced: %s", reason)
 
     def _count_warmup(self, shape: tuple[int, int, int], seconds: float) -> None:
@@ -150,17 +161,34 @@ class Loop:
             self.state.clock.add("shape_warmup", max(0.0, first - seconds))
             self._seen_shapes[shape] = 0.0
 
-    def _agree(self) -> bool:
-        """Shares unusable videos among the processes, stops all where they are too many; whether to stop."""
-        flags = (self.stop.requested, self._has_news)
-        should_stop, has_news = dist.any_true(self.processes, flags, self.device)
+    def _agree(self) -> tuple[bool, bool]:
+        """Whether to stop, and whether to save: by a signal to any process, and by the clock of the first.
+
+        Shares unusable videos among the processes, and stops all where they are too many.
+        """
+        is_late = time.perf_counter() - self._last_save > self.checkpoint_seconds
+        flags = (self.stop.requested, self.processes.is_main and is_late, self._has_news)
+        should_stop, should_save, has_news = dist.any_true(self.processes, flags, self.device)
         if has_news:
-            self._has_news = False
-            self.state.unusable = dist.merge(self.processes, self.state.unusable)
-            self.check_unusable()
-        return should_stop
+            self._share_unusable()
+        return should_stop, should_save
+
+    def _share_unusable(self) -> None:
+        self._has_news = False
+        known, self.state.unusable = (
+            self.state.unusable,
+            dist.merge(self.processes, self.state.unusable),
+        )
+        new = self.state.unusable.items() - known.items()
+        self._tell_unusable({i: reason for i, reason in sorted(new) if i not in known})
+        self.check_unusable()
+
+    def _share_levels(self) -> None:
+        self.state.levels += dist.total(self.processes, self._levels)
+        self._levels = Counter()
 
     def _save(self) -> None:
+        self._share_levels()
         self.save()
         self._last_save = time.perf_counter()
 

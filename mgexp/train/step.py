@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mgexp.data.clips import Batch
-from mgexp.multigrid.batchnorm import one_sample, set_num_groups
+from mgexp.models.dropout import Draws, set_draws
+from mgexp.multigrid.batchnorm import one_sample, set_num_groups, share_statistics
 from mgexp.train.micro_batches import MicroBatch, split
 from mgexp.train.precision import Precision
 from mgexp.train.task import Loss
@@ -21,11 +22,12 @@ from mgexp.train.task import Loss
 
 @dataclass(frozen=True)
 class Normalizer:
-    """uint8 RGB clips (B, 3, T, S, S) to float32 on ``device``: x/255, minus ``mean``, by ``std``."""
+    """uint8 RGB clips (B, 3, T, S, S) to ``dtype`` on ``device``: x/255, minus ``mean``, by ``std``."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
     device: torch.device
+    dtype: torch.dtype = torch.float32
 
     def __call__(self, clips: Tensor, flipped: Tensor | None = None) -> Tensor:
         """Keeps the memory format; those of ``flipped`` (B,) left for right."""
@@ -34,13 +36,13 @@ class Normalizer:
             mask = flipped.to(self.device, non_blocking=True).view(-1, 1, 1, 1, 1)
             shown = torch.where(mask, shown.flip(-1), shown)
         mean, std = self._constants
-        return shown.float().sub_(mean).div_(std)
+        return shown.to(self.dtype).sub_(mean).div_(std)
 
     @cached_property
     def _constants(self) -> tuple[Tensor, Tensor]:
         """Made once: a GPU would be waited for each time."""
         mean, std = (
-            torch.tensor(values, device=self.device).view(1, -1, 1, 1, 1) * 255
+            torch.tensor(values, device=self.device, dtype=self.dtype).view(1, -1, 1, 1, 1) * 255
             for values in (self.mean, self.std)
         )
         return mean, std
@@ -50,7 +52,8 @@ class Normalizer:
 class TrainStep:
     """Forward, backward and update. ``max_clips`` that go through ``model`` at once, 0: all.
 
-    ``model`` may be wrapped for several processes. ``scaler`` is that of ``precision``; where it is on, for fp16,
+    ``model`` may be wrapped for several processes, which then have the same gradients and statistics of batch
+    normalisation: those of the global mini-batch. ``scaler`` is that of ``precision``; where it is on, for fp16,
     the update waits for the device, to leave out a step whose gradients overflow.
     """
 
@@ -64,25 +67,31 @@ class TrainStep:
         default_factory=partial(torch.amp.GradScaler, enabled=False)
     )
 
-    def __call__(self, batch: Batch, num_bn_groups: int) -> Tensor:
-        """The mean loss, on the device, finite or not. Raises ValueError where ``max_clips`` are too few."""
-        loss = self.backward(batch, num_bn_groups)
+    def __call__(self, batch: Batch, num_bn_groups: int, draws: Draws) -> Tensor:
+        """The mean loss of this process's clips, on the device, finite or not.
+
+        ``draws`` begins with the first of them. Raises ValueError where ``max_clips`` are too few.
+        """
+        loss = self.backward(batch, num_bn_groups, draws)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         return loss
 
-    def backward(self, batch: Batch, num_bn_groups: int) -> Tensor:
+    def backward(self, batch: Batch, num_bn_groups: int, draws: Draws) -> Tensor:
         """The gradients of a step, without the update; gives its loss."""
         parts = split(len(batch.clips), num_bn_groups, self.max_clips)
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         with one_sample(self.model) if len(parts) > 1 else nullcontext():
-            losses = [self._backward(batch, part, part is parts[-1]) for part in parts]
+            losses = [self._backward(batch, part, draws, part is parts[-1]) for part in parts]
+        if self._is_shared and num_bn_groups > 0:  # else they are those of all processes already
+            share_statistics(self.model)
         return torch.stack(losses).sum()
 
-    def _backward(self, batch: Batch, part: MicroBatch, is_last: bool) -> Tensor:
+    def _backward(self, batch: Batch, part: MicroBatch, draws: Draws, is_last: bool) -> Tensor:
         """Adds the part's gradients of the mean loss of the batch; gives its share of that loss."""
         set_num_groups(self.model, part.num_bn_groups)
+        set_draws(self.model, draws.after(part.first))
         rows = slice(part.first, part.first + part.clips)
         own = batch.map(lambda tensor: tensor[rows])
         with nullcontext() if is_last else self._without_reduction():
@@ -93,6 +102,10 @@ class TrainStep:
             self.scaler.scale(share).backward()  # type: ignore[no-untyped-call]
         return share.detach()
 
+    @property
+    def _is_shared(self) -> bool:
+        return isinstance(self.model, DistributedDataParallel)
+
     def _without_reduction(self) -> AbstractContextManager[None]:
         """Gradients stay in this process until the last part."""
         if isinstance(self.model, DistributedDataParallel):
@@ -101,7 +114,11 @@ class TrainStep:
         return nullcontext()
 
 
-def seed_step(seed: int, step: int, rank: int) -> None:
-    """Seeds torch's draws (dropout) as a function of the step, so that a resumed run draws the same."""
-    digest = hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=7).digest()
+def seed_step(seed: int, step: int) -> None:
+    """Seeds torch's draws as a function of the step, the same in every process.
+
+    Nothing of ours draws from torch's generator while it trains, dropout included: it is seeded for what a
+    network of one's own draws, so that a resumed run draws the same.
+    """
+    digest = hashlib.blake2b(f"{seed} {step}".encode(), digest_size=7).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -50,25 +51,50 @@ def interrupt_in(step, monkeypatch):
 
     original = loop.seed_step
 
-    def terminated_step(seed, number, rank):
+    def terminated_step(seed, number):
         if number == step:
             os.kill(os.getpid(), signal.SIGTERM)
-        return original(seed, number, rank)
+        return original(seed, number)
 
     monkeypatch.setattr(loop, "seed_step", terminated_step)
 
 
-def torchrun(arguments):
-    """Two processes on this machine; their output."""
-    launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+def torchrun(arguments, count=2):
+    """Processes on this machine; their output."""
+    done = torchrun_script(TOOL, arguments, count)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def torchrun_script(script, arguments, count=2):
+    """What became of processes that run a script like run_net.py."""
+    launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     return subprocess.run(
-        [sys.executable, "-m", *launch, str(TOOL), *arguments, "--launcher", "torchrun"],
+        [sys.executable, "-m", *launch, str(script), *arguments, "--launcher", "torchrun"],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
-        timeout=200,
+        check=False,
+        timeout=300,
         capture_output=True,
         text=True,
-    ).stdout
+    )
+
+
+def started_apart(script, arguments, count=2):
+    """The same without torchrun, as on a cluster: each process is started with RANK and where they meet."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(count)}
+    return [
+        subprocess.Popen(
+            [sys.executable, str(script), *arguments, "--launcher", "torchrun"],
+            env={**os.environ, **meeting, "OMP_NUM_THREADS": "1", "RANK": str(rank)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
 
 
 def refused(main, capsys, arguments):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from run_files import read_lines, refused, tensors, torchrun
+from run_files import read_lines, refused
 from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, write_config
 
 from mgexp.data.decode import choose_decoder
@@ -166,23 +166,3 @@ def test_a_smoke_run_keeps_the_shapes(cfg, output, main):
     shapes = {(line["frames"], line["crop"]) for line in read_lines(output / "metrics.jsonl")}
     assert {frames for frames, _ in shapes} == {2, 4, 8}
     assert {crop for _, crop in shapes} <= {16, 23, 32}
-
-
-@pytest.mark.slow
-def test_two_processes_learn_what_one_does(cfg, tmp_path, main):
-    """At a learning rate at which the rounding of a step is not blown up by the steps after it."""
-    one, two = tmp_path / "one", tmp_path / "two"
-    pairs = ("MODEL.DROPOUT_RATE", 0, "MULTIGRID.BN_BASE_SIZE", 2, "SOLVER.BASE_LR", 1e-5)
-    assert main(command(cfg, one, *pairs)) == 0
-    torchrun(command(cfg, two, *pairs))
-    wanted, found = dict(tensors(one)), dict(tensors(two))
-    learned = [name for name in wanted if name.startswith("momentum")]
-    assert [name for name in learned if relative(found[name], wanted[name]) > 0.01] == []
-    means = [name for name in wanted if "evaluated" in name and "running_mean" in name]
-    assert [name for name in means if relative(found[name], wanted[name]) > 0.01] == []
-    assert read_lines(two / "evaluations.jsonl")[-1]["top5"] == 100  # of two classes
-    assert "this run is complete" in torchrun(command(cfg, two, *pairs))
-
-
-def relative(found, wanted):
-    return float((found - wanted).norm() / wanted.norm().clamp(min=1e-12))

@@ -19,7 +19,7 @@ IDENTITY = Normalizer((0.0,), (1 / 255,), CPU)
 def evaluate(batches, num_videos, task, model=None):
     """The evaluation of these batches by one process."""
     scores = Scores(num_videos, task, CPU)
-    score_views(model or FirstPixels(), batches, scores, IDENTITY)
+    score_views(model or FirstPixels(), batches, scores, IDENTITY, Processes())
     return scores.reduce(Processes())
 
 

@@ -45,7 +45,7 @@ def differing(model, before):
 
 
 def test_precise_statistics_are_the_copy_s_alone(tmp_path):
-    state, before, found = ready(tmp_path, PreciseBn(batches, 1, 1))
+    state, before, found = ready(tmp_path, PreciseBn(batches, 1))
     assert differing(state.model, before) == set()
     assert state.model.training
     changed = differing(found, before)

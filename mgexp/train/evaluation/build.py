@@ -54,4 +54,4 @@ def build_precise_bn(
     requests = precise_requests(schedule, cfg.RNG_SEED, cfg.BN.NUM_BATCHES_PRECISE, processes)
     load = partial(build_train_loader, cfg, inputs.train, requests, device)
     groups = num_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)
-    return PreciseBn(load, len(requests), groups)
+    return PreciseBn(load, groups)

@@ -1,0 +1,266 @@
+"""run_net.py in several processes: the same run, and one end for all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from run_files import losses, read_lines, started_apart, tensors, torchrun, torchrun_script
+from tiny import NUM_VAL, TOOL, command, data_keys, write_config
+
+NUM_STEPS = 10
+GENTLE = ("SOLVER.BASE_LR", 1e-5)
+"""A learning rate at which the rounding of a step is not blown up by the steps after it. Dropout is on."""
+
+
+@pytest.fixture(scope="module")
+def odd_cfg(tiny_data, tmp_path_factory):
+    """The tiny row with 7 validation videos: they divide over no number of processes."""
+    folder = tmp_path_factory.mktemp("odd")
+    lines = (tiny_data / "val.txt").read_text().splitlines()[: NUM_VAL - 1]
+    (folder / "val.txt").write_text("\n".join(lines))
+    keys = {**data_keys(tiny_data), "DATA.VAL_LIST": str(folder / "val.txt")}
+    return write_config(folder / "tiny.yaml", keys)
+
+
+@pytest.fixture(scope="module")
+def alone(odd_cfg, tmp_path_factory, request):
+    """The run folder of one process."""
+    from tiny import run_net
+
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    assert run_net().main(command(odd_cfg, folder, *GENTLE)) == 0
+    return folder
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def shared(request, odd_cfg, tmp_path_factory):
+    """The run folder of several."""
+    folder = tmp_path_factory.mktemp("shared") / "run"
+    torchrun(command(odd_cfg, folder, *GENTLE), request.param)
+    return folder
+
+
+def relative(found, wanted):
+    return float((found - wanted).norm() / wanted.norm().clamp(min=1e-12))
+
+
+@pytest.mark.slow
+def test_the_records_are_those_of_one_process(alone, shared):
+    assert [step for step, _ in losses(shared)] == list(range(NUM_STEPS))
+    assert [loss for _, loss in losses(shared)] == pytest.approx(
+        [loss for _, loss in losses(alone)], rel=1e-4
+    )
+    keys = ("step", "epoch", "phase", "frames", "crop", "clips", "lr")
+    for found, wanted in zip(
+        *(read_lines(one / "metrics.jsonl") for one in (shared, alone)), strict=True
+    ):
+        assert [found[key] for key in keys] == [wanted[key] for key in keys]
+
+
+@pytest.mark.slow
+def test_weights_momenta_and_statistics_are_those_of_one_process(alone, shared):
+    wanted, found = dict(tensors(alone)), dict(tensors(shared))
+    assert found.keys() == wanted.keys()
+    assert [
+        name for name in wanted if relative(found[name].double(), wanted[name].double()) > 0.01
+    ] == []
+
+
+@pytest.mark.slow
+def test_every_video_is_scored_once(alone, shared):
+    one, many = (np.load(folder / "scores_2x1_forward.npz") for folder in (alone, shared))
+    assert list(many["videos"]) == list(one["videos"])
+    assert (many["labels"] == one["labels"]).all()
+    np.testing.assert_allclose(many["scores"], one["scores"], rtol=1e-3)
+    np.testing.assert_allclose(many["scores"].sum(1), 2, rtol=1e-5)  # a probability for each view
+    for found, wanted in zip(
+        *(read_lines(folder / "evaluations.jsonl") for folder in (shared, alone)), strict=True
+    ):
+        assert found["num_videos"] == NUM_VAL - 1
+        assert found["loss"] == pytest.approx(wanted["loss"], rel=1e-3)
+        assert [found[key] for key in ("step", "top1", "top5")] == [
+            wanted[key] for key in ("step", "top1", "top5")
+        ]
+
+
+@pytest.mark.slow
+def test_the_result_counts_the_clips_of_all_processes(alone, shared):
+    one, many = (json.loads((folder / "result.json").read_text()) for folder in (alone, shared))
+    for key in ("clips_by_level", "clips_seen", "steps", "epochs", "train_flops", "metrics"):
+        assert many[key] == one[key], key
+    assert sum(many["clips_by_level"].values()) == many["clips_seen"]
+
+
+@pytest.mark.slow
+def test_only_the_first_process_writes(alone, shared):
+    names = [{path.name for path in folder.rglob("*")} for folder in (alone, shared)]
+    assert names[0] == names[1]
+    assert (shared / "log.txt").read_text().count("1 of") == (
+        (alone / "log.txt").read_text().count("1 of")
+    )
+
+
+@pytest.mark.slow
+def test_a_complete_run_is_told_once(odd_cfg, shared):
+    assert torchrun(command(odd_cfg, shared, *GENTLE)).count("this run is complete") == 1
+
+
+FAILING = """
+import os, signal, sys
+sys.path[:0] = {paths!r}
+from tiny import run_net
+from mgexp.errors import InputError, TrainingError
+from mgexp.train import job, loop
+
+calls = []
+original = loop.check_clips
+
+def fails(batch):
+    calls.append(batch)
+    if os.environ["RANK"] == "1" and len(calls) == 4:
+        {action}
+    return original(batch)
+
+loop.check_clips = fails
+sys.exit(run_net().main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def failing(tmp_path):
+    """A run_net.py whose process 1 does something in its fourth step."""
+
+    def write(action):
+        root = Path(TOOL).parents[1]
+        paths = [str(root / "tests"), str(root)]
+        (tmp_path / "failing.py").write_text(FAILING.format(paths=paths, action=action))
+        return tmp_path / "failing.py"
+
+    return write
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        ("raise TrainingError('no room on this planet')", "no room on this planet"),
+        ("raise InputError(['v.mp4 is no video'])", "v.mp4 is no video"),
+        ("1 // 0", "ZeroDivisionError"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "process 1 failed: it was killed"),
+    ],
+)
+def test_under_torchrun_one_failure_ends_all_with_its_message(action, said, failing, cfg, output):
+    done = torchrun_script(failing(action), command(cfg, output))
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert said in (output / "log.txt").read_text()
+    assert not (output / "result.json").exists()
+    assert len(losses(output)) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("action", "codes", "said"),
+    [
+        ("raise TrainingError('no room on this planet')", [1, 1], "no room on this planet"),
+        ("raise InputError(['v.mp4 is no video'])", [2, 2], "v.mp4 is no video"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", [1, -signal.SIGKILL], "process 1 failed"),
+    ],
+)
+def test_without_torchrun_too_and_soon(action, codes, said, failing, cfg, output):
+    processes = started_apart(failing(action), command(cfg, output))
+    processes[1].wait(120)
+    start = time.monotonic()
+    try:
+        errors = [process.communicate(timeout=60)[1] for process in processes]
+        assert time.monotonic() - start < 15
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == codes
+    assert said in errors[0]
+    assert said in (output / "log.txt").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        (("SOLVER.BASE_LR", 1e30), "the loss is"),
+        (("TRAIN.BATCH_SIZE", 3), "clips per process neither divide nor"),
+    ],
+)
+def test_what_all_processes_find_is_told(pairs, said, cfg, output):
+    done = torchrun_script(TOOL, command(cfg, output, *pairs))
+    assert done.returncode == 1
+    assert said in done.stderr
+
+
+@pytest.mark.slow
+def test_a_broken_video_of_any_process_stops_the_run(data, tmp_path, output):
+    (data / "train5.mp4").write_bytes(b"no video" * 50)
+    cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
+    done = torchrun_script(TOOL, command(cfg, output))
+    assert done.returncode == 1
+    assert "train5.mp4" in done.stderr
+    assert "DATA.MAX_UNUSABLE_SHARE" in (output / "log.txt").read_text()
+
+
+@pytest.mark.slow
+def test_replaced_videos_are_the_same_and_logged_once(data, tmp_path):
+    (data / "train5.mp4").write_bytes(b"no video" * 50)
+    keys = {**data_keys(data), "DATA.MAX_UNUSABLE_SHARE": 0.5}
+    cfg = write_config(tmp_path / "tiny.yaml", keys)
+    one, two = tmp_path / "one", tmp_path / "two"
+    from tiny import run_net
+
+    assert run_net().main(command(cfg, one, *GENTLE)) == 0
+    torchrun(command(cfg, two, *GENTLE))
+    assert [loss for _, loss in losses(two)] == pytest.approx(
+        [loss for _, loss in losses(one)], rel=1e-4
+    )
+    for folder in (one, two):
+        assert (folder / "log.txt").read_text().count("unusable video, replaced") == 1
+        assert json.loads((folder / "result.json").read_text())["num_unusable_videos"] == 1
+
+
+@pytest.mark.slow
+def test_every_broken_validation_video_is_named_once(data, tmp_path, output):
+    for index in (0, 1, 6):
+        (data / f"val{index}.mp4").write_bytes(b"no video" * 50)
+    cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
+    done = torchrun_script(TOOL, command(cfg, output))
+    assert done.returncode == 1
+    log = (output / "log.txt").read_text()
+    assert "3 validation videos cannot be decoded" in log
+    assert all(log.count(f"val{index}.mp4") == 1 for index in (0, 1, 6))
+
+
+@pytest.mark.slow
+def test_processes_that_see_other_videos_are_refused(data, tmp_path, output):
+    """As where a network disk shows one machine an old list."""
+    other = Path(shutil.copytree(data, tmp_path / "other"))
+    (other / "train.txt").write_text("train0.mp4 0\n" * 24)
+    cfgs = [
+        write_config(tmp_path / f"{name}.yaml", data_keys(root))
+        for name, root in (("a", data), ("b", other))
+    ]
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import os, sys\n"
+        f"sys.path[:0] = [{str(Path(TOOL).parents[1] / 'tests')!r}]\n"
+        "from tiny import run_net\n"
+        f"cfg = {[str(cfg) for cfg in cfgs]!r}[int(os.environ['RANK'])]\n"
+        "sys.exit(run_net().main(['--cfg', cfg, *sys.argv[1:]]))\n"
+    )
+    processes = started_apart(script, ["--output", str(output)])
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [2, 2]
+    assert "all processes must see the same files" in errors[0]

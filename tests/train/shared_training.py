@@ -1,0 +1,140 @@
+"""The tiny row trained by any number of processes, on clips made up from their requests: for tests."""
+
+from __future__ import annotations
+
+import copy
+import os
+import socket
+from pathlib import Path
+
+import torch
+import torch.multiprocessing as mp
+from tiny import tiny_config
+
+from mgexp import dist
+from mgexp.data.clips import Batch
+from mgexp.dist import Processes
+from mgexp.models.build import build_model
+from mgexp.models.dropout import Draws
+from mgexp.multigrid.phases import num_bn_groups
+from mgexp.multigrid.sampler import StepSampler
+from mgexp.optim.build import build_optimizer
+from mgexp.record.clock import Clock
+from mgexp.record.files import read_jsonl
+from mgexp.record.progress import Progress
+from mgexp.stop import StopRequest
+from mgexp.train.build import build_step, schedule_of
+from mgexp.train.checkpoint import State
+from mgexp.train.loop import Loop
+from mgexp.train.precise_bn import precise_requests, with_precise_bn
+from mgexp.train.precision import Precision
+from mgexp.train.step import Normalizer
+
+CPU = torch.device("cpu")
+NUM_VIDEOS, SEED = 128, 3
+
+
+class Training:
+    """One process of a run, as ``job.py`` puts it together, without videos and files."""
+
+    def __init__(self, processes, folder, dtype, **changes):
+        self.processes, self.folder = processes, folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.cfg = tiny_config(folder, changes)
+        self.schedule = schedule_of(self.cfg, NUM_VIDEOS, processes.count)
+        self.normalizer = Normalizer(self.cfg.DATA.MEAN, self.cfg.DATA.STD, CPU, dtype)
+        model = build_model(self.cfg).to(dtype)
+        self.state = State(model, build_optimizer(self.cfg, model), Clock())
+        self.step = build_step(
+            self.cfg, dist.shared(processes, model), self.state, self.normalizer, Precision()
+        )
+        rank, count = processes.rank, processes.count
+        self.requests = list(StepSampler(self.schedule, SEED, 0, rank, count))
+
+    def train(self):
+        """All steps; gives the losses in the records."""
+        path = self.folder / "metrics.jsonl"
+        loop = Loop(
+            state=self.state,
+            train_step=self.step,
+            schedule=self.schedule,
+            device=CPU,
+            processes=self.processes,
+            seed=SEED,
+            milestones=(),
+            checkpoint_seconds=1e9,
+            settle_steps=1,
+            stop=StopRequest(),
+            save=lambda: None,
+            evaluate=lambda: None,
+            check_unusable=lambda: None,
+        )
+        with Progress(path, 0, self.schedule.total_steps, 1) as progress:
+            assert loop.run(map(batch_of, self.requests), progress)
+        return [line["loss"] for line in read_jsonl(path)]
+
+    def first_gradient(self):
+        """Of every parameter."""
+        share = len(self.requests[0])
+        draws = Draws(SEED, 0, self.processes.rank * share)
+        self.step.backward(
+            batch_of(self.requests[0]), self.schedule.plan_at(0).num_bn_groups, draws
+        )
+        return {name: p.grad for name, p in self.state.model.named_parameters()}
+
+    def tensors(self):
+        """Every tensor of the state, and what evaluation makes of the statistics."""
+        momenta = self.state.optimizer.state_dict()["state"]
+        precise = self.precise_model().state_dict()
+        return {
+            **{f"model {name}": value for name, value in self.state.model.state_dict().items()},
+            **{f"momentum {key}": value["momentum_buffer"] for key, value in momenta.items()},
+            **{f"precise {name}": value for name, value in precise.items() if "running" in name},
+        }
+
+    def precise_model(self):
+        """A copy with precise statistics, of three mini-batches."""
+        requests = precise_requests(self.schedule, SEED, 3, self.processes)
+        base = self.cfg.MULTIGRID.BN_BASE_SIZE
+        groups = num_bn_groups(self.schedule.recipe.clips, self.processes.count, base)
+        model = copy.deepcopy(self.state.model)
+        return with_precise_bn(model, map(batch_of, requests), groups, self.normalizer)
+
+
+def batch_of(requests):
+    """Clips that follow from their requests: noise, brighter for one class."""
+    clips = torch.stack([_clip(request) for request in requests])
+    return Batch(
+        clips.permute(0, 4, 1, 2, 3),
+        torch.tensor([request.index % 2 for request in requests]),
+        (),
+        flipped=torch.tensor([request.seed[1] % 3 == 0 for request in requests]),
+    )
+
+
+def _clip(request):
+    generator = torch.Generator().manual_seed(request.seed[1])
+    size = (request.frames, request.crop, request.crop, 3)
+    noise = torch.randint(0, 200, size, dtype=torch.uint8, generator=generator)
+    return noise + 50 * (request.index % 2)
+
+
+def in_processes(function, count, folder, *arguments):
+    """What ``function(processes, folder, *arguments)`` gives in each of ``count`` processes over gloo."""
+    if count == 1:
+        return [function(Processes(), folder, *arguments)]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mp.spawn(_run, (function, count, port, folder, arguments), nprocs=count)
+    return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(count)]
+
+
+def _run(rank, function, count, port, folder, arguments):
+    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in {**own, **meeting}.items()})
+    torch.set_num_threads(1)
+    processes = dist.from_environment()
+    with dist.joined(processes, CPU):
+        torch.save(function(processes, Path(folder) / str(rank), *arguments), f"{folder}/{rank}.pt")

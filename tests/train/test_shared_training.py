@@ -1,0 +1,103 @@
+"""What is learned does not depend on how many processes share the work: 1, 2 and 4 of them over gloo."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+import torch
+from shared_training import Training, in_processes
+
+COUNTS = (2, 4)
+
+
+def train(processes, folder, changes):
+    """In float64, so that only what is wrong differs: requests, losses and every tensor."""
+    training = Training(processes, folder, torch.float64, **changes)
+    losses = training.train()
+    return {
+        "requests": [[tuple(vars(one).items()) for one in step] for step in training.requests],
+        "groups": [training.schedule.plan_at(s).num_bn_groups for s in range(len(losses))],
+        "phases": len(training.schedule.phases),
+        "losses": losses,
+        "tensors": training.tensors(),
+    }
+
+
+def first_gradient(processes, folder, changes):
+    """In float32."""
+    return Training(processes, folder, torch.float32, **changes).first_gradient()
+
+
+def relative(found, wanted):
+    return float((found - wanted).norm() / wanted.norm().clamp(min=1e-30))
+
+
+def unequal(found, wanted, tolerance):
+    assert found.keys() == wanted.keys()
+    errors = {
+        name: relative(found[name].double(), value.double()) for name, value in wanted.items()
+    }
+    return {name: error for name, error in errors.items() if error > tolerance}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    (found,) = in_processes(train, 1, tmp_path_factory.mktemp("alone"), {})
+    return found
+
+
+@pytest.fixture(scope="module", params=COUNTS)
+def shared(request, tmp_path_factory):
+    return in_processes(train, request.param, tmp_path_factory.mktemp("shared"), {})
+
+
+@pytest.mark.slow
+def test_the_run_has_what_the_comparison_needs(alone, shared):
+    """50 steps, several phases, the short cycle; groups inside processes, and over all of them."""
+    assert len(alone["losses"]) >= 50
+    assert alone["phases"] > 4
+    assert len({len(step) for step in alone["requests"]}) > 4
+    groups = {*shared[0]["groups"]}
+    assert min(groups) == -len(shared) and max(groups) >= 2
+    assert alone["losses"][-1] < alone["losses"][0]
+
+
+@pytest.mark.slow
+def test_processes_draw_what_one_draws(alone, shared):
+    steps = zip(*(one["requests"] for one in shared), strict=True)
+    assert [[*chain(*blocks)] for blocks in steps] == alone["requests"]
+
+
+@pytest.mark.slow
+def test_every_tensor_is_that_of_one_process(alone, shared):
+    """Weights, running and precise statistics, momenta; dropout is on."""
+    assert unequal(shared[0]["tensors"], alone["tensors"], 1e-8) == {}
+
+
+@pytest.mark.slow
+def test_all_processes_have_the_same_bits(shared):
+    for other in shared[1:]:
+        for name, value in shared[0]["tensors"].items():
+            assert torch.equal(other["tensors"][name], value), name
+
+
+@pytest.mark.slow
+def test_recorded_losses_are_those_of_the_global_mini_batch(alone, shared):
+    for one in shared:
+        assert one["losses"] == pytest.approx(alone["losses"], rel=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", COUNTS)
+def test_the_first_gradient_in_fp32_is_that_of_one_process(count, tmp_path):
+    (wanted,) = in_processes(first_gradient, 1, tmp_path / "one", {})
+    found = in_processes(first_gradient, count, tmp_path, {})[0]
+    assert unequal(found, wanted, 1e-5) == {}
+
+
+@pytest.mark.slow
+def test_mini_batches_in_parts_are_the_same_in_two_processes(alone, tmp_path):
+    """Two parts in the first phase; masks of dropout go on from part to part."""
+    found = in_processes(train, 2, tmp_path, {"TRAIN.MAX_CLIPS_PER_GPU": 16})[0]
+    assert unequal(found["tensors"], alone["tensors"], 1e-8) == {}

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Measure what several processes gain over one in training a row on this machine's CPU; needs no videos.
+
+    python tools/bench_processes.py --cfg ROW.yaml
+
+Teams share the same global mini-batches of random clips, a step each in turns: one process of one thread; N
+processes of one thread each, over gloo; one process of N threads. The efficiency is the seconds of one core over
+the seconds of the team times its cores: 1 where nothing is lost. Loading is not in it. Close other programs first.
+Exit 0; 1 a step failed; 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import simplejson
+from fvcore.common.config import CfgNode
+
+from mgexp.config.check import cross_problems
+from mgexp.config.load import experiment_name, read_config
+from mgexp.errors import InputError, TrainingError
+from mgexp.models.build import model_problems
+from mgexp.multigrid.schedule import Schedule
+from mgexp.plan.machine import NoMemory
+from mgexp.plan.step_shapes import base_shapes
+from mgexp.plan.step_time import measure_steps
+from mgexp.plan.team_table import Team, TeamTimes, team_json, team_report
+from mgexp.plan.teams.build import build_team
+from mgexp.record.environment import describe, num_cores
+from mgexp.record.files import write_json
+from mgexp.record.flops import schedule_shapes
+from mgexp.train.build import try_schedule
+from mgexp.train.inputs import raise_problems
+
+NUM_VIDEOS = 10**6
+"""Any number gives the same shapes, if it is large enough for a step of each."""
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line; KEY VALUE pairs stay as text."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
+    add("--processes", type=int, default=2, metavar="N", help="of the team (default: 2)")
+    add("--steps", type=int, default=5, metavar="N", help="timed, of each shape (default: 5)")
+    add("--warmup", type=int, default=2, metavar="N", help="steps before those (default: 2)")
+    add("--json", action="store_true", help="print everything that was measured, for programs")
+    add("--output", type=Path, metavar="FILE", help="write that to a file too")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
+    return parser.parse_intermixed_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    """Measures and prints."""
+    options = parse(arguments)
+    try:
+        cfg, schedule = read(options)
+        times = bench(cfg, schedule, options)
+    except InputError as error:
+        print(f"bench_processes.py: {error}", file=sys.stderr)
+        return 2
+    except (TrainingError, RuntimeError) as error:
+        print(f"bench_processes.py: a step failed: {error}", file=sys.stderr)
+        return 1
+    environment = {**describe(), "threads": None}  # each team has its own
+    found = {"row": experiment_name(options.cfg), **team_json(times), "environment": environment}
+    if options.output:
+        write_json(options.output, found)
+    machine = f"{environment['cpu']}, {environment['cores']} cores, torch {environment['torch']}"
+    print(simplejson.dumps(found, indent=2) if options.json else f"{team_report(times)}\n{machine}")
+    return 0
+
+
+def read(options: argparse.Namespace) -> tuple[CfgNode, Schedule]:
+    """The configuration and its schedule in ``--processes``. Raises InputError with all that is wrong."""
+    cfg, problems = read_config(options.cfg, [*options.overrides, "DEVICE", "cpu"])
+    found = [*option_problems(options), *problems, *cross_problems(cfg)]
+    schedule, impossible = try_schedule(cfg, NUM_VIDEOS, max(1, options.processes))
+    raise_problems([*found, *impossible])
+    assert schedule is not None  # it had no problem
+    raise_problems(model_problems(cfg, schedule_shapes(schedule)))
+    return cfg, schedule
+
+
+def option_problems(options: argparse.Namespace) -> list[str]:
+    """Numbers that cannot be, and a file that cannot be written: before time is spent."""
+    least = {"--processes": 2, "--steps": 1, "--warmup": 1}
+    given = {name: getattr(options, name.lstrip("-")) for name in least}
+    problems = [
+        f"{name} {value}: give {least[name]} or more"
+        for name, value in given.items()
+        if value < least[name]
+    ]
+    if options.processes > num_cores():
+        problems.append(f"--processes {options.processes}: this machine has {num_cores()} cores")
+    if options.output and not options.output.parent.is_dir():
+        folder = options.output.parent
+        problems.append(f"--output {options.output}: there is no folder {folder}; make it first")
+    return problems
+
+
+def bench(cfg: CfgNode, schedule: Schedule, options: argparse.Namespace) -> TeamTimes:
+    """Measures every team at the base shapes of the schedule."""
+    count = options.processes
+    teams = {str(team): team for team in (Team(1, 1), Team(count, 1), Team(1, count))}
+    ways = {
+        name: build_team(cfg, team.num_processes, team.num_threads) for name, team in teams.items()
+    }
+    timed = measure_steps(
+        ways,
+        base_shapes(schedule),
+        options.steps,
+        options.warmup,
+        lambda: None,
+        NoMemory(),
+        progress=True,
+    )
+    return TeamTimes({teams[name]: found for name, found in timed.items()})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
