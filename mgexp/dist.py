@@ -6,9 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,15 @@ def any_true(
     totals = torch.tensor(flags, dtype=torch.int32, device=device)
     dist.all_reduce(totals)
     return tuple(bool(total) for total in totals.tolist())
+
+
+def from_main(processes: Processes, value: Value) -> Value:
+    """Rank 0's ``value``, a plain one, in every process."""
+    if processes.count == 1:
+        return value
+    found = [value]
+    dist.broadcast_object_list(found, src=0)
+    return found[0]
 
 
 def merge(processes: Processes, own: dict[int, str]) -> dict[int, str]:

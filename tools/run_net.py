@@ -20,6 +20,7 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
 from mgexp.plan.auto.build import with_workers
 from mgexp.record.run_dir import RunDir, default_run_dir
+from mgexp.stop import Interrupted, StopRequest, end_workers
 from mgexp.train.build import build_inputs, try_initial_weights
 from mgexp.train.job import Job, evaluate_job, run_job
 from mgexp.train.result import Outcome
@@ -88,20 +89,25 @@ def make_job(options: argparse.Namespace) -> Job:
 def main(arguments: list[str]) -> Outcome:
     """Runs, and turns an error into an exit code and one message."""
     options = parse(arguments)
+    stop, job = StopRequest(), None
     try:
-        job = make_job(options)
+        with stop.listening():
+            with stop.at_once():
+                job = replace(make_job(options), stop=stop)
+            return run_job(job) if job.cfg.TRAIN.ENABLE else evaluate_job(job)
     except InputError as error:
-        print(f"run_net.py: nothing was written; {error}", file=sys.stderr)
-        return Outcome.BAD_INPUT
-    try:
-        return run_job(job) if job.cfg.TRAIN.ENABLE else evaluate_job(job)
-    except InputError as error:
-        print(f"run_net.py: {error}", file=sys.stderr)
+        nothing = "" if job else "nothing was written; "
+        print(f"run_net.py: {nothing}{error}", file=sys.stderr)
         return Outcome.BAD_INPUT
     except TrainingError as error:
         print(f"run_net.py: {error}", file=sys.stderr)
         return Outcome.FAILED
+    except Interrupted as error:
+        print(f"run_net.py: {error}: start again to go on", file=sys.stderr)
+        return Outcome.INTERRUPTED
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    end_workers()
+    sys.exit(code)
