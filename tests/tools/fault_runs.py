@@ -97,7 +97,7 @@ def temporary_files(folder):
 
 @contextmanager
 def small_disk(folder, kilobytes):
-    """A file system of that size at ``folder``, as the process that holds it sees it; skips where that is forbidden.
+    """A file system of that size at ``folder``, as the process that holds it sees it; skips where that may not be.
 
     It is gone with that process, and no other sees it: a mount needs no clearing up.
     """
