@@ -100,6 +100,15 @@ def any_true(
     return tuple(bool(total) for total in totals.tolist())
 
 
+def from_main(processes: Processes, value: T) -> T:
+    """Rank 0's ``value``, a plain one, in every process."""
+    if processes.count == 1:
+        return value
+    found = [value]
+    dist.broadcast_object_list(found, src=0)
+    return found[0]
+
+
 def merge(processes: Processes, own: dict[int, str]) -> dict[int, str]:
     """The entries of all processes, those of lower ranks first: all get the same."""
     return {key: value for entries in _gather(processes, own) for key, value in entries.items()}

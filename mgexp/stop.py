@@ -1,11 +1,19 @@
-"""Signals that ask a run to stop: it saves at the next step boundary."""
+"""Signals that ask a run to stop: it leaves as soon as nothing is lost.
+
+In training that is the next step boundary, after a save. Where there is nothing to save, as before the first step
+and in an evaluation, the run leaves at once, or after the batch under way.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TypeVar
 
 STOP_SIGNALS = (
     signal.SIGTERM,
@@ -13,12 +21,31 @@ STOP_SIGNALS = (
     signal.SIGUSR2,
 )  # kill, Ctrl-C, Slurm through submitit
 
+ONE_CTRL_C_SECONDS = 1.0
+"""A second Ctrl-C after less is the first one again, which torchrun hands on to processes that have got it."""
+
+Item = TypeVar("Item")
+
+
+class Interrupted(BaseException):
+    """A signal stopped the run where nothing is lost; ``signal_name`` says which.
+
+    As KeyboardInterrupt it is no Exception: nobody takes it for a file that cannot be read.
+    """
+
+    def __init__(self, signal_name: str) -> None:
+        super().__init__(signal_name)
+        self.signal_name = signal_name
+
 
 class StopRequest:
-    """Whether a signal came; a second Ctrl-C ends at once, without saving."""
+    """Whether a signal came; a second Ctrl-C ends the process at once, without saving."""
 
     def __init__(self) -> None:
         self.signal_name: str | None = None
+        self._since = 0.0
+        self._is_at_once = False
+        self._process = 0
 
     @property
     def requested(self) -> bool:
@@ -28,6 +55,7 @@ class StopRequest:
     @contextmanager
     def listening(self) -> Iterator[StopRequest]:
         """Catches the signals inside the block, then restores what was there before."""
+        self._process = os.getpid()
         before = {number: signal.signal(number, self._catch) for number in STOP_SIGNALS}
         try:
             yield self
@@ -35,7 +63,58 @@ class StopRequest:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Inside the block nothing can be lost: a signal, or one that came before, raises Interrupted in it."""
+        with self._mode(is_at_once=True):
+            self.check()
+            yield
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Inside the block, as where nothing else is said, a signal is a request that somebody will look at."""
+        with self._mode(is_at_once=False):
+            yield
+
+    @contextmanager
+    def _mode(self, is_at_once: bool) -> Iterator[None]:
+        before, self._is_at_once = self._is_at_once, is_at_once
+        try:
+            yield
+        finally:
+            self._is_at_once = before
+
+    def check(self) -> None:
+        """Raises Interrupted where a signal came."""
+        if self.signal_name is not None:
+            raise Interrupted(self.signal_name)
+
+    def watch(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The items, until a signal came: then raises Interrupted in place of the next one."""
+        for item in items:
+            self.check()
+            yield item
+
     def _catch(self, number: int, frame: FrameType | None) -> None:
-        if self.requested and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.signal_name = signal.Signals(number).name
+        if os.getpid() != self._process:
+            return  # a loader's worker that has just been forked; it will ignore signals by itself
+        if self.requested:
+            self._catch_again(number)
+            return
+        self.signal_name, self._since = signal.Signals(number).name, time.monotonic()
+        if self._is_at_once:
+            self.check()
+
+    def _catch_again(self, number: int) -> None:
+        if number == signal.SIGINT and time.monotonic() - self._since > ONE_CTRL_C_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+
+def end_workers() -> None:
+    """Kills the child processes that are left, at the end of a program.
+
+    Python would wait for each of them, and a loader's worker that hangs in a video does not end when asked to.
+    """
+    for child in multiprocessing.active_children():
+        child.kill()

@@ -23,6 +23,7 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
 from mgexp.links import FIRST, Link, join
 from mgexp.record.progress import LOGGER
+from mgexp.stop import Interrupted
 
 GRACE_SECONDS = 5.0
 """How long a process has to end by itself once another failed; then it is ended, whatever it waits for."""
@@ -30,14 +31,18 @@ GRACE_SECONDS = 5.0
 NEWS_SECONDS = 3.0
 """How long an error waits for the news that another process failed first, which may be its cause."""
 
+EXIT_CODES = {InputError: 2, Interrupted: 4}
+"""Of a process that does not end by itself; 1 for all else."""
+
 
 @dataclass(frozen=True)
 class Failure:
-    """Why process ``rank`` ends the run: ``problems`` of bad input, or a ``message``."""
+    """Why process ``rank`` ends the run: ``problems`` of bad input, a signal, or a ``message``."""
 
     rank: int
     message: str
     problems: tuple[str, ...] = ()
+    signal_name: str = ""
 
     @staticmethod
     def of(rank: int, error: BaseException) -> Failure:
@@ -46,11 +51,15 @@ class Failure:
             return Failure(rank, str(error), error.problems)
         if isinstance(error, TrainingError):
             return Failure(rank, str(error))
+        if isinstance(error, Interrupted):
+            return Failure(rank, str(error), signal_name=error.signal_name)
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         return Failure(rank, "".join(lines).rstrip())
 
-    def seen_from(self, rank: int) -> InputError | TrainingError:
+    def seen_from(self, rank: int) -> InputError | TrainingError | Interrupted:
         """What process ``rank`` ends with: the first one with the whole message, the others with a line."""
+        if self.signal_name:
+            return Interrupted(self.signal_name)
         who = f"process {self.rank}"
         last = self.message.splitlines()[-1]
         if self.problems:
@@ -65,7 +74,7 @@ process that failed first. ``together`` does so too, but only when log files are
 
 @contextmanager
 def together(processes: Processes) -> Iterator[Explained]:
-    """Inside, an error in any process ends all: in each it leaves the block as InputError or TrainingError.
+    """Inside, an error in any process ends all: in each it leaves as InputError, TrainingError or Interrupted.
 
     That of another process takes the place of one's own that follows from it. Who does not leave within
     ``GRACE_SECONDS``, since it waits in a collective, is ended with exit code 1, or 2 for bad input. Raises
@@ -156,8 +165,7 @@ class Lifeline:
         for message in messages:
             if "farewell" in message:
                 return False
-            problems = tuple(message["problems"])
-            self._learn(Failure(message["rank"], message["message"], problems))
+            self._learn(Failure(**{**message, "problems": tuple(message["problems"])}))
         return True
 
     def _learn(self, failure: Failure) -> None:
@@ -177,7 +185,7 @@ class Lifeline:
             return
         error = failure.seen_from(self.rank)
         LOGGER.error("%s", error)
-        os._exit(2 if isinstance(error, InputError) else 1)
+        os._exit(EXIT_CODES.get(type(error), 1))
 
     def _send(self, message: dict[str, Any]) -> None:
         for link in self._links.values():

@@ -2,10 +2,12 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
-from mgexp.stop import StopRequest
+from mgexp.stop import Interrupted, StopRequest
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
@@ -19,15 +21,72 @@ def test_a_signal_is_a_request(number):
     assert signal.getsignal(number) is before
 
 
-def test_a_second_ctrl_c_ends_at_once():
-    with StopRequest().listening():
-        os.kill(os.getpid(), signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+TWICE = """
+import os, signal, sys, time
+from mgexp.stop import StopRequest
+with StopRequest().listening():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(float(sys.argv[1]))
+    os.kill(os.getpid(), signal.SIGINT)
+    print("still there", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "code", "said"), [(1.2, -signal.SIGINT, ""), (0, 0, "still there\n")]
+)
+def test_a_second_ctrl_c_ends_at_once_but_for_one_that_is_handed_on(seconds, code, said):
+    arguments = [sys.executable, "-c", TWICE, str(seconds)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (code, said)
 
 
 def test_a_second_sigterm_waits_for_the_save():
     with StopRequest().listening() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGUSR2)
         assert stop.signal_name == "SIGTERM"
+
+
+def test_where_nothing_is_lost_a_signal_ends_at_once():
+    with StopRequest().listening() as stop:
+        with pytest.raises(Interrupted, match="SIGTERM"), stop.at_once():
+            os.kill(os.getpid(), signal.SIGTERM)
+            pytest.fail("went on")
+        with pytest.raises(Interrupted, match="SIGTERM"), stop.at_once():
+            pytest.fail("began although a signal had come")
+
+
+def test_behind_such_a_place_a_signal_is_a_request_again():
+    with StopRequest().listening() as stop:
+        with stop.at_once():
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.requested
+
+
+def test_items_end_with_a_signal():
+    taken = []
+    with StopRequest().listening() as stop, pytest.raises(Interrupted):
+        for item in stop.watch(range(5)):
+            taken.append(item)
+            if item == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+    assert taken == [0, 1, 2]
+
+
+def test_an_interruption_is_no_error_that_one_catches():
+    assert not issubclass(Interrupted, Exception)
+
+
+def test_a_forked_child_leaves_signals_to_its_parent():
+    with StopRequest().listening() as stop, stop.at_once():
+        child = os.fork()
+        if not child:
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            except BaseException:  # whatever it is, the child must not go on with the tests
+                os._exit(1)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert not stop.requested

@@ -20,6 +20,7 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
 from mgexp.plan.auto.build import with_workers
 from mgexp.record.run_dir import RunDir, default_run_dir
+from mgexp.stop import Interrupted, StopRequest, end_workers
 from mgexp.together import together
 from mgexp.train.build import build_inputs, try_initial_weights
 from mgexp.train.job import Job, evaluate_job, run_job
@@ -89,10 +90,11 @@ def main(arguments: list[str]) -> Outcome:
     """Runs, and turns an error into an exit code and one message."""
     options = parse(arguments)
     processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
-    job: Job | None = None
+    stop, job = StopRequest(), None
     try:
-        with together(processes) as explained:
-            job = replace(make_job(options, processes), explained=explained)
+        with stop.listening(), together(processes) as explained:
+            with stop.at_once():
+                job = replace(make_job(options, processes), stop=stop, explained=explained)
             return run_job(job) if job.cfg.TRAIN.ENABLE else evaluate_job(job)
     except InputError as error:
         nothing = "" if job else "nothing was written; "
@@ -101,7 +103,12 @@ def main(arguments: list[str]) -> Outcome:
     except TrainingError as error:
         print(f"run_net.py: {error}", file=sys.stderr)
         return Outcome.FAILED
+    except Interrupted as error:
+        print(f"run_net.py: {error}: start again to go on", file=sys.stderr)
+        return Outcome.INTERRUPTED
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    end_workers()
+    sys.exit(code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from mgexp.data.opening import Opener, SourceOpener
 from mgexp.data.records import Record
 from mgexp.data.store import StoreDir
 from mgexp.data.store_open import StoreIndex
+from mgexp.data.time_limit import NO_LIMIT, TimeLimit, read_timeouts
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
 from mgexp.errors import InputError
@@ -42,17 +44,25 @@ def build_train_loader(
     records: Sequence[Record],
     batches: Iterable[Sequence[Request]],
     device: torch.device,
+    limit: TimeLimit = NO_LIMIT,
 ) -> DataLoader[object]:
     """Loads the clips of ``batches``, one list of requests a step: one loader serves every shape."""
     return DataLoader(
-        build_training_clips(cfg, records, build_opener(cfg)),
+        build_training_clips(cfg, records, build_opener(cfg), limit),
         batch_sampler=batches,  # type: ignore[arg-type]
         collate_fn=collate,
         **_worker_options(cfg, device),
     )
 
 
-def build_training_clips(cfg: CfgNode, records: Sequence[Record], opener: Opener) -> TrainingClips:
+def build_time_limit(cfg: CfgNode, record: Path) -> TimeLimit:
+    """DATA.VIDEO_TIMEOUT_SECONDS, with the time-outs in ``record``, the file of those of the run."""
+    return TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, record, frozenset(read_timeouts(record)))
+
+
+def build_training_clips(
+    cfg: CfgNode, records: Sequence[Record], opener: Opener, limit: TimeLimit = NO_LIMIT
+) -> TrainingClips:
     """Random clips of ``records``, from wherever ``opener`` takes them."""
     return TrainingClips(
         records,
@@ -63,6 +73,7 @@ def build_training_clips(cfg: CfgNode, records: Sequence[Record], opener: Opener
         flip=cfg.DATA.RANDOM_FLIP,
         augment=build_augment(cfg),
         opener=opener,
+        limit=limit,
     )
 
 
@@ -125,10 +136,12 @@ def build_view_loader(
     device: torch.device,
     processes: Processes,
     first_batch: int = 0,
+    limit: TimeLimit = NO_LIMIT,
 ) -> DataLoader[object]:
     """Loads this process's views: the full protocol, or one centre view at the full training shape.
 
-    ``first_batch``: how many batches of this process are left out, at the start.
+    ``first_batch``: how many batches of this process are left out, at the start. Nothing else is left out: videos
+    that ``limit`` knows to have hung are tried again.
     """
     crop = cfg.DATA.TEST_CROP_SIZE if full_protocol else cfg.DATA.TRAIN_CROP_SIZE
     num_crops = cfg.TEST.NUM_SPATIAL_CROPS if full_protocol else 1
@@ -143,6 +156,7 @@ def build_view_loader(
         num_crops=num_crops,
         frame_order=cfg.TEST.FRAME_ORDER,
         opener=build_opener(cfg),
+        limit=replace(limit, known=frozenset()),
     )
     batch_size = max(1, cfg.TEST.BATCH_SIZE // num_crops)
     return DataLoader(

@@ -23,6 +23,7 @@ from mgexp.data.opening import SOURCE, Opener, open_source
 from mgexp.data.records import Record, Span, Target
 from mgexp.data.region import Region, Size
 from mgexp.data.sampling import Times, draw_stride, random_times, segment_times
+from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.data.transforms import (
     draw_short_side,
     random_region,
@@ -130,7 +131,7 @@ class TrainingClips(Dataset[Clip]):
     ``jitter``: least and largest short side, in pixels, at the full crop. For a smaller crop the least is
     scaled by crop / ``full_crop``, the largest is not (released code, slowfast/datasets/kinetics.py; it
     rounds the least, we do not). ``flip``: mirror every second clip, at random. ``augment``: what else is done to
-    a clip; None: nothing.
+    a clip; None: nothing. ``limit``: of the time that a video may take.
     Raises InputError for a jitter that cannot hold the crop.
     """
 
@@ -145,6 +146,7 @@ class TrainingClips(Dataset[Clip]):
         flip: bool,
         augment: Augment | None = None,
         opener: Opener = open_source,
+        limit: TimeLimit = NO_LIMIT,
     ) -> None:
         if not full_crop <= jitter[0] <= jitter[1]:
             raise InputError(
@@ -161,6 +163,7 @@ class TrainingClips(Dataset[Clip]):
         self.flip = flip
         self.augment = augment
         self.opener = opener
+        self.limit = limit
 
     def __getitem__(self, request: Request) -> Clip:
         """The clip of ``request``; a video that fails is replaced by a random one, MAX_ATTEMPTS times at most.
@@ -194,7 +197,7 @@ class TrainingClips(Dataset[Clip]):
         Draws: stride, start; short side, top, left; flip; augmentation. None depends on the level that the frames
         come from: the region is drawn in pixels of the source. What is off draws nothing.
         """
-        with self.opener(path) as video:
+        with self.limit(path, request.seed), self.opener(path) as video:
             times = self.draw_times(video.duration_seconds, request, rng)
             span = float(times[0]), float(min(times[-1], video.duration_seconds))
             short_side = self.draw_short_side(request.crop, rng)

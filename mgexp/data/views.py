@@ -18,6 +18,7 @@ from mgexp.data.decode import VideoError
 from mgexp.data.opening import Opener, Picture, open_source
 from mgexp.data.records import Record, Target
 from mgexp.data.sampling import Times, segment_times, view_times
+from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.data.transforms import FramesArray, resize, view_region
 from mgexp.errors import InputError
 
@@ -69,6 +70,7 @@ class EvaluationViews(Dataset[View]):
 
     Item i is view i % num_views of record i // num_views. ``stride`` None: the middle frame of each of
     ``frames`` segments of the video. ``crop`` pixels are cut from a short side of ``short_side`` pixels.
+    ``limit``: of the time that a video may take.
     Raises InputError for a crop larger than the short side, or several views of the same segments.
     """
 
@@ -85,6 +87,7 @@ class EvaluationViews(Dataset[View]):
         num_crops: int,
         frame_order: FrameOrder = "forward",
         opener: Opener = open_source,
+        limit: TimeLimit = NO_LIMIT,
     ) -> None:
         _check_views(stride, crop, short_side, num_views)
         self.records = records
@@ -97,6 +100,7 @@ class EvaluationViews(Dataset[View]):
         self.num_crops = num_crops
         self.frame_order = frame_order
         self.opener = opener
+        self.limit = limit
 
     def __len__(self) -> int:
         return len(self.records) * self.num_views
@@ -105,7 +109,7 @@ class EvaluationViews(Dataset[View]):
         video, view = divmod(item, self.num_views)
         record = self.records[video]
         try:
-            with self.opener(record.path) as opened:
+            with self.limit(record.path), self.opener(record.path) as opened:
                 times = self._times(opened.duration_seconds, view)
                 picture = opened.frames_at(times, self.short_side)
         except VideoError as error:

@@ -6,6 +6,7 @@ Files are replaced whole (`atomic_file`); of files of lines at most the last is 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,20 +20,47 @@ from mgexp.errors import InputError
 HASH_CHUNK_BYTES = 2**20
 
 
+class _RawFile(io.FileIO):
+    """A file that remembers why it could not be written: libraries on top of it tell of what follows from that."""
+
+    failure: OSError | None = None
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - whatever has a buffer
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.failure = self.failure or error
+            raise
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A binary file to write; it takes the place of `path` when the block ends without an error."""
+    """A binary file to write and read; it takes the place of `path` when the block ends without an error.
+
+    Raises OSError that names `path` where it cannot be written, whatever was raised on top of that.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    raw = None
     try:
-        with temporary.open("wb") as file:
+        raw = _RawFile(temporary, "w+")
+        with io.BufferedRandom(raw) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
-        raise
+        failure = raw.failure if raw is not None else None
+        if failure is None and not (isinstance(error, OSError) and error.filename is None):
+            raise
+        raise named(failure or error, path) from error
     _sync_folder(path.parent)
+
+
+def named(error: BaseException, path: Path) -> OSError:
+    """The same failure with the name of the file: a write that fails does not know it."""
+    assert isinstance(error, OSError)
+    return OSError(error.errno, error.strerror, str(path))
 
 
 def _sync_folder(folder: Path) -> None:
@@ -82,13 +110,23 @@ def json_line(record: Mapping[str, Any]) -> str:
 
 
 def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one line, flushed. NaN or infinity is a ValueError.
+    """Append one line, flushed. NaN or infinity is a ValueError; OSError names `path`.
 
     After a kill, call `cut_jsonl` first: a line appended to a torn one would be lost with it.
     """
     line = json_line(record)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(line)
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line)
+    except OSError as error:
+        raise named(error, path) from error
+
+
+def sync_file(path: Path) -> None:
+    """Make what was appended survive a power cut, not only a kill; nothing where there is no file yet."""
+    if path.exists():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import logging
 import resource
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from mgexp.record.files import append_jsonl
+from mgexp.record.files import append_jsonl, named
 
 LOGGER = logging.getLogger("mgexp")
 STEP_LEVEL = logging.DEBUG  # on a terminal the bar says it; elsewhere and in the file it is a line
@@ -110,6 +110,22 @@ def max_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+class _LogFile(logging.FileHandler):
+    """A log that cannot be written ends the run: the disk is full, and what matters more cannot be saved."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
+        """Raises OSError that names the log; what else goes wrong is told as logging does it."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            raise named(error, Path(self.baseFilename)) from error
+        super().handleError(record)
+
+    def close(self) -> None:
+        """Closes the file; what was not written was told of."""
+        with suppress(OSError):
+            super().close()
+
+
 @contextmanager
 def logging_to(path: Path | None) -> Iterator[None]:
     """Logs to ``path`` and to standard error; above a progress bar where that is a terminal."""
@@ -117,7 +133,7 @@ def logging_to(path: Path | None) -> Iterator[None]:
     console.setLevel(logging.INFO if sys.stderr.isatty() else STEP_LEVEL)
     handlers: list[logging.Handler] = [console]
     if path is not None:
-        handlers.append(logging.FileHandler(path, encoding="utf-8"))
+        handlers.append(_LogFile(path, encoding="utf-8"))
     for handler in handlers:
         handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
         LOGGER.addHandler(handler)

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
+from mgexp.errors import InputError
 from mgexp.record.run_lock import RunLock
 
 SMOKE = "smoke"
@@ -56,6 +58,11 @@ class RunDir:
     def dataset_json(self) -> Path:
         """What identifies the videos; the number of those for training is N of the schedule."""
         return self.root / "dataset.json"
+
+    @property
+    def timeouts_jsonl(self) -> Path:
+        """A line per video that hung, with its position in the stream: a resumed run leaves it out there again."""
+        return self.root / "timeouts.jsonl"
 
     @property
     def init_weights_json(self) -> Path:
@@ -116,6 +123,10 @@ class RunDir:
     def checkpoint(self, step: int) -> Path:
         """The checkpoint taken before `step`, that is, after `step` steps."""
         return self.checkpoints / f"step_{step:08d}.pt"
+
+    def damaged_checkpoint(self, step: int) -> Path:
+        """Where a checkpoint that is damaged is kept, to look at it."""
+        return self.checkpoint(step).with_suffix(".pt.damaged")
 
     def checkpoint_steps(self) -> tuple[int, ...]:
         """Steps of the checkpoints that exist, ascending; the last one is where to resume."""
@@ -188,14 +199,28 @@ class CheckDir:
 
 @contextmanager
 def _locked(lock: Path, folders: Sequence[Path]) -> Iterator[None]:
-    """Make the folders, hold the lock, and clear what a killed writer left half-written."""
+    """Make the folders, hold the lock, and clear what a killed writer left half-written.
+
+    Raises InputError where one cannot be made or written into.
+    """
     for folder in folders:
-        folder.mkdir(parents=True, exist_ok=True)
+        _make_writable(folder)
     with RunLock(lock):
         for folder in folders:
             for leftover in folder.glob(".*.tmp"):
                 leftover.unlink()
         yield
+
+
+def _make_writable(folder: Path) -> None:
+    """Make the folder, and try whether a file can be made in it: who may write says only that."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        problem = f"cannot write into the folder {folder}: {error.strerror}"
+        raise InputError([f"{problem}; mend that, or choose another with --output"]) from error
 
 
 def default_run_dir(experiment: str, seed: int, is_smoke: bool) -> RunDir:

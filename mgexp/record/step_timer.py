@@ -24,6 +24,10 @@ class StepTimer:
         """After the step's last work was given out."""
         self._ends.append(self._now())
 
+    def drop(self) -> None:
+        """Forgets a start: the step was not taken."""
+        self._starts.pop()
+
     def is_device_idle(self) -> bool:
         """Whether all work given out is done; a CPU always is."""
         return not self._on_gpu or not self._ends or bool(self._ends[-1].query())

@@ -27,7 +27,8 @@ from mgexp.multigrid.shapes import FULL
 from mgexp.plan.step_shapes import step_counts
 from mgexp.record.flops import schedule_shapes
 from mgexp.record.run_dir import RunDir
-from mgexp.train.checkpoint import State, load_torch
+from mgexp.record.torch_file import load_torch
+from mgexp.train.checkpoint import State
 from mgexp.train.compiled import blank_batch, compiled, warm_up
 from mgexp.train.inputs import (
     Inputs,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +13,9 @@ from torch import nn
 
 from mgexp.errors import TrainingError
 from mgexp.record.clock import Clock
-from mgexp.record.files import atomic_file
+from mgexp.record.files import read_jsonl, sync_file
 from mgexp.record.run_dir import RunDir
+from mgexp.record.torch_file import save_torch
 
 NUM_KEPT = 2
 
@@ -24,7 +25,8 @@ class State:
     """What training changes. ``step`` is the number of finished steps, ``epoch`` the epochs they drew.
 
     ``levels``: training clips that all processes loaded up to the last save, by level of the clip store, or
-    "source". ``scaler`` of the loss: on for fp16 alone.
+    "source". ``scaler`` of the loss: on for fp16 alone. No state of a random generator is in it: none goes on from
+    one step to the next (torch is seeded in each, and a clip's draws follow from its position in the stream).
     """
 
     model: nn.Module
@@ -51,7 +53,7 @@ class State:
             "scaler": self.scaler.state_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a saved state."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -63,33 +65,45 @@ class State:
             self.scaler.load_state_dict(state["scaler"])
 
 
-def save_checkpoint(run_dir: RunDir, state: State) -> None:
-    """Writes the checkpoint of ``state.step`` atomically, then deletes all but the last two."""
-    save_torch(run_dir.checkpoint(state.step), state.state_dict())
-    for step in run_dir.checkpoint_steps()[:-NUM_KEPT]:
-        run_dir.checkpoint(step).unlink()
+def save_checkpoint(
+    run_dir: RunDir,
+    state: State,
+    schedule: Mapping[str, Any] | None = None,
+    num_kept: int = NUM_KEPT,
+) -> None:
+    """Writes the checkpoint of ``state.step`` atomically, then deletes all but the last ``num_kept`` and the best.
+
+    ``schedule``: its fingerprint, which a resumed run is compared with. Raises TrainingError where a weight is not
+    finite: the checkpoints that there are stay good.
+    """
+    _require_finite(state)
+    for path in (run_dir.metrics_jsonl, run_dir.evaluations_jsonl):
+        sync_file(path)  # a checkpoint never outlives the records of the steps before it
+    save_torch(run_dir.checkpoint(state.step), {**state.state_dict(), "schedule": schedule})
+    best = best_step(run_dir)
+    for step in run_dir.checkpoint_steps()[:-num_kept]:
+        if step != best:
+            run_dir.checkpoint(step).unlink()
 
 
-def load_checkpoint(run_dir: RunDir, state: State) -> bool:
-    """Loads the last checkpoint into ``state``; False where there is none."""
-    steps = run_dir.checkpoint_steps()
-    if steps:
-        state.load_state_dict(load_torch(run_dir.checkpoint(steps[-1])))
-    return bool(steps)
+def best_step(run_dir: RunDir) -> int | None:
+    """The step of the best evaluation during training, the last of equals; None where there was none yet.
+
+    The best is that of the highest mAP where videos have many labels, else of the highest top-1.
+    """
+    lines = read_jsonl(run_dir.evaluations_jsonl)
+    scores = [
+        (line["map"] if "map" in line else line["top1"], int(line["step"]))
+        for line in lines
+        if not line["full_protocol"]
+    ]
+    return max(scores)[1] if scores else None
 
 
-def save_torch(path: Path, value: dict[str, Any]) -> None:
-    """Writes ``value`` so that a kill leaves the old file or the new one."""
-    with atomic_file(path) as file:
-        torch.save(value, file)
-
-
-def load_torch(path: Path) -> dict[str, Any]:
-    """Reads tensors and plain values; never runs code from the file."""
-    try:
-        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise TrainingError(
-            f"{path} cannot be read ({error}); remove it to go on from the checkpoint before"
-        ) from error
-    return loaded
+def _require_finite(state: State) -> None:
+    for name, weight in state.model.named_parameters():
+        if not bool(torch.isfinite(weight).all()):
+            raise TrainingError(
+                f"after step {state.step} the weights {name} are not finite, so that no checkpoint was written; "
+                "a smaller SOLVER.BASE_LR or more SOLVER.WARMUP_EPOCHS may help"
+            )

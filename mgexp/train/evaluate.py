@@ -73,13 +73,11 @@ def score_views(
     batches: Iterable[Any],
     scores: Scores,
     normalizer: Normalizer,
-    processes: Processes,
     after_batch: Callable[[], None] = lambda: None,
-) -> None:
+) -> dict[int, str]:
     """Adds the views of ``batches`` to ``scores``; ``after_batch`` is called after each, until a video fails.
 
-    Every process calls it with views of its own. Raises InputError in all of them that lists every video that
-    cannot be decoded.
+    Gives the videos that cannot be decoded, and why.
     """
     model.eval()
     device = normalizer.device
@@ -91,7 +89,11 @@ def score_views(
         logits = model(normalizer(batch.clips))
         scores.add(logits, batch.videos.to(device), batch.labels.to(device))
         after_batch()
-    everyones = dist.merge(processes, errors)
-    if everyones:
-        names = [everyones[video] for video in sorted(everyones)]
+    return errors
+
+
+def check_decoded(errors: Mapping[int, str]) -> None:
+    """Raises InputError that lists every video of ``errors``, of all processes, by its index."""
+    if errors:
+        names = [errors[video] for video in sorted(errors)]
         raise InputError([f"{len(names)} validation videos cannot be decoded: {listed(names)}"])

@@ -3,7 +3,8 @@
 The full protocol also leaves its scores, and is gone on with where a kill interrupts it: every
 ``save_seconds`` each process saves the part that it has done, and the same command evaluates the same
 weights (model.pt) from there. A part counts only for the same step, videos, protocol and number of
-processes, and none after a change that --override let pass.
+processes, and none after a change that --override let pass. A signal ends an evaluation after the batch
+under way: in all processes, with Interrupted, and the part is saved before.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,11 @@ from mgexp.record.confusion import count_confusions, write_confusion
 from mgexp.record.files import append_jsonl, atomic_file
 from mgexp.record.progress import LOGGER
 from mgexp.record.run_dir import RunDir
-from mgexp.train.checkpoint import State, load_torch, save_torch
-from mgexp.train.evaluate import Evaluation, Scores, score_views
+from mgexp.record.torch_file import DamagedFileError, check_whole, load_torch, save_torch
+from mgexp.stop import Interrupted, StopRequest
+from mgexp.train.checkpoint import State
+from mgexp.train.evaluate import Evaluation, Scores, check_decoded, score_views
+from mgexp.train.leaving import leaving_together, watched_together
 from mgexp.train.partial import Partial
 from mgexp.train.precise_bn import with_precise_bn
 from mgexp.train.step import Normalizer
@@ -83,6 +87,7 @@ class Evaluator:
     task: Task
     precise_bn: PreciseBn | None
     save_seconds: float
+    stop: StopRequest = field(default_factory=StopRequest)
 
     def ready_model(self, state: State) -> nn.Module:
         """A copy of the model as it is evaluated: with precise statistics where these are asked for."""
@@ -90,8 +95,8 @@ class Evaluator:
         if self.precise_bn is None:
             return clone
         with state.clock.measure("precise_bn"):
-            batches, num_groups = self.precise_bn.batches(), self.precise_bn.num_groups
-            return with_precise_bn(clone, batches, num_groups, self.normalizer)
+            batches = self._watched_together(self.precise_bn.batches())
+            return with_precise_bn(clone, batches, self.precise_bn.num_groups, self.normalizer)
 
     def evaluate(self, model: nn.Module, state: State, protocol: Protocol) -> Evaluation:
         """Scores ``model`` and records a line; of the full protocol also the scores."""
@@ -99,9 +104,15 @@ class Evaluator:
         partial = self._partial(state, protocol)
         self._count_seconds(state, partial.go_on(scores))
         with state.clock.measure("evaluate"):
-            batches = protocol.batches(partial.num_batches)
+            batches = self.stop.watch(protocol.batches(partial.num_batches))
             after_batch = functools.partial(partial.count_batch, scores)
-            score_views(model, batches, scores, self.normalizer, self.processes, after_batch)
+            with leaving_together(self.processes, self.normalizer.device):
+                try:
+                    errors = score_views(model, batches, scores, self.normalizer, after_batch)
+                except Interrupted:
+                    partial.save(scores)
+                    raise
+            check_decoded(dist.merge(self.processes, errors))
             partial.save(scores)
             found = scores.reduce(self.processes)
         if self.processes.is_main:
@@ -114,7 +125,7 @@ class Evaluator:
         Where the main process has a part of an earlier start, the kept weights are evaluated on.
         """
         partial = self._partial(state, protocol)
-        has_part = self.processes.is_main and partial.read() is not None
+        has_part = self.processes.is_main and partial.read() is not None and self._has_model()
         (goes_on,) = dist.any_true(self.processes, (has_part,), self.normalizer.device)
         if goes_on:
             LOGGER.info("going on with the final evaluation")
@@ -132,6 +143,19 @@ class Evaluator:
             confused = count_confusions(found.labels.tolist(), found.scores.argmax(1).tolist())
             write_confusion(self.run_dir.confusion_csv, confused)
         return found
+
+    def _watched_together(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """BN groups may span processes, which then wait for each other in each batch."""
+        return watched_together(self.stop, batches, self.processes, self.normalizer.device)
+
+    def _has_model(self) -> bool:
+        """Whether the weights that a part scored are there, whole."""
+        try:
+            check_whole(self.run_dir.model)
+        except (FileNotFoundError, DamagedFileError) as error:
+            LOGGER.warning("the final evaluation begins anew: %s", error)
+            return False
+        return True
 
     def _partial(self, state: State, protocol: Protocol) -> Partial:
         rank, count = self.processes.rank, self.processes.count

@@ -36,10 +36,20 @@ class Inputs:
             "missing": list(self.missing),
         }
 
-    def summary(self) -> str:
+    def identity(self) -> str:
         """What tells two lists of videos apart, in a line."""
         shas = (_sha256(records)[:12] for records in (self.train, self.val))
         return f"{len(self.train)} for training, {len(self.val)} for validation (sha256 {' and '.join(shas)})"
+
+    def summary(self) -> str:
+        """How many videos there are."""
+        missing = f"{len(self.missing)} missing or quarantined"
+        return f"{len(self.train)} training videos ({missing}), {len(self.val)} validation videos"
+
+    def check_unusable(self, broken: Sequence[str], max_share: float) -> None:
+        """Raises InputError where more videos fail than ``max_share``; ``broken``: why, for each that did."""
+        found = unusable_problem(self.missing, self.num_listed, broken, len(self.train), max_share)
+        raise_problems([found] if found else [])
 
 
 def _sha256(records: Sequence[Record]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -11,29 +11,27 @@ from fvcore.common.config import CfgNode
 
 from mgexp import dist
 from mgexp.config.load import to_yaml
-from mgexp.data.build import build_decoder, build_train_loader
+from mgexp.data.build import build_decoder, build_time_limit, build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.models.build import build_model
 from mgexp.models.weights import Fit
 from mgexp.multigrid.sampler import StepSampler
-from mgexp.optim.build import build_optimizer
 from mgexp.plan.step_shapes import step_counts
 from mgexp.record.clock import Clock, seconds_since_process_start
 from mgexp.record.environment import describe
 from mgexp.record.files import read_json, write_json
-from mgexp.record.flops import macs_by_shape, schedule_shapes, train_flops
-from mgexp.record.model_table import num_params
 from mgexp.record.progress import LOGGER, Progress, logging_to
 from mgexp.record.run_dir import RunDir
 from mgexp.record.schedule_table import schedule_table
-from mgexp.stop import StopRequest
+from mgexp.stop import Interrupted, StopRequest
 from mgexp.together import Explained
 from mgexp.train.build import build_precision, build_step, build_task, compiled_step
-from mgexp.train.checkpoint import State, load_checkpoint, load_torch, save_checkpoint
+from mgexp.train.checkpoint import State, save_checkpoint
 from mgexp.train.evaluate import Evaluation
 from mgexp.train.evaluation.build import build_evaluator, build_protocol
 from mgexp.train.evaluator import Evaluator, Protocol
+from mgexp.train.faults import faults_told
+from mgexp.train.fingerprint import fingerprint
 from mgexp.train.folder import (
     check_folder,
     config_problems,
@@ -41,13 +39,22 @@ from mgexp.train.folder import (
     is_evaluated,
     write_folder,
 )
-from mgexp.train.inputs import Inputs, raise_problems, unusable_problem
+from mgexp.train.inputs import Inputs, raise_problems
 from mgexp.train.loop import Loop
 from mgexp.train.memory import keep_memory
 from mgexp.train.milestones import milestones
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import require_precision
-from mgexp.train.result import MISSED, Outcome, judge, seconds_record, summary
+from mgexp.train.result import Outcome, judge, numbers, outcome_of, seconds_record, summary
+from mgexp.train.resume import (
+    NO_CHOICE,
+    Choice,
+    choose_checkpoint,
+    schedule_problems,
+    set_aside,
+    take_over,
+)
+from mgexp.train.state.build import build_first_state, build_last_state
 from mgexp.train.step import Normalizer
 
 
@@ -62,6 +69,7 @@ class Job:
     processes: Processes
     override: bool = False
     initial: Fit | None = None  # weights to start from
+    stop: StopRequest = field(default_factory=StopRequest)
     explained: Explained = nullcontext
 
     @property
@@ -84,17 +92,25 @@ class Job:
 
     def protocol(self, full: bool) -> Protocol:
         """All views of all videos, or one centre view of some."""
-        return build_protocol(self.cfg, self.inputs, full, self.device, self.processes)
+        return build_protocol(
+            self.cfg, self.inputs, self.run_dir, full, self.device, self.processes
+        )
 
     def evaluator(self) -> Evaluator:
         """Scores models of this run."""
-        return build_evaluator(self.cfg, self.inputs, self.run_dir, self.normalizer, self.processes)
+        return build_evaluator(
+            self.cfg, self.inputs, self.run_dir, self.normalizer, self.processes, self.stop
+        )
+
+    def fingerprint(self) -> dict[str, object]:
+        """Of the schedule, as checkpoints hold it."""
+        return fingerprint(self.inputs.schedule, self.cfg.RNG_SEED, self.processes.count)
 
 
 def run_job(job: Job) -> Outcome:
     """Trains, evaluates and judges; goes on where an earlier start of the same run stopped."""
     _prepare_torch(job)
-    with dist.joined(job.processes, job.device):
+    with faults_told(job.run_dir), dist.joined(job.processes, job.device):
         return _lead(job) if job.processes.is_main else _follow(job)
 
 
@@ -106,10 +122,15 @@ def _lead(job: Job) -> Outcome:
         is_finished = job.run_dir.result_json.exists()
         dist.any_true(job.processes, (is_finished,), job.device)
         if is_finished:
-            return _already_finished(job.run_dir)
-        with logging_to(job.run_dir.log_txt), job.explained():
+            result = read_json(job.run_dir.result_json)
+            print(f"{job.run_dir.root}: this run is complete: {summary(result)}")
+            return outcome_of(result)
+        with logging_to(job.run_dir.log_txt), job.explained(), faults_told(job.run_dir):
+            choice = choose_checkpoint(job.run_dir)
+            changes += schedule_problems(choice, job.fingerprint(), job.override)
+            set_aside(job.run_dir, choice)
             write_folder(job.run_dir, config, videos, job.inputs.schedule, changes, job.initial)
-            return _train(job)
+            return _train(job, choice)
 
 
 def _follow(job: Job) -> Outcome:
@@ -129,16 +150,15 @@ def evaluate_job(job: Job) -> Outcome:
         remedy = "train to the end before TRAIN.ENABLE False"
         raise InputError([f"{job.run_dir.model} does not exist: {remedy}"])
     raise_problems(config_problems(job.run_dir, to_yaml(job.cfg), ("TEST.", "DEVICE")))
-    result = read_json(job.run_dir.result_json)
-    model = build_model(job.cfg)
-    model.load_state_dict(load_torch(job.run_dir.model))
+    state = build_last_state(job.cfg, job.run_dir, job.device)
     _prepare_torch(job)
-    clock = Clock()
-    clock.add("train", result["seconds"]["train"])
-    state = State(model.to(job.device), build_optimizer(job.cfg, model), clock)
-    state.step, state.epoch = result["steps"], result["epochs"]
-    with job.run_dir.locked(), logging_to(job.run_dir.log_txt):
-        job.evaluator().evaluate(model, state, job.protocol(full=True))
+    with (
+        faults_told(job.run_dir),
+        job.run_dir.locked(),
+        logging_to(job.run_dir.log_txt),
+        job.stop.listening(),
+    ):
+        job.evaluator().evaluate(state.model, state, job.protocol(full=True))
         job.run_dir.drop_evaluation_parts()
     return Outcome.OK
 
@@ -150,55 +170,48 @@ def _prepare_torch(job: Job) -> None:
         keep_memory()
 
 
-def _already_finished(run_dir: RunDir) -> Outcome:
-    result = read_json(run_dir.result_json)
-    print(f"{run_dir.root}: this run is complete: {summary(result)}")
-    return Outcome.MISSED if result["verdict"] == MISSED else Outcome.OK
-
-
-def _train(job: Job) -> Outcome:
-    dist.check_same(job.processes, job.inputs.summary(), "the list of videos")
+def _train(job: Job, choice: Choice = NO_CHOICE) -> Outcome:
+    """``choice``: where to go on, as the main process chose; the others learn it from that."""
+    dist.check_same(job.processes, job.inputs.identity(), "the list of videos")
     clock = Clock()
     clock.add("program", seconds_since_process_start())
-    with StopRequest().listening() as stop, clock.measure("program"):
-        loop = _build_loop(job, state := _new_state(job, clock), stop)
-        _resume(job, state)
-        _check_precision(job, state)
-        if state.step in loop.milestones and not is_evaluated(job.run_dir, state.step):
-            loop.evaluate()
-        if not _run_loop(job, loop):
+    with job.stop.listening(), clock.measure("program"):
+        with job.stop.at_once():  # nothing to save yet
+            state = build_first_state(job.cfg, job.initial, job.device, clock)
+            loop = _build_loop(job, state)
+            _resume(job, state, choice)
+            _check_precision(job, state)
+        try:
+            found = _train_and_evaluate(job, loop)
+        except Interrupted as error:
             LOGGER.info(
-                "%s: saved after step %d; start again to go on", stop.signal_name, state.step
+                "%s: saved after step %d; start again to go on", error.signal_name, state.step
             )
             return Outcome.INTERRUPTED
-        _save(job, state)
-        found = job.evaluator().evaluate_finally(state, job.protocol(full=True))
     return _finish(job, state, found) if job.processes.is_main else Outcome.OK
 
 
-def _new_state(job: Job, clock: Clock) -> State:
-    model = build_model(job.cfg)
-    if job.initial:
-        job.initial.load_into(model)
-    model = model.to(job.device)
-    optimizer = build_optimizer(job.cfg, model)
-    return State(model, optimizer, clock, scaler=job.precision.scaler(job.device))
+def _train_and_evaluate(job: Job, loop: Loop) -> Evaluation:
+    """Raises Interrupted in every process, with everything saved, where a signal stops one."""
+    state = loop.state
+    if state.step in loop.milestones and not is_evaluated(job.run_dir, state.step):
+        loop.evaluate()
+    if not _run_loop(job, loop):
+        raise Interrupted(job.stop.signal_name or "a signal to another process")
+    _save(job, state)
+    return job.evaluator().evaluate_finally(state, job.protocol(full=True))
 
 
-def _resume(job: Job, state: State) -> None:
+def _resume(job: Job, state: State, choice: Choice) -> None:
     """Goes on after the last checkpoint, and says what is run."""
-    load_checkpoint(job.run_dir, state)
-    dist.check_same(job.processes, f"that of step {state.step}", "the last checkpoint")
+    take_over(job.run_dir, state, choice, job.processes)
     if not job.processes.is_main:
         return
     cut_records(job.run_dir, state.step)
     schedule = job.inputs.schedule
     LOGGER.info("%s → %s\n%s", job.experiment, job.run_dir.root, schedule_table(schedule))
-    LOGGER.info(
-        "%d training videos (%d missing or quarantined), %d validation videos; decoder %s; %s, %d threads",
-        *(len(job.inputs.train), len(job.inputs.missing), len(job.inputs.val)),
-        *(build_decoder(job.cfg).name, job.device, torch.get_num_threads()),
-    )
+    machine = f"{job.device}, {torch.get_num_threads()} threads"
+    LOGGER.info("%s; decoder %s; %s", job.inputs.summary(), build_decoder(job.cfg).name, machine)
     if state.step:
         LOGGER.info("going on after step %d of %d", state.step, schedule.total_steps)
 
@@ -210,7 +223,7 @@ def _check_precision(job: Job, state: State) -> None:
     require_precision(state.model, shapes, task, job.normalizer, job.precision, job.processes)
 
 
-def _build_loop(job: Job, state: State, stop: StopRequest) -> Loop:
+def _build_loop(job: Job, state: State) -> Loop:
     """Everything that lives from the first step to the last."""
     cfg, schedule = job.cfg, job.inputs.schedule
     evaluator, protocol = job.evaluator(), job.protocol(full=False)
@@ -227,7 +240,7 @@ def _build_loop(job: Job, state: State, stop: StopRequest) -> Loop:
         settle_steps=1
         if job.device.type == "cpu"
         else cfg.LOG_PERIOD,  # a CPU has nothing to wait for
-        stop=stop,
+        stop=job.stop,
         save=partial(_save, job, state),
         evaluate=lambda: evaluator.evaluate(evaluator.ready_model(state), state, protocol),
         check_unusable=partial(_check_unusable, job, state),
@@ -235,10 +248,11 @@ def _build_loop(job: Job, state: State, stop: StopRequest) -> Loop:
 
 
 def _run_loop(job: Job, loop: Loop) -> bool:
-    """Trains from the state's step to the end; False if a signal stopped it."""
+    """Trains from the state's step to the end; False if a signal stopped it, saved."""
     cfg, processes, schedule = job.cfg, job.processes, job.inputs.schedule
     sampler = StepSampler(schedule, cfg.RNG_SEED, loop.state.step, processes.rank, processes.count)
-    loader = build_train_loader(cfg, job.inputs.train, sampler, job.device)
+    limit = build_time_limit(cfg, job.run_dir.timeouts_jsonl)
+    loader = build_train_loader(cfg, job.inputs.train, sampler, job.device, limit)
     with (
         Progress(
             job.run_dir.metrics_jsonl if processes.is_main else None,
@@ -246,47 +260,37 @@ def _run_loop(job: Job, loop: Loop) -> bool:
             schedule.total_steps,
             cfg.LOG_PERIOD,
         ) as progress,
+        job.stop.at_once(),
         compiled_step(cfg, loop.train_step, loop.state, schedule, processes),
     ):
-        return loop.run(iter(loader), progress)
+        batches = iter(loader)
+        with job.stop.deferred():
+            return loop.run(batches, progress)
 
 
 def _save(job: Job, state: State) -> None:
     if job.processes.is_main:
         with state.clock.measure("checkpoint"):
-            save_checkpoint(job.run_dir, state)
+            kept = job.cfg.TRAIN.CHECKPOINTS_KEPT
+            save_checkpoint(job.run_dir, state, job.fingerprint(), kept)
 
 
 def _check_unusable(job: Job, state: State) -> None:
     """Stops where more videos fail than the configuration tolerates."""
-    inputs, max_share = job.inputs, job.cfg.DATA.MAX_UNUSABLE_SHARE
-    broken = [*state.unusable.values()]
-    problem = unusable_problem(
-        inputs.missing, inputs.num_listed, broken, len(inputs.train), max_share
-    )
-    if problem:
-        raise InputError([problem])
+    job.inputs.check_unusable([*state.unusable.values()], job.cfg.DATA.MAX_UNUSABLE_SHARE)
 
 
 def _finish(job: Job, state: State, found: Evaluation) -> Outcome:
     """Writes result.json, last, and judges."""
-    cfg, schedule = job.cfg, job.inputs.schedule
+    cfg = job.cfg
     environment = describe()
-    macs = macs_by_shape(state.model, schedule_shapes(schedule))
     result = {
         "experiment": job.experiment,
         "row": cfg.ROW or job.experiment.split("/")[-1],
         "seed": cfg.RNG_SEED,
         "commit": environment["commit"],
         "date": environment["date"],
-        "num_train_videos": len(job.inputs.train),
-        "num_unusable_videos": len(job.inputs.missing) + len(state.unusable),
-        "steps": state.step,
-        "epochs": state.epoch,
-        "clips_seen": round(state.epoch * schedule.num_videos),
-        "clips_by_level": dict(state.levels),
-        "train_flops": train_flops(schedule, macs),
-        "params": num_params(state.model),
+        **numbers(state, job.inputs),
         "metrics": found.metrics,
         "seconds": seconds_record(state.clock),
         "device": environment["gpu"] if job.device.type == "cuda" else environment["cpu"],
@@ -297,4 +301,4 @@ def _finish(job: Job, state: State, found: Evaluation) -> Outcome:
     write_json(job.run_dir.result_json, result)
     job.run_dir.drop_evaluation_parts()
     LOGGER.info("%s", summary(result))
-    return Outcome.MISSED if result["verdict"] == MISSED else Outcome.OK
+    return outcome_of(result)

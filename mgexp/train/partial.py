@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mgexp.train.checkpoint import load_torch, save_torch
+from mgexp.record.progress import LOGGER
+from mgexp.record.torch_file import DamagedFileError, load_torch, save_torch
 from mgexp.train.evaluate import Scores
 
 
@@ -30,10 +31,14 @@ class Partial:
     _last_save: float = field(default_factory=time.perf_counter)
 
     def read(self) -> dict[str, Any] | None:
-        """The saved part, where there is one of the same evaluation."""
+        """The saved part, where there is one of the same evaluation; a damaged one is done again."""
         if self.path is None or not self.path.exists():
             return None
-        saved = load_torch(self.path)
+        try:
+            saved = load_torch(self.path)
+        except DamagedFileError as error:
+            LOGGER.warning("%s; this part of the evaluation is done again", error)
+            return None
         return saved if saved["identity"] == self.identity else None
 
     def go_on(self, scores: Scores) -> float:

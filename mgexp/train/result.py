@@ -8,6 +8,10 @@ from typing import Any
 
 from mgexp.data.opening import SOURCE
 from mgexp.record.clock import Clock
+from mgexp.record.flops import macs_by_shape, schedule_shapes, train_flops
+from mgexp.record.model_table import num_params
+from mgexp.train.checkpoint import State
+from mgexp.train.inputs import Inputs
 from mgexp.train.task import metrics_text
 
 Expectations = Sequence[tuple[str, float, float]]
@@ -31,6 +35,27 @@ def judge(metrics: Mapping[str, float], expected: Expectations) -> str:
         return NO_EXPECTATION
     held = all(abs(metrics[name] - want) <= within for name, want, within in expected)
     return MET if held else MISSED
+
+
+def outcome_of(result: Mapping[str, Any]) -> Outcome:
+    """What a finished run ends with, from its result.json."""
+    return Outcome.MISSED if result["verdict"] == MISSED else Outcome.OK
+
+
+def numbers(state: State, inputs: Inputs) -> dict[str, Any]:
+    """What was trained: videos, steps, clips, FLOPs, parameters."""
+    schedule = inputs.schedule
+    macs = macs_by_shape(state.model, schedule_shapes(schedule))
+    return {
+        "num_train_videos": len(inputs.train),
+        "num_unusable_videos": len(inputs.missing) + len(state.unusable),
+        "steps": state.step,
+        "epochs": state.epoch,
+        "clips_seen": round(state.epoch * schedule.num_videos),
+        "clips_by_level": dict(state.levels),
+        "train_flops": train_flops(schedule, macs),
+        "params": num_params(state.model),
+    }
 
 
 def seconds_record(clock: Clock) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""State on disk: a round trip, what is kept, and files that cannot be read."""
+"""State on disk: a round trip, and which checkpoints are kept."""
 
 import pytest
 import torch
@@ -6,8 +6,10 @@ from torch import nn
 
 from mgexp.errors import TrainingError
 from mgexp.record.clock import Clock
+from mgexp.record.files import append_jsonl
 from mgexp.record.run_dir import RunDir
-from mgexp.train.checkpoint import State, load_checkpoint, load_torch, save_checkpoint
+from mgexp.record.torch_file import load_torch
+from mgexp.train.checkpoint import State, best_step, save_checkpoint
 
 
 @pytest.fixture
@@ -16,10 +18,15 @@ def run_dir(tmp_path):
     return RunDir(tmp_path)
 
 
-def new_state(weight=0.0):
+def new_state(weight=0.0, step=0):
     model = nn.Linear(1, 1, bias=False)
     nn.init.constant_(model.weight, weight)
-    return State(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), Clock())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return State(model, optimizer, Clock(), step=step)
+
+
+def evaluated(run_dir, step, **metrics):
+    append_jsonl(run_dir.evaluations_jsonl, {"step": step, "full_protocol": False, **metrics})
 
 
 def test_a_state_comes_back(run_dir):
@@ -28,45 +35,50 @@ def test_a_state_comes_back(run_dir):
     state.optimizer.step()
     state.step, state.epoch, state.unusable = 7, 1.25, {3: "a.mp4: is broken"}
     state.clock.add("train", 12.5)
-    save_checkpoint(run_dir, state)
+    save_checkpoint(run_dir, state, {"steps": 10})
+    saved = load_torch(run_dir.checkpoint(7))
+    assert saved["schedule"] == {"steps": 10}
     found = new_state()
-    assert load_checkpoint(run_dir, found)
+    found.load_state_dict(saved)
     assert (found.step, found.epoch, found.unusable) == (7, 1.25, {3: "a.mp4: is broken"})
     assert found.clock.seconds("train") == 12.5
     assert found.model.weight.item() == pytest.approx(1.9)
     assert found.optimizer.state[found.model.weight]["momentum_buffer"].item() == 1.0
 
 
-def test_the_last_two_are_kept_and_the_last_is_loaded(run_dir):
-    for step in (5, 10, 15):
-        state = new_state(float(step))
-        state.step = step
-        save_checkpoint(run_dir, state)
-    assert run_dir.checkpoint_steps() == (10, 15)
-    found = new_state()
-    load_checkpoint(run_dir, found)
-    assert (found.step, found.model.weight.item()) == (15, 15.0)
+@pytest.mark.parametrize(("num_kept", "left"), [(1, (20,)), (2, (15, 20)), (9, (5, 10, 15, 20))])
+def test_the_last_are_kept(num_kept, left, run_dir):
+    for step in (5, 10, 15, 20):
+        save_checkpoint(run_dir, new_state(step=step), num_kept=num_kept)
+    assert run_dir.checkpoint_steps() == left
 
 
-def test_without_a_checkpoint_the_state_stays(run_dir):
-    state = new_state(3.0)
-    assert not load_checkpoint(run_dir, state)
-    assert (state.step, state.model.weight.item()) == (0, 3.0)
+def test_that_of_the_best_evaluation_is_kept_too(run_dir):
+    for step, top1 in ((5, 40.0), (10, 60.0), (15, 50.0), (20, 55.0)):
+        save_checkpoint(run_dir, new_state(step=step))
+        evaluated(run_dir, step, top1=top1)
+    save_checkpoint(run_dir, new_state(step=25))
+    assert run_dir.checkpoint_steps() == (10, 20, 25)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    path = tmp_path / "step_00000005.pt"
-    path.write_bytes(b"half a file")
-    with pytest.raises(TrainingError, match=r"step_00000005\.pt cannot be read"):
-        load_torch(path)
+def test_the_best_is_the_last_of_equals_and_by_map_where_there_is_one(run_dir):
+    assert best_step(run_dir) is None
+    evaluated(run_dir, 5, top1=60.0)
+    evaluated(run_dir, 10, top1=60.0)
+    assert best_step(run_dir) == 10
+    append_jsonl(
+        run_dir.evaluations_jsonl, {"step": 30, "full_protocol": True, "top1": 99.0}
+    )  # another protocol, at the end
+    assert best_step(run_dir) == 10
+    run_dir.evaluations_jsonl.unlink()
+    evaluated(run_dir, 5, map=30.0)
+    evaluated(run_dir, 10, map=20.0)
+    assert best_step(run_dir) == 5
 
 
-def test_code_in_a_file_is_not_run(tmp_path):
-    class Evil:
-        def __reduce__(self):
-            return (open, (str(tmp_path / "ran"), "w"))
-
-    torch.save({"model": Evil()}, tmp_path / "evil.pt")
-    with pytest.raises(TrainingError):
-        load_torch(tmp_path / "evil.pt")
-    assert not (tmp_path / "ran").exists()
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_never_take_the_place_of_good_ones(value, run_dir):
+    save_checkpoint(run_dir, new_state(1.0, step=5), num_kept=1)
+    with pytest.raises(TrainingError, match="after step 10 the weights weight are not finite"):
+        save_checkpoint(run_dir, new_state(value, step=10), num_kept=1)
+    assert run_dir.checkpoint_steps() == (5,)

@@ -8,7 +8,7 @@ from view_batches import FirstPixels, Views
 
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.train.evaluate import Scores, score_views
+from mgexp.train.evaluate import Scores, check_decoded, score_views
 from mgexp.train.step import Normalizer
 from mgexp.train.task import MAX, SUM, many_labels, one_label
 
@@ -19,7 +19,7 @@ IDENTITY = Normalizer((0.0,), (1 / 255,), CPU)
 def evaluate(batches, num_videos, task, model=None):
     """The evaluation of these batches by one process."""
     scores = Scores(num_videos, task, CPU)
-    score_views(model or FirstPixels(), batches, scores, IDENTITY, Processes())
+    check_decoded(score_views(model or FirstPixels(), batches, scores, IDENTITY))
     return scores.reduce(Processes())
 
 

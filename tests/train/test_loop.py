@@ -1,5 +1,8 @@
 """The order of things in the loop, on a network of one weight."""
 
+import os
+import re
+import signal
 from dataclasses import replace
 
 import pytest
@@ -43,6 +46,7 @@ class Bench:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         self.state = State(model, optimizer, Clock())
         self.path, self.unusable, self.rates = folder / "metrics.jsonl", unusable, []
+        self.before_step = {}
         self.loop = Loop(
             state=self.state,
             train_step=TrainStep(
@@ -67,7 +71,8 @@ class Bench:
         self.calls.append((name, self.state.step))
 
     def batches(self):
-        for step in range(NUM_STEPS):
+        for step in range(self.state.step, NUM_STEPS):
+            self.before_step.get(step, lambda: None)()
             plan = self.loop.schedule.plan_at(step)
             clips = torch.zeros(plan.clips, 3, plan.frames, plan.crop, plan.crop, dtype=torch.uint8)
             labels = torch.zeros(plan.clips, dtype=torch.long)
@@ -104,9 +109,68 @@ def test_checkpoints_follow_the_clock(tmp_path):
 
 def test_a_request_to_stop_saves_at_the_step_s_end(tmp_path):
     bench = Bench(tmp_path)
-    bench.stop.signal_name = "SIGTERM"
+    bench.before_step[2] = lambda: setattr(bench.stop, "signal_name", "SIGTERM")
     assert not bench.run()
-    assert bench.calls == [("save", 1)]
+    assert bench.calls == [("save", 3)]
+
+
+def test_a_request_to_stop_at_a_milestone_leaves_the_evaluation_for_later(tmp_path):
+    bench = Bench(tmp_path, milestones=(3, 6))
+    bench.before_step[2] = lambda: setattr(bench.stop, "signal_name", "SIGTERM")
+    assert not bench.run()
+    assert bench.calls == [("save", 3)]
+
+
+@pytest.mark.parametrize("settle_steps", [1, 5])
+def test_a_signal_ends_the_wait_for_clips(settle_steps, tmp_path):
+    """Videos may hang; of the step that waited for them nothing is done."""
+    bench = Bench(tmp_path, settle_steps=settle_steps)
+    bench.before_step[2] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    with bench.stop.listening():
+        assert not bench.run()
+    assert bench.calls == [("save", 2)]
+    assert [line["step"] for line in read_jsonl(bench.path)] == [0, 1]
+
+
+def test_several_processes_stop_after_the_same_step(tmp_path, monkeypatch):
+    """The other one has clips already."""
+    monkeypatch.setattr("mgexp.dist.any_true", lambda processes, flags, device: flags)
+    monkeypatch.setattr("mgexp.dist.mean_", lambda processes, losses: losses)
+    monkeypatch.setattr("mgexp.dist.total", lambda processes, levels: levels)
+    bench = Bench(tmp_path)
+    bench.loop.processes = Processes(0, 2)
+    bench.before_step[2] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    with bench.stop.listening():
+        assert not bench.run()
+    assert bench.calls == [("save", 3)]
+
+
+def test_what_is_on_disk_is_not_saved_again(tmp_path):
+    """A run that is stopped in the first wait after it went on."""
+    bench = Bench(tmp_path)
+    bench.state.step = 4
+    bench.before_step[4] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    with bench.stop.listening():
+        assert not bench.run(first_step=4)
+    assert bench.calls == []
+
+
+def test_slow_steps_are_looked_at_more_often(tmp_path, monkeypatch):
+    """Of 2 s each, a signal must not wait for five."""
+    monkeypatch.setattr("mgexp.train.loop.StepTimer.read", lambda timer: [2.0] * timer_steps(timer))
+    bench = Bench(tmp_path, settle_steps=5)
+    agreed = []
+    agree = bench.loop._agree
+    bench.loop._agree = lambda: agreed.append(bench.state.step) or agree()
+    assert bench.run()
+    assert agreed == [5, 8, 10]
+
+
+def timer_steps(timer):
+    """How many steps were timed since the last reading."""
+    num = len(timer._ends)
+    timer._starts, timer._ends = [], []
+    return num
 
 
 def test_an_unusable_video_is_noted_once(tmp_path):
@@ -176,6 +240,47 @@ def test_a_loss_that_is_not_finite_is_named_and_not_saved(tmp_path, settle_steps
         return original(logits, labels) * (float("nan") if next(steps) == 2 else 1)
 
     bench.loop.train_step = replace(bench.loop.train_step, loss=loss)
-    with pytest.raises(TrainingError, match=r"step 2 \(epoch .*: the loss is nan"):
+    with pytest.raises(TrainingError, match=r"step 2 \(epoch .*: the loss is nan") as caught:
         bench.run()
     assert all(step <= 2 for _, step in bench.calls)
+    saved = "The last checkpoint, after step 2," if settle_steps == 1 else "The start"
+    assert f"{saved} is from before that: started again as it is, the run" in str(caught.value)
+    assert re.search(r"the losses before it: \d\.\d+, \d\.\d+\. ", str(caught.value))
+
+
+def out_of_memory(batch, num_bn_groups):
+    raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
+
+
+def test_a_shape_that_does_not_fit_is_named(tmp_path):
+    bench = Bench(tmp_path)
+    bench.loop.train_step = FakeStep(out_of_memory)
+    with pytest.raises(
+        TrainingError, match=r"step 0 .*: out of memory at a mini-batch of 64x2x16²"
+    ):
+        bench.run()
+
+
+def test_other_errors_keep_their_traceback(tmp_path):
+    def fails(batch, num_bn_groups):
+        raise RuntimeError("a bug")
+
+    bench = Bench(tmp_path)
+    bench.loop.train_step = FakeStep(fails)
+    with pytest.raises(RuntimeError, match="a bug"):
+        bench.run()
+
+
+class FakeStep:
+    """A step of which fewer clips do not fit either."""
+
+    max_clips = 0
+
+    def __init__(self, call):
+        self.call = call
+        self.optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+
+    def __call__(self, batch, num_bn_groups, draws):
+        return self.call(batch, num_bn_groups)
+
+    backward = __call__

@@ -1,0 +1,200 @@
+"""Disks that are full or read-only, and folders in use: one message, and nothing good is lost."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from fault_runs import fill, num_lines, small_disk, started, temporary_files
+from run_files import assert_bit_identical, last_checkpoint, losses, read_lines
+from tiny import command
+
+from mgexp.record.run_dir import RunDir
+from mgexp.record.torch_file import check_whole
+
+pytestmark = pytest.mark.slow
+
+OFTEN = ("TRAIN.CHECKPOINT_MINUTES", 0.000001)
+
+
+def assert_whole(output):
+    """Every checkpoint is, and nothing is half-written."""
+    run = RunDir(output)
+    for step in run.checkpoint_steps():
+        check_whole(run.checkpoint(step))
+    assert temporary_files(output) == []
+
+
+def test_no_room_for_a_checkpoint(finished_run, cfg, main, tmp_path):
+    with small_disk(tmp_path / "disk", 20_000) as disk:
+        output = disk / "run"
+        with started(command(cfg, output, *OFTEN), tmp_path) as run:
+            run.until(lambda: RunDir(output).checkpoint_steps())
+            ballast = fill(disk, left_kilobytes=60)
+            assert run.ends() == 1
+            (message,) = run.messages
+            assert "Traceback" not in run.said
+        assert ".pt cannot be written or read: No space left on device; make room there" in message
+        steps = RunDir(output).checkpoint_steps()
+        assert f"Started again, the run goes on after step {steps[-1]}, its last" in message
+        assert_whole(output)
+        ballast.unlink()
+        assert main(command(cfg, output, *OFTEN)) == 0
+        assert_bit_identical(output, finished_run)
+        assert losses(output) == losses(finished_run)
+
+
+def test_no_room_for_the_final_scores(cfg, main, tmp_path):
+    """An npz, written by a library that tells of what follows from a full disk."""
+    with small_disk(tmp_path / "disk", 20_000) as disk:
+        output = disk / "run"
+        pairs = ("TEST.NUM_ENSEMBLE_VIEWS", 30)
+        with started(command(cfg, output, *pairs), tmp_path) as run:
+            run.until(RunDir(output).model.exists)
+            ballast = fill(disk)
+            assert run.ends() == 1
+            (message,) = run.messages
+        assert "No space left on device" in message
+        assert_whole(output)
+        ballast.unlink()
+        assert main(command(cfg, output, *pairs)) == 0
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "log.txt"])
+def test_no_room_for_a_file_of_lines(name, finished_run, cfg, output, main, tmp_path):
+    """/dev/full takes the place of the file."""
+    if name == "log.txt":  # it is opened at the start
+        output.mkdir()
+        (output / name).symlink_to("/dev/full")
+    with started(command(cfg, output), tmp_path) as run:
+        if name != "log.txt":
+            run.until(lambda: num_lines(output / name) >= 2)
+            link = output / "link"
+            link.symlink_to("/dev/full")
+            link.replace(output / name)
+        assert run.ends() == 1
+        (message,) = run.messages
+        assert "Traceback" not in run.said
+    assert f"{name} cannot be written or read: No space left on device" in message
+    assert "Started again, the run begins anew: there is no checkpoint yet" in message
+    (output / name).unlink()
+    assert main(command(cfg, output)) == 0
+    assert_bit_identical(output, finished_run)
+
+
+def without_privileges():
+    """A command under which root may write only where anybody in its place may."""
+    if os.getuid() != 0:
+        return ()
+    if not shutil.which("setpriv"):
+        pytest.skip("root may write anywhere, and setpriv is not here to change that")
+    return ("setpriv", "--inh-caps=-all", "--bounding-set=-all")
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("place", ["run", "run/deeper", "run/checkpoints"])
+def test_a_folder_that_is_read_only(place, cfg, output, tmp_path):
+    """The run folder itself, its parent, the folder of its checkpoints."""
+    parts = place.split("/")
+    closed = output if parts[-1] != "checkpoints" else output / "checkpoints"
+    closed.mkdir(parents=True)
+    closed.chmod(0o555)
+    run_folder = tmp_path / place if parts[-1] == "deeper" else output
+    before = contents(tmp_path)
+    try:
+        with started(command(cfg, run_folder), tmp_path, before=without_privileges()) as run:
+            assert run.ends() == 2
+            (message,) = [line for line in run.said.splitlines() if "cannot write" in line]
+    finally:
+        closed.chmod(0o755)
+    assert ": Permission denied; mend that, or choose another with --output" in message
+    assert f"the folder {closed if parts[-1] != 'deeper' else run_folder}" in message
+    written = contents(tmp_path).keys() - before.keys()
+    assert [path.name for path in written if not path.name.startswith("said_")] == []
+
+
+def test_a_place_that_is_a_file(cfg, output, tmp_path):
+    output.write_text("not a folder")
+    with started(command(cfg, output / "run"), tmp_path) as run:
+        assert run.ends() == 2
+        assert f"cannot write into the folder {output}/run: Not a directory" in run.said
+
+
+def test_two_runs_on_one_folder(finished_run, cfg, output, main, tmp_path, capsys):
+    with started(command(cfg, output), tmp_path) as run:
+        run.until(lambda: num_lines(output / "metrics.jsonl") >= 1)
+        assert main(command(cfg, output)) == 2
+        assert run.ends() == 0
+    message = capsys.readouterr().err
+    host = os.uname().nodename
+    assert f"is in use by process {run.process.pid} on {host} since 20" in message
+    assert "wait for it, stop it, or choose another folder with --output" in message
+    assert_bit_identical(output, finished_run)
+
+
+def test_a_loss_that_is_not_finite_leaves_a_good_checkpoint(cfg, output, tmp_path):
+    pairs = ("SOLVER.BASE_LR", 1e12, "SOLVER.NESTEROV", False, *OFTEN)
+    steps = []
+    for _ in range(2):  # started again it comes to the same
+        with started(command(cfg, output, *pairs), tmp_path) as run:
+            assert run.ends() == 1
+            (message,) = run.messages
+        steps.append(message.split(" (")[0])
+        assert_whole(output)
+    assert steps[0] == steps[1]
+    saved = last_checkpoint(output)["model"]
+    assert all(math.isfinite(value.double().sum()) for value in saved.values())
+
+
+def test_damage_to_the_last_checkpoint(finished_run, cfg, output, main, tmp_path, capsys):
+    with started(command(cfg, output, *OFTEN), tmp_path) as run:
+        run.until(lambda: num_lines(output / "metrics.jsonl") >= 6)
+        run.signal(signal.SIGKILL)
+        run.ends()
+    earlier, last = RunDir(output).checkpoint_steps()[-2:]
+    os.truncate(RunDir(output).checkpoint(last), 50_000)
+    assert main(command(cfg, output)) == 0
+    said = capsys.readouterr().err
+    assert f"DAMAGED CHECKPOINT: going on after step {earlier} instead of step {last}" in said
+    assert f"going on after step {earlier} of 10" in said
+    assert RunDir(output).damaged_checkpoint(last).stat().st_size == 50_000
+    assert_bit_identical(output, finished_run)
+    assert losses(output) == losses(finished_run)
+    starts = read_lines(output / "starts.jsonl")
+    assert starts[-1]["after_step"] == earlier
+
+
+def test_damage_to_all_checkpoints(interrupted, cfg, main, capsys):
+    run = RunDir(interrupted)
+    for step in run.checkpoint_steps():
+        Path(run.checkpoint(step)).write_bytes(b"damaged")
+    before = (interrupted / "metrics.jsonl").read_bytes()
+    assert main(command(cfg, interrupted)) == 2
+    message = capsys.readouterr().err
+    assert "restore one from a copy; or, to begin again at step 0, remove that folder" in message
+    assert (interrupted / "metrics.jsonl").read_bytes() == before
+
+
+def test_another_schedule_of_the_same_configuration(interrupted, cfg, main, capsys, monkeypatch):
+    """Other code; nothing is written until --override lets it go on."""
+    from mgexp.multigrid import phases
+
+    monkeypatch.setitem(phases.LR_SCALINGS, "linear", lambda ratio: ratio / 2)
+    before = {path: data for path, data in contents(interrupted).items() if path.name != "lock"}
+    assert main(command(cfg, interrupted)) == 2
+    message = capsys.readouterr().err
+    assert "phase 0: first learning rate: 0.04 before, now 0.02" in message
+    assert "the run was begun under another schedule" in message
+    after = {path: data for path, data in contents(interrupted).items() if path.name != "lock"}
+    assert after == before
+    assert main([*command(cfg, interrupted), "--override"]) == 0
+    assert "phase 0" in read_lines(interrupted / "starts.jsonl")[-1]["changes"][0]
+    assert torch.isfinite(torch.tensor([loss for _, loss in losses(interrupted)])).all()

@@ -1,0 +1,194 @@
+"""Workers that die, videos that hang, memory that is short: a message that says which, and the run goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from fault_runs import fill, num_lines, started
+from run_files import assert_bit_identical, losses, read_lines
+from tiny import TOOL, command, data_keys, write_config
+
+from mgexp.record.run_dir import RunDir
+
+pytestmark = pytest.mark.slow
+
+OFTEN = ("TRAIN.CHECKPOINT_MINUTES", 0.000001)
+WORKERS = ("DATA_LOADER.NUM_WORKERS", 2)
+
+
+def test_a_worker_that_is_killed(finished_run, cfg, output, main, tmp_path):
+    with started(command(cfg, output, *OFTEN, *WORKERS), tmp_path) as run:
+        run.until(lambda: num_lines(output / "metrics.jsonl") >= 2)
+        worker = run.children()[0]
+        os.kill(worker, signal.SIGKILL)
+        assert run.ends() == 1
+        (message,) = run.messages
+        assert "Traceback" not in run.said
+    assert f"the loader's worker {worker} was killed by a signal (Killed), most likely" in message
+    assert "set DATA_LOADER.NUM_WORKERS or DATA_LOADER.PREFETCH_FACTOR lower" in message
+    step = RunDir(output).checkpoint_steps()[-1]
+    assert f"Started again, the run goes on after step {step}, its last checkpoint" in message
+    assert main(command(cfg, output)) == 0
+    assert_bit_identical(output, finished_run)
+
+
+IN_SMALL_SHARED_MEMORY = 'mount -t tmpfs -o size=4m tmpfs /dev/shm && exec "$@"'
+
+
+def test_workers_without_shared_memory(cfg, output, tmp_path):
+    """It is filled by another program after the start; before it, the run would say that there is too little."""
+    flags = "-m" if os.getuid() == 0 else "-rm"
+    before = ("unshare", flags, "sh", "-c", IN_SMALL_SHARED_MEMORY, "sh")
+    probe = subprocess.run([*before, "true"], check=False, capture_output=True)
+    if probe.returncode:
+        pytest.skip("this machine does not let a test mount a file system (unshare, mount)")
+    with started(command(cfg, output, *OFTEN, *WORKERS), tmp_path, before=before) as run:
+        run.until(lambda: num_lines(output / "metrics.jsonl") >= 1)
+        fill(Path(f"/proc/{run.process.pid}/root/dev/shm"))
+        assert run.ends() == 1
+        (message,) = run.messages
+        assert "Traceback" not in "".join(run.said.splitlines()[-3:])
+    assert "shared memory" in message
+    assert "set DATA_LOADER.NUM_WORKERS or DATA_LOADER.PREFETCH_FACTOR lower" in message
+
+
+LIMITED = """
+import importlib.util, resource, sys
+spec = importlib.util.spec_from_file_location("run_net", sys.argv[1])
+run_net = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(run_net)
+import torch
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + int(float(sys.argv[2]) * 2**20),) * 2)
+sys.exit(run_net.main(sys.argv[3:]))
+"""
+LARGER = ("TRAIN.BATCH_SIZE", 16, "RESNET.WIDTH_PER_GROUP", 32, "TRAIN.NUM_EVALUATIONS", 1)
+
+
+def limited(megabytes, arguments):
+    return [TOOL, megabytes, *arguments]
+
+
+def test_memory_that_is_too_small_for_a_shape(cfg, output, tmp_path):
+    """The limit is on the address space of the process."""
+    arguments = limited(500, command(cfg, output, *LARGER))
+    with started(arguments, tmp_path, code=LIMITED) as run:
+        assert run.ends() == 1
+        (message,) = run.messages
+        assert "Traceback" not in run.said
+    assert "step 0 (epoch 0.00): out of memory at a mini-batch of 256x2x16²" in message
+    assert "can't allocate memory" in message
+    clips = int(message.split("set TRAIN.MAX_CLIPS_PER_GPU ")[1].split()[0])
+    assert clips in (32, 64, 128)
+    pairs = (*LARGER, "TRAIN.MAX_CLIPS_PER_GPU", clips, "SOLVER.MAX_EPOCH", 3.2)
+    with started(limited(500, command(cfg, output, *pairs)), tmp_path, code=LIMITED) as run:
+        assert run.ends() == 0, run.said
+
+
+HANG = ("DATA.VIDEO_TIMEOUT_SECONDS", 1, "DATA.MAX_UNUSABLE_SHARE", 0.5)
+
+
+def make_pipe(path):
+    """A pipe that nobody writes into takes the place of a video: to open it never ends."""
+    pipe = path.with_suffix(".pipe")
+    os.mkfifo(pipe)
+    pipe.replace(path)
+
+
+@pytest.fixture
+def own_cfg(data, tmp_path):
+    """The tiny row on a copy of its data."""
+    return write_config(tmp_path / "tiny.yaml", data_keys(data))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_video_that_hangs_is_left_out_and_so_again(workers, own_cfg, data, main, tmp_path):
+    """A second run, in which it decodes, leaves it out at the same positions, which the time-outs tell."""
+    pairs = (*HANG, "DATA_LOADER.NUM_WORKERS", workers)
+    one, two = tmp_path / "one", tmp_path / "two"
+    with started(command(own_cfg, one, *pairs), tmp_path) as run:
+        run.until(lambda: num_lines(one / "metrics.jsonl") >= 1)
+        good = (data / "train5.mp4").read_bytes()
+        make_pipe(data / "train5.mp4")
+        assert run.ends() == 0, run.said
+        assert "train5.mp4: gave no frames in 1 s (DATA.VIDEO_TIMEOUT_SECONDS)" in run.said
+    assert '"num_unusable_videos": 1,' in (one / "result.json").read_text()
+    times = read_lines(one / "timeouts.jsonl")
+    assert {line["path"] for line in times} == {str(data / "train5.mp4")}
+    assert len({tuple(line["seed"]) for line in times}) == len(times) >= 1
+
+    (data / "train5.mp4").unlink()
+    (data / "train5.mp4").write_bytes(good)
+    two.mkdir()
+    (two / "timeouts.jsonl").write_bytes((one / "timeouts.jsonl").read_bytes())
+    assert main(command(own_cfg, two, *HANG)) == 0
+    assert_bit_identical(two, one)
+    assert losses(two) == losses(one)
+
+
+def test_a_video_that_hangs_in_an_evaluation_is_named(own_cfg, data, output, tmp_path):
+    with started(command(own_cfg, output, *HANG, *WORKERS), tmp_path) as run:
+        run.until(lambda: num_lines(output / "metrics.jsonl") >= 1)
+        make_pipe(data / "val3.mp4")
+        assert run.ends() == 2
+        said = run.said
+    assert "1 validation videos cannot be decoded" in said
+    assert "val3.mp4: gave no frames in 1 s (DATA.VIDEO_TIMEOUT_SECONDS)" in said
+    assert not (output / "timeouts.jsonl").exists()  # it may be tried again
+
+
+def test_a_video_that_hangs_does_not_keep_a_run_from_stopping(own_cfg, data, output, tmp_path):
+    pairs = ("DATA.VIDEO_TIMEOUT_SECONDS", 0, "DATA_LOADER.NUM_WORKERS", 2)
+    with started(command(own_cfg, output, *pairs), tmp_path) as run:
+        run.until(lambda: num_lines(output / "metrics.jsonl") >= 1)
+        for index in range(24):
+            make_pipe(data / f"train{index}.mp4")
+        run.until(lambda: _is_stuck(output))
+        run.signal(signal.SIGTERM)
+        assert run.ends(60) == 4
+        assert "SIGTERM: saved after step" in run.said
+
+
+def _is_stuck(output):
+    before = num_lines(output / "metrics.jsonl")
+    time.sleep(3)
+    return num_lines(output / "metrics.jsonl") == before
+
+
+DEADLOCK = """
+import ctypes, importlib.util, sys
+from contextlib import contextmanager
+spec = importlib.util.spec_from_file_location("run_net", sys.argv[1])
+run_net = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(run_net)
+from mgexp.data import decode_pyav
+plain = decode_pyav.PyavReader.frames_at
+def frames_at(reader, times, region_of):
+    if reader.path.endswith("train5.mp4"):  # C code that no signal interrupts
+        lock, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
+        libc.pthread_mutex_lock(lock)
+        libc.pthread_mutex_lock(lock)
+    return plain(reader, times, region_of)
+decode_pyav.PyavReader.frames_at = frames_at
+sys.exit(run_net.main(sys.argv[2:]))
+"""
+
+
+def test_a_decoder_that_cannot_be_interrupted(own_cfg, output, main, data, tmp_path):
+    arguments = [TOOL, *command(own_cfg, output, *HANG, *WORKERS)]
+    with started(arguments, tmp_path, code=DEADLOCK) as run:
+        assert run.ends() == 1
+        (message,) = run.messages
+    path = str(data / "train5.mp4")
+    assert f"{path} gave no frames, and nothing could interrupt that" in message
+    assert read_lines(output / "timeouts.jsonl")[0] == {"path": path, "seed": None}
+    with started(
+        arguments, tmp_path, code=DEADLOCK
+    ) as run:  # started again, it goes past the video
+        assert run.ends() == 0, run.said
+    assert '"num_unusable_videos": 1,' in (output / "result.json").read_text()
