@@ -31,7 +31,7 @@ def read_quarantine(path: Path, root: Path) -> Quarantine:
     inside = Root(root)
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8
         remedy = "make it with tools/check_data.py, or set DATA.QUARANTINE ''"
         problem = f"DATA.QUARANTINE {path.absolute()} cannot be read ({error}): {remedy}"
         return Quarantine(inside, problems=(problem,))

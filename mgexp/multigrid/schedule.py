@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from mgexp.multigrid.phases import Phase, derive_phases
+from mgexp.multigrid.phases import MAX_CLIPS, Phase, derive_phases
 from mgexp.multigrid.recipe import Multigrid, Recipe
 
 
@@ -166,11 +166,21 @@ def build_schedule(
     """
     if num_videos < 1:
         raise ValueError(f"a schedule needs at least one training video, not {num_videos}")
+    if num_videos > MAX_CLIPS:
+        raise ValueError(f"a schedule takes 2^53 training videos at most, not {num_videos}")
     if num_processes < 1:
         raise ValueError(f"a schedule needs at least one process, not {num_processes}")
     phases = derive_phases(recipe, multigrid, num_videos, num_processes)
     if not phases:
         raise ValueError(
-            f"{recipe.max_epoch:g} epochs of {num_videos} videos are less than one step of {recipe.clips} clips"
+            f"SOLVER.MAX_EPOCH = {recipe.max_epoch:g} epochs of {num_videos} videos are less than one step of "
+            f"{recipe.clips} clips"
         )
+    for phase in phases:
+        lr = recipe.base_lr * phase.lr_factor
+        if not 0 < lr < math.inf:
+            raise ValueError(
+                f"stage {phase.stage} has the learning rate {lr:g}, SOLVER.BASE_LR = {recipe.base_lr:g} times "
+                f"{phase.lr_factor:g}: change that key, SOLVER.GAMMA or SOLVER.STEPS"
+            )
     return Schedule(recipe, multigrid, num_videos, phases)

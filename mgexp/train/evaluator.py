@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +84,7 @@ class Evaluator:
     task: Task
     precise_bn: PreciseBn | None
     save_seconds: float
+    tell: Callable[[Mapping[str, Any]], None] = lambda line: None  # with each line of evaluations.jsonl
 
     def ready_model(self, state: State) -> nn.Module:
         """A copy of the model as it is evaluated: with precise statistics where these are asked for."""
@@ -167,6 +168,7 @@ class Evaluator:
             "frame_order": protocol.frame_order,
         }
         append_jsonl(self.run_dir.evaluations_jsonl, line)
+        self.tell(line)
         LOGGER.info(
             "evaluation after step %d: %s, loss %.3f (%d videos, %d views, frames %s)",
             *(state.step, metrics_text(found.metrics), found.loss),

@@ -27,6 +27,8 @@ from mgexp.record.model_table import num_params
 from mgexp.record.progress import LOGGER, Progress, logging_to
 from mgexp.record.run_dir import RunDir
 from mgexp.record.schedule_table import schedule_table
+from mgexp.record.tracking.build import build_trackers
+from mgexp.record.tracking.tracker import NOBODY, Trackers
 from mgexp.stop import StopRequest
 from mgexp.train.build import build_precision, build_step, build_task, compiled_step
 from mgexp.train.checkpoint import State, load_checkpoint, load_torch, save_checkpoint
@@ -84,9 +86,10 @@ class Job:
         """All views of all videos, or one centre view of some."""
         return build_protocol(self.cfg, self.inputs, full, self.device, self.processes)
 
-    def evaluator(self) -> Evaluator:
+    def evaluator(self, trackers: Trackers = NOBODY) -> Evaluator:
         """Scores models of this run."""
-        return build_evaluator(self.cfg, self.inputs, self.run_dir, self.normalizer, self.processes)
+        parts = (self.cfg, self.inputs, self.run_dir, self.normalizer, self.processes)
+        return replace(build_evaluator(*parts), tell=trackers.evaluation)
 
 
 def run_job(job: Job) -> Outcome:
@@ -144,27 +147,28 @@ def _already_finished(run_dir: RunDir) -> Outcome:
 
 
 def _train(job: Job) -> Outcome:
-    with dist.joined(job.processes, job.device):
-        return _train_joined(job)
+    told = build_trackers(job.cfg, job.experiment, job.run_dir, job.processes.is_main)
+    with dist.joined(job.processes, job.device), told as trackers:
+        return _train_joined(job, trackers)
 
 
-def _train_joined(job: Job) -> Outcome:
+def _train_joined(job: Job, trackers: Trackers) -> Outcome:
     clock = Clock()
     clock.add("program", seconds_since_process_start())
     with StopRequest().listening() as stop, clock.measure("program"):
-        loop = _build_loop(job, state := _new_state(job, clock), stop)
-        _resume(job, state)
+        loop = _build_loop(job, state := _new_state(job, clock), stop, trackers)
+        _resume(job, state, trackers)
         _check_precision(job, state)
         if state.step in loop.milestones and not is_evaluated(job.run_dir, state.step):
             loop.evaluate()
-        if not _run_loop(job, loop):
+        if not _run_loop(job, loop, trackers):
             LOGGER.info(
                 "%s: saved after step %d; start again to go on", stop.signal_name, state.step
             )
             return Outcome.INTERRUPTED
         _save(job, state)
-        found = job.evaluator().evaluate_finally(state, job.protocol(full=True))
-    return _finish(job, state, found) if job.processes.is_main else Outcome.OK
+        found = job.evaluator(trackers).evaluate_finally(state, job.protocol(full=True))
+    return _finish(job, state, found, trackers) if job.processes.is_main else Outcome.OK
 
 
 def _new_state(job: Job, clock: Clock) -> State:
@@ -176,11 +180,12 @@ def _new_state(job: Job, clock: Clock) -> State:
     return State(model, optimizer, clock, scaler=job.precision.scaler(job.device))
 
 
-def _resume(job: Job, state: State) -> None:
+def _resume(job: Job, state: State, trackers: Trackers) -> None:
     """Goes on after the last checkpoint, and says what is run."""
     load_checkpoint(job.run_dir, state)
     if not job.processes.is_main:
         return
+    trackers.start(state.step)
     cut_records(job.run_dir, state.step)
     schedule = job.inputs.schedule
     LOGGER.info("%s → %s\n%s", job.experiment, job.run_dir.root, schedule_table(schedule))
@@ -200,10 +205,10 @@ def _check_precision(job: Job, state: State) -> None:
     require_precision(state.model, shapes, task, job.normalizer, job.precision, job.processes)
 
 
-def _build_loop(job: Job, state: State, stop: StopRequest) -> Loop:
+def _build_loop(job: Job, state: State, stop: StopRequest, trackers: Trackers) -> Loop:
     """Everything that lives from the first step to the last."""
     cfg, schedule = job.cfg, job.inputs.schedule
-    evaluator, protocol = job.evaluator(), job.protocol(full=False)
+    evaluator, protocol = job.evaluator(trackers), job.protocol(full=False)
     model = state.model
     if job.processes.count > 1:
         model = DistributedDataParallel(model, broadcast_buffers=False)
@@ -226,7 +231,7 @@ def _build_loop(job: Job, state: State, stop: StopRequest) -> Loop:
     )
 
 
-def _run_loop(job: Job, loop: Loop) -> bool:
+def _run_loop(job: Job, loop: Loop, trackers: Trackers) -> bool:
     """Trains from the state's step to the end; False if a signal stopped it."""
     cfg, processes, schedule = job.cfg, job.processes, job.inputs.schedule
     sampler = StepSampler(schedule, cfg.RNG_SEED, loop.state.step, processes.rank, processes.count)
@@ -237,6 +242,7 @@ def _run_loop(job: Job, loop: Loop) -> bool:
             loop.state.step,
             schedule.total_steps,
             cfg.LOG_PERIOD,
+            trackers.step,
         ) as progress,
         compiled_step(cfg, loop.train_step, loop.state, schedule, processes),
     ):
@@ -260,7 +266,7 @@ def _check_unusable(job: Job, state: State) -> None:
         raise InputError([problem])
 
 
-def _finish(job: Job, state: State, found: Evaluation) -> Outcome:
+def _finish(job: Job, state: State, found: Evaluation, trackers: Trackers) -> Outcome:
     """Writes result.json, last, and judges."""
     cfg, schedule = job.cfg, job.inputs.schedule
     environment = describe()
@@ -287,6 +293,7 @@ def _finish(job: Job, state: State, found: Evaluation) -> Outcome:
         "verdict": judge(found.metrics, cfg.EXPECTED),
     }
     write_json(job.run_dir.result_json, result)
+    trackers.result(result)
     job.run_dir.drop_evaluation_parts()
     LOGGER.info("%s", summary(result))
     return Outcome.MISSED if result["verdict"] == MISSED else Outcome.OK
