@@ -63,7 +63,8 @@ AT_LEAST_1 = Legal("1 or more", lambda value: value >= 1)
 ODD = Legal("an odd number, 1 to 99", lambda value: 1 <= value <= 99 and value % 2 == 1)
 NOT_EMPTY = Legal("one character or more", bool)
 W_AND_B_NAME = Legal(
-    "1 to 128 letters, digits, _, - and .", lambda v: bool(re.fullmatch(r"[\w.-]{1,128}", v, re.ASCII))
+    "1 to 128 letters, digits, _, - and .",
+    lambda v: bool(re.fullmatch(r"[\w.-]{1,128}", v, re.ASCII)),
 )
 OR_NONE = Legal(f"{W_AND_B_NAME.words}, or nothing", lambda v: not v or W_AND_B_NAME.allows(v))
 SHARE = Legal("0 to 1", lambda value: 0 <= value <= 1)
@@ -82,9 +83,7 @@ RGB_POSITIVE = Legal("three numbers more than 0", lambda v: len(v) == 3 and min(
 FOUR = Legal(
     "four lists of numbers, 0 or more", lambda v: len(v) == 4 and all(n >= 0 for x in v for n in x)
 )
-TRIPLE = Legal(
-    "three numbers, 1 to 100", lambda v: len(v) == 3 and 1 <= min(v) and max(v) <= 100
-)
+TRIPLE = Legal("three numbers, 1 to 100", lambda v: len(v) == 3 and min(v) >= 1 and max(v) <= 100)
 RANGE = Legal(
     "[min, max] with 0 < min <= max <= 10,000",
     lambda values: len(values) == 2 and 0 < values[0] <= values[1] <= 10_000,

@@ -148,11 +148,11 @@ def _set(chosen: dict[str, Any], name: str, value: object, where: str) -> str | 
     try:
         converted = key.kind.convert(value)
     except ValueError as error:
-        return f"{where}: {name} = {shown(value)} {error}; it takes a {key.kind.name}: {key.meaning}"
-    if not key.legal.allows(converted):
         return (
-            f"{where}: {name} = {shown(value)} is not allowed; it takes {key.legal.words}: {key.meaning}"
+            f"{where}: {name} = {shown(value)} {error}; it takes a {key.kind.name}: {key.meaning}"
         )
+    if not key.legal.allows(converted):
+        return f"{where}: {name} = {shown(value)} is not allowed; it takes {key.legal.words}: {key.meaning}"
     chosen[name] = converted
     return None
 

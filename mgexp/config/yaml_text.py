@@ -25,7 +25,7 @@ class PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Refuses ``*name``."""
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
+            event = self.peek_event()  # type: ignore[no-untyped-call]  # a gap of the stubs
             problem = f"aliases such as *{event.anchor} are not read; write the value out"
             raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
         return super().compose_node(parent, index)
@@ -70,7 +70,10 @@ def read_with_bases(path: Path) -> object:
 
     try:
         return Files.load_yaml_with_base(str(path), allow_unsafe=False)
-    except (TypeError, AssertionError) as error:  # no mapping, or a value where its base has a mapping
+    except (
+        TypeError,
+        AssertionError,
+    ) as error:  # no mapping, or a value where its base has a mapping
         raise ValueError(" ".join(str(error).split())) from error
 
 
@@ -93,7 +96,9 @@ def _checked_text(path: Path, is_base: bool) -> str:
 def _check_bases(value: object) -> None:
     if isinstance(value, dict) and BASE_KEY in value:
         bases = value[BASE_KEY]
-        if not all(isinstance(base, str) for base in (bases if isinstance(bases, list) else [bases])):
+        if not all(
+            isinstance(base, str) for base in (bases if isinstance(bases, list) else [bases])
+        ):
             raise ValueError(f"{BASE_KEY} = {shown(bases)} is not the path of a file")
 
 

@@ -48,8 +48,8 @@ class Recipe:
             raise ValueError(f"SOLVER.STEPS starts at epoch 0, not {self.stage_epochs[:1]}")
         if any(end <= start for start, end in pairwise(bounds)):
             raise ValueError(
-                "the stages of SOLVER.STEPS must start one after the other, all before SOLVER.MAX_EPOCH: "
-                f"{self.stage_epochs}, {self.max_epoch:g}"
+                "SOLVER.STEPS and then SOLVER.MAX_EPOCH must follow each other: stages start at, and training "
+                f"ends at, {bounds}"
             )
 
     @property

@@ -96,7 +96,9 @@ class RunDir:
     def tensorboard_in(self, log_dir: Path) -> Path:
         """This run's folder in one for many runs: its path in runs/, else its whole path, without links."""
         whole = self.root.resolve()
-        above = next((folder for folder in whole.parents if folder.name == RUNS), Path(whole.anchor))
+        above = next(
+            (folder for folder in whole.parents if folder.name == RUNS), Path(whole.anchor)
+        )
         return log_dir / whole.relative_to(above)
 
     @property

@@ -84,7 +84,9 @@ class Evaluator:
     task: Task
     precise_bn: PreciseBn | None
     save_seconds: float
-    tell: Callable[[Mapping[str, Any]], None] = lambda line: None  # with each line of evaluations.jsonl
+    tell: Callable[[Mapping[str, Any]], None] = lambda line: (
+        None
+    )  # with each line of evaluations.jsonl
 
     def ready_model(self, state: State) -> nn.Module:
         """A copy of the model as it is evaluated: with precise statistics where these are asked for."""

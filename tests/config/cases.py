@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import yaml
@@ -15,6 +16,7 @@ from mgexp.config.defaults import BY_NAME, KEYS
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 ROWS = sorted(path for path in EXPERIMENTS.rglob("*.yaml") if path.parent.name != "base")
 
+# fmt: off
 NUMBERS = (
     *(0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 30, 32, 33, 48, 50, 64, 99, 101, 112, 128, 160, 224, 256),
     *(320, 400, 1000, 10_000, 10**6, 10**9, 2**53, 2**53 + 1, 10**20, 10**400, -1, -8, -(10**20)),
@@ -42,11 +44,15 @@ RAW = (
     *("2024-13-45", "12:30:45", "~", "null", "yes", "True", "()", "(1,)", "(0, 5)", "[0, 5", "]", "{", "{[]: 1}"),
     *("!!int abc", "!!float x", "!!timestamp x", "!!bool x", "!!binary x", "!!python/name:os.system"),
     *("!!python/object/apply:os.system [ls]", "&a [*a]", "*a", "<<: 3", "'", '"', "''", "# nothing", "- - -"),
-    *("[" * 3000, "-" * 3000 + "1", "(" * 150 + ")" * 150, "lambda: 1", "__import__('os')", "'\\d'", "1 if 1 else 2"),
+    *("[" * 3000, "-" * 3000 + "1", "(" * 150 + ")" * 150, "lambda: 1", "__import__('os')"),
+    *("'\\d'", "1 if 1 else 2"),
     *("\ufeff", "\u2028", "a: b: c", "|", ">", "%", "@", "`", "? ", "1e", "--x", "-1", "1 2", "x\n  y: 3"),
 )
-UNKNOWN = ("TRIAN.BATCH_SIZE", "SOLVER", "SOLVER.BASE_LR.X", "_BASE_", "", ".", "..", "\x1b[2J", "A" * 3000, "键", "1")
+UNKNOWN = (
+    *("TRIAN.BATCH_SIZE", "SOLVER", "SOLVER.BASE_LR.X", "_BASE_", "", ".", "..", "\x1b[2J", "A" * 3000, "键", "1"),
+)
 BASES = ("row.yaml", "nowhere.yaml", "/dev/zero", "/", "", "~", "http://a/b", "\x00", 5, None, [], ["row.yaml"])
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,7 @@ def is_legal(key, value):
 POOL = (*NUMBERS, *LISTS, *TEXTS, True, False)
 LEGAL = {key.name: [key.default, *(v for v in POOL if is_legal(key, v))] for key in KEYS}
 """By key, its default and the values of the pool that it takes."""
+# fmt: off
 HALF = 0.5**0.5
 PLAUSIBLE = {
     "MULTIGRID.LONG_CYCLE": (True, False),
@@ -110,6 +117,7 @@ SWITCHES = [
     *("MULTIGRID.SHORT_CROPS_OF", "MULTIGRID.LR_SCALING", "MULTIGRID.RANDOM_STRIDE", "SOLVER.LR_POLICY"),
 ]
 """Those of which every example draws one, or leaves the row's."""
+# fmt: on
 
 
 @st.composite
@@ -189,13 +197,15 @@ def cases(draw):
         else:
             nested(tree, name, Raw(text) if value is None else value)
     files = {"row.yaml": dumped(tree)}
-    structure = draw(st.sampled_from(("none",) * 24 + ("base", "chain", "drop", "twice", "garbage", "odd")))
+    structure = draw(
+        st.sampled_from(("none",) * 24 + ("base", "chain", "drop", "twice", "garbage", "odd"))
+    )
     if structure == "base":
         files["row.yaml"] = dumped({**tree, "_BASE_": draw(st.sampled_from(BASES))})
     elif structure == "chain":
         names = [f"link{number}.yaml" for number in range(draw(st.sampled_from((1, 3, 60))))]
         files[names[-1]] = files["row.yaml"]
-        files.update({a: f"_BASE_: {b}\n" for a, b in zip(names, names[1:], strict=False)})
+        files.update({a: f"_BASE_: {b}\n" for a, b in pairwise(names)})
         files["row.yaml"] = f"_BASE_: [{names[0]}]\n"
     elif structure == "drop":
         tree.pop(draw(st.sampled_from([*tree])))
@@ -206,5 +216,7 @@ def cases(draw):
         files["row.yaml"] += draw(st.sampled_from(RAW)) + "\n"
     elif structure == "odd":
         pairs.append(draw(st.sampled_from((*BY_NAME, ""))))
-    num_videos = draw(st.sampled_from((None, 1, 7, 100, 1000, 9000, 234_643, 10**9, 10_000, 10_000)))
+    num_videos = draw(
+        st.sampled_from((None, 1, 7, 100, 1000, 9000, 234_643, 10**9, 10_000, 10_000))
+    )
     return Case(files, tuple(pairs), num_videos, draw(st.sampled_from((1, 1, 1, 1, 2, 3, 8))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 
@@ -85,7 +86,12 @@ def shapes_are_those_of_the_cycles(schedule, _):
         if [s.ratio for s in shapes] != sorted((s.ratio for s in shapes), reverse=True):
             yield f"order of {shapes}"
         legal = [
-            sorted([s * crop, *(f * (crop if of_full(multigrid) else s * crop) for f in short(multigrid))])
+            sorted(
+                [
+                    s * crop,
+                    *(f * (crop if of_full(multigrid) else s * crop) for f in short(multigrid)),
+                ]
+            )
             for t, s in multigrid.long_factors
             if base_size((frames, crop), (t, s)) == (base.frames, base.crop)
         ]
@@ -132,7 +138,9 @@ def epochs_are_those_asked_for(schedule, _):
         if any(end != round(end) or end < start for start, end in found):
             yield f"epochs {found}"
         ratios = [shape.ratio for phase in schedule.phases for shape in phase.cycle.shapes]
-        drawn_before = schedule.recipe.clips * max(ratios) / schedule.num_videos  # by a straddling batch
+        drawn_before = (
+            schedule.recipe.clips * max(ratios) / schedule.num_videos
+        )  # by a straddling batch
         if not wanted - 1 - drawn_before <= schedule.total_epochs <= wanted + 0.5 + 1e-6 * wanted:
             yield f"{schedule.total_epochs} epochs, not {wanted}"
         return
@@ -166,7 +174,7 @@ def rates_follow_the_batch(schedule, _):
 
 
 def groups_divide(schedule, num_processes):
-    """Each process has whole groups of each batch, of BN_BASE_SIZE clips at the base shape where there are so many."""
+    """Each process has whole groups of each batch, of BN_BASE_SIZE clips where a base batch has so many."""
     size = schedule.multigrid.bn_base_size
     for phase in schedule.phases:
         groups = phase.num_bn_groups
@@ -222,10 +230,8 @@ def plans_follow_the_phases(schedule, _):
             if following != plan.first_clip + plan.clips:
                 yield f"step {step + 1} draws from {following}"
     for outside in (-1, schedule.total_steps):
-        try:
+        with contextlib.suppress(IndexError):
             yield f"step {outside}: {schedule.plan_at(outside)}"
-        except IndexError:
-            pass
 
 
 def warm_up_is_linear(schedule, _):

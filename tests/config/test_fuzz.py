@@ -1,4 +1,4 @@
-"""Thousands of mutated configurations: each is a schedule that keeps the rules, or one message; never a traceback."""
+"""Thousands of mutated configurations: each is a schedule that keeps the rules, or one message."""
 
 from __future__ import annotations
 
@@ -124,7 +124,9 @@ def check_valid(case, path, printed):
     assert found == []
     assert broken_rules(schedule, case.num_gpus) == []
     assert printed["total_steps"] == schedule.total_steps
-    assert schedule_table(schedule).count("\n") >= len(schedule.phases) == len(schedule_rows(schedule))
+    assert (
+        schedule_table(schedule).count("\n") >= len(schedule.phases) == len(schedule_rows(schedule))
+    )
     ends = milestones(schedule, cfg.TRAIN.NUM_EVALUATIONS)
     assert list(ends) == sorted(set(ends))
     assert ends[-1] == schedule.total_steps

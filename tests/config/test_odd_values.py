@@ -71,7 +71,7 @@ def test_text_that_is_no_value_stays_text(text):
 def test_an_override_does_not_run():
     code = "__import__('os').getcwd()"
     assert from_text(code) == code
-    assert load_config(ROW, ["ROW", code]).ROW == code
+    assert code == load_config(ROW, ["ROW", code]).ROW
 
 
 def test_the_largest_values_are_legal():

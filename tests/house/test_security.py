@@ -58,7 +58,10 @@ def call_problems(call):
     keywords = {word.arg: ast.unparse(word.value) for word in call.keywords}
     if name in BUILTINS | FORBIDDEN_CALLS or name.startswith(("os.exec", "os.spawn")):
         yield name
-    if keywords.get("shell", "False") != "False" or keywords.get("allow_unsafe", "False") != "False":
+    if (
+        keywords.get("shell", "False") != "False"
+        or keywords.get("allow_unsafe", "False") != "False"
+    ):
         yield f"{name}(shell or allow_unsafe)"
     if name == "yaml.load" and keywords.get("Loader") != "PlainLoader":
         yield "yaml.load without PlainLoader"

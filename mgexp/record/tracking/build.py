@@ -49,3 +49,25 @@ def tracking_problems(cfg: CfgNode) -> Iterator[str]:
                 f"{section}.ENABLE = True needs the package {package}: pip install 'mgexp[{package}]' or "
                 f"{package}, or set {section}.ENABLE False"
             )
+        elif (
+            section == "WANDB"
+            and cfg.TRAIN.ENABLE
+            and cfg.WANDB.ENABLE
+            and not _may_send(cfg.WANDB.MODE)
+        ):
+            yield (
+                "WANDB.MODE = online, but nobody is logged in at W&B: run `wandb login`, or set WANDB.MODE "
+                "offline and send the run later with `wandb sync`"
+            )
+
+
+def _may_send(mode: str) -> bool:
+    """Whether W&B will take the run: it asks for the account in the middle of a start otherwise."""
+    if mode == "offline":
+        return True
+    import wandb
+
+    try:
+        return wandb.login(prompt=False, verify=False)
+    except Exception:  # what it has for an account is none
+        return False

@@ -61,7 +61,7 @@ class TensorBoard:
         self._write(Event(file_version=VERSION))
         self._write(Event(step=first_step, session_log=SessionLog(status=SessionLog.START)))
         for tag, values in (("configuration", self._config), ("environment", self._environment)):
-            self._write(Event(step=first_step, summary=text(tag, _as_text(values))))
+            self._write(Event(step=first_step, summary=text(tag, _as_text(values))))  # type: ignore[no-untyped-call]
         for line in self._evaluations():
             if line["step"] >= first_step and not line["full_protocol"]:
                 self.evaluation(line)
@@ -82,7 +82,7 @@ class TensorBoard:
 
         final = {f"{FINAL}{name}": value for name, value in numbers_of_result(result).items()}
         plain = {name: _plain(value) for name, value in self._config.items()}
-        for summary in hparams(plain, final):
+        for summary in hparams(plain, final):  # type: ignore[no-untyped-call]  # torch has no types there
             self._write(Event(step=result["steps"], summary=summary))
         self._scalars(FINAL, numbers_of_result(result), result["steps"])
 

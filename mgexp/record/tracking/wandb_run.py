@@ -17,6 +17,19 @@ from mgexp.record.tracking.tracker import (
     numbers_of_result,
 )
 
+FINISH_SECONDS = 600.0
+"""To wait at most, at the end of a run, for what is not uploaded yet; it stays on the disk for `wandb sync`."""
+NOTHING_ELSE: dict[str, Any] = {
+    "disable_code": True,
+    "disable_git": True,
+    "x_disable_meta": True,
+    "x_disable_machine_info": True,
+    "x_disable_stats": True,
+    "x_save_requirements": False,
+    "host": "",
+}
+"""W&B is told what this file tells it: no code, no name of the machine, no list of its packages."""
+
 
 class WandbRun:
     """Lines at W&B. Its charts are over ``step``; its own count of steps is ``place_of`` a line.
@@ -56,7 +69,12 @@ class WandbRun:
             resume="allow",
             config=dict(self._config),
             allow_val_change=True,
-            settings=wandb.Settings(console="off", disable_code=True, disable_git=True, silent=True),
+            settings=wandb.Settings(
+                console="off",  # log.txt has what a run prints
+                silent=True,
+                finish_timeout=FINISH_SECONDS,
+                **NOTHING_ELSE,
+            ),
         )
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")

@@ -1,5 +1,7 @@
 """Events as TensorBoard itself reads them."""
 
+from pathlib import Path
+
 import pytest
 from tracked import RESULT, evaluation_line, step_line
 
@@ -108,6 +110,6 @@ def test_a_full_disk_is_an_error_and_no_hang(tmp_path):
     told = board(tmp_path)
     told.start(0)
     told._records.close()
-    told._records._writer = open("/dev/full", "wb")  # noqa: SIM115
+    told._records._writer = Path("/dev/full").open("wb")  # noqa: SIM115
     with pytest.raises(OSError, match="No space left"):
         told.step(step_line(0))

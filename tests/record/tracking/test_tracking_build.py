@@ -34,7 +34,22 @@ def test_a_missing_package_is_a_problem_with_its_remedy(tmp_path, without_packag
         "TENSORBOARD.ENABLE = True needs the package tensorboard: pip install 'mgexp[tensorboard]' or "
         "tensorboard, or set TENSORBOARD.ENABLE False"
     )
-    assert wandb.startswith("WANDB.ENABLE = True needs the package wandb: pip install 'mgexp[wandb]'")
+    assert wandb.startswith(
+        "WANDB.ENABLE = True needs the package wandb: pip install 'mgexp[wandb]'"
+    )
+
+
+def test_nobody_logged_in_is_a_problem_with_its_remedy(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    for name in ("HOME", "WANDB_CONFIG_DIR", "NETRC"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    (problem,) = tracking_problems(tiny_config(tmp_path, {"WANDB.ENABLE": True}))
+    assert problem.startswith(
+        "WANDB.MODE = online, but nobody is logged in at W&B: run `wandb login`"
+    )
+    offline = tiny_config(tmp_path, {"WANDB.ENABLE": True, "WANDB.MODE": "offline"})
+    assert list(tracking_problems(offline)) == []
 
 
 def test_an_evaluation_alone_tells_nobody_and_needs_nothing(tmp_path, without_packages):

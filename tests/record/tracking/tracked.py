@@ -1,6 +1,14 @@
 """Lines as a run writes them, for trackers."""
 
-LINE = {"epoch": 0.5, "phase": 0, "frames": 8, "crop": 32, "clips": 4, "lr": 0.1, "step_seconds": 0.2}
+LINE = {
+    "epoch": 0.5,
+    "phase": 0,
+    "frames": 8,
+    "crop": 32,
+    "clips": 4,
+    "lr": 0.1,
+    "step_seconds": 0.2,
+}
 
 
 def step_line(step, loss=None):
