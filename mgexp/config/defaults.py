@@ -73,6 +73,7 @@ FACTORS = Legal(
     "numbers in (0, 1], one or more", lambda vs: len(vs) > 0 and all(0 < v <= 1 for v in vs)
 )
 PIXELS = _at_most(10_000)
+EPOCHS = Legal("0.000001 or more", lambda value: value >= 1e-6)
 SCALE = Legal("0.000001 to 1,000,000", lambda value: 1e-6 <= value <= 1e6)
 FACTOR_PAIRS = Legal(
     "pairs of numbers in (0, 1]",
@@ -138,7 +139,7 @@ KEYS = (
         "labels.json (ssv2), classInd.txt (ucf101), or names in turn (kinetics, folders; none: sorted)", "mgexp"),
     Key("DATA.PATH_PREFIX", PATH, "", ANY, "folder that the paths of the lists are relative to"),
     Key("DATA.ALLOW_OUTSIDE", BOOL, False, ANY,
-        "videos of the lists may lie outside that folder, also by symbolic links", "mgexp"),
+        "videos of the lists may lie outside DATA.PATH_PREFIX, also by links", "mgexp"),
     Key("DATA.STORE", PATH, "", ANY, "clip store (tools/prepare_data.py) to read the videos from; none: off",
         "mgexp"),
     Key("DATA.PATH_LABEL_SEPARATOR", STR, " ", NOT_EMPTY, "between path and label in a list"),
@@ -219,7 +220,7 @@ KEYS = (
     Key("SOLVER.LR_POLICY", STR, "steps_with_relative_lrs",
         _one_of("steps_with_relative_lrs", "cosine"), "STEPS place the stages of either"),
     Key("SOLVER.STEPS", FLOATS, (0.0,), INCREASING, "first epoch of each stage"),
-    Key("SOLVER.MAX_EPOCH", FLOAT, 300.0, Legal("0.000001 or more", lambda v: v >= 1e-6), "epochs of the baseline"),
+    Key("SOLVER.MAX_EPOCH", FLOAT, 300.0, EPOCHS, "epochs of the baseline"),
     Key("SOLVER.GAMMA", FLOAT, 0.1, Legal("in (0, 1)", lambda v: 0 < v < 1), "decay per stage"),
     Key("SOLVER.MOMENTUM", FLOAT, 0.9, Legal("in [0, 1)", lambda v: 0 <= v < 1), "of SGD"),
     Key("SOLVER.NESTEROV", BOOL, True, ANY, "Nesterov momentum"),

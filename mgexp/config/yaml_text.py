@@ -1,4 +1,4 @@
-"""YAML of strangers: plain values, of a size that is read at once; nothing in it is code, or grows as it is read."""
+"""YAML of strangers: plain values, of a size that is read at once; nothing in it is code, or grows."""
 
 from __future__ import annotations
 

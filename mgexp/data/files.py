@@ -121,8 +121,9 @@ def links_problem(outside: Sequence[str], root: Path) -> Iterator[str]:
     """Videos that links lead out of the folder that they should lie in."""
     if outside:
         yield (
-            f"{len(outside)} videos lie outside of {root.absolute()} by symbolic links, such as {listed(outside, 1)}: "
-            "if you trust who made them, set DATA.ALLOW_OUTSIDE True, else put the videos there"
+            f"{len(outside)} videos lie outside of {root.absolute()} by symbolic links, such as "
+            f"{listed(outside, 1)}: if you trust who made them, set DATA.ALLOW_OUTSIDE True, else put the "
+            "videos there"
         )
 
 

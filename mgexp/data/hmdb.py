@@ -57,7 +57,7 @@ def _matching(pattern: Path) -> list[Path]:
         return []
     try:
         return sorted(pattern.parent.glob(pattern.name))
-    except ValueError:  # no pattern, such as an empty one
+    except (OSError, ValueError):  # no pattern, such as an empty one; a name that is too long
         return []
 
 

@@ -9,6 +9,7 @@ import bisect
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 from mgexp.multigrid.phases import MAX_CLIPS, Phase, derive_phases
 from mgexp.multigrid.recipe import Multigrid, Recipe
@@ -112,7 +113,8 @@ class Schedule:
 
     def cost_before(self, step: int) -> int:
         """Clips × frames × crop² of all steps before ``step``: what a step costs, up to a constant."""
-        return sum(self._phase_cost(phase, step) for phase in self.phases)
+        index = max(0, bisect.bisect_right(self._starts, step) - 1)
+        return self._costs_before[index] + self._phase_cost(self.phases[index], step)
 
     @cached_property
     def _warmup_end_lr(self) -> float:
@@ -144,6 +146,11 @@ class Schedule:
     @cached_property
     def _starts(self) -> list[int]:
         return [phase.start_step for phase in self.phases]
+
+    @cached_property
+    def _costs_before(self) -> list[int]:
+        costs = (self._phase_cost(phase, phase.end_step) for phase in self.phases)
+        return list(accumulate(costs, initial=0))
 
     def _first_clip(self, step: int) -> int:
         _, phase = self._phase_at(step)

@@ -88,7 +88,7 @@ def test_links_of_a_folder_per_class_are_looked_at_too(tmp_path, root):
 
 def test_plain_lists_of_the_tools_are_looked_at_too(tmp_path, root):
     (tmp_path / "list.txt").write_text("link.mp4 0\nrun/a.mp4 1\n")
-    with pytest.raises(InputError, match=r"1 videos lie outside of .* \(with --cfg"):
+    with pytest.raises(InputError, match=r"1 videos lie outside of .* \(plain lists have no keys"):
         read_listing([tmp_path / "list.txt"], root)
 
 

@@ -69,7 +69,7 @@ def read_listing(lists: Sequence[Path], root: Path, separator: str = SEPARATOR) 
     listing = Listing(root, tuple(found))
     outside = [*links_problem(leading_out(listing.paths, root), root)]
     if outside:
-        raise InputError([f"{outside[0]} (with --cfg, which has that key)"])
+        raise InputError([f"{outside[0]} (plain lists have no keys: name them in a YAML)"])
     return listing
 
 
