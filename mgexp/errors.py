@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mgexp.text import escaped, escaped_lines
+
 
 class InputError(Exception):
     """Bad configuration or data: one message that lists every problem found (exit code 2).
@@ -12,7 +14,7 @@ class InputError(Exception):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple(escaped_lines(problem) for problem in problems)
         noun = "problem" if len(self.problems) == 1 else "problems"
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
         super().__init__(f"{len(self.problems)} {noun} found:\n{lines}")
@@ -21,7 +23,7 @@ class InputError(Exception):
 def listed(items: Sequence[str], most: int = 20, separator: str = ", ") -> str:
     """The first ``most`` items, and how many more there are."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
-    return separator.join(items[:most]) + more
+    return separator.join(escaped(item) for item in items[:most]) + more
 
 
 class TrainingError(Exception):

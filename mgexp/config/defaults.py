@@ -5,6 +5,7 @@ Keys are PySlowFast's wherever the meaning is the same (source "PySlowFast"); "m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -49,18 +50,31 @@ def _one_of(*values: str | int) -> Legal:
     return Legal("one of " + ", ".join(map(str, values)), lambda value: value in values)
 
 
+def _at_most(most: int, least: int = 1) -> Legal:
+    """Whole numbers up to ``most``: more of them would fill memory, or take for ever, before it shows."""
+    return Legal(f"{least} to {most:,}", lambda value: least <= value <= most)
+
+
 ANY = Legal("any", lambda value: True)
 POSITIVE = Legal("more than 0", lambda value: value > 0)
 NOT_NEGATIVE = Legal("0 or more", lambda value: value >= 0)
-AUTO_OR_MORE = Legal("auto, or 0 or more", lambda value: value == "auto" or value >= 0)
+WORKERS = Legal("auto, or 0 to 1,000", lambda value: value == "auto" or 0 <= value <= 1000)
 AT_LEAST_1 = Legal("1 or more", lambda value: value >= 1)
-ODD = Legal("an odd number, 1 or more", lambda value: value >= 1 and value % 2 == 1)
+ODD = Legal("an odd number, 1 to 99", lambda value: 1 <= value <= 99 and value % 2 == 1)
 NOT_EMPTY = Legal("one character or more", bool)
+W_AND_B_NAME = Legal(
+    "1 to 128 letters, digits, _, - and .",
+    lambda v: bool(re.fullmatch(r"[\w.-]{1,128}", v, re.ASCII)),
+)
+OR_NONE = Legal(f"{W_AND_B_NAME.words}, or nothing", lambda v: not v or W_AND_B_NAME.allows(v))
 SHARE = Legal("0 to 1", lambda value: 0 <= value <= 1)
 MAGNITUDE = Legal("0 to 30", lambda value: 0 <= value <= 30)
 FACTORS = Legal(
     "numbers in (0, 1], one or more", lambda vs: len(vs) > 0 and all(0 < v <= 1 for v in vs)
 )
+PIXELS = _at_most(10_000)
+EPOCHS = Legal("0.000001 or more", lambda value: value >= 1e-6)
+SCALE = Legal("0.000001 to 1,000,000", lambda value: 1e-6 <= value <= 1e6)
 FACTOR_PAIRS = Legal(
     "pairs of numbers in (0, 1]",
     lambda pairs: len(pairs) > 0 and all(0 < v <= 1 for pair in pairs for v in pair),
@@ -70,9 +84,10 @@ RGB_POSITIVE = Legal("three numbers more than 0", lambda v: len(v) == 3 and min(
 FOUR = Legal(
     "four lists of numbers, 0 or more", lambda v: len(v) == 4 and all(n >= 0 for x in v for n in x)
 )
-TRIPLE = Legal("three numbers, 1 or more", lambda values: len(values) == 3 and min(values) >= 1)
+TRIPLE = Legal("three numbers, 1 to 100", lambda v: len(v) == 3 and min(v) >= 1 and max(v) <= 100)
 RANGE = Legal(
-    "[min, max] with 0 < min <= max", lambda values: len(values) == 2 and 0 < values[0] <= values[1]
+    "[min, max] with 0 < min <= max <= 10,000",
+    lambda values: len(values) == 2 and 0 < values[0] <= values[1] <= 10_000,
 )
 INCREASING = Legal(
     "increasing, the first 0",
@@ -90,19 +105,26 @@ KEYS = (
     Key("RNG_SEED", INT, 0, NOT_NEGATIVE, "seed of the run; --seed sets it"),
     Key("LOG_PERIOD", INT, 10, AT_LEAST_1, "steps from one log line and record to the next"),
     Key("DEVICE", STR, "auto", _one_of("auto", "cpu", "cuda"), "auto: cuda where present", "mgexp"),
+    # --- who is told of a run besides its folder; see mgexp/record/tracking
+    Key("TENSORBOARD.ENABLE", BOOL, False, ANY, "write events for TensorBoard"),
+    Key("TENSORBOARD.LOG_DIR", PATH, "", ANY, "folder for those of many runs; none: tensorboard in the run's"),
+    Key("WANDB.ENABLE", BOOL, False, ANY, "tell W&B of the run", "mgexp"),
+    Key("WANDB.MODE", STR, "online", _one_of("online", "offline"), "offline: kept until `wandb sync`", "mgexp"),
+    Key("WANDB.PROJECT", STR, "mgexp", W_AND_B_NAME, "project at W&B", "mgexp"),
+    Key("WANDB.ENTITY", STR, "", OR_NONE, "user or team at W&B; none: the one that is logged in", "mgexp"),
     # --- training
     Key("TRAIN.ENABLE", BOOL, True, ANY, "False: evaluate the last checkpoint only"),
     Key("TRAIN.INIT_WEIGHTS", PATH, "", ANY, "weights to start from, .pyth, .pt or .safetensors; none: random",
         "mgexp"),
     Key("TRAIN.BATCH_SIZE", INT, 64, AT_LEAST_1, "clips of the baseline's mini-batch, global"),
-    Key("TRAIN.NUM_EVALUATIONS", INT, 10, AT_LEAST_1, "evenly spaced by cost, the end one", "mgexp"),
+    Key("TRAIN.NUM_EVALUATIONS", INT, 10, _at_most(10_000), "evenly spaced by cost, the end one", "mgexp"),
     Key("TRAIN.EVALUATION_VIDEOS", INT, 0, NOT_NEGATIVE, "videos of each but the last; 0: all", "mgexp"),
     Key("TRAIN.CHECKPOINT_MINUTES", FLOAT, 10.0, POSITIVE, "minutes between checkpoints", "mgexp"),
     Key("TRAIN.CHECKPOINTS_KEPT", INT, 2, AT_LEAST_1, "of the last ones, beside that of the best evaluation",
         "mgexp"),
     Key("TRAIN.PRECISION", STR, "auto", _one_of("auto", "fp32", "tf32", "bf16", "fp16"),
         "of products; auto: bf16 on GPUs that have it, else fp32", "mgexp"),
-    Key("TRAIN.NUM_THREADS", INT, 0, NOT_NEGATIVE, "CPU threads of training; 0: all cores", "mgexp"),
+    Key("TRAIN.NUM_THREADS", INT, 0, _at_most(1000, least=0), "CPU threads of training; 0: all cores", "mgexp"),
     Key("TRAIN.MAX_CLIPS_PER_GPU", INT, 0, NOT_NEGATIVE,
         "clips that go through the network at once, in whole BN groups; the result is the same. 0: all", "mgexp"),
     Key("TRAIN.COMPILE", STR, "off", _one_of("off", "default", "cuda_graphs"),
@@ -118,6 +140,8 @@ KEYS = (
     Key("DATA.CLASSES", PATH, "", ANY,
         "labels.json (ssv2), classInd.txt (ucf101), or names in turn (kinetics, folders; none: sorted)", "mgexp"),
     Key("DATA.PATH_PREFIX", PATH, "", ANY, "folder that the paths of the lists are relative to"),
+    Key("DATA.ALLOW_OUTSIDE", BOOL, False, ANY,
+        "videos of the lists may lie outside DATA.PATH_PREFIX, also by links", "mgexp"),
     Key("DATA.STORE", PATH, "", ANY, "clip store (tools/prepare_data.py) to read the videos from; none: off",
         "mgexp"),
     Key("DATA.PATH_LABEL_SEPARATOR", STR, " ", NOT_EMPTY, "between path and label in a list"),
@@ -129,26 +153,26 @@ KEYS = (
         "a video that gives no frames for so long counts as unusable; 0: no limit (120: assumption)", "mgexp"),
     Key("DATA.QUARANTINE", PATH, "", ANY, "file of videos that count as missing, a path a line; see check_data.py",
         "mgexp"),
-    Key("DATA.NUM_FRAMES", INT, 32, AT_LEAST_1, "T: frames of a clip"),
-    Key("DATA.SAMPLING_RATE", INT, 2, AT_LEAST_1, "τ: stride between frames, on the TARGET_FPS grid"),
+    Key("DATA.NUM_FRAMES", INT, 32, _at_most(10_000), "T: frames of a clip"),
+    Key("DATA.SAMPLING_RATE", INT, 2, _at_most(10_000), "τ: stride between frames, on the TARGET_FPS grid"),
     Key("DATA.TEMPORAL_GRID", STR, "stride", _one_of("stride", "segments"),
         "segments: a frame from each of T segments of the video (SSv2)", "mgexp"),
     Key("DATA.TARGET_FPS", FLOAT, 30.0, POSITIVE, "frames per second of the temporal grid"),
     Key("DATA.TRAIN_JITTER_SCALES", INTS, (256, 320), RANGE, "short side in pixels, at the full crop"),
     Key("DATA.INV_UNIFORM_SAMPLE", BOOL, False, ANY, "draw the short side inverse-uniformly"),
     Key("DATA.RANDOM_FLIP", BOOL, True, ANY, "mirror half of the training clips"),
-    Key("DATA.TRAIN_CROP_SIZE", INT, 224, AT_LEAST_1, "S: crop of a clip in pixels"),
-    Key("DATA.TEST_CROP_SIZE", INT, 224, AT_LEAST_1, "crop, and short side, of the full protocol"),
+    Key("DATA.TRAIN_CROP_SIZE", INT, 224, PIXELS, "S: crop of a clip in pixels"),
+    Key("DATA.TEST_CROP_SIZE", INT, 224, PIXELS, "crop, and short side, of the full protocol"),
     Key("DATA.DECODING_BACKEND", STR, "pyav", _one_of("auto", "pyav", "torchcodec"),
         "video decoder; the frames are the same. auto: torchcodec where it works, else pyav"),
     Key("DATA.ENSEMBLE_METHOD", STR, "sum", _one_of("sum", "max"), "of the scores of a video's views"),
     Key("DATA.MEAN", FLOATS, (0.45, 0.45, 0.45), RGB, "of RGB in [0, 1]"),
     Key("DATA.STD", FLOATS, (0.225, 0.225, 0.225), RGB_POSITIVE, "of RGB in [0, 1]"),
-    Key("DATA_LOADER.NUM_WORKERS", INT_OR_AUTO, 2, AUTO_OR_MORE,
+    Key("DATA_LOADER.NUM_WORKERS", INT_OR_AUTO, 2, WORKERS,
         "decoding processes per process; auto: as many as keep up, measured"),
-    Key("DATA_LOADER.PREFETCH_FACTOR", INT, 2, AT_LEAST_1, "batches each worker keeps ready", "mgexp"),
+    Key("DATA_LOADER.PREFETCH_FACTOR", INT, 2, _at_most(1000), "batches each worker keeps ready", "mgexp"),
     # --- augmentation of training clips, the same for all frames of one: mgexp/data/augment.py
-    Key("AUG.RANDAUGMENT_OPS", INT, 0, NOT_NEGATIVE,
+    Key("AUG.RANDAUGMENT_OPS", INT, 0, _at_most(100, least=0),
         "operations of torchvision's RandAugment on a clip; 0: off (PySlowFast: n of timm's text AUG.AA_TYPE)",
         "mgexp"),
     Key("AUG.RANDAUGMENT_MAGNITUDE", INT, 9, MAGNITUDE,
@@ -159,21 +183,21 @@ KEYS = (
     Key("AUG.RE_PROB", FLOAT, 0.0, SHARE, "share of the clips in which a random rectangle gets DATA.MEAN"),
     # --- model
     Key("MODEL.MODEL_NAME", STR, "SlowFast", _one_of("SlowFast", "I3D", "C2D", "Slow", "TSM"), "architecture"),
-    Key("MODEL.NUM_CLASSES", INT, 400, AT_LEAST_1, "classes; labels are 0 … NUM_CLASSES − 1"),
+    Key("MODEL.NUM_CLASSES", INT, 400, _at_most(1_000_000), "classes; labels are 0 … NUM_CLASSES − 1"),
     Key("MODEL.LOSS_FUNC", STR, "cross_entropy", _one_of("cross_entropy", "bce_logit"),
         "cross_entropy: one label, softmax, top-1 and top-5; bce_logit: many labels, sigmoid, mAP"),
     Key("MODEL.DROPOUT_RATE", FLOAT, 0.5, SHARE, "before the classifier"),
     Key("MODEL.FC_INIT_STD", FLOAT, 0.01, POSITIVE, "standard deviation of the classifier's weights"),
     Key("RESNET.DEPTH", INT, 50, _one_of(18, 50, 101), "layers; 18 for SlowFast only"),
-    Key("RESNET.WIDTH_PER_GROUP", INT, 64, AT_LEAST_1, "channels of the first stage"),
+    Key("RESNET.WIDTH_PER_GROUP", INT, 64, _at_most(10_000), "channels of the first stage"),
     Key("RESNET.ZERO_INIT_FINAL_BN", BOOL, True, ANY, "last BN of each residual block starts at 0"),
     Key("NONLOCAL.LOCATION", INT_LISTS, ((), (), (), ()), FOUR,
         "blocks of res2 to res5, from 0, that a non-local block follows (I3D, C2D, Slow, TSM)"),
     Key("NONLOCAL.POOL", INTS, (1, 2, 2), TRIPLE, "pool of the positions looked at: frames, height, width"),
     Key("NONLOCAL.INSTANTIATION", STR, "softmax", _one_of("softmax", "dot_product"), "weights of positions"),
-    Key("SLOWFAST.ALPHA", INT, 4, AT_LEAST_1, "frames of the fast pathway per frame of the slow one"),
-    Key("SLOWFAST.BETA_INV", INT, 8, AT_LEAST_1, "channels of the slow pathway per fast channel"),
-    Key("SLOWFAST.FUSION_CONV_CHANNEL_RATIO", INT, 2, AT_LEAST_1, "channels of fusion / of fast"),
+    Key("SLOWFAST.ALPHA", INT, 4, _at_most(10_000), "frames of the fast pathway per frame of the slow one"),
+    Key("SLOWFAST.BETA_INV", INT, 8, _at_most(10_000), "channels of the slow pathway per fast channel"),
+    Key("SLOWFAST.FUSION_CONV_CHANNEL_RATIO", INT, 2, _at_most(1000), "channels of fusion / of fast"),
     Key("SLOWFAST.FUSION_KERNEL_SZ", INT, 7, ODD, "frames of the fusion convolution"),
     Key("BN.WEIGHT_DECAY", FLOAT, 0.0, NOT_NEGATIVE, "weight decay of batch normalisation"),
     Key("BN.USE_PRECISE_STATS", BOOL, True, ANY, "re-estimate statistics before each evaluation"),
@@ -185,7 +209,7 @@ KEYS = (
         ((0.25, SQRT_HALF), (0.5, SQRT_HALF), (0.5, 1.0), (1.0, 1.0)), FACTOR_PAIRS,
         "(frames, crop) relative to the full shape"),
     Key("MULTIGRID.SHORT_CYCLE_FACTORS", FLOATS, (0.5, SQRT_HALF), FACTORS, "crop / full crop"),
-    Key("MULTIGRID.EPOCH_FACTOR", FLOAT, 1.5, POSITIVE, "epochs relative to the baseline's"),
+    Key("MULTIGRID.EPOCH_FACTOR", FLOAT, 1.5, SCALE, "epochs relative to the baseline's"),
     Key("MULTIGRID.BN_BASE_SIZE", INT, 8, AT_LEAST_1, "clips per group of BN statistics"),
     Key("MULTIGRID.GRANULARITY", STR, "step", _one_of("step", "epoch"),
         "where phases may end; epoch: as the released code rounds", "mgexp"),
@@ -200,7 +224,7 @@ KEYS = (
     Key("SOLVER.LR_POLICY", STR, "steps_with_relative_lrs",
         _one_of("steps_with_relative_lrs", "cosine"), "STEPS place the stages of either"),
     Key("SOLVER.STEPS", FLOATS, (0.0,), INCREASING, "first epoch of each stage"),
-    Key("SOLVER.MAX_EPOCH", FLOAT, 300.0, POSITIVE, "epochs of the baseline"),
+    Key("SOLVER.MAX_EPOCH", FLOAT, 300.0, EPOCHS, "epochs of the baseline"),
     Key("SOLVER.GAMMA", FLOAT, 0.1, Legal("in (0, 1)", lambda v: 0 < v < 1), "decay per stage"),
     Key("SOLVER.MOMENTUM", FLOAT, 0.9, Legal("in [0, 1)", lambda v: 0 <= v < 1), "of SGD"),
     Key("SOLVER.NESTEROV", BOOL, True, ANY, "Nesterov momentum"),
@@ -209,8 +233,8 @@ KEYS = (
     Key("SOLVER.WARMUP_START_LR", FLOAT, 0.01, NOT_NEGATIVE, "learning rate at step 0 of a warm-up"),
     Key("SOLVER.OPTIMIZING_METHOD", STR, "sgd", _one_of("sgd"), "optimizer"),
     # --- evaluation
-    Key("TEST.BATCH_SIZE", INT, 16, AT_LEAST_1, "clips evaluated at a time"),
-    Key("TEST.NUM_ENSEMBLE_VIEWS", INT, 10, AT_LEAST_1, "clips along the video, full protocol"),
+    Key("TEST.BATCH_SIZE", INT, 16, _at_most(1_000_000), "clips evaluated at a time"),
+    Key("TEST.NUM_ENSEMBLE_VIEWS", INT, 10, _at_most(1000), "clips along the video, full protocol"),
     Key("TEST.NUM_SPATIAL_CROPS", INT, 3, _one_of(1, 3), "crops of each clip, full protocol"),
     Key("TEST.FRAME_ORDER", STR, "forward", _one_of("forward", "repeated", "shuffled"),
         "controls: one frame repeated, frames shuffled", "mgexp"),

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import ast
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import yaml
+from mgexp.config.yaml_text import parse_yaml
+from mgexp.text import is_plain
+
+MAX_INT = 2**53
+"""Whole numbers up to here are exact as floating-point numbers, which epochs and costs are."""
+MAX_ITEMS = 1000
+"""Of a list. Assumption: no schedule has as many stages."""
+MAX_LITERAL_CHARS = 10_000
+"""Of a value that is not text."""
 
 
 @dataclass(frozen=True)
@@ -20,13 +29,17 @@ class Kind:
 
 def from_text(text: str) -> object:
     """The value of a KEY VALUE pair: a Python literal as in PySlowFast, else YAML, else the text itself."""
+    if len(text) > MAX_LITERAL_CHARS:
+        return text
     try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        pass
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what Python thinks of a text such as 'C:\\data'
+            return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        pass  # as the documentation of literal_eval lists them
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        return parse_yaml(text)
+    except ValueError:
         return text
 
 
@@ -40,6 +53,8 @@ def _int(value: object) -> int:
     value = _number_in_text(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("is not a whole number")
+    if abs(value) > MAX_INT:
+        raise ValueError("is further from 0 than 2^53")
     return value
 
 
@@ -56,9 +71,13 @@ def _float(value: object) -> float:
     value = _number_in_text(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("is not a number")
-    if not math.isfinite(value):
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
         raise ValueError("is not finite")
-    return float(value)
+    return number
 
 
 def _number_in_text(value: object) -> object:
@@ -69,12 +88,16 @@ def _number_in_text(value: object) -> object:
 def _str(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("is not text")
+    if not is_plain(value.replace("\t", " ")):  # a tab may separate path and label
+        raise ValueError("holds control characters, or bytes that are no UTF-8")
     return value
 
 
 def _list(value: object) -> list[object]:
     if not isinstance(value, list | tuple):
         raise ValueError("is not a list")
+    if len(value) > MAX_ITEMS:
+        raise ValueError(f"is a list of more than {MAX_ITEMS} values")
     return list(value)
 
 

@@ -12,7 +12,15 @@ from fvcore.common.config import CfgNode
 
 from mgexp.config.defaults import BY_NAME, KEYS
 from mgexp.config.kinds import PATH, STR, from_text
+from mgexp.config.yaml_text import parse_yaml, read_with_bases
 from mgexp.errors import InputError
+from mgexp.record.files import is_file
+from mgexp.text import escaped, shown
+
+MAX_NAME = 80
+"""Characters of a name of no key that are shown, and looked at for what was meant."""
+MAX_FILE_KEYS = 1000
+"""That a file may set, far more than there are: each unknown one is compared with all names."""
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> CfgNode:
@@ -64,6 +72,20 @@ def flatten(cfg: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{name}", value
 
 
+def from_yaml(path: Path) -> dict[str, Any]:
+    """What ``to_yaml`` wrote into a run folder: values by dotted name, not checked.
+
+    Raises InputError where the file is none of that.
+    """
+    try:
+        raw = parse_yaml(path.read_text(encoding="utf-8"))
+        if not isinstance(raw, Mapping):
+            raise ValueError(f"it holds {shown(raw)}")
+        return dict(flatten(raw))
+    except (OSError, ValueError) as error:
+        raise InputError([f"{path} is not the configuration of a run: {error}"]) from error
+
+
 def to_yaml(cfg: CfgNode) -> str:
     """Safe YAML of the whole configuration, that ``load_config`` reads back."""
     return yaml.safe_dump(_plain(cfg), sort_keys=False, allow_unicode=True)
@@ -85,27 +107,29 @@ def _plain(value: object) -> object:
 
 
 def _file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
-    if not path.is_file():
+    if not is_file(path):
         return {}, [
             f"{path} does not exist: --cfg takes a YAML file, such as those in experiments/"
         ]
     try:
-        raw = CfgNode.load_yaml_with_base(str(path), allow_unsafe=False)
+        raw = read_with_bases(path)
+        if not isinstance(raw, Mapping):
+            raise ValueError(f"it holds {shown(raw)}")
+        values = dict(flatten(raw))
     except RecursionError:
-        return {}, [f"{path}: its _BASE_ leads back to the file itself"]
+        return {}, [f"{path}: its _BASE_ leads back to the file itself, or to too many files"]
     except OSError as error:
         return {}, [f"{path}: its _BASE_ {error.filename} cannot be read: {error.strerror}"]
-    except (yaml.YAMLError, TypeError, ValueError, AssertionError, AttributeError) as error:
-        text = " ".join(str(error).split())
-        return {}, [f"{path} is not a YAML file of configuration keys: {text}"]
-    if not isinstance(raw, Mapping):
-        return {}, [f"{path} is not a YAML file of configuration keys, but holds {raw!r}"]
-    return dict(flatten(raw)), []
+    except ValueError as error:
+        return {}, [f"{path} is not a YAML file of configuration keys: {error}"]
+    if len(values) > MAX_FILE_KEYS:
+        return {}, [f"{path} sets {len(values)} keys: there are {len(KEYS)}"]
+    return values, []
 
 
 def _pair_values(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     if len(overrides) % 2:
-        return {}, [f"KEY VALUE pairs: {overrides[-1]!r} has no value"]
+        return {}, [f"KEY VALUE pairs: {shown(overrides[-1])} has no value"]
     names, texts = overrides[::2], overrides[1::2]
     pairs = zip(names, texts, strict=True)
     return {name: text if _takes_text(name) else from_text(text) for name, text in pairs}, []
@@ -120,21 +144,26 @@ def _set(chosen: dict[str, Any], name: str, value: object, where: str) -> str | 
     """Sets a checked value; returns the problem where there is one."""
     key = BY_NAME.get(name)
     if key is None:
-        return f"{where}: there is no key {name}{_nearest(name)}"
+        return f"{where}: there is no key {_short(name)}{_nearest(name)}"
     try:
         converted = key.kind.convert(value)
     except ValueError as error:
-        return f"{where}: {name} = {value!r} {error}; it takes a {key.kind.name}: {key.meaning}"
-    if not key.legal.allows(converted):
         return (
-            f"{where}: {name} = {value!r} is not allowed; it takes {key.legal.words}: {key.meaning}"
+            f"{where}: {name} = {shown(value)} {error}; it takes a {key.kind.name}: {key.meaning}"
         )
+    if not key.legal.allows(converted):
+        return f"{where}: {name} = {shown(value)} is not allowed; it takes {key.legal.words}: {key.meaning}"
     chosen[name] = converted
     return None
 
 
+def _short(name: str) -> str:
+    return escaped(name) if len(name) <= MAX_NAME else f"{escaped(name[:MAX_NAME])}…"
+
+
 def _nearest(name: str) -> str:
     """The names that a misspelt one may have meant: by the whole name, or by its last part."""
+    name = name[:MAX_NAME]
     whole = difflib.get_close_matches(name.upper(), BY_NAME, n=3, cutoff=0.6)
     last = [
         known

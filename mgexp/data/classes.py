@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mgexp.data.files import read_text
+from mgexp.errors import listed
+from mgexp.text import shown
 
 
 @dataclass(frozen=True)
@@ -55,17 +57,17 @@ def _json(text: str, path: Path) -> tuple[list[tuple[str, int]], list[str]]:
         pairs = json.loads(
             text, object_pairs_hook=list
         )  # pairs: an object would forget repeated names
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return [], [f"class list {path} is not JSON ({error}): {remedy}"]
     try:
         return [(name.strip('"'), int(number)) for name, number in pairs], []
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError, OverflowError):  # the last: of infinity
         return [], [f"class list {path} is no object of names and whole numbers: {remedy}"]
 
 
 def _lines(text: str) -> list[tuple[str, int]]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    numbered = [re.fullmatch(r"([0-9]+)\s+(.+)", line) for line in lines]
+    numbered = [re.fullmatch(r"([0-9]{1,9})\s+(.+)", line) for line in lines]
     if all(numbered):
         return [(match[2], int(match[1])) for match in numbered if match]
     return [(name, number) for number, name in enumerate(lines)]
@@ -75,9 +77,9 @@ def _problems(entries: Sequence[tuple[str, int]], source: str, num_classes: int)
     names, numbers = [name for name, _ in entries], sorted(number for _, number in entries)
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
-        yield f"classes of {source}: {', '.join(repeated)}: named twice; keep one of each"
+        yield f"classes of {source}: {listed(repeated)}: named twice; keep one of each"
     elif numbers != [numbers[0] + position for position in range(len(numbers))]:
-        yield f"classes of {source}: numbers {numbers} have a gap or repeat; number them in turn"
+        yield f"classes of {source}: numbers {shown(numbers)} have a gap or repeat; number them in turn"
     if len(names) != num_classes:
         yield (
             f"classes of {source}: {len(names)} names, but MODEL.NUM_CLASSES = {num_classes}: correct that "

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mgexp.data.problems import ProblemLog
 from mgexp.data.records import Listed, VideoList, VideoRecord, video_list
+from mgexp.record.files import is_folder, is_there
 
 ENDINGS = frozenset(
     (
@@ -44,16 +45,16 @@ def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
 
 def class_folders(folder: Path) -> tuple[str, ...]:
     """The names of the folders in ``folder``, but hidden ones; none where it is no folder."""
-    if not folder.is_dir():
+    if folder_problems(folder):
         return ()
     return tuple(path.name for path in _visible(folder) if path.is_dir())
 
 
 def folder_problems(folder: Path) -> tuple[str, ...]:
     """A folder of videos that is none."""
-    if folder.is_dir():
+    if is_folder(folder) and os.access(folder, os.R_OK | os.X_OK):
         return ()
-    what = "is not a folder" if folder.exists() else "does not exist"
+    what = "is not a folder that can be read" if is_there(folder) else "does not exist"
     return (f"folder of videos {folder.absolute()} {what}: give one with a folder for each class",)
 
 

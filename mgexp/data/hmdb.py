@@ -10,6 +10,7 @@ from mgexp.data.classes import number_classes
 from mgexp.data.files import Root, read_text, root_problems
 from mgexp.data.problems import ProblemLog
 from mgexp.data.records import Listed, Split, VideoList, VideoRecord, video_list
+from mgexp.record.files import is_folder
 
 FILE_NAME = re.compile(r"(?P<class>.+)_test_split(?P<number>[0-9]+)\.txt")
 LINE = re.compile(r"(?P<name>.+\S)\s+(?P<use>[012])")
@@ -30,7 +31,7 @@ def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> Vi
     Classes are numbered by name. The file is ``root/CLASS/NAME``. The same video twice in a file is a
     problem, and so are files of two splits. Raises nothing: problems and missing videos are returned.
     """
-    files = sorted(pattern.parent.glob(pattern.name)) if pattern.parent.is_dir() else []
+    files = _matching(pattern)
     problems = [*_pattern_problems(pattern, files), *root_problems(root)]
     log = ProblemLog(REMEDIES)
     named = [(path, FILE_NAME.fullmatch(path.name)) for path in files]
@@ -49,6 +50,15 @@ def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> Vi
         listed += _parse(text.splitlines(), path, Root(root), inside, label, USE[split], log)
     told = [*problems, *classes.problems, *log.messages()]
     return video_list(listed, told, f"list files {pattern}: no video is marked {USE[split]}")
+
+
+def _matching(pattern: Path) -> list[Path]:
+    if not is_folder(pattern.parent):
+        return []
+    try:
+        return sorted(pattern.parent.glob(pattern.name))
+    except (OSError, ValueError):  # no pattern, such as an empty one; a name that is too long
+        return []
 
 
 def _pattern_problems(pattern: Path, files: Sequence[Path]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mgexp.data.files import Root
 from mgexp.data.records import Record, VideoList
+from mgexp.record.files import is_file, is_there
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,10 @@ def read_quarantine(path: Path, root: Path) -> Quarantine:
     """
     inside = Root(root)
     try:
+        if is_there(path) and not is_file(path):  # a device has no end
+            raise OSError("not a regular file")
         lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8
         remedy = "make it with tools/check_data.py, or set DATA.QUARANTINE ''"
         problem = f"DATA.QUARANTINE {path.absolute()} cannot be read ({error}): {remedy}"
         return Quarantine(inside, problems=(problem,))

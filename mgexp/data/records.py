@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 
 from mgexp.data.files import Root, are_usable, read_list_text
 from mgexp.data.problems import ProblemLog
+from mgexp.text import is_plain, shown
 
 Item = TypeVar("Item")
 
@@ -109,11 +110,21 @@ def video_list(listed: Sequence[Listed], problems: Iterable[str], if_empty: str)
 
     A missing video is named by its usual place. ``if_empty`` is the problem of a list without videos.
     """
-    told = tuple(problems) or (() if listed else (if_empty,))
+    told = (*problems, *_unfit_names(listed)) or (() if listed else (if_empty,))
     found = _find(listed)
     records = (replace(one.record, path=found[i]) for i, one in enumerate(listed) if i in found)
     missing = (one.record.path for i, one in enumerate(listed) if i not in found)
     return VideoList(tuple(records), tuple(missing), told)
+
+
+def _unfit_names(listed: Sequence[Listed]) -> Iterator[str]:
+    """Names that would break the lines of logs and of a quarantine."""
+    unfit = [one.record.path for one in listed if not is_plain(one.record.path)]
+    if unfit:
+        yield (
+            f"{len(unfit)} videos have names with control characters, or bytes that are no UTF-8, such as "
+            f"{shown(unfit[0])}: rename them"
+        )
 
 
 def _find(listed: Sequence[Listed]) -> dict[int, str]:
@@ -127,18 +138,26 @@ def _find(listed: Sequence[Listed]) -> dict[int, str]:
     return found
 
 
-def read_list(list_path: Path, root: Path, num_classes: int, separator: str = " ") -> VideoList:
+def read_list(
+    list_path: Path,
+    root: Path,
+    num_classes: int,
+    separator: str = " ",
+    allow_outside: bool = False,
+) -> VideoList:
     """The videos of a list file, one ``path label`` line each, with everything that is wrong with it.
 
     The line is split at the last ``separator``, so that paths may hold it too. Blank lines, Windows line
-    ends and a UTF-8 byte order mark are fine. Paths are relative to ``root``, or absolute below it;
-    labels are integers in [0, num_classes). Raises nothing: problems and missing videos are returned.
+    ends and a UTF-8 byte order mark are fine. Paths are relative to ``root``, or absolute below it
+    (``allow_outside``: or anywhere); labels are integers in [0, num_classes). Raises nothing: problems and
+    missing videos are returned.
     """
     text, problems = read_list_text(list_path, root)
     if problems:
         return VideoList((), (), tuple(problems))
     log = _problem_log(root, num_classes, separator)
-    listed = list(_parse(text.split("\n"), list_path, root, num_classes, separator, log))
+    inside = Root(root, allow_outside)
+    listed = list(_parse(text.split("\n"), list_path, inside, num_classes, separator, log))
     if_empty = f"list file {list_path} is empty: write a 'path label' line for each video"
     return video_list(listed, log.messages(), if_empty)
 
@@ -162,7 +181,7 @@ def _problem_log(root: Path, num_classes: int, separator: str) -> ProblemLog:
             "label that is no integer": labels,
             "label outside the classes": f"{labels}; correct it or MODEL.NUM_CLASSES, now {num_classes}",
             "path outside the root folder": "correct it, or set DATA.PATH_PREFIX to a folder that holds "
-            f"all videos, now {root.absolute()}",
+            f"all videos, now {root.absolute()}, or DATA.ALLOW_OUTSIDE True if you trust the list",
         }
     )
 
@@ -170,13 +189,12 @@ def _problem_log(root: Path, num_classes: int, separator: str) -> ProblemLog:
 def _parse(
     lines: Sequence[str],
     list_path: Path,
-    root: Path,
+    inside: Root,
     num_classes: int,
     separator: str,
     log: ProblemLog,
 ) -> Iterator[Listed]:
     """The records of the lines that are in order; the others go to ``log``."""
-    inside = Root(root)
     for number, line in enumerate(lines, start=1):
         stripped = line.strip()
         if not stripped:

@@ -42,7 +42,7 @@ def _entries(text: str, list_path: Path) -> tuple[list[Any], list[str]]:
     remedy = "give train.json or validation.json of Something-Something V2"
     try:
         entries = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return [], [f"list file {list_path} is not JSON ({error}): {remedy}"]
     if not isinstance(entries, list):
         return [], [f"list file {list_path} is no JSON array of videos: {remedy}"]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mgexp.errors import InputError
-from mgexp.record.files import read_json, read_jsonl, sha256_of
+from mgexp.record.files import is_file, read_json, read_jsonl, sha256_of
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class StoreDir:
 
     def read(self) -> dict[str, StoredVideo]:
         """The manifest, by path. Raises InputError where there is no store, or a line is not of a store."""
-        if not self.settings_json.is_file():
+        if not is_file(self.settings_json):
             remedy = "give the folder that tools/prepare_data.py made"
             raise InputError(
                 [f"{self.root} is no clip store, it has no {self.settings_json.name}: {remedy}"]

@@ -10,7 +10,7 @@ from mgexp.data.files import Root, read_list_text
 from mgexp.data.problems import ProblemLog
 from mgexp.data.records import Listed, VideoList, VideoRecord, video_list
 
-LINE = re.compile(r"(?P<folder>[^/\s]+)/(?P<name>[^/]+?\.avi)(?:\s+(?P<number>[0-9]+))?")
+LINE = re.compile(r"(?P<folder>[^/\s]+)/(?P<name>[^/]+?\.avi)(?:\s+(?P<number>[0-9]{1,9}))?")
 
 REMEDIES = {
     "line in another form": "write Class/v_Class_g01_c01.avi, and its number of classInd.txt or not",

@@ -38,8 +38,8 @@ def model_problems(cfg: CfgNode, shapes: Iterable[tuple[int, int]]) -> list[str]
     """What keeps the model of ``cfg`` from taking clips of the (frames, crop) in ``shapes``; computes nothing."""
     try:
         model = build_on_meta(cfg).eval()
-    except ValueError as error:
-        return [str(error)]
+    except (RuntimeError, ValueError) as error:  # RuntimeError: too large to be counted
+        return [f"MODEL.MODEL_NAME = {cfg.MODEL.MODEL_NAME} cannot be built: {error}"]
     problems = []
     for frames, crop in sorted(shapes):
         try:

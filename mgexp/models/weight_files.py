@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mgexp.errors import InputError
 from mgexp.models import names
-from mgexp.record.files import atomic_file
+from mgexp.record.files import atomic_file, is_file
 
 WRAPPERS = ("model_state", "model", "state_dict")
 """Where files keep the weights among other things: PySlowFast and pytorchvideo, mgexp, others."""
@@ -45,7 +45,7 @@ def read_weights(path: Path) -> WeightsFile:
     Raises InputError where there is no such file, it is damaged, holds anything but tensors and plain
     values, or follows no naming that is known.
     """
-    if not path.is_file():
+    if not is_file(path):
         raise InputError([f"{path}: there is no such file of weights"])
     content = _read_safetensors(path) if path.suffix == SAFETENSORS else _read_torch(path)
     for wrapper in WRAPPERS:

@@ -13,6 +13,9 @@ from itertools import accumulate
 from mgexp.multigrid.recipe import LR_SCALINGS, Multigrid, Recipe
 from mgexp.multigrid.shapes import Cycle, long_cycle
 
+MAX_CLIPS = 2**53
+"""That a run draws: more could not be counted exactly as epochs, which are floating-point numbers."""
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -65,6 +68,7 @@ def derive_phases(
         multigrid.short_factors,
         multigrid.short_crops_of,
     )
+    _check_size(recipe, multigrid, num_videos)
     spans = _spans(recipe, multigrid, cycles)
     by_epoch = multigrid.granularity == "epoch"
     ends = _whole_epochs(spans) if by_epoch else _whole_steps(spans, recipe.clips, num_videos)
@@ -101,6 +105,15 @@ def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
             f"a group of {base_size} clips spans {spanned} processes, which do not divide {num_processes}"
         )
     return -spanned if spanned > 1 else 1
+
+
+def _check_size(recipe: Recipe, multigrid: Multigrid, num_videos: int) -> None:
+    epochs = max(1.0, multigrid.epoch_factor) * recipe.max_epoch
+    if epochs * num_videos > MAX_CLIPS:
+        raise ValueError(
+            f"{epochs:g} epochs of {num_videos} videos are more clips than can be counted, 2^53: lower "
+            "SOLVER.MAX_EPOCH or MULTIGRID.EPOCH_FACTOR"
+        )
 
 
 def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> list[_Span]:

@@ -45,9 +45,12 @@ class Recipe:
     def __post_init__(self) -> None:
         bounds = (*self.stage_epochs, self.max_epoch)
         if not self.stage_epochs or self.stage_epochs[0] != 0:
-            raise ValueError(f"the first stage starts at epoch 0, not {self.stage_epochs[:1]}")
+            raise ValueError(f"SOLVER.STEPS starts at epoch 0, not {self.stage_epochs[:1]}")
         if any(end <= start for start, end in pairwise(bounds)):
-            raise ValueError(f"stages must start one after the other, before max_epoch: {bounds}")
+            raise ValueError(
+                "SOLVER.STEPS and then SOLVER.MAX_EPOCH must follow each other: stages start at, and training "
+                f"ends at, {bounds}"
+            )
 
     @property
     def stage_durations(self) -> tuple[float, ...]:
@@ -81,5 +84,5 @@ class Multigrid:
     def __post_init__(self) -> None:
         if self.fine_tuning and self.long_factors[-1] != (1.0, 1.0):
             raise ValueError(
-                f"the long cycle ends with the full shape (1, 1), not {self.long_factors[-1]}"
+                f"MULTIGRID.LONG_CYCLE_FACTORS ends with the full shape (1, 1), not {self.long_factors[-1]}"
             )

@@ -9,8 +9,9 @@ import bisect
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
-from mgexp.multigrid.phases import Phase, derive_phases
+from mgexp.multigrid.phases import MAX_CLIPS, Phase, derive_phases
 from mgexp.multigrid.recipe import Multigrid, Recipe
 
 
@@ -112,7 +113,8 @@ class Schedule:
 
     def cost_before(self, step: int) -> int:
         """Clips × frames × crop² of all steps before ``step``: what a step costs, up to a constant."""
-        return sum(self._phase_cost(phase, step) for phase in self.phases)
+        index = max(0, bisect.bisect_right(self._starts, step) - 1)
+        return self._costs_before[index] + self._phase_cost(self.phases[index], step)
 
     @cached_property
     def _warmup_end_lr(self) -> float:
@@ -145,6 +147,11 @@ class Schedule:
     def _starts(self) -> list[int]:
         return [phase.start_step for phase in self.phases]
 
+    @cached_property
+    def _costs_before(self) -> list[int]:
+        costs = (self._phase_cost(phase, phase.end_step) for phase in self.phases)
+        return list(accumulate(costs, initial=0))
+
     def _first_clip(self, step: int) -> int:
         _, phase = self._phase_at(step)
         ratio = phase.cycle.ratio_before(step - phase.start_step)
@@ -166,11 +173,21 @@ def build_schedule(
     """
     if num_videos < 1:
         raise ValueError(f"a schedule needs at least one training video, not {num_videos}")
+    if num_videos > MAX_CLIPS:
+        raise ValueError(f"a schedule takes 2^53 training videos at most, not {num_videos}")
     if num_processes < 1:
         raise ValueError(f"a schedule needs at least one process, not {num_processes}")
     phases = derive_phases(recipe, multigrid, num_videos, num_processes)
     if not phases:
         raise ValueError(
-            f"{recipe.max_epoch:g} epochs of {num_videos} videos are less than one step of {recipe.clips} clips"
+            f"SOLVER.MAX_EPOCH = {recipe.max_epoch:g} epochs of {num_videos} videos are less than one step of "
+            f"{recipe.clips} clips"
         )
+    for phase in phases:
+        lr = recipe.base_lr * phase.lr_factor
+        if not 0 < lr < math.inf:
+            raise ValueError(
+                f"stage {phase.stage} has the learning rate {lr:g}, SOLVER.BASE_LR = {recipe.base_lr:g} times "
+                f"{phase.lr_factor:g}: change that key, SOLVER.GAMMA or SOLVER.STEPS"
+            )
     return Schedule(recipe, multigrid, num_videos, phases)

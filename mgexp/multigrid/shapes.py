@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 # The released code rounds the ratio silently; further off than this, steps would no longer cost the same.
@@ -73,6 +74,12 @@ def long_cycle(
         short = [_batch_shape(frames, crop, t, f * reference, problems) for f in short_factors]
         ordered = sorted([*short, base], key=lambda shape: -shape.ratio)
         cycles.append(Cycle(base, tuple(ordered)))
+    for one, two in pairwise(cycles):
+        if one == two:
+            problems.append(
+                f"MULTIGRID.LONG_CYCLE_FACTORS has the shape {one.base.frames} frames x {one.base.crop} pixels "
+                "twice in turn: leave one of them out"
+            )
     if problems:
         raise ValueError("; ".join(dict.fromkeys(problems)))
     return tuple(cycles)
@@ -85,17 +92,22 @@ def _batch_shape(
     whole_frames = max(1, round(frames))
     if not math.isclose(whole_frames, frames) or full_frames % whole_frames:
         problems.append(
-            f"{full_frames} frames cannot be cut to {frames:g}: a coarse clip takes a whole fraction of the frames"
+            f"{full_frames} frames cannot be cut to {frames:g}: a coarse clip takes a whole fraction of "
+            "DATA.NUM_FRAMES, see MULTIGRID.LONG_CYCLE_FACTORS"
         )
+    if round(crop) < 1:
+        problems.append(
+            f"a crop of {crop:g} pixels rounds to none: raise DATA.TRAIN_CROP_SIZE, now {full_crop}, or "
+            "the factors of the cycles"
+        )
+    if round(crop) < 1 or frames < 0.5:  # the ratio of what is left may be too large for a number
+        return BatchShape(whole_frames, 1, 1)
     exact = full_frames * full_crop**2 / (frames * crop**2)
     ratio = max(1, round(exact))
     if abs(ratio - exact) > MAX_RATIO_ERROR * exact:
         problems.append(
             f"a shape of {frames:g} frames x {crop:g} pixels needs {exact:.3f} times the clips: "
-            f"more than {MAX_RATIO_ERROR:.0%} from a whole number"
+            f"more than {MAX_RATIO_ERROR:.0%} from a whole number, see MULTIGRID.LONG_CYCLE_FACTORS and "
+            "MULTIGRID.SHORT_CYCLE_FACTORS"
         )
-    if round(crop) < 1:
-        problems.append(
-            f"a crop of {crop:g} pixels rounds to none: raise the full crop, {full_crop}"
-        )
-    return BatchShape(whole_frames, max(1, round(crop)), ratio)
+    return BatchShape(whole_frames, round(crop), ratio)

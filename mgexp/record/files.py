@@ -95,6 +95,21 @@ def read_json(path: Path) -> dict[str, Any]:
     return record
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a regular file; False too where the name is too long, or a folder must not be read."""
+    return os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises OSError for those)
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is anything of that name; False too where ``is_file`` is."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder; False too where ``is_file`` is."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
 def sha256_of(path: Path) -> str:
     """Of a file's content, in hexadecimal digits; large files are read in parts."""
     digest = hashlib.sha256()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from mgexp.record.files import append_jsonl, named
+from mgexp.text import escaped
 
 LOGGER = logging.getLogger("mgexp")
 STEP_LEVEL = logging.DEBUG  # on a terminal the bar says it; elsewhere and in the file it is a line
@@ -48,12 +49,19 @@ class StepRecord:
 class Progress:
     """Reports every ``log_period``-th step: its own record, and means over the steps since the last.
 
-    ``path`` is metrics.jsonl; None in all processes but the first, which stay silent.
+    ``path`` is metrics.jsonl; None in all processes but the first, which stay silent. ``tell`` is called with
+    each line of it.
     """
 
     def __init__(
-        self, path: Path | None, first_step: int, total_steps: int, log_period: int
+        self,
+        path: Path | None,
+        first_step: int,
+        total_steps: int,
+        log_period: int,
+        tell: Callable[[Mapping[str, float | int]], None] = lambda line: None,
     ) -> None:
+        self._tell = tell
         self.path = path
         self.total_steps = total_steps
         self.log_period = log_period
@@ -84,7 +92,9 @@ class Progress:
         if (record.step + 1) % self.log_period and record.step + 1 != self.total_steps:
             return
         if self.path is not None:
-            append_jsonl(self.path, record.line())
+            line = record.line()
+            append_jsonl(self.path, line)
+            self._tell(line)
             text = self._text(record)
             self._bar.set_postfix_str(text)
             LOGGER.log(STEP_LEVEL, "step %d/%d  %s", record.step + 1, self.total_steps, text)
@@ -126,6 +136,14 @@ class _LogFile(logging.FileHandler):
             super().close()
 
 
+class _Printable(logging.Formatter):
+    """Lines in which nothing steers a terminal: names of files and errors of others are in them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See ``logging.Formatter``."""
+        return "\n".join(escaped(line) for line in super().format(record).split("\n"))
+
+
 @contextmanager
 def logging_to(path: Path | None) -> Iterator[None]:
     """Logs to ``path`` and to standard error; above a progress bar where that is a terminal."""
@@ -135,7 +153,7 @@ def logging_to(path: Path | None) -> Iterator[None]:
     if path is not None:
         handlers.append(_LogFile(path, encoding="utf-8"))
     for handler in handlers:
-        handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
+        handler.setFormatter(_Printable("%(asctime)s  %(message)s", "%H:%M:%S"))
         LOGGER.addHandler(handler)
     LOGGER.setLevel(STEP_LEVEL)
     try:

@@ -9,10 +9,8 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mgexp.config.defaults import BY_NAME
-from mgexp.config.load import flatten
+from mgexp.config.load import from_yaml
 from mgexp.errors import InputError
 from mgexp.record.files import atomic_write_text, read_json, read_jsonl
 from mgexp.record.run_dir import RunDir
@@ -31,8 +29,15 @@ KEYS_WITHOUT_EFFECT_ON_RESULT = (
     "DATA.FORMAT",
     "DATA.CLASSES",
     "DATA.PATH_PREFIX",
+    "DATA.ALLOW_OUTSIDE",
     "DATA.MAX_UNUSABLE_SHARE",
     "DATA.VIDEO_TIMEOUT_SECONDS",
+    "TENSORBOARD.ENABLE",
+    "TENSORBOARD.LOG_DIR",
+    "WANDB.ENABLE",
+    "WANDB.MODE",
+    "WANDB.PROJECT",
+    "WANDB.ENTITY",
     "DATA_LOADER.NUM_WORKERS",
     "DATA_LOADER.PREFETCH_FACTOR",
 )
@@ -159,8 +164,7 @@ def _check_config(
     experiment_yaml = experiments_root / f"{result.experiment}.yaml"
     if not experiment_yaml.exists():
         raise InputError([f"{experiment_yaml}: not found; results.csv holds only runs of a YAML"])
-    config = yaml.safe_load(run.config_yaml.read_text(encoding="utf-8"))
-    problems = tuple(differences(dict(flatten(config)), resolve(result.experiment)))
+    problems = tuple(differences(from_yaml(run.config_yaml), resolve(result.experiment)))
     if any(line["changes"] for line in read_jsonl(run.starts_jsonl)):
         problems += (f"{run.starts_jsonl}: was gone on with by --override; train it again",)
     if problems:

@@ -12,6 +12,7 @@ from tempfile import TemporaryFile
 from mgexp.errors import InputError
 from mgexp.record.run_lock import RunLock
 
+RUNS = "runs"
 SMOKE = "smoke"
 
 
@@ -93,6 +94,24 @@ class RunDir:
     def result_json(self) -> Path:
         """Written last: a run is finished when this file exists."""
         return self.root / "result.json"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Events for TensorBoard, where TENSORBOARD.LOG_DIR does not say another folder."""
+        return self.root / "tensorboard"
+
+    def tensorboard_in(self, log_dir: Path) -> Path:
+        """This run's folder in one for many runs: its path in runs/, else its whole path, without links."""
+        whole = self.root.resolve()
+        above = next(
+            (folder for folder in whole.parents if folder.name == RUNS), Path(whole.anchor)
+        )
+        return log_dir / whole.relative_to(above)
+
+    @property
+    def wandb_json(self) -> Path:
+        """The id of this run at W&B, and what it was told there before the last start."""
+        return self.root / "wandb.json"
 
     @property
     def lock(self) -> Path:
@@ -225,7 +244,7 @@ def _make_writable(folder: Path) -> None:
 
 def default_run_dir(experiment: str, seed: int, is_smoke: bool) -> RunDir:
     """runs/<experiment>/seed<N>; a smoke run has the same place in runs/smoke."""
-    return RunDir(Path("runs", SMOKE if is_smoke else "", experiment, f"seed{seed}"))
+    return RunDir(Path(RUNS, SMOKE if is_smoke else "", experiment, f"seed{seed}"))
 
 
 def find_runs(root: Path) -> tuple[RunDir, ...]:

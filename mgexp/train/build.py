@@ -13,6 +13,7 @@ from torch import nn
 
 from mgexp.config.check import cross_problems
 from mgexp.data.build import build_decoder, store_problems
+from mgexp.data.files import read_text
 from mgexp.data.lists.build import build_list, quarantine_problems
 from mgexp.data.records import evenly_spaced
 from mgexp.dist import Processes, device_of
@@ -25,9 +26,11 @@ from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule
 from mgexp.multigrid.shapes import FULL
 from mgexp.plan.step_shapes import step_counts
+from mgexp.record.files import is_file
 from mgexp.record.flops import schedule_shapes
 from mgexp.record.run_dir import RunDir
 from mgexp.record.torch_file import load_torch
+from mgexp.record.tracking.build import tracking_problems
 from mgexp.train.checkpoint import State
 from mgexp.train.compiled import blank_batch, compiled, warm_up
 from mgexp.train.inputs import (
@@ -122,6 +125,7 @@ def build_inputs(
     found += device_problems(cfg.DEVICE, torch.cuda.is_available())
     found += precision_problems(cfg)
     found += decoder_problems(cfg)
+    found += tracking_problems(cfg)
     train, val = build_list(cfg, "TRAIN_LIST"), build_list(cfg, "VAL_LIST")
     found += quarantine_problems(cfg, (train, val))
     found += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)
@@ -236,9 +240,9 @@ def _num_listed(cfg: CfgNode) -> tuple[int, list[str]]:
     if cfg.DATA.TRAIN_LIST and cfg.DATA.FORMAT != "list":
         videos = build_list(cfg, "TRAIN_LIST")
         return videos.num_listed, list(videos.problems)
-    if cfg.DATA.TRAIN_LIST and path.is_file():
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-        return sum(bool(line.strip()) for line in lines), []
+    if cfg.DATA.TRAIN_LIST and is_file(path):
+        text, problems = read_text(path)
+        return sum(bool(line.strip()) for line in text.splitlines()), problems
     return 0, []
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +79,10 @@ class PreciseBn:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Scores the model of a run without changing it; the clock of training must not run meanwhile."""
+    """Scores the model of a run without changing it; the clock of training must not run meanwhile.
+
+    ``tell`` is called with each line of evaluations.jsonl.
+    """
 
     run_dir: RunDir
     normalizer: Normalizer
@@ -88,6 +91,7 @@ class Evaluator:
     precise_bn: PreciseBn | None
     save_seconds: float
     stop: StopRequest = field(default_factory=StopRequest)
+    tell: Callable[[Mapping[str, Any]], None] = lambda line: None
 
     def ready_model(self, state: State) -> nn.Module:
         """A copy of the model as it is evaluated: with precise statistics where these are asked for."""
@@ -184,6 +188,7 @@ class Evaluator:
             "frame_order": protocol.frame_order,
         }
         append_jsonl(self.run_dir.evaluations_jsonl, line)
+        self.tell(line)
         LOGGER.info(
             "evaluation after step %d: %s, loss %.3f (%d videos, %d views, frames %s)",
             *(state.step, metrics_text(found.metrics), found.loss),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import yaml
 
-from mgexp.config.load import flatten
+from mgexp.config.load import flatten, from_yaml
 from mgexp.errors import InputError
 from mgexp.models.weights import Fit
 from mgexp.multigrid.schedule import Schedule
@@ -115,7 +115,7 @@ def config_problems(run_dir: RunDir, config_yaml: str, ignored: tuple[str, ...] 
     """Every key that can change the result and differs from the folder's, but those that begin as ``ignored``."""
     if not run_dir.config_yaml.exists():
         return []
-    saved = dict(flatten(yaml.safe_load(run_dir.config_yaml.read_text(encoding="utf-8"))))
+    saved = from_yaml(run_dir.config_yaml)
     now = dict(flatten(yaml.safe_load(config_yaml)))
     found = [*differing_keys(saved, now)]
     if saved.get("RNG_SEED") != now["RNG_SEED"]:

@@ -23,8 +23,11 @@ from mgexp.record.files import read_json, write_json
 from mgexp.record.progress import LOGGER, Progress, logging_to
 from mgexp.record.run_dir import RunDir
 from mgexp.record.schedule_table import schedule_table
+from mgexp.record.tracking.build import build_trackers
+from mgexp.record.tracking.tracker import NOBODY, Trackers
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.together import Explained
+from mgexp.train import folder, resume
 from mgexp.train.build import build_precision, build_step, build_task, compiled_step
 from mgexp.train.checkpoint import State, save_checkpoint
 from mgexp.train.evaluate import Evaluation
@@ -32,13 +35,6 @@ from mgexp.train.evaluation.build import build_evaluator, build_protocol
 from mgexp.train.evaluator import Evaluator, Protocol
 from mgexp.train.faults import faults_told
 from mgexp.train.fingerprint import fingerprint
-from mgexp.train.folder import (
-    check_folder,
-    config_problems,
-    cut_records,
-    is_evaluated,
-    write_folder,
-)
 from mgexp.train.inputs import Inputs, raise_problems
 from mgexp.train.loop import Loop
 from mgexp.train.memory import keep_memory
@@ -46,14 +42,6 @@ from mgexp.train.milestones import milestones
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import require_precision
 from mgexp.train.result import Outcome, judge, numbers, outcome_of, seconds_record, summary
-from mgexp.train.resume import (
-    NO_CHOICE,
-    Choice,
-    choose_checkpoint,
-    schedule_problems,
-    set_aside,
-    take_over,
-)
 from mgexp.train.state.build import build_first_state, build_last_state
 from mgexp.train.step import Normalizer
 
@@ -71,6 +59,7 @@ class Job:
     initial: Fit | None = None  # weights to start from
     stop: StopRequest = field(default_factory=StopRequest)
     explained: Explained = nullcontext
+    trackers: Trackers = NOBODY
 
     @property
     def device(self) -> torch.device:
@@ -98,9 +87,8 @@ class Job:
 
     def evaluator(self) -> Evaluator:
         """Scores models of this run."""
-        return build_evaluator(
-            self.cfg, self.inputs, self.run_dir, self.normalizer, self.processes, self.stop
-        )
+        parts = (self.cfg, self.inputs, self.run_dir, self.normalizer, self.processes, self.stop)
+        return replace(build_evaluator(*parts), tell=self.trackers.evaluation)
 
     def fingerprint(self) -> dict[str, object]:
         """Of the schedule, as checkpoints hold it."""
@@ -117,7 +105,7 @@ def run_job(job: Job) -> Outcome:
 def _lead(job: Job) -> Outcome:
     """Of the process that writes the files: it tells the others whether there is anything to do."""
     config, videos = to_yaml(job.cfg), job.inputs.fingerprint()
-    changes = check_folder(job.run_dir, config, videos, job.override)
+    changes = folder.check_folder(job.run_dir, config, videos, job.override)
     with job.run_dir.locked():
         is_finished = job.run_dir.result_json.exists()
         dist.any_true(job.processes, (is_finished,), job.device)
@@ -126,10 +114,12 @@ def _lead(job: Job) -> Outcome:
             print(f"{job.run_dir.root}: this run is complete: {summary(result)}")
             return outcome_of(result)
         with logging_to(job.run_dir.log_txt), job.explained(), faults_told(job.run_dir):
-            choice = choose_checkpoint(job.run_dir)
-            changes += schedule_problems(choice, job.fingerprint(), job.override)
-            set_aside(job.run_dir, choice)
-            write_folder(job.run_dir, config, videos, job.inputs.schedule, changes, job.initial)
+            choice = resume.choose_checkpoint(job.run_dir)
+            changes += resume.schedule_problems(choice, job.fingerprint(), job.override)
+            resume.set_aside(job.run_dir, choice)
+            folder.write_folder(
+                job.run_dir, config, videos, job.inputs.schedule, changes, job.initial
+            )
             return _train(job, choice)
 
 
@@ -149,7 +139,7 @@ def evaluate_job(job: Job) -> Outcome:
     if not job.run_dir.model.exists():
         remedy = "train to the end before TRAIN.ENABLE False"
         raise InputError([f"{job.run_dir.model} does not exist: {remedy}"])
-    raise_problems(config_problems(job.run_dir, to_yaml(job.cfg), ("TEST.", "DEVICE")))
+    raise_problems(folder.config_problems(job.run_dir, to_yaml(job.cfg), ("TEST.", "DEVICE")))
     state = build_last_state(job.cfg, job.run_dir, job.device)
     _prepare_torch(job)
     with (
@@ -170,9 +160,14 @@ def _prepare_torch(job: Job) -> None:
         keep_memory()
 
 
-def _train(job: Job, choice: Choice = NO_CHOICE) -> Outcome:
+def _train(job: Job, choice: resume.Choice = resume.NO_CHOICE) -> Outcome:
     """``choice``: where to go on, as the main process chose; the others learn it from that."""
     dist.check_same(job.processes, job.inputs.identity(), "the list of videos")
+    with build_trackers(job.cfg, job.experiment, job.run_dir, job.processes.is_main) as trackers:
+        return _train_told(replace(job, trackers=trackers), choice)
+
+
+def _train_told(job: Job, choice: resume.Choice) -> Outcome:
     clock = Clock()
     clock.add("program", seconds_since_process_start())
     with job.stop.listening(), clock.measure("program"):
@@ -194,7 +189,7 @@ def _train(job: Job, choice: Choice = NO_CHOICE) -> Outcome:
 def _train_and_evaluate(job: Job, loop: Loop) -> Evaluation:
     """Raises Interrupted in every process, with everything saved, where a signal stops one."""
     state = loop.state
-    if state.step in loop.milestones and not is_evaluated(job.run_dir, state.step):
+    if state.step in loop.milestones and not folder.is_evaluated(job.run_dir, state.step):
         loop.evaluate()
     if not _run_loop(job, loop):
         raise Interrupted(job.stop.signal_name or "a signal to another process")
@@ -202,12 +197,13 @@ def _train_and_evaluate(job: Job, loop: Loop) -> Evaluation:
     return job.evaluator().evaluate_finally(state, job.protocol(full=True))
 
 
-def _resume(job: Job, state: State, choice: Choice) -> None:
+def _resume(job: Job, state: State, choice: resume.Choice) -> None:
     """Goes on after the last checkpoint, and says what is run."""
-    take_over(job.run_dir, state, choice, job.processes)
+    resume.take_over(job.run_dir, state, choice, job.processes)
     if not job.processes.is_main:
         return
-    cut_records(job.run_dir, state.step)
+    job.trackers.start(state.step)
+    folder.cut_records(job.run_dir, state.step)
     schedule = job.inputs.schedule
     LOGGER.info("%s → %s\n%s", job.experiment, job.run_dir.root, schedule_table(schedule))
     machine = f"{job.device}, {torch.get_num_threads()} threads"
@@ -259,6 +255,7 @@ def _run_loop(job: Job, loop: Loop) -> bool:
             loop.state.step,
             schedule.total_steps,
             cfg.LOG_PERIOD,
+            job.trackers.step,
         ) as progress,
         job.stop.at_once(),
         compiled_step(cfg, loop.train_step, loop.state, schedule, processes),
@@ -299,6 +296,7 @@ def _finish(job: Job, state: State, found: Evaluation) -> Outcome:
         "verdict": judge(found.metrics, cfg.EXPECTED),
     }
     write_json(job.run_dir.result_json, result)
+    job.trackers.result(result)
     job.run_dir.drop_evaluation_parts()
     LOGGER.info("%s", summary(result))
     return outcome_of(result)

@@ -13,7 +13,7 @@ ROW = Path(__file__).parents[2] / "experiments" / "quickstart" / "long_short.yam
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("AUG.RANDAUGMENT_OPS", "-1", "= -1 is not allowed; it takes 0 or more"),
+        ("AUG.RANDAUGMENT_OPS", "-1", "= -1 is not allowed; it takes 0 to 100"),
         ("AUG.RANDAUGMENT_OPS", "1.5", "= 1.5 is not a whole number"),
         ("AUG.RANDAUGMENT_MAGNITUDE", "31", "= 31 is not allowed; it takes 0 to 30"),
         ("AUG.RANDAUGMENT_MAGNITUDE", "-1", "= -1 is not allowed; it takes 0 to 30"),

@@ -75,3 +75,18 @@ def test_bad_json_is_one_problem(content, said, read):
 def test_a_missing_list_is_a_problem(tmp_path):
     (problem,) = read_classes(tmp_path / "no.txt", 2).problems
     assert problem.startswith(f"class list {tmp_path}/no.txt does not exist")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("deep.json", "[" * 100_000, "is not JSON"),
+        ("inf.json", '{"a": 1e400, "b": 1}', "no object of names and whole numbers"),
+        ("long.json", '{"a": ' + "1" * 5000 + "}", "is not JSON"),
+        ("long.txt", "1" * 5000 + " a\n2 b\n", "MODEL.NUM_CLASSES = 3"),
+    ],
+)
+def test_absurd_numbers_and_nesting_are_problems(name, text, said, tmp_path):
+    (tmp_path / name).write_text(text)
+    (problem,) = read_classes(tmp_path / name, 3).problems
+    assert said in problem

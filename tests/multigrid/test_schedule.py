@@ -261,3 +261,32 @@ def test_impossible_schedules_are_an_error(num_videos, num_processes, message):
 def test_every_shape_that_cannot_be_is_in_one_message():
     with pytest.raises(ValueError, match=r"31 frames cannot be cut to 7\.75.*15\.5"):
         build_schedule(replace(KINETICS, frames=31), Multigrid(LONG), 1000)
+
+
+def test_costs_add_up_over_the_phases():
+    """Also in the middle of a phase, before the first step and after the last."""
+    row = schedule(dataset="charades")
+    costs = [p.clips * p.frames * p.crop**2 for p in map(row.plan_at, range(row.total_steps))]
+    ends = [phase.end_step for phase in row.phases]
+    for step in (-1, 0, 1, *ends, *(end - 2 for end in ends), *(end + 3 for end in ends)):
+        assert row.cost_before(step) == sum(costs[: max(0, step)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "num_videos", "message"),
+    [
+        (
+            {"max_epoch": 1e12},
+            234_643,
+            r"more clips than can be counted, 2\^53: lower SOLVER.MAX_EPOCH",
+        ),
+        ({"max_epoch": 1e308}, 1000, r"more clips than can be counted"),
+        ({}, 10**400, r"2\^53 training videos at most"),
+        ({"base_lr": 1.7e308}, 1000, "stage 0 has the learning rate inf, SOLVER.BASE_LR = 1.7e"),
+        ({"gamma": 1e-300, "base_lr": 1e-100}, 1000, "learning rate 0, SOLVER.BASE_LR = 1e-100"),
+    ],
+)
+def test_schedules_beyond_all_numbers_are_an_error(changes, num_videos, message):
+    recipe = replace(CHARADES, **changes)
+    with pytest.raises(ValueError, match=message):
+        build_schedule(recipe, Multigrid(LONG, epoch_factor=1.5, fine_tuning=True), num_videos)

@@ -113,3 +113,23 @@ def test_every_impossible_shape_is_in_one_message():
 def test_impossible_short_crops_are_an_error():
     with pytest.raises(ValueError, match=r"needs 1\.235 times the clips"):
         long_cycle(32, 224, short_factors=[0.9])
+
+
+def test_a_shape_twice_in_turn_is_an_error():
+    with pytest.raises(
+        ValueError, match="LONG_CYCLE_FACTORS has the shape 16 frames x 224 pixels twice"
+    ):
+        long_cycle(32, 224, [(0.5, 1.0), (0.5, 1.0), (1.0, 1.0)])
+
+
+def test_a_shape_may_come_again_later():
+    cycles = long_cycle(32, 224, [(0.5, 1.0), (1.0, 1.0), (0.5, 1.0), (1.0, 1.0)])
+    assert [cycle.base.frames for cycle in cycles] == [16, 32, 16, 32]
+
+
+@pytest.mark.parametrize(
+    "factors", [(1e-300, 1.0), (1.0, 1e-300), (1e-200, 1e-200), (5e-324, 5e-324)]
+)
+def test_factors_next_to_nothing_are_an_error_and_no_overflow(factors):
+    with pytest.raises(ValueError, match=r"cannot be cut|rounds to none"):
+        long_cycle(32, 224, [factors, (1.0, 1.0)])

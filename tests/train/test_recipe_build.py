@@ -123,3 +123,29 @@ def test_the_number_of_videos_is_given_else_listed_else_configured(tiny_data, tm
     assert num_videos_of(listed, None) == (24, [])
     assert num_videos_of(tiny_config(tmp_path, {"DATA.NUM_VIDEOS": 7}), None) == (7, [])
     assert num_videos_of(tiny_config(tmp_path), None)[1]
+
+
+@pytest.mark.parametrize(
+    ("format_", "name"),
+    [
+        *(("list", name) for name in ("x" * 300, "/", "~", "binary")),
+        *(("hmdb51", name) for name in (".", "/", "a**b", "[", "x" * 300)),
+        *(("folders", name) for name in ("binary", "x" * 300)),
+        *(("kinetics", name) for name in ("binary", "/dev/full")),
+    ],
+)
+def test_lists_that_are_none_are_problems(format_, name, tmp_path):
+    (tmp_path / "binary").write_bytes(b"\xff\xfe 0\n")
+    file = str(tmp_path / name) if name == "binary" else name
+    keys = {"DATA.TRAIN_LIST": file, "DATA.VAL_LIST": file, "DATA.QUARANTINE": file}
+    cfg = tiny_config(tmp_path, {**keys, "DATA.FORMAT": format_, "DATA.STORE": name})
+    with pytest.raises(InputError):
+        build_inputs(cfg, [], 1)
+    assert num_videos_of(cfg, None)[1] != []
+
+
+@pytest.mark.slow
+def test_the_largest_model_is_looked_at_without_its_memory(tiny_data, tmp_path):
+    changes = {"RESNET.WIDTH_PER_GROUP": 10_000, "SLOWFAST.FUSION_CONV_CHANNEL_RATIO": 1000}
+    cfg = tiny_config(tmp_path, {**data_keys(tiny_data), **changes, "MODEL.NUM_CLASSES": 10**6})
+    build_inputs(cfg, [], 1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fvcore.common.config import CfgNode
 
 from mgexp.data.charades import read_charades
 from mgexp.data.classes import Classes, number_classes, read_classes
-from mgexp.data.files import Root
+from mgexp.data.files import Root, leading_out, links_problem
 from mgexp.data.folders import class_folders, common_root, folder_problems, read_folders
 from mgexp.data.hmdb import read_hmdb51
 from mgexp.data.kinetics import kinetics_labels, read_kinetics
@@ -44,7 +45,7 @@ ClassReader = Callable[[Path, Path, Mapping[str, int], Split], VideoList]
 
 PLAIN_READERS: dict[str, PlainReader] = {
     "list": lambda cfg, path, root, _: read_list(
-        path, root, cfg.MODEL.NUM_CLASSES, cfg.DATA.PATH_LABEL_SEPARATOR
+        path, root, cfg.MODEL.NUM_CLASSES, cfg.DATA.PATH_LABEL_SEPARATOR, cfg.DATA.ALLOW_OUTSIDE
     ),
     "charades": lambda cfg, path, root, _: read_charades(path, root, cfg.MODEL.NUM_CLASSES),
     "hmdb51": lambda cfg, path, root, split: read_hmdb51(path, root, cfg.MODEL.NUM_CLASSES, split),
@@ -141,6 +142,16 @@ def videos_root(cfg: CfgNode) -> Path:
 def _listed_videos(cfg: CfgNode, key: str) -> VideoList:
     if not cfg.DATA[key]:
         return VideoList((), (), (_not_set(cfg, key),))
+    videos = _read_videos(cfg, key)
+    if cfg.DATA.ALLOW_OUTSIDE:
+        return videos
+    is_root = cfg.DATA.FORMAT == "folders"
+    root = Path(cfg.DATA[key] if is_root else cfg.DATA.PATH_PREFIX)
+    outside = leading_out([record.path for record in videos.records], root)
+    return replace(videos, problems=(*videos.problems, *links_problem(outside, root)))
+
+
+def _read_videos(cfg: CfgNode, key: str) -> VideoList:
     path, root = Path(cfg.DATA[key]), Path(cfg.DATA.PATH_PREFIX)
     split: Split = "train" if key == "TRAIN_LIST" else "val"
     if cfg.DATA.FORMAT in PLAIN_READERS:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mgexp.data.files import Root, are_usable, read_text
+from mgexp.data.files import Root, are_usable, leading_out, links_problem, read_text
 from mgexp.errors import InputError, listed
+from mgexp.record.files import is_folder
+from mgexp.text import is_plain
 
 MAX_LISTED = 10
 """Lines with a problem that are listed; of the others only the number."""
@@ -57,14 +59,18 @@ def read_listing(lists: Sequence[Path], root: Path, separator: str = SEPARATOR) 
     path outside ``root``.
     """
     problems: list[str] = []
-    if not root.is_dir():
+    if not is_folder(root):
         problems.append(f"--root {root.absolute()} is not a folder: give that of the videos")
     found = [_read(list_path, root, separator, problems) for list_path in lists]
     if not any(found) and not problems:
         problems.append(f"{', '.join(map(str, lists))}: no line holds a video")
     if problems:
         raise InputError(problems)
-    return Listing(root, tuple(found))
+    listing = Listing(root, tuple(found))
+    outside = [*links_problem(leading_out(listing.paths, root), root)]
+    if outside:
+        raise InputError([f"{outside[0]} (plain lists have no keys: name them in a YAML)"])
+    return listing
 
 
 def _read(list_path: Path, root: Path, separator: str, problems: list[str]) -> tuple[str, ...]:
@@ -82,7 +88,7 @@ def _path_of(line: str, inside: Root, separator: str) -> str | None:
     if not line:
         return ""
     name, found, _ = line.rpartition(separator)
-    return inside.path(name.strip()) if found and name.strip() else None
+    return inside.path(name.strip()) if found and name.strip() and is_plain(name) else None
 
 
 def _line_problems(

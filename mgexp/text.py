@@ -1,0 +1,39 @@
+"""Text of strangers, names of files among it, in messages, logs and lists."""
+
+from __future__ import annotations
+
+import unicodedata
+
+MAX_SHOWN = 200
+"""Characters of a value that a message shows."""
+FORBIDDEN = frozenset(("Cc", "Cs", "Zl", "Zp"))
+"""Unicode categories: control characters, halves of characters (bytes that are no UTF-8), line ends."""
+
+
+def is_plain(text: str) -> bool:
+    """Whether ``text`` is one line without control characters, and can be written to a file."""
+    return text.isprintable() or not any(unicodedata.category(c) in FORBIDDEN for c in text)
+
+
+def escaped(text: str) -> str:
+    """``text`` in one line: what a terminal would not print, line ends among it, as Python's escapes.
+
+    So no name of a file and no value can forge a line of a log, or steer the terminal that shows it.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def escaped_lines(text: str) -> str:
+    """``text`` with its line ends, and the lines after the first indented."""
+    return "\n    ".join(escaped(line) for line in text.split("\n"))
+
+
+def shown(value: object) -> str:
+    """A value as messages show it: in one line, cut where it is long."""
+    try:
+        text = escaped(repr(value))
+    except (ValueError, RecursionError):  # ValueError: Python writes no integer of 4,300 digits
+        return "a value too large to show"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"

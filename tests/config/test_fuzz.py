@@ -1,0 +1,201 @@
+"""Thousands of mutated configurations: each is a schedule that keeps the rules, or one message."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from cases import ROWS, Case, cases
+from hypothesis import HealthCheck, Phase, given, settings
+from schedule_rules import broken_rules
+
+from mgexp.config.check import cross_problems
+from mgexp.config.defaults import BY_NAME
+from mgexp.config.load import flatten, load_config, read_config, to_yaml
+from mgexp.config.smoke import smoke
+from mgexp.record.schedule_table import schedule_rows, schedule_table
+from mgexp.train.build import schedule_of, try_schedule
+from mgexp.train.milestones import milestones
+
+TOOL = Path(__file__).parents[2] / "tools" / "show_schedule.py"
+NUM_QUICK, NUM_SLOW = 200, 2500
+MIN_VALID_SHARE = 0.3
+MAX_SECONDS = 10  # a case takes some 20 ms
+MAX_GROWTH_BYTES = 300 * 2**20
+
+
+def tool_main():
+    """main of show_schedule.py."""
+    spec = importlib.util.spec_from_file_location("show_schedule", TOOL)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main
+
+
+MAIN = tool_main()
+
+
+@contextlib.contextmanager
+def time_limit(seconds):
+    """An error where the block takes longer: a hang is a failure of the test, not of the suite."""
+
+    def late(*_):
+        raise TimeoutError(f"more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def call(arguments):
+    """Exit code, standard output and standard error of the tool, called in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), time_limit(MAX_SECONDS):
+        try:
+            code = MAIN(arguments)
+        except SystemExit as stopped:  # argparse
+            code = stopped.code
+    return code, out.getvalue(), err.getvalue()
+
+
+def arguments_of(case, folder):
+    """The command line of a case whose files are written to ``folder``."""
+    for name, text in case.files.items():
+        (folder / name).write_bytes(text.encode(errors="surrogatepass"))
+    sizes = ["--num-gpus", str(case.num_gpus)]
+    if case.num_videos is not None:
+        sizes += ["--num-videos", str(case.num_videos)]
+    return ["--cfg", str(folder / "row.yaml"), "--json", *sizes, *case.pairs]
+
+
+def check(case, folder):
+    """Whether the case is valid; fails where it is neither valid nor refused as it should be."""
+    arguments = arguments_of(case, folder)
+    code, out, err = call(arguments)
+    if code == 0:
+        check_valid(case, folder / "row.yaml", json.loads(out, parse_constant=refuse))
+        return True
+    assert code == 2, err
+    assert out == ""
+    if not err.startswith("usage:"):  # argparse's own message
+        check_message(err, case, folder)
+    return False
+
+
+def refuse(name):
+    """JSON has no NaN and no infinity."""
+    raise AssertionError(name)
+
+
+def check_message(err, case, folder):
+    """One message, each problem of which names a key, a file or the words of the command line."""
+    assert err.startswith("show_schedule.py: ")
+    assert all(line.isprintable() for line in err.split("\n"))
+    known = [*BY_NAME, "row.yaml", "link", "--num-", "KEY VALUE", "the command line"]
+    problems = re.split(r"\n  - ", err)[1:]
+    assert problems != []
+    assert [problem for problem in problems if not any(name in problem for name in known)] == []
+
+
+def check_valid(case, path, printed):
+    """The configuration is frozen and is read back from what is written; the schedule keeps the rules."""
+    cfg, problems = read_config(path, case.pairs)
+    assert problems == []
+    assert cfg.is_frozen()
+    for _, value in flatten(cfg):
+        hash(value)
+    schedule, found = try_schedule(cfg, printed["dataset_size"], case.num_gpus)
+    assert case.num_videos in {None, schedule.num_videos}
+    assert found == []
+    assert broken_rules(schedule, case.num_gpus) == []
+    assert printed["total_steps"] == schedule.total_steps
+    assert (
+        schedule_table(schedule).count("\n") >= len(schedule.phases) == len(schedule_rows(schedule))
+    )
+    ends = milestones(schedule, cfg.TRAIN.NUM_EVALUATIONS)
+    assert list(ends) == sorted(set(ends))
+    assert ends[-1] == schedule.total_steps
+    copy = path.with_name("copy.yaml")
+    copy.write_text(to_yaml(cfg), encoding="utf-8")
+    assert load_config(copy) == cfg
+    cross_problems(smoke(cfg))
+
+
+def fuzz(num, folder):
+    """Checks ``num`` cases, the same in each run; how many were (checked, valid)."""
+    counts = Counter()
+
+    @settings(
+        max_examples=num,
+        derandomize=True,
+        database=None,
+        deadline=None,  # each has time_limit
+        suppress_health_check=[*HealthCheck],
+        phases=[Phase.generate, Phase.shrink],
+    )
+    @given(cases())
+    def one(case):
+        counts["checked"] += 1
+        counts["valid"] += check(case, folder)
+
+    one()
+    return counts["checked"], counts["valid"]
+
+
+@pytest.mark.parametrize("num", [NUM_QUICK, pytest.param(NUM_SLOW, marks=pytest.mark.slow)])
+def test_a_configuration_is_a_schedule_or_a_message(num, tmp_path, record_property):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    checked, valid = fuzz(num, tmp_path)
+    record_property("valid_share", valid / checked)
+    assert checked >= num
+    assert valid >= MIN_VALID_SHARE * checked
+    grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    assert grown < MAX_GROWTH_BYTES
+
+
+def test_the_rows_themselves_are_valid(tmp_path):
+    assert all(broken_rules(schedule_of(load_config(path), 9000), 1) == [] for path in ROWS)
+
+
+def case(*pairs):
+    """A row with pairs."""
+    return Case({"row.yaml": f"_BASE_: {ROWS[0]}"}, pairs, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "code"),
+    [
+        ((), 0),
+        (("SOLVER.MAX_EPOCH", "1e12"), 2),
+        (("TRAIN.BATCH_SIZE", "0x" + "f" * 5000), 2),
+        (("SOLVER.STEPS", "!!python/object/apply:os.system [ls]"), 2),
+        (("DATA.TRAIN_LIST", "x" * 5000, "DATA.FORMAT", "hmdb51"), 2),
+    ],
+)
+def test_the_command_itself_does_the_same(pairs, code, tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(TOOL), *arguments_of(case(*pairs), tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert call(arguments_of(case(*pairs), tmp_path))[0] == code

@@ -1,0 +1,121 @@
+"""Videos stay in their folder: whatever a list says, and wherever links lead."""
+
+import os
+
+import pytest
+from tiny import tiny_config
+
+from mgexp.data.files import Root, leading_out
+from mgexp.data.lists.build import build_list
+from mgexp.data.lists.listing import read_listing
+from mgexp.data.records import read_list
+from mgexp.errors import InputError
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A folder of videos with links out of it, and one video beside it."""
+    folder, beside = tmp_path / "root", tmp_path / "beside"
+    for path in (folder / "run" / "a.mp4", beside / "b.mp4"):
+        path.parent.mkdir(parents=True)
+        path.write_text("video")
+    (folder / "link.mp4").symlink_to(beside / "b.mp4")
+    (folder / "inside.mp4").symlink_to(folder / "run" / "a.mp4")
+    (folder / "elsewhere").symlink_to(beside)
+    (folder / "up").symlink_to(folder / "run")
+    return folder
+
+
+def config(tmp_path, root, lines, **more):
+    """The tiny row with a training list."""
+    (tmp_path / "train.txt").write_text("".join(f"{line} 0\n" for line in lines))
+    keys = {"DATA.TRAIN_LIST": str(tmp_path / "train.txt"), "DATA.PATH_PREFIX": str(root), **more}
+    return tiny_config(tmp_path, keys)
+
+
+OUTSIDE = ["link.mp4", "elsewhere/b.mp4"]
+INSIDE = ["run/a.mp4", "inside.mp4", "up/a.mp4", "elsewhere/../run/a.mp4"]
+
+
+def test_videos_that_links_lead_out_are_refused(tmp_path, root):
+    found = build_list(config(tmp_path, root, [*INSIDE, *OUTSIDE]), "TRAIN_LIST")
+    (problem,) = found.problems
+    assert problem.startswith(
+        f"2 videos lie outside of {root} by symbolic links, such as {root}/link.mp4"
+    )
+    assert "DATA.ALLOW_OUTSIDE True" in problem
+
+
+def test_links_within_the_folder_are_no_problem(tmp_path, root):
+    found = build_list(config(tmp_path, root, INSIDE), "TRAIN_LIST")
+    assert (len(found.records), found.problems) == (4, ())
+
+
+def test_the_folder_itself_may_be_a_link(tmp_path, root):
+    (tmp_path / "linked").symlink_to(root)
+    assert leading_out([f"{tmp_path}/linked/run/a.mp4"], tmp_path / "linked") == []
+    out = f"{tmp_path}/linked/elsewhere/b.mp4"
+    assert leading_out([out], tmp_path / "linked") == [out]
+
+
+@pytest.mark.parametrize("name", ["../beside/b.mp4", "{}/beside/b.mp4", "run/../../beside/b.mp4"])
+def test_a_list_cannot_name_what_is_outside(name, tmp_path, root):
+    found = build_list(config(tmp_path, root, [name.format(tmp_path)]), "TRAIN_LIST")
+    (problem,) = found.problems
+    assert problem.startswith("path outside the root folder")
+    assert "or DATA.ALLOW_OUTSIDE True if you trust the list" in problem
+
+
+def test_what_is_outside_is_read_where_that_is_allowed(tmp_path, root):
+    lines = [*OUTSIDE, "../beside/b.mp4", f"{tmp_path}/beside/b.mp4"]
+    cfg = config(tmp_path, root, lines, **{"DATA.ALLOW_OUTSIDE": True})
+    found = build_list(cfg, "TRAIN_LIST")
+    assert found.problems == ()
+    beside = f"{tmp_path}/beside/b.mp4"
+    wanted = [f"{root}/link.mp4", f"{root}/elsewhere/b.mp4", beside, beside]
+    assert [record.path for record in found.records] == wanted
+
+
+def test_links_of_a_folder_per_class_are_looked_at_too(tmp_path, root):
+    (root / "walk").mkdir()
+    (root / "walk" / "w.mp4").symlink_to(tmp_path / "beside" / "b.mp4")
+    for name in ("link.mp4", "inside.mp4", "elsewhere", "up"):
+        (root / name).unlink()
+    keys = {"DATA.FORMAT": "folders", "DATA.TRAIN_LIST": str(root)}
+    (problem,) = build_list(tiny_config(tmp_path, keys), "TRAIN_LIST").problems
+    assert "1 videos lie outside" in problem
+
+
+def test_plain_lists_of_the_tools_are_looked_at_too(tmp_path, root):
+    (tmp_path / "list.txt").write_text("link.mp4 0\nrun/a.mp4 1\n")
+    with pytest.raises(InputError, match=r"1 videos lie outside of .* \(plain lists have no keys"):
+        read_listing([tmp_path / "list.txt"], root)
+
+
+@pytest.mark.parametrize("name", ["run/\x1b[2J.mp4", "run/a\tb.mp4", "run/a\x85b.mp4"])
+def test_names_with_control_characters_are_refused_and_shown_escaped(name, tmp_path, root):
+    (root / name).write_text("video")
+    (tmp_path / "list.txt").write_text(f"{name} 0\nrun/a.mp4 1\n")
+    found = read_list(tmp_path / "list.txt", root, 2)
+    (problem,) = found.problems
+    assert problem.startswith(
+        "1 videos have names with control characters, or bytes that are no UTF-8"
+    )
+    assert problem.isprintable()
+    with pytest.raises(InputError, match="lines 1: not path"):
+        read_listing([tmp_path / "list.txt"], root)
+
+
+def test_names_of_folders_that_are_no_utf8_are_refused(tmp_path, root):
+    for name in ("link.mp4", "inside.mp4", "elsewhere", "up"):
+        (root / name).unlink()
+    with open(os.fsencode(root) + b"/run/\xff\n.mp4", "wb") as file:  # noqa: PTH123
+        file.write(b"video")
+    keys = {"DATA.FORMAT": "folders", "DATA.TRAIN_LIST": str(root), "MODEL.NUM_CLASSES": 1}
+    (problem,) = build_list(tiny_config(tmp_path, keys), "TRAIN_LIST").problems
+    assert "'" + str(root) + "/run/\\udcff\\n.mp4'" in problem
+
+
+def test_a_root_that_allows_all_still_makes_paths_absolute(root):
+    assert Root(root, allow_outside=True).path("../x.mp4") == str(root.parent / "x.mp4")
+    assert Root(root).path("../x.mp4") is None

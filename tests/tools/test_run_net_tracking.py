@@ -1,0 +1,99 @@
+"""Runs that TensorBoard and W&B are told of, through run_net.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from run_files import assert_bit_identical, interrupt_in, read_lines, refused
+from tiny import command
+
+from mgexp.record.tracking.tensorboard import TensorBoard
+
+sys.path.append(str(Path(__file__).parents[1] / "record" / "tracking"))
+from wandb_files import history, summary
+
+accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+wandb = pytest.importorskip("wandb")
+
+BOTH = ("TENSORBOARD.ENABLE", True, "WANDB.ENABLE", True, "WANDB.MODE", "offline")
+SHORT = ("SOLVER.STEPS", "[0, 0.5]", "SOLVER.MAX_EPOCH", 1, "TRAIN.NUM_EVALUATIONS", 1)
+
+
+@pytest.fixture
+def without_account(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    yield
+    wandb.teardown()
+
+
+def scalars(folder, tag):
+    found = accumulator.EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+    return [(event.step, event.value) for event in found.Scalars(tag)]
+
+
+def test_a_resumed_run_is_told_of_once_and_learns_the_same(
+    finished_run, cfg, output, main, monkeypatch, without_account
+):
+    """Stopped after three steps of ten, of which W&B and TensorBoard were told."""
+    interrupt_in(2, monkeypatch)
+    assert main(command(cfg, output, *BOTH)) == 4
+    monkeypatch.undo()
+    monkeypatch.setenv("HOME", str(output.parent / "home"))
+    assert main(command(cfg, output, *BOTH)) == 0
+    wandb.teardown()
+    assert_bit_identical(output, finished_run)
+    steps, evaluations = (read_lines(output / f"{n}.jsonl") for n in ("metrics", "evaluations"))
+    assert len(steps) == 10
+    losses = [(line["step"], pytest.approx(line["loss"])) for line in steps]
+    accuracies = [(line["step"], pytest.approx(line["top1"])) for line in evaluations]
+    events = output / "tensorboard"
+    assert scalars(events, "train/loss") == losses
+    assert scalars(events, "evaluation/top1") == accuracies
+    assert scalars(events, "final/top1") == accuracies[-1:]
+    lines = list(history(output))
+    assert [(li["step"], li["train/loss"]) for li in lines if "train/loss" in li] == losses
+    assert [
+        (li["step"], li["evaluation/top1"]) for li in lines if "evaluation/top1" in li
+    ] == accuracies
+    assert summary(output)["final/top1"] == accuracies[-1][1]
+
+
+def test_keys_of_trackers_do_not_block_a_resume(interrupted, cfg, main):
+    assert main(command(cfg, interrupted, "TENSORBOARD.ENABLE", True)) == 0
+    assert [step for step, _ in scalars(interrupted / "tensorboard", "train/loss")] == [
+        *range(3, 10)
+    ]
+
+
+def test_a_folder_for_many_runs(cfg, output, main, tmp_path):
+    pairs = ("TENSORBOARD.ENABLE", True, "TENSORBOARD.LOG_DIR", tmp_path / "all")
+    assert main(command(cfg, output, *SHORT, *pairs)) == 0
+    (events,) = (tmp_path / "all").rglob("events.*")
+    assert events.parent.name == output.name
+    assert not (output / "tensorboard").exists()
+
+
+def test_a_tracker_that_fails_does_not_end_the_run(cfg, output, main, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(TensorBoard, "step", fail)
+    assert main(command(cfg, output, *SHORT, "TENSORBOARD.ENABLE", True)) == 0
+    assert (output / "result.json").exists()
+    assert (output / "log.txt").read_text().count(
+        "TensorBoard is told nothing more of this run"
+    ) == 1
+
+
+def test_a_missing_package_is_told_before_anything_is_written(
+    cfg, output, main, capsys, monkeypatch
+):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    message = refused(main, capsys, command(cfg, output, *BOTH))
+    assert "TENSORBOARD.ENABLE = True needs the package tensorboard: pip install" in message
+    assert "WANDB.ENABLE = True needs the package wandb: pip install" in message
+    assert not output.exists()
