@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -15,15 +15,24 @@ STOP_SIGNALS = (
 
 
 class StopRequest:
-    """Whether a signal came; a second Ctrl-C ends at once, without saving."""
+    """Whether a signal came; a second Ctrl-C ends at once, without saving.
 
-    def __init__(self) -> None:
+    After a signal of ``only_save`` the run saves and goes on: whoever sent it ends the process, or does not.
+    """
+
+    def __init__(self, only_save: Collection[int] = ()) -> None:
         self.signal_name: str | None = None
+        self.should_save = False
+        self._only_save = only_save
 
     @property
     def requested(self) -> bool:
-        """True after the first signal."""
+        """True after the first signal that stops the run."""
         return self.signal_name is not None
+
+    def saved(self) -> None:
+        """The run has saved: signals before this one are answered, but for those that stop it."""
+        self.should_save = False
 
     @contextmanager
     def listening(self) -> Iterator[StopRequest]:
@@ -36,6 +45,9 @@ class StopRequest:
                 signal.signal(number, handler)
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
+        if number in self._only_save:
+            self.should_save = True
+            return
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal_name = signal.Signals(number).name

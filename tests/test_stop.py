@@ -31,3 +31,14 @@ def test_a_second_sigterm_waits_for_the_save():
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.signal_name == "SIGTERM"
+
+
+def test_a_signal_that_only_saves_does_not_stop():
+    stop = StopRequest(only_save=(signal.SIGTERM,))
+    with stop.listening():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (stop.requested, stop.should_save) == (False, True)
+        stop.saved()
+        assert not stop.should_save
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert (stop.requested, stop.should_save) == (True, False)

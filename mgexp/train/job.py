@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -61,6 +61,7 @@ class Job:
     processes: Processes
     override: bool = False
     initial: Fit | None = None  # weights to start from
+    stop: StopRequest = field(default_factory=StopRequest)
 
     @property
     def device(self) -> torch.device:
@@ -151,7 +152,7 @@ def _train(job: Job) -> Outcome:
 def _train_joined(job: Job) -> Outcome:
     clock = Clock()
     clock.add("program", seconds_since_process_start())
-    with StopRequest().listening() as stop, clock.measure("program"):
+    with job.stop.listening() as stop, clock.measure("program"):
         loop = _build_loop(job, state := _new_state(job, clock), stop)
         _resume(job, state)
         _check_precision(job, state)

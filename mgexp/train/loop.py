@@ -81,14 +81,14 @@ class Loop:
 
     def _go_on(self) -> bool:
         """Saves and evaluates where it is time to; False if a signal stops the run."""
-        should_stop = self._agree()
+        should_stop, should_save = self._agree()
         if self.state.step in self.milestones:
             self._save()
             self.evaluate()
         elif should_stop:
             self._save()
             return False
-        elif time.perf_counter() - self._last_save > self.checkpoint_seconds:
+        elif should_save or time.perf_counter() - self._last_save > self.checkpoint_seconds:
             self._save()
         return True
 
@@ -150,18 +150,22 @@ class Loop:
             self.state.clock.add("shape_warmup", max(0.0, first - seconds))
             self._seen_shapes[shape] = 0.0
 
-    def _agree(self) -> bool:
-        """Shares unusable videos among the processes, stops all where they are too many; whether to stop."""
-        flags = (self.stop.requested, self._has_news)
-        should_stop, has_news = dist.any_true(self.processes, flags, self.device)
+    def _agree(self) -> tuple[bool, bool]:
+        """Shares unusable videos among the processes, stops all where they are too many.
+
+        Returns whether to stop, and whether to save.
+        """
+        flags = (self.stop.requested, self.stop.should_save, self._has_news)
+        should_stop, should_save, has_news = dist.any_true(self.processes, flags, self.device)
         if has_news:
             self._has_news = False
             self.state.unusable = dist.merge(self.processes, self.state.unusable)
             self.check_unusable()
-        return should_stop
+        return should_stop, should_save
 
     def _save(self) -> None:
         self.save()
+        self.stop.saved()
         self._last_save = time.perf_counter()
 
 

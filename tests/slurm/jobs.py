@@ -1,0 +1,104 @@
+"""Runs submitted to the cluster of a test: started, watched, interrupted, compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from run_files import assert_bit_identical, losses, read_lines, torchrun
+from tiny import TOOL, command
+
+SWEEP_TOOL = TOOL.with_name("sweep.py")
+SHORT = {"SOLVER.STEPS": [0, 45], "SOLVER.MAX_EPOCH": 60}
+LONG = {"SOLVER.STEPS": [0, 150], "SOLVER.MAX_EPOCH": 200}
+TIMEOUT_SECONDS = 180
+
+
+def environment(cluster=None):
+    """One thread for each process, and how to find the cluster."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", **(cluster.environment if cluster else {})}
+
+
+def call(tool, arguments, cluster=None):
+    """Runs a tool in a process of its own; what it said."""
+    done = subprocess.run(
+        [sys.executable, str(tool), *map(str, arguments)],
+        check=False,
+        env=environment(cluster),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def run_here(config, output):
+    call(TOOL, command(config, output))
+    return output
+
+
+def torchrun_two(config, output):
+    torchrun(command(config, output))
+    return output
+
+
+def submit(cluster, config, output, *options):
+    """The job id."""
+    wanted = [*command(config, output), "--launcher", "slurm", "--partition", "low", *options]
+    text = call(TOOL, wanted, cluster)
+    return re.search(r"job (\d+) is submitted", text)[1]
+
+
+def wait_for(condition, what, seconds=TIMEOUT_SECONDS):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"no {what} within {seconds} s"
+        time.sleep(0.1)
+
+
+def wait_for_step(output, step):
+    metrics = output / "metrics.jsonl"
+    wait_for(
+        lambda: metrics.exists() and len(metrics.read_text().splitlines()) >= step, f"step {step}"
+    )
+
+
+def wait_for_result(output, seconds=TIMEOUT_SECONDS):
+    try:
+        wait_for((output / "result.json").exists, "result", seconds)
+    except AssertionError as error:
+        raise AssertionError(f"{error}:\n{log(output)}") from error
+
+
+def wait_until_gone(cluster, job):
+    wait_for(
+        lambda: job not in cluster.call("squeue", "--noheader", "--format=%A"), "end of the job"
+    )
+
+
+def log(output):
+    """What the processes of a run said, those of Slurm too."""
+    paths = sorted(output.glob("launches/*/*_log.err"))
+    return "\n".join(f"{path.name}:\n{path.read_text()}" for path in paths)
+
+
+def preempt(cluster):
+    """A job of the higher partition takes both nodes for a moment."""
+    whole = ("--nodes=2", "--exclusive", "--output=/dev/null")
+    cluster.call("sbatch", "--partition=high", *whole, "--wrap=sleep 1")
+
+
+def starts_after(output):
+    """Steps that each start went on after."""
+    return [line["after_step"] for line in read_lines(Path(output) / "starts.jsonl")]
+
+
+def assert_same(output, undisturbed):
+    """To the last bit: weights, momenta, evaluated weights, losses of all steps."""
+    assert_bit_identical(output, undisturbed)
+    assert losses(output) == losses(undisturbed)
