@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import getpass
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -68,13 +67,13 @@ COLUMNS = ("run", "state", "job", "step", "ETA", "so far", "why")
 
 
 def slurm_queue() -> dict[str, tuple[str, str]]:
-    """(state, reason) of every job of this user, by job id, 12 or 12_3; empty where there is no Slurm."""
-    if shutil.which("squeue") is None:
-        return {}
+    """(state, reason) of every job of this user, by job id, 12 or 12_3. Raises InputError."""
     command = ["squeue", "--noheader", "--array", "--format=%i|%T|%r", "--user", getpass.getuser()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise InputError([f"squeue failed, so nobody knows what is queued: {done.stderr.strip()}"])
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = " ".join((getattr(error, "stderr", "") or str(error)).split())
+        raise InputError([f"squeue failed, so nobody knows what is queued: {reason}"]) from error
     rows = (line.split("|", 2) for line in done.stdout.splitlines())
     return {row[0]: (row[1], row[2]) for row in rows}
 
@@ -85,8 +84,10 @@ def submissions(folder: SweepDir) -> dict[str, dict[str, Any]]:
 
 
 def states(folder: SweepDir, names: Iterable[str]) -> tuple[RunState, ...]:
-    """Of the runs of these names."""
-    known, queue = submissions(folder), slurm_queue()
+    """Of the runs of these names. Slurm is asked where one of the sweep was submitted to it."""
+    known = submissions(folder)
+    uses_slurm = any(line["launcher"] == "slurm" for line in known.values())
+    queue = slurm_queue() if uses_slurm else {}
     return tuple(_state(folder, name, known.get(name), queue) for name in names)
 
 
