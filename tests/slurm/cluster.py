@@ -115,7 +115,9 @@ class Cluster:
             self._daemon("slurmd", "-D", "-N", name)
         if not wait_until(lambda: self._num_idle() == len(NODES), START_SECONDS):
             logs = "\n".join(
-                f"{path.name}: {path.read_text()[-1000:]}" for path in self.root.glob("*.log")
+                f"{path.name}: {path.read_text()[-1000:]}"
+                for path in self.root.glob("*.*")
+                if path.suffix in {".log", ".out"}
             )
             self.stop()
             raise RuntimeError(f"slurm did not come up:\n{logs}")
@@ -164,6 +166,7 @@ class Cluster:
         self._daemon(
             "munged",
             "-F",
+            "--force",  # other users cannot reach the socket in a folder of pytest, and need not
             f"--key-file={key}",
             f"--socket={sock}",
             f"--pid-file={self.root}/munged.pid",
