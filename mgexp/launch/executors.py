@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +18,12 @@ from submitit.core.core import Executor
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from mgexp.errors import InputError
+from mgexp.launch import hold_signals
 from mgexp.launch.build import RunOptions
 from mgexp.launch.freeze import freeze_code
 from mgexp.launch.resources import Resources
 from mgexp.launch.task import WARNING, TrainTask
+from mgexp.record.environment import REPOSITORY
 from mgexp.record.sweep_dir import LaunchDir
 
 MAX_TIMEOUTS = 1000
@@ -45,8 +49,7 @@ class Submission:
 
     def task(self, options: RunOptions) -> TrainTask:
         """The callable of one run."""
-        late_seconds = self.resources.warning_seconds / 2
-        return TrainTask(options, self.launch, self.code, self.working_directory, late_seconds)
+        return TrainTask(options, self.launch, self.code, self.working_directory, self.resources)
 
 
 def to_slurm(submission: Submission, runs: Sequence[RunOptions]) -> list[Job[None]]:
@@ -56,7 +59,7 @@ def to_slurm(submission: Submission, runs: Sequence[RunOptions]) -> list[Job[Non
     """
     resources, folder = submission.resources, _log_folder(submission)
     try:
-        executor = submitit.SlurmExecutor(folder, max_num_timeout=MAX_TIMEOUTS)
+        executor = submitit.SlurmExecutor(folder, MAX_TIMEOUTS, python=_python(submission))
     except RuntimeError as error:
         raise InputError(
             [f"--launcher slurm: there is no Slurm on this machine: {error}"]
@@ -91,7 +94,7 @@ def to_this_machine(submission: Submission, run: RunOptions, slot: int = 0) -> L
 
     ``slot``: of the runs at a time, which decides the GPUs.
     """
-    executor = submitit.LocalExecutor(_log_folder(submission))
+    executor = submitit.LocalExecutor(_log_folder(submission), python=_python(submission))
     executor.update_parameters(
         timeout_min=LOCAL_MINUTES,
         tasks_per_node=submission.resources.tasks_per_node,
@@ -117,6 +120,12 @@ def _log_folder(submission: Submission) -> Path:
     if problems:
         raise InputError(problems)
     return folder
+
+
+def _python(submission: Submission) -> str:
+    """The beginning of the command that starts a task, for a shell."""
+    script = submission.code / Path(hold_signals.__file__).relative_to(REPOSITORY)
+    return shlex.join([sys.executable, "-I", "-S", str(script)])
 
 
 def _gpus(num: int, slot: int) -> tuple[int, ...]:

@@ -6,8 +6,9 @@ What a signal does, as it was found on Slurm 22.05:
   all processes save at the same step, and rank 0 hands the signal to submitit, which queues the job again.
 - SIGTERM (scancel; `scontrol requeue`; preemption without the former): Slurm ends the job whatever it does, and
   queues it again itself or not. A job that ends by itself is not queued again. So the run saves and goes on.
-- SIGUSR2 in anything long that is no step (an evaluation, a compilation): what is on disk is all there is, and the
-  job is queued again before the limit. An evaluation goes on where it was.
+- SIGUSR2 where no step ends for long, as in a compilation: the job is queued again before the limit, to go on
+  after what is on disk.
+- Either of them before anybody listens: it is held back until the task does, see `hold_signals.py`.
 
 The pickle of a job never changes: what a run has done is in its run folder, so that a start from the original
 pickle goes on as well. Under submitit's local executor, where nobody else ends a job, SIGTERM stops it.
@@ -34,11 +35,16 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.launch.build import RunOptions, run_in_process
 from mgexp.launch.freeze import require_frozen
+from mgexp.launch.hold_signals import release
+from mgexp.launch.resources import Resources
+from mgexp.record.clock import seconds_since_process_start
 from mgexp.record.files import write_json
 from mgexp.record.sweep_dir import LaunchDir
 from mgexp.stop import StopRequest
 from mgexp.train.result import Outcome
 
+EARLY_SECONDS = 60
+"""So much before its time the warning may come. Source: man sbatch, --signal."""
 LOOPBACK = "127.0.0.1"
 WARNING = "SIGUSR2"
 ENDS_IT = ("SIGTERM", "SIGINT")
@@ -50,14 +56,14 @@ class TrainTask:
     """One run as submitit's callable, called in each of its processes.
 
     ``code``: the frozen copy that must be running. Relative paths of the options are relative to
-    ``working_directory``. ``late_seconds`` after Slurm's warning the job is queued again, a step ended or not.
+    ``working_directory``. ``resources``: those of the job.
     """
 
     options: RunOptions
     launch: LaunchDir
     code: Path
     working_directory: Path
-    late_seconds: float
+    resources: Resources
 
     def __call__(self) -> None:
         """Runs to the end; exits with the code of run_net.py where that is not 0."""
@@ -66,8 +72,9 @@ class TrainTask:
         stop = StopRequest(only_save=(signal.SIGTERM,) if is_slurm else ())
         self.launch.outcome_json(job.job_id, job.global_rank).unlink(missing_ok=True)
         with stop.listening():
+            release()
             if is_slurm and job.global_rank == 0:
-                _Deadline(stop, self.late_seconds, job.job_id).start()
+                _Deadline(stop, self.resources, job.job_id).start()
             outcome = self._run(job, stop)
         if outcome is Outcome.INTERRUPTED and stop.signal_name not in ENDS_IT:
             self._queue_again(job)
@@ -97,10 +104,14 @@ class TrainTask:
         except InputError as error:
             say(str(error))
             outcome = Outcome.BAD_INPUT
-        except BaseException as error:
-            if isinstance(error, Exception):
+        except Exception as error:
+            if not stop.requested:
                 self._record(job, Outcome.FAILED, f"{type(error).__name__}: {error}")
-            raise
+                raise
+            say(
+                f"after {stop.signal_name}: {error}"
+            )  # other processes may have left before this one
+            outcome = Outcome.INTERRUPTED
         if outcome is not Outcome.INTERRUPTED or stop.signal_name in ENDS_IT:
             saved = f"{stop.signal_name}: saved" if outcome is Outcome.INTERRUPTED else ""
             self._record(job, outcome, "\n".join(messages) or saved)
@@ -117,25 +128,37 @@ class TrainTask:
         raise SystemExit(0)
 
 
+def seconds_to_wait(resources: Resources, since_start: float) -> float:
+    """How long a job that is warned ``since_start`` seconds after its start may wait for a step to end.
+
+    Before the time limit, until half of the warning is left; where the limit is far, Slurm preempts the job,
+    and may end it before that.
+    """
+    margin, left = resources.warning_seconds / 2, 60 * resources.minutes - since_start
+    is_time_limit = left < resources.warning_seconds + EARLY_SECONDS
+    return max(0.0, left - margin) if is_time_limit else margin
+
+
 class _Deadline(threading.Thread):
-    """Queues a Slurm job again that was warned and has not stopped ``seconds`` later.
+    """Queues a Slurm job again that was warned, and has not ended a step in ``seconds_to_wait``.
 
     A thread, since the main one may be anywhere. It ends with the process.
     """
 
-    def __init__(self, stop: StopRequest, seconds: float, job_id: str) -> None:
+    def __init__(self, stop: StopRequest, resources: Resources, job_id: str) -> None:
         super().__init__(daemon=True)
         self._request = stop
-        self._seconds = seconds
+        self._resources = resources
         self._job_id = job_id
 
     def run(self) -> None:
         """Waits for the warning, then for the run to end."""
         while self._request.signal_name != WARNING:
-            time.sleep(0.5)
-        time.sleep(self._seconds)
+            time.sleep(0.2)
+        seconds = seconds_to_wait(self._resources, seconds_since_process_start())
+        time.sleep(seconds)
         print(
-            f"run_net.py: {WARNING} came {self._seconds:.0f} s ago, and no step has ended since: "
+            f"run_net.py: {WARNING} came {seconds:.0f} s ago, and no step has ended since: "
             "queued again, to go on after what is saved",
             file=sys.stderr,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cluster import Cluster, missing
-from jobs import LONG, SHORT, run_here, torchrun_two
+from jobs import SHORT, longer, run_here, torchrun_two
 from tiny import data_keys, write_config
 
 
@@ -28,11 +28,10 @@ def short(tiny_data, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def long(tiny_data, tmp_path_factory):
+def long(tiny_data, short_run, tmp_path_factory):
     """A YAML whose training lasts longer than half a minute."""
-    return write_config(
-        tmp_path_factory.mktemp("yaml") / "long.yaml", {**data_keys(tiny_data), **LONG}
-    )
+    changes = {**data_keys(tiny_data), **longer(short_run)}
+    return write_config(tmp_path_factory.mktemp("yaml") / "long.yaml", changes)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -13,7 +14,10 @@ from run_files import assert_bit_identical, losses, read_lines, torchrun
 from tiny import TOOL, command
 
 SWEEP_TOOL = TOOL.with_name("sweep.py")
-SHORT = {"SOLVER.STEPS": [0, 18], "SOLVER.MAX_EPOCH": 24}  # 59 steps, 8 s of training on a core of 2023
+SHORT = {
+    "SOLVER.STEPS": [0, 18],
+    "SOLVER.MAX_EPOCH": 24,
+}  # 59 steps, 8 s of training on a core of 2023
 LONG = {"SOLVER.STEPS": [0, 90], "SOLVER.MAX_EPOCH": 120}  # 300 steps, 40 s
 TIMEOUT_SECONDS = 300
 
@@ -68,17 +72,38 @@ def wait_for_step(output, step):
     )
 
 
-def wait_for_result(output, seconds=TIMEOUT_SECONDS):
-    try:
-        wait_for((output / "result.json").exists, "result", seconds)
-    except AssertionError as error:
-        raise AssertionError(f"{error}:\n{log(output)}") from error
+def longer(finished):
+    """The keys of a run that trains about LONG_SECONDS here, by the steps of a finished run."""
+    seconds = [line["step_seconds"] for line in read_lines(finished / "metrics.jsonl")]
+    epochs = math.ceil(SHORT["SOLVER.MAX_EPOCH"] * LONG_SECONDS / sum(seconds))
+    return {"SOLVER.STEPS": [0, 3 * epochs / 4], "SOLVER.MAX_EPOCH": epochs}
+
+
+def wait_for_result(cluster, output):
+    """Returns when the run is finished, fails when it has left the queue without."""
+    result = output / "result.json"
+    wait_for(lambda: result.exists() or not cluster.call("squeue", "--noheader"), "result")
+    assert result.exists(), log(output)
 
 
 def wait_until_gone(cluster, job):
     wait_for(
         lambda: job not in cluster.call("squeue", "--noheader", "--format=%A"), "end of the job"
     )
+
+
+def task_pid(job, rank):
+    """The process of a task of a job; None before it has started."""
+    wanted = {f"SLURM_JOB_ID={job}".encode(), f"SLURM_PROCID={rank}".encode()}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            found = (folder / "environ").read_bytes().split(b"\0")
+            command = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if wanted <= {*found} and b"submitit.core._submit" in command:
+            return int(folder.name)
+    return None
 
 
 def log(output):

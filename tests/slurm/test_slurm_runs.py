@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -11,6 +12,7 @@ from jobs import (
     preempt,
     starts_after,
     submit,
+    task_pid,
     wait_for,
     wait_for_result,
     wait_for_step,
@@ -25,7 +27,7 @@ ON_TWO_NODES = ("--nodes", "2")
 @pytest.mark.parametrize("options", [TWO, ON_TWO_NODES], ids=["one_node", "two_nodes"])
 def test_two_tasks(options, cluster, short, output, short_run_of_two):
     submit(cluster, short, output, *options)
-    wait_for_result(output)
+    wait_for_result(cluster, output)
     assert starts_after(output) == [0]
     assert_same(output, short_run_of_two)
 
@@ -34,7 +36,7 @@ def test_preemption_with_the_user_signal_saves_at_a_step(cluster, short, output,
     submit(cluster, short, output)
     wait_for_step(output, 10)
     preempt(cluster)
-    wait_for_result(output)
+    wait_for_result(cluster, output)
     assert "SIGUSR2: saved after step" in log(output)
     first, second = starts_after(output)
     assert (first, second >= 10) == (0, True)
@@ -45,7 +47,7 @@ def test_preemption_of_two_tasks(cluster, short, output, short_run_of_two):
     submit(cluster, short, output, *TWO)
     wait_for_step(output, 10)
     preempt(cluster)
-    wait_for_result(output)
+    wait_for_result(cluster, output)
     assert len(starts_after(output)) == 2
     assert_same(output, short_run_of_two)
 
@@ -55,7 +57,7 @@ def test_requeue_from_outside_saves_too(cluster, short, output, short_run):
     job = submit(cluster, short, output)
     wait_for_step(output, 10)
     cluster.call("scontrol", "requeue", job)
-    wait_for_result(output)
+    wait_for_result(cluster, output)
     first, second = starts_after(output)
     assert (first, second >= 10) == (0, True)
     assert_same(output, short_run)
@@ -73,15 +75,26 @@ def test_a_cancelled_run_is_saved_and_not_queued_again(cluster, short, output):
 def test_a_task_that_is_killed_ends_the_others(cluster, short, output):
     job = submit(cluster, short, output, *TWO)
     wait_for_step(output, 5)
-    cluster.call("scancel", f"--signal={signal.SIGKILL.value}", f"{job}.0")
+    os.kill(task_pid(job, rank=1), signal.SIGKILL)
     wait_until_gone(cluster, job)
     assert not (output / "result.json").exists()
+
+
+def test_signals_while_a_task_starts_are_not_lost(cluster, short, output, short_run):
+    """They come while it imports torch: the run starts, saves after a step, and is queued again."""
+    job = submit(cluster, short, output)
+    wait_for(lambda: task_pid(job, rank=0), "task")
+    preempt(cluster)
+    wait_for_result(cluster, output)
+    assert "SIGUSR2: saved after step 1;" in log(output)
+    assert starts_after(output) == [0, 1]
+    assert_same(output, short_run)
 
 
 def test_a_time_limit(cluster, long, output, long_run):
     """One minute, the least that Slurm knows."""
     submit(cluster, long, output, "--time-limit", "1", "--warning-seconds", "20")
-    wait_for_result(output, 300)
+    wait_for_result(cluster, output)
     assert "SIGUSR2: saved after step" in log(output)
     assert len(starts_after(output)) >= 2
     assert_same(output, long_run)

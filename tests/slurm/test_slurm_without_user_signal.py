@@ -13,7 +13,7 @@ def test_preemption_saves_at_once_and_goes_on_until_it_is_killed(cluster, long, 
     submit(cluster, long, output)
     wait_for_step(output, 10)
     preempt(cluster)
-    wait_for_result(output)
+    wait_for_result(cluster, output)
     first, second = starts_after(output)
     assert (first, second >= 10) == (0, True)
     assert_same(output, long_run)
