@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
@@ -39,18 +39,27 @@ class Interrupted(BaseException):
 
 
 class StopRequest:
-    """Whether a signal came; a second Ctrl-C ends the process at once, without saving."""
+    """Whether a signal came; a second Ctrl-C ends the process at once, without saving.
 
-    def __init__(self) -> None:
+    After a signal of ``only_save`` the run saves and goes on: whoever sent it ends the process, or does not.
+    """
+
+    def __init__(self, only_save: Collection[int] = ()) -> None:
         self.signal_name: str | None = None
         self._since = 0.0
         self._is_at_once = False
         self._process = 0
+        self.should_save = False
+        self._only_save = only_save
 
     @property
     def requested(self) -> bool:
-        """True after the first signal."""
+        """True after the first signal that stops the run."""
         return self.signal_name is not None
+
+    def saved(self) -> None:
+        """The run has saved: signals before this one are answered, but for those that stop it."""
+        self.should_save = False
 
     @contextmanager
     def listening(self) -> Iterator[StopRequest]:
@@ -98,6 +107,9 @@ class StopRequest:
     def _catch(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
             return  # a loader's worker that has just been forked; it will ignore signals by itself
+        if number in self._only_save:
+            self.should_save = True
+            return
         if self.requested:
             self._catch_again(number)
             return

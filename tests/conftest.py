@@ -1,4 +1,4 @@
-"""Slow tests run with --slow only; torch takes one thread, as two cores are few for many tests."""
+"""Slow tests run with --slow only, those of Slurm with --slurm; torch takes one thread, as two cores are few."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from tiny import command, data_keys, run_net, write_config, write_dataset
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the slow tests too")
+    parser.addoption("--slurm", action="store_true", help="run the tests that start a Slurm too")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--slow"):
-        for item in items:
-            if "slow" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+    for kind in ("slow", "slurm"):
+        if not config.getoption(f"--{kind}"):
+            for item in items:
+                if item.get_closest_marker(kind):
+                    item.add_marker(pytest.mark.skip(reason=f"{kind}: run with --{kind}"))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -90,3 +90,14 @@ def test_a_forked_child_leaves_signals_to_its_parent():
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         assert not stop.requested
+
+
+def test_a_signal_that_only_saves_does_not_stop():
+    stop = StopRequest(only_save=(signal.SIGTERM,))
+    with stop.listening():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (stop.requested, stop.should_save) == (False, True)
+        stop.saved()
+        assert not stop.should_save
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert (stop.requested, stop.should_save) == (True, False)

@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from mgexp import dist
-from mgexp.config.load import experiment_name, read_config
-from mgexp.config.smoke import smoke
 from mgexp.dist import Processes
-from mgexp.errors import InputError, TrainingError
-from mgexp.plan.auto.build import with_workers
-from mgexp.record.run_dir import RunDir, default_run_dir
-from mgexp.stop import Interrupted, StopRequest, end_workers
-from mgexp.together import together
-from mgexp.train.build import build_inputs, try_initial_weights
-from mgexp.train.job import Job, evaluate_job, run_job
+from mgexp.errors import InputError
+from mgexp.launch.build import RunOptions, run_in_process
+from mgexp.launch.one_run import to_local, to_queue
+from mgexp.launch.resources import LAUNCHERS, add_resource_arguments, read_resources
+from mgexp.stop import end_workers
 from mgexp.train.result import Outcome
 
 
@@ -39,9 +34,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--launcher",
-        choices=("here", "torchrun"),
+        choices=LAUNCHERS,
         default="here",
-        help="here: one process (default); torchrun: this command was started by torchrun",
+        help="here: one process (default); torchrun: this command was started by torchrun; "
+        "local: background processes of this machine, waited for; slurm: a job, not waited for",
     )
     parser.add_argument(
         "--smoke",
@@ -59,6 +55,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         action="store_true",
         help="go on in a run folder although the configuration or the videos changed",
     )
+    add_resource_arguments(parser)
     parser.add_argument(
         "overrides",
         nargs="*",
@@ -68,44 +65,38 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_intermixed_args(arguments)
 
 
-def make_job(options: argparse.Namespace, processes: Processes) -> Job:
-    """Reads and checks everything; raises InputError before a file is written."""
-    seed = [] if options.seed is None else ["RNG_SEED", str(options.seed)]
-    limit = options.max_clips_per_gpu
-    limited = [] if limit is None else ["TRAIN.MAX_CLIPS_PER_GPU", str(limit)]
-    whole, problems = read_config(options.cfg, options.overrides, [*seed, *limited])
-    cfg = smoke(whole) if options.smoke else whole
-    experiment = experiment_name(options.cfg)
-    default = default_run_dir(experiment, cfg.RNG_SEED, options.smoke)
-    run_dir = RunDir(options.output) if options.output else default
-    initial, found = try_initial_weights(whole, run_dir)
-    if options.smoke:
-        initial = None  # they fit all channels; that they do was worth knowing
-    inputs = build_inputs(cfg, [*problems, *found], processes.count, processes.local_count)
-    job = Job(cfg, experiment, run_dir, inputs, processes, options.override, initial)
-    return replace(job, cfg=with_workers(cfg, inputs, processes, job.device))
+def read(options: argparse.Namespace) -> RunOptions:
+    """What is run."""
+    return RunOptions(
+        config=options.cfg,
+        overrides=tuple(options.overrides),
+        seed=options.seed,
+        output=options.output,
+        is_smoke=options.smoke,
+        max_clips_per_gpu=options.max_clips_per_gpu,
+        override=options.override,
+    )
 
 
 def main(arguments: list[str]) -> Outcome:
-    """Runs, and turns an error into an exit code and one message."""
+    """Runs, or submits, and turns an error into an exit code and one message."""
     options = parse(arguments)
-    processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
-    stop, job = StopRequest(), None
+    resources, problems = read_resources(options)
     try:
-        with stop.listening(), together(processes) as explained:
-            with stop.at_once():
-                job = replace(make_job(options, processes), stop=stop, explained=explained)
-            return run_job(job) if job.cfg.TRAIN.ENABLE else evaluate_job(job)
+        if options.launcher == "local":
+            return to_local(read(options), resources, problems, say)
+        if options.launcher == "slurm":
+            return to_queue(read(options), resources, problems, say)
     except InputError as error:
-        nothing = "" if job else "nothing was written; "
-        print(f"run_net.py: {nothing}{error}", file=sys.stderr)
+        say(f"nothing was started; {error}")
         return Outcome.BAD_INPUT
-    except TrainingError as error:
-        print(f"run_net.py: {error}", file=sys.stderr)
-        return Outcome.FAILED
-    except Interrupted as error:
-        print(f"run_net.py: {error}: start again to go on", file=sys.stderr)
-        return Outcome.INTERRUPTED
+    processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
+    return run_in_process(read(options), processes, say, problems=problems)
+
+
+def say(message: str) -> None:
+    """To people."""
+    print(f"run_net.py: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+from mgexp.record.sweep_dir import COMMIT_TXT
+
 PACKAGES = ("torchvision", "av", "numpy", "pytorchvideo", "fvcore")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -48,8 +50,11 @@ def git_commit(repository: Path) -> str:
     """Commit of the working tree at `repository`, with "-dirty" if its files differ from it.
 
     "unknown" where `repository` is not the top of a git working tree with a commit: a package
-    installed in somebody else's repository must not report that repository's commit.
+    installed in somebody else's repository must not report that repository's commit. A frozen copy
+    has a file that says it.
     """
+    if (repository / COMMIT_TXT).is_file():
+        return (repository / COMMIT_TXT).read_text(encoding="utf-8").strip()
     top = _git(repository, "rev-parse", "--show-toplevel")
     commit = _git(repository, "rev-parse", "HEAD")
     if not top or not commit or Path(top).resolve() != repository.resolve():

@@ -1,4 +1,5 @@
-"""Where a run leaves its files. No other file spells an output path; how files are written: `record/files.py`."""
+"""Where a run leaves its files. No other file spells an output path but
+`sweep_dir.py`, for launchers and sweeps; how files are written: `record/files.py`."""
 
 from __future__ import annotations
 

@@ -115,15 +115,21 @@ def schedule_of(cfg: CfgNode, num_videos: int, num_processes: int = 1) -> Schedu
 
 
 def build_inputs(
-    cfg: CfgNode, problems: list[str], num_processes: int, num_local: int | None = None
+    cfg: CfgNode,
+    problems: list[str],
+    num_processes: int,
+    num_local: int | None = None,
+    is_here: bool = True,
 ) -> Inputs:
     """Lists and schedule of a run. Raises InputError with ``problems`` and all that are found here.
 
-    ``num_local`` of the ``num_processes`` are on this machine; all of them where it is not given.
+    ``num_local`` of the ``num_processes`` are on this machine; all of them where it is not given. Where the run is
+    not to be here, GPU and shared memory of this machine are not looked at.
     """
     found = [*problems, *cross_problems(cfg)]
-    found += device_problems(cfg.DEVICE, torch.cuda.is_available())
-    found += precision_problems(cfg)
+    if is_here:
+        found += device_problems(cfg.DEVICE, torch.cuda.is_available())
+        found += precision_problems(cfg)
     found += decoder_problems(cfg)
     found += tracking_problems(cfg)
     train, val = build_list(cfg, "TRAIN_LIST"), build_list(cfg, "VAL_LIST")
@@ -138,7 +144,8 @@ def build_inputs(
     assert schedule is not None  # it had no problem
     tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
     found += model_problems(cfg, {*schedule_shapes(schedule), tested})
-    found += memory_problems(cfg, schedule, num_processes, num_local or num_processes)
+    if is_here:
+        found += memory_problems(cfg, schedule, num_processes, num_local or num_processes)
     found += split_problems(step_counts(schedule, num_processes), cfg.TRAIN.MAX_CLIPS_PER_GPU)
     raise_problems(found)
     return Inputs(train_records, val_records, train.missing, train.num_listed, schedule)

@@ -239,7 +239,9 @@ def _build_loop(job: Job, state: State) -> Loop:
         stop=job.stop,
         save=partial(_save, job, state),
         evaluate=lambda: evaluator.evaluate(evaluator.ready_model(state), state, protocol),
-        check_unusable=partial(_check_unusable, job, state),
+        check_unusable=lambda: job.inputs.check_unusable(
+            [*state.unusable.values()], cfg.DATA.MAX_UNUSABLE_SHARE
+        ),
     )
 
 
@@ -270,11 +272,6 @@ def _save(job: Job, state: State) -> None:
         with state.clock.measure("checkpoint"):
             kept = job.cfg.TRAIN.CHECKPOINTS_KEPT
             save_checkpoint(job.run_dir, state, job.fingerprint(), kept)
-
-
-def _check_unusable(job: Job, state: State) -> None:
-    """Stops where more videos fail than the configuration tolerates."""
-    job.inputs.check_unusable([*state.unusable.values()], job.cfg.DATA.MAX_UNUSABLE_SHARE)
 
 
 def _finish(job: Job, state: State, found: Evaluation) -> Outcome:

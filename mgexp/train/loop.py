@@ -215,7 +215,8 @@ class Loop:
         Shares unusable videos among the processes, and stops all where they are too many.
         """
         is_late = time.perf_counter() - self._last_save > self.checkpoint_seconds
-        flags = (self.stop.requested, self.processes.is_main and is_late, self._has_news)
+        saves = self.stop.should_save or (self.processes.is_main and is_late)
+        flags = (self.stop.requested, saves, self._has_news)
         should_stop, should_save, has_news = dist.any_true(self.processes, flags, self.device)
         if self.settle_steps > 1:  # all must find the same steps due
             seconds = torch.tensor([self._step_seconds], device=self.device)
@@ -242,6 +243,7 @@ class Loop:
         if self.state.step != self._saved_step:  # else it is on disk as it is
             self._share_levels()
             self.save()
+        self.stop.saved()
         self._saved_step, self._last_save = self.state.step, time.perf_counter()
 
     def _check_loss(self, plan: StepPlan, loss: float) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,14 +38,24 @@ def commands():
 OF_TOOLS = [words for _, words in commands() if any(word.startswith("tools/") for word in words)]
 
 
+def what_it_says(tool, monkeypatch, capsys):
+    """The help of a tool in Python, the text of one in bash."""
+    if tool.suffix != ".py":
+        return tool.read_text(encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", [str(tool), "--help"])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(tool), run_name="__main__")
+    return capsys.readouterr().out
+
+
 def test_there_are_commands_to_test():
     assert len(OF_TOOLS) >= 4
 
 
 @pytest.mark.parametrize("words", OF_TOOLS, ids=" ".join)
-def test_tools_options_and_keys_exist(words):
+def test_tools_options_and_keys_exist(words, monkeypatch, capsys):
     tool = next(word for word in words if word.startswith("tools/"))
-    source = (ROOT / tool).read_text(encoding="utf-8")
+    source = what_it_says(ROOT / tool, monkeypatch, capsys)
     own = words[words.index(tool) :]  # before it are those of what starts it, such as torchrun
     assert [word for word in own if word.startswith("--") and word not in source] == []
     assert [

@@ -173,6 +173,14 @@ def timer_steps(timer):
     return num
 
 
+def test_a_request_to_save_is_answered_once_and_training_goes_on(tmp_path):
+    bench = Bench(tmp_path)
+    bench.stop.should_save = True
+    assert bench.run()
+    assert bench.calls == [("save", 1)]
+    assert bench.state.step == NUM_STEPS
+
+
 def test_an_unusable_video_is_noted_once(tmp_path):
     bench = Bench(tmp_path, unusable=((4, "a.mp4: is broken"),))
     bench.run()

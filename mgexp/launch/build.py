@@ -1,0 +1,136 @@
+"""From a command line to a run: read, checked, and run in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fvcore.common.config import CfgNode
+
+from mgexp.config.load import experiment_name, read_config, to_yaml
+from mgexp.config.smoke import smoke
+from mgexp.dist import Processes
+from mgexp.errors import InputError, TrainingError
+from mgexp.launch.resources import Resources
+from mgexp.plan.auto.build import with_workers
+from mgexp.record.run_dir import RunDir, default_run_dir
+from mgexp.stop import Interrupted, StopRequest
+from mgexp.together import together
+from mgexp.train.build import build_inputs, try_initial_weights
+from mgexp.train.folder import check_folder
+from mgexp.train.job import Job, evaluate_job, run_job
+from mgexp.train.result import Outcome
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What is run: the options of run_net.py but those of its launcher. ``config``: the YAML.
+
+    ``output`` None: the default run folder. ``override``: go on although the configuration changed.
+    """
+
+    config: Path
+    overrides: tuple[str, ...] = ()
+    seed: int | None = None
+    output: Path | None = None
+    is_smoke: bool = False
+    max_clips_per_gpu: int | None = None
+    override: bool = False
+
+    @property
+    def experiment(self) -> str:
+        """Its name, such as quickstart/baseline."""
+        return experiment_name(self.config)
+
+
+def build_job(
+    options: RunOptions, processes: Processes, problems: Sequence[str] = (), is_here: bool = True
+) -> Job:
+    """Reads and checks everything; raises InputError, with ``problems`` too, before a file is written.
+
+    ``is_here`` False: the run is for another machine, whose devices and memory are not looked at.
+    """
+    whole, found = read_config(options.config, options.overrides, _pairs(options))
+    cfg = smoke(whole) if options.is_smoke else whole
+    default = default_run_dir(options.experiment, cfg.RNG_SEED, options.is_smoke)
+    run_dir = RunDir(options.output) if options.output else default
+    initial, weight_problems = try_initial_weights(whole, run_dir)
+    if options.is_smoke:
+        initial = None  # they fit all channels; that they do was worth knowing
+    problems = [*problems, *found, *weight_problems]
+    inputs = build_inputs(cfg, problems, processes.count, processes.local_count, is_here)
+    return Job(cfg, options.experiment, run_dir, inputs, processes, options.override, initial)
+
+
+def _pairs(options: RunOptions) -> list[str]:
+    seed, limit = options.seed, options.max_clips_per_gpu
+    return [
+        *([] if seed is None else ["RNG_SEED", str(seed)]),
+        *([] if limit is None else ["TRAIN.MAX_CLIPS_PER_GPU", str(limit)]),
+    ]
+
+
+def run_in_process(
+    options: RunOptions,
+    processes: Processes,
+    say: Callable[[str], None],
+    stop: StopRequest | None = None,
+    problems: Sequence[str] = (),
+) -> Outcome:
+    """Runs, and turns an error into an exit code and one message, that ``say`` gets.
+
+    ``problems`` that are known already join those that are found here.
+    """
+    stop, job = stop or StopRequest(), None
+    try:
+        with stop.listening(), together(processes) as explained:
+            with stop.at_once():  # nothing to save yet
+                made = build_job(options, processes, problems)
+                cfg = with_workers(made.cfg, made.inputs, processes, made.device)
+            job = replace(made, cfg=cfg, stop=stop, explained=explained)
+            return run_job(job) if job.cfg.TRAIN.ENABLE else evaluate_job(job)
+    except InputError as error:
+        say(str(error) if job else f"nothing was written; {error}")
+        return Outcome.BAD_INPUT
+    except TrainingError as error:
+        say(str(error))
+        return Outcome.FAILED
+    except Interrupted as error:
+        say(f"{error}: start again to go on")
+        return Outcome.INTERRUPTED
+
+
+def check_submission(
+    options: RunOptions, processes: Processes, is_here: bool, problems: Sequence[str]
+) -> RunDir:
+    """The checks of a run that can be made before it is submitted; its folder. Raises InputError."""
+    job = build_job(options, processes, problems, is_here)
+    check_folder(job.run_dir, to_yaml(job.cfg), job.inputs.fingerprint(), options.override)
+    return job.run_dir
+
+
+def with_cpus(options: RunOptions, resources: Resources) -> Resources:
+    """``resources`` with the number of CPUs that a process of the run uses, where none was given.
+
+    Raises InputError where the number of loader workers is measured on the machine.
+    """
+    if resources.cpus_per_task:
+        return resources
+    cfg, _ = read_config(options.config, options.overrides)
+    if cfg.DATA_LOADER.NUM_WORKERS == "auto":
+        problem = (
+            "--cpus-per-task is not given, and DATA_LOADER.NUM_WORKERS = auto needs to know it"
+        )
+        raise InputError([f"{problem}: give one of them as a number"])
+    return replace(resources, cpus_per_task=_num_cpus(cfg))
+
+
+def _num_cpus(cfg: CfgNode) -> int:
+    return int(cfg.DATA_LOADER.NUM_WORKERS) + max(1, int(cfg.TRAIN.NUM_THREADS))
+
+
+def frozen_yaml(options: RunOptions) -> tuple[str, list[str]]:
+    """The whole configuration as YAML, and what is wrong with its keys and values."""
+    cfg, problems = read_config(options.config, options.overrides)
+    return to_yaml(cfg), problems

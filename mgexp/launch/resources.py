@@ -1,0 +1,245 @@
+"""What a run asks of a launcher: processes, GPUs, and what Slurm's users know as options of sbatch."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+LAUNCHERS = ("here", "torchrun", "local", "slurm")
+DEFAULT_MINUTES = 240
+DEFAULT_WARNING_SECONDS = 120
+MIN_SAVING_SECONDS = 10
+"""Least time between the warning and the limit. Assumption: a step and a small checkpoint."""
+
+TEXT_OPTIONS = {
+    "partition": "partition (default: the cluster's)",
+    "account": "account to charge",
+    "qos": "quality of service",
+    "mem": "memory of a node, such as 64G (default: the cluster's)",
+    "constraint": "features that nodes must have, such as a100",
+    "nodelist": "nodes to use",
+    "exclude": "nodes not to use",
+    "reservation": "reservation to use",
+    "comment": "a comment on the job",
+}
+"""Options that sbatch takes as they are, by name."""
+
+OURS = (
+    "array",
+    "chdir",
+    "error",
+    "job-name",
+    "open-mode",
+    "output",
+    "requeue",
+    "signal",
+    "time",
+    "wrap",
+)
+"""Options of sbatch that --sbatch may not change: the launcher needs them as they are."""
+
+USED_BY: Mapping[str, tuple[str, ...]] = {
+    "gpus_per_node": ("local", "slurm"),
+    "tasks_per_node": ("local", "slurm"),
+    "nodes": ("slurm",),
+    "cpus_per_task": ("slurm",),
+    "time_limit": ("slurm",),
+    "warning_seconds": ("slurm",),
+    "sbatch": ("slurm",),
+    **dict.fromkeys(TEXT_OPTIONS, ("slurm",)),
+}
+"""Launchers that can use an option; of the others it is an error."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Of one run. ``cpus_per_task`` 0: as many as the run has loader workers and threads.
+
+    ``sbatch``: further (option, value) pairs of sbatch. The job may run ``minutes``, and is warned
+    ``warning_seconds`` before their end.
+    """
+
+    nodes: int = 1
+    tasks_per_node: int = 1
+    gpus_per_node: int = 0
+    cpus_per_task: int = 0
+    minutes: int = DEFAULT_MINUTES
+    warning_seconds: int = DEFAULT_WARNING_SECONDS
+    sbatch: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def num_processes(self) -> int:
+        """Of one run, on all nodes."""
+        return self.nodes * self.tasks_per_node
+
+
+def add_resource_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options, in two groups; their names are those of sbatch where it has one."""
+    several = parser.add_argument_group("several processes (--launcher local and slurm)")
+    several.add_argument(
+        "--gpus-per-node",
+        type=int,
+        metavar="N",
+        help="GPUs, one process for each (default: slurm 0; local one, where there is one)",
+    )
+    several.add_argument(
+        "--tasks-per-node",
+        type=int,
+        metavar="N",
+        help="processes on a node without GPUs (default: 1)",
+    )
+    slurm = parser.add_argument_group("Slurm (--launcher slurm)")
+    slurm.add_argument("--nodes", type=int, metavar="N", help="nodes of a run (default: 1)")
+    slurm.add_argument(
+        "--cpus-per-task",
+        type=int,
+        metavar="N",
+        help="of each process (default: its loader workers and its threads)",
+    )
+    slurm.add_argument(
+        "--time-limit",
+        metavar="TIME",
+        help="minutes, h:m:s or days-h:m:s (default: 4:00:00); a run that needs longer is requeued and goes on",
+    )
+    slurm.add_argument(
+        "--warning-seconds",
+        type=int,
+        metavar="N",
+        help=f"before the limit, in which the run saves (default: {DEFAULT_WARNING_SECONDS})",
+    )
+    for name, text in TEXT_OPTIONS.items():
+        slurm.add_argument(f"--{name}", metavar="TEXT", help=text)
+    slurm.add_argument(
+        "--sbatch",
+        action="append",
+        metavar="OPTION=VALUE",
+        help="any other option of sbatch, repeatedly",
+    )
+
+
+def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
+    """What the options ask for, and what is wrong with them; those with a problem have their default."""
+    given = {name: value for name in USED_BY if (value := getattr(options, name)) is not None}
+    problems = [*_unused(given, options.launcher), *_not_positive(given), *_not_plain(given)]
+    minutes, time_problems = _minutes(given.get("time_limit"))
+    warning = given.get("warning_seconds", DEFAULT_WARNING_SECONDS)
+    if not time_problems and not MIN_SAVING_SECONDS <= warning < 60 * minutes:
+        problems.append(
+            f"--warning-seconds {warning}: it must be {MIN_SAVING_SECONDS} or more, and less than the "
+            f"{60 * minutes} seconds of --time-limit"
+        )
+    gpus, tasks = given.get("gpus_per_node"), given.get("tasks_per_node")
+    if gpus is None:
+        gpus = _default_gpus(options.launcher) if tasks is None else 0
+    if gpus and tasks not in (None, gpus):
+        problems.append(
+            f"--tasks-per-node {tasks}: there is one process for each of --gpus-per-node {gpus}; leave it out"
+        )
+    pairs = [(name, given[name]) for name in TEXT_OPTIONS if name in given]
+    more, pair_problems = _pairs(given.get("sbatch", []))
+    resources = Resources(
+        nodes=given.get("nodes", 1),
+        tasks_per_node=gpus or tasks or 1,
+        gpus_per_node=gpus,
+        cpus_per_task=given.get("cpus_per_task", 0),
+        minutes=minutes,
+        warning_seconds=warning,
+        sbatch=(*pairs, *more),
+    )
+    return resources, [*problems, *time_problems, *pair_problems]
+
+
+def local_problems(resources: Resources, num_runs: int = 1) -> Iterator[str]:
+    """GPUs that this machine lacks for so many runs at a time."""
+    wanted, there = num_runs * resources.gpus_per_node, torch.cuda.device_count()
+    if wanted > there:
+        yield (
+            f"--gpus-per-node {resources.gpus_per_node}: {num_runs} at a time need {wanted} GPUs, and this "
+            f"machine has {there}"
+        )
+
+
+def minutes_of(text: str) -> int:
+    """Of a time as sbatch reads it, rounded up; raises ValueError where it is none.
+
+    Source: man sbatch, --time: "minutes", "minutes:seconds", "hours:minutes:seconds", "days-hours",
+    "days-hours:minutes" and "days-hours:minutes:seconds".
+    """
+    if not re.fullmatch(r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}", text):
+        raise ValueError("is not a time")
+    *days, rest = text.split("-")
+    numbers = [int(number) for number in rest.split(":")]
+    if days or len(numbers) == 3:
+        hours, minutes, seconds = [*numbers, 0, 0][:3]
+    else:
+        hours, (minutes, seconds) = 0, [*numbers, 0][:2]
+    total = 60 * (24 * sum(map(int, days)) + hours) + minutes + math.ceil(seconds / 60)
+    if not total:
+        raise ValueError("is no time at all")
+    return total
+
+
+def _default_gpus(launcher: str) -> int:
+    """On this machine, one where there is one, as a run in this process takes it."""
+    return min(1, torch.cuda.device_count()) if launcher != "slurm" else 0
+
+
+def _minutes(text: str | None) -> tuple[int, list[str]]:
+    try:
+        return (DEFAULT_MINUTES if text is None else minutes_of(text)), []
+    except ValueError as error:
+        forms = "minutes, hours:minutes:seconds or days-hours:minutes:seconds"
+        return DEFAULT_MINUTES, [f"--time-limit {text} {error}: it takes {forms}, such as 4:00:00"]
+
+
+def _unused(given: Mapping[str, Any], launcher: str) -> Iterator[str]:
+    for name in given:
+        if launcher not in USED_BY[name]:
+            users = " and ".join(USED_BY[name])
+            yield f"{_flag(name)}: --launcher {launcher} cannot use it, only {users} can; leave it out"
+
+
+def _not_positive(given: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in given.items():
+        least = 0 if name == "gpus_per_node" else 1
+        if isinstance(value, int) and value < least:
+            yield f"{_flag(name)} {value}: it must be {least} or more"
+
+
+def _not_plain(given: Mapping[str, Any]) -> Iterator[str]:
+    """Texts that would not stay on their line of the batch script."""
+    for name in TEXT_OPTIONS:
+        if name in given and not (given[name].strip() and given[name].isprintable()):
+            yield f"{_flag(name)} {given[name]!r}: it takes one line of printable characters"
+
+
+def _pairs(texts: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    found, problems = [], []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if (
+            not re.fullmatch(r"[a-z][a-z-]*", name)
+            or not equals
+            or not (value and value.isprintable())
+        ):
+            problems.append(
+                f"--sbatch {text!r}: it takes OPTION=VALUE, such as --sbatch gres=scratch:10G"
+            )
+        elif name in OURS or name.replace("-", "_") in USED_BY:
+            remedy = (
+                f"use --{name}" if name.replace("-", "_") in USED_BY else "it cannot be changed"
+            )
+            problems.append(f"--sbatch {text}: {remedy}")
+        else:
+            found.append((name, value))
+    return found, problems
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

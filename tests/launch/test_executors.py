@@ -1,0 +1,112 @@
+"""What Slurm is given: the batch script, read and run by bash with stand-ins for Slurm's programs."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mgexp.errors import InputError
+from mgexp.launch.build import RunOptions
+from mgexp.launch.executors import Submission, _gpus, to_slurm
+from mgexp.launch.resources import Resources
+from mgexp.record.environment import REPOSITORY
+from mgexp.record.sweep_dir import LaunchDir
+
+RUN = RunOptions(Path("x.yaml"))
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Stand-ins: sbatch keeps its script, srun writes its arguments, a line each. Their folder."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, line in (
+        ("sbatch", f'cp "$1" {folder}/script; echo Submitted batch job 42'),
+        ("srun", f'printf "%s\\n" "$@" >> {folder}/arguments'),
+    ):
+        (folder / name).write_text(f"#!/bin/sh\n{line}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    return folder
+
+
+def submission(folder, **changes):
+    return Submission(
+        launch=LaunchDir(folder / "launch"),
+        code=REPOSITORY,
+        working_directory=folder,
+        resources=Resources(cpus_per_task=3, **changes),
+        name="main/x",
+        num_parallel=2,
+    )
+
+
+def options_of(slurm):
+    lines = (slurm / "script").read_text().splitlines()
+    return {line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")}
+
+
+def test_resources_become_options_of_sbatch(slurm, tmp_path):
+    changes = {"nodes": 2, "tasks_per_node": 8, "gpus_per_node": 8, "minutes": 90}
+    (job,) = to_slurm(submission(tmp_path, **changes, warning_seconds=60), [RUN])
+    assert job.job_id == "42"
+    wanted = {
+        *("--nodes=2", "--ntasks-per-node=8", "--gpus-per-node=8", "--cpus-per-task=3"),
+        *("--time=90", "--signal=USR2@60", "--requeue", "--open-mode=append", "--job-name=main/x"),
+    }
+    assert wanted <= options_of(slurm)
+
+
+def test_several_runs_are_an_array(slurm, tmp_path):
+    jobs = to_slurm(submission(tmp_path), [RUN] * 4)
+    assert [job.job_id for job in jobs] == ["42_0", "42_1", "42_2", "42_3"]
+    assert "--array=0-3%2" in options_of(slurm)
+    assert not [option for option in options_of(slurm) if "gpus" in option]
+
+
+def test_nothing_of_the_options_is_run_by_the_shell(slurm, tmp_path):
+    mark = tmp_path / "mark"
+    evil = f"x'; touch {mark}; $(touch {mark}) `touch {mark}` #"
+    to_slurm(submission(tmp_path, sbatch=(("comment", evil), ("partition", evil))), [RUN])
+    subprocess.run(["bash", slurm / "script"], check=True)
+    assert not mark.exists()
+    words = (slurm / "arguments").read_text().splitlines()
+    assert words[-4:] == ["-u", "-m", "submitit.core._submit", str(tmp_path / "launch")]
+    assert words[-5].endswith("mgexp/launch/hold_signals.py")
+    assert {"--kill-on-bad-exit=1", "--cpus-per-task=3"} <= set(words)
+
+
+def test_a_log_folder_that_would_be_misread_is_refused(slurm, tmp_path):
+    with pytest.raises(InputError, match="read a % in a path"):
+        to_slurm(submission(tmp_path / "100%"), [RUN])
+    assert not (tmp_path / "100%").exists()
+
+
+def test_another_signal_of_submitit_is_refused(slurm, tmp_path, monkeypatch):
+    monkeypatch.setenv("SUBMITIT_PREEMPT_SIGNAL", "USR1")
+    with pytest.raises(InputError, match="USR1: runs listen to SIGUSR2"):
+        to_slurm(submission(tmp_path), [RUN])
+
+
+def test_what_sbatch_says_is_the_message(slurm, tmp_path):
+    (slurm / "sbatch").write_text("#!/bin/sh\necho 'no such partition' >&2; exit 1\n")
+    with pytest.raises(InputError, match=r"sbatch refused the job.*no such partition"):
+        to_slurm(submission(tmp_path), [RUN])
+
+
+@pytest.mark.parametrize(
+    ("visible", "slot", "wanted"), [(None, 0, (0, 1)), (None, 1, (2, 3)), ("4,6,7,5", 1, (7, 5))]
+)
+def test_runs_at_a_time_have_gpus_of_their_own(visible, slot, wanted, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert _gpus(2, slot) == wanted
+
+
+def test_gpus_with_names_are_refused(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1a")
+    with pytest.raises(InputError, match="GPU-1a"):
+        _gpus(1, 0)

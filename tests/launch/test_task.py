@@ -1,0 +1,206 @@
+"""What a task of a job does with what its run returns, and with signals; the run and the job are stand-ins."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from mgexp.errors import InputError
+from mgexp.launch import hold_signals
+from mgexp.launch import task as module
+from mgexp.launch.build import RunOptions
+from mgexp.launch.resources import Resources
+from mgexp.launch.task import TrainTask, _Deadline, _require_address, seconds_to_wait
+from mgexp.record.environment import REPOSITORY
+from mgexp.record.sweep_dir import LaunchDir
+from mgexp.stop import StopRequest
+from mgexp.train.result import Outcome
+
+
+@pytest.fixture
+def task(tmp_path, monkeypatch):
+    """A task whose options are never read."""
+    monkeypatch.chdir(tmp_path)
+    return TrainTask(RunOptions(tmp_path), LaunchDir(tmp_path), REPOSITORY, tmp_path, Resources())
+
+
+@pytest.fixture
+def queued_again(monkeypatch):
+    """Whether submitit's handler got the signal; it ends the process, as submitit's does."""
+    found = []
+
+    def handler(number, frame):
+        found.append(number)
+        raise SystemExit(255)
+
+    before = signal.signal(signal.SIGUSR2, handler)
+    yield found
+    signal.signal(signal.SIGUSR2, before)
+
+
+def in_job(monkeypatch, run, cluster="slurm", rank=0):
+    """Stand-ins: a job of one process, and what runs in it."""
+    job = SimpleNamespace(cluster=cluster, global_rank=rank, job_id="7", num_tasks=1, num_nodes=1)
+    monkeypatch.setattr(module.submitit, "JobEnvironment", lambda: job)
+    monkeypatch.setattr(module, "run_in_process", run)
+
+
+def outcome(tmp_path, rank=0):
+    path = tmp_path / f"7_{rank}_outcome.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def interrupted_by(number):
+    """A run that a signal stops, saved."""
+
+    def run(options, processes, say, stop):
+        signal.raise_signal(number)
+        return Outcome.INTERRUPTED if stop.requested else Outcome.OK
+
+    return run
+
+
+def test_a_finished_run_leaves_word_of_it(task, tmp_path, monkeypatch):
+    in_job(monkeypatch, lambda *_: Outcome.OK)
+    assert task() is None
+    assert outcome(tmp_path) == {"outcome": 0, "message": ""}
+
+
+def test_a_failed_run_leaves_its_message_and_its_exit_code(task, tmp_path, monkeypatch, capsys):
+    def run(options, processes, say, stop):
+        say("no such video")
+        return Outcome.BAD_INPUT
+
+    in_job(monkeypatch, run)
+    with pytest.raises(SystemExit) as raised:
+        task()
+    assert raised.value.code == 2
+    assert outcome(tmp_path) == {"outcome": 2, "message": "no such video"}
+    assert "run_net.py: no such video" in capsys.readouterr().err
+
+
+def test_an_error_that_nobody_expected_leaves_its_text(task, tmp_path, monkeypatch):
+    def run(*_):
+        raise RuntimeError("out of memory")
+
+    in_job(monkeypatch, run)
+    with pytest.raises(RuntimeError):
+        task()
+    assert outcome(tmp_path) == {"outcome": 1, "message": "RuntimeError: out of memory"}
+
+
+@pytest.mark.parametrize("cluster", ["slurm", "local"])
+def test_after_a_warning_submitit_gets_the_signal(
+    cluster, task, tmp_path, monkeypatch, queued_again
+):
+    in_job(monkeypatch, interrupted_by(signal.SIGUSR2), cluster)
+    with pytest.raises(SystemExit):
+        task()
+    assert queued_again == [signal.SIGUSR2]
+    assert outcome(tmp_path) is None  # it has not ended
+
+
+def test_other_processes_than_the_first_just_end(task, monkeypatch, queued_again):
+    in_job(monkeypatch, interrupted_by(signal.SIGUSR2), rank=1)
+    with pytest.raises(SystemExit) as raised:
+        task()
+    assert (raised.value.code, queued_again) == (0, [])
+
+
+def test_sigterm_of_slurm_does_not_end_a_run(task, tmp_path, monkeypatch):
+    in_job(monkeypatch, interrupted_by(signal.SIGTERM))
+    assert task() is None
+    assert outcome(tmp_path)["outcome"] == Outcome.OK
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_a_local_run_for_good(number, task, tmp_path, monkeypatch, queued_again):
+    in_job(monkeypatch, interrupted_by(number), "local")
+    with pytest.raises(SystemExit) as raised:
+        task()
+    assert (raised.value.code, queued_again) == (4, [])
+    assert outcome(tmp_path) == {"outcome": 4, "message": f"{number.name}: saved"}
+
+
+def test_an_error_after_a_warning_is_that_of_others_leaving(
+    task, tmp_path, monkeypatch, queued_again
+):
+    def run(*_):
+        signal.raise_signal(signal.SIGUSR2)
+        raise RuntimeError("Connection closed by peer")
+
+    in_job(monkeypatch, run)
+    with pytest.raises(SystemExit):
+        task()
+    assert queued_again == [signal.SIGUSR2]
+    assert outcome(tmp_path) is None
+
+
+def test_a_new_start_forgets_how_the_last_one_ended(task, tmp_path, monkeypatch, queued_again):
+    (tmp_path / "7_0_outcome.json").write_text('{"outcome": 1, "message": ""}')
+    in_job(monkeypatch, interrupted_by(signal.SIGUSR2))
+    with pytest.raises(SystemExit):
+        task()
+    assert outcome(tmp_path) is None
+
+
+def test_what_is_queued_again_is_the_task_itself(task):
+    assert task.checkpoint().function == task
+    assert task.__submitit_checkpoint__().function == task
+
+
+def test_a_warned_job_that_hangs_is_queued_again(tmp_path, monkeypatch, capsys):
+    (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/said\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    stop = StopRequest()
+    deadline = _Deadline(stop, Resources(warning_seconds=1, minutes=10**6), "12_3")
+    deadline.start()
+    time.sleep(0.7)
+    assert not (tmp_path / "said").exists()
+    stop.signal_name = "SIGUSR2"
+    deadline.join(10)
+    assert (tmp_path / "said").read_text() == "requeue 12_3\n"
+    assert "queued again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("since_start", "seconds"),
+    [
+        (3500, 40.0),  # the warning of the time limit, 3600 s: half of the warning is left
+        (3430, 110.0),  # the same, as early as Slurm may send it
+        (3000, 60.0),  # preemption
+        (3590, 0.0),
+    ],
+)
+def test_a_warned_job_waits_for_a_step_as_long_as_it_may(since_start, seconds):
+    assert seconds_to_wait(Resources(minutes=60, warning_seconds=120), since_start) == seconds
+
+
+def test_signals_of_a_start_up_wait_until_somebody_listens():
+    """They come while Python starts, and while it imports."""
+    script = """
+import os, signal
+from mgexp.launch.hold_signals import release
+found = []
+for number in (signal.SIGTERM, signal.SIGUSR2):
+    os.kill(os.getpid(), number)
+    signal.signal(number, lambda number, frame: found.append(number))
+assert found == []
+release()
+assert sorted(found) == [signal.SIGUSR2, signal.SIGTERM], found
+"""
+    start = [sys.executable, "-I", "-S", hold_signals.__file__, "-c", script]
+    subprocess.run(start, check=True, env={"PYTHONPATH": str(REPOSITORY)})
+
+
+def test_a_node_without_an_address_is_named():
+    _require_address("127.0.0.1")
+    with pytest.raises(InputError, match=r"no-such-node\.invalid, has no address"):
+        _require_address("no-such-node.invalid")

@@ -1,0 +1,57 @@
+"""One cluster for each file of tests, and the runs that theirs must equal."""
+
+from __future__ import annotations
+
+import pytest
+from cluster import Cluster, missing
+from jobs import SHORT, longer, run_here, torchrun_two
+from tiny import data_keys, write_config
+
+
+@pytest.fixture(scope="module")
+def cluster(request, tmp_path_factory):
+    """A running cluster; a file may say SENDS_USER_SIGNAL = False."""
+    if missing():
+        pytest.skip(missing())
+    found = Cluster(tmp_path_factory.mktemp("slurm"))
+    found.start(getattr(request.module, "SENDS_USER_SIGNAL", True))
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="session")
+def short(tiny_data, tmp_path_factory):
+    """A YAML whose training lasts some ten seconds."""
+    return write_config(
+        tmp_path_factory.mktemp("yaml") / "short.yaml", {**data_keys(tiny_data), **SHORT}
+    )
+
+
+@pytest.fixture(scope="session")
+def long(tiny_data, short_run, tmp_path_factory):
+    """A YAML whose training lasts longer than half a minute."""
+    changes = {**data_keys(tiny_data), **longer(short_run)}
+    return write_config(tmp_path_factory.mktemp("yaml") / "long.yaml", changes)
+
+
+@pytest.fixture(scope="session")
+def short_run(short, tmp_path_factory):
+    """The undisturbed run of one process."""
+    return run_here(short, tmp_path_factory.mktemp("reference") / "run")
+
+
+@pytest.fixture(scope="session")
+def long_run(long, tmp_path_factory):
+    """The undisturbed run of one process."""
+    return run_here(long, tmp_path_factory.mktemp("reference") / "run")
+
+
+@pytest.fixture(scope="session")
+def short_run_of_two(short, tmp_path_factory):
+    """The undisturbed run of two processes."""
+    return torchrun_two(short, tmp_path_factory.mktemp("reference") / "run")
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "run"

@@ -1,0 +1,19 @@
+"""Preemption where the cluster sends SIGTERM only, which is Slurm's default."""
+
+from __future__ import annotations
+
+import pytest
+from jobs import assert_same, preempt, starts_after, submit, wait_for_result, wait_for_step
+
+pytestmark = pytest.mark.slurm
+SENDS_USER_SIGNAL = False
+
+
+def test_preemption_saves_at_once_and_goes_on_until_it_is_killed(cluster, long, output, long_run):
+    submit(cluster, long, output)
+    wait_for_step(output, 10)
+    preempt(cluster)
+    wait_for_result(cluster, output)
+    first, second = starts_after(output)
+    assert (first, second >= 10) == (0, True)
+    assert_same(output, long_run)

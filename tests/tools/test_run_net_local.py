@@ -1,0 +1,122 @@
+"""run_net.py --launcher local: real background processes, interrupted for real; options of launchers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from run_files import assert_bit_identical, losses, read_lines, refused
+from tiny import TOOL, command
+
+LOCAL = ("--launcher", "local")
+
+
+def start(arguments):
+    """The command in a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, str(TOOL), *arguments],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def trainer(output):
+    """The process that trains, which holds the lock of the run folder."""
+    lock, end = output / "lock", time.monotonic() + 60
+    while not (lock.exists() and lock.read_text().strip()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return int(lock.read_text().split()[0])
+
+
+def test_a_local_run_is_that_of_this_process(cfg, output, finished_run, main, capfd):
+    assert main([*command(cfg, output), *LOCAL]) == 0
+    assert_bit_identical(output, finished_run)
+    log = capfd.readouterr().err
+    assert "to stop it, saved: kill" in log
+    assert "step 10/10" in log  # of the run itself
+    assert read_lines(output / "starts.jsonl")[0]["commit"] != "unknown"  # from the frozen copy
+
+
+def test_the_warning_of_a_cluster_saves_and_goes_on_by_itself(cfg, output, finished_run):
+    process = start([*command(cfg, output), *LOCAL])
+    os.kill(trainer(output), signal.SIGUSR2)
+    _, log = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert "SIGUSR2: saved after step" in log
+    first, second = [line["after_step"] for line in read_lines(output / "starts.jsonl")]
+    assert (first, second > 0) == (0, True)
+    assert_bit_identical(output, finished_run)
+    assert losses(output) == losses(finished_run)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_local_run_stops_saved(number, cfg, output, finished_run, main):
+    """Ctrl-C reaches all processes of a terminal, kill the one that the message names."""
+    process = start([*command(cfg, output), *LOCAL])
+    pid = trainer(output)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)
+    else:
+        os.kill(pid, number)
+    _, log = process.communicate(timeout=120)
+    assert process.returncode == 4
+    assert "saved after step" in log
+    assert len(read_lines(output / "starts.jsonl")) == 1
+    assert main(command(cfg, output)) == 0
+    assert_bit_identical(output, finished_run)
+
+
+def test_what_a_local_run_cannot_do_is_its_exit_code(cfg, output, data, main, capfd):
+    (data / "train3.mp4").write_bytes(b"no video")
+    pairs = ("DATA.PATH_PREFIX", data, "DATA.TRAIN_LIST", data / "train.txt")
+    assert main([*command(cfg, output, *pairs), *LOCAL]) == 2
+    assert "train3.mp4" in capfd.readouterr().err
+    assert not (output / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--nodes", "2"), "--nodes: --launcher here cannot use it"),
+        ((*LOCAL, "--partition", "p"), "--partition: --launcher local cannot use it"),
+        ((*LOCAL, "--gpus-per-node", "64"), "1 at a time need 64 GPUs"),
+        ((*LOCAL, "--tasks-per-node", "3"), "3 processes"),
+        (("--launcher", "slurm", "--time-limit", "x"), "--time-limit x is not a time"),
+        (("--launcher", "slurm", "--gpus-per-node", "3"), "3 processes"),
+    ],
+)
+def test_bad_options_and_bad_keys_are_one_message(options, words, cfg, output, main, capsys):
+    message = refused(main, capsys, [*command(cfg, output, "SOLVER.BASE_LRR", 1), *options])
+    assert words in message
+    assert "SOLVER.BASE_LRR" in message
+    assert not output.exists()
+
+
+def test_without_slurm_its_launcher_says_so(cfg, output, main, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    message = refused(main, capsys, [*command(cfg, output), "--launcher", "slurm"])
+    assert "there is no Slurm on this machine" in message
+    assert not output.exists()
+
+
+def test_workers_that_are_measured_need_a_number_of_cpus(cfg, output, main, capsys):
+    pairs = ("DATA_LOADER.NUM_WORKERS", "auto")
+    message = refused(main, capsys, [*command(cfg, output, *pairs), "--launcher", "slurm"])
+    assert "--cpus-per-task is not given" in message
+
+
+def test_a_run_for_another_machine_may_need_a_gpu(cfg, output, main, capsys, monkeypatch, tmp_path):
+    """The first thing that fails is that there is no Slurm."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    arguments = [*command(cfg, output, "DEVICE", "cuda"), "--launcher", "slurm"]
+    assert "torch finds no GPU" not in refused(main, capsys, arguments)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "torch finds no GPU" in refused(main, capsys, arguments[:-2])

@@ -1,0 +1,170 @@
+"""tools/sweep.py on this machine: preview, freezing, a second call, states, cancel, errors."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from run_files import assert_bit_identical, read_lines
+from tiny import TOOL, data_keys, write_config
+
+from mgexp.record.collect import collect
+
+SWEEP = TOOL.with_name("sweep.py")
+GRID = ("--grid", "SOLVER.BASE_LR=0.005,0.004")
+
+
+@pytest.fixture(scope="module")
+def sweep():
+    spec = importlib.util.spec_from_file_location("sweep", SWEEP)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main
+
+
+@pytest.fixture
+def rows(tiny_data, tmp_path):
+    """Two YAMLs."""
+    folder = tmp_path / "experiments" / "group"
+    folder.mkdir(parents=True)
+    first = write_config(folder / "baseline.yaml", data_keys(tiny_data))
+    return [str(first), str(write_config(folder / "other.yaml", data_keys(tiny_data)))]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "sweep"
+
+
+def printed(capsys):
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_preview_says_what_would_be_submitted_and_writes_nothing(sweep, rows, folder, capsys):
+    words = [*rows, "--seeds", "2", *GRID, "--output", str(folder), "--dry-run"]
+    assert sweep(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 2 * 2 * 2 + 1
+    assert lines[0].split() == ["row", "seed", "overrides", "run", "folder", "state"]
+    run = folder / "runs/SOLVER.BASE_LR=0.005/group/baseline/seed0"
+    assert lines[1].split() == [
+        "group/baseline",
+        "0",
+        "SOLVER.BASE_LR",
+        "0.005",
+        str(run),
+        "missing",
+    ]
+    assert lines[-1] == "8 of 8 would be submitted"
+    assert not folder.exists()
+
+
+def test_the_folder_is_named_after_what_the_rows_share(sweep, rows, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert sweep([*rows, "--dry-run", "--json"]) == 0
+    assert printed(capsys)[0]["run_folder"] == "runs/sweeps/group/runs/all/group/baseline/seed0"
+
+
+def test_all_problems_of_all_rows_are_one_message(sweep, rows, folder, capsys):
+    other = Path(rows[1])
+    content = yaml.safe_load(other.read_text())
+    content["SOLVER"]["MOMENTUN"] = 0.5
+    other.write_text(yaml.safe_dump(content))
+    grid = ("--grid", "TRAIN.BATCH_SIZE=4,many", "--partition", "p")
+    assert sweep([*rows, *grid, "--output", str(folder), "DATA.NUM_FRAMES", "10"]) == 2
+    message = capsys.readouterr().err
+    assert message.count("sweep.py: ") == 1
+    assert "--partition: --launcher here cannot use it" in message
+    assert "TRAIN.BATCH_SIZE=4/group/other, TRAIN.BATCH_SIZE=many/group/other: " in message
+    assert "TRAIN.BATCH_SIZE=many/group/baseline, TRAIN.BATCH_SIZE=many/group/other: " in message
+    assert message.count("MOMENTUN") == 1
+    assert "  - 10 frames" in message  # of every run, told once without names
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["SOLVER.BASE_LR", "1"], "it takes YAML files"),
+        (["{row}", "{row}"], "it takes YAML files of different names"),
+        (["{row}", "--parallel", "2"], "--parallel 2: local and slurm take it"),
+        (["{row}", "--grid", "X"], "--grid 'X'"),
+        (["{row}", "--seeds", "x"], "--seeds x"),
+        (["status", "{row}"], "is not the folder of a sweep"),
+        (["cancel", "nowhere"], "is not the folder of a sweep"),
+    ],
+)
+def test_bad_calls(words, message, sweep, rows, folder, capsys):
+    arguments = [word.format(row=rows[0]) for word in words]
+    own = [] if arguments[0] in ("status", "cancel") else ["--output", str(folder)]
+    assert sweep([*arguments, *own]) == 2
+    assert message in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_a_sweep_runs_all_and_a_second_call_what_is_missing(
+    sweep, rows, folder, finished_run, capfd, tmp_path
+):
+    words = [rows[0], *GRID, "--output", str(folder)]
+    assert sweep(words) == 0
+    assert "step 10/10" in capfd.readouterr().err
+    run = folder / "runs/SOLVER.BASE_LR=0.005/group/baseline/seed0"
+    assert_bit_identical(run, finished_run)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    assert sweep([*words, "--dry-run"]) == 0
+    assert capfd.readouterr().out.splitlines()[-1] == "0 of 2 would be submitted"
+    assert sweep(words) == 0
+    changed = [
+        path.name
+        for path in folder.rglob("*")
+        if path.is_file() and before.get(path) != path.stat().st_mtime_ns
+    ]
+    assert set(changed) <= {"sweep.json", "lock"}
+    assert sweep(["status", str(folder), "--json"]) == 0
+    found = printed(capfd)
+    assert [one["state"] for one in found] == ["finished"] * 2
+    assert all(one["step"] == one["total"] == 10 for one in found)
+    summary = collect(folder / "runs", tmp_path / "results.csv", tmp_path, lambda _: {})
+    assert [path.parent.name for path in summary.reports] == ["group", "group"]
+
+
+def test_runs_do_not_see_later_changes(sweep, rows, folder, monkeypatch, tmp_path, capfd):
+    """Another configuration of the same run is refused; the code is the copy of the first call."""
+    fast = ("SOLVER.STEPS", "[0,0.5]", "SOLVER.MAX_EPOCH", "1", "TRAIN.NUM_EVALUATIONS", "1")
+    words = [rows[0], "--output", str(folder), *fast]
+    assert sweep(words) == 0
+    capfd.readouterr()
+    assert sweep([*words, "SOLVER.MOMENTUM", "0.5"]) == 2
+    assert "SOLVER.MOMENTUM: the sweep in" in capfd.readouterr().err
+    marked = folder / "code/mgexp/__init__.py"
+    marked.write_text(marked.read_text() + "\nimport sys\nprint('the copy', file=sys.stderr)\n")
+    assert sweep([*words, "--seeds", "2"]) == 0
+    assert "the copy" in capfd.readouterr().err
+    assert json.loads((folder / "sweep.json").read_text())["runs"] == [
+        "all/group/baseline/seed0",
+        "all/group/baseline/seed1",
+    ]
+
+
+def test_cancel_saves_and_the_next_call_goes_on(sweep, rows, folder, finished_run, capfd):
+    words = [rows[0], "--output", str(folder), "--launcher", "local"]
+    process = subprocess.Popen([sys.executable, str(SWEEP), *words, "--seeds", "2"], text=True)
+    run = folder / "runs/all/group/baseline/seed0"
+    lock, end = run / "lock", time.monotonic() + 60
+    while not (lock.exists() and lock.read_text().strip()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert sweep(["cancel", str(folder)]) == 0
+    assert capfd.readouterr().out.splitlines()[1:] == ["all/group/baseline/seed0"]
+    assert process.wait(60) == 4
+    assert sweep(["status", str(folder), "--json"]) == 0
+    assert [one["state"] for one in printed(capfd)] == ["stopped", "missing"]
+    assert sweep(words) == 0
+    assert_bit_identical(run, finished_run)
+    assert len(read_lines(run / "starts.jsonl")) == 2

@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""Run rows × seeds × values, on Slurm as a job array, or on this machine.
+
+    python tools/sweep.py experiments/quickstart/*.yaml --seeds 3 --grid SOLVER.BASE_LR=0.1,0.2 --dry-run
+    python tools/sweep.py experiments/main/*/*.yaml --seeds 3 --launcher slurm --partition P --gpus-per-node 8
+    python tools/sweep.py status DIR
+    python tools/sweep.py cancel DIR
+
+The first call freezes code and configurations in the sweep's folder, and checks every run before it writes
+anything. The same call again starts what is neither finished nor queued nor running; such runs go on where they
+stopped. tools/collect.py takes the folder's runs/.
+Exit codes: 0; of local runs, and of those here, the worst that run_net.py gave; 2 bad input (one message).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import simplejson
+
+from mgexp.config.load import experiment_name
+from mgexp.errors import InputError
+from mgexp.launch.build import with_cpus
+from mgexp.launch.resources import (
+    Resources,
+    add_resource_arguments,
+    local_problems,
+    read_resources,
+)
+from mgexp.launch.sweep.grid import SweepRun, read_grid, read_seeds
+from mgexp.launch.sweep.plan import Sweep, age_of_code, check_sweep, freeze
+from mgexp.launch.sweep.state import COLUMNS, IN_HAND, RunState, all_names, states
+from mgexp.launch.sweep.submit import cancel, run_on_this_machine, submit_array
+from mgexp.record.sweep_dir import SweepDir, default_sweep_dir
+from mgexp.record.text_table import aligned
+from mgexp.train.result import Outcome
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line of `run`; KEY VALUE pairs stay as text."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "words",
+        nargs="+",
+        metavar="YAML ... [KEY VALUE ...]",
+        help="experiments, then configuration keys for all of them",
+    )
+    parser.add_argument(
+        "--seeds", default="1", metavar="N", help="how many, from 0; or which: 0,5 (default: 1)"
+    )
+    parser.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        metavar="KEY=V1,V2",
+        help="values to try, repeatedly: every combination is run",
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="folder of the sweep (default: runs/sweeps/…)"
+    )
+    parser.add_argument(
+        "--launcher",
+        choices=("here", "local", "slurm"),
+        default="here",
+        help="here: one after another, with their logs (default); local: in the background of this machine; slurm",
+    )
+    parser.add_argument(
+        "--parallel", type=int, metavar="N", help="runs at a time (local: 1, slurm: all)"
+    )
+    parser.add_argument("--smoke", action="store_true", help="as run_net.py --smoke")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be submitted")
+    parser.add_argument("--json", action="store_true", help="print for machines")
+    add_resource_arguments(parser)
+    return parser.parse_intermixed_args(arguments)
+
+
+def parse_command(name: str, arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line of `status` and `cancel`."""
+    parser = argparse.ArgumentParser(prog=f"sweep.py {name}")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the sweep")
+    parser.add_argument("--json", action="store_true", help="print for machines")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs a command, and turns an error into an exit code and one message."""
+    name, rest = (arguments[0], arguments[1:]) if arguments else ("", ())
+    try:
+        if name in COMMANDS:
+            return COMMANDS[name](parse_command(name, rest))
+        return run(parse(rest if name == "run" else arguments))
+    except InputError as error:
+        print(f"sweep.py: {error}", file=sys.stderr)
+        return Outcome.BAD_INPUT
+
+
+def status(options: argparse.Namespace) -> int:
+    """Prints how far each run is."""
+    folder = SweepDir(options.folder)
+    show(states(folder, all_names(folder)), options.json)
+    return 0
+
+
+def stop(options: argparse.Namespace) -> int:
+    """Cancels what is queued or running."""
+    folder = SweepDir(options.folder)
+    all_names(folder)
+    names = cancel(folder)
+    if options.json:
+        print(simplejson.dumps({"cancelled": names}, indent=2))
+    else:
+        print(
+            "\n".join([f"{len(names)} cancelled; the same sweep again goes on with them", *names])
+        )
+    return 0
+
+
+COMMANDS = {"status": status, "cancel": stop}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Checks all, freezes, and starts what is missing."""
+    sweep, resources, problems = read(options)
+    if options.dry_run:
+        check_sweep(sweep, resources, options.launcher != "slurm", problems)
+        return preview(sweep, options.json)
+    with_folder = replace(sweep, folder=SweepDir(sweep.folder.root.absolute()))
+    check_sweep(sweep, resources, options.launcher != "slurm", problems)
+    with sweep.folder.lock():
+        sweep.folder.cancelled.unlink(missing_ok=True)
+        freeze(with_folder)
+        return start(with_folder, resources, options)
+
+
+def start(sweep: Sweep, resources: Resources, options: argparse.Namespace) -> int:
+    """Starts the runs that nobody has in hand, and says how to follow them."""
+    now = states(sweep.folder, [run.name for run in sweep.runs])
+    todo = [run for run, state in zip(sweep.runs, now, strict=True) if state.state not in IN_HAND]
+    say(age_of_code(sweep.folder))
+    say(
+        f"{sweep.folder.root}: {len(sweep.runs)} runs, {len(sweep.runs) - len(todo)} of them in hand or done"
+    )
+    if not todo:
+        return 0
+    say(f"follow: python tools/sweep.py status {sweep.folder.root}\n"
+        f"stop:   python tools/sweep.py cancel {sweep.folder.root}")  # fmt: skip
+    if options.launcher == "slurm":
+        ids = submit_array(sweep, todo, resources, options.parallel or len(todo))
+        say(f"submitted: {len(ids)} runs, job {ids[0].split('_')[0]}")
+        return 0
+    shows_log = options.launcher == "here"
+    return run_on_this_machine(sweep, todo, resources, options.parallel or 1, shows_log, say)
+
+
+def read(options: argparse.Namespace) -> tuple[Sweep, Resources, list[str]]:
+    """What is asked for, and what is wrong with it that does not keep the rest from being checked."""
+    paths = [word for word in options.words if word.endswith((".yaml", ".yml"))]
+    resources, problems = read_resources(options)
+    if options.parallel is not None and (options.launcher == "here" or options.parallel < 1):
+        problems.append(f"--parallel {options.parallel}: local and slurm take it, 1 or more")
+    if options.launcher != "slurm":
+        problems += local_problems(resources, options.parallel or 1)
+    experiments = {experiment_name(Path(path)): Path(path) for path in paths}
+    if not paths or len(experiments) < len(paths):
+        names = ", ".join(paths) or "nothing"
+        raise InputError(
+            [
+                f"experiments: it takes YAML files of different names, such as those in experiments/; got {names}"
+            ]
+        )
+    folder = (
+        SweepDir(options.output)
+        if options.output
+        else default_sweep_dir([*experiments], options.smoke)
+    )
+    sweep = Sweep(
+        folder=folder,
+        experiments=experiments,
+        points=read_grid(options.grid),
+        seeds=read_seeds(options.seeds),
+        overrides=tuple(word for word in options.words if word not in paths),
+        is_smoke=options.smoke,
+    )
+    if options.launcher == "slurm":
+        resources, cpu_problems = enough_cpus(sweep, resources)
+        problems += cpu_problems
+    return sweep, resources, problems
+
+
+def enough_cpus(sweep: Sweep, resources: Resources) -> tuple[Resources, list[str]]:
+    """For the run that needs most: those of an array have the same."""
+    try:
+        each = [with_cpus(sweep.options(run), resources) for run in sweep.runs]
+    except InputError as error:
+        return resources, list(error.problems)
+    return max(each, key=lambda one: one.cpus_per_task), []
+
+
+def preview(sweep: Sweep, as_json: bool) -> int:
+    """Prints what would be submitted, in the state that it is in; writes nothing."""
+    found = states(sweep.folder, [run.name for run in sweep.runs])
+    pairs = list(zip(sweep.runs, found, strict=True))
+    if as_json:
+        records = [
+            {**entry(sweep, one, state), "would_submit": state.state not in IN_HAND}
+            for one, state in pairs
+        ]
+        print(simplejson.dumps(records, indent=2))
+        return 0
+    rows = [[str(cell) for cell in entry(sweep, one, state).values()] for one, state in pairs]
+    print(aligned([["row", "seed", "overrides", "run folder", "state"], *rows]))
+    print(
+        f"{sum(state.state not in IN_HAND for state in found)} of {len(found)} would be submitted"
+    )
+    return 0
+
+
+def entry(sweep: Sweep, one: SweepRun, state: RunState) -> dict[str, str | int]:
+    """A line of the preview."""
+    return {
+        "row": one.experiment,
+        "seed": one.seed,
+        "overrides": " ".join(f"{key} {value}" for key, value in one.point),
+        "run_folder": str(sweep.folder.run(one.name).root),
+        "state": state.state,
+    }
+
+
+def show(found: Sequence[RunState], as_json: bool) -> None:
+    """The states as a table, or for machines."""
+    if as_json:
+        print(simplejson.dumps([one.record() for one in found], indent=2))
+    else:
+        print(aligned([COLUMNS, *(one.cells() for one in found)]))
+
+
+def say(text: str) -> None:
+    """What a person wants to know while it works."""
+    if text:
+        print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
