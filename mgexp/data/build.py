@@ -24,6 +24,7 @@ from mgexp.data.store import StoreDir
 from mgexp.data.store_open import StoreIndex
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit, read_timeouts
 from mgexp.data.views import EvaluationViews, collate_views
+from mgexp.data.worker_exit import end_where_batches_are_lost
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.stop import STOP_SIGNALS
@@ -187,5 +188,6 @@ def start_worker(worker_id: int, niceness: int = 0) -> None:
     """
     torch.set_num_threads(1)
     os.nice(niceness)
+    end_where_batches_are_lost()
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)

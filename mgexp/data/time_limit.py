@@ -25,10 +25,9 @@ from types import FrameType
 from torch.utils.data import get_worker_info
 
 from mgexp.data.decode import VideoError
+from mgexp.data.worker_exit import EXIT_HUNG
 from mgexp.record.files import append_jsonl, read_jsonl
 
-EXIT_HUNG = 75
-"""Exit code of a worker that hung: EX_TEMPFAIL of sysexits.h."""
 TICK_SECONDS = 0.25
 """How often the time is looked at. It is counted in ticks, not read off a clock: while Slurm suspends a run by
 SIGSTOP, no video takes long."""

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mgexp.data.time_limit import EXIT_HUNG, read_timeouts
+from mgexp.data.time_limit import read_timeouts
+from mgexp.data.worker_exit import EXIT_HUNG, EXIT_NOT_HANDED_ON
 from mgexp.errors import TrainingError
 from mgexp.record.run_dir import RunDir
 
@@ -30,10 +31,7 @@ EXITED = re.compile(
     r"DataLoader worker \(pid (?P<pid>\d+)\) exited unexpectedly with exit code (?P<code>\d+)"
 )
 GONE = re.compile(r"DataLoader worker \(pid\(s\) (?P<pid>\d+).*\) exited unexpectedly")
-NO_SHARED_MEMORY = re.compile(
-    r"unable to (?:write to file|allocate shared memory|open shared memory object|mmap|resize file) ?.*"
-    r"(?P<reason>No space left on device|Cannot allocate memory|Too many open files)"
-)
+
 FEWER = "set DATA_LOADER.NUM_WORKERS or DATA_LOADER.PREFETCH_FACTOR lower"
 
 
@@ -74,19 +72,21 @@ def _file_fault(error: OSError) -> str | None:
 
 
 def _worker_fault(text: str, run_dir: RunDir) -> str | None:
-    if found := NO_SHARED_MEMORY.search(text):
-        return (
-            f"the loader's workers ran out of shared memory (/dev/shm: {found['reason']}): {FEWER}"
-        )
     if found := KILLED.search(text):
         return _killed_text(found["pid"], found["name"])
     if found := EXITED.search(text):
-        if int(found["code"]) == EXIT_HUNG:
-            return _hung_text(run_dir)
-        return f"the loader's worker {found['pid']} ended with exit code {found['code']}: see what it said above"
+        return _exit_text(found["pid"], int(found["code"]), run_dir)
     if found := GONE.search(text):
         return f"the loader's worker {found['pid']} ended unexpectedly: see what it said above"
     return None
+
+
+def _exit_text(pid: str, code: int, run_dir: RunDir) -> str:
+    if code == EXIT_HUNG:
+        return _hung_text(run_dir)
+    if code == EXIT_NOT_HANDED_ON:
+        return f"the loader's worker {pid} ran out of shared memory (/dev/shm), as it says above: {FEWER}"
+    return f"the loader's worker {pid} ended with exit code {code}: see what it said above"
 
 
 def _killed_text(pid: str, name: str) -> str:

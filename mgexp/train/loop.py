@@ -157,8 +157,8 @@ class Loop:
         # Here the error is gone, and with it what the step held in memory.
         shape = StepShape(plan.frames, plan.crop, len(batch.clips), plan.num_bn_groups)
         shapes = [*step_counts(self.schedule, self.processes.count)]
-        is_alone = self.processes.count == 1
-        text = shape_message(reason, shape, shapes, self.train_step, batch, may_try=is_alone)
+        may_try = self.processes.count == 1 and self.device.type == "cuda"
+        text = shape_message(reason, shape, shapes, self.train_step, batch, may_try)
         raise TrainingError(f"step {plan.step} (epoch {plan.epoch:.2f}): {text}")
 
     def _settle(self, timer: StepTimer, progress: Progress) -> None:

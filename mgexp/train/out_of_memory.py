@@ -15,7 +15,8 @@ from mgexp.train.step import TrainStep
 
 SIGNS = (
     "can't allocate memory",  # of torch on a CPU
-    "could not create a memory object",  # of oneDNN
+    "could not create a memory object",  # of oneDNN, as the next
+    "could not create a primitive",
     "out of memory",  # of CUDA and its libraries
     "STATUS_ALLOC_FAILED",  # of cuDNN and cuBLAS
     "std::bad_alloc",
@@ -39,8 +40,9 @@ def shape_message(
 ) -> str:
     """One sentence. ``shape`` did not fit, ``shapes`` are all of the schedule, ``batch`` is what was trained.
 
-    ``may_try``: fewer clips of ``batch`` are trained here until some fit; else half of them are a guess. Where
-    other processes take part in a step, they cannot be tried. The weights stay as they are; gradients do not.
+    ``may_try``: fewer clips of ``batch`` are trained here until some fit; else half of them are a guess. They
+    cannot be tried where other processes take part in a step, nor on a CPU, where libraries crash once memory is
+    short. The weights stay as they are; gradients do not.
     """
     at_once = max(part.clips for part in split(shape.clips, shape.num_bn_groups, step.max_clips))
     size = least_clips(shape)

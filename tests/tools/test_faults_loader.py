@@ -52,8 +52,9 @@ def test_workers_without_shared_memory(cfg, output, tmp_path):
         fill(Path(f"/proc/{run.process.pid}/root/dev/shm"))
         assert run.ends() == 1
         (message,) = run.messages
-        assert "Traceback" not in "".join(run.said.splitlines()[-3:])
-    assert "shared memory" in message
+        assert "Traceback" not in run.said
+    assert "ran out of shared memory (/dev/shm), as it says above: set DATA_LOADER" in message
+    assert "No space left on device" in run.said
     assert "set DATA_LOADER.NUM_WORKERS or DATA_LOADER.PREFETCH_FACTOR lower" in message
 
 
@@ -70,24 +71,15 @@ sys.exit(run_net.main(sys.argv[3:]))
 LARGER = ("TRAIN.BATCH_SIZE", 16, "RESNET.WIDTH_PER_GROUP", 32, "TRAIN.NUM_EVALUATIONS", 1)
 
 
-def limited(megabytes, arguments):
-    return [TOOL, megabytes, *arguments]
-
-
 def test_memory_that_is_too_small_for_a_shape(cfg, output, tmp_path):
     """The limit is on the address space of the process."""
-    arguments = limited(500, command(cfg, output, *LARGER))
-    with started(arguments, tmp_path, code=LIMITED) as run:
+    with started([TOOL, 300, *command(cfg, output, *LARGER)], tmp_path, code=LIMITED) as run:
         assert run.ends() == 1
         (message,) = run.messages
         assert "Traceback" not in run.said
     assert "step 0 (epoch 0.00): out of memory at a mini-batch of 256x2x16²" in message
-    assert "can't allocate memory" in message
-    clips = int(message.split("set TRAIN.MAX_CLIPS_PER_GPU ")[1].split()[0])
-    assert clips in (32, 64, 128)
-    pairs = (*LARGER, "TRAIN.MAX_CLIPS_PER_GPU", clips, "SOLVER.MAX_EPOCH", 3.2)
-    with started(limited(500, command(cfg, output, *pairs)), tmp_path, code=LIMITED) as run:
-        assert run.ends() == 0, run.said
+    assert "set TRAIN.MAX_CLIPS_PER_GPU 128 (half as many, in whole BN groups)" in message
+    assert "DefaultCPUAllocator: can't allocate memory: you tried to allocate" in message
 
 
 HANG = ("DATA.VIDEO_TIMEOUT_SECONDS", 1, "DATA.MAX_UNUSABLE_SHARE", 0.5)
@@ -108,7 +100,7 @@ def own_cfg(data, tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_video_that_hangs_is_left_out_and_so_again(workers, own_cfg, data, main, tmp_path):
-    """A second run, in which it decodes, leaves it out at the same positions, which the time-outs tell."""
+    """A second run, in which it decodes, leaves it out at the positions that the first one noted."""
     pairs = (*HANG, "DATA_LOADER.NUM_WORKERS", workers)
     one, two = tmp_path / "one", tmp_path / "two"
     with started(command(own_cfg, one, *pairs), tmp_path) as run:
