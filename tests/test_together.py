@@ -173,7 +173,7 @@ def reduce():
 def kill():
     os.kill(os.getpid(), signal.SIGKILL)
 
-links.JOIN_SECONDS = 5.0
+links.JOIN_SECONDS = float(os.environ.get("JOIN_SECONDS", 60))
 processes = dist.from_environment()
 try:
     with together(processes), dist.joined(processes, torch.device("cpu")):
@@ -230,8 +230,8 @@ def run(bodies, env=()):
     ], seconds
 
 
-SOON = 10.0
-"""Seconds within which all have ended: the grace, and what Python takes to end."""
+SOON = 20.0
+"""Seconds within which all have ended: the grace of 5, and what Python takes to end on a busy machine."""
 
 
 @pytest.mark.slow
@@ -268,7 +268,7 @@ def test_a_process_that_is_killed_ends_all(rank, other):
 
 @pytest.mark.slow
 def test_a_process_that_never_comes_is_missed(tmp_path):
-    found, _ = run(["pass"], env={"WORLD_SIZE": "2"}.items())
+    found, _ = run(["pass"], env={"WORLD_SIZE": "2", "JOIN_SECONDS": "5"}.items())
     ((code, error),) = found
     assert code == 1
     assert "process 0 did not meet the other 1 within 5 s" in error

@@ -72,7 +72,8 @@ class PlainStep:
     """A step as one writes it without much thought: contiguous memory, plain BN, a loop over SGD's parameters.
 
     ``model``: a network of plain modules in contiguous memory (``plain_copy``); ``optimizer``: its own, with
-    foreach off. The arithmetic is that of ``TrainingStep`` with one BN group. A way of ``measure_steps``.
+    foreach off. The arithmetic is that of ``TrainingStep`` with one BN group but for masks of dropout. A way of
+    ``measure_steps``.
     """
 
     def __init__(

@@ -85,20 +85,21 @@ class Training:
     def tensors(self):
         """Every tensor of the state, and what evaluation makes of the statistics."""
         momenta = self.state.optimizer.state_dict()["state"]
-        precise = self.precise_model().state_dict()
         return {
             **{f"model {name}": value for name, value in self.state.model.state_dict().items()},
             **{f"momentum {key}": value["momentum_buffer"] for key, value in momenta.items()},
-            **{f"precise {name}": value for name, value in precise.items() if "running" in name},
+            **self.precise_statistics(4),  # groups that span two processes
+            **self.precise_statistics(2),  # and that do not
         }
 
-    def precise_model(self):
-        """A copy with precise statistics, of three mini-batches."""
+    def precise_statistics(self, base):
+        """Those of three mini-batches of 4 clips in groups of ``base``."""
         requests = precise_requests(self.schedule, SEED, 3, self.processes)
-        base = self.cfg.MULTIGRID.BN_BASE_SIZE
         groups = num_bn_groups(self.schedule.recipe.clips, self.processes.count, base)
         model = copy.deepcopy(self.state.model)
-        return with_precise_bn(model, map(batch_of, requests), groups, self.normalizer)
+        found = with_precise_bn(model, map(batch_of, requests), groups, self.normalizer)
+        state = found.state_dict().items()
+        return {f"precise {base} {name}": value for name, value in state if "running" in name}
 
 
 def batch_of(requests):
