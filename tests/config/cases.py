@@ -115,6 +115,7 @@ PLAUSIBLE = {
 SWITCHES = [
     *("MULTIGRID.LONG_CYCLE", "MULTIGRID.SHORT_CYCLE", "MULTIGRID.FINE_TUNING", "MULTIGRID.GRANULARITY"),
     *("MULTIGRID.SHORT_CROPS_OF", "MULTIGRID.LR_SCALING", "MULTIGRID.RANDOM_STRIDE", "SOLVER.LR_POLICY"),
+    *("MULTIGRID.LONG_CYCLE_FACTORS", "MULTIGRID.SHORT_CYCLE_FACTORS", "SOLVER.BASE_LR"),
 ]
 """Those of which every example draws one, or leaves the row's."""
 # fmt: on
@@ -188,7 +189,7 @@ def cases(draw):
     tree["_BASE_"] = str(row.parent / tree["_BASE_"])
     pairs = []
     for name in SWITCHES:
-        value = draw(st.sampled_from((None, None, *PLAUSIBLE[name])))
+        value = draw(st.sampled_from((*[None] * 4, *PLAUSIBLE[name])))
         if value is not None:
             nested(tree, name, value)
     for name, value, text in draw(st.lists(changes(), max_size=6)):
@@ -216,7 +217,5 @@ def cases(draw):
         files["row.yaml"] += draw(st.sampled_from(RAW)) + "\n"
     elif structure == "odd":
         pairs.append(draw(st.sampled_from((*BY_NAME, ""))))
-    num_videos = draw(
-        st.sampled_from((None, 1, 7, 100, 1000, 9000, 234_643, 10**9, 10_000, 10_000))
-    )
+    num_videos = draw(st.sampled_from((None, 1, 7, 10**9, *(100, 1000, 9000, 10_000, 234_643) * 3)))
     return Case(files, tuple(pairs), num_videos, draw(st.sampled_from((1, 1, 1, 1, 2, 3, 8))))

@@ -14,7 +14,7 @@ from tiny import data_keys, run_net, write_config, write_dataset
 from mgexp.config.defaults import BY_NAME
 from mgexp.errors import InputError
 
-NUM_QUICK, NUM_SLOW = 25, 400
+NUM_QUICK, NUM_SLOW = 25, 150
 MIN_VALID_SHARE = 0.3
 SLOW_KEYS = (
     "DATA_LOADER.NUM_WORKERS",
