@@ -101,6 +101,9 @@ class Lifeline:
         self._store = store  # kept, since the others still use it
         self._lock = threading.Lock()
         self._known, self._gone = threading.Event(), threading.Event()
+        self._selector = selectors.DefaultSelector()
+        for other, link in links.items():
+            self._selector.register(link.socket, selectors.EVENT_READ, other)
         _close_in_children(self)
         threading.Thread(target=self._watch, name="lifeline", daemon=True).start()
 
@@ -146,9 +149,7 @@ class Lifeline:
             link.socket.close()
 
     def _watch(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            for rank, link in self._links.items():
-                selector.register(link.socket, selectors.EVENT_READ, rank)
+        with self._selector as selector:
             while selector.get_map() and not self._gone.is_set():
                 for key, _ in selector.select():
                     if not self._read(key.data):

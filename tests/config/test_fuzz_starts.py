@@ -12,7 +12,9 @@ from test_fuzz import MAX_SECONDS, time_limit
 from tiny import data_keys, run_net, write_config, write_dataset
 
 from mgexp.config.defaults import BY_NAME
+from mgexp.dist import Processes
 from mgexp.errors import InputError
+from mgexp.launch.build import build_job
 
 NUM_QUICK, NUM_SLOW = 25, 150
 MIN_VALID_SHARE = 0.3
@@ -34,7 +36,7 @@ def starts(tool, arguments, output):
     """Whether a run would start; fails where neither that nor a message comes, or something is written."""
     try:
         with time_limit(6 * MAX_SECONDS):
-            job = tool.make_job(tool.parse(arguments))
+            job = build_job(tool.read(tool.parse(arguments)), Processes())
     except InputError as error:
         assert error.problems != ()
         for problem in error.problems:

@@ -31,8 +31,15 @@ NEEDED_VALUES = {
     "np.load": ("allow_pickle", False),
     "numpy.load": ("allow_pickle", False),
 }
-OF_PICKLES = Path("mgexp/models/legacy.py")
-"""The one file that may derive from pickle.Unpickler: its own knows arrays of floats and nothing else."""
+EXCEPTIONS = {
+    # Python itself, with the arguments that submitit gives it; no shell.
+    "mgexp/launch/hold_signals.py": "os.execv",
+    # Its own knows arrays of floats and nothing else.
+    "mgexp/models/legacy.py": "derives from pickle.Unpickler",
+    # Checks the sums of an archive, and takes nothing out of it.
+    "mgexp/record/torch_file.py": "zipfile",
+}
+"""The files that may, and why."""
 
 
 def problems(module):
@@ -144,7 +151,7 @@ def test_no_code_runs_what_others_wrote():
         for path in CODE
         for problem in problems(ast.parse(path.read_text()))
     ]
-    assert found == [f"{OF_PICKLES}: derives from pickle.Unpickler"]
+    assert found == [f"{path}: {problem}" for path, problem in EXCEPTIONS.items()]
 
 
 def test_the_one_loader_of_yaml_is_a_safe_one():

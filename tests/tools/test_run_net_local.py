@@ -28,12 +28,12 @@ def start(arguments):
 
 
 def trainer(output):
-    """The process that trains, which holds the lock of the run folder."""
-    lock, end = output / "lock", time.monotonic() + 60
-    while not (lock.exists() and lock.read_text().strip()):
+    """The process that trains, which holds the lock of the run folder, after its first step."""
+    metrics, end = output / "metrics.jsonl", time.monotonic() + 60
+    while not (metrics.exists() and metrics.read_text()):
         assert time.monotonic() < end
         time.sleep(0.01)
-    return int(lock.read_text().split()[0])
+    return int((output / "lock").read_text().split()[0])
 
 
 def test_a_local_run_is_that_of_this_process(cfg, output, finished_run, main, capfd):

@@ -156,8 +156,8 @@ def test_cancel_saves_and_the_next_call_goes_on(sweep, rows, folder, finished_ru
     words = [rows[0], "--output", str(folder), "--launcher", "local"]
     process = subprocess.Popen([sys.executable, str(SWEEP), *words, "--seeds", "2"], text=True)
     run = folder / "runs/all/group/baseline/seed0"
-    lock, end = run / "lock", time.monotonic() + 60
-    while not (lock.exists() and lock.read_text().strip()):
+    metrics, end = run / "metrics.jsonl", time.monotonic() + 60
+    while not (metrics.exists() and metrics.read_text()):
         assert time.monotonic() < end
         time.sleep(0.01)
     assert sweep(["cancel", str(folder)]) == 0
