@@ -236,3 +236,14 @@ def test_long_cycle_with_fine_tuning_ends_with_the_full_shape():
 def test_stages_that_are_not_in_order_are_an_error(stages, message):
     with pytest.raises(ValueError, match=message):
         replace(TINY, stage_epochs=stages)
+
+
+def test_equal_phases_with_nothing_between_them_are_one():
+    """Of one video the first batch is more than the whole stage, so that its second shape has no step."""
+    twice = ((0.5, 1.0), (1.0, 1.0)) * 2
+    multigrid = Multigrid(twice, epoch_factor=1.5, granularity="epoch", fine_tuning=True)
+    phases = derive_phases(TINY, multigrid, num_videos=1)
+    identities = [(phase.stage, phase.cycle.base.frames, phase.lr_factor) for phase in phases]
+    assert len(set(identities)) == len(identities)
+    assert [phase.start_step for phase in phases[1:]] == [phase.end_step for phase in phases[:-1]]
+    assert phases[0].end_step == 1
