@@ -75,7 +75,11 @@ def derive_phases(
     groups = {c: _cycle_bn_groups(c, recipe, multigrid, num_processes) for c in cycles}
     phases: list[Phase] = []
     for piece in _pieces(spans, ends, recipe.decay):
-        if phases and _identity(phases[-1]) == (piece.stage, piece.cycle, _lr_factor(piece, multigrid)):
+        if phases and _identity(phases[-1]) == (
+            piece.stage,
+            piece.cycle,
+            _lr_factor(piece, multigrid),
+        ):
             phases.pop()  # what lay between was empty: one phase, up to the later end
         phase = _place(piece, phases, recipe, multigrid, num_videos, groups[piece.cycle])
         if phase.num_steps:

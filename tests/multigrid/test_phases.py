@@ -239,11 +239,12 @@ def test_stages_that_are_not_in_order_are_an_error(stages, message):
 
 
 def test_equal_phases_with_nothing_between_them_are_one():
-    """Of one video the first batch is more than the whole stage, so that its second shape has no step."""
-    twice = ((0.5, 1.0), (1.0, 1.0)) * 2
-    multigrid = Multigrid(twice, epoch_factor=1.5, granularity="epoch", fine_tuning=True)
-    phases = derive_phases(TINY, multigrid, num_videos=1)
-    identities = [(phase.stage, phase.cycle.base.frames, phase.lr_factor) for phase in phases]
-    assert len(set(identities)) == len(identities)
-    assert [phase.start_step for phase in phases[1:]] == [phase.end_step for phase in phases[:-1]]
-    assert phases[0].end_step == 1
+    """One video, 16 clips a step at half the frames, 8 at all: by hand, from the ends of the shapes.
+
+    The shapes of the first stage end at epochs 10, 15, 25, 30. A step draws 16: the second has none, nor the last.
+    """
+    recipe = replace(TINY, stage_epochs=(0, 30), max_epoch=40)
+    multigrid = Multigrid(((0.5, 1.0), (1.0, 1.0)) * 2, granularity="epoch")
+    first, second, *_ = derive_phases(recipe, multigrid, num_videos=1)
+    assert (first.cycle.base.frames, first.start_step, first.end_step) == (4, 0, 2)
+    assert (first.end_epoch, second.stage, second.start_step) == (25, 1, 2)
