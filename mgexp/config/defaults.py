@@ -73,6 +73,9 @@ FACTORS = Legal(
     "numbers in (0, 1], one or more", lambda vs: len(vs) > 0 and all(0 < v <= 1 for v in vs)
 )
 PIXELS = _at_most(10_000)
+MAX_LR = 1e38  # float32, which weights are, ends at 3.4e38
+RATE = Legal("more than 0, at most 1e38", lambda value: 0 < value <= MAX_LR)
+RATE_OR_0 = Legal("0 to 1e38", lambda value: 0 <= value <= MAX_LR)
 EPOCHS = Legal("0.000001 or more", lambda value: value >= 1e-6)
 SCALE = Legal("0.000001 to 1,000,000", lambda value: 1e-6 <= value <= 1e6)
 FACTOR_PAIRS = Legal(
@@ -220,7 +223,7 @@ KEYS = (
     Key("MULTIGRID.LR_SCALING", STR, "linear", _one_of("linear", "sqrt", "none"),
         "of the learning rate with the clips of the long cycle's batch", "mgexp"),
     # --- solver
-    Key("SOLVER.BASE_LR", FLOAT, 0.1, POSITIVE, "learning rate of the baseline's mini-batch"),
+    Key("SOLVER.BASE_LR", FLOAT, 0.1, RATE, "learning rate of the baseline's mini-batch"),
     Key("SOLVER.LR_POLICY", STR, "steps_with_relative_lrs",
         _one_of("steps_with_relative_lrs", "cosine"), "STEPS place the stages of either"),
     Key("SOLVER.STEPS", FLOATS, (0.0,), INCREASING, "first epoch of each stage"),
@@ -230,7 +233,7 @@ KEYS = (
     Key("SOLVER.NESTEROV", BOOL, True, ANY, "Nesterov momentum"),
     Key("SOLVER.WEIGHT_DECAY", FLOAT, 1e-4, NOT_NEGATIVE, "of all but batch normalisation"),
     Key("SOLVER.WARMUP_EPOCHS", FLOAT, 0.0, NOT_NEGATIVE, "epochs of linear warm-up"),
-    Key("SOLVER.WARMUP_START_LR", FLOAT, 0.01, NOT_NEGATIVE, "learning rate at step 0 of a warm-up"),
+    Key("SOLVER.WARMUP_START_LR", FLOAT, 0.01, RATE_OR_0, "learning rate at step 0 of a warm-up"),
     Key("SOLVER.OPTIMIZING_METHOD", STR, "sgd", _one_of("sgd"), "optimizer"),
     # --- evaluation
     Key("TEST.BATCH_SIZE", INT, 16, _at_most(1_000_000), "clips evaluated at a time"),

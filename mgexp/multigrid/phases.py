@@ -75,6 +75,12 @@ def derive_phases(
     groups = {c: _cycle_bn_groups(c, recipe, multigrid, num_processes) for c in cycles}
     phases: list[Phase] = []
     for piece in _pieces(spans, ends, recipe.decay):
+        if phases and _identity(phases[-1]) == (
+            piece.stage,
+            piece.cycle,
+            _lr_factor(piece, multigrid),
+        ):
+            phases.pop()  # what lay between was empty: one phase, up to the later end
         phase = _place(piece, phases, recipe, multigrid, num_videos, groups[piece.cycle])
         if phase.num_steps:
             phases.append(phase)
@@ -210,12 +216,20 @@ def _place(
         start_epoch=start_epoch,
         end_epoch=end_epoch,
         first_clip=first_clip,
-        lr_factor=piece.decay * LR_SCALINGS[multigrid.lr_scaling](base.ratio),
+        lr_factor=_lr_factor(piece, multigrid),
         cycle=piece.cycle,
         clips=recipe.clips * base.ratio,
         stride_range=_stride_range(recipe, base.frames, multigrid.random_stride),
         num_bn_groups=groups,
     )
+
+
+def _identity(phase: Phase) -> tuple[int, Cycle, float]:
+    return phase.stage, phase.cycle, phase.lr_factor
+
+
+def _lr_factor(piece: _Piece, multigrid: Multigrid) -> float:
+    return piece.decay * LR_SCALINGS[multigrid.lr_scaling](piece.cycle.base.ratio)
 
 
 def _steps_to_draw(num_clips: int, clips: int, cycle: Cycle) -> int:

@@ -36,6 +36,8 @@ ROW = Path(__file__).parents[2] / "experiments" / "quickstart" / "long_short.yam
         ("TRAIN.NUM_EVALUATIONS", "1000000000", "it takes 1 to 10,000"),
         ("DATA.TRAIN_JITTER_SCALES", "[1, 100000]", "max <= 10,000"),
         ("SOLVER.MAX_EPOCH", "1e-9", "it takes 0.000001 or more"),
+        ("SOLVER.BASE_LR", "1.7e308", "it takes more than 0, at most 1e38"),
+        ("SOLVER.WARMUP_START_LR", "1e308", "it takes 0 to 1e38"),
         ("MULTIGRID.EPOCH_FACTOR", "1e300", "it takes 0.000001 to 1,000,000"),
         ("WANDB.PROJECT", "../other", "it takes 1 to 128 letters, digits, _, - and ."),
         ("WANDB.ENTITY", "a b", "or nothing"),

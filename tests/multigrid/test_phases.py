@@ -236,3 +236,15 @@ def test_long_cycle_with_fine_tuning_ends_with_the_full_shape():
 def test_stages_that_are_not_in_order_are_an_error(stages, message):
     with pytest.raises(ValueError, match=message):
         replace(TINY, stage_epochs=stages)
+
+
+def test_equal_phases_with_nothing_between_them_are_one():
+    """One video, 16 clips a step at half the frames, 8 at all: by hand, from the ends of the shapes.
+
+    The shapes of the first stage end at epochs 10, 15, 25, 30. A step draws 16: the second has none, nor the last.
+    """
+    recipe = replace(TINY, stage_epochs=(0, 30), max_epoch=40)
+    multigrid = Multigrid(((0.5, 1.0), (1.0, 1.0)) * 2, granularity="epoch")
+    first, second, *_ = derive_phases(recipe, multigrid, num_videos=1)
+    assert (first.cycle.base.frames, first.start_step, first.end_step) == (4, 0, 2)
+    assert (first.end_epoch, second.stage, second.start_step) == (25, 1, 2)
