@@ -28,7 +28,7 @@ def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[CfgNode, l
 
     Each of ``overrides`` is KEY VALUE KEY VALUE …; later values win, and pairs win over files.
     """
-    values, problems = _file_values(Path(path))
+    values, problems = file_values(Path(path))
     pairs: dict[str, Any] = {}
     for texts in overrides:
         found, pair_problems = _pair_values(texts)
@@ -84,7 +84,7 @@ def _plain(value: object) -> object:
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def _file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
+def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
     if not path.is_file():
         return {}, [
             f"{path} does not exist: --cfg takes a YAML file, such as those in experiments/"
