@@ -4,14 +4,14 @@
   python tools/convert_config.py configs/Kinetics/SLOWFAST_8x8_R50_stepwise_multigrid.yaml --output row.yaml
   python tools/convert_config.py configs/Kinetics/I3D_8x8_R50.yaml NUM_SHARDS 4     # pairs as PySlowFast has them
 
-The YAML holds what differs from our defaults; without --output it is printed, and the list on stderr. The list says
-of each key that is not kept what became of it, and why. A key that the file leaves out has PySlowFast's default,
-which is often not ours. SlowFast, I3D, C2D and Slow (the last three with non-local blocks), the lists of Kinetics,
-Something-Something V2 and Charades, and SGD have a counterpart; a value without one is a problem. Multigrid phases
-end at epochs, as in the released code; take MULTIGRID.GRANULARITY out, and they end at steps.
+The YAML holds what differs from our defaults; without --output it is printed, and the list on stderr. The list
+says of each key that is not kept what became of it, and why. A key that the file leaves out has PySlowFast's
+default, which is often not ours. SlowFast, I3D, C2D and Slow (the last three with non-local blocks), the lists
+of Kinetics, Something-Something V2 and Charades, and SGD have a counterpart; a value without one is a problem.
+Multigrid phases end at epochs, as in the released code; take MULTIGRID.GRANULARITY out, and they end at steps.
 The result is read back, and its schedule derived for as many GPUs as there, before it is written.
 TRAIN.PRECISION stays auto (bf16 on GPUs that have it) where PySlowFast computes in fp32.
-Exit codes: 0 done, 2 a file or values that cannot be converted (one message with all problems; nothing is written).
+Exit codes: 0 done, 2 a file or values that cannot be converted (one message with all problems, nothing written).
 """
 
 from __future__ import annotations

@@ -85,6 +85,7 @@ def _plain(value: object) -> object:
 
 
 def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The values of a YAML file and its bases by dotted names, any names, and what is wrong with the file."""
     if not path.is_file():
         return {}, [
             f"{path} does not exist: --cfg takes a YAML file, such as those in experiments/"

@@ -84,7 +84,8 @@ def _checkpointing(draft: Draft) -> None:
     if draft.value("MODEL.ACT_CHECKPOINT"):
         why = "TRAIN.ACTIVATION_CHECKPOINTING"
         draft.change("MODEL.ACT_CHECKPOINT", why, TRAIN__ACTIVATION_CHECKPOINTING=True)
-    draft.drop("TRAIN.ACTIVATION_CHECKPOINTING is off", *_unsettled(draft, "MODEL.ACT_CHECKPOINT"))
+    else:
+        draft.drop("TRAIN.ACTIVATION_CHECKPOINTING is off", "MODEL.ACT_CHECKPOINT")
 
 
 def _initialisation(draft: Draft, is_pytorchvideo: bool) -> None:
@@ -190,13 +191,8 @@ def _nonlocal_sizes(draft: Draft, used: list[int]) -> None:
 
 
 def _of_nonlocal(draft: Draft) -> list[str]:
-    names = [name for name in draft.given if name.startswith("NONLOCAL.")]
-    return _unsettled(draft, *names)
-
-
-def _unsettled(draft: Draft, *names: str) -> list[str]:
     settled = draft.settled()
-    return [name for name in names if name not in settled]
+    return [name for name in draft.given if name.startswith("NONLOCAL.") and name not in settled]
 
 
 def _column(rows: object, pathway: int) -> list | None:  # type: ignore[type-arg]

@@ -72,8 +72,8 @@ def _cosine(draft: Draft) -> float:
     draft.drop("not of the cosine policy", "SOLVER.LRS", "SOLVER.GAMMA")
     if draft.value("MULTIGRID.LONG_CYCLE"):
         why = (
-            "stages that the long cycle runs in, as there; but there the learning rate stays where batches grow (or "
-            "the run fails), and here it follows them: MULTIGRID.LR_SCALING linear"
+            "stages that the long cycle runs in, as there; but there the learning rate stays where batches grow "
+            "(or the run fails), and here it follows them: MULTIGRID.LR_SCALING linear"
         )
         draft.change("SOLVER.STEPS", why, SOLVER__STEPS=draft.value("SOLVER.STEPS") or (0.0,))
     else:
