@@ -51,18 +51,21 @@ class Conversion:
     def report(self) -> str:
         """What became of the keys, a line each; those that are kept are counted."""
         lines = [f"{len(self.kept)} keys mean the same here, and are kept"]
-        for words, notes in (
+        for words, sign, notes in (
             (
-                "changed: other keys or values say them, or they mean something a little different",
+                "are said by other keys or values, or mean something a little different",
+                " ->",
                 self.changed,
             ),
-            ("dropped", self.dropped),
+            ("are dropped", ":", self.dropped),
             (
-                "unknown, and dropped: see what your version of PySlowFast does with them",
+                "are unknown, and dropped: look what your PySlowFast does with them",
+                ":",
                 self.unknown,
             ),
         ):
-            lines += [f"{len(notes)} {words}:", *(f"  {note}" for note in notes)] if notes else []
+            found = [f"  {note}{sign} {note.why}" for note in notes]
+            lines += [f"{len(notes)} {words}", *found] if found else []
         return "\n".join(lines)
 
 

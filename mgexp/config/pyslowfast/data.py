@@ -101,8 +101,8 @@ def _colours(draft: Draft, format_: str) -> None:
         draft.drop("the network sees red, green, blue, here as there", "DATA.REVERSE_INPUT_CHANNEL")
     else:
         why = (
-            "the network there sees blue, green, red, and here red, green, blue: the same from random weights; "
-            "take no weights that were trained on the other"
+            "nothing: the network there sees blue, green, red, and here red, green, blue; that is the same from "
+            "random weights, and others must be of a network that saw it so"
         )
         draft.change("DATA.REVERSE_INPUT_CHANNEL", why)
 
@@ -120,7 +120,8 @@ def _augmentation(draft: Draft) -> None:
             draft.refuse(name, "has no counterpart: each clip is drawn once, and erased once")
     draft.keep("AUG.RE_PROB")
     draft.change(
-        "AUG.RE_MODE", "a rectangle gets the colour DATA.MEAN; there, with pixel, random colours"
+        "AUG.RE_MODE",
+        "nothing: a rectangle gets the colour DATA.MEAN; there, with pixel, random colours",
     )
     found = RAND_AUGMENT.fullmatch(draft.value("AUG.AA_TYPE"))
     if found is None:
@@ -173,6 +174,7 @@ def _test_crop(draft: Draft, format_: str) -> None:
             f"the crop is cut from a short side of {crop} pixels; there of {shortest}"
         )
     if differences:
-        draft.change("DATA.TEST_CROP_SIZE", "; ".join(differences), DATA__TEST_CROP_SIZE=crop)
+        why = f"{crop}, but " + "; and ".join(differences)
+        draft.change("DATA.TEST_CROP_SIZE", why, DATA__TEST_CROP_SIZE=crop)
     else:
         draft.keep("DATA.TEST_CROP_SIZE")

@@ -21,7 +21,7 @@ class Note:
 
     def __str__(self) -> str:
         value = "" if self.value is None else f" = {shown(self.value)}"
-        return f"{self.name}{value}: {self.why}"
+        return f"{self.name}{value}"
 
 
 @dataclass

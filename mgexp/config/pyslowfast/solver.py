@@ -29,7 +29,7 @@ def _stages(draft: Draft) -> float:
             "SOLVER.STEPS", "has no stage: it takes the first epochs of the stages, 0 and on"
         )
     elif reached != steps:
-        why = f"{list(reached)}: MAX_EPOCH = {last:g} comes before the rest"
+        why = f"[{', '.join(f'{step:g}' for step in reached)}]: MAX_EPOCH = {last:g} comes before the rest"
         draft.change("SOLVER.STEPS", why, SOLVER__STEPS=reached)
     else:
         draft.keep("SOLVER.STEPS")

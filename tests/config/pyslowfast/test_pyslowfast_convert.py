@@ -109,4 +109,4 @@ def test_the_report_gives_each_key_its_reason():
     report = convert(released(STEPWISE)).report()
     assert "keys mean the same here, and are kept" in report
     assert "  NUM_GPUS = 8: processes are chosen at the start: torchrun" in report
-    assert "  TEST.BATCH_SIZE = 64: 8: of one process of 8" in report
+    assert "  TEST.BATCH_SIZE = 64 -> 8: of one process of 8" in report
