@@ -162,7 +162,7 @@ def _test(draft: Draft, format_: str) -> None:
 
 def _test_crop(draft: Draft, format_: str) -> None:
     crop, trained = draft.value("DATA.TEST_CROP_SIZE"), draft.value("DATA.TRAIN_CROP_SIZE")
-    shortest = draft.value("DATA.TRAIN_JITTER_SCALES")[0]
+    shortest = min(draft.value("DATA.TRAIN_JITTER_SCALES"), default=crop)
     differences = []
     if crop != trained and not draft.value("MULTIGRID.SHORT_CYCLE"):
         differences.append(

@@ -53,6 +53,17 @@ def test_unknown_keys_are_listed():
     assert "DATA.NUM_FRAME = 3: no key of PySlowFast that is known here" in conversion.report()
 
 
+ODD = (None, "x", [], [[]], -1, 0.5, {}, [[["a"]]] * 4, [["a"]] * 4, [1] * 4)
+
+
+@pytest.mark.parametrize("name", sorted({*CONVERTED, *FIXED}))
+def test_an_odd_value_is_converted_or_refused_but_never_fails(name):
+    for row in (STEPWISE, "Kinetics/I3D_NLN_8x8_R50"):
+        for value in ODD:
+            conversion = convert({**released(row), name: value})
+            assert conversion.problems or name in conversion.kept or name in conversion.report()
+
+
 def test_weights_to_start_from():
     path = "TRAIN__CHECKPOINT_FILE_PATH"
     keys = convert(released(STEPWISE, **{path: "zoo/x.pyth"})).keys

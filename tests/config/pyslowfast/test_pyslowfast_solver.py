@@ -21,8 +21,10 @@ def problem(name=STEPWISE, **changes):
 
 
 def test_rates_of_the_stages_become_one_decay():
-    keys = found(SOLVER__LRS=[1, 0.2, 0.04, 0.008], SOLVER__GAMMA=0.7)
-    assert keys["SOLVER.GAMMA"] == 0.2  # PySlowFast's GAMMA is read by the long cycle alone
+    conversion = convert(released(STEPWISE, SOLVER__LRS=[1, 0.2, 0.04, 0.008], SOLVER__GAMMA=0.7))
+    assert conversion.keys["SOLVER.GAMMA"] == 0.2
+    (dropped,) = [note for note in conversion.dropped if note.name == "SOLVER.GAMMA"]
+    assert dropped.why == "PySlowFast reads SOLVER.LRS instead"  # GAMMA with the long cycle alone
 
 
 def test_the_first_rate_multiplies_the_base_rate():
