@@ -36,7 +36,7 @@ def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[CfgNode, l
 
     Each of ``overrides`` is KEY VALUE KEY VALUE …; later values win, and pairs win over files.
     """
-    values, problems = _file_values(Path(path))
+    values, problems = file_values(Path(path))
     pairs: dict[str, Any] = {}
     for texts in overrides:
         found, pair_problems = _pair_values(texts)
@@ -106,7 +106,8 @@ def _plain(value: object) -> object:
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def _file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
+def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The values of a YAML file and its bases by dotted names, any names, and what is wrong with the file."""
     if not is_file(path):
         return {}, [
             f"{path} does not exist: --cfg takes a YAML file, such as those in experiments/"

@@ -1,0 +1,33 @@
+"""Multigrid mini-batches for any training loop: a schedule, a batch sampler and batch normalisation.
+
+    schedule = build_schedule(Recipe(...), LONG_SHORT, num_videos)
+    loader = DataLoader(dataset, batch_sampler=StepSampler(schedule, seed=0))    # dataset[ClipRequest] -> clip
+    group_batchnorm(model)
+    for step, batch in enumerate(loader):
+        plan = schedule.plan_at(step)                  # learning rate, shape, clips, groups of BN
+        set_num_groups(model, plan.num_bn_groups)
+
+It needs torch alone. examples/ has a plain loop and a Lightning module.
+"""
+
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm, set_num_groups
+from mgexp.multigrid.recipe import BASELINE, LONG, LONG_SHORT, SHORT, Multigrid, Recipe
+from mgexp.multigrid.sampler import ClipRequest, StepSampler
+from mgexp.multigrid.schedule import Schedule, StepPlan, build_schedule
+
+__all__ = [
+    "BASELINE",
+    "LONG",
+    "LONG_SHORT",
+    "SHORT",
+    "ClipRequest",
+    "GroupedBatchNorm3d",
+    "Multigrid",
+    "Recipe",
+    "Schedule",
+    "StepPlan",
+    "StepSampler",
+    "build_schedule",
+    "group_batchnorm",
+    "set_num_groups",
+]

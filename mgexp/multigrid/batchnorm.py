@@ -189,6 +189,35 @@ def untracked(model: nn.Module) -> Iterator[None]:
             layer.tracks = True
 
 
+def group_batchnorm(model: nn.Module) -> nn.Module:
+    """Makes every ``nn.BatchNorm3d`` in ``model`` a GroupedBatchNorm3d, and gives the model.
+
+    Parameters and buffers stay the same tensors, under the same names: an optimizer that has them keeps them.
+    Hooks of the layers are lost. Raises ValueError for a layer without scale and shift, or running statistics.
+    """
+    if type(model) is nn.BatchNorm3d:
+        return _grouped(model)
+    for name, child in model.named_children():
+        replaced = group_batchnorm(child)
+        if replaced is not child:
+            setattr(model, name, replaced)
+    return model
+
+
+def _grouped(norm: nn.BatchNorm3d) -> GroupedBatchNorm3d:
+    if not (norm.affine and norm.track_running_stats):
+        raise ValueError(
+            f"{norm}: grouped statistics need affine=True and track_running_stats=True"
+        )
+    with torch.device("meta"):
+        grouped = GroupedBatchNorm3d(norm.num_features, norm.eps, norm.momentum)
+    for name, parameter in norm.named_parameters(recurse=False):
+        grouped.register_parameter(name, parameter)
+    for name, buffer in norm.named_buffers(recurse=False):
+        grouped.register_buffer(name, buffer)
+    return grouped.train(norm.training)
+
+
 def set_num_groups(model: nn.Module, num_groups: int) -> None:
     """Sets the BN groups per process of the whole model: n > 0, or −n for one group that spans n processes.
 

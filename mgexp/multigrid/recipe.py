@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from mgexp.multigrid.shapes import FULL, CropBase
+from mgexp.multigrid.shapes import FULL, LONG_FACTORS, SHORT_FACTORS, CropBase
 
 Policy = Literal["steps_with_relative_lrs", "cosine"]
 Scaling = Literal["linear", "sqrt", "none"]
@@ -86,3 +86,16 @@ class Multigrid:
             raise ValueError(
                 f"MULTIGRID.LONG_CYCLE_FACTORS ends with the full shape (1, 1), not {self.long_factors[-1]}"
             )
+
+
+BASELINE = Multigrid()
+"""One shape."""
+
+SHORT = Multigrid(short_factors=SHORT_FACTORS, epoch_factor=1.5)
+"""The paper's short cycle alone."""
+
+LONG = Multigrid(LONG_FACTORS, epoch_factor=1.5, fine_tuning=True)
+"""The paper's long cycle alone."""
+
+LONG_SHORT = Multigrid(LONG_FACTORS, SHORT_FACTORS, epoch_factor=1.5, fine_tuning=True)
+"""The paper's default: both cycles."""

@@ -18,6 +18,12 @@ MAX_RATIO_ERROR = 0.05
 FULL: tuple[tuple[float, float], ...] = ((1.0, 1.0),)
 """The long cycle of a baseline: one shape, the full one."""
 
+LONG_FACTORS = ((0.25, 0.5**0.5), (0.5, 0.5**0.5), (0.5, 1.0), (1.0, 1.0))
+"""The paper's long cycle: (frames, crop) relative to the full shape."""
+
+SHORT_FACTORS = (0.5, 0.5**0.5)
+"""The paper's short cycle: crops relative to the full crop; the third is the phase's own."""
+
 CropBase = Literal["full", "phase"]
 
 

@@ -12,7 +12,7 @@ CODE = [
     path
     for folder in ("mgexp", "tools")
     for path in sorted((ROOT / folder).rglob("*.py"))
-    if path.parent != ROOT / "mgexp" / "config"
+    if ROOT / "mgexp" / "config" not in path.parents
 ]
 
 

@@ -75,6 +75,12 @@ def test_links_lead_to_files(page):
     assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 
+def test_the_loop_shown_is_that_of_the_example():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert shown in (ROOT / "examples" / "plain_pytorch.py").read_text(encoding="utf-8")
+
+
 def test_the_yaml_shown_is_the_file():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)

@@ -1,0 +1,76 @@
+"""A data set in memory for the examples: bars that move left or right, and clips of any shape of them.
+
+This is all that multigrid asks of a data set: item ``ClipRequest`` is a clip of the shape that it asks for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from mgexp.multigrid import ClipRequest, Recipe
+
+RECIPE = Recipe(
+    clips=8,
+    frames=8,
+    crop=32,
+    stride=1,
+    jitter=(32, 40),
+    base_lr=0.02,
+    stage_epochs=(0, 16),
+    max_epoch=24,
+)
+"""The baseline: 8 clips of 8 frames x 32 x 32 pixels a step, short sides of 32 to 40 pixels."""
+
+
+class Bars(Dataset[tuple[Tensor, int]]):
+    """``num_videos`` videos (3, 16, 40, 40); the label says which way the bars move."""
+
+    def __init__(self, recipe: Recipe, num_videos: int = 48) -> None:
+        generator = torch.Generator().manual_seed(0)
+        pictures = torch.rand(num_videos, 3, 1, 10, generator=generator).repeat_interleave(4, dim=3)
+        shown = pictures.expand(-1, -1, 40, -1)
+        self.recipe = recipe
+        self.labels = [index % 2 for index in range(num_videos)]
+        self.videos = [
+            torch.stack([picture.roll((1 - 2 * label) * t, dims=2) for t in range(16)], dim=1)
+            for picture, label in zip(shown, self.labels, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.videos)
+
+    def __getitem__(self, request: ClipRequest) -> tuple[Tensor, int]:
+        """A clip (3, frames, crop, crop) and its label; all draws follow from the request's seed."""
+        rng = np.random.default_rng(request.seed)
+        assert request.stride_range is not None  # None: one frame from each segment of the video
+        video = self.videos[request.index]
+        stride = int(rng.integers(*request.stride_range, endpoint=True))
+        start = int(rng.integers(video.shape[1]))
+        times = (start + stride * torch.arange(request.frames)) % video.shape[1]
+        least, largest = self.recipe.jitter
+        least = round(least * request.crop / self.recipe.crop)  # a smaller crop may see more
+        side = int(rng.integers(least, largest, endpoint=True))
+        frames = F.interpolate(video[:, times], size=(side, side))
+        top, left = rng.integers(side - request.crop + 1, size=2)
+        return frames[:, :, top : top + request.crop, left : left + request.crop], self.labels[
+            request.index
+        ]
+
+
+def small_network() -> nn.Module:
+    """A 3D network for clips of any shape, with plain batch normalisation."""
+    return nn.Sequential(
+        nn.Conv3d(3, 8, kernel_size=(3, 5, 5), stride=(1, 2, 2), padding=(1, 2, 2), bias=False),
+        nn.BatchNorm3d(8),
+        nn.ReLU(),
+        nn.Conv3d(8, 16, kernel_size=(3, 3, 3), stride=(1, 2, 2), padding=1, bias=False),
+        nn.BatchNorm3d(16),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool3d(1),
+        nn.Flatten(),
+        nn.Linear(16, 2),
+    )

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Long+short in Lightning: python examples/lightning_module.py (after pip install lightning)
+
+The whole schedule is one epoch of Lightning. A run that was stopped goes on at its step with
+trainer.fit(module, ckpt_path=...). The sampler is handed over as an iterator, which has no length: Lightning (2.6)
+counts the steps before a resume as batches of the loader, and would end its epoch early and begin the loader
+again. max_steps ends the run instead. On several GPUs give build_schedule their number, num_processes=...
+"""
+
+from __future__ import annotations
+
+import lightning
+import torch
+import torch.nn.functional as F
+from bars import RECIPE, Bars, small_network
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from mgexp.multigrid import (
+    LONG_SHORT,
+    Schedule,
+    StepSampler,
+    build_schedule,
+    group_batchnorm,
+    set_num_groups,
+)
+
+Batch = tuple[Tensor, Tensor]
+
+
+class MultigridModule(lightning.LightningModule):
+    """Trains ``model`` along ``schedule``: each step has its own shape, learning rate and groups of BN."""
+
+    def __init__(self, model: nn.Module, videos: Bars, schedule: Schedule) -> None:
+        super().__init__()
+        self.model, self.videos, self.schedule = group_batchnorm(model), videos, schedule
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=self.schedule.recipe.base_lr, momentum=0.9)
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        place = (self.trainer.global_rank, self.trainer.world_size)
+        sampler = StepSampler(self.schedule, 0, self.global_step, *place)
+        return DataLoader(self.videos, batch_sampler=iter(sampler))
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        plan = self.schedule.plan_at(self.global_step)
+        for group in self.optimizers().param_groups:
+            group["lr"] = plan.lr
+        set_num_groups(self.model, plan.num_bn_groups)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        clips, labels = batch
+        return F.cross_entropy(self.model(clips), labels)
+
+
+if __name__ == "__main__":
+    bars = Bars(RECIPE)
+    schedule = build_schedule(RECIPE, LONG_SHORT, num_videos=len(bars))
+    trainer = lightning.Trainer(max_steps=schedule.total_steps, use_distributed_sampler=False)
+    trainer.fit(MultigridModule(small_network(), bars, schedule))

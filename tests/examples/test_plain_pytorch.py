@@ -1,0 +1,77 @@
+"""The plain loop: short, with mgexp.multigrid alone, and it learns."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+import plain_pytorch  # noqa: E402
+from bars import RECIPE, Bars, small_network  # noqa: E402
+
+from mgexp.multigrid import ClipRequest  # noqa: E402
+
+
+def lines_of(path, name):
+    """Lines of code of a class or function: no empty ones, no docstrings."""
+    source = path.read_text().splitlines()
+    (node,) = (n for n in ast.parse(path.read_text()).body if getattr(n, "name", "") == name)
+    found = source[node.lineno - 1 : node.end_lineno]
+    return len([line for line in found if line.strip() and not line.strip().startswith('"""')])
+
+
+def test_it_learns_along_the_schedule():
+    torch.manual_seed(0)
+    done = list(plain_pytorch.train(small_network()))
+    assert [plan.step for plan, _ in done] == list(range(48))
+    plan = done[0][0]
+    assert (plan.clips, plan.frames, plan.crop, plan.num_bn_groups) == (128, 2, 16, 8)
+    plan = done[-1][0]
+    assert (plan.clips, plan.frames, plan.crop, plan.num_bn_groups) == (16, 8, 23, 1)
+    assert done[0][1] > 0.6
+    assert sum(loss for _, loss in done[-5:]) / 5 < 0.1
+
+
+def test_each_step_has_the_shape_the_rate_and_the_groups_of_its_plan(monkeypatch):
+    seen = []
+
+    class Sgd(torch.optim.SGD):
+        def step(self):
+            seen.append(self.param_groups[0]["lr"])
+            super().step()
+
+    monkeypatch.setattr(torch.optim, "SGD", Sgd)
+    model = small_network()
+    model.register_forward_pre_hook(lambda _, inputs: seen.append(tuple(inputs[0].shape)))
+    for plan, _ in plain_pytorch.train(model):
+        clips = (plan.clips, 3, plan.frames, plan.crop, plan.crop)
+        assert seen == [clips, plan.lr]
+        assert {model[1].num_groups, model[4].num_groups} == {plan.num_bn_groups}
+        seen.clear()
+
+
+def test_a_clip_is_a_function_of_its_request():
+    bars = Bars(RECIPE)
+    request = ClipRequest(index=3, frames=4, crop=23, stride_range=(1, 2), seed=(0, 7))
+    clip, label = bars[request]
+    assert (clip.shape, label) == ((3, 4, 23, 23), 1)
+    assert torch.equal(clip, bars[request][0])
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("plain_pytorch.py", "train"), ("lightning_module.py", "MultigridModule")]
+)
+def test_the_core_is_of_twenty_lines(file, name):
+    assert lines_of(EXAMPLES / file, name) <= 20
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_of_mgexp_they_import_multigrid_alone(path):
+    modules = [
+        n.module for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)
+    ]
+    assert {module for module in modules if module.startswith("mgexp")} == {"mgexp.multigrid"}

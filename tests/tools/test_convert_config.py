@@ -1,0 +1,83 @@
+"""convert_config.py: a YAML that is accepted, or one message and nothing written."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "config" / "pyslowfast"))
+
+from released import write_released  # noqa: E402
+
+from mgexp.config.load import load_config  # noqa: E402
+
+STEPWISE = "Kinetics/SLOWFAST_8x8_R50_stepwise"
+
+
+@pytest.fixture
+def convert(tmp_path, capsys):
+    """Runs the tool on a released file; returns (exit code, stdout, stderr)."""
+    main = runpy.run_path(str(ROOT / "tools" / "convert_config.py"))["main"]
+
+    def run(name, *arguments, **changes):
+        path = write_released(tmp_path / "theirs.yaml", name, **changes)
+        code = main([str(path), *map(str, arguments)])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_the_yaml_goes_to_stdout_and_the_list_to_stderr(convert, tmp_path):
+    code, out, err = convert(f"{STEPWISE}_multigrid")
+    assert code == 0
+    assert out.startswith("# From PySlowFast's theirs.yaml, by tools/convert_config.py.\n")
+    assert "OUTPUT_DIR = .: the run folder is --output of tools/run_net.py" in err
+    (tmp_path / "ours.yaml").write_text(out)
+    assert load_config(tmp_path / "ours.yaml").MULTIGRID.LONG_CYCLE
+
+
+def test_output_is_written_whole_with_the_list_on_stdout(convert, tmp_path):
+    output = tmp_path / "ours.yaml"
+    code, out, err = convert(STEPWISE, "--output", output, "--num-videos", 77, "NUM_SHARDS", 2)
+    assert (code, err) == (0, "")
+    assert "are dropped" in out
+    cfg = load_config(output)
+    assert (cfg.DATA.NUM_VIDEOS, cfg.TRAIN.BATCH_SIZE) == (77, 128)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours.yaml", "theirs.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("Kinetics/X3D_M", {}, ["MODEL.ARCH = x3d has no counterpart"]),
+        ("AVA/SLOWFAST_32x2_R50_SHORT", {}, ["DATASET = ava", "the result: MODEL.LOSS_FUNC", "SOLVER.STEPS"]),
+        (f"{STEPWISE}_multigrid", {"DATA__NUM_FRAMES": 30}, ["30 frames cannot be cut to 7.5"]),
+        (f"{STEPWISE}_multigrid", {"SOLVER__STEPS": [0], "SOLVER__LRS": [1]}, ["at least two stages"]),
+        (f"{STEPWISE}_multigrid", {"TRAIN__BATCH_SIZE": 48}, ["12 clips per process neither divide"]),
+        (STEPWISE, {"SOLVER__WARMUP_EPOCHS": 300}, ["is not less than SOLVER.MAX_EPOCH"]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_converted_writes_nothing(name, changes, said, convert, tmp_path):
+    code, out, err = convert(name, "--output", tmp_path / "ours.yaml", **changes)
+    assert (code, out) == (2, "")
+    assert err.startswith("convert_config.py: nothing was written; ")
+    assert [words for words in said if words not in err] == []
+    assert not (tmp_path / "ours.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--output", "no/ours.yaml"], "there is no such folder"),
+        (["--output", str(ROOT / "README.md")], "exists: remove it or choose another name"),
+        (["--num-videos", "0"], "--num-videos 0 is not positive"),
+        (["NUM_GPUS"], "'NUM_GPUS' has no value"),
+    ],
+)
+def test_arguments_that_cannot_be(arguments, said, convert):
+    code, _, err = convert(STEPWISE, *arguments)
+    assert code == 2
+    assert said in err

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Turn a configuration of PySlowFast into one of mgexp: what it means, not only what its keys are called.
+
+  python tools/convert_config.py configs/Kinetics/SLOWFAST_8x8_R50_stepwise_multigrid.yaml --output row.yaml
+  python tools/convert_config.py configs/Kinetics/I3D_8x8_R50.yaml NUM_SHARDS 4     # pairs as PySlowFast has them
+
+The YAML holds what differs from our defaults; without --output it is printed, and the list on stderr. The list
+says of each key that is not kept what became of it, and why. A key that the file leaves out has PySlowFast's
+default, which is often not ours. SlowFast, I3D, C2D and Slow (the last three with non-local blocks), the lists
+of Kinetics, Something-Something V2 and Charades, and SGD have a counterpart; a value without one is a problem.
+Multigrid phases end at epochs, as in the released code; take MULTIGRID.GRANULARITY out, and they end at steps.
+The result is read back, and its schedule derived for as many GPUs as there, before it is written.
+TRAIN.PRECISION stays auto (bf16 on GPUs that have it) where PySlowFast computes in fp32.
+Exit codes: 0 done, 2 a file or values that cannot be converted (one message with all problems, nothing written).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from mgexp.config.check import cross_problems
+from mgexp.config.load import read_config
+from mgexp.config.pyslowfast.convert import Conversion, convert, read_pyslowfast
+from mgexp.errors import InputError
+from mgexp.record.files import atomic_write_text
+from mgexp.train.build import try_schedule
+from mgexp.train.inputs import raise_problems
+
+ANY_NUM_VIDEOS = 100_000  # where it is not given: phases in epochs do not depend on it
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line; KEY VALUE pairs stay as text."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("input", type=Path, metavar="INPUT", help="YAML of PySlowFast")
+    parser.add_argument("--output", type=Path, help="YAML to write; else it is printed")
+    parser.add_argument(
+        "--num-videos",
+        type=int,
+        help="training videos: sets DATA.NUM_VIDEOS, for a schedule without lists",
+    )
+    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="keys of PySlowFast")
+    return parser.parse_intermixed_args(arguments)
+
+
+def check_arguments(output: Path | None, num_videos: int | None) -> None:
+    """Raises InputError for a file that is there, a folder that is not, or no videos."""
+    problems = []
+    if output is not None and output.exists():
+        problems.append(f"{output} exists: remove it or choose another name")
+    if output is not None and not output.parent.is_dir():
+        problems.append(f"{output.parent}: there is no such folder to write to")
+    if num_videos is not None and num_videos < 1:
+        problems.append(f"--num-videos {num_videos} is not positive")
+    raise_problems(problems)
+
+
+def problems_of(conversion: Conversion, num_videos: int | None) -> list[str]:
+    """What has no counterpart, and what mgexp finds wrong in the YAML, read as a run reads it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "converted.yaml"
+        path.write_text(conversion.yaml_text(""), encoding="utf-8")
+        cfg, problems = read_config(path)
+    found = [*conversion.problems, *(one.replace(str(path), "the result") for one in problems)]
+    if found:  # keys that were refused have our defaults, which fit nothing
+        return found
+    _, found = try_schedule(cfg, num_videos or ANY_NUM_VIDEOS, conversion.num_processes)
+    return [*cross_problems(cfg), *found]
+
+
+def main(arguments: list[str]) -> int:
+    """Converts, and says what became of the keys; 2 where that is not possible."""
+    options = parse(arguments)
+    try:
+        check_arguments(options.output, options.num_videos)
+        conversion = convert(read_pyslowfast(options.input, options.overrides), options.num_videos)
+        raise_problems(problems_of(conversion, options.num_videos))
+        text = conversion.yaml_text(
+            f"From PySlowFast's {options.input.name}, by tools/convert_config.py."
+        )
+        if options.output:
+            atomic_write_text(options.output, text)
+    except (InputError, OSError) as error:
+        print(f"convert_config.py: nothing was written; {error}", file=sys.stderr)
+        return 2
+    if not options.output:
+        print(text, end="")
+    print(conversion.report(), file=sys.stdout if options.output else sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
