@@ -12,7 +12,10 @@ from mgexp.config.defaults import BY_NAME
 from mgexp.config.load import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "INSTALL.md", "experiments/quickstart/README.md", "data/README.md")
+PAGES = (
+    *("README.md", "INSTALL.md", "data/README.md"),
+    *("experiments/quickstart/README.md", "experiments/large_batch/README.md"),
+)
 
 
 def commands():
