@@ -17,8 +17,9 @@ class Lamb(torch.optim.Optimizer):
     """LAMB (You et al., arXiv 1904.00962, algorithm 2); PMD-LAMB where ``period`` is more than 1.
 
     With bias-corrected moments m and v of the gradient, u = m / (√v + eps) + weight_decay·w, and each tensor takes
-    a step w ← w − lr·|w|/|u|·u. φ of the paper is the identity here, and a ratio with a norm of 0 is 1. Bias correction
-    (which not every implementation has) holds for decay rates that vary: see ``mgexp.optim.moments``, which also says what of PMD-LAMB is our reading.
+    a step w ← w − lr·|w|/|u|·u. The paper's φ is the identity here, and a ratio with a norm of 0 is 1. Bias
+    correction, which not every implementation has, holds for decay rates that vary: see ``mgexp.optim.moments``,
+    which also says what of PMD-LAMB is our reading.
 
     ``period``: steps in which the coefficient of the decay rates ``betas`` goes from 1 to 0 on ``curve``, counted
     for each parameter by its own steps, which the state holds. A group whose ``adapts`` is False has a ratio of 1:
