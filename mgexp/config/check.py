@@ -8,6 +8,18 @@ from fvcore.common.config import CfgNode
 
 from mgexp.config.defaults import BY_NAME
 
+MOMENTUM, LAMB, PMD = ("sgd", "lars"), ("lamb", "pmd_lamb"), ("pmd_lamb",)
+READ_BY = {
+    "MOMENTUM": MOMENTUM,
+    "NESTEROV": MOMENTUM,
+    "TRUST_COEFFICIENT": ("lars",),
+    "BETAS": LAMB,
+    "EPS": LAMB,
+    "PMD_PERIOD": PMD,
+    "PMD_CURVE": PMD,
+}
+"""Keys of SOLVER that some values of SOLVER.OPTIMIZING_METHOD alone read."""
+
 
 def cross_problems(cfg: CfgNode) -> list[str]:
     """Every problem between keys that needs neither data nor a schedule."""
@@ -18,6 +30,7 @@ def cross_problems(cfg: CfgNode) -> list[str]:
         *_data_problems(cfg),
         *_augment_problems(cfg),
         *_solver_problems(cfg),
+        *_optimizer_problems(cfg),
     ]
 
 
@@ -109,10 +122,21 @@ def _solver_problems(cfg: CfgNode) -> Iterator[str]:
         yield (
             f"SOLVER.STEPS ends with epoch {cfg.SOLVER.STEPS[-1]:g}, not before SOLVER.MAX_EPOCH = {total:g}"
         )
-    if cfg.SOLVER.NESTEROV and cfg.SOLVER.MOMENTUM == 0:
-        yield "SOLVER.NESTEROV needs SOLVER.MOMENTUM > 0; set NESTEROV False"
     if cfg.MULTIGRID.LONG_CYCLE and cfg.MULTIGRID.FINE_TUNING and len(cfg.SOLVER.STEPS) < 2:
         yield (
             "MULTIGRID.LONG_CYCLE needs at least two stages: give SOLVER.STEPS a second epoch "
             "(the last stage is fine-tuning at the full shape)"
         )
+
+
+def _optimizer_problems(cfg: CfgNode) -> Iterator[str]:
+    solver, method = cfg.SOLVER, cfg.SOLVER.OPTIMIZING_METHOD
+    for name, methods in READ_BY.items():
+        value, default = solver[name], BY_NAME[f"SOLVER.{name}"].default
+        if value != default and method not in methods:
+            yield (
+                f"SOLVER.{name} = {value} is not read with SOLVER.OPTIMIZING_METHOD = {method}, but with "
+                f"{' and '.join(methods)}: leave it at {default}"
+            )
+    if method in MOMENTUM and solver.NESTEROV and solver.MOMENTUM == 0:
+        yield "SOLVER.NESTEROV needs SOLVER.MOMENTUM > 0; set NESTEROV False"

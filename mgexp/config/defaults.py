@@ -96,6 +96,8 @@ INCREASING = Legal(
     "increasing, the first 0",
     lambda values: len(values) > 0 and values[0] == 0 and list(values) == sorted(set(values)),
 )
+BETAS = Legal("two numbers in [0, 1)", lambda v: len(v) == 2 and all(0 <= n < 1 for n in v))
+PERIOD = Legal("2 to 1,000,000", lambda value: 2 <= value <= 1_000_000)
 METRICS = Legal(
     "metrics top1, top5 or map, tolerance 0 or more",
     lambda rows: all(row[0] in {"top1", "top5", "map"} and row[2] >= 0 for row in rows),
@@ -229,12 +231,23 @@ KEYS = (
     Key("SOLVER.STEPS", FLOATS, (0.0,), INCREASING, "first epoch of each stage"),
     Key("SOLVER.MAX_EPOCH", FLOAT, 300.0, EPOCHS, "epochs of the baseline"),
     Key("SOLVER.GAMMA", FLOAT, 0.1, Legal("in (0, 1)", lambda v: 0 < v < 1), "decay per stage"),
-    Key("SOLVER.MOMENTUM", FLOAT, 0.9, Legal("in [0, 1)", lambda v: 0 <= v < 1), "of SGD"),
-    Key("SOLVER.NESTEROV", BOOL, True, ANY, "Nesterov momentum"),
+    Key("SOLVER.MOMENTUM", FLOAT, 0.9, Legal("in [0, 1)", lambda v: 0 <= v < 1), "of SGD and LARS"),
+    Key("SOLVER.NESTEROV", BOOL, True, ANY, "Nesterov momentum of SGD and LARS (the paper of LARS: False)"),
     Key("SOLVER.WEIGHT_DECAY", FLOAT, 1e-4, NOT_NEGATIVE, "of all but batch normalisation"),
     Key("SOLVER.WARMUP_EPOCHS", FLOAT, 0.0, NOT_NEGATIVE, "epochs of linear warm-up"),
     Key("SOLVER.WARMUP_START_LR", FLOAT, 0.01, RATE_OR_0, "learning rate at step 0 of a warm-up"),
-    Key("SOLVER.OPTIMIZING_METHOD", STR, "sgd", _one_of("sgd"), "optimizer"),
+    Key("SOLVER.OPTIMIZING_METHOD", STR, "sgd", _one_of("sgd", "lars", "lamb", "pmd_lamb"),
+        "optimizer: mgexp/optim (lars: PySlowFast's SOLVER.LARS_ON; lamb, pmd_lamb: ours)"),
+    Key("SOLVER.TRUST_COEFFICIENT", FLOAT, 0.001, POSITIVE,
+        "η of LARS: a tensor's rate is η·|w| / (|g| + decay·|w|) times the learning rate (PySlowFast's: 0.001)",
+        "mgexp"),
+    Key("SOLVER.BETAS", FLOATS, (0.9, 0.999), BETAS, "decay rates per step of LAMB's two moments"),
+    Key("SOLVER.EPS", FLOAT, 1e-6, POSITIVE, "added to the root of LAMB's second moment (Paddle, GluonNLP: 1e-6)",
+        "mgexp"),
+    Key("SOLVER.PMD_PERIOD", INT, 200, PERIOD,
+        "steps in which PMD-LAMB's factor of BETAS goes from 1 to 0 (200: LargeDet)", "mgexp"),
+    Key("SOLVER.PMD_CURVE", STR, "cosine", _one_of("cosine", "linear"),
+        "how it does; the published curve is unknown: mgexp/optim/moments.py", "mgexp"),
     # --- evaluation
     Key("TEST.BATCH_SIZE", INT, 16, _at_most(1_000_000), "clips evaluated at a time"),
     Key("TEST.NUM_ENSEMBLE_VIEWS", INT, 10, _at_most(1000), "clips along the video, full protocol"),

@@ -1,4 +1,4 @@
-"""Which parameters are decayed, and how strongly."""
+"""Which parameters are decayed, how strongly, and which of them take steps by their own size."""
 
 from __future__ import annotations
 
@@ -21,4 +21,22 @@ def parameter_groups(
     return [
         {"params": others, "weight_decay": weight_decay},
         {"params": of_norms, "weight_decay": bn_weight_decay},
+    ]
+
+
+def adaptive_groups(
+    model: nn.Module, weight_decay: float, bn_weight_decay: float
+) -> list[dict[str, Any]]:
+    """Three groups for LARS and LAMB: weights, then biases and batch normalisation, which take no trust ratio.
+
+    A vector is small or zero at the start, and its norm says nothing of the step that it needs. Decay is as in
+    ``parameter_groups``, whose first group is divided here.
+    """
+    others, norms = parameter_groups(model, weight_decay, bn_weight_decay)
+    weights = [p for p in others["params"] if p.ndim > 1]
+    vectors = [p for p in others["params"] if p.ndim <= 1]
+    return [
+        {"params": weights, "weight_decay": weight_decay, "adapts": True},
+        {"params": vectors, "weight_decay": weight_decay, "adapts": False},
+        {**norms, "adapts": False},
     ]

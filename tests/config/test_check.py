@@ -54,6 +54,18 @@ def test_no_experiment_has_a_problem(path):
         ),
         ("DATA.FORMAT hmdb51", "split files of hmdb51 have the videos of both"),
         ("SOLVER.STEPS [0]", "MULTIGRID.LONG_CYCLE needs at least two stages"),
+        (
+            "SOLVER.TRUST_COEFFICIENT 0.02",
+            "SOLVER.TRUST_COEFFICIENT = 0.02 is not read with SOLVER.OPTIMIZING_METHOD = sgd, but with "
+            "lars: leave it at 0.001",
+        ),
+        ("SOLVER.BETAS [0.9,0.99] SOLVER.OPTIMIZING_METHOD lars", "with lamb and pmd_lamb"),
+        ("SOLVER.EPS 1e-8", "SOLVER.EPS = 1e-08 is not read"),
+        ("SOLVER.MOMENTUM 0.8 SOLVER.OPTIMIZING_METHOD lamb", "sgd and lars: leave it at 0.9"),
+        ("SOLVER.NESTEROV False SOLVER.OPTIMIZING_METHOD pmd_lamb", "leave it at True"),
+        ("SOLVER.PMD_PERIOD 100 SOLVER.OPTIMIZING_METHOD lamb", "with pmd_lamb: leave it at 200"),
+        ("SOLVER.PMD_CURVE linear", "SOLVER.PMD_CURVE = linear is not read"),
+        ("SOLVER.MOMENTUM 0 SOLVER.OPTIMIZING_METHOD lars", "SOLVER.NESTEROV needs"),
     ],
 )
 def test_keys_that_contradict_each_other_are_one_problem(pairs, said):
@@ -73,6 +85,9 @@ def test_keys_that_contradict_each_other_are_one_problem(pairs, said):
         "MODEL.MODEL_NAME I3D RESNET.DEPTH 50 RESNET.WIDTH_PER_GROUP 36",
         "MODEL.MODEL_NAME I3D RESNET.DEPTH 50 NONLOCAL.LOCATION [[],[1],[],[]]",
         "DATA.TRAIN_CROP_SIZE 64",
+        "SOLVER.OPTIMIZING_METHOD lars SOLVER.TRUST_COEFFICIENT 0.02 SOLVER.MOMENTUM 0.8",
+        "SOLVER.OPTIMIZING_METHOD lamb SOLVER.BETAS [0.9,0.99] SOLVER.EPS 1e-8",
+        "SOLVER.OPTIMIZING_METHOD pmd_lamb SOLVER.PMD_PERIOD 100 SOLVER.PMD_CURVE linear SOLVER.EPS 1e-8",
     ],
 )
 def test_their_remedies_have_no_problem(pairs):

@@ -15,12 +15,8 @@ from mgexp.config.load import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
-    "README.md",
-    "INSTALL.md",
-    "experiments/quickstart/README.md",
-    "data/README.md",
-    "SECURITY.md",
-    "CHANGELOG.md",
+    *("README.md", "INSTALL.md", "SECURITY.md", "CHANGELOG.md", "data/README.md"),
+    *("experiments/quickstart/README.md", "experiments/large_batch/README.md"),
 )
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
-from mgexp.optim.groups import parameter_groups
+from mgexp.optim.groups import adaptive_groups, parameter_groups
 
 
 def network(norm):
@@ -33,6 +33,16 @@ def test_the_number_of_groups_changes_no_decay(num_groups):
     set_num_groups(model, num_groups)
     _, norms = parameter_groups(model, 1e-4, 0.0)
     assert names(model, norms) == ["norm.weight", "norm.bias"]
+
+
+def test_only_weights_take_steps_by_their_own_size():
+    model = network(GroupedBatchNorm3d)
+    weights, biases, norms = adaptive_groups(model, 1e-4, 0.5)
+    assert names(model, weights) == ["conv.weight", "head.weight"]
+    assert names(model, biases) == ["conv.bias", "head.bias"]
+    assert names(model, norms) == ["norm.weight", "norm.bias"]
+    assert [group["adapts"] for group in (weights, biases, norms)] == [True, False, False]
+    assert [group["weight_decay"] for group in (weights, biases, norms)] == [1e-4, 1e-4, 0.5]
 
 
 def test_an_undecayed_weight_stays_where_its_gradient_is_zero():

@@ -1,10 +1,30 @@
-"""The optimizer of a configuration: SGD with Nesterov momentum, one rate for all groups."""
+"""The optimizer of a configuration: its keys reach it, one rate for all groups, its state is saved and found."""
 
+import by_hand
+import pytest
 import torch
+from problems import draws, parameter, step_with
 from tiny import tiny_config
 from torch import nn
 
-from mgexp.optim.build import build_optimizer, set_lr
+from mgexp.optim.build import METHODS, build_optimizer, set_lr
+from mgexp.optim.lamb import Lamb
+from mgexp.record.clock import Clock
+from mgexp.record.run_dir import RunDir
+from mgexp.train.checkpoint import State, load_checkpoint, save_checkpoint
+
+LAYER_WISE = [method for method in METHODS if method != "sgd"]
+START, *GRADIENTS = draws(4, 6)
+RATES = [0.1, 0.2, 0.1]
+
+
+def weight_after(tmp_path, changes):
+    """A layer's weight after a step with each of GRADIENTS, by the optimizer of the tiny row with ``changes``."""
+    model = nn.Linear(3, 2, bias=False, dtype=torch.float64)
+    model.weight.data = torch.tensor(START, dtype=torch.float64).view(2, 3)
+    optimizer = build_optimizer(tiny_config(tmp_path, changes), model)
+    gradients = torch.tensor(GRADIENTS).view(3, 2, 3).tolist()
+    return torch.tensor(step_with(optimizer, model.weight, gradients, RATES)).flatten().tolist()
 
 
 def test_two_steps_are_nesterov_momentum_by_hand(tmp_path):
@@ -24,3 +44,134 @@ def test_every_group_gets_the_rate(tmp_path):
     optimizer = build_optimizer(tiny_config(tmp_path), model)
     set_lr(optimizer, 0.25)
     assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.25]
+
+
+def test_the_keys_of_lars_reach_it(tmp_path):
+    changes = {
+        "SOLVER.OPTIMIZING_METHOD": "lars",
+        "SOLVER.MOMENTUM": 0.5,
+        "SOLVER.NESTEROV": False,
+        "SOLVER.WEIGHT_DECAY": 0.2,
+        "SOLVER.TRUST_COEFFICIENT": 0.3,
+    }
+    wanted = by_hand.lars(START, GRADIENTS, RATES, 0.5, 0.3, 0.2)
+    assert weight_after(tmp_path, changes) == pytest.approx(wanted, rel=1e-6)
+    wanted = by_hand.lars(START, GRADIENTS, RATES, 0.5, 0.3, 0.2, nesterov=True)
+    changes["SOLVER.NESTEROV"] = True
+    assert weight_after(tmp_path, changes) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_the_keys_of_lamb_reach_it(tmp_path):
+    changes = {
+        "SOLVER.OPTIMIZING_METHOD": "lamb",
+        "SOLVER.BETAS": [0.5, 0.75],
+        "SOLVER.EPS": 0.01,
+        "SOLVER.WEIGHT_DECAY": 0.2,
+    }
+    wanted = by_hand.lamb(START, GRADIENTS, RATES, (0.5, 0.75), 0.01, 0.2)
+    assert weight_after(tmp_path, changes) == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("curve", "factors"),
+    [("linear", [1, 2 / 3, 1 / 3]), ("cosine", [1, 0.75, 0.25])],
+)
+def test_the_keys_of_pmd_lamb_reach_it(tmp_path, curve, factors):
+    changes = {
+        "SOLVER.OPTIMIZING_METHOD": "pmd_lamb",
+        "SOLVER.PMD_PERIOD": 4,
+        "SOLVER.PMD_CURVE": curve,
+        "SOLVER.WEIGHT_DECAY": 0.0,
+    }
+    wanted = by_hand.lamb(START, GRADIENTS, RATES, factors=factors)
+    assert weight_after(tmp_path, changes) == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", LAYER_WISE)
+def test_a_bias_is_moved_as_if_it_were_alone_in_the_world(tmp_path, method):
+    """Of any size: a bias takes no trust ratio, a weight does."""
+    moves = []
+    for size in (1.0, 100.0):
+        model = nn.Linear(1, 1)
+        nn.init.constant_(model.weight, size)
+        nn.init.constant_(model.bias, size)
+        changes = {"SOLVER.OPTIMIZING_METHOD": method, "SOLVER.WEIGHT_DECAY": 0.0}
+        optimizer = build_optimizer(tiny_config(tmp_path, changes), model)
+        model.weight.grad, model.bias.grad = torch.ones(1, 1), torch.ones(1)
+        optimizer.step()
+        moves.append((size - model.weight.item(), size - model.bias.item()))
+    assert moves[1][0] == pytest.approx(100 * moves[0][0], rel=1e-2)
+    assert moves[1][1] == pytest.approx(moves[0][1], rel=1e-2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_saved_run_goes_on_to_the_same_bits(tmp_path, method):
+    cfg = tiny_config(tmp_path, {"SOLVER.OPTIMIZING_METHOD": method})
+    inputs, run_dir = torch.randn(6, 4, 2, 3, 3, 3), RunDir(tmp_path / "run")
+    run_dir.checkpoint(0).parent.mkdir(parents=True)
+
+    def new_state():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv3d(2, 3, 3), nn.BatchNorm3d(3), nn.Flatten(), nn.Linear(3, 2))
+        return State(model, build_optimizer(cfg, model), Clock())
+
+    def train(state, end):
+        for clips in inputs[state.step : end]:
+            state.optimizer.zero_grad(set_to_none=True)
+            state.model(clips).square().sum().backward()
+            state.optimizer.step()
+        state.step = end
+
+    whole, stopped, again = new_state(), new_state(), new_state()
+    train(whole, 6)
+    train(stopped, 4)
+    save_checkpoint(run_dir, stopped)
+    assert load_checkpoint(run_dir, again)
+    train(again, 6)
+    found = dict(again.model.named_parameters())
+    assert all(torch.equal(found[name], p) for name, p in whole.model.named_parameters())
+
+
+@pytest.mark.parametrize("method", LAYER_WISE)
+def test_an_overflow_of_fp16_is_no_step(tmp_path, method):
+    """The scaler leaves it out: weights, moments and the place in the period stay."""
+    model = nn.Linear(2, 2)
+    optimizer = build_optimizer(tiny_config(tmp_path, {"SOLVER.OPTIMIZING_METHOD": method}), model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    steps = []
+    for size in (1.0, float("inf"), 1.0):
+        before = model.weight.detach().clone()
+        optimizer.zero_grad()
+        scaler.scale(size * model(torch.ones(1, 2)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        steps.append(not torch.equal(before, model.weight))
+    assert steps == [True, False, True]
+    assert torch.isfinite(model.weight).all()
+    assert {state.get("step", 2) for state in optimizer.state.values()} == {2}
+
+
+def test_a_scaled_loss_gives_the_same_steps():
+    params = [parameter(START, torch.float32) for _ in range(2)]
+    for param, scale in zip(params, (1.0, 1024.0), strict=True):
+        optimizer = Lamb([param], 0.1, weight_decay=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        for _ in range(3):
+            optimizer.zero_grad()
+            scaler.scale(param.square().sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert torch.equal(*params)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_step_reads_nothing_from_the_device(tmp_path, method):
+    """Tensors of this device have no values: to ask for one, as `.item()` or an `if` does, is an error."""
+    model = nn.Sequential(nn.Conv3d(2, 3, 3), nn.BatchNorm3d(3)).to("meta")
+    optimizer = build_optimizer(tiny_config(tmp_path, {"SOLVER.OPTIMIZING_METHOD": method}), model)
+    for param in model.parameters():
+        param.grad = torch.empty_like(param)
+    for _ in range(2):
+        optimizer.step()
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    assert {value.device.type for value in states if isinstance(value, torch.Tensor)} == {"meta"}

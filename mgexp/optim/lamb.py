@@ -1,0 +1,101 @@
+"""LAMB, and LAMB with periodical moments decay."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mgexp.optim.moments import CURVES, Curve, coefficient, weight_of_start
+from mgexp.optim.trust import trust_ratios
+
+
+class Lamb(torch.optim.Optimizer):
+    """LAMB (You et al., arXiv 1904.00962, algorithm 2); PMD-LAMB where ``period`` is more than 1.
+
+    With bias-corrected moments m and v of the gradient, u = m / (√v + eps) + weight_decay·w, and each tensor takes
+    a step w ← w − lr·|w|/|u|·u. The paper's φ is the identity here, and a ratio with a norm of 0 is 1. Bias
+    correction, which not every implementation has, holds for decay rates that vary: see ``mgexp.optim.moments``,
+    which also says what of PMD-LAMB is our reading.
+
+    ``period``: steps in which the coefficient of the decay rates ``betas`` goes from 1 to 0 on ``curve``, counted
+    for each parameter by its own steps, which the state holds. A group whose ``adapts`` is False has a ratio of 1:
+    with a period of 1 this is AdamW. All parameters of a group lie on one device. Raises ValueError.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[dict[str, Any]],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        period: int = 1,
+        curve: Curve = "cosine",
+    ) -> None:
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"betas = {betas} are not in [0, 1)")
+        if period < 1 or curve not in CURVES:
+            raise ValueError(
+                f"a period of {period} steps on a {curve} is none; {', '.join(CURVES)}"
+            )
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, {**defaults, "period": period, "curve": curve, "adapts": True})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Updates every parameter that has a gradient; gives what ``closure`` does."""
+        with torch.enable_grad():
+            loss = closure() if closure else None
+        for group in self.param_groups:
+            for step, params in self._by_step(group["params"]).items():
+                self._update(params, step, group)
+        return loss
+
+    def _by_step(self, params: Iterable[Tensor]) -> dict[int, list[Tensor]]:
+        """Parameters with a gradient, by the number of steps that they took before; counts the one that comes."""
+        found = defaultdict(list)
+        for param in params:
+            if param.grad is None:
+                continue
+            state = self.state[param]
+            if not state:
+                state["step"] = 0
+                state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(param) for _ in range(2))
+            found[state["step"]].append(param)
+            state["step"] += 1
+        return found
+
+    def _update(self, params: list[Tensor], step: int, group: dict[str, Any]) -> None:
+        """A step, the ``step``-th from 0, of parameters of one group."""
+        updates = self._directions(params, step, group)
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, params, alpha=group["weight_decay"])
+        if group["adapts"]:
+            torch._foreach_mul_(updates, trust_ratios(params, updates))
+        torch._foreach_add_(params, updates, alpha=-group["lr"])
+
+    def _directions(
+        self, params: list[Tensor], step: int, group: dict[str, Any]
+    ) -> tuple[Tensor, ...]:
+        """m / (√v + eps) of each parameter, after its moments m and v took in its gradient."""
+        grads = [param.grad for param in params if param.grad is not None]
+        means = [self.state[param]["exp_avg"] for param in params]
+        squares = [self.state[param]["exp_avg_sq"] for param in params]
+        period, curve = group["period"], group["curve"]
+        kept = coefficient(step, period, curve)
+        beta_mean, beta_square = (kept * beta for beta in group["betas"])
+        torch._foreach_lerp_(means, grads, 1 - beta_mean)
+        torch._foreach_mul_(squares, beta_square)
+        torch._foreach_addcmul_(squares, grads, grads, 1 - beta_square)
+        of_means, of_squares = (
+            1 - weight_of_start(beta, step + 1, period, curve) for beta in group["betas"]
+        )
+        roots = torch._foreach_sqrt(squares)
+        torch._foreach_div_(roots, of_squares**0.5)
+        torch._foreach_add_(roots, group["eps"])
+        torch._foreach_mul_(roots, of_means)
+        return torch._foreach_div(means, roots)

@@ -1,0 +1,168 @@
+"""LAMB and PMD-LAMB: against numbers by hand, plain Python floats, and torch's AdamW."""
+
+import math
+
+import by_hand
+import pytest
+import torch
+from problems import draws, parameter, step_with
+
+from mgexp.optim.lamb import Lamb
+from mgexp.optim.moments import coefficient
+
+NUM_STEPS = 7
+RATES = [0.01, 0.02, 0.03, 0.03, 0.03, 0.003, 0.003]
+START, *GRADIENTS = draws(NUM_STEPS + 1, 5)
+
+
+def test_two_steps_in_numbers_by_hand():
+    param = parameter([3.0, 4.0])
+    optimizer = Lamb([param], lr=0.1, betas=(0.5, 0.5), eps=1e-12)
+    step_with(optimizer, param, [[1.0, -1.0]], [0.1])
+    # the first update is the signs: |u| = √2, |w| = 5
+    reach = 0.1 * 5 / math.sqrt(2)
+    assert param.tolist() == pytest.approx([3 - reach, 4 + reach], rel=1e-10)
+    before = param.tolist()
+    step_with(optimizer, param, [[3.0, -1.0]], [0.1])
+    # m = (½·½·1 + ½·3) / ¾ = 7/3 and −1, v = (¼·1 + ½·9) / ¾ = 19/3 and 1
+    update = [7 / 3 / math.sqrt(19 / 3), -1.0]
+    reach = 0.1 * math.hypot(*before) / math.hypot(*update)
+    wanted = [w - reach * u for w, u in zip(before, update, strict=True)]
+    assert param.tolist() == pytest.approx(wanted, rel=1e-10)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_lamb_is_the_algorithm_of_the_paper(decay):
+    param = parameter(START)
+    found = step_with(Lamb([param], 1.0, weight_decay=decay), param, GRADIENTS, RATES)
+    wanted = by_hand.lamb(START, GRADIENTS, RATES, decay=decay)
+    assert found == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("curve", ["cosine", "linear"])
+def test_pmd_lamb_is_lamb_with_factors_of_its_betas(curve):
+    param, period = parameter(START), 3
+    optimizer = Lamb([param], 1.0, weight_decay=0.1, period=period, curve=curve)
+    found = step_with(optimizer, param, GRADIENTS, RATES)
+    factors = [1.0, 0.5, 0.0] * 3  # both curves, at the start, the middle and the end of a period
+    wanted = by_hand.lamb(START, GRADIENTS, RATES, decay=0.1, factors=factors[:NUM_STEPS])
+    assert found == pytest.approx(wanted, rel=1e-12)
+
+
+def test_a_long_first_period_is_corrected_for_its_start():
+    """No factor is 0 here, so that all of the correction by the product of the rates is tried."""
+    param, period = parameter(START), 40
+    optimizer = Lamb([param], 1.0, period=period, curve="cosine")
+    found = step_with(optimizer, param, GRADIENTS, RATES)
+    factors = [(1 + math.cos(math.pi * step / 39)) / 2 for step in range(NUM_STEPS)]
+    wanted = by_hand.lamb(START, GRADIENTS, RATES, factors=factors)
+    assert found == pytest.approx(wanted, rel=1e-12)
+
+
+def test_at_the_end_of_a_period_the_update_is_of_the_last_gradient_alone():
+    steps = []
+    for history in GRADIENTS[:2]:
+        param = parameter(START)
+        optimizer = Lamb([{"params": [param], "adapts": False}], 1.0, eps=1e-12, period=3)
+        before = step_with(optimizer, param, [history, GRADIENTS[2]], [0.1, 0.1])
+        after = step_with(optimizer, param, [GRADIENTS[3]], [0.1])
+        steps.append([b - a for a, b in zip(after, before, strict=True)])
+    signs = [0.1 * math.copysign(1, g) for g in GRADIENTS[3]]
+    assert steps[0] == pytest.approx(signs)
+    assert steps[1] == pytest.approx(signs)
+
+
+def test_without_trust_ratios_it_is_adamw():
+    params = [parameter(START) for _ in range(2)]
+    ours = Lamb([{"params": params[:1], "adapts": False}], 1.0, eps=1e-8, weight_decay=0.1)
+    theirs = torch.optim.AdamW(params[1:], eps=1e-8, weight_decay=0.1)
+    found, wanted = (
+        step_with(optimizer, param, GRADIENTS, RATES)
+        for optimizer, param in zip((ours, theirs), params, strict=True)
+    )
+    assert found == pytest.approx(wanted, rel=1e-12)
+
+
+def test_each_tensor_has_a_ratio_of_its_own():
+    """Two tensors in one group: each goes as it would alone."""
+    starts, gradients = [START, [0.01, 0.02]], [GRADIENTS[0], [5.0, -7.0]]
+    params = [parameter(start) for start in starts]
+    optimizer = Lamb(params, lr=0.1)
+    for param, gradient in zip(params, gradients, strict=True):
+        param.grad = torch.tensor(gradient, dtype=torch.float64)
+    optimizer.step()
+    for param, start, gradient in zip(params, starts, gradients, strict=True):
+        assert param.tolist() == pytest.approx(by_hand.lamb(start, [gradient], [0.1]), rel=1e-12)
+        moved = torch.tensor(start, dtype=torch.float64) - param.detach()
+        assert moved.norm().item() == pytest.approx(0.1 * by_hand.norm(start))
+
+
+def test_weights_of_zero_take_the_step_of_adam():
+    param = parameter([0.0, 0.0])
+    assert step_with(Lamb([param], 1.0, eps=1e-12), param, [[2.0, -3.0]], [0.1]) == pytest.approx(
+        [-0.1, 0.1]
+    )
+
+
+def test_a_gradient_of_zero_moves_nothing():
+    param = parameter(START)
+    assert step_with(Lamb([param], 1.0), param, [[0.0] * 5], [0.1]) == START
+
+
+def test_a_parameter_without_gradient_keeps_its_place_in_the_period():
+    """Its moments and its period go by its own steps."""
+    late, always = parameter(START), parameter(START)
+    optimizer = Lamb([late, always], 0.01, period=3)
+    for step, gradient in enumerate(GRADIENTS):
+        always.grad = torch.tensor(gradient, dtype=torch.float64)
+        late.grad = always.grad.clone() if step >= 2 else None
+        optimizer.step()
+    rates, factors = [0.01] * NUM_STEPS, [1.0, 0.5, 0.0] * 3
+    wanted = by_hand.lamb(START, GRADIENTS[2:], rates[2:], factors=factors[: NUM_STEPS - 2])
+    assert late.tolist() == pytest.approx(wanted, rel=1e-12)
+    wanted = by_hand.lamb(START, GRADIENTS, rates, factors=factors[:NUM_STEPS])
+    assert always.tolist() == pytest.approx(wanted, rel=1e-12)
+
+
+def test_the_period_goes_on_where_a_saved_state_stopped(tmp_path):
+    whole, first, second = (parameter(START, torch.float32) for _ in range(3))
+    make = {"period": 5, "curve": "cosine", "weight_decay": 0.1}
+    step_with(Lamb([whole], 1.0, **make), whole, GRADIENTS, RATES)
+    optimizer = Lamb([first], 1.0, **make)
+    step_with(optimizer, first, GRADIENTS[:4], RATES[:4])
+    torch.save(optimizer.state_dict(), tmp_path / "state")
+    second.data.copy_(first.data)
+    again = Lamb([second], 1.0, **make)
+    again.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
+    step_with(again, second, GRADIENTS[4:], RATES[4:])
+    assert torch.equal(second, whole)
+
+
+def test_it_gives_the_loss_of_a_closure():
+    param = parameter([1.0])
+
+    def loss():
+        param.grad = None
+        value = param.square().sum()
+        value.backward()
+        return value
+
+    assert Lamb([param], 0.5).step(loss).item() == 1.0
+    assert param.item() == pytest.approx(0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"betas": (0.9, 1.0)}, r"betas = \(0.9, 1.0\) are not in \[0, 1\)"),
+        ({"period": 0}, "a period of 0 steps on a cosine is none"),
+        ({"curve": "square"}, "a period of 1 steps on a square is none; cosine, linear"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes, said):
+    with pytest.raises(ValueError, match=said):
+        Lamb([parameter(START)], 0.1, **changes)
+
+
+def test_the_coefficient_starts_again_with_every_period():
+    assert [coefficient(step, 3, "linear") for step in range(7)] == [1, 0.5, 0] * 2 + [1]

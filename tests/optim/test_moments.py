@@ -1,0 +1,45 @@
+"""How the decay rates of moments vary in a period, and what the product of them is."""
+
+import math
+from itertools import pairwise
+
+import pytest
+
+from mgexp.optim.moments import coefficient, weight_of_start
+
+
+@pytest.mark.parametrize("curve", ["cosine", "linear"])
+def test_a_period_goes_from_1_to_0_and_starts_again(curve):
+    values = [coefficient(step, 200, curve) for step in range(400)]
+    assert (values[0], values[199]) == (1.0, 0.0)
+    assert all(after < before for before, after in pairwise(values[:200]))
+    assert values[200:] == values[:200]
+
+
+def test_the_curves_by_hand():
+    assert [coefficient(step, 5, "linear") for step in range(5)] == [1.0, 0.75, 0.5, 0.25, 0.0]
+    root = math.sqrt(0.5)
+    wanted = [1, (1 + root) / 2, 0.5, (1 - root) / 2, 0]
+    assert [coefficient(step, 5, "cosine") for step in range(5)] == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("curve", ["cosine", "linear"])
+def test_a_period_of_one_step_is_always_at_its_start(curve):
+    assert {coefficient(step, 1, curve) for step in range(1000)} == {1.0}
+
+
+def test_a_constant_rate_leaves_its_power():
+    found = [weight_of_start(0.999, steps, 1, "cosine") for steps in (0, 1, 10, 100_000)]
+    assert found == pytest.approx([1.0, 0.999, 0.999**10, 0.999**100_000])
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_a_varying_rate_leaves_the_product(steps):
+    rates = [0.9 * coefficient(step, 9, "cosine") for step in range(steps)]
+    assert weight_of_start(0.9, steps, 9, "cosine") == pytest.approx(math.prod(rates), abs=0)
+
+
+def test_nothing_of_the_start_is_left_after_a_period():
+    assert weight_of_start(0.999, 199, 200, "linear") > 0
+    assert weight_of_start(0.999, 200, 200, "linear") == 0
+    assert weight_of_start(0.999, 1001, 200, "linear") == 0
