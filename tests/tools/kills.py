@@ -1,10 +1,10 @@
 """Kills a row with SIGKILL, starts it again, and compares with the row that was left alone.
 
-    python tests/tools/kills.py --cfg experiments/quickstart/long_short.yaml --runs runs/kills
+    PYTHONPATH=tests python tests/tools/kills.py --cfg experiments/quickstart/long_short.yaml --runs runs/kills
 
-trains the row twice, the second time with a kill at a random moment, and says whether the results are the same, bit
-for bit. ``--same-as runs/quickstart/long_short/seed0`` takes a finished run for the first. ``test_kills.py`` does
-that to a small row, twenty times.
+trains the row twice, the second time with a kill at a random moment, and says whether the results are the same,
+bit for bit. ``--same-as runs/quickstart/long_short/seed0`` takes a finished run for the first. ``test_kills.py``
+does that to a small row, twenty times.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
-
 from run_files import assert_bit_identical, read_lines
-from tiny import TOOL
+from tiny import run_net
 
+from mgexp.config.load import load_config
 from mgexp.record.files import read_jsonl
 from mgexp.record.run_dir import RunDir
+from mgexp.train.build import schedule_of
+from mgexp.train.milestones import milestones
 
 EXACT = ("step", "epoch", "clips", "frames", "crop", "lr", "loss")
 SCORES = ("step", "epoch", "top1", "top5", "loss", "views", "num_videos")
@@ -49,29 +49,43 @@ class Hit:
     place: str
 
 
-def start(arguments: list[str], said: Path) -> subprocess.Popen[bytes]:
-    """run_net.py in a process of its own."""
-    with said.open("ab") as file:
-        return subprocess.Popen(
-            [sys.executable, str(TOOL), *map(str, arguments)], stdout=file, stderr=file
-        )
+class Runner:
+    """Starts run_net.py in processes of their own, forked from this one: imports take longer than a small row."""
 
+    def __init__(self, said: Path) -> None:
+        self.said = said
+        self._main = run_net().main
 
-def kill(arguments: list[str], run: RunDir, moment: Moment, said: Path) -> Hit | None:
-    """Starts the run and kills it at the moment; None where it had ended before."""
-    process = start(arguments, said)
-    try:
-        while process.poll() is None and not moment.condition(run):
-            time.sleep(0.0005)
-        time.sleep(moment.seconds)
-        if process.poll() is not None:
-            return None
-        process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == -signal.SIGKILL
-    return where(run)
+    def start(self, arguments: Sequence[object]):
+        process = get_context("fork").Process(target=self._run, args=([*map(str, arguments)],))
+        process.start()
+        return process
+
+    def finish(self, arguments: Sequence[object]) -> None:
+        """Starts the run and lets it end."""
+        process = self.start(arguments)
+        process.join()
+        assert process.exitcode in (0, 3), self.said.read_text()
+
+    def kill(self, arguments: Sequence[object], run: RunDir, moment: Moment) -> Hit | None:
+        """Starts the run and kills it at the moment; None where it had ended before."""
+        process = self.start(arguments)
+        try:
+            while process.is_alive() and not moment.condition(run):
+                time.sleep(0.0005)
+            process.join(moment.seconds)
+            if not process.is_alive():
+                return None
+        finally:
+            process.kill()
+            process.join()
+        return where(run)
+
+    def _run(self, arguments: list[str]) -> None:
+        with self.said.open("ab") as file:
+            for descriptor in (1, 2):
+                os.dup2(file.fileno(), descriptor)
+        sys.exit(self._main(arguments))
 
 
 def where(run: RunDir) -> Hit:
@@ -94,29 +108,16 @@ def where(run: RunDir) -> Hit:
 def boundaries(run: RunDir) -> set[int]:
     """First steps of the phases."""
     lines = run.schedule_csv.read_text().splitlines() if run.schedule_csv.exists() else []
-    if not lines:
-        return set()
-    column = lines[0].split(",").index("start_step")
+    column = lines[0].split(",").index("start_step") if lines else 0
     return {int(line.split(",")[column]) for line in lines[1:]} - {0}
 
 
 def milestones_of(run: RunDir) -> set[int]:
     """Steps after which the row is evaluated during training, by the configuration of the run."""
-    from mgexp.config.load import load_config
-    from mgexp.train.build import schedule_of
-    from mgexp.train.milestones import milestones
-
     cfg = load_config(run.config_yaml)
-    num_videos = cfg.DATA.MAX_TRAIN_VIDEOS or len(
-        Path(cfg.DATA.TRAIN_LIST).read_text().splitlines()
-    )
-    return set(milestones(schedule_of(cfg, num_videos), cfg.TRAIN.NUM_EVALUATIONS)[:-1])
-
-
-def finish(arguments: list[str], said: Path) -> None:
-    """Starts the run and lets it end."""
-    code = start(arguments, said).wait()
-    assert code in (0, 3), said.read_text()
+    listed = len(Path(cfg.DATA.TRAIN_LIST).read_text().splitlines())
+    schedule = schedule_of(cfg, cfg.DATA.MAX_TRAIN_VIDEOS or listed)
+    return set(milestones(schedule, cfg.TRAIN.NUM_EVALUATIONS)[:-1])
 
 
 def assert_same(folder: Path, other: Path) -> None:
@@ -138,27 +139,24 @@ def main() -> None:
     parser.add_argument("--cfg", required=True)
     parser.add_argument("--runs", required=True, type=Path, help="folder for the two runs")
     parser.add_argument("--same-as", type=Path, help="a finished run of the row, left alone")
-    parser.add_argument("--seed", type=int, default=0, help="of the random moment")
+    parser.add_argument("--seed", type=int, default=0, help="of the random moments")
     parser.add_argument("--kills", type=int, default=1)
     options, pairs = parser.parse_known_args()
     alone, killed = options.same_as or options.runs / "alone", options.runs / "killed"
     options.runs.mkdir(parents=True, exist_ok=True)
-    said = options.runs / "said.txt"
+    runner, rng = Runner(options.runs / "said.txt"), random.Random(options.seed)
     if not options.same_as:
-        finish(["--cfg", options.cfg, "--output", alone, *pairs], said)
+        runner.finish(["--cfg", options.cfg, "--output", alone, *pairs])
     seconds = read_lines(alone / "evaluations.jsonl")[-1]["train_seconds"]
-    rng = random.Random(options.seed)
     arguments = ["--cfg", options.cfg, "--output", killed, *pairs]
     for _ in range(options.kills):
         moment = Moment("random", rng.uniform(0, seconds / options.kills))
-        print(
-            f"{moment.seconds:6.1f} s after the start: {kill(arguments, RunDir(killed), moment, said)}"
-        )
-    finish(arguments, said)
+        hit = runner.kill(arguments, RunDir(killed), moment)
+        print(f"killed {moment.seconds:.1f} s after the start: {hit or 'too late'}", flush=True)
+    runner.finish(arguments)
     assert_same(killed, alone)
-    print("bit-identical: weights, statistics, momenta, losses, accuracies")
+    print("the same bits: weights, statistics, momenta, losses, accuracies")
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
     main()
