@@ -74,10 +74,14 @@ class StopRequest:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside the block nothing can be lost: a signal, or one that came before, raises Interrupted in it."""
+        """Inside the block nothing can be lost: a signal, or one that came before, raises Interrupted in it.
+
+        At its end too: a library may take what was raised in it for an error of its own.
+        """
         with self._mode(is_at_once=True):
             self.check()
             yield
+            self.check()
 
     @contextmanager
     def deferred(self) -> Iterator[None]:

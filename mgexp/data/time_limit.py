@@ -73,15 +73,19 @@ class TimeLimit:
         if not self.seconds or threading.current_thread() is not threading.main_thread():
             yield
             return
-        watch = _Watch.of_this_process()
+        watch, wait = _Watch.of_this_process(), _Wait(path, self.seconds, self.record)
         try:
-            watch.wait = _Wait(path, self.seconds, self.record)
+            watch.wait = wait
             try:
                 yield
             finally:
                 watch.wait = None
-        except _TimeUpError:
+        except (_TimeUpError, VideoError):
             watch.wait = None
+            if (
+                not wait.is_over
+            ):  # else the decoder tells of the interrupted call, and not of why it was
+                raise
             if seed is not None:
                 write_timeout(self.record, Timeout(path, seed))
             text = f"gave no frames in {self.seconds:g} s (DATA.VIDEO_TIMEOUT_SECONDS)"

@@ -12,9 +12,11 @@ from listed import names_and_labels, write_videos
 from torch.utils.data import DataLoader, Dataset
 
 from mgexp.config.load import load_config
-from mgexp.data.build import build_train_loader, build_view_loader
+from mgexp.data.build import build_time_limit, build_train_loader, build_view_loader
 from mgexp.data.lists.build import build_list
 from mgexp.data.records import VideoRecord
+from mgexp.data.time_limit import TimeLimit, Timeout, write_timeout
+from mgexp.data.worker_exit import EXIT_NOT_HANDED_ON
 from mgexp.dist import Processes
 
 ROW = Path("experiments/quickstart/baseline.yaml")
@@ -143,3 +145,31 @@ def test_batches_that_are_left_out_are_the_first_of_the_process(rank: int, count
     batches = list(build_view_loader(*of).batch_sampler)
     for first in (0, 2, len(batches)):
         assert list(build_view_loader(*of, first_batch=first).batch_sampler) == batches[first:]
+
+
+class Unshared(Dataset[torch.Tensor]):
+    """Its batches cannot be handed on, as where shared memory is full."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, item: int) -> object:
+        return lambda: None  # which cannot be pickled
+
+
+def test_a_worker_that_cannot_hand_on_a_batch_ends() -> None:
+    """Without that, the run would wait for the batch for ever."""
+    loader = build_train_loader(load_config(ROW, []), [], [], torch.device("cpu"))
+    probe = DataLoader(
+        Unshared(), num_workers=1, collate_fn=list, worker_init_fn=loader.worker_init_fn, timeout=60
+    )
+    with pytest.raises(RuntimeError, match="exited unexpectedly") as caught:
+        list(probe)
+    assert f"exit code {EXIT_NOT_HANDED_ON}" in str(caught.value.__cause__ or caught.value)
+
+
+def test_the_limit_knows_the_time_outs_of_the_run(tmp_path: Path) -> None:
+    record = tmp_path / "timeouts.jsonl"
+    write_timeout(record, Timeout("a.mp4", (0, 3)))
+    limit = build_time_limit(load_config(ROW, ["DATA.VIDEO_TIMEOUT_SECONDS", "7"]), record)
+    assert limit == TimeLimit(7.0, record, frozenset([Timeout("a.mp4", (0, 3))]))

@@ -1,0 +1,103 @@
+"""Faults of the machine become messages; bugs keep their traceback."""
+
+import errno
+import os
+
+import pytest
+
+from mgexp.data.time_limit import Timeout, write_timeout
+from mgexp.data.worker_exit import EXIT_HUNG, EXIT_NOT_HANDED_ON
+from mgexp.errors import TrainingError
+from mgexp.record.run_dir import RunDir
+from mgexp.train.faults import explained, explanation
+
+
+def error_of(number, name="x.pt"):
+    return OSError(number, os.strerror(number), name)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (error_of(errno.ENOSPC), "x.pt cannot be written or read: No space left on device; make"),
+        (error_of(errno.EDQUOT), "ask for a larger quota"),
+        (error_of(errno.EROFS), "Read-only file system"),
+        (error_of(errno.EIO), "see `dmesg`"),
+        (
+            RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. "),
+            "worker 12 was killed by a signal (Killed), most likely since memory ran out",
+        ),
+        (
+            RuntimeError(
+                "DataLoader worker (pid 12) is killed by signal: Bus error. It is possible"
+            ),
+            "worker 12 was killed by a signal (Bus error), most likely since shared memory",
+        ),
+        (
+            RuntimeError("DataLoader worker (pid 12) is killed by signal: Segmentation fault. "),
+            "a video may crash the decoder; tools/check_data.py finds it",
+        ),
+        (
+            RuntimeError(
+                f"DataLoader worker (pid 12) exited unexpectedly with exit code {EXIT_NOT_HANDED_ON}."
+            ),
+            "worker 12 ran out of shared memory (/dev/shm), as it says above",
+        ),
+        (
+            RuntimeError(
+                "DataLoader worker (pid 12) exited unexpectedly with exit code 1. Details"
+            ),
+            "worker 12 ended with exit code 1: see what it said above",
+        ),
+        (
+            RuntimeError("DataLoader worker (pid(s) 12, 13) exited unexpectedly"),
+            "worker 12 ended unexpectedly",
+        ),
+    ],
+)
+def test_faults_are_explained(error, words, tmp_path):
+    assert words in explanation(error, RunDir(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        error_of(errno.ENOENT),
+        OSError("no number"),
+    ],
+)
+def test_bugs_are_not(error, tmp_path):
+    assert explanation(error, RunDir(tmp_path)) is None
+    with pytest.raises(type(error)) as caught, explained(RunDir(tmp_path)):
+        raise error
+    assert caught.value is error
+
+
+def test_the_cause_says_more_than_what_came_of_it(tmp_path):
+    """torch raises the one, from the other."""
+    cause = RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. ")
+    try:
+        raise RuntimeError("DataLoader worker (pid(s) 12) exited unexpectedly") from cause
+    except RuntimeError as error:
+        assert "most likely since memory ran out" in explanation(error, RunDir(tmp_path))
+
+
+def test_a_video_that_ended_a_worker_is_named(tmp_path):
+    run = RunDir(tmp_path)
+    write_timeout(run.timeouts_jsonl, Timeout("b.mp4", None))
+    text = f"DataLoader worker (pid 12) exited unexpectedly with exit code {EXIT_HUNG}. Details"
+    assert explanation(RuntimeError(text), run).startswith("b.mp4 gave no frames, and nothing")
+
+
+def test_the_message_says_where_the_run_goes_on(tmp_path):
+    run = RunDir(tmp_path)
+    with (
+        pytest.raises(TrainingError, match="begins anew: there is no checkpoint yet"),
+        explained(run),
+    ):
+        raise error_of(errno.ENOSPC)
+    run.checkpoints.mkdir()
+    run.checkpoint(40).touch()
+    with pytest.raises(TrainingError, match="goes on after step 40, its last"), explained(run):
+        raise error_of(errno.ENOSPC)
