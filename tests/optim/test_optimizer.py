@@ -7,11 +7,13 @@ from problems import draws, parameter, step_with
 from tiny import tiny_config
 from torch import nn
 
+from mgexp.dist import Processes
 from mgexp.optim.build import METHODS, build_optimizer, set_lr
 from mgexp.optim.lamb import Lamb
 from mgexp.record.clock import Clock
 from mgexp.record.run_dir import RunDir
-from mgexp.train.checkpoint import State, load_checkpoint, save_checkpoint
+from mgexp.train.checkpoint import State, save_checkpoint
+from mgexp.train.resume import choose_checkpoint, take_over
 
 LAYER_WISE = [method for method in METHODS if method != "sgd"]
 START, *GRADIENTS = draws(4, 6)
@@ -126,7 +128,7 @@ def test_a_saved_run_goes_on_to_the_same_bits(tmp_path, method):
     train(whole, 6)
     train(stopped, 4)
     save_checkpoint(run_dir, stopped)
-    assert load_checkpoint(run_dir, again)
+    take_over(run_dir, again, choose_checkpoint(run_dir), Processes())
     train(again, 6)
     found = dict(again.model.named_parameters())
     assert all(torch.equal(found[name], p) for name, p in whole.model.named_parameters())
