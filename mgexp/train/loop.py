@@ -155,8 +155,8 @@ class Loop:
 
         Returns whether to stop, and whether to save.
         """
-        flags = (self.stop.requested, self.stop.should_save, self._has_news)
-        should_stop, should_save, has_news = dist.any_true(self.processes, flags, self.device)
+        flags = (self.stop.requested, self._has_news, self.stop.should_save)
+        should_stop, has_news, should_save = dist.any_true(self.processes, flags, self.device)
         if has_news:
             self._has_news = False
             self.state.unusable = dist.merge(self.processes, self.state.unusable)

@@ -126,7 +126,7 @@ def test_an_unusable_video_is_noted_once(tmp_path):
 
 def test_unusable_videos_of_other_processes_count(tmp_path, monkeypatch):
     bench = Bench(tmp_path)
-    monkeypatch.setattr("mgexp.dist.any_true", lambda processes, flags, device: (False, True))
+    monkeypatch.setattr("mgexp.dist.any_true", lambda *_: (False, True, False))
     monkeypatch.setattr("mgexp.dist.merge", lambda processes, own: {9: "b.mp4: is broken"})
     bench.run()
     assert bench.state.unusable == {9: "b.mp4: is broken"}
