@@ -30,7 +30,7 @@ def start(arguments):
 
 def trainer(output):
     """The process that trains, which holds the lock of the run folder."""
-    lock, end = output / "lock", time.monotonic() + 60
+    lock, end = output / "lock", time.monotonic() + 200
     while not (lock.exists() and lock.read_text().strip()):
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -60,7 +60,7 @@ def test_a_local_run_is_that_of_this_process(cfg, output, finished_run, main, ca
 def test_the_warning_of_a_cluster_saves_and_goes_on_by_itself(cfg, output, finished_run):
     process = start([*command(cfg, output), *LOCAL])
     os.kill(trainer(output), signal.SIGUSR2)
-    _, log = process.communicate(timeout=120)
+    _, log = process.communicate(timeout=200)
     assert process.returncode == 0
     assert "SIGUSR2: saved after step" in log
     first, second = [line["after_step"] for line in read_lines(output / "starts.jsonl")]
@@ -93,7 +93,7 @@ def test_a_local_run_stops_saved(number, cfg, output, finished_run, main):
         os.killpg(process.pid, number)
     else:
         os.kill(pid, number)
-    _, log = process.communicate(timeout=120)
+    _, log = process.communicate(timeout=200)
     assert process.returncode == 4
     assert "saved after step" in log
     assert len(read_lines(output / "starts.jsonl")) == 1
