@@ -15,11 +15,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for kind in ("slow", "slurm"):
+    for kind, how in (("slow", "--slow"), ("slurm", "tools/test.sh --slurm")):
         if not config.getoption(f"--{kind}"):
             for item in items:
                 if item.get_closest_marker(kind):
-                    item.add_marker(pytest.mark.skip(reason=f"{kind}: run with --{kind}"))
+                    item.add_marker(pytest.mark.skip(reason=f"{kind}: run with {how}"))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Lint, types and tests. Sets everything up on a fresh machine.
 #   bash tools/test.sh [--slow] [arguments of pytest]
-#   bash tools/test.sh --slurm [arguments of pytest]     the tests on a real Slurm alone: MINUTES minutes
+#   bash tools/test.sh --slurm [arguments of pytest]     the tests on a real Slurm alone: about 10 minutes
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 if [ "${1:-}" = --slurm ]; then

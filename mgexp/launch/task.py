@@ -108,9 +108,7 @@ class TrainTask:
             if not stop.requested:
                 self._record(job, Outcome.FAILED, f"{type(error).__name__}: {error}")
                 raise
-            say(
-                f"after {stop.signal_name}: {error}"
-            )  # other processes may have left before this one
+            say(f"after {stop.signal_name}: {error}")  # others may have left before this process
             outcome = Outcome.INTERRUPTED
         if outcome is not Outcome.INTERRUPTED or stop.signal_name in ENDS_IT:
             saved = f"{stop.signal_name}: saved" if outcome is Outcome.INTERRUPTED else ""

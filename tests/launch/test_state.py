@@ -115,6 +115,7 @@ def test_the_process_that_failed_first_has_the_word(folder, queue):
         ("step 3\nsrun: error: n1: task 0: Killed\n", "step 3"),
         ("step 3\nslurmstepd: error: Detected 1 oom-kill\nsrun: error: x\n",
          "slurmstepd: error: Detected 1 oom-kill"),
+        ("slurmstepd: error: JOB 1 ON n1 CANCELLED AT 1 DUE TO JOB REQUEUE\nstep 4\n", "step 4"),
         ("", "its process ended without a word: see the log"),
     ],
 )  # fmt: skip

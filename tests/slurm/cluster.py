@@ -60,7 +60,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 {options}
 JobRequeue=1
-KillWait=10
+KillWait=5
 MinJobAge=600
 InactiveLimit=0
 ReturnToService=2

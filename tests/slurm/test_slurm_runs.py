@@ -52,19 +52,19 @@ def test_preemption_of_two_tasks(cluster, short, output, short_run_of_two):
     assert_same(output, short_run_of_two)
 
 
-def test_requeue_from_outside_saves_too(cluster, short, output, short_run):
+def test_requeue_from_outside_saves_too(cluster, long, output, long_run):
     """Slurm sends SIGTERM, then kills; the job starts from the pickle that was submitted."""
-    job = submit(cluster, short, output)
+    job = submit(cluster, long, output)
     wait_for_step(output, 10)
     cluster.call("scontrol", "requeue", job)
     wait_for_result(cluster, output)
     first, second = starts_after(output)
     assert (first, second >= 10) == (0, True)
-    assert_same(output, short_run)
+    assert_same(output, long_run)
 
 
-def test_a_cancelled_run_is_saved_and_not_queued_again(cluster, short, output):
-    job = submit(cluster, short, output)
+def test_a_cancelled_run_is_saved_and_not_queued_again(cluster, long, output):
+    job = submit(cluster, long, output)
     wait_for_step(output, 10)
     cluster.call("scancel", job)
     wait_until_gone(cluster, job)

@@ -38,14 +38,14 @@ def test_an_array_of_four(cluster, short, tmp_path, short_run):
     assert_same(folder / "runs/SOLVER.BASE_LR=0.005/short/seed0", short_run)
 
 
-def test_cancel_and_go_on(cluster, short, tmp_path, short_run):
+def test_cancel_and_go_on(cluster, long, tmp_path, long_run):
     folder = tmp_path / "sweep"
-    sweep(cluster, short, folder, "--seeds", "2", "--parallel", "1")
-    run = folder / "runs/all/short/seed0"
+    sweep(cluster, long, folder, "--seeds", "2", "--parallel", "1")
+    run = folder / "runs/all/long/seed0"
     wait_for_step(run, 5)
     assert "2 cancelled" in call(SWEEP_TOOL, ["cancel", folder], cluster)
     wait_for(lambda: all_ended(cluster, folder), "end of the array")
     assert [one["state"] for one in status(cluster, folder)] == ["stopped"] * 2
-    assert "submitted: 1 runs" in sweep(cluster, short, folder, "--seeds", "1")
+    assert "submitted: 1 runs" in sweep(cluster, long, folder, "--seeds", "1")
     wait_for((run / "result.json").exists, "result")
-    assert_same(run, short_run)
+    assert_same(run, long_run)

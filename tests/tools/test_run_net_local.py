@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from run_files import assert_bit_identical, losses, read_lines, refused
+from run_files import assert_bit_identical, losses, read_lines, refused, torchrun
 from tiny import TOOL, command
 
 LOCAL = ("--launcher", "local")
@@ -36,6 +37,17 @@ def trainer(output):
     return int((output / "lock").read_text().split()[0])
 
 
+def tasks_of(output):
+    """The processes of a run, those that load clips left out."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command_line = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"submitit.core._submit" in command_line and os.fsencode(output) in command_line[-2]:
+            yield int(folder.name)
+
+
 def test_a_local_run_is_that_of_this_process(cfg, output, finished_run, main, capfd):
     assert main([*command(cfg, output), *LOCAL]) == 0
     assert_bit_identical(output, finished_run)
@@ -48,13 +60,28 @@ def test_a_local_run_is_that_of_this_process(cfg, output, finished_run, main, ca
 def test_the_warning_of_a_cluster_saves_and_goes_on_by_itself(cfg, output, finished_run):
     process = start([*command(cfg, output), *LOCAL])
     os.kill(trainer(output), signal.SIGUSR2)
-    _, log = process.communicate(timeout=120)
+    _, log = process.communicate(timeout=200)
     assert process.returncode == 0
     assert "SIGUSR2: saved after step" in log
     first, second = [line["after_step"] for line in read_lines(output / "starts.jsonl")]
     assert (first, second > 0) == (0, True)
     assert_bit_identical(output, finished_run)
     assert losses(output) == losses(finished_run)
+
+
+@pytest.mark.slow
+def test_two_local_processes_do_what_torchrun_s_do(cfg, tmp_path, main):
+    """The second is warned: both save at the same step, and go on."""
+    torchrun(command(cfg, tmp_path / "torchrun"))
+    output = tmp_path / "local"
+    process = start([*command(cfg, output), *LOCAL, "--tasks-per-node", "2"])
+    first = trainer(output)
+    (second,) = {*tasks_of(output)} - {first}
+    os.kill(second, signal.SIGUSR2)
+    assert process.wait(200) == 0
+    assert len(read_lines(output / "starts.jsonl")) == 2
+    assert_bit_identical(output, tmp_path / "torchrun")
+    assert losses(output) == losses(tmp_path / "torchrun")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -66,7 +93,7 @@ def test_a_local_run_stops_saved(number, cfg, output, finished_run, main):
         os.killpg(process.pid, number)
     else:
         os.kill(pid, number)
-    _, log = process.communicate(timeout=120)
+    _, log = process.communicate(timeout=200)
     assert process.returncode == 4
     assert "saved after step" in log
     assert len(read_lines(output / "starts.jsonl")) == 1

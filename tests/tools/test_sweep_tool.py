@@ -162,7 +162,7 @@ def test_cancel_saves_and_the_next_call_goes_on(sweep, rows, folder, finished_ru
         time.sleep(0.01)
     assert sweep(["cancel", str(folder)]) == 0
     assert capfd.readouterr().out.splitlines()[1:] == ["all/group/baseline/seed0"]
-    assert process.wait(60) == 4
+    assert process.wait(200) == 4
     assert sweep(["status", str(folder), "--json"]) == 0
     assert [one["state"] for one in printed(capfd)] == ["stopped", "missing"]
     assert sweep(words) == 0

@@ -28,8 +28,10 @@ IN_HAND = (QUEUED, RUNNING, FINISHED, MISSED_IT)
 """States of runs that a second call does not submit again."""
 
 TAIL_BYTES = 2**14
-OF_SLURM, OF_SRUN = "slurmstepd: ", "srun: "
+OF_SLURM, OF_SRUN = "slurmstepd", "srun: "
 """How the lines begin in which Slurm says why it ended a job, and that it did."""
+GOES_ON = ("DUE TO JOB REQUEUE", "DUE TO PREEMPTION")
+"""What such a line says where the job was queued again."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +184,12 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
 def last_error(log: Path) -> str:
     """Of a job that was killed: why, in Slurm's words, or else the last line of its own."""
     lines = [line for line in _tail(log) if line.strip()]
-    of_slurm = [line for line in lines if line.startswith(OF_SLURM)]
-    own = [line for line in lines if not line.startswith(OF_SRUN)]
+    of_slurm = [
+        line
+        for line in lines
+        if line.startswith(OF_SLURM) and not any(words in line for words in GOES_ON)
+    ]
+    own = [line for line in lines if not line.startswith((OF_SLURM, OF_SRUN))]
     return (of_slurm or own or lines or [""])[-1].strip()
 
 

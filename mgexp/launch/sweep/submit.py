@@ -79,10 +79,14 @@ def cancel(folder: SweepDir) -> list[str]:
     """Stops every run that is queued or running, which save first; their names."""
     folder.cancelled.touch()
     known = submissions(folder)
-    found = [one.name for one in states(folder, known) if one.state in (QUEUED, RUNNING)]
-    in_slurm = [known[name]["job_id"] for name in found if known[name]["launcher"] == "slurm"]
+    active = [one for one in states(folder, known) if one.state in (QUEUED, RUNNING)]
+    found = [one.name for one in active]
+    in_slurm = [one for one in active if known[one.name]["launcher"] == "slurm"]
+    if running := [one.job_id for one in in_slurm if one.state == RUNNING]:
+        # A run takes SIGTERM for a warning, and goes on until it is killed: Ctrl-C stops it sooner.
+        subprocess.run(["scancel", "--signal=INT", *running], check=False, capture_output=True)
     if in_slurm:
-        _scancel(in_slurm)
+        _scancel([one.job_id for one in in_slurm])
     for name in found:
         line = known[name]
         if line["launcher"] != "slurm":
