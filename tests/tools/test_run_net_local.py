@@ -84,7 +84,9 @@ def test_two_local_processes_do_what_torchrun_s_do(cfg, tmp_path, main):
     assert losses(output) == losses(tmp_path / "torchrun")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_local_run_stops_saved(number, cfg, output, finished_run, main):
     """Ctrl-C reaches all processes of a terminal, kill the one that the message names."""
     process = start([*command(cfg, output), *LOCAL])
