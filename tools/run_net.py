@@ -20,7 +20,7 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
 from mgexp.plan.auto.build import with_workers
 from mgexp.record.run_dir import RunDir, default_run_dir
-from mgexp.stop import Interrupted, StopRequest, end_workers
+from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.build import build_inputs, try_initial_weights
 from mgexp.train.job import Job, evaluate_job, run_job
 from mgexp.train.result import Outcome
@@ -108,6 +108,4 @@ def main(arguments: list[str]) -> Outcome:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    end_workers()
-    sys.exit(code)
+    sys.exit(main(sys.argv[1:]))

@@ -4,6 +4,7 @@ import errno
 import os
 
 import pytest
+from torch.utils.data import DataLoader, Dataset
 
 from mgexp.data.time_limit import Timeout, write_timeout
 from mgexp.data.worker_exit import EXIT_HUNG, EXIT_NOT_HANDED_ON
@@ -101,3 +102,37 @@ def test_the_message_says_where_the_run_goes_on(tmp_path):
     run.checkpoint(40).touch()
     with pytest.raises(TrainingError, match="goes on after step 40, its last"), explained(run):
         raise error_of(errno.ENOSPC)
+
+
+class BrokenQueue:
+    """As the pipe of a worker that has just died; the call goes through the files of the loader."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __reduce__(self):
+        return (raise_it, (self.error,))
+
+
+def raise_it(error):
+    raise error
+
+
+class Broken(Dataset):
+    """A batch that cannot be taken over."""
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, item):
+        return BrokenQueue(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
+
+
+def test_a_worker_that_died_while_a_batch_was_taken_from_it(tmp_path):
+    """Which torch tells of as of a broken connection."""
+    loader = DataLoader(Broken(), num_workers=1, collate_fn=list)
+    with (
+        pytest.raises(TrainingError, match="a loader's worker ended while it handed on a batch"),
+        explained(RunDir(tmp_path)),
+    ):
+        list(loader)
