@@ -6,7 +6,6 @@ and in an evaluation, the run leaves at once, or after the batch under way.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -125,12 +124,3 @@ class StopRequest:
         if number == signal.SIGINT and time.monotonic() - self._since > ONE_CTRL_C_SECONDS:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-
-
-def end_workers() -> None:
-    """Kills the child processes that are left, at the end of a program.
-
-    Python would wait for each of them, and a loader's worker that hangs in a video does not end when asked to.
-    """
-    for child in multiprocessing.active_children():
-        child.kill()

@@ -18,7 +18,6 @@ from mgexp.errors import InputError
 from mgexp.launch.build import RunOptions, run_in_process
 from mgexp.launch.one_run import to_local, to_queue
 from mgexp.launch.resources import LAUNCHERS, add_resource_arguments, read_resources
-from mgexp.stop import end_workers
 from mgexp.train.result import Outcome
 
 
@@ -100,6 +99,4 @@ def say(message: str) -> None:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    end_workers()
-    sys.exit(code)
+    sys.exit(main(sys.argv[1:]))

@@ -24,7 +24,7 @@ from mgexp.data.store import StoreDir
 from mgexp.data.store_open import StoreIndex
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit, read_timeouts
 from mgexp.data.views import EvaluationViews, collate_views
-from mgexp.data.worker_exit import end_where_batches_are_lost
+from mgexp.data.worker_exit import end_where_batches_are_lost, end_workers_at_exit
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.stop import STOP_SIGNALS
@@ -171,6 +171,7 @@ def build_view_loader(
 
 def _worker_options(cfg: CfgNode, device: torch.device) -> dict[str, Any]:
     workers = cfg.DATA_LOADER.NUM_WORKERS
+    end_workers_at_exit()
     return {
         "num_workers": workers,
         "prefetch_factor": cfg.DATA_LOADER.PREFETCH_FACTOR if workers else None,

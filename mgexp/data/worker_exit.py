@@ -1,15 +1,17 @@
-"""How a loader's worker ends where it could only hang: with an exit code that says why."""
+"""How a loader's workers end where they, or the program that waits for them, could only hang."""
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing
 import os
 import sys
 from multiprocessing.queues import Queue
 
 EXIT_NOT_HANDED_ON = 74
-"""A batch that is loaded cannot be handed on: EX_IOERR of sysexits.h."""
+"""Exit code: a batch that is loaded cannot be handed on: EX_IOERR of sysexits.h."""
 EXIT_HUNG = 75
-"""A video hangs where nothing can interrupt it: EX_TEMPFAIL of sysexits.h."""
+"""Exit code: a video hangs where nothing can interrupt it: EX_TEMPFAIL of sysexits.h."""
 
 
 def end_where_batches_are_lost() -> None:
@@ -19,6 +21,20 @@ def end_where_batches_are_lost() -> None:
     it for ever. (Found with torch 2.15; source: multiprocessing/queues.py, Queue._feed.)
     """
     setattr(Queue, "_on_queue_feeder_error", staticmethod(_end))  # noqa: B010 - types do not know it
+
+
+def end_workers_at_exit() -> None:
+    """Kills the workers that are left when this program ends, as after an error.
+
+    Python asks them to end, by a signal that they leave to their parent, and would then wait for them for ever.
+    """
+    atexit.unregister(_kill_workers)
+    atexit.register(_kill_workers)
+
+
+def _kill_workers() -> None:
+    for child in multiprocessing.active_children():
+        child.kill()
 
 
 def _end(error: Exception, batch: object) -> None:

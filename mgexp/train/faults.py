@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -40,7 +41,7 @@ def faults_told(run_dir: RunDir) -> Iterator[None]:
     """Inside, such a fault is a TrainingError: what happened, what to do, and where the run goes on."""
     try:
         yield
-    except (OSError, RuntimeError) as error:
+    except (OSError, EOFError, RuntimeError) as error:
         text = explanation(error, run_dir)
         if text is None:
             raise
@@ -49,6 +50,8 @@ def faults_told(run_dir: RunDir) -> Iterator[None]:
 
 def explanation(error: BaseException, run_dir: RunDir) -> str | None:
     """A sentence for a fault of the machine, None for a bug."""
+    if isinstance(error, OSError | EOFError) and _is_of_loader(error):
+        return f"a loader's worker ended while it handed on a batch, most likely killed (see `dmesg`): {FEWER}"
     if isinstance(error, OSError):
         return _file_fault(error)
     texts = [str(one) for one in _chain(error)]
@@ -62,6 +65,13 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while one is not None:
         yield one
         one = one.__cause__ or one.__context__
+
+
+def _is_of_loader(error: BaseException) -> bool:
+    """Whether it was raised where the loader takes a batch from another process."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    from_other = any("/multiprocessing/" in name for name in files)
+    return from_other and any("/torch/utils/data/" in name for name in files)
 
 
 def _file_fault(error: OSError) -> str | None:

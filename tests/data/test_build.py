@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -173,3 +175,29 @@ def test_the_limit_knows_the_time_outs_of_the_run(tmp_path: Path) -> None:
     write_timeout(record, Timeout("a.mp4", (0, 3)))
     limit = build_time_limit(load_config(ROW, ["DATA.VIDEO_TIMEOUT_SECONDS", "7"]), record)
     assert limit == TimeLimit(7.0, record, frozenset([Timeout("a.mp4", (0, 3))]))
+
+
+FAILS = """
+import torch
+from torch.utils.data import DataLoader
+from mgexp.config.load import load_config
+from mgexp.data.build import build_train_loader
+
+class Endless(torch.utils.data.Dataset):
+    def __len__(self): return 100
+    def __getitem__(self, item): return item
+
+options = build_train_loader(load_config("experiments/quickstart/baseline.yaml", []), [], [], torch.device("cpu"))
+batches = iter(DataLoader(Endless(), num_workers=2, worker_init_fn=options.worker_init_fn))
+next(batches)
+raise ValueError("a bug")
+"""
+
+
+def test_a_program_that_fails_does_not_wait_for_its_workers() -> None:
+    """Python keeps the frames of the error, and with them the loader; its workers ignore SIGTERM."""
+    done = subprocess.run(
+        [sys.executable, "-c", FAILS], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 1
+    assert "ValueError: a bug" in done.stderr

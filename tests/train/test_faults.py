@@ -4,12 +4,13 @@ import errno
 import os
 
 import pytest
+from torch.utils.data import DataLoader, Dataset
 
 from mgexp.data.time_limit import Timeout, write_timeout
 from mgexp.data.worker_exit import EXIT_HUNG, EXIT_NOT_HANDED_ON
 from mgexp.errors import TrainingError
 from mgexp.record.run_dir import RunDir
-from mgexp.train.faults import explained, explanation
+from mgexp.train.faults import explanation, faults_told
 
 
 def error_of(number, name="x.pt"):
@@ -69,7 +70,7 @@ def test_faults_are_explained(error, words, tmp_path):
 )
 def test_bugs_are_not(error, tmp_path):
     assert explanation(error, RunDir(tmp_path)) is None
-    with pytest.raises(type(error)) as caught, explained(RunDir(tmp_path)):
+    with pytest.raises(type(error)) as caught, faults_told(RunDir(tmp_path)):
         raise error
     assert caught.value is error
 
@@ -94,10 +95,44 @@ def test_the_message_says_where_the_run_goes_on(tmp_path):
     run = RunDir(tmp_path)
     with (
         pytest.raises(TrainingError, match="begins anew: there is no checkpoint yet"),
-        explained(run),
+        faults_told(run),
     ):
         raise error_of(errno.ENOSPC)
     run.checkpoints.mkdir()
     run.checkpoint(40).touch()
-    with pytest.raises(TrainingError, match="goes on after step 40, its last"), explained(run):
+    with pytest.raises(TrainingError, match="goes on after step 40, its last"), faults_told(run):
         raise error_of(errno.ENOSPC)
+
+
+class BrokenQueue:
+    """As the pipe of a worker that has just died; the call goes through the files of the loader."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __reduce__(self):
+        return (raise_it, (self.error,))
+
+
+def raise_it(error):
+    raise error
+
+
+class Broken(Dataset):
+    """A batch that cannot be taken over."""
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, item):
+        return BrokenQueue(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
+
+
+def test_a_worker_that_died_while_a_batch_was_taken_from_it(tmp_path):
+    """Which torch tells of as of a broken connection."""
+    loader = DataLoader(Broken(), num_workers=1, collate_fn=list)
+    with (
+        pytest.raises(TrainingError, match="a loader's worker ended while it handed on a batch"),
+        faults_told(RunDir(tmp_path)),
+    ):
+        list(loader)
