@@ -181,7 +181,7 @@ def case(*pairs):
     ("pairs", "code"),
     [
         ((), 0),
-        (("SOLVER.MAX_EPOCH", "1e12"), 2),
+        (("SOLVER.MAX_EPOCH", "1e30"), 2),
         (("TRAIN.BATCH_SIZE", "0x" + "f" * 5000), 2),
         (("SOLVER.STEPS", "!!python/object/apply:os.system [ls]"), 2),
         (("DATA.TRAIN_LIST", "x" * 5000, "DATA.FORMAT", "hmdb51"), 2),

@@ -107,16 +107,21 @@ def test_checkpoints_follow_the_clock(tmp_path):
     assert bench.calls == [("save", step) for step in range(1, NUM_STEPS + 1)]
 
 
-def test_a_request_to_stop_saves_at_the_step_s_end(tmp_path):
-    bench = Bench(tmp_path)
-    bench.before_step[2] = lambda: setattr(bench.stop, "signal_name", "SIGTERM")
-    assert not bench.run()
-    assert bench.calls == [("save", 3)]
+def stop_in(step, bench, monkeypatch):
+    """A signal comes while ``step`` is computed."""
+
+    def seed(_, number):
+        if number == step:
+            bench.stop.signal_name = "SIGTERM"
+
+    monkeypatch.setattr("mgexp.train.loop.seed_step", seed)
 
 
-def test_a_request_to_stop_at_a_milestone_leaves_the_evaluation_for_later(tmp_path):
-    bench = Bench(tmp_path, milestones=(3, 6))
-    bench.before_step[2] = lambda: setattr(bench.stop, "signal_name", "SIGTERM")
+@pytest.mark.parametrize("milestones", [(), (3, 6)])
+def test_a_request_to_stop_saves_at_the_step_s_end(milestones, tmp_path, monkeypatch):
+    """At a milestone the evaluation is for later."""
+    bench = Bench(tmp_path, milestones)
+    stop_in(2, bench, monkeypatch)
     assert not bench.run()
     assert bench.calls == [("save", 3)]
 
