@@ -128,16 +128,16 @@ def test_a_place_that_is_a_file(cfg, output, tmp_path):
         assert f"cannot write into the folder {output}/run: Not a directory" in run.said
 
 
-def test_two_runs_on_one_folder(finished_run, cfg, output, main, tmp_path, capsys):
-    with started(command(cfg, output), tmp_path) as run:
+def test_two_runs_on_one_folder(cfg, output, main, tmp_path, capsys):
+    long = ("SOLVER.MAX_EPOCH", 16)
+    with started(command(cfg, output, *long), tmp_path) as run:
         run.until(lambda: num_lines(output / "metrics.jsonl") >= 1)
-        assert main(command(cfg, output)) == 2
+        assert main(command(cfg, output, *long)) == 2
         assert run.ends() == 0
     message = capsys.readouterr().err
     host = os.uname().nodename
     assert f"is in use by process {run.process.pid} on {host} since 20" in message
     assert "wait for it, stop it, or choose another folder with --output" in message
-    assert_bit_identical(output, finished_run)
 
 
 def test_a_loss_that_is_not_finite_leaves_a_good_checkpoint(cfg, output, tmp_path):
