@@ -167,7 +167,7 @@ def _train(job: Job, choice: Choice = NO_CHOICE) -> Outcome:
         try:
             found = _train_and_evaluate(job, state, choice)
         except Interrupted as error:
-            text = f"saved after step {state.step}" if state.step else "before the first save"
+            text = f"saved after step {state.step}" if state.step else "nothing to save yet"
             LOGGER.info("%s: %s; start again to go on", error.signal_name, text)
             return Outcome.INTERRUPTED
     return _finish(job, state, found) if job.processes.is_main else Outcome.OK
