@@ -52,7 +52,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--override",
         action="store_true",
-        help="go on in a run folder although the configuration or the videos changed",
+        help="go on in a run folder although the configuration, the videos or the schedule changed",
     )
     add_resource_arguments(parser)
     parser.add_argument(

@@ -179,9 +179,8 @@ def _train_told(job: Job, choice: resume.Choice) -> Outcome:
         try:
             found = _train_and_evaluate(job, loop)
         except Interrupted as error:
-            LOGGER.info(
-                "%s: saved after step %d; start again to go on", error.signal_name, state.step
-            )
+            text = f"saved after step {state.step}" if state.step else "nothing to save yet"
+            LOGGER.info("%s: %s; start again to go on", error.signal_name, text)
             return Outcome.INTERRUPTED
     return _finish(job, state, found) if job.processes.is_main else Outcome.OK
 

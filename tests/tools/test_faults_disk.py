@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 from fault_runs import fill, num_lines, small_disk, started, temporary_files
-from run_files import assert_bit_identical, last_checkpoint, losses, read_lines
+from run_files import (
+    assert_bit_identical,
+    interrupt_in,
+    last_checkpoint,
+    losses,
+    read_lines,
+    torchrun,
+)
 from tiny import command
 
 from mgexp.record.run_dir import RunDir
@@ -198,3 +205,16 @@ def test_another_schedule_of_the_same_configuration(interrupted, cfg, main, caps
     assert main([*command(cfg, interrupted), "--override"]) == 0
     assert "phase 0" in read_lines(interrupted / "starts.jsonl")[-1]["changes"][0]
     assert torch.isfinite(torch.tensor([loss for _, loss in losses(interrupted)])).all()
+
+
+def test_two_processes_go_on_after_the_same_checkpoint(cfg, output, main, tmp_path, monkeypatch):
+    """The last one, of one process, is damaged: the first process chooses, the other follows."""
+    interrupt_in(3, monkeypatch)
+    assert main(command(cfg, output, *OFTEN)) == 4
+    monkeypatch.undo()
+    run = RunDir(output)
+    earlier, last = run.checkpoint_steps()
+    os.truncate(run.checkpoint(last), 50_000)
+    torchrun(command(cfg, output))
+    assert read_lines(output / "starts.jsonl")[-1]["after_step"] == earlier
+    assert [step for step, _ in losses(output)] == list(range(10))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
+from unittest.mock import ANY
 
 import pytest
 from fault_runs import num_lines, started, temporary_files
@@ -60,7 +62,7 @@ def test_in_the_check_of_the_precision(cfg, output, tmp_path):
     with started(command(cfg, output, *pairs), tmp_path, environment=cache) as run:
         run.until(lambda: "checking bf16 at" in run.said)
         assert leaves(run, signal.SIGTERM) == 4
-        assert "SIGTERM: before the first save; start again to go on" in run.said
+        assert "SIGTERM: nothing to save yet; start again to go on" in run.said
     assert RunDir(output).checkpoint_steps() == ()
 
 
@@ -113,3 +115,23 @@ def test_in_the_final_evaluation(cfg, output, main, tmp_path, capsys):
     assert main(command(cfg, output, *MANY)) == 0
     assert "going on with the final evaluation" in capsys.readouterr().err
     assert not RunDir(output).evaluation_parts.exists()
+
+
+TWO = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+@pytest.mark.parametrize("place", ["training", "evaluation"])
+def test_two_processes_leave_together(place, many_views, output, main, tmp_path):
+    """torchrun hands the signal on, and tells of it by itself; no process waits for one that has left."""
+    arguments = [*command(many_views, output), "--launcher", "torchrun"]
+    with started(arguments, tmp_path, before=(*TWO, "--no-python")) as run:
+        if place == "training":
+            run.until(lambda: num_lines(output / "metrics.jsonl") >= 2)
+        else:
+            run.until(RunDir(output).checkpoint(5).exists)
+            time.sleep(0.5)
+        run.signal(signal.SIGTERM)
+        assert run.ends() == 1
+        assert "SIGTERM: saved after step" in run.said
+        assert "RuntimeError" not in run.said
+    assert RunDir(output).checkpoint_steps()[-1] == (5 if place == "evaluation" else ANY)
