@@ -22,7 +22,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,11 +71,13 @@ class TrainTask:
         is_slurm = job.cluster == "slurm"
         stop = StopRequest(only_save=(signal.SIGTERM,) if is_slurm else ())
         self.launch.outcome_json(job.job_id, job.global_rank).unlink(missing_ok=True)
+        deadline: AbstractContextManager[object] = nullcontext()
+        if is_slurm and job.global_rank == 0:
+            deadline = _Deadline(stop, self.resources, job.job_id)
         with stop.listening():
             release()
-            if is_slurm and job.global_rank == 0:
-                _Deadline(stop, self.resources, job.job_id).start()
-            outcome = self._run(job, stop)
+            with deadline:
+                outcome = self._run(job, stop)
         if outcome is Outcome.INTERRUPTED and stop.signal_name not in ENDS_IT:
             self._queue_again(job)
         if outcome:
@@ -140,7 +142,7 @@ def seconds_to_wait(resources: Resources, since_start: float) -> float:
 class _Deadline(threading.Thread):
     """Queues a Slurm job again that was warned, and has not ended a step in ``seconds_to_wait``.
 
-    A thread, since the main one may be anywhere. It ends with the process.
+    A thread, since the main one may be anywhere. It waits within its context.
     """
 
     def __init__(self, stop: StopRequest, resources: Resources, job_id: str) -> None:
@@ -148,13 +150,23 @@ class _Deadline(threading.Thread):
         self._request = stop
         self._resources = resources
         self._job_id = job_id
+        self._run_ended = threading.Event()
+
+    def __enter__(self) -> _Deadline:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run_ended.set()
 
     def run(self) -> None:
         """Waits for the warning, then for the run to end."""
         while self._request.signal_name != WARNING:
-            time.sleep(0.2)
+            if self._run_ended.wait(0.2):
+                return
         seconds = seconds_to_wait(self._resources, seconds_since_process_start())
-        time.sleep(seconds)
+        if self._run_ended.wait(seconds):
+            return
         print(
             f"run_net.py: {WARNING} came {seconds:.0f} s ago, and no step has ended since: "
             "queued again, to go on after what is saved",

@@ -173,8 +173,8 @@ def test_the_rows_themselves_are_valid(tmp_path):
 
 
 def case(*pairs):
-    """A row with pairs."""
-    return Case({"row.yaml": f"_BASE_: {ROWS[0]}"}, pairs, None, 1)
+    """A row with pairs, for 9,000 videos."""
+    return Case({"row.yaml": f"_BASE_: {ROWS[0]}"}, pairs, 9000, 1)
 
 
 @pytest.mark.parametrize(

@@ -155,19 +155,34 @@ def test_what_is_queued_again_is_the_task_itself(task):
     assert task.__submitit_checkpoint__().function == task
 
 
-def test_a_warned_job_that_hangs_is_queued_again(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def said(tmp_path, monkeypatch):
+    """What scontrol is told."""
     (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/said\n')
     (tmp_path / "scontrol").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return tmp_path / "said"
+
+
+def test_a_warned_job_that_hangs_is_queued_again(said, capsys):
     stop = StopRequest()
-    deadline = _Deadline(stop, Resources(warning_seconds=1, minutes=10**6), "12_3")
-    deadline.start()
-    time.sleep(0.7)
-    assert not (tmp_path / "said").exists()
-    stop.signal_name = "SIGUSR2"
-    deadline.join(10)
-    assert (tmp_path / "said").read_text() == "requeue 12_3\n"
+    with _Deadline(stop, Resources(warning_seconds=1, minutes=10**6), "12_3") as deadline:
+        time.sleep(0.7)
+        assert not said.exists()
+        stop.signal_name = "SIGUSR2"
+        deadline.join(10)
+    assert said.read_text() == "requeue 12_3\n"
     assert "queued again" in capsys.readouterr().err
+
+
+def test_a_warned_job_that_ends_in_time_is_not(said):
+    stop = StopRequest()
+    with _Deadline(stop, Resources(warning_seconds=1, minutes=10**6), "12_3") as deadline:
+        stop.signal_name = "SIGUSR2"
+        time.sleep(0.3)
+    deadline.join(10)
+    assert not deadline.is_alive()
+    assert not said.exists()
 
 
 @pytest.mark.parametrize(
