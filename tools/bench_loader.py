@@ -35,6 +35,7 @@ from mgexp.data.store import StoreDir
 from mgexp.data.store_fill import StoreError
 from mgexp.data.store_open import StoreIndex
 from mgexp.errors import InputError
+from mgexp.options import not_positive, too_small, without_folder
 from mgexp.plan.loading import kinds_of, legs_of
 from mgexp.plan.loading_table import (
     LoadingCosts,
@@ -130,13 +131,8 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 def check(options: argparse.Namespace) -> None:
     """Raises InputError for numbers that cannot be."""
     numbers = {"--num-clips": options.num_clips, "--repeats": options.repeats}
-    problems = [f"{name} {value}: give 1 or more" for name, value in numbers.items() if value < 1]
-    if options.output and not options.output.absolute().parent.is_dir():
-        problems.append(f"--output {options.output}: the folder does not exist, make it first")
-    rate = options.steps_per_second
-    if rate is not None and not rate > 0:
-        problems.append(f"--steps-per-second {rate:g}: give more than 0")
-    raise_problems(problems)
+    rate = not_positive({"--steps-per-second": options.steps_per_second})
+    raise_problems([*too_small(numbers), *without_folder({"--output": options.output}), *rate])
 
 
 def made_videos(options: argparse.Namespace) -> list[str]:

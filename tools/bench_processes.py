@@ -18,24 +18,18 @@ from pathlib import Path
 import simplejson
 from fvcore.common.config import CfgNode
 
-from mgexp.config.check import cross_problems
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, TrainingError
-from mgexp.models.build import model_problems
 from mgexp.multigrid.schedule import Schedule
+from mgexp.options import too_small, without_folder
 from mgexp.plan.machine import NoMemory
+from mgexp.plan.shapes.build import build_shapes
 from mgexp.plan.step_shapes import base_shapes
 from mgexp.plan.step_time import measure_steps
 from mgexp.plan.team_table import Team, TeamTimes, team_json, team_report
 from mgexp.plan.teams.build import build_team
 from mgexp.record.environment import describe, num_cores
 from mgexp.record.files import write_json
-from mgexp.record.flops import schedule_shapes
-from mgexp.train.build import try_schedule
-from mgexp.train.inputs import raise_problems
-
-NUM_VIDEOS = 10**6
-"""Any number gives the same shapes, if it is large enough for a step of each."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -78,28 +72,19 @@ def main(arguments: list[str]) -> int:
 def read(options: argparse.Namespace) -> tuple[CfgNode, Schedule]:
     """The configuration and its schedule in ``--processes``. Raises InputError with all that is wrong."""
     cfg, problems = read_config(options.cfg, [*options.overrides, "DEVICE", "cpu"])
-    found = [*option_problems(options), *problems, *cross_problems(cfg)]
-    schedule, impossible = try_schedule(cfg, NUM_VIDEOS, max(1, options.processes))
-    raise_problems([*found, *impossible])
-    assert schedule is not None  # it had no problem
-    raise_problems(model_problems(cfg, schedule_shapes(schedule)))
-    return cfg, schedule
+    found = [*option_problems(options), *problems]
+    return cfg, build_shapes(cfg, found, max(1, options.processes))
 
 
 def option_problems(options: argparse.Namespace) -> list[str]:
     """Numbers that cannot be, and a file that cannot be written: before time is spent."""
-    least = {"--processes": 2, "--steps": 1, "--warmup": 1}
-    given = {name: getattr(options, name.lstrip("-")) for name in least}
     problems = [
-        f"{name} {value}: give {least[name]} or more"
-        for name, value in given.items()
-        if value < least[name]
+        *too_small({"--processes": options.processes}, least=2),
+        *too_small({"--steps": options.steps, "--warmup": options.warmup}),
+        *without_folder({"--output": options.output}),
     ]
     if options.processes > num_cores():
         problems.append(f"--processes {options.processes}: this machine has {num_cores()} cores")
-    if options.output and not options.output.parent.is_dir():
-        folder = options.output.parent
-        problems.append(f"--output {options.output}: there is no folder {folder}; make it first")
     return problems
 
 

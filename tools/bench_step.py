@@ -25,13 +25,14 @@ import simplejson
 import torch
 from fvcore.common.config import CfgNode
 
-from mgexp.config.check import cross_problems
 from mgexp.config.load import experiment_name, read_config
 from mgexp.dist import device_of
 from mgexp.errors import InputError, TrainingError
-from mgexp.models.build import build_model, model_problems
+from mgexp.models.build import build_model
 from mgexp.multigrid.schedule import Schedule
+from mgexp.options import too_small, without_folder
 from mgexp.plan.machine import measure_peak, memory_meter, synchronizer
+from mgexp.plan.shapes.build import build_shapes
 from mgexp.plan.step_plot import draw_steps
 from mgexp.plan.step_shapes import StepShape, base_shapes, step_counts
 from mgexp.plan.step_table import StepTimes, step_report, times_json
@@ -41,12 +42,8 @@ from mgexp.plan.ways.build import build_ways
 from mgexp.record.activations import activation_bytes
 from mgexp.record.environment import describe
 from mgexp.record.files import write_json
-from mgexp.record.flops import FLOPS_PER_MAC, TRAINING_PER_FORWARD, macs_by_shape, schedule_shapes
-from mgexp.train.build import try_schedule
-from mgexp.train.inputs import device_problems, raise_problems
-
-NUM_VIDEOS = 10**6
-"""Any number gives the same shapes, if it is large enough for a step of each."""
+from mgexp.record.flops import FLOPS_PER_MAC, TRAINING_PER_FORWARD, macs_by_shape
+from mgexp.train.inputs import device_problems
 
 HELD_PER_PARAMETER = 3
 """Numbers held for each parameter: weight, gradient, momentum."""
@@ -113,16 +110,11 @@ def main(arguments: list[str]) -> int:
 
 def read(options: argparse.Namespace) -> tuple[CfgNode, Schedule]:
     """The configuration and its schedule. Raises InputError with all that is wrong."""
-    found = option_problems(options)
     batch = [] if options.batch_size is None else ["TRAIN.BATCH_SIZE", str(options.batch_size)]
     cfg, problems = read_config(options.cfg, [*options.overrides, *batch])
-    schedule, impossible = try_schedule(cfg, NUM_VIDEOS, num_processes=1)
-    found += [*problems, *cross_problems(cfg), *impossible]
+    found = [*option_problems(options), *problems]
     found += device_problems(cfg.DEVICE, torch.cuda.is_available())
-    raise_problems(found)
-    assert schedule is not None  # it had no problem
-    raise_problems(model_problems(cfg, schedule_shapes(schedule)))
-    return cfg, schedule
+    return cfg, build_shapes(cfg, found)
 
 
 def option_problems(options: argparse.Namespace) -> list[str]:
@@ -132,15 +124,8 @@ def option_problems(options: argparse.Namespace) -> list[str]:
         "--steps": options.steps,
         "--warmup": options.warmup,
     }
-    problems = [
-        f"{name} {value}: give 1 or more"
-        for name, value in numbers.items()
-        if value is not None and value < 1
-    ]
-    for name, path in {"--output": options.output, "--plot": options.plot}.items():
-        if path and not path.parent.is_dir():
-            problems.append(f"{name} {path}: there is no folder {path.parent}; make it first")
-    return problems
+    files = {"--output": options.output, "--plot": options.plot}
+    return [*too_small(numbers), *without_folder(files)]
 
 
 def bench(cfg: CfgNode, schedule: Schedule, options: argparse.Namespace) -> StepTimes:

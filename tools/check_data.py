@@ -34,6 +34,7 @@ from mgexp.data.check_summary import CheckSummary
 from mgexp.data.lists.build import build_listing, choice_problems
 from mgexp.data.lists.listing import SEPARATOR, Listing, read_listing
 from mgexp.errors import InputError
+from mgexp.options import not_positive, too_small
 from mgexp.record.environment import num_cores
 from mgexp.record.run_dir import CheckDir
 
@@ -73,10 +74,8 @@ def listing_of(options: argparse.Namespace) -> Listing:
     names = [word for word in words[::2] if Path(word).is_file()] if has_row else words
     lists = [Path(name) for name in names]
     problems = [*choice_problems(lists, options.root, options.separator, options.cfg)]
-    if options.processes < 1:
-        problems.append(f"--processes {options.processes}: use 1 or more")
-    if not options.time_limit > 0:
-        problems.append(f"--time-limit {options.time_limit:g}: use more than 0 seconds")
+    problems += too_small({"--processes": options.processes})
+    problems += not_positive({"--time-limit": options.time_limit})
     if not has_row and words and words[0] in BY_NAME:
         problems.append(f"{words[0]}: KEY VALUE pairs are for --cfg, which is not given")
     if problems:

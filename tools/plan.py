@@ -28,6 +28,7 @@ from mgexp.config.check import cross_problems
 from mgexp.config.defaults import BY_NAME
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError
+from mgexp.options import not_positive, too_small, without_folder
 from mgexp.plan.build import Row, build_row, measure_rows, predict_rows
 from mgexp.plan.communication import ALGORITHMS, Communication, Link, Network
 from mgexp.plan.measured_run import measured_run, run_table
@@ -128,19 +129,13 @@ def check(options: argparse.Namespace) -> None:
         problems.append("--plot draws a --study: give one")
     if options.source and not (options.cfg or options.rows) and not options.measured_run:
         problems.append("--from alone has nothing to do: add --cfg, --rows or --measured-run")
-    counts = {"--gpus-per-node": options.gpus_per_node, "--cores": options.cores}
-    counts.update({f"--num-gpus {num}": num for num in options.num_gpus or ()})
-    problems += [
-        f"{name}: give 1 or more" for name, num in counts.items() if num is not None and num < 1
-    ]
-    if options.workers is not None and options.workers < 0:
-        problems.append(f"--workers {options.workers}: give 0 or more")
-    if not options.budget_seconds > 0:
-        problems.append(f"--budget-seconds {options.budget_seconds:g}: give more than 0")
+    problems += too_small({"--gpus-per-node": options.gpus_per_node, "--cores": options.cores})
+    problems += too_small({"--num-gpus": min(options.num_gpus or [1])})
+    problems += too_small({"--workers": options.workers}, least=0)
+    problems += not_positive({"--budget-seconds": options.budget_seconds})
+    problems += without_folder({"--output": options.output})
     if min(options.bandwidth) <= 0 or min(options.latency) < 0:
         problems.append("--bandwidth needs numbers above 0, --latency 0 or more")
-    if options.output and not options.output.parent.is_dir():
-        problems.append(f"--output: there is no folder {options.output.parent}")
     raise_problems(problems)  # fmt: skip
 
 

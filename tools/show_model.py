@@ -12,17 +12,11 @@ from pathlib import Path
 
 import simplejson
 
-from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
 from mgexp.errors import InputError
-from mgexp.models.build import build_model, model_problems
-from mgexp.record.flops import schedule_shapes
+from mgexp.models.build import build_model
+from mgexp.plan.shapes.build import build_shapes
 from mgexp.record.model_table import model_json, model_table
-from mgexp.train.build import try_schedule
-from mgexp.train.inputs import raise_problems
-
-NUM_VIDEOS = 10**6
-"""Any number gives the same shapes, if it is large enough for a step of each."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -41,10 +35,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     try:
         cfg, problems = read_config(options.cfg, options.overrides)
-        schedule, found = try_schedule(cfg, NUM_VIDEOS, num_processes=1)
-        raise_problems([*problems, *cross_problems(cfg), *found])
-        assert schedule is not None  # it had no problem
-        raise_problems(model_problems(cfg, schedule_shapes(schedule)))
+        schedule = build_shapes(cfg, problems)
     except InputError as error:
         print(f"show_model.py: {error}", file=sys.stderr)
         return 2

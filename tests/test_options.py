@@ -1,0 +1,30 @@
+"""Problems of options: by hand."""
+
+from __future__ import annotations
+
+from math import nan
+
+from mgexp.options import not_positive, too_small, without_folder
+
+
+def test_what_was_not_given_is_no_problem(tmp_path):
+    assert too_small({"--steps": None, "--warmup": 1}) == []
+    assert not_positive({"--rate": None, "--limit": 1e-9}) == []
+    assert without_folder({"--plot": None, "--output": tmp_path / "plan.json"}) == []
+
+
+def test_numbers_below_the_least_are_named_with_it():
+    found = too_small({"--steps": 0, "--processes": 1, "--workers": 2}, least=2)
+    assert found == ["--steps 0: give 2 or more", "--processes 1: give 2 or more"]
+
+
+def test_nothing_but_a_number_above_0_is_positive():
+    found = not_positive({"--a": 0.0, "--b": -0.5, "--c": nan, "--d": 2.0})
+    names = ("--a 0", "--b -0.5", "--c nan")
+    assert found == [f"{name}: give more than 0" for name in names]
+
+
+def test_a_file_needs_its_folder(tmp_path):
+    path = tmp_path / "nowhere" / "plan.json"
+    (problem,) = without_folder({"--output": path})
+    assert problem == f"--output {path}: there is no folder {path.parent}; make it first"
