@@ -2,6 +2,7 @@
 
     python tools/collect.py runs
     python tools/collect.py runs/quickstart --json
+    python tools/collect.py runs/quickstart --store    # also for experiments/quickstart and the notebooks
 
 Exit 0, or 2 if a run was refused (its config is not what its YAML says now) or a file is bad.
 """
@@ -28,11 +29,18 @@ def main() -> int:
     parser.add_argument("runs", type=Path, help="folder that holds run folders at any depth")
     parser.add_argument("--results", type=Path, default=EXPERIMENTS / "results.csv")
     parser.add_argument("--classes", type=Path, help="names for the reports, a class a line")
+    parser.add_argument(
+        "--store",
+        action="store_true",
+        help="also keep what figures need beside the YAMLs, in runs.jsonl",
+    )
     parser.add_argument("--json", action="store_true", help="print for machines")
     arguments = parser.parse_args()
     try:
         names = read_class_names(arguments.classes) if arguments.classes else ()
-        summary = collect(arguments.runs, arguments.results, EXPERIMENTS, resolve, names)
+        summary = collect(
+            arguments.runs, arguments.results, EXPERIMENTS, resolve, names, arguments.store
+        )
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

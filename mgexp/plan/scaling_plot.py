@@ -10,8 +10,8 @@ from matplotlib.ticker import FuncFormatter
 
 from mgexp.plan.plan_table import duration
 from mgexp.plan.scaling_study import GPU_COUNTS, Study, value
+from mgexp.record.figures.style import COLOURS, OTHER_COLOURS, STYLE
 from mgexp.record.files import atomic_file
-from mgexp.record.plot import COLOURS, OTHER_COLOURS, STYLE
 
 CURVES = (
     ("slowfast_baseline_seconds", "SlowFast R50, baseline (model)", COLOURS["baseline"], -4),

@@ -14,8 +14,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from mgexp.plan.step_shapes import StepShape
 from mgexp.plan.step_table import StepTimes
 from mgexp.plan.steppers import ONE_GROUP, OURS, PLAIN
+from mgexp.record.figures.style import QUIET, STYLE
 from mgexp.record.files import atomic_file
-from mgexp.record.plot import QUIET, STYLE
 
 COLOURS = {OURS: "#D55E00", PLAIN: "#8C8C8C", ONE_GROUP: "#56B4E9"}
 LABELS = {OURS: "ours", PLAIN: "plain", ONE_GROUP: "ours, one BN group"}

@@ -175,14 +175,23 @@ class RunsDir:
         return self.root / "report.md"
 
     @property
-    def report_png(self) -> Path:
-        """The picture."""
-        return self.root / "report.png"
+    def report_html(self) -> Path:
+        """The same as one page with its figures in it."""
+        return self.root / "report.html"
 
     @property
-    def confusion_png(self) -> Path:
-        """The picture of which classes are taken for which."""
-        return self.root / "confusion.png"
+    def figures(self) -> Path:
+        """The folder of the figures."""
+        return self.root / "figures"
+
+    def figure(self, name: str, kind: str) -> Path:
+        """A figure of the report; kind: svg, pdf or png."""
+        return self.figures / f"{name}.{kind}"
+
+    @property
+    def stored_jsonl(self) -> Path:
+        """Finished runs, kept beside their YAMLs: see `record/stored.py`."""
+        return self.root / "runs.jsonl"
 
     def runs(self) -> Iterator[tuple[str, int, RunDir]]:
         """(row, seed, run folder) of every <row>/seed<N> that holds a config, by row and seed."""

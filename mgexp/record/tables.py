@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median
 
-from mgexp.record.comparison import COARSE_CONTROL, Comparison, Difference, FinishedRun, Row
+from mgexp.record.comparison import (
+    COARSE_CONTROL,
+    Comparison,
+    Difference,
+    FinishedRun,
+    Row,
+    ratio_interval,
+)
 from mgexp.record.confusion import Confusion, name_of
 
 NUM_CLASSES_SHOWN = 5
@@ -40,6 +47,12 @@ def points_text(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
 
+def ratio_interval_text(ratios: Sequence[float]) -> str:
+    """The ends of the 95 % interval of a ratio: "2.13× to 3.01×"."""
+    ends = ratio_interval(ratios)
+    return f"{ends[0]:.2f}× to {ends[1]:.2f}×" if ends else "needs two seeds"
+
+
 def interval_text(difference: Difference | None) -> str:
     """The ends of a 95 % interval: "−1.28 to +0.41"."""
     if difference is None or difference.half_width is None:
@@ -70,6 +83,11 @@ def _rest_of_program(run: FinishedRun) -> float:
 
 def _speed_up(of: Number) -> Cell:
     return lambda comparison, row: ratio_text(comparison.ratios(row, of))
+
+
+def _interval_of_speed_up(comparison: Comparison, row: Row) -> str:
+    ratios = comparison.ratios(row, lambda run: run.result.train_seconds)
+    return ratio_interval_text(ratios) if ratios else NONE
 
 
 def _times_baseline(of: Number) -> Cell:
@@ -112,6 +130,7 @@ DIFFERENCE_COLUMNS: Columns = (
     ("seeds", _pair_seeds),
     ("{metric} difference (points)", _difference),
     ("95 % interval", lambda comparison, row: interval_text(comparison.score_difference(row))),
+    ("speed-up, 95 % interval", _interval_of_speed_up),
     ("steps", _times_baseline(lambda run: run.result.steps)),
     ("clips read", _times_baseline(lambda run: run.result.clips_seen)),
     ("steady FLOP/s", _times_baseline(lambda run: run.steady_flops_per_second)),

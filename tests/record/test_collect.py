@@ -12,9 +12,18 @@ import yaml
 from fake_runs import fake_run, unfinished_run
 
 from mgexp.config.load import flatten, load_config, to_yaml
+from mgexp.record.comparison import load_comparison
 from mgexp.record.confusion import write_confusion
+from mgexp.record.run_dir import RunsDir
+from mgexp.record.stored import read_stored
 
 TOOL = Path(__file__).parents[2] / "tools" / "collect.py"
+
+
+def results_without_schedules(folder):
+    """What a report takes, but for what is counted on networks."""
+    stored = RunsDir(folder).stored_jsonl
+    return (read_stored(stored) if stored.exists() else load_comparison(folder)), ()
 
 
 @pytest.fixture
@@ -33,6 +42,8 @@ def collect(tmp_path, runs, monkeypatch, capsys):
     tool = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(tool)
     monkeypatch.setattr(tool, "EXPERIMENTS", experiments)
+    monkeypatch.setattr("mgexp.record.report.load_results", results_without_schedules)
+    monkeypatch.setattr("mgexp.record.report.pictures", lambda *_: ())  # test_report.py draws them
 
     def call(*arguments):
         results = ["--results", str(experiments / "results.csv")]
@@ -56,7 +67,7 @@ def test_runs_are_collected_and_reported(collect, runs, tmp_path):
     assert output.out == f"added       {run.root}\nreport      {runs / 'report.md'}\n"
     assert (tmp_path / "experiments" / "results.csv").read_text().count("\n") == 2
     assert "- long: not run." in (runs / "report.md").read_text()
-    assert (runs / "report.png").exists()
+    assert (runs / "report.html").exists()
 
 
 def test_a_second_start_changes_nothing(collect, runs, tmp_path):
@@ -80,6 +91,7 @@ def test_a_run_with_other_values_is_refused_with_both(collect, runs, tmp_path):
         "skipped": [],
         "unfinished": [str(unfinished.root)],
         "reports": [str(runs / "report.md")],
+        "stored": [],
         "refused": {
             str(run.root): [
                 "SOLVER.BASE_LR: the run had 0.3, its YAML now says 0.1; train it again"
@@ -114,3 +126,14 @@ def test_names_that_cannot_be_read_are_bad_input(collect, runs, tmp_path):
     code, output = collect("--classes", str(tmp_path / "lost.txt"))
     assert code == 2
     assert "lost.txt cannot be read" in output.err
+
+
+def test_stored_runs_are_reported_beside_their_yamls(collect, runs, tmp_path):
+    trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
+    (tmp_path / "classes.txt").write_text("open\nclose\n")
+    code, output = collect("--store", "--classes", str(tmp_path / "classes.txt"))
+    place = tmp_path / "experiments" / "quickstart"
+    assert code == 0
+    assert output.out.endswith(f"report      {place}/report.md\nstored      {place}/runs.jsonl\n")
+    assert read_stored(place / "runs.jsonl").class_names == ("open", "close")
+    assert (place / "report.md").read_text() == (runs / "report.md").read_text()

@@ -41,8 +41,13 @@ def test_a_changed_or_new_file_is_dirty(repository, changed):
     assert git_commit(repository) == git(repository, "rev-parse", "HEAD") + "-dirty"
 
 
-def test_collected_results_are_not_code(repository):
-    (repository / "experiments" / "results.csv").write_text("a\nb")
+@pytest.mark.parametrize(
+    "path", ["results.csv", "quick/runs.jsonl", "quick/report.md", "quick/figures/accuracy.svg"]
+)
+def test_collected_results_are_not_code(repository, path):
+    file = repository / "experiments" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("a\nb")
     assert git_commit(repository) == git(repository, "rev-parse", "HEAD")
 
 

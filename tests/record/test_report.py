@@ -1,184 +1,121 @@
-"""Whole lines of the report of fake runs, worked out by hand."""
+"""The files of a report: of runs, of stored runs and of YAMLs alone."""
 
-from __future__ import annotations
+import re
+from pathlib import Path
 
-import matplotlib.image
 import pytest
 from fake_runs import fake_run, unfinished_run
 
-from mgexp.record.files import read_json, write_json
-from mgexp.record.report import write_report
-from mgexp.record.run_dir import RunDir, RunsDir
+from mgexp.errors import InputError
+from mgexp.record.comparison import load_comparison
+from mgexp.record.confusion import write_confusion
+from mgexp.record.figures.build import load_results
+from mgexp.record.report import main, write_report
+from mgexp.record.report_html import InlinePicture
+from mgexp.record.run_dir import RunsDir
+from mgexp.record.stored import write_stored
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+SMALL = """\
+MODEL: {MODEL_NAME: SlowFast, NUM_CLASSES: 2}
+RESNET: {DEPTH: 18, WIDTH_PER_GROUP: 8}
+SLOWFAST: {ALPHA: 2, BETA_INV: 4}
+"""
+ROW = f"TRAIN: {{BATCH_SIZE: 8}}\nDATA: {{NUM_VIDEOS: 960, NUM_FRAMES: 8, TRAIN_CROP_SIZE: 64}}\n{SMALL}"
 
 
 @pytest.fixture
-def report(tmp_path):
-    """Write the report of the folder and return its lines."""
-
-    def call(expected_rows=()):
-        write_report(tmp_path, expected_rows)
-        return RunsDir(tmp_path).report_md.read_text().splitlines()
-
-    return call
+def runs(tmp_path):
+    """A baseline and long_short of one seed."""
+    folder = tmp_path / "quickstart"
+    for row, seconds in (("baseline", 200.0), ("long_short", 80.0)):
+        fake_run(folder, row, 1, train_seconds=seconds).config_yaml.write_text(ROW)
+    return folder
 
 
-@pytest.fixture
-def two_rows(tmp_path):
-    for seed, seconds in ((1, 200.0), (2, 220.0)):
-        fake_run(
-            tmp_path,
-            "baseline",
-            seed,
-            top1=97.0,
-            train_seconds=seconds,
-            controls={"repeated": 40.0 + seed, "shuffled": 50.0},
-        )
-        fake_run(
-            tmp_path,
-            "long_short",
-            seed,
-            top1=96.0 + 0.4 * seed,
-            train_seconds=80.0,
-            train_flops=2.5e13,
-            steps=250,
-            epochs=24.0,
-        )
+def fake_picture(picture, runs):
+    """As it would be written, but not drawn."""
+    return InlinePicture(picture.alt, f"figures/{picture.name}.png", b"", b"")
 
 
-def test_the_table_of_rows(report, two_rows):
-    lines = report()
-    assert (
-        "| row | seeds | top-1 (%) | steps | epochs | training FLOPs (10¹²) | training (s) | "
-        "speed-up, FLOPs | speed-up, wall-clock | steady speed-up | waiting for input |"
-    ) in lines
-    # Steady: (196/76, 216/76) = 2.5789, 2.8421. Waiting: (5/200 + 5/220)/2 = 2.386 %.
-    assert (
-        "| baseline | 1, 2 | 97.00 | 1,000 | 8.0 | 100.0 | 210 (200–220) | "
-        "1.00× | 1.00× | 1.00× | 2.4 % |"
-    ) in lines
-    assert (
-        "| long_short | 1, 2 | 96.60 (96.40–96.80) | 250 | 24.0 | 25.0 | 80 | "
-        "4.00× | 2.62× (2.50–2.75) | 2.71× (2.58–2.84) | 6.2 % |"
-    ) in lines
+def figures(folder):
+    return sorted(path.name for path in RunsDir(folder).figures.iterdir())
 
 
-def test_a_speed_up_is_the_median_over_seeds(report, tmp_path):
-    for seed, seconds in ((1, 50.0), (2, 40.0), (3, 10.0)):
-        fake_run(tmp_path, "baseline", seed, train_seconds=100.0)
-        fake_run(tmp_path, "long", seed, train_seconds=seconds)
-    row = next(line for line in report() if line.startswith("| long | 1, 2, 3 | 90.00 |"))
-    assert row.split(" | ")[8] == "2.50× (2.00–10.00)"
+def test_every_figure_is_there_wide_and_narrow_and_shown(runs):
+    write_report(runs)
+    names = ("accuracy", "schedule", "seconds", "speed_up")
+    kinds = (".png", ".svg", "_narrow.svg")
+    assert figures(runs) == [f"{name}{kind}" for name in names for kind in kinds]
+    text = RunsDir(runs).report_md.read_text()
+    shown = re.findall(r"!\[.*\]\((.*)\)", text)
+    assert sorted(shown) == [f"figures/{name}.png" for name in names]
+    assert RunsDir(runs).report_html.read_text().count("<picture>") == 4
 
 
-def test_gain_and_loss_stand_in_one_sentence(report, two_rows):
-    # Differences -0.6 and -0.2: mean -0.4, error 0.2, times 12.706 for 1 degree of freedom.
-    assert (
-        "- **long_short**: speed-up 2.62× (2.50–2.75) in training time, 4.00× in FLOPs; "
-        "top-1 −0.40 points (95 % interval: −2.94 to +2.14)."
-    ) in report()
+def test_classes_are_drawn_where_they_are_known(runs):
+    write_confusion(
+        RunsDir(runs).root / "baseline" / "seed1" / "confusion.csv", ((0, 1, 3), (1, 1, 1))
+    )
+    write_report(runs)
+    assert "confusion.png" in figures(runs)
 
 
-def test_the_table_of_differences(report, two_rows):
-    # Steady FLOP/s: (25/76)/(100/196) = 0.6447 and (25/76)/(100/216) = 0.7105.
-    assert (
-        "| long_short | 1, 2 | −0.40 | −2.94 to +2.14 | 0.25× | 3.00× | 0.68× (0.64–0.71) |"
-    ) in report()
+def test_names_of_another_data_set_are_refused(runs):
+    write_confusion(RunsDir(runs).root / "baseline" / "seed1" / "confusion.csv", ((2, 2, 4),))
+    with pytest.raises(InputError, match="3 classes or more, but 2 have a name"):
+        write_report(runs, class_names=("open", "close"))
+    assert not RunsDir(runs).report_md.exists()
 
 
-def test_where_the_time_went(report, tmp_path):
-    fake_run(tmp_path, "baseline", train_seconds=75.0, shape_warmup_seconds=1.5)
-    # Program 100 s: training 75, evaluation 10, precise BN 2, checkpoints 1, so 12 remain.
-    assert "| baseline | 100 | 75.0 % | 10.0 % | 2.0 % | 1.0 % | 12.0 % | 1.5 |" in report()
-
-
-def test_controls_beside_the_baseline(report, two_rows, tmp_path):
-    fake_run(tmp_path, "coarse", 1, top1=70.0, train_seconds=20.0)
-    lines = report()
-    # Repeated: 41 and 42 against 97: mean -55.5, error 0.5, times 12.706.
-    repeated = "1, 2 | 41.50 (41.00–42.00) | −55.50 | −61.85 to −49.15 |"
-    assert f"| the baseline, one frame repeated | {repeated}" in lines
-    shuffled = "1, 2 | 50.00 | −47.00 | −47.00 to −47.00 |"
-    assert f"| the baseline, frames shuffled | {shuffled}" in lines
-    coarse = "1 | 70.00 | −27.00 | needs two seeds |"
-    assert f"| trained at the coarsest shape alone | {coarse}" in lines
-    assert not any("**coarse**" in line for line in lines)
-
-
-def test_controls_that_were_not_evaluated_say_so(report, tmp_path):
-    fake_run(tmp_path, "baseline")
-    assert "| the baseline, frames shuffled | – | not evaluated | – | – |" in report()
-
-
-def test_what_is_missing_is_listed(report, two_rows, tmp_path):
-    unfinished_run(tmp_path, "short", 1, steps=5)
-    unfinished_run(tmp_path, "short", 2)
-    fake_run(tmp_path, "coarse", 1, threads=1)
-    lines = report(("baseline", "short", "long", "long_short"))
-    start = lines.index("## Not in the tables")
-    assert lines[start + 2 : lines.index("## How the numbers were taken") - 1] == [
-        "- long: not run.",
-        "- short, seed 1: unfinished, last logged step 4.",
-        "- short, seed 2: unfinished, no step logged.",
-        "- coarse, seed 2: not run.",
-        "- coarse, seed 1: not compared with the baseline, "
-        "('cpu', 'fp32', 1, 960) against ('cpu', 'fp32', 2, 960).",
-    ]
-
-
-def test_without_a_baseline_no_speed_up_is_shown(report, tmp_path):
-    fake_run(tmp_path, "long", top1=95.0)
-    lines = report()
-    row = "| long | 1 | 95.00 | 1,000 | 8.0 | 100.0 | 100 | – | – | – | 5.0 % |"
-    assert row in lines
-    assert "- **long**: no comparable baseline run of the same seed." in lines
-
-
-def test_without_a_finished_run_there_is_only_the_list(report, tmp_path):
+def test_without_a_finished_run_there_is_only_the_list(tmp_path):
     unfinished_run(tmp_path, "long", 1, steps=1)
-    assert report()[1:] == [
-        "",
-        "## Not in the tables",
-        "",
-        "- long, seed 1: unfinished, last logged step 0.",
-    ]
-    assert not RunsDir(tmp_path).report_png.exists()
-
-
-def test_how_the_numbers_were_taken_shows_a_mixture(report, tmp_path):
-    fake_run(tmp_path, "baseline", 1, commit="c0ffee", curve=((50.0, 60.0),))
-    fake_run(tmp_path, "baseline", 2, commit="bad-dirty", date="2026-11-23T00:00:00+00:00")
-    lines = report()
-    assert "- commit: bad-dirty, c0ffee" in lines
-    assert "- date: 2026-11-21T12:00:00+00:00 to 2026-11-23T00:00:00+00:00" in lines
-    assert "- cpu: Test CPU" in lines
-    assert "- gpu: none" in lines
-    assert "- torch: unknown" in lines
-    assert "- final evaluation: 1200 videos × 3 views" in lines
-    assert "- evaluation during training: 240 videos × 1 views" in lines
-
-
-def test_a_task_without_top1_is_reported_in_map(report, tmp_path):
-    run = fake_run(tmp_path, "baseline")
-    record = read_json(run.result_json)
-    write_json(run.result_json, {**record, "metrics": {"map": 38.25}})
-    lines = report()
-    assert any(line.startswith("| row | seeds | mAP (%) |") for line in lines)
-    assert any(line.startswith("| baseline | 1 | 38.25 |") for line in lines)
-
-
-def test_the_picture_is_10_by_4_5_inches_and_shows_every_row(two_rows, tmp_path):
     write_report(tmp_path)
-    picture = matplotlib.image.imread(RunsDir(tmp_path).report_png)
-    assert picture.shape[:2] == (675, 1500)
-    shown = {
-        tuple(colour) for colour in (255 * picture[::5, ::5, :3]).round().astype(int).reshape(-1, 3)
+    assert not RunsDir(tmp_path).figures.exists()
+    assert RunsDir(tmp_path).report_html.exists()
+
+
+def test_stored_runs_are_reported_as_the_runs_are(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("mgexp.record.report._write_picture", fake_picture)
+    folder = tmp_path / "experiments" / "quickstart"
+    folder.mkdir(parents=True)
+    for row in ("baseline", "long_short"):
+        (folder / f"{row}.yaml").write_text(ROW)
+    write_stored(RunsDir(folder).stored_jsonl, load_comparison(runs))
+    assert main([str(folder)]) == 0
+    assert capsys.readouterr().out == f"{folder}/report.md\n{folder}/report.html\n"
+    write_report(runs)
+    assert RunsDir(folder).report_md.read_text() == RunsDir(runs).report_md.read_text()
+    assert load_results(folder) == load_results(runs)
+
+
+def test_yamls_alone_have_their_schedules(tmp_path):
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "baseline.yaml").write_text(ROW)
+    assert main([str(tmp_path / "rows"), "--output", str(tmp_path)]) == 0
+    assert figures(tmp_path) == ["schedule.png", "schedule.svg", "schedule_narrow.svg"]
+    text = RunsDir(tmp_path).report_md.read_text()
+    assert "- baseline: not run." in text
+    assert "## Schedules" in text
+
+
+def test_a_folder_of_nothing_is_bad_input(tmp_path, capsys):
+    assert main([str(tmp_path)]) == 2
+    assert "holds neither runs nor the YAML of a row" in capsys.readouterr().err
+
+
+def test_the_report_that_is_committed_is_that_of_the_stored_runs(tmp_path, monkeypatch):
+    """Its text; the figures are bytes of one version of matplotlib. `python -m mgexp.record.report` mends it."""
+    monkeypatch.setattr("mgexp.record.report.to_html", lambda *_: "")
+    monkeypatch.setattr("mgexp.record.report._write_picture", fake_picture)
+    folder = EXPERIMENTS / "quickstart"
+    assert main([str(folder), "--output", str(tmp_path)]) == 0
+    assert (tmp_path / "report.md").read_text() == (folder / "report.md").read_text()
+
+
+def test_figures_that_are_committed_are_small():
+    found = [*EXPERIMENTS.rglob("figures/*.png")]
+    assert {"accuracy.png", "schedule.png", "seconds.png", "speed_up.png"} <= {
+        one.name for one in found
     }
-    assert {(0x40, 0x40, 0x40), (0xD5, 0x5E, 0x00)} <= shown
-    assert (0xE6, 0x9F, 0x00) not in shown  # short was not run
-
-
-def test_runs_elsewhere_are_not_in_the_report(report, two_rows, tmp_path):
-    other = RunDir(tmp_path / "deeper" / "row" / "seed9")
-    other.root.mkdir(parents=True)
-    other.config_yaml.touch()
-    assert not any("seed 9" in line for line in report())
+    assert [str(path) for path in found if path.stat().st_size > 300_000] == []

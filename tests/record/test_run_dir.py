@@ -39,7 +39,10 @@ def test_file_names_are_those_of_the_contract(tmp_path):
     }
     assert {path: tmp_path / name for path, name in names.items()} == {path: path for path in names}
     assert RunsDir(tmp_path).report_md == tmp_path / "report.md"
-    assert RunsDir(tmp_path).report_png == tmp_path / "report.png"
+    runs = RunsDir(tmp_path)
+    assert runs.report_html == tmp_path / "report.html"
+    assert runs.figure("accuracy", "png") == tmp_path / "figures" / "accuracy.png"
+    assert runs.stored_jsonl == tmp_path / "runs.jsonl"
 
 
 def test_checkpoint_steps_are_ascending_and_ignore_other_files(tmp_path):

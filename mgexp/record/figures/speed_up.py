@@ -1,0 +1,209 @@
+"""Speed-up against accuracy: what each row gains in time and FLOPs, and what it gains or loses in accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+from mgexp.record.comparison import (
+    BASELINE,
+    Comparison,
+    FinishedRun,
+    Row,
+    ratio_interval,
+)
+from mgexp.record.figures.labels import Label, along, place_labels
+from mgexp.record.figures.style import (
+    COLOURS,
+    QUIET,
+    Columns,
+    PrintFigure,
+    printed,
+    quiet_grid,
+    round_ticks,
+    row_colours,
+    row_label,
+)
+from mgexp.record.tables import points_text
+
+HEIGHT_INCHES: dict[Columns, float] = {1: 5.0, 2: 2.7}
+MOST_INTERVAL = 1.5
+"""How far an interval is shown beyond the points, in widths of what all points span."""
+MOST_NUMBERED = 5
+"""Rows whose numbers are written beside their names: those of more would hide each other."""
+LOSS = "#F6E9E2"
+"""Behind everything that is less accurate than the baseline."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A way to count what training takes."""
+
+    label: str
+    of: Callable[[FinishedRun], float]
+
+
+GAINS = (
+    Gain("speed-up in training time", lambda run: run.result.train_seconds),
+    Gain("saving of training FLOPs", lambda run: run.result.train_flops),
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A row: every pair with the baseline of the same seed, and their median and mean with 95 % intervals."""
+
+    row: Row
+    ratios: tuple[float, ...]
+    differences: tuple[float, ...]
+    speed_up: float
+    interval: tuple[float, float] | None
+    accuracy: float
+    half_width: float | None
+
+
+def draw_speed_up(comparison: Comparison, columns: Columns = 2) -> PrintFigure:
+    """A point per row that can be compared with the baseline, in training time and in FLOPs.
+
+    Small points are seeds; bars are 95 % intervals, and one that leaves the panel goes on. Hollow: one seed, no
+    interval. What lies in the tinted half is less accurate than the baseline.
+    """
+    colours = row_colours([row.name for row in comparison.rows])
+    with printed():
+        figure = PrintFigure(columns, HEIGHT_INCHES[columns])
+        shape = (2, 1) if columns == 1 else (1, 2)
+        panels = figure.subplots(*shape, squeeze=False, sharey=True).ravel()
+        found = [[*_points(comparison, gain)] for gain in GAINS]
+        for axes, gain, points in zip(panels, GAINS, found, strict=True):
+            _draw_panel(axes, points, colours)
+            axes.set_xlabel(gain.label)
+            if columns == 1 or axes is panels[0]:
+                axes.set_ylabel(f"{comparison.metric} against the baseline (points)")
+        figure.settle()
+        for axes, points in zip(panels, found, strict=True):
+            _write_names(axes, points, colours)
+    return figure
+
+
+def _points(comparison: Comparison, gain: Gain) -> list[Point]:
+    found = []
+    for row in comparison.compared:
+        difference = comparison.score_difference(row)
+        ratios = comparison.ratios(row, gain.of)
+        if difference is None:
+            continue
+        each = tuple(run.score - base.score for run, base in comparison.pairs(row))
+        found.append(
+            Point(
+                row,
+                ratios,
+                each,
+                speed_up=median(ratios),
+                interval=ratio_interval(ratios),
+                accuracy=difference.mean,
+                half_width=difference.half_width,
+            )
+        )
+    return found
+
+
+def _draw_panel(axes: Axes, points: list[Point], colours: Mapping[str, str]) -> None:
+    axes.set_xlim(*_limits([r for p in points for r in p.ratios], _speed_up_ends(points), 1.0))
+    axes.set_ylim(*_limits([d for p in points for d in p.differences], _accuracy_ends(points), 0.0))
+    axes.axhspan(axes.get_ylim()[0], 0, color=LOSS, lw=0, zorder=0)
+    axes.axhline(0, color=COLOURS[BASELINE], lw=0.7, zorder=1)
+    axes.axvline(1, color=COLOURS[BASELINE], lw=0.7, zorder=1)
+    axes.plot(1, 0, "s", ms=4.2, color=COLOURS[BASELINE], zorder=3)
+    for point in points:
+        _draw_point(axes, point, colours[point.row.name])
+    axes.xaxis.set_major_locator(round_ticks(6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+    axes.yaxis.set_major_locator(round_ticks(6))
+    axes.yaxis.set_major_formatter(FuncFormatter(_signed))
+    quiet_grid(axes)
+
+
+def _draw_point(axes: Axes, point: Point, colour: str) -> None:
+    """Seeds, and the mean with its intervals; an interval of nothing but equal numbers is a point."""
+    axes.plot(point.ratios, point.differences, "o", ms=2.2, color=colour, alpha=0.6, mew=0)
+    center = point.speed_up
+    across = None
+    if point.interval:  # it is about the geometric mean, so that the median may lie beyond it
+        low, high = point.interval
+        across = [[max(0.0, center - low)], [max(0.0, high - center)]]
+    axes.errorbar(
+        center,
+        point.accuracy,
+        xerr=across,
+        yerr=point.half_width,
+        fmt="o",
+        ms=4.6,
+        color=colour,
+        mfc="white" if point.half_width is None else colour,
+        mew=1,
+        elinewidth=0.9,
+        capsize=2,
+        capthick=0.9,
+        zorder=4,
+    )
+
+
+def _speed_up_ends(points: list[Point]) -> list[float]:
+    return [end for point in points for end in point.interval or ()]
+
+
+def _accuracy_ends(points: list[Point]) -> list[float]:
+    wide = [(point.accuracy, point.half_width) for point in points]
+    return [mean + sign * half for mean, half in wide if half is not None for sign in (-1, 1)]
+
+
+def _limits(values: list[float], ends: list[float], origin: float) -> tuple[float, float]:
+    """From the lowest to the highest of all, and of the intervals as far as they do not dwarf the points."""
+    inside = [origin, *values]
+    span = max(max(inside) - min(inside), 0.5)
+    low = max(min([*inside, *ends]), min(inside) - MOST_INTERVAL * span)
+    high = min(max([*inside, *ends]), max(inside) + MOST_INTERVAL * span)
+    return low - 0.12 * span, high + 0.12 * span
+
+
+def _signed(value: float, _: object) -> str:
+    return f"{value:+g}".replace("-", "−") if abs(value) > 1e-9 else "0"
+
+
+def _write_names(axes: Axes, points: list[Point], colours: Mapping[str, str]) -> None:
+    """Rows, baseline and the two halves by name."""
+    pairs = [pair for p in points for pair in zip(p.ratios, p.differences, strict=True)]
+    labels = [Label("baseline", 1, 0, COLOURS[BASELINE])]
+    for point in points:
+        text = row_label(point.row.name)
+        if len(points) <= MOST_NUMBERED:
+            text += f"\n{point.speed_up:.2f}×, {points_text(point.accuracy)} points"
+        labels.append(Label(text, point.speed_up, point.accuracy, colours[point.row.name]))
+    for place, words, at in ((1.0, "more accurate", "top"), (0.0, "less accurate", "bottom")):
+        axes.text(
+            0.99,
+            place,
+            words,
+            transform=axes.transAxes,
+            ha="right",
+            va=at,
+            color=QUIET,
+            style="italic",
+        )
+    place_labels(axes, labels, [*pairs, *_lines(axes, points)])
+
+
+def _lines(axes: Axes, points: list[Point]) -> list[tuple[float, float]]:
+    """Places on the axes through the baseline, and on the bars of the intervals, to be kept free too."""
+    found = along([(1, end) for end in axes.get_ylim()]) + along(
+        [(end, 0) for end in axes.get_xlim()]
+    )
+    for p in points:
+        half_width = p.half_width or 0.0
+        found += along([(p.speed_up, p.accuracy + sign * half_width) for sign in (-1, 1)])
+        found += along([(end, p.accuracy) for end in p.interval or ()])
+    return found

@@ -1,0 +1,204 @@
+"""What a report says of a folder of rows: what was saved, what was lost, and how it was measured. As Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from mgexp.record.comparison import (
+    BASELINE,
+    COARSE_CONTROL,
+    Comparison,
+    Evaluation,
+    FinishedRun,
+    control,
+    paired_difference,
+)
+from mgexp.record.tables import (
+    DIFFERENCE_COLUMNS,
+    NONE,
+    ROW_COLUMNS,
+    TIME_COLUMNS,
+    confused_pairs,
+    interval_text,
+    markdown,
+    mean_text,
+    points_text,
+    ratio_text,
+    table,
+    worst_classes,
+)
+
+FRAME_ORDERS = {
+    "repeated": "the baseline, one frame repeated",
+    "shuffled": "the baseline, frames shuffled",
+}
+
+CLOCKS = """\
+- Training seconds: every training step, waiting for input and the slow first step of each shape
+  included; evaluation, precise BN, checkpoints and start-up are not.
+- A speed-up is the baseline's training seconds over the row's, for the same seed, device,
+  precision and threads; the median over seeds is shown. The steady speed-up, without what the
+  first step of each shape took longer than its second, stands beside it, never instead of it.
+- Program seconds: from the start of the process to the end of the evaluation, imports included. All
+  clocks go on across resumes; steps that are done again after a kill count once.
+- Training FLOPs = 2 × multiply-adds of the forward pass × 3 (forward and backward) × clips.
+- A number over several seeds is followed by its range in brackets. Intervals: 95 %, Student's t
+  on the differences to the baseline of the same seed, and on the logarithms of the speed-ups; they
+  cover the seed, not the choice of data or recipe.
+"""
+
+
+def render(
+    title: str,
+    comparison: Comparison,
+    pictures: Mapping[str, str],
+    expected_rows: Sequence[str] = (),
+    class_names: Sequence[str] = (),
+) -> str:
+    """The whole report as Markdown; without a finished run, only what is missing, and the schedules.
+
+    `pictures` are those that there are, by name, as lines of Markdown.
+    """
+    numbers = _numbers(comparison, pictures, class_names) if comparison.finished else []
+    schedules = _section("Schedules", _picture(pictures, "schedule")[:1])
+    missing = _section("Not in the tables", _missing(comparison, expected_rows))
+    how = _section("How the numbers were taken", _how(comparison)) if comparison.finished else []
+    return "\n".join([f"# {title}", *numbers, *schedules, *missing, *how]) + "\n"
+
+
+def _numbers(
+    comparison: Comparison, pictures: Mapping[str, str], class_names: Sequence[str]
+) -> list[str]:
+    others, finished = comparison.compared, comparison.finished
+    return [
+        *["", *_picture(pictures, "accuracy"), *_summary(comparison)],
+        *_section("Rows", table(ROW_COLUMNS, comparison, finished)),
+        *_section(
+            "Against the baseline",
+            [*_picture(pictures, "speed_up"), *table(DIFFERENCE_COLUMNS, comparison, others)],
+        ),
+        *_section(
+            "Where the time went",
+            [*_picture(pictures, "seconds"), *table(TIME_COLUMNS, comparison, finished)],
+        ),
+        *_section("Controls", _controls(comparison)),
+        *_section("Classes", _classes(comparison, pictures, class_names)),
+    ]
+
+
+def _picture(pictures: Mapping[str, str], name: str) -> list[str]:
+    return [pictures[name], ""] if name in pictures else []
+
+
+def _classes(
+    comparison: Comparison, pictures: Mapping[str, str], class_names: Sequence[str]
+) -> Iterator[str]:
+    """What the baseline and the fastest row get wrong, in the final evaluations of all seeds together."""
+    rows = comparison.confused
+    if not rows:
+        return
+    yield from _picture(pictures, "confusion")
+    names = " and ".join(row.name for row in rows)
+    yield f"Final evaluations of {names}, the seeds of a row together: the classes of lowest accuracy,"
+    yield from ["and the pairs that are confused most.", ""]
+    yield from worst_classes(rows, class_names) or ["Every video was taken for what it is."]
+    yield from ["", *confused_pairs(rows, class_names)]
+
+
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    body = list(lines)
+    return ["", f"## {title}", "", *body] if body else []
+
+
+def _summary(comparison: Comparison) -> Iterator[str]:
+    """A line for each row: the gain and the loss in one sentence."""
+    for row in comparison.compared:
+        difference = comparison.score_difference(row)
+        if difference is None:
+            yield f"- **{row.name}**: no comparable baseline run of the same seed."
+            continue
+        seconds = ratio_text(comparison.ratios(row, lambda run: run.result.train_seconds))
+        flops = ratio_text(comparison.ratios(row, lambda run: run.result.train_flops))
+        yield (
+            f"- **{row.name}**: speed-up {seconds} in training time, {flops} in FLOPs; "
+            f"{comparison.metric} {points_text(difference.mean)} points "
+            f"(95 % interval: {interval_text(difference)})."
+        )
+
+
+def _controls(comparison: Comparison) -> list[str]:
+    """The same network with the order of time destroyed, and one that never saw a fine clip."""
+    headings = ("control", "seeds", f"{comparison.metric} (%)", "difference (points)")
+    baseline = comparison.row(BASELINE).runs
+    lines = []
+    for order, name in FRAME_ORDERS.items():
+        found = {seed: control(run, order) for seed, run in baseline.items()}
+        lines.append(_control(name, {seed: _scores(pair) for seed, pair in found.items() if pair}))
+    coarse = comparison.pairs(comparison.row(COARSE_CONTROL))
+    scores = {run.result.seed: (run.score, base.score) for run, base in coarse}
+    lines.append(_control("trained at the coarsest shape alone", scores))
+    return markdown((*headings, "95 % interval"), lines)
+
+
+def _scores(pair: tuple[Evaluation, Evaluation]) -> tuple[float, float]:
+    return pair[0].score, pair[1].score
+
+
+def _control(name: str, scores: Mapping[int, tuple[float, float]]) -> list[str]:
+    """`scores` are (control, baseline) by seed."""
+    difference = paired_difference([changed - plain for changed, plain in scores.values()])
+    if difference is None:
+        return [name, NONE, "not evaluated", NONE, NONE]
+    mean = mean_text([changed for changed, _ in scores.values()], 2)
+    seeds = ", ".join(map(str, scores))
+    return [name, seeds, mean, points_text(difference.mean), interval_text(difference)]
+
+
+def _missing(comparison: Comparison, expected_rows: Sequence[str]) -> Iterator[str]:
+    """Rows and runs that are not there, and pairs that cannot be compared."""
+    there = {row.name for row in comparison.rows}
+    yield from (f"- {name}: not run." for name in expected_rows if name not in there)
+    for row in comparison.rows:
+        for seed, step in row.unfinished.items():
+            last = "no step logged" if step is None else f"last logged step {step}"
+            yield f"- {row.name}, seed {seed}: unfinished, {last}."
+        for seed in sorted({*comparison.seeds} - {*row.runs} - {*row.unfinished}):
+            yield f"- {row.name}, seed {seed}: not run."
+    yield from _not_comparable(comparison)
+
+
+def _not_comparable(comparison: Comparison) -> Iterator[str]:
+    baseline = comparison.row(BASELINE).runs
+    for row in comparison.finished:
+        for seed, run in row.runs.items():
+            if seed in baseline and run.setting != baseline[seed].setting:
+                yield (
+                    f"- {row.name}, seed {seed}: not compared with the baseline, "
+                    f"{run.setting} against {baseline[seed].setting}."
+                )
+
+
+def _how(comparison: Comparison) -> Iterator[str]:
+    """Machine, versions, protocol: every distinct value, so that a mixture shows."""
+    runs = [run for row in comparison.finished for run in row.runs.values()]
+    for key in ("cpu", "cores", "gpu", "threads", "torch", "torchvision", "python"):
+        yield f"- {key}: {_distinct(run.environment.get(key, 'unknown') for run in runs)}"
+    yield f"- device: {_distinct(run.result.device for run in runs)}"
+    yield f"- precision: {_distinct(run.result.precision for run in runs)}"
+    yield f"- seeds: {_distinct(run.result.seed for run in runs)}"
+    yield f"- training videos: {_distinct(run.result.num_train_videos for run in runs)}"
+    yield f"- final evaluation: {_protocols(runs, full_protocol=True)}"
+    yield f"- evaluation during training: {_protocols(runs, full_protocol=False)}"
+    yield f"- commit: {_distinct(run.result.commit for run in runs)}"
+    dates = sorted(run.result.date for run in runs)
+    yield f"- date: {' to '.join(dict.fromkeys([dates[0], dates[-1]]))}"
+    yield from CLOCKS.splitlines()
+
+
+def _protocols(runs: Sequence[FinishedRun], *, full_protocol: bool) -> str:
+    curve = (one for run in runs for one in run.curve if one.full_protocol == full_protocol)
+    return _distinct(f"{one.num_videos} videos × {one.views} views" for one in curve) or "none"
+
+
+def _distinct(values: Iterable[object]) -> str:
+    return ", ".join(sorted({"none" if value is None else str(value) for value in values}))
