@@ -1,4 +1,4 @@
-"""Everything that is done with a folder of finished runs: results.csv, then the reports."""
+"""Everything that is done with a folder of finished runs: results.csv, the reports, the tables of all rows."""
 
 from __future__ import annotations
 
@@ -8,30 +8,40 @@ from pathlib import Path
 from typing import Any
 
 from mgexp.errors import InputError
+from mgexp.record.experiments_table import write_experiments_table
 from mgexp.record.files import read_json
 from mgexp.record.report import write_report
 from mgexp.record.results import Collected, append_results
-from mgexp.record.run_dir import RunsDir, find_row_folders, find_runs
+from mgexp.record.run_dir import ExperimentsDir, RunsDir, find_row_folders, find_runs
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What `collect` did; `reports` are the files report.md that it wrote."""
+    """What `collect` did; `reports` are the files report.md that it wrote, `tables` the page of all rows.
+
+    `tables` None: the page is of another results.csv, and stays as it was.
+    """
 
     collected: Collected
     reports: tuple[Path, ...]
+    tables: Path | None
 
     def as_json(self) -> dict[str, Any]:
         """For machines: paths as text."""
-        refused = {str(one.run): list(one.problems) for one in self.collected.refused}
+        left_out = {"not_rows": self.collected.not_rows, "refused": self.collected.refused}
         lists = {
             "added": self.collected.added,
             "skipped": self.collected.skipped,
             "unfinished": self.collected.unfinished,
             "reports": self.reports,
         }
-        return {name: [str(path) for path in paths] for name, paths in lists.items()} | {
-            "refused": refused
+        return {
+            **{name: [str(path) for path in paths] for name, paths in lists.items()},
+            **{
+                name: {str(one.run): list(one.problems) for one in runs}
+                for name, runs in left_out.items()
+            },
+            "tables": str(self.tables) if self.tables else None,
         }
 
     def as_text(self) -> str:
@@ -40,9 +50,11 @@ class Summary:
         lines = [f"added       {path}" for path in done.added]
         lines += [f"known       {path}" for path in done.skipped]
         lines += [f"unfinished  {path}" for path in done.unfinished]
-        for refusal in done.refused:
-            lines += [f"refused     {refusal.run}", *(f"  - {one}" for one in refusal.problems)]
+        for word, runs in (("not a row ", done.not_rows), ("refused   ", done.refused)):
+            for run in runs:
+                lines += [f"{word}  {run.run}", *(f"  - {problem}" for problem in run.problems)]
         lines += [f"report      {path}" for path in self.reports]
+        lines += [f"tables      {self.tables}"] if self.tables else []
         return "\n".join(lines)
 
 
@@ -53,8 +65,9 @@ def collect(
     resolve: Callable[[str], Mapping[str, object]],
     class_names: Sequence[str] = (),
 ) -> Summary:
-    """Append every finished run below `runs` to results.csv and write the report of every folder.
+    """Append every finished run below `runs` to results.csv, write the report of every folder, and the tables.
 
+    The tables are written where results.csv is that of `experiments_root`.
     A report lists the rows that have a YAML beside those that were run. `resolve` as in
     `append_results`; `class_names` are those of the classes 0, 1, … in every report.
     Raises InputError where there is no run, or a file cannot be understood.
@@ -66,7 +79,12 @@ def collect(
     folders = find_row_folders(runs)
     for folder in folders:
         write_report(folder.root, _expected_rows(folder, experiments_root), class_names)
-    return Summary(collected, tuple(folder.report_md for folder in folders))
+    experiments = ExperimentsDir(experiments_root)
+    is_theirs = results_csv.resolve() == experiments.results_csv.resolve()
+    if is_theirs:
+        write_experiments_table(experiments)
+    reports = tuple(folder.report_md for folder in folders)
+    return Summary(collected, reports, experiments.readme_md if is_theirs else None)
 
 
 def _expected_rows(folder: RunsDir, experiments_root: Path) -> tuple[str, ...]:

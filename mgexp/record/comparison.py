@@ -180,6 +180,14 @@ def paired_difference(differences: Sequence[float]) -> Difference | None:
     return Difference(fmean(differences), T_QUANTILES_95[num_pairs - 2] * error, num_pairs)
 
 
+def ratio_interval(ratios: Sequence[float]) -> tuple[float, float] | None:
+    """95 % interval of the geometric mean of paired ratios: Student's t on their logarithms; None for one."""
+    found = paired_difference([math.log(ratio) for ratio in ratios])
+    if found is None or found.half_width is None:
+        return None
+    return math.exp(found.mean - found.half_width), math.exp(found.mean + found.half_width)
+
+
 def control(run: FinishedRun, frame_order: str) -> tuple[Evaluation, Evaluation] | None:
     """The last evaluation with that order of frames, and the plain one of the same protocol."""
     plain = {one.protocol: one for one in run.curve}
@@ -191,12 +199,12 @@ def control(run: FinishedRun, frame_order: str) -> tuple[Evaluation, Evaluation]
 def load_comparison(folder: Path) -> Comparison:
     """Every <row>/seed<N> below `folder`. Raises InputError where a file cannot be understood."""
     found = list(RunsDir(folder).runs())
-    names = sorted({name for name, _, _ in found}, key=_row_order)
+    names = sorted({name for name, _, _ in found}, key=row_order)
     rows = (_load_row(name, {s: run for row, s, run in found if row == name}) for name in names)
     return Comparison(tuple(rows))
 
 
-def _row_order(name: str) -> tuple[int, str]:
+def row_order(name: str) -> tuple[int, str]:
     """Baseline, short, long, long_short, then others by name, the control last."""
     if name in ROW_ORDER:
         return ROW_ORDER.index(name), name

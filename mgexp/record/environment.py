@@ -18,7 +18,7 @@ PACKAGES = ("torchvision", "av", "numpy", "pytorchvideo", "fvcore")
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 # Evidence, not code: collecting one run must not make the next one "dirty".
-NOT_CODE = ":(exclude)experiments/results.csv"
+NOT_CODE = (":(exclude)experiments/results.csv", ":(exclude)experiments/README.md")
 
 
 def describe() -> dict[str, str | int | None]:
@@ -59,7 +59,7 @@ def git_commit(repository: Path) -> str:
     commit = _git(repository, "rev-parse", "HEAD")
     if not top or not commit or Path(top).resolve() != repository.resolve():
         return "unknown"
-    changes = _git(repository, "status", "--porcelain", "--", ".", NOT_CODE)
+    changes = _git(repository, "status", "--porcelain", "--", ".", *NOT_CODE)
     return commit if changes == "" else f"{commit}-dirty"
 
 

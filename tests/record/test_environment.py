@@ -43,6 +43,7 @@ def test_a_changed_or_new_file_is_dirty(repository, changed):
 
 def test_collected_results_are_not_code(repository):
     (repository / "experiments" / "results.csv").write_text("a\nb")
+    (repository / "experiments" / "README.md").write_text("the tables of it")
     assert git_commit(repository) == git(repository, "rev-parse", "HEAD")
 
 
