@@ -4,8 +4,8 @@
     python tools/collect.py runs/quickstart --json
 
 The tables are experiments/README.md. A run that was given other values than its YAML's, on the command line or
-by a grid, is told as "not a row". Exit 0, or 2 if a run was refused (its config is not what its YAML says now) or a
-file is bad.
+by a grid, is told as "not a row". Exit 0, or 2 if a run was refused (its config is not what its YAML says now)
+or a file is bad.
 """
 
 from __future__ import annotations

@@ -64,7 +64,9 @@ def build_job(
         initial = None  # they fit all channels; that they do was worth knowing
     problems = [*problems, *found, *weight_problems]
     inputs = build_inputs(cfg, problems, processes.count, processes.local_count, is_here)
-    return Job(cfg, options.experiment, run_dir, inputs, processes, options.override, initial, given)
+    return Job(
+        cfg, options.experiment, run_dir, inputs, processes, options.override, initial, given
+    )
 
 
 def _pairs(options: RunOptions) -> list[str]:

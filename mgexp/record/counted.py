@@ -1,4 +1,4 @@
-"""Which lines of results.csv count, and what is compared with what: rows of the tables in experiments/README.md."""
+"""Which lines of results.csv count in experiments/README.md, and which are compared with which."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from mgexp.record.comparison import BASELINE, Comparison, Difference, FinishedRun, Row, ratio_interval
+from mgexp.record.comparison import (
+    BASELINE,
+    Comparison,
+    Difference,
+    FinishedRun,
+    Row,
+    ratio_interval,
+)
 from mgexp.record.results import Result
 
 Setting = tuple[str, str, int]
@@ -119,7 +126,9 @@ def count(results: Iterable[Result]) -> Count:
         alike = [one for one in found if _recipe(one) == _recipe(found[-1])]
         others += [one for one in found if one not in alike]
         measured[experiment].append(_measured(setting, alike))
-    return Count({name: tuple(ones) for name, ones in measured.items()}, tuple(older), tuple(others))
+    return Count(
+        {name: tuple(ones) for name, ones in measured.items()}, tuple(older), tuple(others)
+    )
 
 
 def _measured(setting: Setting, results: Sequence[Result]) -> Measured:

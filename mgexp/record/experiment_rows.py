@@ -104,8 +104,8 @@ class Experiments:
 
 
 def _natural(name: str) -> tuple[tuple[float, str], ...]:
-    """Sorts 8x before 16x."""
-    parts = re.findall(r"(\d+)|(\D+)", name)
+    """Sorts 8x before 16x, and 0.0025 before 0.01."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)|(\D+)", name)
     return tuple((float(number), "") if number else (float("inf"), text) for number, text in parts)
 
 
@@ -131,7 +131,9 @@ def _read(path: Path, root: Path) -> Experiment:
         label=str(values.get("ROW") or name.rpartition("/")[2]),
         base=_base(values.get(BASE_KEY), path, root),
         is_plain=BASE_KEY in values and not values.keys() - NO_CHANGE,
-        command=_unfolded(given[1]) if given else f"python tools/run_net.py --cfg {root.name}/{name}.yaml",
+        command=_unfolded(given[1])
+        if given
+        else f"python tools/run_net.py --cfg {root.name}/{name}.yaml",
     )
 
 

@@ -54,9 +54,7 @@ class Page:
         others = [self.experiments.baseline(row) for row in inside]
         others += [self.experiments.parent(row) for row in inside]
         outside = [row for row in others if row and row.folder != folder]
-        return [
-            line for row in dict.fromkeys([*outside, *inside]) for line in self._lines_of(row)
-        ]
+        return [line for row in dict.fromkeys([*outside, *inside]) for line in self._lines_of(row)]
 
     def published_of(self, row: Experiment, metrics: Iterable[str]) -> str | None:
         """The number to hold against ours."""
@@ -99,7 +97,7 @@ def read_page(experiments: ExperimentsDir) -> Page:
 
 def _place(folder: str) -> tuple[int, int]:
     """Of a table in the page; a stable sort keeps those of a top folder in their order."""
-    top = folder.split("/")[0]
+    top = folder.split("/", maxsplit=1)[0]
     if top in LAST:
         return 2, LAST.index(top)
     return (0, ORDER.index(top)) if top in ORDER else (1, 0)

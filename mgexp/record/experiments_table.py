@@ -29,26 +29,28 @@ HEAD = """\
 
 # Experiments
 
-Every row: what was published, what was measured here, and what it is worth. A row's name leads to its YAML.
-`python tools/collect.py runs/` adds finished runs and writes this page; [how to read it](#how-to-read-it) is at its end."""
+Every row: what was published, what was measured here, and what it is worth. The name of a row leads to its YAML.
+`python tools/collect.py runs/` adds finished runs and writes this page. [How to read it](#how-to-read-it)."""
 
 LEGEND = """\
-- **Published**: percent, from [published.csv](published.csv), with sources [above](#published-numbers); "unknown" where no
-  source was at hand.
-- **Ours**: percent, final evaluation; the mean over seeds ± their standard deviation. Top-5, steps, seconds and all else are in
-  [results.csv](results.csv).
-- **Points**: ours minus the baseline's, runs of the same seed, device, precision and number of training videos paired; the mean.
-  A minus is a loss. The 95 % interval is Student's t over the seeds: it covers the seed, not the choice of data or
-  recipe.
-- **Speed-up**: the baseline's training seconds, or FLOPs, over the row's, paired in the same way; the median, and the range over
-  the seeds in brackets. The 95 % interval beside it is of the geometric mean (Student's t on logarithms). Below 1 the row is
-  slower. † The two were run at different commits, so that other code may have its part in it; the verdict then speaks of
-  FLOPs.
-- **Not resolved**: the 95 % interval holds "no difference".
-- **The baseline of a row** is `baseline_<row>` beside it, else the `…baseline` beside it whose name begins as the row's does, else
-  the row that is no more than their common base file. A control is not a way to train.
-- **Which results count**: of the same row, seed, device, precision and number of training videos the newest by date. Results on
-  several devices have a line each, and several commits are named with their seeds."""
+- **Published**: percent, from [published.csv](published.csv), with the sources [above](#published-numbers);
+  "unknown" where no source was at hand.
+- **Ours**: percent, final evaluation; the mean over seeds ± their standard deviation. Top-5, steps, seconds and
+  all else are in [results.csv](results.csv).
+- **Points**: ours minus the baseline's, the mean over pairs of runs of the same seed, device, precision and number
+  of training videos. A minus is a loss. The 95 % interval is Student's t over the seeds: it covers the seed, not
+  the choice of data or recipe.
+- **Speed-up**: the baseline's training seconds, or FLOPs, over the row's, of the same pairs: the median, and its
+  range over the seeds in brackets. Below 1 the row is slower. The 95 % interval is of the geometric mean
+  (Student's t on the logarithms). †: the two were run at different commits, and other code may have its part in
+  it; the verdict speaks of FLOPs then.
+- **Verdict**: against the baseline. "Not resolved": the 95 % interval holds "no difference". A control is not a
+  way to train.
+- **The baseline of a row** is `baseline_<row>` beside it; else the `…baseline` beside it whose name begins as the
+  row's does; else the row that is no more than the base file of both.
+- **Which results count**: of the same row, seed, device, precision and number of training videos the newest by
+  date. Results of several devices have a line each, and several commits are named with their seeds.
+- **Commands**: `--seed N` trains another seed."""
 
 
 def write_experiments_table(experiments: ExperimentsDir) -> None:

@@ -149,7 +149,9 @@ def append_results(
     """
     lines = _read_lines(results_csv)
     known = {tuple(line[name] for name in IDENTITY) for line in lines}
-    added, skipped, not_rows, refused = [], [], [], []
+    added, skipped = [], []
+    not_rows: list[LeftOut] = []
+    refused: list[LeftOut] = []
     for run in (run for run in runs if run.result_json.exists()):
         try:
             result = read_result(run)
@@ -188,7 +190,9 @@ def _check_config(
     given = {key for start in starts for key in start.get("given", ())}
     told = [one for one in _differences(saved, now) if one[0] in given]
     if told:
-        texts = (f"{key}: it was given {ours!r}, its YAML says {theirs!r}" for key, ours, theirs in told)
+        texts = (
+            f"{key}: it was given {ours!r}, its YAML says {theirs!r}" for key, ours, theirs in told
+        )
         raise _NotARowError([*texts])
     problems = tuple(differences(saved, now))
     if any(start["changes"] for start in starts):
@@ -242,7 +246,9 @@ def read_results(results_csv: Path) -> tuple[Result, ...]:
     results = []
     for number, line in enumerate(_read_lines(results_csv), start=2):
         try:
-            cells = {field.name: _READ[str(field.type)](line[field.name]) for field in fields(Result)}
+            cells = {
+                field.name: _READ[str(field.type)](line[field.name]) for field in fields(Result)
+            }
             datetime.fromisoformat(line["date"])
         except (TypeError, ValueError) as error:
             problem = f"{results_csv}, line {number}: {error}; restore it from git"

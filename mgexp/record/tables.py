@@ -182,7 +182,7 @@ def _with_confusion(rows: Iterable[Row]) -> list[tuple[Row, Confusion]]:
 def markdown(
     headings: Sequence[str], lines: Sequence[Sequence[str]], to_the_left: Sequence[str] = ()
 ) -> list[str]:
-    """A table, first column and those of the headings `to_the_left` so, others to the right; none without lines."""
+    """A table; its first column and those `to_the_left` are flush left, others right. Nothing without lines."""
     if not lines:
         return []
     left = {headings[0], *to_the_left}

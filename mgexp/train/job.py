@@ -57,7 +57,7 @@ class Job:
     processes: Processes
     override: bool = False
     initial: Fit | None = None  # weights to start from
-    given: tuple[str, ...] = ()  # keys whose values are not its YAML's but the command line's, or a sweep's
+    given: tuple[str, ...] = ()  # keys whose values were given beside the YAML
     stop: StopRequest = field(default_factory=StopRequest)
     explained: Explained = nullcontext
     trackers: Trackers = NOBODY

@@ -104,16 +104,21 @@ def test_a_plain_row_beside_comes_before_one_elsewhere(rows):
 
 
 def test_rows_without_any_baseline_have_none(rows):
-    found = rows(**{"a/x": OVER_BASE + "A: 1\n", "a/y": "A: 1\n", "a/loop": "_BASE_: loop.yaml\nA: 1\n"})
+    found = rows(
+        **{"a/x": OVER_BASE + "A: 1\n", "a/y": "A: 1\n", "a/loop": "_BASE_: loop.yaml\nA: 1\n"}
+    )
     assert [baseline_of(found, f"a/{name}") for name in ("x", "y", "loop")] == [None] * 3
 
 
 def test_baselines_come_first_and_numbers_are_in_order(rows):
-    names = ("z_baseline", "a_baseline", "long_short", "short", "baseline", "z_long", "coarse", "8x", "16x")
+    names = (
+        *("z_baseline", "a_baseline", "long_short", "short", "baseline", "z_long", "coarse"),
+        *("8x", "16x", "0.01", "0.0025"),
+    )
     found = rows(**{f"t/{name}": OVER_BASE + "A: 1\n" for name in names})
     assert [row.file for row in found.table("t")] == [
-        *("a_baseline", "baseline", "short", "long_short", "8x", "16x", "coarse"),
-        *("z_baseline", "z_long"),
+        *("a_baseline", "baseline", "short", "long_short", "0.0025", "0.01", "8x", "16x"),
+        *("coarse", "z_baseline", "z_long"),
     ]
 
 

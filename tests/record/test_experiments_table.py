@@ -26,7 +26,9 @@ def page(tmp_path):
     """The page of a tree as lines."""
 
     def make(yamls, *results, published=""):
-        experiments = experiments_with(tmp_path / "experiments", yamls, *results, published=published)
+        experiments = experiments_with(
+            tmp_path / "experiments", yamls, *results, published=published
+        )
         return render(experiments).splitlines()
 
     return make

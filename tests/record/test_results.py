@@ -119,7 +119,9 @@ def test_a_run_that_was_gone_on_with_by_override_is_refused(append, runs):
 
 def test_a_run_that_was_given_other_values_is_no_row(append, runs):
     run = fake_run(runs, "baseline")
-    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["TRAIN.BATCH_SIZE", "DATA.PATH_PREFIX"]})
+    append_jsonl(
+        run.starts_jsonl, {"changes": [], "given": ["TRAIN.BATCH_SIZE", "DATA.PATH_PREFIX"]}
+    )
     done, lines = append(lambda experiment: {**YAML, "TRAIN.BATCH_SIZE": 16, "SOLVER.BASE_LR": 0.2})
     assert (done.added, done.refused) == ((), ())
     assert [one.run for one in done.not_rows] == [run.root]

@@ -13,7 +13,9 @@ def versus(base, own, **changes):
     """Scores of seeds 0, 1, …; the runs take 100 s, or as `changes` say."""
     results = [result("q/base", seed, score) for seed, score in enumerate(base)]
     results += [result("q/own", seed, score, **changes) for seed, score in enumerate(own)]
-    (base_measured,), (own_measured,) = (count(results).measured[name] for name in ("q/base", "q/own"))
+    (base_measured,), (own_measured,) = (
+        count(results).measured[name] for name in ("q/base", "q/own")
+    )
     return Versus(base_measured, own_measured)
 
 
