@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from mgexp.config.experiment_rows import Experiment, Experiments, read_experiments
 from mgexp.errors import InputError
 from mgexp.record.counted import Count, Measured, Versus, count
-from mgexp.record.experiment_rows import Experiment, Experiments, read_experiments
 from mgexp.record.published import Published, read_published
 from mgexp.record.results import Result, read_results
 from mgexp.record.run_dir import ExperimentsDir

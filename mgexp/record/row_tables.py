@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
+from mgexp.config.experiment_rows import Experiment
 from mgexp.record.comparison import COARSE_CONTROL
 from mgexp.record.counted import Measured, Versus
-from mgexp.record.experiment_rows import Experiment
 from mgexp.record.experiments_page import Line, Page
 from mgexp.record.tables import (
     NONE,

@@ -14,7 +14,7 @@ def test_a_job_knows_what_was_given_beside_its_yaml(tiny_data, tmp_path):
         overrides=("SOLVER.BASE_LR", "0.1"),
         seed=3,
         output=tmp_path / "run",
-        max_clips_per_gpu=2,
+        max_clips_per_gpu=64,
         given=("SOLVER.MOMENTUM", "0.5"),
     )
     assert build_job(options, Processes()).given == (

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from fake_experiments import experiments_with
 
+from mgexp.config.experiment_rows import read_experiments
 from mgexp.errors import InputError
-from mgexp.record.experiment_rows import read_experiments
 
 OVER_BASE = "_BASE_: ../base/small.yaml\n"
 ROOT = Path(__file__).parents[2] / "experiments"
