@@ -47,6 +47,11 @@ class Experiment:
         """The last part of its name."""
         return self.name.rpartition("/")[2]
 
+    @property
+    def is_baseline(self) -> bool:
+        """Whether others are held against it, and it against none."""
+        return self.is_plain or self.file.endswith(BASELINE)
+
 
 @dataclass(frozen=True)
 class Experiments:
@@ -74,7 +79,7 @@ class Experiments:
         <prefix> begins its own name (the longest); what changes nothing of its base file, beside it or in
         another table.
         """
-        if row.is_plain or row.file.endswith(BASELINE):
+        if row.is_baseline:
             return None
         beside = [one for one in self._inside(row.folder) if one != row]
         own = [one for one in beside if one.file == f"{BASELINE}_{row.file}"]

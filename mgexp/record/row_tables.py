@@ -144,7 +144,8 @@ def _verdict(line: Line, published: str | None) -> str:
     parts = [to_published(fmean(scores), published)] if published else []
     if line.row.file == COARSE_CONTROL:
         parts.append("control")
-    parts.append(verdict(line.versus_baseline) if line.versus_baseline else "baseline")
+    alone = "baseline" if line.row.is_baseline else "no baseline to be held against"
+    parts.append(verdict(line.versus_baseline) if line.versus_baseline else alone)
     return "; ".join(parts)
 
 

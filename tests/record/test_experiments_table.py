@@ -109,6 +109,11 @@ def test_a_published_number_is_held_against_ours(page):
     ]
 
 
+def test_a_row_without_a_baseline_is_not_called_one(page):
+    lines = page({"own/x": OVER_BASE + "A: 1\n"}, result("own/x"))
+    assert section(lines, "## own")[2].endswith("| no baseline to be held against |")
+
+
 def test_devices_have_a_line_each_and_are_not_compared_with_one_another(page):
     lines = page(
         YAMLS,
