@@ -54,7 +54,7 @@ class Page:
         others = [self.experiments.baseline(row) for row in inside]
         others += [self.experiments.parent(row) for row in inside]
         outside = [row for row in others if row and row.folder != folder]
-        return [line for row in dict.fromkeys([*outside, *inside]) for line in self._lines_of(row)]
+        return [line for row in dict.fromkeys([*outside, *inside]) for line in self.lines_of(row)]
 
     def published_of(self, row: Experiment, metrics: Iterable[str]) -> str | None:
         """The number to hold against ours."""
@@ -65,7 +65,8 @@ class Page:
         """Whether it has a result."""
         return row.name in self.count.measured
 
-    def _lines_of(self, row: Experiment) -> list[Line]:
+    def lines_of(self, row: Experiment) -> list[Line]:
+        """A line for each setting that a row was run in, one where it was not run."""
         baseline, parent = self.experiments.baseline(row), self.experiments.parent(row)
         parent = None if parent == baseline else parent
         return [

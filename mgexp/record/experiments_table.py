@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mgexp.errors import InputError
+from mgexp.record.comparison import ROW_ORDER
 from mgexp.record.experiments_page import Page, read_page
 from mgexp.record.files import atomic_write_text
 from mgexp.record.row_tables import (
@@ -23,6 +24,7 @@ from mgexp.record.row_tables import (
 )
 from mgexp.record.run_dir import ExperimentsDir
 from mgexp.record.tables import markdown
+from mgexp.record.verdict import verdict
 
 HEAD = """\
 <!-- Written by tools/collect.py from results.csv, published.csv and the YAMLs: change those, not this file. -->
@@ -74,8 +76,21 @@ def _index(page: Page) -> list[str]:
         rows = page.experiments.table(folder)
         num_run = sum(page.was_run(row) for row in rows)
         link = f"[{folder}](#{_anchor(folder)})"
-        lines.append([link, str(len(rows)), str(num_run) if num_run else NOT_RUN])
-    return ["", *markdown(("table", "rows", "run"), lines)]
+        run = str(num_run) if num_run else NOT_RUN
+        lines.append([link, str(len(rows)), run, _of_long_short(page, folder)])
+    headings = ("table", "rows", "run", "long+short")
+    return ["", *markdown(headings, lines, ("long+short",))]
+
+
+def _of_long_short(page: Page, folder: str) -> str:
+    """The verdict on the default row of multigrid, where a table has one that was run."""
+    rows = [row for row in page.experiments.table(folder) if row.file == ROW_ORDER[-1]]
+    lines = [line for row in rows for line in page.lines_of(row)]
+    return "<br>".join(
+        f"{verdict(line.versus_baseline)} ({line.measured.setting[0]})"
+        for line in lines
+        if line.versus_baseline and line.measured
+    )
 
 
 def _section(page: Page, folder: str) -> Iterator[str]:

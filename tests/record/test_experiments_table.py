@@ -95,7 +95,7 @@ def test_a_table_that_was_not_run_is_short(page):
         "| [main/long_short](main/long_short.yaml) | top-1 | 76.6 | A zoo | a note |",
         "| [main/long_short](main/long_short.yaml) | top-5 | 92.7 | A zoo |  |",
     ]
-    assert "| [main](#main) | 2 | not run |" in lines
+    assert "| [main](#main) | 2 | not run |  |" in lines
 
 
 def test_a_published_number_is_held_against_ours(page):
@@ -193,15 +193,28 @@ def test_results_that_do_not_count_are_told(page):
     ]
 
 
+def test_the_index_says_what_long_short_did(page):
+    lines = page(
+        YAMLS,
+        *(result("quickstart/baseline", 0, 98.0, device=device) for device in (CPU, GPU)),
+        result("quickstart/long_short", 0, 97.0, train_seconds=50.0),
+        result("quickstart/long_short", 0, 98.5, device=GPU, train_seconds=200.0),
+    )
+    assert (
+        "| [quickstart](#quickstart) | 4 | 2 | loses 1.00 points, 2.00× faster; one seed (Test CPU)"
+        "<br>gains 0.50 points, 2.00× slower; one seed (Test GPU) |"
+    ) in lines
+
+
 def test_tables_come_in_the_order_of_the_index_with_links_to_their_headings(page):
     names = ("quickstart/lr", "quickstart", "zebra", "large_batch", "main/k400_x")
     lines = page({f"{name}/baseline": OVER_BASE for name in names})
     assert [line for line in lines if line.startswith("| [") and "#" in line] == [
-        "| [main/k400_x](#maink400_x) | 1 | not run |",
-        "| [large_batch](#large_batch) | 1 | not run |",
-        "| [zebra](#zebra) | 1 | not run |",
-        "| [quickstart](#quickstart) | 1 | not run |",
-        "| [quickstart/lr](#quickstartlr) | 1 | not run |",
+        "| [main/k400_x](#maink400_x) | 1 | not run |  |",
+        "| [large_batch](#large_batch) | 1 | not run |  |",
+        "| [zebra](#zebra) | 1 | not run |  |",
+        "| [quickstart](#quickstart) | 1 | not run |  |",
+        "| [quickstart/lr](#quickstartlr) | 1 | not run |  |",
     ]
 
 
