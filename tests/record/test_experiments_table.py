@@ -177,6 +177,15 @@ def test_an_ablation_stands_below_what_it_changes(page):
     assert found[start + 4] == "<details><summary>Commands</summary>"
 
 
+def test_a_row_over_its_baseline_is_compared_once(page):
+    yamls = {**YAMLS, "quickstart/wide": "_BASE_: baseline.yaml\nROW: wide | deep\nB: 1\n"}
+    lines = page(yamls, result("quickstart/baseline"), result("quickstart/wide"))
+    found = section(lines, "## quickstart")
+    assert "Against the row that each one changes:" not in found
+    cells = "| [wide \\| deep](quickstart/wide.yaml) | unknown | 90.00 | 0 |"
+    assert [line for line in found if line.startswith(cells)] == found[5:6]
+
+
 def test_results_that_do_not_count_are_told(page):
     lines = page(
         YAMLS,
