@@ -1,10 +1,12 @@
-"""Append finished runs to experiments/results.csv and write the report of each folder of rows.
+"""Append finished runs to experiments/results.csv, write the report of each folder of rows, and all tables.
 
     python tools/collect.py runs
     python tools/collect.py runs/quickstart --json
     python tools/collect.py runs/quickstart --store    # also for experiments/quickstart and the notebooks
 
-Exit 0, or 2 if a run was refused (its config is not what its YAML says now) or a file is bad.
+The tables are experiments/README.md. A run that was given other values than its YAML's, on the command line or
+by a grid, is told as "not a row". Exit 0, or 2 if a run was refused (its config is not what its YAML says now)
+or a file is bad.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ def main() -> int:
     """Parse, collect, print."""
     parser = argparse.ArgumentParser(description="Collect finished runs.")
     parser.add_argument("runs", type=Path, help="folder that holds run folders at any depth")
-    parser.add_argument("--results", type=Path, default=EXPERIMENTS / "results.csv")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=EXPERIMENTS / "results.csv",
+        help="another table than experiments/results.csv; experiments/README.md stays as it is then",
+    )
     parser.add_argument("--classes", type=Path, help="names for the reports, a class a line")
     parser.add_argument(
         "--store",

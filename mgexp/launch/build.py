@@ -28,6 +28,7 @@ class RunOptions:
     """What is run: the options of run_net.py but those of its launcher. ``config``: the YAML.
 
     ``output`` None: the default run folder. ``override``: go on although the configuration changed.
+    ``given``: KEY VALUE pairs that the YAML holds already, as that of a point of a sweep does.
     """
 
     config: Path
@@ -37,6 +38,7 @@ class RunOptions:
     is_smoke: bool = False
     max_clips_per_gpu: int | None = None
     override: bool = False
+    given: tuple[str, ...] = ()
 
     @property
     def experiment(self) -> str:
@@ -51,7 +53,9 @@ def build_job(
 
     ``is_here`` False: the run is for another machine, whose devices and memory are not looked at.
     """
-    whole, found = read_config(options.config, options.overrides, _pairs(options))
+    pairs = _pairs(options)
+    whole, found = read_config(options.config, options.overrides, pairs)
+    given = (*options.given, *options.overrides, *pairs)[::2]
     cfg = smoke(whole) if options.is_smoke else whole
     default = default_run_dir(options.experiment, cfg.RNG_SEED, options.is_smoke)
     run_dir = RunDir(options.output) if options.output else default
@@ -60,7 +64,9 @@ def build_job(
         initial = None  # they fit all channels; that they do was worth knowing
     problems = [*problems, *found, *weight_problems]
     inputs = build_inputs(cfg, problems, processes.count, processes.local_count, is_here)
-    return Job(cfg, options.experiment, run_dir, inputs, processes, options.override, initial)
+    return Job(
+        cfg, options.experiment, run_dir, inputs, processes, options.override, initial, given
+    )
 
 
 def _pairs(options: RunOptions) -> list[str]:

@@ -1,4 +1,4 @@
-"""Everything that is done with a folder of finished runs: results.csv, then the reports."""
+"""Everything that is done with a folder of finished runs: results.csv, the reports, the tables of all rows."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from mgexp.errors import InputError
+from mgexp.record.experiments_table import write_experiments_table
 from mgexp.record.files import read_json
 from mgexp.record.report import write_report
 from mgexp.record.results import Collected, append_results
-from mgexp.record.run_dir import RunsDir, find_row_folders, find_runs
+from mgexp.record.run_dir import ExperimentsDir, RunsDir, find_row_folders, find_runs
 from mgexp.record.stored import store
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What `collect` did; `reports` are the files report.md that it wrote, `stored` those of the runs it keeps."""
+    """What `collect` did; `reports` are the files report.md that it wrote, `stored` those of the runs it keeps.
+
+    `tables` is the page of all rows; None where it is of another results.csv, and stays as it was.
+    """
 
     collected: Collected
     reports: tuple[Path, ...]
-    stored: tuple[Path, ...] = ()
+    stored: tuple[Path, ...]
+    tables: Path | None
 
     def as_json(self) -> dict[str, Any]:
         """For machines: paths as text."""
-        refused = {str(one.run): list(one.problems) for one in self.collected.refused}
+        left_out = {"not_rows": self.collected.not_rows, "refused": self.collected.refused}
         lists = {
             "added": self.collected.added,
             "skipped": self.collected.skipped,
@@ -33,8 +38,13 @@ class Summary:
             "reports": self.reports,
             "stored": self.stored,
         }
-        return {name: [str(path) for path in paths] for name, paths in lists.items()} | {
-            "refused": refused
+        return {
+            **{name: [str(path) for path in paths] for name, paths in lists.items()},
+            **{
+                name: {str(one.run): list(one.problems) for one in runs}
+                for name, runs in left_out.items()
+            },
+            "tables": str(self.tables) if self.tables else None,
         }
 
     def as_text(self) -> str:
@@ -43,10 +53,12 @@ class Summary:
         lines = [f"added       {path}" for path in done.added]
         lines += [f"known       {path}" for path in done.skipped]
         lines += [f"unfinished  {path}" for path in done.unfinished]
-        for refusal in done.refused:
-            lines += [f"refused     {refusal.run}", *(f"  - {one}" for one in refusal.problems)]
+        for word, runs in (("not a row ", done.not_rows), ("refused   ", done.refused)):
+            for run in runs:
+                lines += [f"{word}  {run.run}", *(f"  - {problem}" for problem in run.problems)]
         lines += [f"report      {path}" for path in self.reports]
         lines += [f"stored      {path}" for path in self.stored]
+        lines += [f"tables      {self.tables}"] if self.tables else []
         return "\n".join(lines)
 
 
@@ -58,8 +70,9 @@ def collect(
     class_names: Sequence[str] = (),
     is_stored: bool = False,
 ) -> Summary:
-    """Append every finished run below `runs` to results.csv and write the report of every folder.
+    """Append every finished run below `runs` to results.csv, write the report of every folder, and the tables.
 
+    The tables are written where results.csv is that of `experiments_root`.
     A report lists the rows that have a YAML beside those that were run. `resolve` as in
     `append_results`; `class_names` are those of the classes 0, 1, … in every report.
     `is_stored`: the runs that results.csv has are also kept beside their YAMLs, with a report of them there.
@@ -79,7 +92,17 @@ def collect(
     for place in kept:
         write_report(place.root, _yamls(place.root))
     reports = tuple(folder.report_md for folder in (*folders, *kept))
-    return Summary(collected, reports, tuple(place.stored_jsonl for place in kept))
+    stored = tuple(place.stored_jsonl for place in kept)
+    return Summary(collected, reports, stored, _write_tables(results_csv, experiments_root))
+
+
+def _write_tables(results_csv: Path, experiments_root: Path) -> Path | None:
+    """The page of all rows, where ``results_csv`` is the one that it is of."""
+    experiments = ExperimentsDir(experiments_root)
+    if results_csv.resolve() != experiments.results_csv.resolve():
+        return None
+    write_experiments_table(experiments)
+    return experiments.readme_md
 
 
 def _expected_rows(folder: RunsDir, experiments_root: Path) -> tuple[str, ...]:

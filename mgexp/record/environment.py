@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 # Evidence, not code: collecting one run must not make the next one "dirty".
 NOT_CODE = (
-    ":(exclude)experiments/results.csv",
+    *(f":(exclude)experiments/{one}" for one in ("results.csv", "README.md")),
     *(f":(exclude,glob)experiments/**/{one}" for one in ("runs.jsonl", "report.*", "figures/*")),
 )
 

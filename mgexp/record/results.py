@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,11 @@ class Result:
     date: str
 
     @property
+    def moment(self) -> datetime:
+        """When it was finished."""
+        return datetime.fromisoformat(self.date)
+
+    @property
     def identity(self) -> tuple[str, ...]:
         """The cells that make two lines the same run."""
         return tuple(str(getattr(self, name)) for name in IDENTITY)
@@ -86,7 +92,7 @@ SECONDS = ("train", "steady", "input_wait", "program")
 
 
 @dataclass(frozen=True)
-class Refusal:
+class LeftOut:
     """A run that was not appended, and every reason why."""
 
     run: Path
@@ -95,12 +101,21 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Collected:
-    """What `append_results` did with each run folder; `skipped` were in results.csv already."""
+    """What `append_results` did with each run folder; `skipped` were in results.csv already.
+
+    `not_rows` were told other values than their YAML's on the command line or by a grid; `refused` are
+    those with which something is wrong.
+    """
 
     added: tuple[Path, ...]
     skipped: tuple[Path, ...]
     unfinished: tuple[Path, ...]
-    refused: tuple[Refusal, ...]
+    not_rows: tuple[LeftOut, ...]
+    refused: tuple[LeftOut, ...]
+
+
+class _NotARowError(InputError):
+    """What a run was told beside its YAML."""
 
 
 def read_result(run: RunDir) -> Result:
@@ -129,12 +144,14 @@ def append_results(
     """Append a line for each finished run that results.csv does not hold yet; atomic, re-runnable.
 
     `resolve` gives the flat configuration {"TRAIN.BATCH_SIZE": 8, ...} that the YAML of an
-    experiment ("quickstart/baseline") means today; a run trained with another one is refused.
-    Raises InputError where results.csv has other columns.
+    experiment ("quickstart/baseline") means today; a run trained with another one is refused, or no row
+    where that was asked for. Raises InputError where results.csv has other columns.
     """
     lines = _read_lines(results_csv)
     known = {tuple(line[name] for name in IDENTITY) for line in lines}
-    added, skipped, refused = [], [], []
+    added, skipped = [], []
+    not_rows: list[LeftOut] = []
+    refused: list[LeftOut] = []
     for run in (run for run in runs if run.result_json.exists()):
         try:
             result = read_result(run)
@@ -143,7 +160,8 @@ def append_results(
                 continue
             _check_config(run, result, experiments_root, resolve)
         except InputError as error:
-            refused.append(Refusal(run.root, error.problems))
+            left_out = not_rows if isinstance(error, _NotARowError) else refused
+            left_out.append(LeftOut(run.root, error.problems))
             continue
         known.add(result.identity)
         lines.append(dict(zip(COLUMNS, map(_cell, astuple(result)), strict=True)))
@@ -151,7 +169,7 @@ def append_results(
     if added:
         _write_lines(results_csv, lines)
     unfinished = tuple(run.root for run in runs if not run.result_json.exists())
-    return Collected(tuple(added), tuple(skipped), unfinished, tuple(refused))
+    return Collected(tuple(added), tuple(skipped), unfinished, tuple(not_rows), tuple(refused))
 
 
 def _check_config(
@@ -160,12 +178,24 @@ def _check_config(
     experiments_root: Path,
     resolve: Callable[[str], Mapping[str, object]],
 ) -> None:
-    """Raise InputError with every key in which the run and its experiment's YAML differ."""
+    """Raise InputError with every key in which the run and its experiment's YAML differ.
+
+    _NotARowError where the run was given the values of some of them beside the YAML.
+    """
     experiment_yaml = experiments_root / f"{result.experiment}.yaml"
     if not experiment_yaml.exists():
         raise InputError([f"{experiment_yaml}: not found; results.csv holds only runs of a YAML"])
-    problems = tuple(differences(from_yaml(run.config_yaml), resolve(result.experiment)))
-    if any(line["changes"] for line in read_jsonl(run.starts_jsonl)):
+    saved, now = from_yaml(run.config_yaml), resolve(result.experiment)
+    starts = read_jsonl(run.starts_jsonl)
+    given = {key for start in starts for key in start.get("given", ())}
+    told = [one for one in _differences(saved, now) if one[0] in given]
+    if told:
+        texts = (
+            f"{key}: it was given {ours!r}, its YAML says {theirs!r}" for key, ours, theirs in told
+        )
+        raise _NotARowError([*texts])
+    problems = tuple(differences(saved, now))
+    if any(start["changes"] for start in starts):
         problems += (f"{run.starts_jsonl}: was gone on with by --override; train it again",)
     if problems:
         raise InputError(problems)
@@ -173,10 +203,16 @@ def _check_config(
 
 def differences(run: Mapping[str, object], experiment: Mapping[str, object]) -> Iterator[str]:
     """A sentence for each key that matters and differs."""
-    for key, ours, theirs in differing_keys(run, experiment):
-        if key in LIST_KEYS and theirs == "":
-            continue
+    for key, ours, theirs in _differences(run, experiment):
         yield f"{key}: the run had {ours!r}, its YAML now says {theirs!r}; train it again"
+
+
+def _differences(
+    run: Mapping[str, object], experiment: Mapping[str, object]
+) -> Iterator[tuple[str, object, object]]:
+    for key, ours, theirs in differing_keys(run, experiment):
+        if key not in LIST_KEYS or theirs != "":
+            yield key, ours, theirs
 
 
 def differing_keys(
@@ -203,6 +239,34 @@ def _cell(value: object) -> str:
     if value is None:
         return ""
     return str(round(value, 4)) if isinstance(value, float) else str(value)
+
+
+def read_results(results_csv: Path) -> tuple[Result, ...]:
+    """Every line; none where there is no file. Raises InputError where a cell is not what its column holds."""
+    results = []
+    for number, line in enumerate(_read_lines(results_csv), start=2):
+        try:
+            cells = {
+                field.name: _READ[str(field.type)](line[field.name]) for field in fields(Result)
+            }
+            datetime.fromisoformat(line["date"])
+        except (TypeError, ValueError) as error:
+            problem = f"{results_csv}, line {number}: {error}; restore it from git"
+            raise InputError([problem]) from error
+        results.append(Result(**cells))
+    return tuple(results)
+
+
+def _number_or_none(cell: str) -> float | None:
+    return float(cell) if cell else None
+
+
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "float | None": _number_or_none,
+}
 
 
 def _read_lines(results_csv: Path) -> list[dict[str, str]]:

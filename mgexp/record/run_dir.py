@@ -35,7 +35,8 @@ class RunDir:
 
     @property
     def starts_jsonl(self) -> Path:
-        """A line per start: its environment, the step it went on after, and what --override let change.
+        """A line per start: its environment, the step it went on after, what --override let change, and
+        the keys that were given beside the YAML.
 
         Starts that came to no checkpoint are forgotten.
         """
@@ -201,6 +202,28 @@ class RunsDir:
             if seed and run.root.parent.parent == self.root:
                 found.append((run.root.parent.name, int(seed[1]), run))
         return iter(sorted(found, key=lambda entry: entry[:2]))
+
+
+@dataclass(frozen=True)
+class ExperimentsDir:
+    """The folder of all rows: a YAML each, what was published of them, and what was measured."""
+
+    root: Path
+
+    @property
+    def results_csv(self) -> Path:
+        """A line per finished run."""
+        return self.root / "results.csv"
+
+    @property
+    def published_csv(self) -> Path:
+        """A line per published number, written by people."""
+        return self.root / "published.csv"
+
+    @property
+    def readme_md(self) -> Path:
+        """The tables."""
+        return self.root / "README.md"
 
 
 @dataclass(frozen=True)

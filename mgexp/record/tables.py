@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 
 from mgexp.record.comparison import (
     COARSE_CONTROL,
@@ -34,6 +34,12 @@ def mean_text(values: Sequence[float], decimals: int = 0) -> str:
 def ratio_text(values: Sequence[float]) -> str:
     """Median, and its range over more than one value: "2.71× (2.65–2.80)"."""
     return _with_range(median(values), values, 2, "×") if values else NONE
+
+
+def deviation_text(values: Sequence[float]) -> str:
+    """Mean, and standard deviation of more than one value: "96.83 ± 0.44"."""
+    spread = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{fmean(values):.2f}{spread}"
 
 
 def _with_range(center: float, values: Sequence[float], decimals: int, unit: str = "") -> str:
@@ -192,9 +198,12 @@ def _with_confusion(rows: Iterable[Row]) -> list[tuple[Row, Confusion]]:
     return [(row, row.confusion) for row in rows if row.confusion]
 
 
-def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    """A table, first column to the left and the others to the right; nothing without lines."""
+def markdown(
+    headings: Sequence[str], lines: Sequence[Sequence[str]], to_the_left: Sequence[str] = ()
+) -> list[str]:
+    """A table; its first column and those `to_the_left` are flush left, others right. Nothing without lines."""
     if not lines:
         return []
-    rule = [":--", *["--:"] * (len(headings) - 1)]
+    left = {headings[0], *to_the_left}
+    rule = [":--" if heading in left else "--:" for heading in headings]
     return [f"| {' | '.join(cells)} |" for cells in (headings, rule, *lines)]

@@ -51,12 +51,14 @@ def write_folder(
     schedule: Schedule,
     changes: Sequence[str] = (),
     initial: Fit | None = None,
+    given: Sequence[str] = (),
 ) -> None:
     """Records what is run, before the first step; ``changes`` as ``check_folder`` found them.
 
     ``initial``: the weights that it starts from, None where these are random or it goes on after a checkpoint.
+    ``given``: the keys whose values were given beside the YAML.
     """
-    _record_start(run_dir, changes)
+    _record_start(run_dir, changes, given)
     if changes:
         run_dir.drop_evaluation_parts()
     atomic_write_text(run_dir.config_yaml, config_yaml)
@@ -74,7 +76,7 @@ def write_folder(
         run_dir.init_weights_json.unlink(missing_ok=True)
 
 
-def _record_start(run_dir: RunDir, changes: Sequence[str]) -> None:
+def _record_start(run_dir: RunDir, changes: Sequence[str], given: Sequence[str]) -> None:
     """Adds a line to the starts; warns where another environment may change the last bits of the result."""
     environment, steps = describe(), run_dir.checkpoint_steps()
     if steps and run_dir.environment_json.exists():
@@ -87,10 +89,8 @@ def _record_start(run_dir: RunDir, changes: Sequence[str]) -> None:
         write_json(run_dir.environment_json, environment)
     cut_jsonl(run_dir.starts_jsonl, lambda _: bool(steps))
     after_step = steps[-1] if steps else 0
-    append_jsonl(
-        run_dir.starts_jsonl,
-        {**environment, "after_step": after_step, "changes": list(changes)},
-    )
+    start = {"after_step": after_step, "changes": list(changes), "given": list(given)}
+    append_jsonl(run_dir.starts_jsonl, {**environment, **start})
 
 
 def cut_records(run_dir: RunDir, step: int) -> None:

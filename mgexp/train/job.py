@@ -57,6 +57,7 @@ class Job:
     processes: Processes
     override: bool = False
     initial: Fit | None = None  # weights to start from
+    given: tuple[str, ...] = ()  # keys whose values were given beside the YAML
     stop: StopRequest = field(default_factory=StopRequest)
     explained: Explained = nullcontext
     trackers: Trackers = NOBODY
@@ -118,7 +119,7 @@ def _lead(job: Job) -> Outcome:
             changes += resume.schedule_problems(choice, job.fingerprint(), job.override)
             resume.set_aside(job.run_dir, choice)
             folder.write_folder(
-                job.run_dir, config, videos, job.inputs.schedule, changes, job.initial
+                job.run_dir, config, videos, job.inputs.schedule, changes, job.initial, job.given
             )
             return _train(job, choice)
 

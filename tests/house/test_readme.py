@@ -16,7 +16,8 @@ from mgexp.config.load import load_config
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     *("README.md", "INSTALL.md", "SECURITY.md", "CHANGELOG.md", "data/README.md"),
-    *("experiments/quickstart/README.md", "experiments/large_batch/README.md"),
+    *("experiments/README.md", "experiments/quickstart/README.md"),
+    "experiments/large_batch/README.md",
 )
 
 

@@ -14,6 +14,7 @@ from fake_runs import fake_run, unfinished_run
 from mgexp.config.load import flatten, load_config, to_yaml
 from mgexp.record.comparison import load_comparison
 from mgexp.record.confusion import write_confusion
+from mgexp.record.files import append_jsonl
 from mgexp.record.run_dir import RunsDir
 from mgexp.record.stored import read_stored
 
@@ -64,7 +65,11 @@ def test_runs_are_collected_and_reported(collect, runs, tmp_path):
     run = trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
     code, output = collect()
     assert code == 0
-    assert output.out == f"added       {run.root}\nreport      {runs / 'report.md'}\n"
+    assert output.out.splitlines() == [
+        f"added       {run.root}",
+        f"report      {runs / 'report.md'}",
+        f"tables      {tmp_path / 'experiments' / 'README.md'}",
+    ]
     assert (tmp_path / "experiments" / "results.csv").read_text().count("\n") == 2
     assert "- long: not run." in (runs / "report.md").read_text()
     assert (runs / "report.html").exists()
@@ -92,12 +97,43 @@ def test_a_run_with_other_values_is_refused_with_both(collect, runs, tmp_path):
         "unfinished": [str(unfinished.root)],
         "reports": [str(runs / "report.md")],
         "stored": [],
+        "tables": str(tmp_path / "experiments" / "README.md"),
+        "not_rows": {},
         "refused": {
             str(run.root): [
                 "SOLVER.BASE_LR: the run had 0.3, its YAML now says 0.1; train it again"
             ]
         },
     }
+
+
+def test_a_run_that_was_given_another_value_is_told_and_is_no_failure(collect, runs, tmp_path):
+    run = trained_with(fake_run(runs, "baseline"), tmp_path, "SOLVER.BASE_LR", "0.3")
+    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["SOLVER.BASE_LR"]})
+    code, output = collect()
+    assert code == 0
+    assert output.out.splitlines()[:2] == [
+        f"not a row   {run.root}",
+        "  - SOLVER.BASE_LR: it was given 0.3, its YAML says 0.1",
+    ]
+    assert not (tmp_path / "experiments" / "results.csv").exists()
+
+
+def test_the_tables_show_what_was_collected(collect, runs, tmp_path):
+    trained_with(fake_run(runs, "baseline", top1=91.5), tmp_path)
+    collect()
+    tables = (tmp_path / "experiments" / "README.md").read_text()
+    assert "| [baseline](quickstart/baseline.yaml) | unknown | 91.50 | 1 |" in tables
+    assert "| [long](quickstart/long.yaml) | unknown | not run |" in tables
+
+
+def test_another_table_of_results_leaves_the_page_as_it_is(collect, runs, tmp_path):
+    trained_with(fake_run(runs, "baseline"), tmp_path)
+    code, output = collect("--json", "--results", str(tmp_path / "mine.csv"))
+    assert code == 0
+    assert simplejson.loads(output.out)["tables"] is None
+    assert (tmp_path / "mine.csv").exists()
+    assert not (tmp_path / "experiments" / "README.md").exists()
 
 
 def test_a_folder_without_runs_is_bad_input(collect, runs):

@@ -14,6 +14,7 @@ from mgexp.record.comparison import (
     control,
     load_comparison,
     paired_difference,
+    ratio_interval,
 )
 from mgexp.record.files import append_jsonl, read_jsonl
 from mgexp.record.run_dir import RunDir
@@ -65,6 +66,14 @@ def test_pairs_are_of_the_same_seed_and_setting(tmp_path):
     assert [run.result.seed for run, _ in comparison.pairs(long)] == [1]
     assert comparison.ratios(long, lambda run: run.result.train_seconds) == (2.0,)
     assert comparison.seeds == (1, 2, 3, 4)
+
+
+def test_interval_of_three_ratios():
+    # Logarithms 0, 1 and 2: mean 1, standard deviation 1, error 0.57735, times 4.303.
+    low, high = ratio_interval([1.0, math.e, math.e**2])
+    assert math.log(low) == pytest.approx(1 - 4.303 / math.sqrt(3))
+    assert math.log(high) == pytest.approx(1 + 4.303 / math.sqrt(3))
+    assert ratio_interval([2.0]) is None
 
 
 def test_rows_come_in_the_order_of_the_paper_the_control_last(tmp_path):

@@ -42,7 +42,11 @@ def test_a_changed_or_new_file_is_dirty(repository, changed):
 
 
 @pytest.mark.parametrize(
-    "path", ["results.csv", "quick/runs.jsonl", "quick/report.md", "quick/figures/accuracy.svg"]
+    "path",
+    [
+        *("results.csv", "README.md"),
+        *("quick/runs.jsonl", "quick/report.md", "quick/figures/accuracy.svg"),
+    ],
 )
 def test_collected_results_are_not_code(repository, path):
     file = repository / "experiments" / path

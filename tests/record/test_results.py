@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 import pytest
 from fake_runs import fake_run, unfinished_run
 
 from mgexp.errors import InputError
 from mgexp.record.files import append_jsonl, read_json, write_json
-from mgexp.record.results import append_results, differences
+from mgexp.record.results import append_results, differences, read_results
 from mgexp.record.run_dir import find_runs
 
 HEADER = (
@@ -115,6 +117,32 @@ def test_a_run_that_was_gone_on_with_by_override_is_refused(append, runs):
     assert lines is None
 
 
+def test_a_run_that_was_given_other_values_is_no_row(append, runs):
+    run = fake_run(runs, "baseline")
+    append_jsonl(
+        run.starts_jsonl, {"changes": [], "given": ["TRAIN.BATCH_SIZE", "DATA.PATH_PREFIX"]}
+    )
+    done, lines = append(lambda experiment: {**YAML, "TRAIN.BATCH_SIZE": 16, "SOLVER.BASE_LR": 0.2})
+    assert (done.added, done.refused) == ((), ())
+    assert [one.run for one in done.not_rows] == [run.root]
+    assert done.not_rows[0].problems == ("TRAIN.BATCH_SIZE: it was given 8, its YAML says 16",)
+    assert lines is None
+
+
+def test_a_run_that_was_given_the_values_of_its_yaml_is_a_row(append, runs):
+    run = fake_run(runs, "baseline")
+    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["TRAIN.BATCH_SIZE"]})
+    done, _ = append()
+    assert done.added == (run.root,)
+
+
+def test_a_run_whose_yaml_changed_is_refused_whatever_else_it_was_given(append, runs):
+    run = fake_run(runs, "baseline")
+    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["DATA.PATH_PREFIX"]})
+    done, _ = append(lambda experiment: {**YAML, "TRAIN.BATCH_SIZE": 16})
+    assert [one.run for one in done.refused] == [run.root]
+
+
 def test_smoke_runs_are_left_out(append, runs, tmp_path):
     fake_run(runs / "smoke" / "quickstart", "baseline")
     done, lines = append()
@@ -161,3 +189,28 @@ def test_a_table_with_other_columns_is_not_touched(append, runs, tmp_path):
     with pytest.raises(InputError, match=r"results\.csv: first line is not"):
         append()
     assert table.read_text() == "row,accuracy\nbaseline,12\n"
+
+
+def test_lines_read_back_as_they_were_appended(append, runs, tmp_path):
+    fake_run(runs, "baseline", top1=93.4166667)
+    append()
+    (result,) = read_results(tmp_path / "experiments" / "results.csv")
+    assert (result.experiment, result.seed, result.top1, result.map) == (
+        *("quickstart/baseline", 1, 93.4167, None),
+    )
+    assert (result.steps, result.train_flops) == (1000, 1e14)
+    assert result.moment == datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("93.4167", "many"), ("12:00:00", "noon"), (",c0ffee", "")]
+)
+def test_a_line_that_is_damaged_is_bad_input(before, after, tmp_path):
+    table = tmp_path / "results.csv"
+    table.write_text(f"{HEADER}\n{LINE.replace(before, after)}\n")
+    with pytest.raises(InputError, match=r"results\.csv, line 2: .*; restore it from git"):
+        read_results(table)
+
+
+def test_no_table_is_no_results(tmp_path):
+    assert read_results(tmp_path / "results.csv") == ()

@@ -14,6 +14,7 @@ import yaml
 from run_files import assert_bit_identical, read_lines
 from tiny import TOOL, data_keys, write_config
 
+from mgexp.config.load import flatten, load_config
 from mgexp.record.collect import collect
 
 SWEEP = TOOL.with_name("sweep.py")
@@ -130,8 +131,17 @@ def test_a_sweep_runs_all_and_a_second_call_what_is_missing(
     found = printed(capfd)
     assert [one["state"] for one in found] == ["finished"] * 2
     assert all(one["step"] == one["total"] == 10 for one in found)
-    summary = collect(folder / "runs", tmp_path / "results.csv", tmp_path, lambda _: {})
+    experiments = tmp_path / "experiments"
+    summary = collect(
+        folder / "runs",
+        experiments / "results.csv",
+        experiments,
+        lambda name: dict(flatten(load_config(experiments / f"{name}.yaml"))),
+    )
     assert [path.parent.name for path in summary.reports] == ["group", "group"]
+    assert summary.collected.added == (run,)  # the grid's first value is the row's
+    (point,) = summary.collected.not_rows
+    assert point.problems == ("SOLVER.BASE_LR: it was given 0.004, its YAML says 0.005",)
 
 
 def test_runs_do_not_see_later_changes(sweep, rows, folder, monkeypatch, tmp_path, capfd):

@@ -84,6 +84,13 @@ def test_every_start_is_recorded(checkpointed, tmp_path, caplog):
     assert "torch was 1.0 at the first start" in caplog.text
 
 
+def test_a_start_says_which_keys_were_given_beside_the_yaml(run_dir, tmp_path):
+    cfg = tiny_config(tmp_path)
+    given = ("SOLVER.BASE_LR",)
+    write_folder(run_dir, to_yaml(cfg), VIDEOS, schedule_of(cfg, 24), given=given)
+    assert read_jsonl(run_dir.starts_jsonl)[0]["given"] == ["SOLVER.BASE_LR"]
+
+
 def test_ignored_sections_may_differ(written, tmp_path):
     other = config(tmp_path, TEST__NUM_ENSEMBLE_VIEWS=5, SOLVER__BASE_LR=0.5)
     problems = config_problems(written, other, ignored=("TEST.",))

@@ -49,7 +49,7 @@ class Sweep:
         """Of a run, from the YAML as it is now."""
         return RunOptions(
             config=self.experiments[run.experiment],
-            overrides=(*self.overrides, *(text for pair in run.point for text in pair)),
+            overrides=self._pairs(run),
             seed=run.seed,
             output=self.folder.run(run.name).root,
             is_smoke=self.is_smoke,
@@ -62,7 +62,11 @@ class Sweep:
             seed=run.seed,
             output=self.folder.run(run.name).root.absolute(),
             is_smoke=self.is_smoke,
+            given=self._pairs(run),
         )
+
+    def _pairs(self, run: SweepRun) -> tuple[str, ...]:
+        return (*self.overrides, *(text for pair in run.point for text in pair))
 
     def working_directory(self) -> Path:
         """That of the first call: relative paths of the configurations mean the same in every later one."""

@@ -1,0 +1,167 @@
+"""experiments/README.md: a table per folder of rows, from results.csv and published.csv.
+
+python -m mgexp.record.experiments_table [experiments]
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mgexp.errors import InputError
+from mgexp.record.comparison import ROW_ORDER
+from mgexp.record.experiments_page import Page, read_page
+from mgexp.record.files import atomic_write_text
+from mgexp.record.row_tables import (
+    METRIC_NAMES,
+    NOT_RUN,
+    change_table,
+    difference_table,
+    result_table,
+    short_commit,
+)
+from mgexp.record.run_dir import ExperimentsDir
+from mgexp.record.tables import markdown
+from mgexp.record.verdict import verdict
+
+HEAD = """\
+<!-- Written by tools/collect.py from results.csv, published.csv and the YAMLs: change those, not this file. -->
+
+# Experiments
+
+Every row: what was published, what was measured here, and what it is worth. The name of a row leads to its YAML.
+`python tools/collect.py runs/` adds finished runs and writes this page. [How to read it](#how-to-read-it)."""
+
+LEGEND = """\
+- **Published**: percent, from [published.csv](published.csv), with the sources [above](#published-numbers);
+  "unknown" where no source was at hand.
+- **Ours**: percent, final evaluation; the mean over seeds ± their standard deviation. Top-5, steps, seconds and
+  all else are in [results.csv](results.csv).
+- **Points**: ours minus the baseline's, the mean over pairs of runs of the same seed, device, precision and number
+  of training videos. A minus is a loss. The 95 % interval is Student's t over the seeds: it covers the seed, not
+  the choice of data or recipe.
+- **Speed-up**: the baseline's training seconds, or FLOPs, over the row's, of the same pairs: the median, and its
+  range over the seeds in brackets. Below 1 the row is slower. The 95 % interval is of the geometric mean
+  (Student's t on the logarithms). †: the two were run at different commits, and other code may have its part in
+  it; the verdict speaks of FLOPs then.
+- **Verdict**: against the baseline. "Not resolved": the 95 % interval holds "no difference". A control is not a
+  way to train.
+- **The baseline of a row** is `baseline_<row>` beside it; else the `…baseline` beside it whose name begins as the
+  row's does; else the row that is no more than the base file of both.
+- **Which results count**: of the same row, seed, device, precision and number of training videos the newest by
+  date. Results of several devices have a line each, and several commits are named with their seeds.
+- **Commands**: `--seed N` trains another seed."""
+
+
+def write_experiments_table(experiments: ExperimentsDir) -> None:
+    """Write README.md. Raises InputError where a file that it is made from cannot be understood."""
+    atomic_write_text(experiments.readme_md, render(experiments))
+
+
+def render(experiments: ExperimentsDir) -> str:
+    """The page as Markdown."""
+    page = read_page(experiments)
+    sections = [HEAD, *_index(page)]
+    for folder in page.folders:
+        sections += ["", *_section(page, folder)]
+    sections += [*_sources(page), *_left_out(page), "", "## How to read it", "", LEGEND]
+    return "\n".join(sections) + "\n"
+
+
+def _index(page: Page) -> list[str]:
+    lines = []
+    for folder in page.folders:
+        rows = page.experiments.table(folder)
+        num_run = sum(page.was_run(row) for row in rows)
+        link = f"[{folder}](#{_anchor(folder)})"
+        run = str(num_run) if num_run else NOT_RUN
+        lines.append([link, str(len(rows)), run, _of_long_short(page, folder)])
+    headings = ("table", "rows", "run", "long+short")
+    return ["", *markdown(headings, lines, ("long+short",))]
+
+
+def _of_long_short(page: Page, folder: str) -> str:
+    """The verdict on the default row of multigrid, where a table has one that was run."""
+    rows = [row for row in page.experiments.table(folder) if row.file == ROW_ORDER[-1]]
+    lines = [line for row in rows for line in page.lines_of(row)]
+    return "<br>".join(
+        f"{verdict(line.versus_baseline)} ({line.measured.setting[0]})"
+        for line in lines
+        if line.versus_baseline and line.measured
+    )
+
+
+def _section(page: Page, folder: str) -> Iterator[str]:
+    lines = page.lines(folder)
+    yield from [f"## {folder}", ""]
+    if pages := _pages(page, folder):
+        yield from [f"More: {', '.join(pages)}.", ""]
+    yield from result_table(page, folder, lines)
+    own = [line for line in lines if line.row.folder == folder]
+    yield from difference_table(page, folder, own)
+    yield from change_table(page, folder, own)
+    commands = "\n".join(row.command for row in page.experiments.table(folder))
+    yield from ["", "<details><summary>Commands</summary>", "", "```bash", commands, "```", ""]
+    yield "</details>"
+
+
+def _pages(page: Page, folder: str) -> list[str]:
+    """Links to the pages on a table: beside its YAMLs, or above them."""
+    places = [folder, folder.rpartition("/")[0]]
+    paths = [f"{place}/{name}" for place in places if place for name in ("README.md", "report.md")]
+    return [f"[{path}]({path})" for path in paths if (page.root / path).exists()]
+
+
+# --- below the tables
+
+
+def _sources(page: Page) -> list[str]:
+    """Where the published numbers are from."""
+    names = page.experiments.rows
+    cells = [
+        [
+            f"[{one.experiment}]({names[one.experiment].name}.yaml)",
+            *(METRIC_NAMES[one.metric], one.value),
+            *(text.replace("|", "\\|") for text in (one.source, one.note)),
+        ]
+        for one in page.published
+    ]
+    headings = ("row", "metric", "value (%)", "source", "note")
+    table = markdown(headings, cells, ("source", "note"))
+    return ["", "## Published numbers", "", *(table or ["None are known."])]
+
+
+def _left_out(page: Page) -> list[str]:
+    """Lines of results.csv that are in no table, and why."""
+    gone = dict.fromkeys(one.experiment for one in page.results)
+    lines = [f"- {name}: its YAML is gone." for name in gone if name not in page.experiments.rows]
+    for one in page.count.of_another_recipe:
+        what = f"{one.steps:,} steps and {one.train_flops:.4g} FLOPs"
+        where = f"{one.experiment}, seed {one.seed}, on {one.device}, {short_commit(one.commit)}"
+        lines.append(f"- {where}: {what}, which the newest run of the row has not.")
+    if page.count.older:
+        lines.append(f"- Older results of runs that were made again: {len(page.count.older)}.")
+    return ["", "## Results that do not count", "", *lines] if lines else []
+
+
+def _anchor(heading: str) -> str:
+    """Where GitHub puts a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the page of a folder, by default experiments."""
+    experiments = ExperimentsDir(Path(arguments[0] if arguments else "experiments"))
+    try:
+        write_experiments_table(experiments)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(experiments.readme_md)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

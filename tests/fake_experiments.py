@@ -1,0 +1,68 @@
+"""Folders experiments/ with rows and results chosen by hand."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import asdict
+from pathlib import Path
+
+from mgexp.record.results import COLUMNS, Result
+from mgexp.record.run_dir import ExperimentsDir
+
+CPU, GPU = "Test CPU", "Test GPU"
+
+
+def result(
+    experiment: str,
+    seed: int = 0,
+    top1: float | None = 90.0,
+    *,
+    map_: float | None = None,
+    steps: int = 1000,
+    train_flops: float = 1e14,
+    train_seconds: float = 100.0,
+    device: str = CPU,
+    precision: str = "fp32",
+    num_train_videos: int = 960,
+    commit: str = "c" * 40,
+    date: str = "2026-11-21T12:00:00+00:00",
+) -> Result:
+    """A line of results.csv."""
+    return Result(
+        experiment=experiment,
+        row=experiment.rpartition("/")[2],
+        seed=seed,
+        top1=top1,
+        top5=None if top1 is None else 99.5,
+        map=map_,
+        steps=steps,
+        epochs=8.0,
+        clips_seen=7680,
+        train_flops=train_flops,
+        train_seconds=train_seconds,
+        steady_seconds=train_seconds - 4,
+        input_wait_seconds=5.0,
+        program_seconds=train_seconds + 25,
+        device=device,
+        precision=precision,
+        num_train_videos=num_train_videos,
+        commit=commit,
+        date=date,
+    )
+
+
+def experiments_with(
+    root: Path, yamls: dict[str, str], *results: Result, published: str = ""
+) -> ExperimentsDir:
+    """`yamls`: text by name, without .yaml; `published`: lines below the headings."""
+    for name, text in yamls.items():
+        path = root / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    experiments = ExperimentsDir(root)
+    with experiments.results_csv.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(one) for one in results)
+    experiments.published_csv.write_text(f"experiment,metric,value,source,note\n{published}")
+    return experiments

@@ -1,0 +1,25 @@
+"""From options to a job."""
+
+from __future__ import annotations
+
+from tiny import data_keys, write_config
+
+from mgexp.dist import Processes
+from mgexp.launch.build import RunOptions, build_job
+
+
+def test_a_job_knows_what_was_given_beside_its_yaml(tiny_data, tmp_path):
+    options = RunOptions(
+        config=write_config(tmp_path / "tiny.yaml", data_keys(tiny_data)),
+        overrides=("SOLVER.BASE_LR", "0.1"),
+        seed=3,
+        output=tmp_path / "run",
+        max_clips_per_gpu=64,
+        given=("SOLVER.MOMENTUM", "0.5"),
+    )
+    assert build_job(options, Processes()).given == (
+        "SOLVER.MOMENTUM",
+        "SOLVER.BASE_LR",
+        "RNG_SEED",
+        "TRAIN.MAX_CLIPS_PER_GPU",
+    )
