@@ -192,7 +192,7 @@ def test_bn_groups_hold_eight_clips(clips, processes, groups):
     assert num_bn_groups(clips, processes, base_size=8) == groups
 
 
-@pytest.mark.parametrize(("base_size", "groups"), [(4, 4), (16, 1), (32, -2), (1, 16)])
+@pytest.mark.parametrize(("base_size", "groups"), [(4, 4), (16, 1), (32, -2), (1, 16), (0, 1)])
 def test_bn_groups_follow_the_base_size(base_size, groups):
     assert num_bn_groups(32, 2, base_size) == groups
 
