@@ -8,7 +8,7 @@ from fvcore.common.config import CfgNode
 
 from mgexp.config.load import flatten, freeze
 
-SMOKE_STEPS = 40  # of the baseline; enough for every phase of long+short to have a step, but for whole epochs
+SMOKE_STEPS = 40  # of the baseline: a step for every phase of long+short, if phases end with steps
 SMOKE_VAL_VIDEOS = 16
 WIDTH_DIVISOR = 8
 

@@ -17,7 +17,7 @@ def in_turn(num: int, *_: int) -> tuple[int, ...]:
 
 
 def scrambled(num: int, *place: int) -> tuple[int, ...]:
-    """A permutation of 0 … num − 1 that follows from ``place`` alone, the same on every machine and in every run."""
+    """A permutation of 0 … num − 1 that follows from ``place`` alone: the same in every run."""
     return tuple(sorted(range(num), key=lambda index: _hash(*place, index)))
 
 
@@ -41,7 +41,7 @@ def _hash(*numbers: int) -> int:
 
 @dataclass(frozen=True)
 class Turns:
-    """A cycle as the steps of a phase in ``stage`` take it: turn after turn, each through all of its ``shapes``."""
+    """A cycle as the steps of a phase in ``stage`` take it: turn after turn, each through all ``shapes``."""
 
     shapes: tuple[BatchShape, ...]
     stage: int

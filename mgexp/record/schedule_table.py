@@ -118,7 +118,9 @@ def _notes(schedule: Schedule) -> list[str]:
     size = schedule.multigrid.bn_base_size
     notes = [total, *ORDER_NOTES[schedule.multigrid.shape_order]]
     if any(phase.clips < size for phase in schedule.phases):
-        notes.append(f"mini-batches of fewer than {size} clips: batch normalisation is over all of them")
+        notes.append(
+            f"mini-batches of fewer than {size} clips: batch normalisation is over all of them"
+        )
     return notes
 
 

@@ -1,4 +1,4 @@
-"""What every row of experiments/ keeps to: short, with its command and sourced numbers; an ablation changes one key."""
+"""What every row of experiments/ keeps to: short, its command, sourced numbers; an ablation changes one key."""
 
 import csv
 import re

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import pytest
-from recipes import LONG, ROWS, RECIPES, SHORT, TINY, schedule
+from recipes import LONG, RECIPES, ROWS, SHORT, TINY, schedule
 
 from mgexp.multigrid.order import Turns, _hash, scrambled
 from mgexp.multigrid.phases import derive_phases
@@ -129,7 +129,7 @@ def test_shapes_that_come_twice_and_meet_are_one_phase():
     twice = replace(RANDOM, long_factors=(*LONG[2:], *LONG[2:]), short_factors=())
     phases = derive_phases(TINY, twice, 230)
     identities = [(phase.stage, phase.cycle, phase.lr_factor) for phase in phases]
-    assert all(one != two for one, two in zip(identities, identities[1:], strict=False))
+    assert all(one != two for one, two in pairwise(identities))
     steps = Counter()
     for phase in phases[:-2]:
         steps[phase.stage, phase.cycle.base.ratio] += phase.num_steps

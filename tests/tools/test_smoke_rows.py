@@ -1,7 +1,7 @@
 """Every row of experiments/ as a smoke run on generated clips: one of each table, with --slow all of them.
 
-What makes a row large is cut: crops of 224 or 256 pixels to 64, their mini-batches to 8 clips, the final evaluation
-to one view. Weights to start from are left out; tests/models/test_row_weights.py has them.
+What makes a row large is cut: crops of 224 or 256 pixels to 64, their mini-batches to 8 clips, the final
+evaluation to one view. Weights to start from are left out; tests/models/test_row_weights.py has them.
 """
 
 from __future__ import annotations
