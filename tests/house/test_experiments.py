@@ -13,7 +13,7 @@ import yaml
 from mgexp.config.check import cross_problems
 from mgexp.config.load import flatten, load_config
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENTS = ROOT / "experiments"
 ROWS = {
     path.relative_to(EXPERIMENTS).with_suffix("").as_posix(): path
@@ -28,6 +28,12 @@ SAME_RUNS = [{"large_batch/sgd_1x", "quickstart/baseline"}]
 
 with (EXPERIMENTS / "published.csv").open(encoding="utf-8", newline="") as file:
     PUBLISHED = list(csv.DictReader(file))
+
+
+def base_of(path):
+    """The file that a row stands over."""
+    base = yaml.safe_load(path.read_text(encoding="utf-8"))["_BASE_"]
+    return (path.parent / base).resolve()
 
 
 def header(name):
@@ -58,8 +64,10 @@ def published_of(name):
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_row_is_short(name):
-    assert len(ROWS[name].read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+def test_a_row_is_short_and_stands_over_a_base_or_another_row(name):
+    path = ROWS[name]
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+    assert base_of(path) in ROWS.values() or base_of(path).parent == EXPERIMENTS / "base"
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -107,9 +115,8 @@ def test_every_row_has_one_home():
 
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_an_ablation_changes_one_key_of_its_parent(name):
-    path = ROWS[name]
-    parent = path.parent / yaml.safe_load(path.read_text(encoding="utf-8"))["_BASE_"]
-    assert parent.resolve() in ROWS.values()
+    parent, path = base_of(ROWS[name]), ROWS[name]
+    assert parent in ROWS.values()
     before, after = values(parent), values(path)
     assert len([key for key in after if after[key] != before[key]]) == 1
 

@@ -95,7 +95,7 @@ def test_the_order_changes_neither_the_shapes_nor_their_steps(dataset):
     assert [phase.cycle for phase in permuted.phases] != [phase.cycle for phase in ordered.phases]
     assert permuted.phases[-1].cycle == ordered.phases[-1].cycle
     assert permuted.total_steps == ordered.total_steps
-    assert permuted.total_epochs == pytest.approx(ordered.total_epochs, rel=1e-4)
+    assert permuted.total_epochs == pytest.approx(ordered.total_epochs, rel=1e-3)  # turns cut off
 
 
 @pytest.mark.parametrize("dataset", RECIPES)
