@@ -8,7 +8,7 @@ from fvcore.common.config import CfgNode
 
 from mgexp.config.load import flatten, freeze
 
-SMOKE_STEPS = 56  # of the baseline: a step for every phase of all rows here whose phases end with steps
+SMOKE_STEPS = 56  # of the baseline: a step for every phase of the rows whose phases end with steps
 SMOKE_VAL_VIDEOS = 16
 WIDTH_DIVISOR = 8
 

@@ -134,9 +134,14 @@ def test_both_sets_of_ablations_change_the_same():
     assert own_lines("quickstart") == own_lines("k400_slowfast_8x8_r50") != {}
 
 
+@pytest.fixture(scope="module")
+def show_schedule():
+    """The entry point of the tool."""
+    return runpy.run_path(str(ROOT / "tools" / "show_schedule.py"))["main"]
+
+
 @pytest.mark.parametrize("name", ROWS)
-def test_the_schedule_is_shown_without_data(name, capsys, monkeypatch, tmp_path):
-    main = runpy.run_path(str(ROOT / "tools" / "show_schedule.py"))["main"]
+def test_the_schedule_is_shown_without_data(name, show_schedule, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # where no list is
-    assert main(["--cfg", str(ROWS[name])]) == 0
+    assert show_schedule(["--cfg", str(ROWS[name])]) == 0
     assert "fewer clips x frames x pixels" in capsys.readouterr().out
