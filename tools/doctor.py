@@ -82,9 +82,8 @@ def load_row(options: argparse.Namespace) -> tuple[CfgNode, Schedule]:
     from mgexp.train.inputs import device_problems, raise_problems
 
     cfg, problems = read_config(options.cfg, options.overrides)
-    num_videos, found = num_videos_of(cfg, cfg.DATA.NUM_VIDEOS or None)
-    if not cfg.DATA.NUM_VIDEOS and not has_list(cfg):
-        num_videos, found = 10**6, []  # the shapes are the same
+    given = None if has_list(cfg) else cfg.DATA.NUM_VIDEOS or 10**6  # the shapes are the same
+    num_videos, found = num_videos_of(cfg, given)
     schedule, more = try_schedule(cfg, num_videos, num_processes=1)
     devices = device_problems(cfg.DEVICE, torch.cuda.is_available())
     raise_problems(

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from itertools import accumulate
 
+from mgexp.multigrid.order import ORDERS, ShapeOrder, Turns
 from mgexp.multigrid.recipe import LR_SCALINGS, Multigrid, Recipe
 from mgexp.multigrid.shapes import Cycle, long_cycle
 
@@ -36,6 +37,12 @@ class Phase:
     clips: int
     stride_range: tuple[int, int] | None
     num_bn_groups: int
+    shape_order: ShapeOrder = "coarse_to_fine"
+
+    @property
+    def turns(self) -> Turns:
+        """The shapes of its cycle, step by step."""
+        return Turns(self.cycle.shapes, self.stage, self.shape_order)
 
     @property
     def num_steps(self) -> int:
@@ -90,7 +97,8 @@ def derive_phases(
 def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
     """Groups of ``base_size`` clips in each process's share of a batch; −n where one group spans n processes.
 
-    With fewer clips in all than ``base_size``, one group spans all processes (released code; design).
+    With fewer clips in all than ``base_size``, one group spans all processes (released code; design). A
+    ``base_size`` of 0 is plain batch normalisation: one group of all clips of each process, however many.
     Raises ValueError where the shares or the groups are unequal.
     """
     if clips % num_processes:
@@ -99,6 +107,8 @@ def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
             "choose TRAIN.BATCH_SIZE or the number of processes so that it does"
         )
     share = clips // num_processes
+    if base_size == 0:
+        return 1
     if share % base_size == 0:
         return share // base_size
     if share > base_size or base_size % share:
@@ -131,10 +141,11 @@ def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> l
             "MULTIGRID.LONG_CYCLE needs at least two stages: one more epoch in SOLVER.STEPS"
         )
     sum_ratios = sum(cycle.mean_ratio for cycle in cycles)
+    in_order = ORDERS[multigrid.shape_order]
     spans = [
-        _Span(stage, cycle, durations[stage] * cycle.mean_ratio / sum_ratios)
+        _Span(stage, cycles[place], durations[stage] * cycles[place].mean_ratio / sum_ratios)
         for stage in range(num_cycled)
-        for cycle in cycles
+        for place in in_order(len(cycles), stage)
     ]
     if multigrid.fine_tuning:  # saves as many steps as the stages before: m = mean ratio
         epochs = durations[-1] * cycles[-1].mean_ratio * len(cycles) / sum_ratios
@@ -199,14 +210,15 @@ def _place(
     last = before[-1] if before else None
     start_step = last.end_step if last else 0
     first_clip = (
-        last.first_clip + recipe.clips * last.cycle.ratio_before(last.num_steps) if last else 0
+        last.first_clip + recipe.clips * last.turns.ratio_before(last.num_steps) if last else 0
     )
+    turns = Turns(piece.cycle.shapes, piece.stage, multigrid.shape_order)
     if multigrid.granularity == "epoch":
-        num_steps = _steps_to_draw(piece.end * num_videos - first_clip, recipe.clips, piece.cycle)
+        num_steps = _steps_to_draw(piece.end * num_videos - first_clip, recipe.clips, turns)
         start_epoch, end_epoch = float(last.end_epoch) if last else 0.0, float(piece.end)
     else:
         num_steps = piece.end - start_step
-        drawn = recipe.clips * piece.cycle.ratio_before(num_steps)
+        drawn = recipe.clips * turns.ratio_before(num_steps)
         start_epoch, end_epoch = first_clip / num_videos, (first_clip + drawn) / num_videos
     base = piece.cycle.base
     return Phase(
@@ -221,6 +233,7 @@ def _place(
         clips=recipe.clips * base.ratio,
         stride_range=_stride_range(recipe, base.frames, multigrid.random_stride),
         num_bn_groups=groups,
+        shape_order=multigrid.shape_order,
     )
 
 
@@ -232,11 +245,11 @@ def _lr_factor(piece: _Piece, multigrid: Multigrid) -> float:
     return piece.decay * LR_SCALINGS[multigrid.lr_scaling](piece.cycle.base.ratio)
 
 
-def _steps_to_draw(num_clips: int, clips: int, cycle: Cycle) -> int:
+def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:
     """The least number of steps that draws at least ``num_clips``, 0 for none."""
-    per_turn = clips * cycle.ratio_before(len(cycle.shapes))
-    steps = max(0, num_clips // per_turn) * len(cycle.shapes)
-    while clips * cycle.ratio_before(steps) < num_clips:
+    per_turn = clips * turns.ratio_before(len(turns.shapes))
+    steps = max(0, num_clips // per_turn) * len(turns.shapes)
+    while clips * turns.ratio_before(steps) < num_clips:
         steps += 1
     return steps
 

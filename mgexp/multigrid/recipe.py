@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from mgexp.multigrid.order import ShapeOrder
 from mgexp.multigrid.shapes import FULL, LONG_FACTORS, SHORT_FACTORS, CropBase
 
 Policy = Literal["steps_with_relative_lrs", "cosine"]
@@ -69,6 +70,8 @@ class Multigrid:
 
     ``fine_tuning``: the last stage stays at the full shape, and keeps the learning rate of the stage before
     in its first half (released code). ``random_stride``: strides of τ…kτ for T/k frames, else kτ.
+    ``shape_order`` "random": every stage passes the long shapes, but in its fine-tuning, and every turn of the
+    short cycle its crops, in another order, the same in every run. ``bn_base_size`` 0: no groups.
     """
 
     long_factors: tuple[tuple[float, float], ...] = FULL
@@ -80,6 +83,7 @@ class Multigrid:
     random_stride: bool = True
     lr_scaling: Scaling = "linear"
     bn_base_size: int = 8
+    shape_order: ShapeOrder = "coarse_to_fine"
 
     def __post_init__(self) -> None:
         if self.fine_tuning and self.long_factors[-1] != (1.0, 1.0):

@@ -71,10 +71,9 @@ class Schedule:
     def plan_at(self, step: int) -> StepPlan:
         """The plan of ``step``, 0 ≤ step < total_steps."""
         index, phase = self._phase_at(step)
-        shapes = phase.cycle.shapes
         offset = step - phase.start_step
-        shape = shapes[offset % len(shapes)]
-        first_clip = phase.first_clip + self.recipe.clips * phase.cycle.ratio_before(offset)
+        shape = phase.turns.shape_at(offset)
+        first_clip = phase.first_clip + self.recipe.clips * phase.turns.ratio_before(offset)
         return StepPlan(
             step=step,
             epoch=first_clip / self.num_videos,
@@ -94,7 +93,7 @@ class Schedule:
         if step < self.total_steps:
             return self._first_clip(step) / self.num_videos
         last = self.phases[-1]
-        drawn = self.recipe.clips * last.cycle.ratio_before(last.num_steps)
+        drawn = self.recipe.clips * last.turns.ratio_before(last.num_steps)
         return (last.first_clip + drawn) / self.num_videos
 
     def lr_at(self, step: int, epoch: float) -> float:
@@ -154,14 +153,16 @@ class Schedule:
 
     def _first_clip(self, step: int) -> int:
         _, phase = self._phase_at(step)
-        ratio = phase.cycle.ratio_before(step - phase.start_step)
+        ratio = phase.turns.ratio_before(step - phase.start_step)
         return phase.first_clip + self.recipe.clips * ratio
 
     def _phase_cost(self, phase: Phase, step: int) -> int:
         num_steps = min(max(step - phase.start_step, 0), phase.num_steps)
-        costs = [s.ratio * s.frames * s.crop**2 for s in phase.cycle.shapes]
-        turns, rest = divmod(num_steps, len(costs))
-        return self.recipe.clips * (turns * sum(costs) + sum(costs[:rest]))
+        costs = (
+            steps * shape.ratio * shape.frames * shape.crop**2
+            for shape, steps in phase.turns.steps_by_shape(num_steps)
+        )
+        return self.recipe.clips * sum(costs)
 
 
 def build_schedule(

@@ -51,12 +51,6 @@ class Cycle:
         """Mean clips of a mini-batch over one turn of the cycle, relative to the baseline's."""
         return sum(shape.ratio for shape in self.shapes) / len(self.shapes)
 
-    def ratio_before(self, steps: int) -> int:
-        """Clips drawn in the first ``steps`` steps, in units of the baseline's mini-batch."""
-        ratios = [shape.ratio for shape in self.shapes]
-        turns, rest = divmod(steps, len(ratios))
-        return turns * sum(ratios) + sum(ratios[:rest])
-
 
 def long_cycle(
     frames: int,

@@ -22,14 +22,13 @@ class StepShape:
 
 
 def step_counts(schedule: Schedule, num_processes: int = 1) -> Counter[StepShape]:
-    """How many steps of the schedule have each shape, in the order in which they first come."""
+    """How many steps of the schedule have each shape, phase by phase."""
     counts: Counter[StepShape] = Counter()
     for phase in schedule.phases:
-        turns, rest = divmod(phase.num_steps, len(phase.cycle.shapes))
-        for position, shape in enumerate(phase.cycle.shapes):
+        for shape, num_steps in phase.turns.steps_by_shape(phase.num_steps):
             clips = schedule.recipe.clips * shape.ratio // num_processes
             key = StepShape(shape.frames, shape.crop, clips, phase.num_bn_groups)
-            counts[key] += turns + (position < rest)
+            counts[key] += num_steps
     return counts
 
 

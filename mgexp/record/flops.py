@@ -27,9 +27,7 @@ def train_flops(schedule: Schedule, macs: dict[tuple[int, int], int]) -> int:
     """FLOPs of all training steps."""
     total = 0
     for phase in schedule.phases:
-        turns, rest = divmod(phase.num_steps, len(phase.cycle.shapes))
-        for position, shape in enumerate(phase.cycle.shapes):
-            num_steps = turns + (position < rest)
+        for shape, num_steps in phase.turns.steps_by_shape(phase.num_steps):
             total += num_steps * shape.ratio * macs[shape.frames, shape.crop]
     return total * schedule.recipe.clips * FLOPS_PER_MAC * TRAINING_PER_FORWARD
 

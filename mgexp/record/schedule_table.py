@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from mgexp.multigrid.order import ShapeOrder
 from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.schedule import Schedule
+
+ORDER_NOTES: dict[ShapeOrder, tuple[str, ...]] = {
+    "coarse_to_fine": (),
+    "random": ("the mini-batches of a phase come in another order in each turn of its cycle",),
+}
 
 
 def schedule_json(schedule: Schedule) -> dict[str, Any]:
@@ -110,12 +116,12 @@ def _notes(schedule: Schedule) -> list[str]:
         f"{schedule.flop_saving:.2f}x fewer clips x frames x pixels"
     )
     size = schedule.multigrid.bn_base_size
-    if all(phase.clips >= size for phase in schedule.phases):
-        return [total]
-    return [
-        total,
-        f"mini-batches of fewer than {size} clips: batch normalisation is over all of them",
-    ]
+    notes = [total, *ORDER_NOTES[schedule.multigrid.shape_order]]
+    if any(phase.clips < size for phase in schedule.phases):
+        notes.append(
+            f"mini-batches of fewer than {size} clips: batch normalisation is over all of them"
+        )
+    return notes
 
 
 def _epoch(schedule: Schedule, epoch: float) -> float | int:

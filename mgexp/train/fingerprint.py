@@ -40,7 +40,9 @@ def fingerprint(schedule: Schedule, seed: int, num_processes: int = 1) -> dict[s
 def _phase_values(schedule: Schedule, phase: Phase, num_processes: int) -> dict[str, Any]:
     share = phase.clips // num_processes
     groups = phase.num_bn_groups
-    shapes = (f"{schedule.recipe.clips * s.ratio}x{s.frames}x{s.crop}²" for s in phase.cycle.shapes)
+    shapes = (
+        f"{schedule.recipe.clips * s.ratio}x{s.frames}x{s.crop}²" for s in phase.turns.turn(0)
+    )
     return {
         "steps": f"{phase.start_step}–{phase.end_step}",
         "stage": phase.stage,

@@ -86,7 +86,8 @@ PLAUSIBLE = {
     "MULTIGRID.GRANULARITY": ("step", "epoch"),
     "MULTIGRID.SHORT_CROPS_OF": ("full", "phase"),
     "MULTIGRID.LR_SCALING": ("linear", "sqrt", "none"),
-    "MULTIGRID.BN_BASE_SIZE": (1, 2, 4, 8, 16),
+    "MULTIGRID.SHAPE_ORDER": ("coarse_to_fine", "random"),
+    "MULTIGRID.BN_BASE_SIZE": (0, 1, 2, 4, 8, 16),
     "MULTIGRID.EPOCH_FACTOR": (1e-6, 0.001, 0.3, 0.5, 1, 1.5, 2.0, 7.3, 100, 1e6),
     "MULTIGRID.LONG_CYCLE_FACTORS": (
         *([[0.5, 0.5], [1, 1]], [[0.25, 1], [0.5, 1], [1, 1]], [[1, 1]], [[1, 1], [1, 1]]),
@@ -115,7 +116,7 @@ PLAUSIBLE = {
 SWITCHES = [
     *("MULTIGRID.LONG_CYCLE", "MULTIGRID.SHORT_CYCLE", "MULTIGRID.FINE_TUNING", "MULTIGRID.GRANULARITY"),
     *("MULTIGRID.SHORT_CROPS_OF", "MULTIGRID.LR_SCALING", "MULTIGRID.RANDOM_STRIDE", "SOLVER.LR_POLICY"),
-    *("MULTIGRID.LONG_CYCLE_FACTORS", "MULTIGRID.SHORT_CYCLE_FACTORS", "SOLVER.BASE_LR"),
+    *("MULTIGRID.SHAPE_ORDER", "MULTIGRID.LONG_CYCLE_FACTORS", "MULTIGRID.SHORT_CYCLE_FACTORS", "SOLVER.BASE_LR"),
 ]
 """Those of which every example draws one, or leaves the row's."""
 # fmt: on

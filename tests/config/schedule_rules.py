@@ -6,6 +6,8 @@ import contextlib
 import itertools
 import math
 
+from mgexp.multigrid.shapes import BatchShape
+
 SCALING = {"linear": lambda b: b, "sqrt": math.sqrt, "none": lambda b: 1}
 
 
@@ -43,7 +45,9 @@ def clips_of(schedule, phase):
     """Clips that a phase draws, summed turn by turn."""
     ratios = [shape.ratio for shape in phase.cycle.shapes]
     turns, rest = divmod(phase.end_step - phase.start_step, len(ratios))
-    return schedule.recipe.clips * (turns * sum(ratios) + sum(ratios[:rest]))
+    begun = range(phase.end_step - rest, phase.end_step)
+    last = sum(schedule.plan_at(step).clips for step in begun)
+    return schedule.recipe.clips * turns * sum(ratios) + last
 
 
 def stages_in_order(schedule, _):
@@ -55,7 +59,8 @@ def stages_in_order(schedule, _):
     for stage in set(stages):
         bases = [(p.cycle.base.frames, p.cycle.base.crop) for p in of_stage(schedule, stage)]
         places = [sizes.index(size) for size in bases]
-        if len(set(sizes)) == len(sizes) and places != sorted(places):
+        is_permuted = schedule.multigrid.shape_order == "random"
+        if len(set(sizes)) == len(sizes) and places != sorted(places) and not is_permuted:
             yield f"shapes of stage {stage}: {bases}"
 
 
@@ -126,7 +131,10 @@ def steps_of_a_stage_are_equal(schedule, _):
         return
     for stage in range(last + (not multigrid.fine_tuning)):
         steps = [phase.end_step - phase.start_step for phase in of_stage(schedule, stage)]
-        if len(steps) != len(multigrid.long_factors) or len(set(steps)) != 1:
+        num, rest = divmod(sum(steps), len(multigrid.long_factors))
+        # A shape that is there twice may meet itself in a random order: one phase, of twice the steps.
+        is_one = multigrid.shape_order != "random" and set(steps) != {num}
+        if rest or any(n % num for n in steps) or is_one:
             yield f"steps {steps} in stage {stage}"
 
 
@@ -183,6 +191,10 @@ def groups_divide(schedule, num_processes):
             if clips % num_processes or clips // num_processes % max(1, groups):
                 yield f"{clips} clips over {num_processes} processes in {groups} groups"
         share = phase.clips // num_processes
+        if size == 0:
+            if groups != 1:
+                yield f"{groups} groups where there are none"
+            continue
         if groups < 0 and num_processes % -groups:
             yield f"{num_processes} processes in groups of {-groups}"
         if share % size == 0 and groups * size != share:
@@ -209,12 +221,29 @@ def some_steps(schedule):
     return sorted(step for step in near if 0 <= step < schedule.total_steps)
 
 
+def shape_in_turn(schedule, phase, step):
+    """The shape of a step by its place in the cycle; in a random order, what is left of the cycle at its turn."""
+    shapes = phase.cycle.shapes
+    offset = (step - phase.start_step) % len(shapes)
+    if schedule.multigrid.shape_order != "random":
+        return shapes[offset]
+    left = list(shapes)
+    for earlier in range(step - offset, step + 1):
+        plan = schedule.plan_at(earlier)
+        size = (plan.frames, plan.crop)
+        found = next((s for s in left if (s.frames, s.crop) == size), None)
+        if found is None:
+            return BatchShape(0, 0, 0)
+        left.remove(found)
+    return found
+
+
 def plans_follow_the_phases(schedule, _):
     """The plan of a step is its phase's, at its place in the cycle; the next draws where it ends."""
     for step in some_steps(schedule):
         plan = schedule.plan_at(step)
         phase = schedule.phases[plan.phase]
-        shape = phase.cycle.shapes[(step - phase.start_step) % len(phase.cycle.shapes)]
+        shape = shape_in_turn(schedule, phase, step)
         if not phase.start_step <= step < phase.end_step or plan.step != step:
             yield f"step {step} in phase {plan.phase}"
         found = (plan.frames, plan.crop, plan.clips, plan.stage, plan.num_bn_groups)

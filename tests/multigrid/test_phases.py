@@ -142,17 +142,21 @@ def test_without_fine_tuning_the_last_stage_has_the_long_cycle_too():
     row=st.sampled_from(sorted(ROWS)),
     granularity=st.sampled_from(["step", "epoch"]),
     stages=st.sampled_from([(0, 2, 3), (0, 1), (0, 5, 8, 10)]),
+    order=st.sampled_from(["coarse_to_fine", "random"]),
 )
-def test_phases_follow_one_another_and_none_is_empty(num_videos, clips, row, granularity, stages):
+def test_phases_follow_one_another_and_none_is_empty(
+    num_videos, clips, row, granularity, stages, order
+):
     recipe = replace(TINY, clips=clips, stage_epochs=stages, max_epoch=stages[-1] + 2)
-    phases = derive_phases(recipe, replace(ROWS[row], granularity=granularity), num_videos)
+    multigrid = replace(ROWS[row], granularity=granularity, shape_order=order)
+    phases = derive_phases(recipe, multigrid, num_videos)
     ends = list(accumulate(phase.num_steps for phase in phases))
     assert [phase.start_step for phase in phases] == [0, *ends][: len(phases)]
     assert all(phase.num_steps > 0 for phase in phases)
     for before, after in pairwise(phases):
         assert identity(before) != identity(after)
         assert before.end_epoch == after.start_epoch
-        drawn = clips * before.cycle.ratio_before(before.num_steps)
+        drawn = clips * before.turns.ratio_before(before.num_steps)
         assert after.first_clip == before.first_clip + drawn
 
 
@@ -192,7 +196,7 @@ def test_bn_groups_hold_eight_clips(clips, processes, groups):
     assert num_bn_groups(clips, processes, base_size=8) == groups
 
 
-@pytest.mark.parametrize(("base_size", "groups"), [(4, 4), (16, 1), (32, -2), (1, 16)])
+@pytest.mark.parametrize(("base_size", "groups"), [(4, 4), (16, 1), (32, -2), (1, 16), (0, 1)])
 def test_bn_groups_follow_the_base_size(base_size, groups):
     assert num_bn_groups(32, 2, base_size) == groups
 

@@ -75,11 +75,6 @@ def test_mean_ratios_are_those_of_the_released_code():
     assert means == pytest.approx([32 / 3, 16 / 3, 14 / 3, 7 / 3])
 
 
-def test_ratio_before_counts_whole_turns_and_the_rest():
-    (cycle,) = long_cycle(32, 224, short_factors=SHORT)
-    assert [cycle.ratio_before(steps) for steps in range(8)] == [0, 4, 6, 7, 11, 13, 14, 18]
-
-
 @pytest.mark.parametrize(
     ("frames", "factor", "shown"), [(10, 0.25, "2.5"), (12, 2 / 3, "8"), (2, 0.25, "0.5")]
 )

@@ -45,3 +45,9 @@ def test_rows_are_flat(schedule):
     rows = schedule_rows(schedule)
     assert [row["lr_factor"] for row in rows] == pytest.approx([8, 4, 2, 1, 1, 0.1])
     assert all(not isinstance(value, list | dict) for row in rows for value in row.values())
+
+
+def test_a_random_order_is_said(tmp_path, schedule):
+    permuted = schedule_of(tiny_config(tmp_path, {"MULTIGRID.SHAPE_ORDER": "random"}), 24)
+    assert schedule_table(permuted).endswith("in another order in each turn of its cycle")
+    assert "another order" not in schedule_table(schedule)

@@ -76,3 +76,10 @@ def test_the_last_bits_of_a_learning_rate_may_differ(tmp_path):
     factor = schedule.phases[0].lr_factor * (1 + 1e-14)
     other = fingerprint(changed(schedule, 0, lr_factor=factor), 0)
     assert differences(fingerprint(schedule, 0), other) == []
+
+
+def test_another_order_of_shapes_is_told(tmp_path):
+    ordered = fingerprint(schedule_of(tiny_config(tmp_path), 24), 0)
+    changes = {"MULTIGRID.SHAPE_ORDER": "random"}
+    permuted = fingerprint(schedule_of(tiny_config(tmp_path, changes), 24), 0)
+    assert "mini-batches: " in " ".join(differences(ordered, permuted))

@@ -149,3 +149,11 @@ def test_the_largest_model_is_looked_at_without_its_memory(tiny_data, tmp_path):
     changes = {"RESNET.WIDTH_PER_GROUP": 10_000, "SLOWFAST.FUSION_CONV_CHANNEL_RATIO": 1000}
     cfg = tiny_config(tmp_path, {**data_keys(tiny_data), **changes, "MODEL.NUM_CLASSES": 10**6})
     build_inputs(cfg, [], 1)
+
+
+def test_order_of_shapes_and_plain_batch_norm_are_keys(tmp_path):
+    changes = {"MULTIGRID.SHAPE_ORDER": "random", "MULTIGRID.BN_BASE_SIZE": 0}
+    schedule = schedule_of(tiny_config(tmp_path, changes), 24)
+    assert {(p.shape_order, p.num_bn_groups) for p in schedule.phases} == {("random", 1)}
+    ordered = schedule_of(tiny_config(tmp_path), 24)
+    assert {phase.shape_order for phase in ordered.phases} == {"coarse_to_fine"}

@@ -143,12 +143,12 @@ def test_schedule_is_what_the_released_code_derives(row, has_long, has_short, ep
         (f"{STEPWISE}_multigrid", "main/k400_slowfast_8x8_r50/long_short", set()),
         (
             "SSv2/SLOWFAST_16x8_R50_multigrid",
-            "pretraining/ssv2_slowfast_16x8_r50/kinetics_long_short",
+            "datasets/ssv2_slowfast_16x8_r50/long_short",
             {"DATA.FORMAT", "DATA_LOADER.NUM_WORKERS"},  # ours: 'path label' lines, 8
         ),
         (
             "Charades/SLOWFAST_16x8_R50_multigrid",
-            "pretraining/charades_slowfast_16x8_r50/kinetics_long_short",
+            "datasets/charades_slowfast_16x8_r50/long_short",
             set(),
         ),
     ],

@@ -1,0 +1,147 @@
+"""What every row of experiments/ keeps to: short, its command, sourced numbers; an ablation changes one key."""
+
+import csv
+import re
+import runpy
+import shlex
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mgexp.config.check import cross_problems
+from mgexp.config.load import flatten, load_config
+
+ROOT = Path(__file__).resolve().parents[2]
+EXPERIMENTS = ROOT / "experiments"
+ROWS = {
+    path.relative_to(EXPERIMENTS).with_suffix("").as_posix(): path
+    for path in sorted(EXPERIMENTS.rglob("*.yaml"))
+    if path.parent.name != "base"
+}
+ABLATIONS = [name for name in ROWS if name.startswith("ablations/")]
+MAX_LINES = 15
+OF_THE_ROW = {"ROW", "EXPECTED"}
+SAME_RUNS = [{"large_batch/sgd_1x", "quickstart/baseline"}]
+"""Rows that are one run under two names; every other row has one home."""
+
+with (EXPERIMENTS / "published.csv").open(encoding="utf-8", newline="") as file:
+    PUBLISHED = list(csv.DictReader(file))
+
+
+def base_of(path):
+    """The file that a row stands over."""
+    base = yaml.safe_load(path.read_text(encoding="utf-8"))["_BASE_"]
+    return (path.parent / base).resolve()
+
+
+def header(name):
+    """The comment at the top of a row, without its signs."""
+    lines = ROWS[name].read_text(encoding="utf-8").splitlines()
+    end = next(number for number, line in enumerate(lines) if not line.startswith("#"))
+    return [line.removeprefix("#").strip() for line in lines[:end]]
+
+
+def command(name):
+    """The words of the command in the header."""
+    text = "\n".join(header(name)).replace("\\\n", " ")
+    (line,) = [line for line in text.splitlines() if line.startswith("python ")]
+    return shlex.split(line)
+
+
+def values(path, pairs=()):
+    """Every key of a row but its name and what it expects."""
+    found = dict(flatten(load_config(path, pairs)))
+    return {key: value for key, value in found.items() if key not in OF_THE_ROW}
+
+
+def published_of(name):
+    """(metric, value) that the table has of a row."""
+    return {
+        (line["metric"], float(line["value"])) for line in PUBLISHED if line["experiment"] == name
+    }
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_is_short_and_stands_over_a_base_or_another_row(name):
+    path = ROWS[name]
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+    assert base_of(path) in ROWS.values() or base_of(path).parent == EXPERIMENTS / "base"
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_header_has_the_command_of_the_row(name):
+    words = command(name)
+    assert words[:4] == ["python", "tools/run_net.py", "--cfg", f"experiments/{name}.yaml"]
+    assert cross_problems(load_config(ROWS[name], words[4:])) == []
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_header_says_what_was_published(name):
+    text = " ".join(header(name))
+    said = {(m, float(v)) for m, v in re.findall(r"\b(top1|top5|map) (\d+\.\d+)", text)}
+    assert text.count("Published: ") == 1
+    assert said == published_of(name)
+    assert ("Published: unknown" in text) == (said == set())
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_expects_what_was_published(name):
+    expected = {(metric, value) for metric, value, _ in load_config(ROWS[name]).EXPECTED}
+    assert expected == published_of(name)
+
+
+def test_every_published_number_has_a_source_and_is_of_a_row():
+    lines = [(line["experiment"], line["metric"]) for line in PUBLISHED]
+    assert list(PUBLISHED[0]) == ["experiment", "metric", "value", "source", "note"]
+    assert [name for name, _ in lines if name not in ROWS] == []
+    assert max(Counter(lines).values()) == 1
+    assert {metric for _, metric in lines} <= {"top1", "top5", "map"}
+    assert [line for line in PUBLISHED if not line["source"]] == []
+
+
+def test_names_of_rows_are_unique_in_a_folder():
+    names = Counter((path.parent, load_config(path).ROW) for path in ROWS.values())
+    assert [name for name, count in names.items() if count > 1 or not name[1]] == []
+
+
+def test_every_row_has_one_home():
+    homes = {}
+    for name, path in ROWS.items():
+        homes.setdefault(tuple(sorted(values(path).items())), set()).add(name)
+    assert [names for names in homes.values() if len(names) > 1] == SAME_RUNS
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_an_ablation_changes_one_key_of_its_parent(name):
+    parent, path = base_of(ROWS[name]), ROWS[name]
+    assert parent in ROWS.values()
+    before, after = values(parent), values(path)
+    assert len([key for key in after if after[key] != before[key]]) == 1
+
+
+def test_both_sets_of_ablations_change_the_same():
+    def own_lines(folder):
+        files = sorted((EXPERIMENTS / "ablations" / folder).glob("*.yaml"))
+        trees = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in files}
+        ours = {"_BASE_", "EXPECTED"}
+        return {
+            name: {key: value for key, value in tree.items() if key not in ours}
+            for name, tree in trees.items()
+        }
+
+    assert own_lines("quickstart") == own_lines("k400_slowfast_8x8_r50") != {}
+
+
+@pytest.fixture(scope="module")
+def show_schedule():
+    """The entry point of the tool."""
+    return runpy.run_path(str(ROOT / "tools" / "show_schedule.py"))["main"]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_schedule_is_shown_without_data(name, show_schedule, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # where no list is
+    assert show_schedule(["--cfg", str(ROWS[name])]) == 0
+    assert "fewer clips x frames x pixels" in capsys.readouterr().out

@@ -1,0 +1,94 @@
+"""Every row of experiments/ as a smoke run on generated clips: one of each table, with --slow all of them.
+
+What makes a row large is cut: clips to 16 frames of 32 pixels (64 where there are non-local blocks), mini-batches
+to 8 of them, the final evaluation to one view. What is run always has 18 layers where the network can; with --slow
+it has its own. Weights to start from are left out; tests/models/test_row_weights.py has them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny import NUM_TRAIN, NUM_VAL, command
+
+from mgexp.config.load import load_config
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+ROWS = {
+    path.relative_to(EXPERIMENTS).with_suffix("").as_posix(): path
+    for path in sorted(EXPERIMENTS.rglob("*.yaml"))
+    if path.parent.name != "base"
+}
+TABLES = sorted({name.split("/")[0] for name in ROWS})
+FULL_CROP = 224
+"""Rows of this crop are cut; those of the quickstart's size are not."""
+
+
+def chosen(table):
+    """The row of a table that is run always: long+short with 50 layers where there is one."""
+    names = [name for name in ROWS if name.split("/")[0] == table]
+    fitting = [name for name in names if name.endswith("long_short") and "r101" not in name]
+    return (fitting or names)[0]
+
+
+QUICK = [chosen(table) for table in TABLES]
+
+
+@pytest.fixture(scope="module")
+def charades_lists(tmp_path_factory):
+    """The tiny videos, listed as Charades lists its own."""
+    folder = tmp_path_factory.mktemp("charades")
+    for split, num in (("train", NUM_TRAIN), ("val", NUM_VAL)):
+        rows = [f"{split}{index},c{index % 2:03d} 0.00 0.80,0.8" for index in range(num)]
+        (folder / f"{split}.csv").write_text("\n".join(["id,actions,length", *rows]))
+    return folder
+
+
+def pairs(cfg, data, charades_lists):
+    """The keys that make a row small, and point to the videos."""
+    lists, ending = (charades_lists, "csv") if cfg.DATA.FORMAT == "charades" else (data, "txt")
+    small = {
+        "DEVICE": "cpu",
+        "DATA.TRAIN_LIST": lists / f"train.{ending}",
+        "DATA.VAL_LIST": lists / f"val.{ending}",
+        "DATA.PATH_PREFIX": data,
+        "DATA_LOADER.NUM_WORKERS": 0,
+        "TRAIN.INIT_WEIGHTS": "",
+        "TRAIN.NUM_EVALUATIONS": 1,
+        "TRAIN.NUM_THREADS": 1,
+        "TEST.NUM_ENSEMBLE_VIEWS": 1,
+        "TEST.NUM_SPATIAL_CROPS": 1,
+    }
+    if cfg.DATA.TRAIN_CROP_SIZE == FULL_CROP:
+        crop = 64 if any(cfg.NONLOCAL.LOCATION) else 32
+        small |= {"DATA.TRAIN_CROP_SIZE": crop, "DATA.TEST_CROP_SIZE": crop}
+        small |= {"DATA.TRAIN_JITTER_SCALES": f"[{crop},{crop + 8}]", "TRAIN.BATCH_SIZE": 8}
+        small |= {"DATA.NUM_FRAMES": min(16, cfg.DATA.NUM_FRAMES)}
+    return [word for pair in small.items() for word in pair]
+
+
+def run(name, more, main, output, tiny_data, charades_lists):
+    """Trains a row and looks at its result."""
+    cfg = load_config(ROWS[name])
+    small = [*pairs(cfg, tiny_data, charades_lists), *more]
+    assert main(command(ROWS[name], output, "--smoke", *small)) == 0
+    result = json.loads((output / "result.json").read_text())
+    metrics = {"map"} if cfg.DATA.FORMAT == "charades" else {"top1", "top5"}
+    assert (result["experiment"], result["row"]) == (name, cfg.ROW)
+    assert result["metrics"].keys() == metrics
+    assert 0 < result["steps"] <= 64
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_row_of_each_table_is_trained(name, main, output, tiny_data, charades_lists):
+    is_slowfast = load_config(ROWS[name]).MODEL.MODEL_NAME == "SlowFast"
+    more = ["RESNET.DEPTH", 18] if is_slowfast else []
+    run(name, more, main, output, tiny_data, charades_lists)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROWS)
+def test_every_row_is_trained(name, main, output, tiny_data, charades_lists):
+    run(name, [], main, output, tiny_data, charades_lists)
