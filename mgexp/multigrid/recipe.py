@@ -12,6 +12,7 @@ from mgexp.multigrid.shapes import FULL, LONG_FACTORS, SHORT_FACTORS, CropBase
 Policy = Literal["steps_with_relative_lrs", "cosine"]
 Scaling = Literal["linear", "sqrt", "none"]
 Granularity = Literal["step", "epoch"]
+CyclePer = Literal["stage", "training"]
 
 LR_SCALINGS: dict[Scaling, Callable[[float], float]] = {
     "linear": lambda ratio: ratio,  # SGD; paper section 3.3, released code
@@ -69,6 +70,7 @@ class Multigrid:
 
     ``fine_tuning``: the last stage stays at the full shape, and keeps the learning rate of the stage before
     in its first half (released code). ``random_stride``: strides of τ…kτ for T/k frames, else kτ.
+    ``long_cycle_per``: the shapes share each stage (the paper), or all of training up to fine-tuning.
     """
 
     long_factors: tuple[tuple[float, float], ...] = FULL
@@ -80,6 +82,7 @@ class Multigrid:
     random_stride: bool = True
     lr_scaling: Scaling = "linear"
     bn_base_size: int = 8
+    long_cycle_per: CyclePer = "stage"
 
     def __post_init__(self) -> None:
         if self.fine_tuning and self.long_factors[-1] != (1.0, 1.0):

@@ -82,6 +82,7 @@ def build_multigrid(cfg: CfgNode) -> Multigrid:
         random_stride=node.RANDOM_STRIDE,
         lr_scaling=node.LR_SCALING,
         bn_base_size=node.BN_BASE_SIZE,
+        long_cycle_per=node.LONG_CYCLE_PER,
     )
 
 
