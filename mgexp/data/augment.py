@@ -78,8 +78,8 @@ class Augment:
     def times(self, factor: float) -> Augment:
         """The same with magnitude (to the nearest whole one), jitter and share of erased clips times ``factor``.
 
-        RandAugment does as many operations, and some of them have no magnitude. Raises ValueError for a number that
-        is then out of range.
+        RandAugment does as many operations, and some of them have no magnitude. Raises ValueError for a number
+        that is then out of range.
         """
         return replace(
             self,
@@ -114,11 +114,11 @@ class Augment:
 
 @dataclass(frozen=True)
 class AugmentByShape:
-    """``full`` for clips of ``full_frames`` × ``full_crop``²; how strong it is for others follows from their shape.
+    """``full`` for clips of ``full_frames`` × ``full_crop``²; for others as strong as follows from their shape.
 
-    A clip of t × s² holds v = t·s² / (T·S²) of the pixels of a full one, and gets the strengths of ``full`` times
-    c + (1 − c)·v, c being ``coarse_strength``: 1 is the same for all, 0 as weak as clips are small, 2 up to twice as
-    strong. Linear in v is our choice; EfficientNetV2 goes in equal steps from size to size.
+    A clip of t × s² has v = t·s² / (T·S²) of the pixels of a full one, and gets the strengths of ``full`` times
+    c + (1 − c)·v, c being ``coarse_strength``: 1 is the same for all, 0 as weak as clips are small, 2 up to twice
+    as strong. Linear in v is our choice; EfficientNetV2 goes in equal steps from size to size.
     """
 
     full: Augment
@@ -127,7 +127,7 @@ class AugmentByShape:
     full_crop: int
 
     def __call__(self, frames: Tensor, rng: np.random.Generator) -> Tensor:
-        """``frames``, uint8 (t, s, s, 3), changed as ``Augment`` does: of the same shape. One draw from ``rng``."""
+        """``frames``, uint8 (t, s, s, 3), changed as ``Augment`` does; of the same shape. One draw of ``rng``."""
         num_frames, crop = frames.shape[:2]
         return _times(self.full, self.factor(num_frames, crop))(frames, rng)
 

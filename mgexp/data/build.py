@@ -94,9 +94,7 @@ def build_augment(cfg: CfgNode) -> AugmentByShape | None:
         erasing_share=aug.RE_PROB,
         erased=(red, green, blue),
     )
-    return AugmentByShape(
-        full, aug.COARSE_STRENGTH, cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE
-    )
+    return AugmentByShape(full, aug.COARSE_STRENGTH, cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
 
 
 def build_opener(cfg: CfgNode) -> Opener:

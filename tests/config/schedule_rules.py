@@ -120,7 +120,7 @@ def batches_cost_the_same(schedule, _):
 
 
 def steps_are_equal(schedule, _):
-    """Every shape of the long cycle gets as many steps in each stage but that of fine-tuning, or in all of them."""
+    """Every shape of the long cycle gets as many steps in each stage but fine-tuning, or in all of them."""
     multigrid = schedule.multigrid
     num_cycled = len(schedule.recipe.stage_epochs) - multigrid.fine_tuning
     if multigrid.granularity == "epoch" or len(multigrid.long_factors) == 1:

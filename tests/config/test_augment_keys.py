@@ -54,8 +54,8 @@ def test_keys_that_go_together_are_no_problem(pairs):
 def test_a_strength_of_coarse_clips_without_anything_to_change_is_a_problem():
     (problem,) = cross_problems(load_config(ROW, ["AUG.COARSE_STRENGTH", "0.5"]))
     assert problem == (
-        "AUG.COARSE_STRENGTH = 0.5 has nothing to change: set AUG.RANDAUGMENT_OPS, AUG.COLOR_JITTER or AUG.RE_PROB, "
-        "or leave it at 1"
+        "AUG.COARSE_STRENGTH = 0.5 has nothing to change: set AUG.RANDAUGMENT_OPS, AUG.COLOR_JITTER or "
+        "AUG.RE_PROB, or leave it at 1"
     )
 
 

@@ -261,10 +261,10 @@ def test_a_coarse_clip_is_jittered_as_much_as_its_shape_says():
     grey = torch.full((4, 64, 64, 3), 100, dtype=torch.uint8)
     shaped = by_shape(0.0, color_jitter=0.4)
     levels = [int(shaped(grey, np.random.default_rng(seed))[0, 0, 0, 0]) for seed in range(100)]
-    assert 90 <= min(levels) < 93
+    assert 88 <= min(levels) < 93  # in whole levels, twice rounded down
     assert 107 < max(levels) <= 110
 
 
 def test_a_strength_that_leads_out_of_range_is_refused():
-    with pytest.raises(ValueError, match="color_jitter = 1.2 is not in 0 to 1"):
+    with pytest.raises(ValueError, match=r"color_jitter = 1\.2 is not in 0 to 1"):
         augment(color_jitter=0.6).times(2)

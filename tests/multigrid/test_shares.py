@@ -52,9 +52,9 @@ def test_in_training_every_shape_has_an_equal_share_of_the_whole(durations, num_
 
 
 def test_boundaries_that_differ_by_rounding_are_one():
-    # 0.1 + 0.2 is a little more than 0.3 in floating-point numbers.
-    shares = shape_shares([0.1, 0.2, 0.3], 2, "training")
-    assert [(share.stage, share.shape) for share in shares] == [(0, 0), (1, 0), (2, 1)]
+    # 0.1 + 0.1 + 0.1 is a little more than 0.3: the first third ends after the first stage, by 1e-17.
+    shares = shape_shares([0.1, 0.1, 0.1], 3, "training")
+    assert [(share.stage, share.shape) for share in shares] == [(0, 0), (1, 1), (2, 2)]
 
 
 # By hand. b = 8, 1, so m = 4.5; x = 15 / (8.5 + 1.5 · 1 / 4.5); an epoch of the recipe has x · 1200 / (8 · 4.5) =
