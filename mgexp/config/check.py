@@ -106,9 +106,32 @@ def _augment_problems(cfg: CfgNode) -> Iterator[str]:
             f"{name} = {magnitude} is not read with AUG.RANDAUGMENT_OPS = 0: leave it at "
             f"{default}, or set AUG.RANDAUGMENT_OPS to 1 or more"
         )
+    yield from _strength_problems(cfg.AUG)
     if cfg.AUG.RE_PROB and not all(0 <= value <= 1 for value in cfg.DATA.MEAN):
         mean = list(cfg.DATA.MEAN)
         yield f"AUG.RE_PROB = {cfg.AUG.RE_PROB:g} paints with DATA.MEAN = {mean}, which is no colour in [0, 1]"
+
+
+def _strength_problems(aug: CfgNode) -> Iterator[str]:
+    """AUG.COARSE_STRENGTH without anything that it changes, or that would lead out of a range."""
+    strength = aug.COARSE_STRENGTH
+    strengths = {
+        "RANDAUGMENT_MAGNITUDE": aug.RANDAUGMENT_MAGNITUDE if aug.RANDAUGMENT_OPS else 0,
+        "COLOR_JITTER": aug.COLOR_JITTER,
+        "RE_PROB": aug.RE_PROB,
+    }
+    if strength != 1 and not any(strengths.values()):
+        yield (
+            f"AUG.COARSE_STRENGTH = {strength:g} has nothing to change: set AUG.RANDAUGMENT_OPS, AUG.COLOR_JITTER "
+            "or AUG.RE_PROB, or leave it at 1"
+        )
+    for name, value in strengths.items():
+        legal = BY_NAME[f"AUG.{name}"].legal
+        if not legal.allows(value * strength):
+            yield (
+                f"AUG.{name} = {value:g} times AUG.COARSE_STRENGTH = {strength:g} is {value * strength:g} for the "
+                f"coarsest clips; it takes {legal.words}: lower one of them"
+            )
 
 
 def _solver_problems(cfg: CfgNode) -> Iterator[str]:

@@ -69,6 +69,7 @@ W_AND_B_NAME = Legal(
 OR_NONE = Legal(f"{W_AND_B_NAME.words}, or nothing", lambda v: not v or W_AND_B_NAME.allows(v))
 SHARE = Legal("0 to 1", lambda value: 0 <= value <= 1)
 MAGNITUDE = Legal("0 to 30", lambda value: 0 <= value <= 30)
+STRENGTH = Legal("0 to 10", lambda value: 0 <= value <= 10)
 FACTORS = Legal(
     "numbers in (0, 1], one or more", lambda vs: len(vs) > 0 and all(0 < v <= 1 for v in vs)
 )
@@ -186,6 +187,8 @@ KEYS = (
     Key("AUG.COLOR_JITTER", FLOAT, 0.0, SHARE,
         "x: brightness, contrast and saturation times 1 − x to 1 + x; 0: off (PySlowFast: images only)", "mgexp"),
     Key("AUG.RE_PROB", FLOAT, 0.0, SHARE, "share of the clips in which a random rectangle gets DATA.MEAN"),
+    Key("AUG.COARSE_STRENGTH", FLOAT, 1.0, STRENGTH,
+        "c: the three for a clip of t x s² are times c + (1 − c)·t·s²/(T·S²); 1: the same for all clips", "mgexp"),
     # --- model
     Key("MODEL.MODEL_NAME", STR, "SlowFast", _one_of("SlowFast", "I3D", "C2D", "Slow", "TSM"), "architecture"),
     Key("MODEL.NUM_CLASSES", INT, 400, _at_most(1_000_000), "classes; labels are 0 … NUM_CLASSES − 1"),
@@ -213,6 +216,8 @@ KEYS = (
     Key("MULTIGRID.LONG_CYCLE_FACTORS", PAIRS,
         ((0.25, SQRT_HALF), (0.5, SQRT_HALF), (0.5, 1.0), (1.0, 1.0)), FACTOR_PAIRS,
         "(frames, crop) relative to the full shape"),
+    Key("MULTIGRID.LONG_CYCLE_PER", STR, "stage", _one_of("stage", "training"),
+        "the shapes share the steps of each stage equally, or once those of all stages but fine-tuning", "mgexp"),
     Key("MULTIGRID.SHORT_CYCLE_FACTORS", FLOATS, (0.5, SQRT_HALF), FACTORS, "crop / full crop"),
     Key("MULTIGRID.EPOCH_FACTOR", FLOAT, 1.5, SCALE, "epochs relative to the baseline's"),
     Key("MULTIGRID.BN_BASE_SIZE", INT, 8, NOT_NEGATIVE,

@@ -15,14 +15,17 @@ other work: the least and the largest mean of four runs, of 300 small or 60 larg
 | the first two, and 25 % of the third | 3.3 to 5.0 | 57 to 141 |
 
 The slowest of 60 large clips took RandAugment 0.2 to 0.7 s: sharpness after an operation that moves pixels.
+
+How strong they are may depend on the shape of the clip, as with progressive learning (EfficientNetV2, Tan and Le,
+ICML 2021, arxiv.org/abs/2104.00298), where small images get weaker ones: ``AugmentByShape``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -72,6 +75,19 @@ class Augment:
                 planes = transform(planes)
         return planes.permute(0, 2, 3, 1).contiguous()
 
+    def times(self, factor: float) -> Augment:
+        """The same with magnitude (to the nearest whole one), jitter and share of erased clips times ``factor``.
+
+        RandAugment does as many operations, and some of them have no magnitude. Raises ValueError for a number
+        that is then out of range.
+        """
+        return replace(
+            self,
+            randaugment_magnitude=round(self.randaugment_magnitude * factor),
+            color_jitter=self.color_jitter * factor,
+            erasing_share=self.erasing_share * factor,
+        )
+
     @cached_property
     def _transforms(self) -> list[Callable[[Tensor], Tensor]]:
         """Those that are on, in order, for uint8 (T, 3, S, S)."""
@@ -94,6 +110,36 @@ class Augment:
         if self.erasing_share:
             parts.append(transforms_v2.RandomErasing(self.erasing_share, value=self.erased))
         return parts
+
+
+@dataclass(frozen=True)
+class AugmentByShape:
+    """``full`` for clips of ``full_frames`` × ``full_crop``²; for others as strong as follows from their shape.
+
+    A clip of t × s² has v = t·s² / (T·S²) of the pixels of a full one, and gets the strengths of ``full`` times
+    c + (1 − c)·v, c being ``coarse_strength``: 1 is the same for all, 0 as weak as clips are small, 2 up to twice
+    as strong. Linear in v is our choice; EfficientNetV2 goes in equal steps from size to size.
+    """
+
+    full: Augment
+    coarse_strength: float
+    full_frames: int
+    full_crop: int
+
+    def __call__(self, frames: Tensor, rng: np.random.Generator) -> Tensor:
+        """``frames``, uint8 (t, s, s, 3), changed as ``Augment`` does; of the same shape. One draw of ``rng``."""
+        num_frames, crop = frames.shape[:2]
+        return _times(self.full, self.factor(num_frames, crop))(frames, rng)
+
+    def factor(self, num_frames: int, crop: int) -> float:
+        """Of the strengths for clips of ``num_frames`` × ``crop``²: 1 at the full shape, exactly."""
+        volume = num_frames * crop**2 / (self.full_frames * self.full_crop**2)
+        return 1 + (self.coarse_strength - 1) * (1 - volume)
+
+
+@lru_cache(maxsize=64)  # one for each shape of a schedule: it keeps its transforms
+def _times(augment: Augment, factor: float) -> Augment:
+    return augment.times(factor)
 
 
 def _check(name: str, value: float, most: float) -> None:

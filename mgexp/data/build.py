@@ -14,7 +14,7 @@ import torch
 from fvcore.common.config import CfgNode
 from torch.utils.data import DataLoader
 
-from mgexp.data.augment import Augment
+from mgexp.data.augment import Augment, AugmentByShape
 from mgexp.data.clips import Request, TrainingClips, collate
 from mgexp.data.decode import Decoder, ReaderOpener, choose_decoder, open_video
 from mgexp.data.lists.build import videos_root
@@ -78,7 +78,7 @@ def build_training_clips(
     )
 
 
-def build_augment(cfg: CfgNode) -> Augment | None:
+def build_augment(cfg: CfgNode) -> AugmentByShape | None:
     """What AUG does to training clips; None where all of it is off.
 
     What is erased gets DATA.MEAN, which is 0 after normalisation, as PySlowFast's AUG.RE_MODE const.
@@ -87,13 +87,14 @@ def build_augment(cfg: CfgNode) -> Augment | None:
     if not (aug.RANDAUGMENT_OPS or aug.COLOR_JITTER or aug.RE_PROB):
         return None
     red, green, blue = (round(255 * value) for value in cfg.DATA.MEAN)
-    return Augment(
+    full = Augment(
         randaugment_ops=aug.RANDAUGMENT_OPS,
         randaugment_magnitude=aug.RANDAUGMENT_MAGNITUDE,
         color_jitter=aug.COLOR_JITTER,
         erasing_share=aug.RE_PROB,
         erased=(red, green, blue),
     )
+    return AugmentByShape(full, aug.COARSE_STRENGTH, cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
 
 
 def build_opener(cfg: CfgNode) -> Opener:

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mgexp.data.augment import Augment
 from mgexp.data.decode import VideoError
 from mgexp.data.opening import SOURCE, Opener, open_source
 from mgexp.data.records import Record, Span, Target
@@ -36,6 +35,10 @@ MAX_ATTEMPTS = 10
 
 Unusable = tuple[tuple[int, str], ...]
 """(index of the record, what is wrong with it) of each video that failed."""
+
+
+Change = Callable[[Tensor, np.random.Generator], Tensor]
+"""Of the frames of a clip, uint8 (T, S, S, 3), by draws from a generator: see ``mgexp/data/augment.py``."""
 
 
 class Request(Protocol):
@@ -144,7 +147,7 @@ class TrainingClips(Dataset[Clip]):
         full_crop: int,
         inverse_uniform: bool,
         flip: bool,
-        augment: Augment | None = None,
+        augment: Change | None = None,
         opener: Opener = open_source,
         limit: TimeLimit = NO_LIMIT,
     ) -> None:

@@ -2,17 +2,19 @@
 
 The durations follow the released code (slowfast/utils/multigrid.py): within a stage every long-cycle
 shape gets the same number of steps, and the whole takes epoch_factor × max_epoch epochs.
+``shares.py`` has the other way: the shapes share all of training.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from mgexp.multigrid.order import ORDERS, ShapeOrder, Turns
 from mgexp.multigrid.recipe import LR_SCALINGS, Multigrid, Recipe
 from mgexp.multigrid.shapes import Cycle, long_cycle
+from mgexp.multigrid.shares import Share, shape_shares
 
 MAX_CLIPS = 2**53
 """That a run draws: more could not be counted exactly as epochs, which are floating-point numbers."""
@@ -52,10 +54,11 @@ class Phase:
 
 @dataclass(frozen=True)
 class _Span:
-    """A stay at one base shape, before rounding: its length in real-valued epochs."""
+    """A stay at one base shape, before rounding: its ``share`` of the recipe, and real-valued ``epochs``."""
 
     stage: int
     cycle: Cycle
+    share: float
     epochs: float
     is_fine_tuning: bool = False
 
@@ -140,18 +143,23 @@ def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> l
         raise ValueError(
             "MULTIGRID.LONG_CYCLE needs at least two stages: one more epoch in SOLVER.STEPS"
         )
-    sum_ratios = sum(cycle.mean_ratio for cycle in cycles)
+    mean_ratio = sum(cycle.mean_ratio for cycle in cycles) / len(cycles)
     in_order = ORDERS[multigrid.shape_order]
+    shares = shape_shares(durations[:num_cycled], len(cycles), multigrid.long_cycle_per, in_order)
+    if multigrid.fine_tuning:  # saves as many steps as the stages before
+        shares.append(Share(num_cycled, len(cycles) - 1, durations[-1]))
     spans = [
-        _Span(stage, cycles[place], durations[stage] * cycles[place].mean_ratio / sum_ratios)
-        for stage in range(num_cycled)
-        for place in in_order(len(cycles), stage)
+        _Span(
+            stage=share.stage,
+            cycle=cycles[share.shape],
+            share=share.epochs,
+            epochs=share.epochs * cycles[share.shape].mean_ratio / mean_ratio,
+            is_fine_tuning=share.stage == num_cycled,
+        )
+        for share in shares
     ]
-    if multigrid.fine_tuning:  # saves as many steps as the stages before: m = mean ratio
-        epochs = durations[-1] * cycles[-1].mean_ratio * len(cycles) / sum_ratios
-        spans.append(_Span(num_cycled, cycles[-1], epochs, is_fine_tuning=True))
     x = multigrid.epoch_factor * recipe.max_epoch / sum(span.epochs for span in spans)
-    return [_Span(s.stage, s.cycle, s.epochs * x, s.is_fine_tuning) for s in spans]
+    return [replace(span, epochs=span.epochs * x) for span in spans]
 
 
 @dataclass(frozen=True)
@@ -165,14 +173,14 @@ class _Piece:
 
 
 def _whole_steps(spans: list[_Span], clips: int, num_videos: int) -> list[int]:
-    """Last steps: every shape of a stage gets the same whole number of steps, at least one."""
+    """Last steps: equal shares of a stage get the same whole number of steps, at least one."""
     steps = [span.epochs * num_videos / (clips * span.cycle.mean_ratio) for span in spans]
     if _has_one_shape(spans):  # nothing to keep equal, so the total is exact
         return [round(total) for total in accumulate(steps)]
-    by_stage: dict[int, int] = {}  # once for each stage: at a tie, two shapes could round apart
+    by_share: dict[tuple[int, float], int] = {}  # once for each: at a tie, two could round apart
     for span, num in zip(spans, steps, strict=True):
-        by_stage.setdefault(span.stage, max(1, round(num)))
-    return list(accumulate(by_stage[span.stage] for span in spans))
+        by_share.setdefault((span.stage, span.share), max(1, round(num)))
+    return list(accumulate(by_share[span.stage, span.share] for span in spans))
 
 
 def _whole_epochs(spans: list[_Span]) -> list[int]:

@@ -13,6 +13,7 @@ from mgexp.multigrid.shapes import FULL, LONG_FACTORS, SHORT_FACTORS, CropBase
 Policy = Literal["steps_with_relative_lrs", "cosine"]
 Scaling = Literal["linear", "sqrt", "none"]
 Granularity = Literal["step", "epoch"]
+CyclePer = Literal["stage", "training"]
 
 LR_SCALINGS: dict[Scaling, Callable[[float], float]] = {
     "linear": lambda ratio: ratio,  # SGD; paper section 3.3, released code
@@ -72,6 +73,7 @@ class Multigrid:
     in its first half (released code). ``random_stride``: strides of τ…kτ for T/k frames, else kτ.
     ``shape_order`` "random": every stage passes the long shapes, but in its fine-tuning, and every turn of the
     short cycle its crops, in another order, the same in every run. ``bn_base_size`` 0: no groups.
+    ``long_cycle_per``: the shapes share each stage (the paper), or all of training up to fine-tuning.
     """
 
     long_factors: tuple[tuple[float, float], ...] = FULL
@@ -84,6 +86,7 @@ class Multigrid:
     lr_scaling: Scaling = "linear"
     bn_base_size: int = 8
     shape_order: ShapeOrder = "coarse_to_fine"
+    long_cycle_per: CyclePer = "stage"
 
     def __post_init__(self) -> None:
         if self.fine_tuning and self.long_factors[-1] != (1.0, 1.0):

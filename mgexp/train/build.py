@@ -83,6 +83,7 @@ def build_multigrid(cfg: CfgNode) -> Multigrid:
         lr_scaling=node.LR_SCALING,
         shape_order=node.SHAPE_ORDER,
         bn_base_size=node.BN_BASE_SIZE,
+        long_cycle_per=node.LONG_CYCLE_PER,
     )
 
 

@@ -35,6 +35,7 @@ TEXTS = (
     *("", " ", "\t", ",", "auto", "cpu", "step", "epoch", "linear", "sqrt", "none", "full", "phase", "cosine"),
     *("SlowFast", "I3D", "C2D", "Slow", "TSM", "list", "kinetics", "ssv2", "hmdb51", "folders", "stride"),
     *("segments", "sum", "max", "sgd", "pyav", "forward", "softmax", "bce_logit", "nan", "1e400", "1e-4"),
+    *("stage", "training"),
     *("é", "训练", "\u202egpj.mp4", "a\nb", "\x1b[31mred", "\x00", "\udcff", "x" * 5000, "/dev/zero", "/", "."),
     *("..", "~", "http://a/b.yaml", "${HOME}", "$(ls)", "; ls", "a/../../b", "**", "[", "NUL", "١٢"),
 )
@@ -83,6 +84,7 @@ PLAUSIBLE = {
     "MULTIGRID.SHORT_CYCLE": (True, False),
     "MULTIGRID.FINE_TUNING": (True, False),
     "MULTIGRID.RANDOM_STRIDE": (True, False),
+    "MULTIGRID.LONG_CYCLE_PER": ("stage", "training"),
     "MULTIGRID.GRANULARITY": ("step", "epoch"),
     "MULTIGRID.SHORT_CROPS_OF": ("full", "phase"),
     "MULTIGRID.LR_SCALING": ("linear", "sqrt", "none"),
@@ -111,12 +113,15 @@ PLAUSIBLE = {
     "DATA.TRAIN_CROP_SIZE": (1, 2, 3, 7, 31, 32, 63, 64, 112, 224),
     "DATA.TEMPORAL_GRID": ("stride", "segments"),
     "SLOWFAST.ALPHA": (1, 2, 4, 8),
+    "AUG.COLOR_JITTER": (0.1, 0.4),
+    "AUG.COARSE_STRENGTH": (0, 0.5, 2, 10),
 }
 """Values that are often legal together, and that schedules depend on."""
 SWITCHES = [
     *("MULTIGRID.LONG_CYCLE", "MULTIGRID.SHORT_CYCLE", "MULTIGRID.FINE_TUNING", "MULTIGRID.GRANULARITY"),
     *("MULTIGRID.SHORT_CROPS_OF", "MULTIGRID.LR_SCALING", "MULTIGRID.RANDOM_STRIDE", "SOLVER.LR_POLICY"),
     *("MULTIGRID.SHAPE_ORDER", "MULTIGRID.LONG_CYCLE_FACTORS", "MULTIGRID.SHORT_CYCLE_FACTORS", "SOLVER.BASE_LR"),
+    "MULTIGRID.LONG_CYCLE_PER",
 ]
 """Those of which every example draws one, or leaves the row's."""
 # fmt: on

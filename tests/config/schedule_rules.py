@@ -15,7 +15,7 @@ def broken_rules(schedule, num_processes):
     """A sentence for each rule that ``schedule`` breaks."""
     rules = (
         *(phases_meet, stages_in_order, shapes_are_those_of_the_cycles, batches_cost_the_same),
-        *(steps_of_a_stage_are_equal, epochs_are_those_asked_for, rates_follow_the_batch),
+        *(steps_are_equal, epochs_are_those_asked_for, rates_follow_the_batch),
         *(groups_divide, strides_reach, plans_follow_the_phases, warm_up_is_linear),
     )
     return [
@@ -124,18 +124,32 @@ def batches_cost_the_same(schedule, _):
             yield f"{shape} for {frames} x {crop}²"
 
 
-def steps_of_a_stage_are_equal(schedule, _):
-    """Every shape of the long cycle gets the same number of steps in each stage but that of fine-tuning."""
-    multigrid, last = schedule.multigrid, len(schedule.recipe.stage_epochs) - 1
+def steps_are_equal(schedule, _):
+    """Every shape of the long cycle gets as many steps in each stage but fine-tuning, or in all of them."""
+    multigrid = schedule.multigrid
+    num_cycled = len(schedule.recipe.stage_epochs) - multigrid.fine_tuning
     if multigrid.granularity == "epoch" or len(multigrid.long_factors) == 1:
         return
-    for stage in range(last + (not multigrid.fine_tuning)):
+    if multigrid.long_cycle_per == "training":
+        yield from steps_of_training_are_equal(schedule, num_cycled)
+        return
+    for stage in range(num_cycled):
         steps = [phase.end_step - phase.start_step for phase in of_stage(schedule, stage)]
         num, rest = divmod(sum(steps), len(multigrid.long_factors))
         # A shape that is there twice may meet itself in a random order: one phase, of twice the steps.
         is_one = multigrid.shape_order != "random" and set(steps) != {num}
         if rest or any(n % num for n in steps) or is_one:
             yield f"steps {steps} in stage {stage}"
+
+
+def steps_of_training_are_equal(schedule, num_cycled):
+    """Each shape comes in one piece across stages, all as long, up to a step for each stage in it."""
+    cycled = [phase for phase in schedule.phases if phase.stage < num_cycled]
+    pieces = [[*group] for _, group in itertools.groupby(cycled, key=lambda phase: phase.cycle)]
+    steps = [sum(phase.end_step - phase.start_step for phase in piece) for piece in pieces]
+    slack = max(len(piece) for piece in pieces)
+    if len(pieces) != len(schedule.multigrid.long_factors) or max(steps) - min(steps) > 2 * slack:
+        yield f"steps {steps} of shapes"
 
 
 def epochs_are_those_asked_for(schedule, _):

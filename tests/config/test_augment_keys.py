@@ -20,6 +20,9 @@ ROW = Path(__file__).parents[2] / "experiments" / "quickstart" / "long_short.yam
         ("AUG.COLOR_JITTER", "1.1", "= 1.1 is not allowed; it takes 0 to 1"),
         ("AUG.COLOR_JITTER", "-0.1", "= -0.1 is not allowed; it takes 0 to 1"),
         ("AUG.RE_PROB", "25", "= 25 is not allowed; it takes 0 to 1"),
+        ("AUG.COARSE_STRENGTH", "-1", "= -1 is not allowed; it takes 0 to 10"),
+        ("AUG.COARSE_STRENGTH", "11", "= 11 is not allowed; it takes 0 to 10"),
+        ("MULTIGRID.LONG_CYCLE_PER", "epoch", "is not allowed; it takes one of stage, training"),
     ],
 )
 def test_value_out_of_range_is_said_with_what_the_key_takes(name, text, said):
@@ -46,3 +49,34 @@ def test_a_mean_that_is_no_colour_cannot_be_painted():
 )
 def test_keys_that_go_together_are_no_problem(pairs):
     assert cross_problems(load_config(ROW, pairs.split())) == []
+
+
+def test_a_strength_of_coarse_clips_without_anything_to_change_is_a_problem():
+    (problem,) = cross_problems(load_config(ROW, ["AUG.COARSE_STRENGTH", "0.5"]))
+    assert problem == (
+        "AUG.COARSE_STRENGTH = 0.5 has nothing to change: set AUG.RANDAUGMENT_OPS, AUG.COLOR_JITTER or "
+        "AUG.RE_PROB, or leave it at 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        ("AUG.COLOR_JITTER 0.6", "AUG.COLOR_JITTER = 0.6 times AUG.COARSE_STRENGTH = 2 is 1.2"),
+        ("AUG.RE_PROB 0.75", "AUG.RE_PROB = 0.75 times AUG.COARSE_STRENGTH = 2 is 1.5"),
+        (
+            "AUG.RANDAUGMENT_OPS 1 AUG.RANDAUGMENT_MAGNITUDE 20",
+            "AUG.RANDAUGMENT_MAGNITUDE = 20 times AUG.COARSE_STRENGTH = 2 is 40",
+        ),
+    ],
+)
+def test_strengths_of_coarse_clips_that_are_out_of_range_are_a_problem(pairs, said):
+    (problem,) = cross_problems(load_config(ROW, [*pairs.split(), "AUG.COARSE_STRENGTH", "2"]))
+    assert problem.startswith(f"{said} for the coarsest clips; it takes 0 to ")
+    assert problem.endswith(": lower one of them")
+
+
+@pytest.mark.parametrize("strength", ["0", "0.5", "2"])
+def test_strengths_within_range_are_no_problem(strength):
+    pairs = ["AUG.COLOR_JITTER", "0.5", "AUG.RE_PROB", "0.5", "AUG.COARSE_STRENGTH", strength]
+    assert cross_problems(load_config(ROW, pairs)) == []

@@ -9,7 +9,7 @@ import torch
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
-from mgexp.data.augment import Augment
+from mgexp.data.augment import Augment, AugmentByShape
 
 ERASED = (200, 210, 220)
 PARTS = {
@@ -217,3 +217,54 @@ def test_the_asked_share_of_clips_is_erased():
 def test_numbers_out_of_range_are_refused(changes, said):
     with pytest.raises(ValueError, match=said):
         augment(**changes)
+
+
+def by_shape(strength, **parts):
+    """For clips of 16 × 64² and coarser ones."""
+    return AugmentByShape(augment(**parts), strength, full_frames=16, full_crop=64)
+
+
+# t·s² / (16·64²) of (16, 64), (8, 64), (8, 45), (4, 45), (4, 32): 1, 1/2, 0.2472, 0.1236, 1/16.
+@pytest.mark.parametrize(
+    ("strength", "wanted"),
+    [
+        (1.0, (1, 1, 1, 1, 1)),
+        (0.0, (1, 0.5, 0.2472, 0.1236, 0.0625)),
+        (0.5, (1, 0.75, 0.6236, 0.5618, 0.53125)),
+        (2.0, (1, 1.5, 1.7528, 1.8764, 1.9375)),
+    ],
+)
+def test_strength_goes_with_the_pixels_of_a_clip(strength, wanted):
+    shapes = (16, 64), (8, 64), (8, 45), (4, 45), (4, 32)
+    found = [by_shape(strength, **ALL).factor(*shape) for shape in shapes]
+    assert found == pytest.approx(wanted, abs=5e-5)
+    assert found[0] == 1  # exactly
+
+
+def test_every_strength_is_times_the_factor():
+    parts = {"randaugment_ops": 2, "color_jitter": 0.4, "erasing_share": 0.25}
+    # 9 · 0.75 = 6.75.
+    weaker = {**parts, "randaugment_magnitude": 7, "color_jitter": 0.3, "erasing_share": 0.1875}
+    assert augment(**parts).times(0.75) == augment(**weaker | {"color_jitter": 0.4 * 0.75})
+
+
+@pytest.mark.parametrize(("frames", "crop"), [(16, 64), (8, 45), (4, 32)])
+def test_at_strength_1_every_clip_is_the_same_bits(frames, crop):
+    clip = random_clip(frames, crop)
+    for seed in range(10):
+        found = by_shape(1.0, **ALL)(clip, np.random.default_rng(seed))
+        assert torch.equal(found, changed(clip, seed, **ALL))
+
+
+def test_a_coarse_clip_is_jittered_as_much_as_its_shape_says():
+    """A quarter of the pixels at strength 0: grey 100 ± 10, not ± 40."""
+    grey = torch.full((4, 64, 64, 3), 100, dtype=torch.uint8)
+    shaped = by_shape(0.0, color_jitter=0.4)
+    levels = [int(shaped(grey, np.random.default_rng(seed))[0, 0, 0, 0]) for seed in range(100)]
+    assert 88 <= min(levels) < 93  # in whole levels, twice rounded down
+    assert 107 < max(levels) <= 110
+
+
+def test_a_strength_that_leads_out_of_range_is_refused():
+    with pytest.raises(ValueError, match=r"color_jitter = 1\.2 is not in 0 to 1"):
+        augment(color_jitter=0.6).times(2)

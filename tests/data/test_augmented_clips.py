@@ -10,7 +10,7 @@ import torch
 from tiny import data_keys, tiny_config
 from torch.utils.data import DataLoader
 
-from mgexp.data.augment import Augment
+from mgexp.data.augment import Augment, AugmentByShape
 from mgexp.data.build import build_opener, build_training_clips, build_view_loader
 from mgexp.data.clips import TrainingClips, collate
 from mgexp.data.decode import VideoError
@@ -108,6 +108,28 @@ def test_the_same_request_gives_the_same_clip_whatever_came_before():
     assert equal(found[::-1], wanted)
 
 
+@pytest.mark.parametrize("strength", [0.0, 0.5, 1.5])
+def test_clips_of_the_full_shape_are_the_same_at_any_strength(strength):
+    by_shape = AugmentByShape(AUGMENT, strength, full_frames=4, full_crop=32)
+    assert equal(frames_of(training_clips(by_shape)), frames_of(training_clips(AUGMENT)))
+
+
+def test_at_strength_1_clips_of_every_shape_are_the_same_bits():
+    by_shape = training_clips(AugmentByShape(AUGMENT, 1.0, full_frames=8, full_crop=64))
+    plain = training_clips(AUGMENT)
+    for frames, crop in [(2, 16), (4, 23), (4, 32)]:
+        requests = [FakeRequest((3, n), frames=frames, crop=crop) for n in range(10)]
+        assert equal([by_shape[r].frames for r in requests], [plain[r].frames for r in requests])
+
+
+def test_coarse_clips_have_the_strength_of_their_shape():
+    """2 of 8 frames at half the full crop: a sixteenth of the pixels, so 0 + 1/16 of the strengths."""
+    by_shape = training_clips(AugmentByShape(AUGMENT, 0.0, full_frames=8, full_crop=64))
+    weak = training_clips(Augment(2, round(9 / 16), 0.4 / 16, 0.5 / 16, (115, 115, 115)))
+    requests = [FakeRequest((3, n), frames=2, crop=32) for n in range(20)]
+    assert equal([by_shape[r].frames for r in requests], [weak[r].frames for r in requests])
+
+
 def test_a_replaced_video_is_augmented_as_a_function_of_the_position():
     clips = partial(training_clips, broken=("0.mp4",))
     assert equal(frames_of(clips(AUGMENT)), frames_of(clips(AUGMENT)))
@@ -154,7 +176,14 @@ def test_by_default_there_is_no_augmentation(tmp_path):
 )
 def test_keys_become_the_augmentation(keys, wanted, tmp_path):
     clips = build_training_clips(tiny_config(tmp_path, keys), [], open_fake)
-    assert clips.augment == wanted
+    assert clips.augment == AugmentByShape(wanted, 1.0, full_frames=8, full_crop=32)
+
+
+def test_the_strength_of_coarse_clips_is_a_key(tmp_path):
+    cfg = tiny_config(tmp_path, {"AUG.COLOR_JITTER": 0.4, "AUG.COARSE_STRENGTH": 0.5})
+    clips = build_training_clips(cfg, [], open_fake)
+    assert clips.augment.factor(8, 32) == 1
+    assert clips.augment.factor(2, 16) == 0.5 + 0.5 / 16
 
 
 @pytest.mark.parametrize("full_protocol", [False, True])
