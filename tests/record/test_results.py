@@ -86,6 +86,10 @@ def test_a_run_of_another_config_is_refused_and_the_others_go_on(append, runs):
     assert len(lines) == 2
 
 
+def test_the_number_of_videos_for_schedules_without_data_may_change():
+    assert list(differences({"DATA.NUM_VIDEOS": 0}, {"DATA.NUM_VIDEOS": 1200})) == []
+
+
 def test_keys_without_effect_may_differ_and_tuples_equal_lists():
     run = {"RNG_SEED": 7, "TRAIN.ENABLE": False, "A": [[0, 4], 8], "DATA_LOADER.NUM_WORKERS": 9}
     yaml = {"RNG_SEED": 0, "TRAIN.ENABLE": True, "A": ((0, 4), 8), "DATA_LOADER.NUM_WORKERS": 1}

@@ -49,6 +49,15 @@ def test_a_row_whose_videos_are_elsewhere(doctor, tmp_path):
     assert "not measured: the row's videos are not here" in out
 
 
+@pytest.mark.parametrize(("is_here", "num_videos"), [(True, 24), (False, 7)])
+def test_videos_that_are_here_are_counted(is_here, num_videos, tiny_data, tmp_path):
+    keys = data_keys(tiny_data) if is_here else {}
+    row = write_config(tmp_path / "tiny.yaml", {**keys, "DATA.NUM_VIDEOS": 7})
+    tool = runpy.run_path(str(ROOT / "tools" / "doctor.py"))
+    _, schedule = tool["load_row"](tool["parse"](["--cfg", str(row)]))
+    assert schedule.num_videos == num_videos
+
+
 def test_a_row_that_bf16_is_wrong_for_is_a_problem(doctor, tmp_path, monkeypatch):
     def wrong(model, shapes, *_):
         fault = Agreement("weight gradient of x", True, 0.5, 1.0, 1.0)
