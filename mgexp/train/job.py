@@ -114,9 +114,9 @@ def _lead(job: Job) -> Outcome:
             result = read_json(job.run_dir.result_json)
             print(f"{job.run_dir.root}: this run is complete: {summary(result)}")
             return outcome_of(result)
+        choice = resume.choose_checkpoint(job.run_dir)
+        changes += resume.schedule_problems(choice, job.fingerprint(), job.override)
         with logging_to(job.run_dir.log_txt), job.explained(), faults_told(job.run_dir):
-            choice = resume.choose_checkpoint(job.run_dir)
-            changes += resume.schedule_problems(choice, job.fingerprint(), job.override)
             resume.set_aside(job.run_dir, choice)
             folder.write_folder(
                 job.run_dir, config, videos, job.inputs.schedule, changes, job.initial, job.given
