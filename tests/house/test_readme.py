@@ -17,6 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     *("README.md", "INSTALL.md", "SECURITY.md", "CHANGELOG.md", "data/README.md"),
     *("experiments/quickstart/README.md", "experiments/large_batch/README.md"),
+    *(
+        "experiments/beyond/two_level/README.md",
+        "experiments/beyond/augmentation_by_shape/README.md",
+    ),
 )
 
 
