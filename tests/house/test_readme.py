@@ -18,6 +18,7 @@ PAGES = (
     *("README.md", "INSTALL.md", "SECURITY.md", "CHANGELOG.md", "data/README.md"),
     *("experiments/README.md", "experiments/quickstart/README.md"),
     "experiments/large_batch/README.md",
+    *(f"experiments/beyond/{idea}/README.md" for idea in ("two_level", "augmentation_by_shape")),
 )
 
 
