@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
@@ -65,11 +66,16 @@ def test_the_records_are_those_of_one_process(alone, shared):
 
 @pytest.mark.slow
 def test_weights_momenta_and_statistics_are_those_of_one_process(alone, shared):
+    """But for rounding, and where that moves a value over the edge of a ReLU, by which few clips gain or lose it.
+
+    What is not reduced over the processes, or counted twice, differs by its own size. To 1e-8 in float64:
+    ``test_shared_training``.
+    """
     wanted, found = dict(tensors(alone)), dict(tensors(shared))
     assert found.keys() == wanted.keys()
-    assert [
-        name for name in wanted if relative(found[name].double(), wanted[name].double()) > 0.01
-    ] == []
+    off = {name: relative(found[name].double(), wanted[name].double()) for name in wanted}
+    assert median(off.values()) < 1e-4
+    assert {name: value for name, value in off.items() if value > 0.3} == {}
 
 
 @pytest.mark.slow
