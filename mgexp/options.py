@@ -1,7 +1,8 @@
-"""What can be wrong with the options of any tool: found before time is spent."""
+"""Options that several tools have, and what can be wrong with any: found before time is spent."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,4 +31,23 @@ def without_folder(files: Mapping[str, Path | None]) -> list[str]:
         f"{name} {path}: there is no folder {path.parent}; make it first"
         for name, path in files.items()
         if path is not None and not path.parent.is_dir()
+    ]
+
+
+def add_timing_options(parser: argparse.ArgumentParser) -> None:
+    """Of tools that time the steps of a row: the row, how often, and where the numbers go."""
+    add = parser.add_argument
+    add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
+    add("--steps", type=int, default=5, metavar="N", help="timed, of each shape (default: 5)")
+    add("--warmup", type=int, default=2, metavar="N", help="steps before those (default: 2)")
+    add("--json", action="store_true", help="print everything that was measured, for programs")
+    add("--output", type=Path, metavar="FILE", help="write that to a file too")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
+
+
+def timing_problems(options: argparse.Namespace) -> list[str]:
+    """What is wrong with those options."""
+    return [
+        *too_small({"--steps": options.steps, "--warmup": options.warmup}),
+        *without_folder({"--output": options.output}),
     ]

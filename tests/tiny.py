@@ -97,12 +97,17 @@ def tiny_config(folder: Path, changes: Mapping[str, Any] | None = None) -> Any:
     return load_config(write_config(folder / "tiny.yaml", changes or {}))
 
 
-def run_net() -> ModuleType:
-    """tools/run_net.py as a module."""
-    spec = importlib.util.spec_from_file_location("run_net", TOOL)
+def load_tool(name: str) -> ModuleType:
+    """tools/<name>.py as a module, a new one each time."""
+    spec = importlib.util.spec_from_file_location(name, TOOL.with_name(f"{name}.py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def run_net() -> ModuleType:
+    """tools/run_net.py as a module."""
+    return load_tool("run_net")
 
 
 def command(cfg: Path, output: Path, *pairs: Any) -> Sequence[str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 import simplejson
 from fvcore.common.config import CfgNode
@@ -21,7 +20,7 @@ from fvcore.common.config import CfgNode
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, TrainingError
 from mgexp.multigrid.schedule import Schedule
-from mgexp.options import too_small, without_folder
+from mgexp.options import add_timing_options, timing_problems, too_small
 from mgexp.plan.machine import NoMemory
 from mgexp.plan.shapes.build import build_shapes
 from mgexp.plan.step_shapes import base_shapes
@@ -37,14 +36,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add = parser.add_argument
-    add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
-    add("--processes", type=int, default=2, metavar="N", help="of the team (default: 2)")
-    add("--steps", type=int, default=5, metavar="N", help="timed, of each shape (default: 5)")
-    add("--warmup", type=int, default=2, metavar="N", help="steps before those (default: 2)")
-    add("--json", action="store_true", help="print everything that was measured, for programs")
-    add("--output", type=Path, metavar="FILE", help="write that to a file too")
-    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
+    add_timing_options(parser)
+    parser.add_argument(
+        "--processes", type=int, default=2, metavar="N", help="of the team (default: 2)"
+    )
     return parser.parse_intermixed_args(arguments)
 
 
@@ -80,8 +75,7 @@ def option_problems(options: argparse.Namespace) -> list[str]:
     """Numbers that cannot be, and a file that cannot be written: before time is spent."""
     problems = [
         *too_small({"--processes": options.processes}, least=2),
-        *too_small({"--steps": options.steps, "--warmup": options.warmup}),
-        *without_folder({"--output": options.output}),
+        *timing_problems(options),
     ]
     if options.processes > num_cores():
         problems.append(f"--processes {options.processes}: this machine has {num_cores()} cores")

@@ -30,7 +30,12 @@ from mgexp.dist import device_of
 from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model
 from mgexp.multigrid.schedule import Schedule
-from mgexp.options import too_small, without_folder
+from mgexp.options import (
+    add_timing_options,
+    timing_problems,
+    too_small,
+    without_folder,
+)
 from mgexp.plan.machine import measure_peak, memory_meter, synchronizer
 from mgexp.plan.shapes.build import build_shapes
 from mgexp.plan.step_plot import draw_steps
@@ -54,8 +59,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    add_timing_options(parser)
     add = parser.add_argument
-    add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
     add(
         "--batch-size",
         type=int,
@@ -63,23 +68,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="clips of a mini-batch at the full shape (default: TRAIN.BATCH_SIZE)",
     )
     add(
-        "--steps",
-        type=int,
-        default=5,
-        metavar="N",
-        help="timed, of each shape and way (default: 5)",
-    )
-    add("--warmup", type=int, default=2, metavar="N", help="steps before those (default: 2)")
-    add(
         "--base-shapes",
         action="store_true",
         help="only the phases' own shapes, not the smaller crops of the short cycle",
     )
     add("--ways", nargs="+", choices=WAYS, default=WAYS, help="what is measured (default: all)")
-    add("--json", action="store_true", help="print everything that was measured, for programs")
-    add("--output", type=Path, metavar="FILE", help="write that to a file too")
     add("--plot", type=Path, metavar="FILE", help="draw it, as PNG")
-    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_intermixed_args(arguments)
 
 
@@ -119,13 +113,11 @@ def read(options: argparse.Namespace) -> tuple[CfgNode, Schedule]:
 
 def option_problems(options: argparse.Namespace) -> list[str]:
     """Numbers that cannot be, and files that cannot be written: before an hour is spent."""
-    numbers = {
-        "--batch-size": options.batch_size,
-        "--steps": options.steps,
-        "--warmup": options.warmup,
-    }
-    files = {"--output": options.output, "--plot": options.plot}
-    return [*too_small(numbers), *without_folder(files)]
+    return [
+        *too_small({"--batch-size": options.batch_size}),
+        *timing_problems(options),
+        *without_folder({"--plot": options.plot}),
+    ]
 
 
 def bench(cfg: CfgNode, schedule: Schedule, options: argparse.Namespace) -> StepTimes:

@@ -13,7 +13,7 @@ from typing import Any
 from mgexp.errors import InputError
 from mgexp.record.confusion import Confusion, read_confusion, sum_confusions
 from mgexp.record.files import read_json, read_jsonl
-from mgexp.record.results import Result, read_result
+from mgexp.record.results import METRIC_NAMES, Result, read_result
 from mgexp.record.run_dir import RunDir, RunsDir
 
 BASELINE = "baseline"
@@ -122,7 +122,7 @@ class Comparison:
     def metric(self) -> str:
         """What the scores are: top-1, or mAP where the task has no top-1."""
         results = (run.result for row in self.rows for run in row.runs.values())
-        return "mAP" if all(result.top1 is None for result in results) else "top-1"
+        return METRIC_NAMES["map" if all(result.top1 is None for result in results) else "top1"]
 
     @cached_property
     def finished(self) -> tuple[Row, ...]:

@@ -14,8 +14,8 @@ from mgexp.errors import InputError
 from mgexp.record.comparison import ROW_ORDER
 from mgexp.record.experiments_page import Page, read_page
 from mgexp.record.files import atomic_write_text
+from mgexp.record.results import METRIC_NAMES
 from mgexp.record.row_tables import (
-    METRIC_NAMES,
     NOT_RUN,
     change_table,
     difference_table,

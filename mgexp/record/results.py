@@ -88,7 +88,9 @@ class Result:
 
 COLUMNS = tuple(field.name for field in fields(Result))
 IDENTITY = ("experiment", "row", "seed", "commit", "date")
-METRICS = ("top1", "top5", "map")
+METRIC_NAMES = {"top1": "top-1", "top5": "top-5", "map": "mAP"}
+"""Metrics as people write them."""
+METRICS = tuple(METRIC_NAMES)
 SECONDS = ("train", "steady", "input_wait", "program")
 
 

@@ -10,6 +10,7 @@ from mgexp.config.experiment_rows import Experiment
 from mgexp.record.comparison import COARSE_CONTROL
 from mgexp.record.counted import Measured, Versus
 from mgexp.record.experiments_page import Line, Page
+from mgexp.record.results import METRIC_NAMES
 from mgexp.record.tables import (
     NONE,
     deviation_text,
@@ -22,7 +23,6 @@ from mgexp.record.verdict import to_published, verdict
 
 NOT_RUN = "not run"
 OTHER_COMMIT = " †"
-METRIC_NAMES = {"top1": "top-1", "top5": "top-5", "map": "mAP"}
 
 
 def result_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:

@@ -12,12 +12,10 @@ from torch import Tensor
 from mgexp import dist
 from mgexp.dist import Processes
 from mgexp.errors import InputError
+from mgexp.record.results import METRIC_NAMES
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Mean loss of logits (B, classes) and labels."""
-
-METRIC_NAMES = {"top1": "top-1", "top5": "top-5", "map": "mAP"}
-"""Metrics as people write them."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
 import os
@@ -19,6 +18,7 @@ import pytest
 from cases import EXPERIMENTS, ROWS, Case, cases
 from hypothesis import HealthCheck, Phase, given, settings
 from schedule_rules import broken_rules
+from tiny import load_tool
 
 from mgexp.config.check import cross_problems
 from mgexp.config.defaults import BY_NAME
@@ -35,15 +35,7 @@ MAX_SECONDS = 10  # a case takes some 20 ms
 MAX_GROWTH_BYTES = 300 * 2**20
 
 
-def tool_main():
-    """main of show_schedule.py."""
-    spec = importlib.util.spec_from_file_location("show_schedule", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
-
-
-MAIN = tool_main()
+MAIN = load_tool("show_schedule").main
 
 
 @contextlib.contextmanager

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from pathlib import Path
 
 import pytest
 import simplejson
 import yaml
 from fake_runs import fake_run, unfinished_run
+from tiny import load_tool
 
 from mgexp.config.load import flatten, load_config, to_yaml
 from mgexp.record.comparison import load_comparison
@@ -17,8 +16,6 @@ from mgexp.record.confusion import write_confusion
 from mgexp.record.files import append_jsonl
 from mgexp.record.run_dir import RunsDir
 from mgexp.record.stored import read_stored
-
-TOOL = Path(__file__).parents[2] / "tools" / "collect.py"
 
 
 def results_without_schedules(folder):
@@ -39,9 +36,7 @@ def collect(tmp_path, runs, monkeypatch, capsys):
     (experiments / "quickstart").mkdir(parents=True)
     for row in ("baseline", "long"):
         (experiments / "quickstart" / f"{row}.yaml").write_text("TRAIN: {BATCH_SIZE: 8}\n")
-    specification = importlib.util.spec_from_file_location("collect_tool", TOOL)
-    tool = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(tool)
+    tool = load_tool("collect")
     monkeypatch.setattr(tool, "EXPERIMENTS", experiments)
     monkeypatch.setattr("mgexp.record.report.load_results", results_without_schedules)
     monkeypatch.setattr("mgexp.record.report.pictures", lambda *_: ())  # test_report.py draws them

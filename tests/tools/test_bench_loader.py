@@ -1,25 +1,17 @@
 """bench_loader.py: what it measures of a tiny row, and its exit codes."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import simplejson
-from tiny import data_keys, write_config
+from tiny import data_keys, load_tool, write_config
 
 from mgexp.data.store import StoreDir
 from mgexp.data.store_encode import Coding
 from mgexp.data.store_fill import Order, fill_store
 
-TOOL = Path(__file__).parents[2] / "tools" / "bench_loader.py"
-
 
 @pytest.fixture(scope="module")
 def bench():
-    spec = importlib.util.spec_from_file_location("bench_loader", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("bench_loader")
 
 
 @pytest.fixture

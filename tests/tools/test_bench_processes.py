@@ -1,21 +1,13 @@
 """bench_processes.py: processes that share the steps of a tiny row, and its exit codes."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import simplejson
-from tiny import write_config
-
-TOOL = Path(__file__).parents[2] / "tools" / "bench_processes.py"
+from tiny import load_tool, write_config
 
 
 @pytest.fixture
 def bench():
-    spec = importlib.util.spec_from_file_location("bench_processes", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("bench_processes")
 
 
 @pytest.fixture

@@ -1,23 +1,17 @@
 """bench_step.py: what it measures of a tiny row, and its exit codes."""
 
-import importlib.util
 from functools import partial
-from pathlib import Path
 
 import pytest
 import simplejson
-from tiny import write_config
+from tiny import load_tool, write_config
 
 from mgexp.errors import TrainingError
-
-TOOL = Path(__file__).parents[2] / "tools" / "bench_step.py"
 
 
 @pytest.fixture
 def bench(monkeypatch):
-    spec = importlib.util.spec_from_file_location("bench_step", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_tool("bench_step")
     quick = partial(module.measure_peak, min_seconds=0, num_repeats=1)
     monkeypatch.setattr(module, "measure_peak", quick)
     return module

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from pathlib import Path
 
 import pytest
 from run_files import read_lines, refused
-from tiny import NUM_TRAIN, command, data_keys, write_config
-
-TOOL = Path(__file__).parents[2] / "tools" / "check_data.py"
+from tiny import NUM_TRAIN, command, data_keys, load_tool, write_config
 
 
 @pytest.fixture(scope="module")
 def tool():
-    spec = importlib.util.spec_from_file_location("check_data_tool", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("check_data")
 
 
 @pytest.fixture

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 from formats import FORMATS, row
+from tiny import load_tool
 
 from mgexp.config.load import load_config
 from mgexp.data.build import build_opener
 from mgexp.data.lists.build import build_list
 from mgexp.data.store import StoreDir
 
-TOOLS = Path(__file__).parents[2] / "tools"
 BOTH = ("prepare_data", "check_data")
 LISTS = ("TRAIN_LIST", "VAL_LIST")
 
 
 def main_of(name):
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
+    return load_tool(name).main
 
 
 @pytest.fixture

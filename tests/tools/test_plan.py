@@ -1,22 +1,15 @@
 """plan.py: measurement, prediction and comparison of a tiny row, and exit codes."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import simplejson
-from tiny import data_keys, write_config
+from tiny import data_keys, load_tool, write_config
 
-TOOL = Path(__file__).parents[2] / "tools" / "plan.py"
 FAST = ("--budget-seconds", "0.1")
 
 
 @pytest.fixture(scope="module")
 def plan():
-    spec = importlib.util.spec_from_file_location("plan", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool("plan")
 
 
 @pytest.fixture(scope="module")

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from run_files import read_lines
-from tiny import NUM_CLASSES, NUM_VAL
-
-TOOL = Path(__file__).parents[2] / "tools" / "predict.py"
+from tiny import NUM_CLASSES, NUM_VAL, load_tool
 
 
 @pytest.fixture(scope="module")
 def main():
-    spec = importlib.util.spec_from_file_location("predict_tool", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
+    return load_tool("predict").main
 
 
 @pytest.fixture

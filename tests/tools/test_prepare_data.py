@@ -1,27 +1,21 @@
 """prepare_data.py: what it makes, what its plan says, its exit codes, and a run that reads the store."""
 
-import importlib.util
 import re
-from pathlib import Path
 
 import pytest
-from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, run_net, write_config
+from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, load_tool, run_net, write_config
 
 from mgexp.data import store_encode
 from mgexp.data.store import StoreDir
 from mgexp.record.files import read_json
 from mgexp.record.run_dir import RunDir
 
-TOOL = Path(__file__).parents[2] / "tools" / "prepare_data.py"
 GIGABYTES = r"([\d.]+) GB"
 
 
 @pytest.fixture(scope="module")
 def prepare():
-    spec = importlib.util.spec_from_file_location("prepare_data", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
+    return load_tool("prepare_data").main
 
 
 def arguments(data, store, *others):

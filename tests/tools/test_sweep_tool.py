@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from run_files import assert_bit_identical, read_lines
-from tiny import TOOL, data_keys, write_config
+from tiny import TOOL, data_keys, load_tool, write_config
 
 from mgexp.config.load import flatten, load_config
 from mgexp.record.collect import collect
@@ -23,10 +22,7 @@ GRID = ("--grid", "SOLVER.BASE_LR=0.005,0.004")
 
 @pytest.fixture(scope="module")
 def sweep():
-    spec = importlib.util.spec_from_file_location("sweep", SWEEP)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
+    return load_tool("sweep").main
 
 
 @pytest.fixture

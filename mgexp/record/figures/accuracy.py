@@ -22,8 +22,10 @@ from mgexp.record.figures.row_schedule import RowSchedule
 from mgexp.record.figures.style import (
     Columns,
     PrintFigure,
+    draw_center,
     printed,
     quiet_grid,
+    reach,
     round_ticks,
     row_colours,
     row_label,
@@ -139,20 +141,7 @@ def _draw_ends(
         at = [scale.end(run) for run in row.runs.values()]
         scores = [run.score for run in row.runs.values()]
         axes.plot(at, scores, "o", ms=2.2, color=colour, alpha=0.6, mew=0)
-        error = _half_width(row)
-        axes.errorbar(
-            fmean(at),
-            _mean(row),
-            yerr=error,
-            fmt="o",
-            ms=4.2,
-            color=colour,
-            mfc=colour if error is not None else "white",
-            mew=1,
-            elinewidth=0.9,
-            capsize=2,
-            capthick=0.9,
-        )
+        draw_center(axes, (fmean(at), _mean(row)), colour, 4.2, up=_half_width(row))
     axes.set_ylim(*_limits(comparison))
     axes.yaxis.set_major_locator(round_ticks(5))
     axes.tick_params(labelbottom=False)
@@ -188,13 +177,11 @@ def _limits(comparison: Comparison) -> tuple[float, float]:
     scores = [run.score for row in _ways(comparison) for run in row.runs.values()]
     if not scores:
         return 0.0, 100.0
-    span = max(0.5, max(scores) - min(scores))
-    ends = [*scores]
+    ends = []
     for row in _ways(comparison):
         mean, half_width = _mean(row), _half_width(row) or 0.0
         ends += [mean - half_width, mean + half_width]
-    low = max(min(ends), min(scores) - MOST_INTERVAL * span)
-    high = min(max(ends), max(scores) + MOST_INTERVAL * span)
+    low, high, span = reach(scores, ends, MOST_INTERVAL)
     return low - 0.25 * span, min(high + 0.45 * span, 103.0)
 
 

@@ -22,8 +22,10 @@ from mgexp.record.figures.style import (
     QUIET,
     Columns,
     PrintFigure,
+    draw_center,
     printed,
     quiet_grid,
+    reach,
     round_ticks,
     row_colours,
     row_label,
@@ -135,21 +137,7 @@ def _draw_point(axes: Axes, point: Point, colour: str) -> None:
     if point.interval:  # it is about the geometric mean, so that the median may lie beyond it
         low, high = point.interval
         across = [[max(0.0, center - low)], [max(0.0, high - center)]]
-    axes.errorbar(
-        center,
-        point.accuracy,
-        xerr=across,
-        yerr=point.half_width,
-        fmt="o",
-        ms=4.6,
-        color=colour,
-        mfc="white" if point.half_width is None else colour,
-        mew=1,
-        elinewidth=0.9,
-        capsize=2,
-        capthick=0.9,
-        zorder=4,
-    )
+    draw_center(axes, (center, point.accuracy), colour, 4.6, across, point.half_width)
 
 
 def _speed_up_ends(points: list[Point]) -> list[float]:
@@ -163,10 +151,7 @@ def _accuracy_ends(points: list[Point]) -> list[float]:
 
 def _limits(values: list[float], ends: list[float], origin: float) -> tuple[float, float]:
     """From the lowest to the highest of all, and of the intervals as far as they do not dwarf the points."""
-    inside = [origin, *values]
-    span = max(max(inside) - min(inside), 0.5)
-    low = max(min([*inside, *ends]), min(inside) - MOST_INTERVAL * span)
-    high = min(max([*inside, *ends]), max(inside) + MOST_INTERVAL * span)
+    low, high, span = reach([origin, *values], ends, MOST_INTERVAL)
     return low - 0.12 * span, high + 0.12 * span
 
 

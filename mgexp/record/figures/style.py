@@ -138,6 +138,45 @@ def round_ticks(most: int) -> MaxNLocator:
     return MaxNLocator(most, steps=[1, 2, 2.5, 5, 10])
 
 
+def draw_center(
+    axes: Axes,
+    at: tuple[float, float],
+    colour: str,
+    size: float,
+    across: list[list[float]] | None = None,
+    up: float | None = None,
+) -> None:
+    """A large point with its 95 % intervals, ``up`` the half width; hollow without one, as of one seed."""
+    axes.errorbar(
+        *at,
+        xerr=across,
+        yerr=up,
+        fmt="o",
+        ms=size,
+        color=colour,
+        mfc="white" if up is None else colour,
+        mew=1,
+        elinewidth=0.9,
+        capsize=2,
+        capthick=0.9,
+        zorder=4,
+    )
+
+
+def reach(
+    points: Sequence[float], ends: Sequence[float], most: float
+) -> tuple[float, float, float]:
+    """From where to where an axis shows ``points`` and the ``ends`` of their intervals, and what the points span.
+
+    Intervals are shown up to ``most`` spans beyond the points, so that they do not dwarf them. A span is half a
+    unit at least.
+    """
+    span = max(max(points) - min(points), 0.5)
+    low = max(min([*points, *ends]), min(points) - most * span)
+    high = min(max([*points, *ends]), max(points) + most * span)
+    return low, high, span
+
+
 def quiet_grid(axes: Axes) -> None:
     """Thin lines behind what is drawn."""
     axes.grid(color="#E4E4E4", lw=0.5)
