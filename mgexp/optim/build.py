@@ -9,7 +9,7 @@ import torch
 from fvcore.common.config import CfgNode
 from torch import nn
 
-from mgexp.optim.groups import adaptive_groups, parameter_groups
+from mgexp.optim.groups import GroupRules, parameter_groups
 from mgexp.optim.lamb import Lamb
 from mgexp.optim.lars import Lars
 from mgexp.optim.moments import Curve
@@ -19,14 +19,25 @@ Groups = Iterable[dict[str, Any]]
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """What SOLVER.OPTIMIZING_METHOD asks for."""
-    grouped, make = METHODS[cfg.SOLVER.OPTIMIZING_METHOD]
-    return make(grouped(model, cfg.SOLVER.WEIGHT_DECAY, cfg.BN.WEIGHT_DECAY), cfg.SOLVER)
+    return METHODS[cfg.SOLVER.OPTIMIZING_METHOD](build_groups(cfg, model), cfg.SOLVER)
+
+
+def build_groups(cfg: CfgNode, model: nn.Module) -> list[dict[str, Any]]:
+    """The model's parameters, as the configuration decays them and lets them learn."""
+    rules = GroupRules(
+        weight_decay=cfg.SOLVER.WEIGHT_DECAY,
+        bn_weight_decay=cfg.BN.WEIGHT_DECAY,
+        decay_biases=not cfg.SOLVER.ZERO_WD_1D_PARAM,
+        bias_lr_factor=cfg.SOLVER.BIAS_LR_FACTOR,
+        head_lr_factor=cfg.SOLVER.HEAD_LR_FACTOR,
+    )
+    return parameter_groups(model, rules)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Sets the learning rate of every group."""
+    """Sets the learning rate of every group: ``lr``, times the group's factor where it has one."""
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get("lr_factor", 1.0)
 
 
 def _sgd(groups: Groups, solver: CfgNode) -> torch.optim.Optimizer:
@@ -56,10 +67,10 @@ def _pmd_lamb(groups: Groups, solver: CfgNode) -> torch.optim.Optimizer:
     return _lamb(groups, solver, period=solver.PMD_PERIOD, curve=solver.PMD_CURVE)
 
 
-METHODS: dict[str, tuple[Callable[..., Groups], Callable[..., torch.optim.Optimizer]]] = {
-    "sgd": (parameter_groups, _sgd),
-    "lars": (adaptive_groups, _lars),
-    "lamb": (adaptive_groups, _lamb),
-    "pmd_lamb": (adaptive_groups, _pmd_lamb),
+METHODS: dict[str, Callable[[Groups, CfgNode], torch.optim.Optimizer]] = {
+    "sgd": _sgd,
+    "lars": _lars,
+    "lamb": _lamb,
+    "pmd_lamb": _pmd_lamb,
 }
-"""By SOLVER.OPTIMIZING_METHOD: how it groups the parameters, and what makes it."""
+"""By SOLVER.OPTIMIZING_METHOD."""

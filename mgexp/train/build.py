@@ -157,8 +157,9 @@ def build_step(
     cfg: CfgNode, model: nn.Module, state: State, normalizer: Normalizer, precision: Precision
 ) -> TrainStep:
     """What a step does with ``model``: that of ``state``, or its wrapper for several processes."""
-    loss, max_clips = build_task(cfg).loss, cfg.TRAIN.MAX_CLIPS_PER_GPU
-    return TrainStep(model, state.optimizer, loss, normalizer, max_clips, precision, state.scaler)
+    loss, most = build_task(cfg).loss, cfg.TRAIN.MAX_CLIPS_PER_GPU
+    norm, scaler = cfg.SOLVER.CLIP_GRAD_L2NORM, state.scaler
+    return TrainStep(model, state.optimizer, loss, normalizer, most, precision, scaler, norm)
 
 
 @contextmanager

@@ -52,6 +52,8 @@ class Normalizer:
 class TrainStep:
     """Forward, backward and update. ``max_clips`` that go through ``model`` at once, 0: all.
 
+    Where ``max_grad_norm`` is not 0 and the L2 norm of all gradients together is larger, they are scaled to it.
+
     ``model`` may be wrapped for several processes, which then have the same gradients and statistics of batch
     normalisation: those of the global mini-batch. ``scaler`` is that of ``precision``; where it is on, for fp16,
     the update waits for the device, to leave out a step whose gradients overflow.
@@ -66,6 +68,7 @@ class TrainStep:
     scaler: torch.amp.GradScaler = field(
         default_factory=partial(torch.amp.GradScaler, enabled=False)
     )
+    max_grad_norm: float = 0.0
 
     def __call__(self, batch: Batch, num_bn_groups: int, draws: Draws) -> Tensor:
         """The mean loss of this process's clips, on the device, finite or not.
@@ -73,6 +76,9 @@ class TrainStep:
         ``draws`` begins with the first of them. Raises ValueError where ``max_clips`` are too few.
         """
         loss = self.backward(batch, num_bn_groups, draws)
+        if self.max_grad_norm:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         return loss

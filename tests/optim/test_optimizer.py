@@ -41,11 +41,12 @@ def test_two_steps_are_nesterov_momentum_by_hand(tmp_path):
     assert abs(model.weight.item() - (1 - 0.1 * (1.9 + 2.71))) < 1e-6
 
 
-def test_every_group_gets_the_rate(tmp_path):
+def test_every_group_gets_the_rate_times_its_factor(tmp_path):
     model = nn.Sequential(nn.Conv3d(1, 1, 1), nn.BatchNorm3d(1))
-    optimizer = build_optimizer(tiny_config(tmp_path), model)
-    set_lr(optimizer, 0.25)
-    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.25]
+    changes = {"SOLVER.BIAS_LR_FACTOR": 2.0}
+    optimizer = build_optimizer(tiny_config(tmp_path, changes), model)
+    set_lr(optimizer, 0.25)  # the weight, the bias, the norm
+    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.5, 0.25]
 
 
 def test_the_keys_of_lars_reach_it(tmp_path):

@@ -12,6 +12,7 @@ from mgexp.data.clips import Batch
 from mgexp.models.build import build_model
 from mgexp.models.dropout import Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
+from mgexp.plan.ways.build import build_training_step
 from mgexp.train.step import Normalizer, TrainStep, seed_step
 
 CPU = torch.device("cpu")
@@ -36,9 +37,9 @@ def batch_of(values, labels, flipped=None):
     return Batch(clips.expand(-1, 3, 2, 4, 4), torch.tensor(labels), (), flipped=flipped)
 
 
-def step_of(model, max_clips=0, lr=1.0):
+def step_of(model, max_clips=0, lr=1.0, **more):
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    return TrainStep(model, optimizer, F.cross_entropy, IDENTITY, max_clips)
+    return TrainStep(model, optimizer, F.cross_entropy, IDENTITY, max_clips, **more)
 
 
 def test_pixels_are_normalised_by_channel():
@@ -75,6 +76,22 @@ def test_gradients_of_the_step_before_are_forgotten():
     model.head.weight.grad = torch.full((2, 1), 100.0)
     step_of(model)(batch_of([2], [0]), 1, DRAWS)
     torch.testing.assert_close(model.head.weight.data, torch.tensor([[1.0], [-1.0]]))
+
+
+@pytest.mark.parametrize(("max_norm", "moved"), [(1.0, 0.5**0.5), (2.0, 2**0.5), (3.0, 1.5)])
+@pytest.mark.parametrize("scale", [None, 4.0])
+def test_gradients_are_scaled_to_the_largest_norm(max_norm, moved, scale):
+    """Theirs is 1.5 √2; where a scaler multiplies the loss, it is the norm without that."""
+    model = Mean()
+    enabled = {"enabled": False} if scale is None else {"init_scale": scale}
+    scaler = torch.amp.GradScaler("cpu", **enabled)
+    step_of(model, scaler=scaler, max_grad_norm=max_norm)(batch_of([2, 4], [0, 0]), 1, DRAWS)
+    torch.testing.assert_close(model.head.weight.data, torch.tensor([[moved], [-moved]]))
+
+
+def test_the_largest_norm_is_that_of_the_configuration(tmp_path):
+    cfg = tiny_config(tmp_path, {"SOLVER.CLIP_GRAD_L2NORM": 3.0})
+    assert build_training_step(cfg, CPU).step.max_grad_norm == 3.0
 
 
 def network_and_batch(tmp_path, **changes):
@@ -147,7 +164,7 @@ def test_no_step_waits_for_the_device(tmp_path):
     model, batch = network_and_batch(tmp_path)
     step = TrainStep(
         model.float(), torch.optim.SGD(model.parameters(), lr=0.1), F.cross_entropy,
-        Normalizer((0.45,) * 3, (0.225,) * 3, CPU), 8,
+        Normalizer((0.45,) * 3, (0.225,) * 3, CPU), 8, max_grad_norm=1.0,
     )  # fmt: skip
     step(batch, 6, DRAWS)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:

@@ -18,7 +18,12 @@ def _as_it_is(value: object) -> object:
     return value
 
 
+def _norm(value: object) -> object:
+    return 0.0 if value is None else FLOAT.convert(value)
+
+
 NESTED = Kind("list of lists", _as_it_is)
+NORM = Kind("number, or nothing", _norm)
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,8 @@ CONVERTED: dict[str, Converted] = {
     "SOLVER.MAX_EPOCH": Converted(FLOAT, 300.0),
     "SOLVER.MOMENTUM": Converted(FLOAT, 0.9),
     "SOLVER.NESTEROV": Converted(BOOL, True),
+    "SOLVER.ZERO_WD_1D_PARAM": Converted(BOOL, False),
+    "SOLVER.CLIP_GRAD_L2NORM": Converted(NORM, 0.0),
     "SOLVER.WEIGHT_DECAY": Converted(FLOAT, 1e-4),
     "SOLVER.WARMUP_EPOCHS": Converted(FLOAT, 0.0),
     "SOLVER.WARMUP_START_LR": Converted(FLOAT, 0.01),
@@ -170,9 +177,7 @@ FIXED: dict[str, Fixed] = {
     "SOLVER.OPTIMIZING_METHOD": Fixed(("sgd",), "PySlowFast's SGD is the one optimizer that is converted"),
     "SOLVER.LARS_ON": Fixed(OFF, "PySlowFast's SGD is the one optimizer that is converted"),
     "SOLVER.DAMPENING": Fixed(NONE, "momentum is not damped"),
-    "SOLVER.ZERO_WD_1D_PARAM": Fixed(OFF, "all but batch normalisation has SOLVER.WEIGHT_DECAY"),
-    "SOLVER.CLIP_GRAD_VAL": Fixed(NONE, "gradients are not clipped"),
-    "SOLVER.CLIP_GRAD_L2NORM": Fixed(NONE, "gradients are not clipped"),
+    "SOLVER.CLIP_GRAD_VAL": Fixed(NONE, "gradients are clipped by their norm alone"),
     "SOLVER.LAYER_DECAY": Fixed((1, 1.0), "all layers have one learning rate"),
 }  # fmt: skip
 """By name: keys that must have one value, with what mgexp always does. The first is PySlowFast's default."""

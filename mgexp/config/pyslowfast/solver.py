@@ -12,6 +12,7 @@ def convert_solver(draft: Draft) -> None:
     """SOLVER, and what MULTIGRID does to it."""
     draft.keep("SOLVER.LR_POLICY", "SOLVER.MAX_EPOCH", "SOLVER.MOMENTUM", "SOLVER.NESTEROV")
     draft.keep("SOLVER.WEIGHT_DECAY", "SOLVER.WARMUP_EPOCHS")
+    draft.keep("SOLVER.ZERO_WD_1D_PARAM", "SOLVER.CLIP_GRAD_L2NORM")
     if draft.value("SOLVER.LR_POLICY") == "cosine":
         first = _cosine(draft)
     else:

@@ -12,8 +12,7 @@ from mgexp.data.build import build_training_clips
 from mgexp.data.opening import Opener
 from mgexp.data.records import Record
 from mgexp.models.build import build_model
-from mgexp.optim.build import build_optimizer, set_lr
-from mgexp.optim.groups import parameter_groups
+from mgexp.optim.build import build_groups, build_optimizer, set_lr
 from mgexp.plan.measure import Load, loader_of
 from mgexp.plan.own_process import WayInOwnProcess
 from mgexp.plan.step_time import Way
@@ -80,7 +79,7 @@ def _plain(cfg: CfgNode, device: torch.device) -> PlainStep:
     ours = build_training_step(cfg, device)
     model = plain_copy(ours.step.model)
     optimizer = torch.optim.SGD(
-        parameter_groups(model, cfg.SOLVER.WEIGHT_DECAY, cfg.BN.WEIGHT_DECAY),
+        build_groups(cfg, model),
         lr=LEARNING_RATE,
         momentum=cfg.SOLVER.MOMENTUM,
         nesterov=cfg.SOLVER.NESTEROV,
