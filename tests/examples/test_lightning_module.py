@@ -8,13 +8,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
-lightning = pytest.importorskip("lightning", reason="lightning is not installed: an example of it")
+import lightning
+import lightning_module
+import plain_pytorch
+from bars import RECIPE, Bars, small_network
 
-import lightning_module  # noqa: E402
-import plain_pytorch  # noqa: E402
-from bars import RECIPE, Bars, small_network  # noqa: E402
-
-from mgexp.multigrid import LONG_SHORT, build_schedule  # noqa: E402
+from mgexp.multigrid import LONG_SHORT, build_schedule
 
 
 def network():
