@@ -4,7 +4,7 @@
 The whole schedule is one epoch of Lightning. A run that was stopped goes on at its step with
 trainer.fit(module, ckpt_path=...). The sampler is handed over as an iterator, which has no length: Lightning (2.6)
 counts the steps before a resume as batches of the loader, and would end its epoch early and begin the loader
-again. max_steps ends the run instead. On several GPUs give build_schedule their number, num_processes=...
+again. max_steps ends the run instead. On several GPUs give build_schedule their number, num_processes=..., too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from mgexp.multigrid import (
     build_schedule,
     group_batchnorm,
     set_num_groups,
+    share_statistics,
 )
 
 Batch = tuple[Tensor, Tensor]
@@ -39,8 +40,7 @@ class MultigridModule(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=self.schedule.recipe.base_lr, momentum=0.9)
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        place = (self.trainer.global_rank, self.trainer.world_size)
-        sampler = StepSampler(self.schedule, 0, self.global_step, *place)
+        sampler = StepSampler(self.schedule, 0, self.global_step, self.trainer.global_rank)
         return DataLoader(self.videos, batch_sampler=iter(sampler))
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
@@ -53,9 +53,14 @@ class MultigridModule(lightning.LightningModule):
         clips, labels = batch
         return F.cross_entropy(self.model(clips), labels)
 
+    def on_train_batch_end(self, outputs: object, batch: Batch, batch_idx: int) -> None:
+        share_statistics(self.model)
+
 
 if __name__ == "__main__":
     bars = Bars(RECIPE)
     schedule = build_schedule(RECIPE, LONG_SHORT, num_videos=len(bars))
-    trainer = lightning.Trainer(max_steps=schedule.total_steps, use_distributed_sampler=False)
+    trainer = lightning.Trainer(
+        max_steps=schedule.total_steps, use_distributed_sampler=False, devices=1
+    )
     trainer.fit(MultigridModule(small_network(), bars, schedule))

@@ -7,10 +7,16 @@
         plan = schedule.plan_at(step)                  # learning rate, shape, clips, groups of BN
         set_num_groups(model, plan.num_bn_groups)
 
-It needs torch alone. examples/ has a plain loop and a Lightning module.
+In several processes, each builds the schedule with num_processes=…, takes the batches of its rank=…, and calls
+share_statistics(model) after every step. It needs torch alone. examples/ has a plain loop and a Lightning module.
 """
 
-from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm, set_num_groups
+from mgexp.multigrid.batchnorm import (
+    GroupedBatchNorm3d,
+    group_batchnorm,
+    set_num_groups,
+    share_statistics,
+)
 from mgexp.multigrid.recipe import BASELINE, LONG, LONG_SHORT, SHORT, Multigrid, Recipe
 from mgexp.multigrid.sampler import ClipRequest, StepSampler
 from mgexp.multigrid.schedule import Schedule, StepPlan, build_schedule
@@ -30,4 +36,5 @@ __all__ = [
     "build_schedule",
     "group_batchnorm",
     "set_num_groups",
+    "share_statistics",
 ]

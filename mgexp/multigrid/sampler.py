@@ -51,22 +51,20 @@ class Stream:
 class StepSampler(Sized):
     """Iterates over the batches of one process, from ``first_step`` to the end of the schedule.
 
-    Process ``rank`` takes the rank-th contiguous block of each global batch, so that the draws do not
-    depend on how many processes share them. A DataLoader takes it as its ``batch_sampler``.
+    Process ``rank`` of those of the schedule takes the rank-th contiguous block of each global batch, so that the
+    draws do not depend on how many processes share them. A DataLoader takes it as its ``batch_sampler``. Raises
+    ValueError for a process that the schedule has not.
     """
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        seed: int,
-        first_step: int = 0,
-        rank: int = 0,
-        num_processes: int = 1,
-    ) -> None:
+    def __init__(self, schedule: Schedule, seed: int, first_step: int = 0, rank: int = 0) -> None:
+        if not 0 <= rank < schedule.num_processes:
+            raise ValueError(
+                f"rank = {rank}, but the schedule is one of {schedule.num_processes} processes: "
+                "build_schedule(..., num_processes=...)"
+            )
         self.schedule = schedule
         self.first_step = first_step
         self.rank = rank
-        self.num_processes = num_processes
         self.stream = Stream(schedule.num_videos, seed)
 
     def __len__(self) -> int:
@@ -79,7 +77,7 @@ class StepSampler(Sized):
 
     def requests(self, plan: StepPlan) -> list[ClipRequest]:
         """This process's clips of one step."""
-        share = plan.clips // self.num_processes
+        share = plan.clips // self.schedule.num_processes
         first = plan.first_clip + self.rank * share
         return [self._request(plan, position) for position in range(first, first + share)]
 

@@ -34,12 +34,13 @@ class StepPlan:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Phases of one run over ``num_videos`` training videos; see ``build_schedule``."""
+    """Phases of one run over ``num_videos`` training videos in ``num_processes``; see ``build_schedule``."""
 
     recipe: Recipe
     multigrid: Multigrid
     num_videos: int
     phases: tuple[Phase, ...]
+    num_processes: int = 1
 
     @property
     def total_steps(self) -> int:
@@ -191,4 +192,4 @@ def build_schedule(
                 f"stage {phase.stage} has the learning rate {lr:g}, SOLVER.BASE_LR = {recipe.base_lr:g} times "
                 f"{phase.lr_factor:g}: change that key, SOLVER.GAMMA or SOLVER.STEPS"
             )
-    return Schedule(recipe, multigrid, num_videos, phases)
+    return Schedule(recipe, multigrid, num_videos, phases, num_processes)

@@ -30,6 +30,7 @@ def build_groups(cfg: CfgNode, model: nn.Module) -> list[dict[str, Any]]:
         decay_biases=not cfg.SOLVER.ZERO_WD_1D_PARAM,
         bias_lr_factor=cfg.SOLVER.BIAS_LR_FACTOR,
         head_lr_factor=cfg.SOLVER.HEAD_LR_FACTOR,
+        adaptive=cfg.SOLVER.OPTIMIZING_METHOD != "sgd",
     )
     return parameter_groups(model, rules)
 
@@ -57,7 +58,7 @@ def _lars(groups: Groups, solver: CfgNode) -> torch.optim.Optimizer:
 
 
 def _lamb(
-    groups: Groups, solver: CfgNode, period: int = 1, curve: Curve = "cosine"
+    groups: Groups, solver: CfgNode, period: int | None = None, curve: Curve = "cosine"
 ) -> torch.optim.Optimizer:
     rates = {"lr": solver.BASE_LR, "betas": solver.BETAS, "eps": solver.EPS}
     return Lamb(groups, **rates, period=period, curve=curve)

@@ -26,8 +26,9 @@ class GroupRules:
 
     Batch normalisation has its own decay (released code: 0) and no factor. Elsewhere a bias learns
     ``bias_lr_factor`` times as fast, the classifier ``head_lr_factor`` times, and its bias by both (TSM's
-    released code: 2 and 5, biases without decay; all others here: 1). LARS and LAMB give weights alone a
-    trust ratio: a vector is small or zero at the start, and its norm says nothing of the step that it needs.
+    released code: 2 and 5, biases without decay; all others here: 1). ``adaptive``: for LARS and LAMB, which
+    give weights alone a trust ratio: a vector is small or zero at the start, and its norm says nothing of the
+    step that it needs.
     """
 
     weight_decay: float
@@ -35,6 +36,7 @@ class GroupRules:
     decay_biases: bool = True
     bias_lr_factor: float = 1.0
     head_lr_factor: float = 1.0
+    adaptive: bool = False
 
     def settings(self, name: str, parameter: Tensor, is_norm: bool) -> Settings:
         """Those of one of a network's parameters."""
@@ -45,7 +47,7 @@ class GroupRules:
             weight_decay=0.0 if is_bias and not self.decay_biases else self.weight_decay,
             lr_factor=(self.bias_lr_factor if is_bias else 1.0)
             * (self.head_lr_factor if is_head(name) else 1.0),
-            adapts=not is_bias,
+            adapts=self.adaptive and not is_bias,
         )
 
 

@@ -9,21 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mgexp.optim.moments import CURVES, Curve, coefficient, weight_of_start
+from mgexp.optim.moments import CURVES, Curve, coefficient, place, weight_of_start
 from mgexp.optim.trust import trust_ratios
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB (You et al., arXiv 1904.00962, algorithm 2); PMD-LAMB where ``period`` is more than 1.
+    """LAMB (You et al., arXiv 1904.00962, algorithm 2); PMD-LAMB where there is a ``period``.
 
     With bias-corrected moments m and v of the gradient, u = m / (√v + eps) + weight_decay·w, and each tensor takes
     a step w ← w − lr·|w|/|u|·u. The paper's φ is the identity here, and a ratio with a norm of 0 is 1. Bias
     correction, which not every implementation has, holds for decay rates that vary: see ``mgexp.optim.moments``,
     which also says what of PMD-LAMB is our reading.
 
-    ``period``: steps in which the coefficient of the decay rates ``betas`` goes from 1 to 0 on ``curve``, counted
-    for each parameter by its own steps, which the state holds. A group whose ``adapts`` is False has a ratio of 1:
-    with a period of 1 this is AdamW. All parameters of a group lie on one device. Raises ValueError.
+    ``period``: steps, 2 or more, in which the coefficient of the decay rates ``betas`` goes from 1 to 0 on
+    ``curve``, counted for each parameter by its own steps, which the state holds. A group whose ``adapts`` is
+    False has a ratio of 1: without a period this is AdamW. All parameters of a group lie on one device. Raises
+    ValueError.
     """
 
     def __init__(
@@ -33,15 +34,15 @@ class Lamb(torch.optim.Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.0,
-        period: int = 1,
+        period: int | None = None,
         curve: Curve = "cosine",
     ) -> None:
         if not all(0 <= beta < 1 for beta in betas):
             raise ValueError(f"betas = {betas} are not in [0, 1)")
-        if period < 1 or curve not in CURVES:
-            raise ValueError(
-                f"a period of {period} steps on a {curve} is none; {', '.join(CURVES)}"
-            )
+        if period is not None and period < 2:
+            raise ValueError(f"period = {period} steps: a period has 2 or more")
+        if curve not in CURVES:
+            raise ValueError(f"curve = {curve!r} is none of {', '.join(CURVES)}")
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**defaults, "period": period, "curve": curve, "adapts": True})
 
@@ -86,13 +87,16 @@ class Lamb(torch.optim.Optimizer):
         means = [self.state[param]["exp_avg"] for param in params]
         squares = [self.state[param]["exp_avg_sq"] for param in params]
         period, curve = group["period"], group["curve"]
+        before = place(step, period)
+        if before == 0:
+            torch._foreach_zero_([*means, *squares])
         kept = coefficient(step, period, curve)
         beta_mean, beta_square = (kept * beta for beta in group["betas"])
         torch._foreach_lerp_(means, grads, 1 - beta_mean)
         torch._foreach_mul_(squares, beta_square)
         torch._foreach_addcmul_(squares, grads, grads, 1 - beta_square)
         of_means, of_squares = (
-            1 - weight_of_start(beta, step + 1, period, curve) for beta in group["betas"]
+            1 - weight_of_start(beta, before + 1, period, curve) for beta in group["betas"]
         )
         roots = torch._foreach_sqrt(squares)
         torch._foreach_div_(roots, of_squares**0.5)

@@ -1,13 +1,17 @@
 """How fast LAMB's moments forget, and what is left of their start at zero.
 
-**Periodical moments decay** (PMD-LAMB, LargeDet, ECCV 2020) as it is described: in each period of 200 steps a
-coefficient goes from 1 to 0 and multiplies the decay rates of both moments, so that the accumulated moments weigh
-less and less in the update; then it starts again. The published curve and equations were not at hand, and this is
-our reading, not a reproduction: the coefficient c is 1 in the first step of a period and 0 in its last, on a
-cosine or a line between; a moment m of a gradient g becomes cβ·m + (1 − cβ)·g, so that its weights still sum
-to 1 but for the start; and a new period goes on from the moments that the last one ended with.
+**Periodical moments decay** (PMD-LAMB, named in the abstract of LargeDet, ECCV 2020), as it was described to us:
+in each period of 200 steps a coefficient goes from 1 to 0 and multiplies the decay rates of both moments, so
+that the accumulated moments weigh less and less in the update; then it starts again. The published equations,
+curve and period were not at hand. So this is our reading, not a reproduction:
 
-With a period of one step c is always 1, and nothing is left but LAMB.
+- the coefficient c is 1 in the first step of a period and 0 in its last, on a cosine or a line between;
+- a moment m of a gradient g becomes cβ·m + (1 − cβ)·g, so that its weights sum to 1 but for the start;
+- a new period starts as a run does: moments at zero, and corrected for that. The last step of a period has left
+  of them its own gradient alone; to go on from that would give one mini-batch most of the weight in v for the next
+  30 steps (β₂ = 0.999, cosine).
+
+Without a period c is always 1, and nothing is left but LAMB.
 """
 
 from __future__ import annotations
@@ -28,20 +32,23 @@ CURVES: dict[Curve, Callable[[float], float]] = {
 """From the position in a period, 0 in its first step and 1 in its last, to the coefficient."""
 
 
-def coefficient(step: int, period: int, curve: Curve) -> float:
-    """That of the ``step``-th step, from 0, where a period has ``period`` steps."""
-    return CURVES[curve](step % period / max(1, period - 1))
+def place(step: int, period: int | None) -> int:
+    """Of the ``step``-th step, from 0: how many steps its period had before it."""
+    return step if period is None else step % period
 
 
-def weight_of_start(beta: float, num_steps: int, period: int, curve: Curve) -> float:
-    """The weight that a moment's start has in it after ``num_steps`` steps: the product of their decay rates.
+def coefficient(step: int, period: int | None, curve: Curve) -> float:
+    """That of the ``step``-th step, from 0, where a period has ``period`` steps, 2 or more; 1 without periods."""
+    return 1.0 if period is None else CURVES[curve](place(step, period) / (period - 1))
 
-    β^num_steps where the coefficient is always 1. A moment that started at zero is too small by 1 minus this,
-    whatever the rates were: the weights of its gradients sum to that.
+
+def weight_of_start(beta: float, num_steps: int, period: int | None, curve: Curve) -> float:
+    """The weight of a moment's start in it after ``num_steps`` steps of a period: the product of their rates.
+
+    β^num_steps without periods. A moment that started at zero is too small by 1 minus this, whatever the rates
+    were: the weights of its gradients sum to that.
     """
-    products = _products(beta, period, curve)
-    periods, rest = divmod(num_steps, period)
-    return products[period] ** periods * products[rest]
+    return beta**num_steps if period is None else _products(beta, period, curve)[num_steps]
 
 
 @cache

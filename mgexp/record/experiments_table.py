@@ -42,9 +42,9 @@ LEGEND = """\
 - **Points**: ours minus the baseline's, the mean over pairs of runs of the same seed, device, precision and number
   of training videos. A minus is a loss. The 95 % interval is Student's t over the seeds: it covers the seed, not
   the choice of data or recipe.
-- **Speed-up**: the baseline's training seconds, or FLOPs, over the row's, of the same pairs: the median, and its
-  range over the seeds in brackets. Below 1 the row is slower. The 95 % interval is of the geometric mean
-  (Student's t on the logarithms). †: the two were run at different commits, and other code may have its part in
+- **Speed-up**: the baseline's training seconds, or FLOPs, over the row's, of the same pairs: the geometric mean,
+  and the range over the seeds in brackets. Below 1 the row is slower. The 95 % interval is Student's t on the
+  logarithms. †: the two were run at different commits, and other code may have its part in
   it; the verdict speaks of FLOPs then.
 - **Verdict**: against the baseline. "Not resolved": the 95 % interval holds "no difference". A control is not a
   way to train.
@@ -52,7 +52,9 @@ LEGEND = """\
   row's does; else the row that is no more than the base file of both.
 - **Which results count**: of the same row, seed, device, precision and number of training videos the newest by
   date. Results of several devices have a line each, and several commits are named with their seeds.
-- **Commands**: `--seed N` trains another seed."""
+- **Commands**: `--seed N` trains another seed. Lists are `path label` lines; official files of Kinetics and
+  Something-Something V2 want `DATA.FORMAT kinetics` or `ssv2`. As they stand they are one process: the rows of real
+  data sets want several GPUs, `torchrun --nproc-per-node 8 tools/run_net.py … --launcher torchrun`, or Slurm."""
 
 
 def write_experiments_table(experiments: ExperimentsDir) -> None:

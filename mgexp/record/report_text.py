@@ -37,7 +37,7 @@ CLOCKS = """\
 - Training seconds: every training step, waiting for input and the slow first step of each shape
   included; evaluation, precise BN, checkpoints and start-up are not.
 - A speed-up is the baseline's training seconds over the row's, for the same seed, device,
-  precision and threads; the median over seeds is shown. The steady speed-up, without what the
+  precision and threads; the geometric mean over seeds is shown. The steady speed-up, without what the
   first step of each shape took longer than its second, stands beside it, never instead of it.
 - Program seconds: from the start of the process to the end of the evaluation, imports included. All
   clocks go on across resumes; steps that are done again after a kill count once.

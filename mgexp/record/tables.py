@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from statistics import fmean, median, stdev
+from statistics import fmean, geometric_mean, stdev
 
 from mgexp.record.comparison import (
     COARSE_CONTROL,
@@ -32,8 +32,8 @@ def mean_text(values: Sequence[float], decimals: int = 0) -> str:
 
 
 def ratio_text(values: Sequence[float]) -> str:
-    """Median, and its range over more than one value: "2.71× (2.65–2.80)"."""
-    return _with_range(median(values), values, 2, "×") if values else NONE
+    """Geometric mean, and the range of more than one value: "2.71× (2.65–2.80)"."""
+    return _with_range(geometric_mean(values), values, 2, "×") if values else NONE
 
 
 def deviation_text(values: Sequence[float]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
+from statistics import geometric_mean
 
 from mgexp.record.comparison import Difference
 from mgexp.record.counted import Versus
@@ -37,7 +37,7 @@ def to_published(score: float, published: str) -> str:
 def _points(difference: Difference) -> str:
     points = f"{abs(difference.mean):.2f}"
     if points == "0.00":
-        return "the same accuracy"
+        return "no difference seen"
     doubt = difference.half_width is not None and difference.half_width >= abs(difference.mean)
     verb = "gains" if difference.mean > 0 else "loses"
     return f"{verb} {points} points{NOT_RESOLVED if doubt else ''}"
@@ -54,7 +54,7 @@ def _flops(ratios: Sequence[float]) -> str:
 
 
 def _times(ratios: Sequence[float], above: str, below: str, same: str, doubt: str) -> str:
-    ratio = median(ratios)
+    ratio = geometric_mean(ratios)
     if f"{ratio:.2f}" == "1.00":
         return same
     return f"{max(ratio, 1 / ratio):.2f}× {above if ratio > 1 else below}{doubt}"

@@ -1,10 +1,11 @@
-"""From the configuration to what a schedule is derived from."""
+"""From the configuration to what a run is made of: its schedule, inputs, step and evaluation."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -157,9 +158,9 @@ def build_step(
     cfg: CfgNode, model: nn.Module, state: State, normalizer: Normalizer, precision: Precision
 ) -> TrainStep:
     """What a step does with ``model``: that of ``state``, or its wrapper for several processes."""
+    step = partial(TrainStep, max_grad_norm=cfg.SOLVER.CLIP_GRAD_L2NORM)
     loss, most = build_task(cfg).loss, cfg.TRAIN.MAX_CLIPS_PER_GPU
-    norm, scaler = cfg.SOLVER.CLIP_GRAD_L2NORM, state.scaler
-    return TrainStep(model, state.optimizer, loss, normalizer, most, precision, scaler, norm)
+    return step(model, state.optimizer, loss, normalizer, most, precision, state.scaler)
 
 
 @contextmanager

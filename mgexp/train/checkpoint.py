@@ -54,9 +54,12 @@ class State:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a saved state."""
+        """Takes over a saved state; how the optimizer works is that of the configuration, not of the file."""
         self.model.load_state_dict(state["model"])
+        settings = [dict(group) for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
+        for group, own in zip(self.optimizer.param_groups, settings, strict=True):
+            group.update(own)
         self.clock.load_state_dict(state["clock"])
         self.step, self.epoch = state["step"], state["epoch"]
         self.unusable = dict(state["unusable"])

@@ -24,8 +24,8 @@ MOST_PHASES = 6
 Values = Mapping[str, Any]
 
 
-def fingerprint(schedule: Schedule, seed: int, num_processes: int = 1) -> dict[str, Any]:
-    """Numbers, texts and lists of these, named in words. ``schedule`` is that of ``num_processes``."""
+def fingerprint(schedule: Schedule, seed: int) -> dict[str, Any]:
+    """Numbers, texts and lists of these, named in words."""
     stream = Stream(schedule.num_videos, seed)
     return {
         "training videos": schedule.num_videos,
@@ -33,12 +33,12 @@ def fingerprint(schedule: Schedule, seed: int, num_processes: int = 1) -> dict[s
         "first videos of the stream": [
             stream.index_at(position) for position in range(min(NUM_DRAWS, schedule.num_videos))
         ],
-        "phases": [_phase_values(schedule, phase, num_processes) for phase in schedule.phases],
+        "phases": [_phase_values(schedule, phase) for phase in schedule.phases],
     }
 
 
-def _phase_values(schedule: Schedule, phase: Phase, num_processes: int) -> dict[str, Any]:
-    share = phase.clips // num_processes
+def _phase_values(schedule: Schedule, phase: Phase) -> dict[str, Any]:
+    share = phase.clips // schedule.num_processes
     groups = phase.num_bn_groups
     shapes = (
         f"{schedule.recipe.clips * s.ratio}x{s.frames}x{s.crop}²" for s in phase.turns.turn(0)

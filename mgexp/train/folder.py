@@ -26,6 +26,9 @@ from mgexp.record.results import differing_keys
 from mgexp.record.run_dir import RunDir
 from mgexp.record.schedule_table import schedule_rows
 
+SAME_STATE = {"lamb", "pmd_lamb"}
+"""Optimizers that can go on from each other's moments."""
+
 
 def check_folder(
     run_dir: RunDir, config_yaml: str, videos: Mapping[str, object], override: bool
@@ -41,6 +44,8 @@ def check_folder(
     if problems and not override:
         remedy = f"{run_dir.root}: choose another --output, or add --override to go on all the same"
         raise InputError([*problems, remedy])
+    if strange := _state_problems(run_dir, config_yaml):
+        raise InputError(strange)
     return problems
 
 
@@ -125,6 +130,19 @@ def config_problems(run_dir: RunDir, config_yaml: str, ignored: tuple[str, ...] 
         for key, old, new in found
         if not key.startswith(ignored)
     ]
+
+
+def _state_problems(run_dir: RunDir, config_yaml: str) -> list[str]:
+    """Another optimizer than that whose state the checkpoints hold: nothing can override that."""
+    if not run_dir.checkpoint_steps() or not run_dir.config_yaml.exists():
+        return []
+    key = "SOLVER.OPTIMIZING_METHOD"
+    saved = from_yaml(run_dir.config_yaml).get(key, "sgd")
+    now = dict(flatten(yaml.safe_load(config_yaml)))[key]
+    if saved == now or {saved, now} == SAME_STATE:
+        return []
+    remedy = "which it cannot go on from: choose another --output"
+    return [f"{key} {now}: the checkpoints of {run_dir.root} hold the state of {saved}, {remedy}"]
 
 
 def _video_problems(run_dir: RunDir, videos: Mapping[str, object]) -> list[str]:

@@ -93,7 +93,7 @@ class Job:
 
     def fingerprint(self) -> dict[str, object]:
         """Of the schedule, as checkpoints hold it."""
-        return fingerprint(self.inputs.schedule, self.cfg.RNG_SEED, self.processes.count)
+        return fingerprint(self.inputs.schedule, self.cfg.RNG_SEED)
 
 
 def run_job(job: Job) -> Outcome:
@@ -248,7 +248,7 @@ def _build_loop(job: Job, state: State) -> Loop:
 def _run_loop(job: Job, loop: Loop) -> bool:
     """Trains from the state's step to the end; False if a signal stopped it, saved."""
     cfg, processes, schedule = job.cfg, job.processes, job.inputs.schedule
-    sampler = StepSampler(schedule, cfg.RNG_SEED, loop.state.step, processes.rank, processes.count)
+    sampler = StepSampler(schedule, cfg.RNG_SEED, loop.state.step, processes.rank)
     limit = build_time_limit(cfg, job.run_dir.timeouts_jsonl)
     loader = build_train_loader(cfg, job.inputs.train, sampler, job.device, limit)
     with (

@@ -35,6 +35,13 @@ def test_the_rate_is_linear_in_the_clips_up_to_8_times(method):
     assert changed(f"{method}_16x", f"{method}_8x") == {"TRAIN.BATCH_SIZE": 128}
 
 
+@pytest.mark.parametrize("times", [8, 16])
+def test_or_by_the_square_root_for_lamb(times):
+    rate = values("lamb_1x")["SOLVER.BASE_LR"]
+    found = changed(f"lamb_{times}x_sqrt", f"lamb_{times}x")
+    assert found == {"SOLVER.BASE_LR": pytest.approx(times**0.5 * rate)}
+
+
 @pytest.mark.parametrize("times", [1, 8, 16])
 def test_pmd_lamb_differs_from_lamb_in_that_alone(times):
     found = changed(f"pmd_lamb_{times}x", f"lamb_{times}x")
@@ -50,5 +57,5 @@ def test_a_period_has_as_many_clips_as_200_steps_of_8(times, period):
 
 def test_every_row_is_tested():
     rows = {f"{method}_{times}x" for method in METHODS for times in (1, 8, 16)}
-    rows |= {"pmd_lamb_8x_period25", "pmd_lamb_16x_period13"}
+    rows |= {"pmd_lamb_8x_period25", "pmd_lamb_16x_period13", "lamb_8x_sqrt", "lamb_16x_sqrt"}
     assert {path.stem for path in FOLDER.glob("*.yaml")} == rows

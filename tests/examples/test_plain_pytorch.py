@@ -71,7 +71,7 @@ def test_the_core_is_of_twenty_lines(file, name):
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_of_mgexp_they_import_multigrid_alone(path):
-    modules = [
-        n.module for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)
-    ]
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    modules = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    modules |= {one.name for node in nodes if isinstance(node, ast.Import) for one in node.names}
     assert {module for module in modules if module.startswith("mgexp")} == {"mgexp.multigrid"}

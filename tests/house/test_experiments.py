@@ -87,9 +87,9 @@ def test_the_header_says_what_was_published(name):
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_row_expects_what_was_published(name):
+def test_a_row_expects_what_was_published_of_the_same_recipe_and_test(name):
     expected = {(metric, value) for metric, value, _ in load_config(ROWS[name]).EXPECTED}
-    assert expected == published_of(name)
+    assert expected == (set() if "expected" in " ".join(header(name)) else published_of(name))
 
 
 def test_every_published_number_has_a_source_and_is_of_a_row():

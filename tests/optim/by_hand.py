@@ -15,16 +15,21 @@ def ratio(size, length):
     return size / length if size > 0 and length > 0 else 1.0
 
 
-def lamb(weights, gradients, rates, betas=(0.9, 0.999), eps=1e-6, decay=0.0, factors=None):
+def lamb(
+    weights, gradients, rates, betas=(0.9, 0.999), eps=1e-6, decay=0.0, factors=None, period=None
+):
     """``weights`` after a step with each of ``gradients``, at each of ``rates``.
 
-    ``factors`` of both betas in each step, 1 without them. Bias correction divides by the sum of the weights that
-    the gradients have in a moment, which is added up here from the weight of each.
+    ``factors`` of both betas in each step, 1 without them. Moments start again every ``period`` steps. Bias
+    correction divides by the sum of the weights that the gradients have in a moment, which is added up here from
+    the weight of each.
     """
     size = len(weights)
     mean, square = [0.0] * size, [0.0] * size
     in_mean, in_square = [], []  # the weight of each gradient so far
     for step, gradient in enumerate(gradients):
+        if period and step % period == 0:
+            mean, square, in_mean, in_square = [0.0] * size, [0.0] * size, [], []
         factor = factors[step] if factors else 1.0
         b1, b2 = factor * betas[0], factor * betas[1]
         mean = [b1 * m + (1 - b1) * g for m, g in zip(mean, gradient, strict=True)]

@@ -14,8 +14,10 @@ from mgexp.optim.groups import GroupRules, parameter_groups
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
-PLAIN = GroupRules(weight_decay=1e-4, bn_weight_decay=0.5)
-TSM = GroupRules(1e-4, 0.0, decay_biases=False, bias_lr_factor=2.0, head_lr_factor=5.0)
+PLAIN = GroupRules(weight_decay=1e-4, bn_weight_decay=0.5, adaptive=True)
+TSM = GroupRules(
+    1e-4, 0.0, decay_biases=False, bias_lr_factor=2.0, head_lr_factor=5.0, adaptive=True
+)
 """Of TSM's released code."""
 
 

@@ -45,7 +45,8 @@ def test_pmd_lamb_is_lamb_with_factors_of_its_betas(curve):
     optimizer = Lamb([param], 1.0, weight_decay=0.1, period=period, curve=curve)
     found = step_with(optimizer, param, GRADIENTS, RATES)
     factors = [1.0, 0.5, 0.0] * 3  # both curves, at the start, the middle and the end of a period
-    wanted = by_hand.lamb(START, GRADIENTS, RATES, decay=0.1, factors=factors[:NUM_STEPS])
+    by = {"decay": 0.1, "factors": factors[:NUM_STEPS], "period": period}
+    wanted = by_hand.lamb(START, GRADIENTS, RATES, **by)
     assert found == pytest.approx(wanted, rel=1e-12)
 
 
@@ -70,6 +71,15 @@ def test_at_the_end_of_a_period_the_update_is_of_the_last_gradient_alone():
     signs = [0.1 * math.copysign(1, g) for g in GRADIENTS[3]]
     assert steps[0] == pytest.approx(signs)
     assert steps[1] == pytest.approx(signs)
+
+
+def test_a_new_period_starts_as_a_run_does():
+    old, new = parameter(START), parameter(START)
+    optimizer = Lamb([old], 1.0, period=3)
+    step_with(optimizer, old, GRADIENTS[:3], RATES[:3])
+    new.data.copy_(old.data)
+    found = step_with(optimizer, old, GRADIENTS[3:5], RATES[3:5])
+    assert found == step_with(Lamb([new], 1.0, period=3), new, GRADIENTS[3:5], RATES[3:5])
 
 
 def test_without_trust_ratios_it_is_adamw():
@@ -118,9 +128,11 @@ def test_a_parameter_without_gradient_keeps_its_place_in_the_period():
         late.grad = always.grad.clone() if step >= 2 else None
         optimizer.step()
     rates, factors = [0.01] * NUM_STEPS, [1.0, 0.5, 0.0] * 3
-    wanted = by_hand.lamb(START, GRADIENTS[2:], rates[2:], factors=factors[: NUM_STEPS - 2])
+    wanted = by_hand.lamb(
+        START, GRADIENTS[2:], rates[2:], factors=factors[: NUM_STEPS - 2], period=3
+    )
     assert late.tolist() == pytest.approx(wanted, rel=1e-12)
-    wanted = by_hand.lamb(START, GRADIENTS, rates, factors=factors[:NUM_STEPS])
+    wanted = by_hand.lamb(START, GRADIENTS, rates, factors=factors[:NUM_STEPS], period=3)
     assert always.tolist() == pytest.approx(wanted, rel=1e-12)
 
 
@@ -155,8 +167,8 @@ def test_it_gives_the_loss_of_a_closure():
     ("changes", "said"),
     [
         ({"betas": (0.9, 1.0)}, r"betas = \(0.9, 1.0\) are not in \[0, 1\)"),
-        ({"period": 0}, "a period of 0 steps on a cosine is none"),
-        ({"curve": "square"}, "a period of 1 steps on a square is none; cosine, linear"),
+        ({"period": 1}, "period = 1 steps: a period has 2 or more"),
+        ({"curve": "square"}, "curve = 'square' is none of cosine, linear"),
     ],
 )
 def test_what_cannot_be_is_refused(changes, said):

@@ -61,12 +61,12 @@ def test_the_table_of_rows(report, two_rows):
     ) in lines
 
 
-def test_a_speed_up_is_the_median_over_seeds(report, tmp_path):
+def test_a_speed_up_is_the_geometric_mean_over_seeds(report, tmp_path):
     for seed, seconds in ((1, 50.0), (2, 40.0), (3, 10.0)):
         fake_run(tmp_path, "baseline", seed, train_seconds=100.0)
         fake_run(tmp_path, "long", seed, train_seconds=seconds)
     row = next(line for line in report() if line.startswith("| long | 1, 2, 3 | 90.00 |"))
-    assert row.split(" | ")[8] == "2.50× (2.00–10.00)"
+    assert row.split(" | ")[8] == "3.68× (2.00–10.00)"  # the third root of 50
 
 
 def test_gain_and_loss_stand_in_one_sentence(report, two_rows):

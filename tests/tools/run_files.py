@@ -25,13 +25,18 @@ def last_checkpoint(folder):
 
 
 def tensors(folder):
-    """Name and tensor of all that a run learned: weights, statistics, momenta, evaluated weights."""
+    """Name and tensor of all that a run learned: weights, statistics, moments, evaluated weights."""
     state = last_checkpoint(folder)
-    momenta = state["optimizer"]["state"]
     yield from ((f"model {name}", value) for name, value in state["model"].items())
-    yield from ((f"momentum {key}", momenta[key]["momentum_buffer"]) for key in momenta)
+    yield from moments(state["optimizer"])
     evaluated = torch.load(folder / "model.pt", weights_only=True)
     yield from ((f"evaluated {name}", value) for name, value in evaluated.items())
+
+
+def moments(optimizer):
+    """Name and tensor of all that an optimizer's state holds; numbers of steps as tensors."""
+    for key, values in optimizer["state"].items():
+        yield from ((f"{name} {key}", torch.as_tensor(value)) for name, value in values.items())
 
 
 def assert_bit_identical(folder, other):

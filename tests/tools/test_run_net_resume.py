@@ -10,7 +10,14 @@ import sys
 import time
 
 import pytest
-from run_files import assert_bit_identical, interrupt_in, losses, read_lines, refused
+from run_files import (
+    assert_bit_identical,
+    interrupt_in,
+    last_checkpoint,
+    losses,
+    read_lines,
+    refused,
+)
 from tiny import TOOL, command
 
 from mgexp.record.run_dir import RunDir
@@ -133,6 +140,39 @@ def test_override_goes_on_all_the_same(interrupted, cfg, main, capsys):
     first, second = read_lines(interrupted / "starts.jsonl")
     assert (first["after_step"], first["changes"], second["after_step"]) == (0, [], 3)
     assert second["changes"][0].startswith("SOLVER.WEIGHT_DECAY: ")
+    groups = last_checkpoint(interrupted)["optimizer"]["param_groups"]
+    assert {group["weight_decay"] for group in groups} == {0.001, 0.0}
+
+
+def test_the_state_of_another_optimizer_is_not_gone_on_with(interrupted, cfg, main, capsys):
+    before = contents(interrupted)
+    arguments = command(cfg, interrupted, "SOLVER.OPTIMIZING_METHOD", "lamb")
+    message = refused(main, capsys, [*arguments, "--override"])
+    assert "SOLVER.OPTIMIZING_METHOD lamb: the checkpoints of" in message
+    assert "hold the state of sgd, which it cannot go on from: choose another --output" in message
+    assert contents(interrupted) == before
+
+
+def test_moments_and_their_period_go_on(cfg, tmp_path, main, monkeypatch):
+    """PMD-LAMB, interrupted in the middle of its second period."""
+    keys = ("SOLVER.OPTIMIZING_METHOD", "pmd_lamb", "SOLVER.PMD_PERIOD", 4)
+    assert main(command(cfg, tmp_path / "whole", *keys)) == 0
+    interrupt_in(5, monkeypatch)
+    assert main(command(cfg, tmp_path / "run", *keys)) == 4
+    monkeypatch.undo()
+    assert main(command(cfg, tmp_path / "run", *keys)) == 0
+    assert_bit_identical(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_run_of_lamb_may_go_on_with_decaying_moments(cfg, output, main, monkeypatch):
+    keys = ("SOLVER.OPTIMIZING_METHOD", "lamb")
+    interrupt_in(2, monkeypatch)
+    assert main(command(cfg, output, *keys)) == 4
+    monkeypatch.undo()
+    keys = ("SOLVER.OPTIMIZING_METHOD", "pmd_lamb", "SOLVER.PMD_PERIOD", 4)
+    assert main([*command(cfg, output, *keys), "--override"]) == 0
+    groups = last_checkpoint(output)["optimizer"]["param_groups"]
+    assert {group["period"] for group in groups} == {4}
 
 
 @pytest.mark.parametrize(

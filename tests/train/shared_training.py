@@ -48,8 +48,7 @@ class Training:
         self.step = build_step(
             self.cfg, dist.shared(processes, model), self.state, self.normalizer, Precision()
         )
-        rank, count = processes.rank, processes.count
-        self.requests = list(StepSampler(self.schedule, SEED, 0, rank, count))
+        self.requests = list(StepSampler(self.schedule, SEED, 0, processes.rank))
 
     def train(self):
         """All steps; gives the losses in the records."""
@@ -84,10 +83,14 @@ class Training:
 
     def tensors(self):
         """Every tensor of the state, and what evaluation makes of the statistics."""
-        momenta = self.state.optimizer.state_dict()["state"]
+        moments = self.state.optimizer.state_dict()["state"]
         return {
             **{f"model {name}": value for name, value in self.state.model.state_dict().items()},
-            **{f"momentum {key}": value["momentum_buffer"] for key, value in momenta.items()},
+            **{
+                f"{name} {key}": torch.as_tensor(value)
+                for key, values in moments.items()
+                for name, value in values.items()
+            },
             **self.precise_statistics(4),  # groups that span two processes
             **self.precise_statistics(2),  # and that do not
         }

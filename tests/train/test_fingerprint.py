@@ -68,7 +68,7 @@ def test_the_number_of_processes_changes_nothing(tmp_path):
     cfg = tiny_config(tmp_path)
     wanted = fingerprint(schedule_of(cfg, 24), 0)
     for num in (2, 4):  # one group of 4 clips then spans all processes at the full shape
-        assert differences(wanted, fingerprint(schedule_of(cfg, 24, num), 0, num)) == []
+        assert differences(wanted, fingerprint(schedule_of(cfg, 24, num), 0)) == []
 
 
 def test_the_last_bits_of_a_learning_rate_may_differ(tmp_path):

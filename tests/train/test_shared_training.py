@@ -101,3 +101,24 @@ def test_mini_batches_in_parts_are_the_same_in_two_processes(alone, tmp_path):
     """Two parts in the first phase; masks of dropout go on from part to part."""
     found = in_processes(train, 2, tmp_path, {"TRAIN.MAX_CLIPS_PER_GPU": 16})[0]
     assert unequal(found["tensors"], alone["tensors"], 1e-8) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "tolerance"),
+    [
+        ({"SOLVER.CLIP_GRAD_L2NORM": 0.1}, 1e-8),
+        ({"SOLVER.OPTIMIZING_METHOD": "lars", "SOLVER.TRUST_COEFFICIENT": 0.1}, 1e-8),
+        ({"SOLVER.OPTIMIZING_METHOD": "pmd_lamb", "SOLVER.PMD_PERIOD": 7}, 1e-6),  # g / |g|
+    ],
+    ids=["clipped", "lars", "pmd_lamb"],
+)
+def test_other_steps_are_those_of_one_process(changes, tolerance, tmp_path, alone):
+    """Gradients are clipped by the norm of those of all processes; trust ratios are of whole gradients too."""
+    (wanted,) = in_processes(train, 1, tmp_path / "one", changes)
+    found = in_processes(train, 2, tmp_path, changes)[0]
+    assert unequal(found["tensors"], wanted["tensors"], tolerance) == {}
+    plain = alone["tensors"]
+    assert any(
+        relative(wanted["tensors"][name], plain[name]) > 0.01 for name in plain if "weight" in name
+    )

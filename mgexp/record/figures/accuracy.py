@@ -64,7 +64,7 @@ def draw_accuracy(
             _draw_curves(curves, comparison, scale, colours)
         for ends, curves in pairs if columns == 1 else pairs[:1]:
             ends.set_ylabel(f"final {comparison.metric} (%)")
-            curves.set_ylabel(f"{comparison.metric} in training (%)")
+            curves.set_ylabel(f"validation {comparison.metric} (%)")
         figure.align_ylabels([axes for pair in pairs for axes in pair])
         figure.settle()
         for (ends, curves), scale in zip(pairs, scales, strict=True):
@@ -116,14 +116,15 @@ def _most_flops(runs: Sequence[FinishedRun]) -> float:
 def _draw_curves(
     axes: Axes, comparison: Comparison, scale: Scale, colours: Mapping[str, str]
 ) -> None:
-    """A thin line per seed, with its final evaluation as its end."""
+    """A thin line per seed, and its final evaluation, of other videos or views, as a circle."""
     for row in comparison.finished:
         for run in row.runs.values():
-            points = [(scale.at(row, run, one), one.score) for one in run.curve]
+            during = [one for one in run.curve if not one.full_protocol]
+            points = [(scale.at(row, run, one), one.score) for one in during]
             known = [(at, score) for at, score in points if at is not None]
             if known:
                 axes.plot(*zip(*known, strict=True), color=colours[row.name], lw=0.9, alpha=0.75)
-            axes.plot(scale.end(run), run.score, "o", ms=2.6, color=colours[row.name])
+            axes.plot(scale.end(run), run.score, "o", ms=3, mfc="none", color=colours[row.name])
     axes.set_xlim(left=0)
     axes.set_ylim(*_all_limits(comparison))
     axes.set_xlabel(scale.label)

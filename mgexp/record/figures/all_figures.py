@@ -44,9 +44,9 @@ def pictures(
             Picture(
                 "schedule",
                 "schedules of the rows, step by step",
-                "Thin lines: the shapes that a phase takes in turn; thick: their mean; dotted: the learning rate "
-                "falls. Clips a second per TFLOP/s: what the loader must deliver while the devices train at "
-                "10¹² FLOPs a second.",
+                "Thin lines: the shapes that a phase takes in turn; thick: their mean; dotted: a new stage of the "
+                "learning rate, the last of them fine-tuning. Clips a second per TFLOP/s: what the loader must "
+                "deliver while the devices train at 10¹² FLOPs a second.",
                 lambda columns: draw_schedule(rows, columns),
             )
         )
@@ -69,7 +69,7 @@ def _of_runs(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Pictur
             "accuracy",
             f"{metric} over training FLOPs, steps and time",
             "Above: final evaluations, a small point per seed, their mean and its 95 % interval (hollow: one "
-            "seed). Below: a line per seed, evaluations of fewer videos during training.",
+            "seed). Below: a line per seed, evaluations of fewer videos during training; circles: final ones.",
             lambda columns: draw_accuracy(comparison, rows, columns),
         )
     ]
@@ -78,9 +78,9 @@ def _of_runs(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Pictur
             Picture(
                 "speed_up",
                 f"speed-up against {metric}",
-                "Small points: seeds, each against the baseline of the same seed. Large points: median ratio, "
-                "mean difference. Bars: 95 % intervals, of the geometric mean of the ratios and of the mean "
-                "difference. Hollow: one seed, no interval. Tinted: less accurate than the baseline.",
+                "Small points: seeds, each against the baseline of the same seed. Large points: geometric mean of "
+                "the ratios, mean difference. Bars: their 95 % intervals. Hollow: one seed, no interval. Tinted: "
+                "less accurate than the baseline.",
                 lambda columns: draw_speed_up(comparison, columns),
             )
         )

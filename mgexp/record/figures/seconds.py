@@ -95,8 +95,9 @@ def _draw_bars(axes: Axes, comparison: Comparison, words_room: float) -> None:
         training = fmean(run.seconds["train"] for run in runs)
         _write(axes, max(ends), place, f"{left:,.0f} s, training {training:,.0f} s")
     axes.set_xlabel("seconds of the program; line: range")
-    axes.set_xlim(right=words_room * axes.get_xlim()[1])
-    axes.xaxis.set_major_locator(round_ticks(6))
+    longest = axes.get_xlim()[1]
+    axes.set_xticks([tick for tick in round_ticks(6).tick_values(0, longest) if tick <= longest])
+    axes.set_xlim(0, words_room * longest)
 
 
 def _draw_rates(axes: Axes, comparison: Comparison) -> None:

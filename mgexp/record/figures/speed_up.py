@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from statistics import median
+from statistics import geometric_mean
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
@@ -57,7 +57,10 @@ GAINS = (
 
 @dataclass(frozen=True)
 class Point:
-    """A row: every pair with the baseline of the same seed, and their median and mean with 95 % intervals."""
+    """A row: every pair with the baseline of the same seed, and their means with 95 % intervals.
+
+    That of the ratios is the geometric mean.
+    """
 
     row: Row
     ratios: tuple[float, ...]
@@ -104,7 +107,7 @@ def _points(comparison: Comparison, gain: Gain) -> list[Point]:
                 row,
                 ratios,
                 each,
-                speed_up=median(ratios),
+                speed_up=geometric_mean(ratios),
                 interval=ratio_interval(ratios),
                 accuracy=difference.mean,
                 half_width=difference.half_width,
@@ -131,13 +134,14 @@ def _draw_panel(axes: Axes, points: list[Point], colours: Mapping[str, str]) -> 
 
 def _draw_point(axes: Axes, point: Point, colour: str) -> None:
     """Seeds, and the mean with its intervals; an interval of nothing but equal numbers is a point."""
-    axes.plot(point.ratios, point.differences, "o", ms=2.2, color=colour, alpha=0.6, mew=0)
     center = point.speed_up
     across = None
-    if point.interval:  # it is about the geometric mean, so that the median may lie beyond it
+    if point.interval:
         low, high = point.interval
-        across = [[max(0.0, center - low)], [max(0.0, high - center)]]
+        across = [[max(0.0, center - low)], [max(0.0, high - center)]]  # 0 but for rounding
     draw_center(axes, (center, point.accuracy), colour, 4.6, across, point.half_width)
+    seeds = axes.plot(point.ratios, point.differences, "o", ms=3, mfc=colour, mec="white", mew=0.5)
+    seeds[0].set_zorder(5)
 
 
 def _speed_up_ends(points: list[Point]) -> list[float]:

@@ -91,3 +91,9 @@ def test_cosine_with_the_long_cycle_keeps_its_stages_and_says_what_differs():
     assert conversion.keys["SOLVER.STEPS"] == (0, 94, 154, 196)
     (note,) = [note for note in conversion.changed if note.name == "SOLVER.STEPS"]
     assert "there the learning rate stays where batches grow" in note.why
+
+
+def test_clipping_and_the_decay_of_biases_are_kept():
+    keys = found(SOLVER__CLIP_GRAD_L2NORM=1.5, SOLVER__ZERO_WD_1D_PARAM=True)
+    assert (keys["SOLVER.CLIP_GRAD_L2NORM"], keys["SOLVER.ZERO_WD_1D_PARAM"]) == (1.5, True)
+    assert "SOLVER.CLIP_GRAD_L2NORM" not in found(SOLVER__CLIP_GRAD_L2NORM=None)

@@ -25,9 +25,9 @@ def bars(axes):
     return (center.get_xdata()[0], center.get_ydata()[0]), across[:, 0], upright[:, 1]
 
 
-def test_a_point_is_the_median_ratio_and_the_mean_difference(two_seeds):
+def test_a_point_is_the_geometric_mean_ratio_and_the_mean_difference(two_seeds):
     center, across, upright = bars(two_seeds.axes[0])
-    assert center == pytest.approx((5.0, -2.0))
+    assert center == pytest.approx((4.0, -2.0))
     # Logarithms ln 2 and ln 8: mean ln 4, error ln 2, times 12.706 for 1 degree of freedom.
     wide = 12.706 * math.log(2)
     assert across == pytest.approx([4 * math.exp(-wide), 4 * math.exp(wide)])
