@@ -53,8 +53,8 @@ LEGEND = """\
 - **Which results count**: of the same row, seed, device, precision and number of training videos the newest by
   date. Results of several devices have a line each, and several commits are named with their seeds.
 - **Commands**: `--seed N` trains another seed. Lists are `path label` lines; official files of Kinetics and
-  Something-Something V2 want `DATA.FORMAT kinetics` or `ssv2`. As they stand they are one process: the rows of real
-  data sets want several GPUs, `torchrun --nproc-per-node 8 tools/run_net.py … --launcher torchrun`, or Slurm."""
+  Something-Something V2 want `DATA.FORMAT kinetics` or `ssv2`. As they stand they are one process; rows of real
+  data sets want several GPUs: `torchrun --nproc-per-node 8 tools/run_net.py … --launcher torchrun`, or Slurm."""
 
 
 def write_experiments_table(experiments: ExperimentsDir) -> None:
