@@ -40,6 +40,8 @@ class MultigridModule(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=self.schedule.recipe.base_lr, momentum=0.9)
 
     def train_dataloader(self) -> DataLoader[Batch]:
+        if self.trainer.world_size != self.schedule.num_processes:
+            raise ValueError("build_schedule(..., num_processes=...) must be the number of devices")
         sampler = StepSampler(self.schedule, 0, self.global_step, self.trainer.global_rank)
         return DataLoader(self.videos, batch_sampler=iter(sampler))
 
@@ -50,8 +52,7 @@ class MultigridModule(lightning.LightningModule):
         set_num_groups(self.model, plan.num_bn_groups)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        clips, labels = batch
-        return F.cross_entropy(self.model(clips), labels)
+        return F.cross_entropy(self.model(batch[0]), batch[1])
 
     def on_train_batch_end(self, outputs: object, batch: Batch, batch_idx: int) -> None:
         share_statistics(self.model)

@@ -38,7 +38,13 @@ def add_timing_options(parser: argparse.ArgumentParser) -> None:
     """Of tools that time the steps of a row: the row, how often, and where the numbers go."""
     add = parser.add_argument
     add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
-    add("--steps", type=int, default=5, metavar="N", help="timed, of each shape (default: 5)")
+    add(
+        "--steps",
+        type=int,
+        default=5,
+        metavar="N",
+        help="timed, of all that is measured (default: 5)",
+    )
     add("--warmup", type=int, default=2, metavar="N", help="steps before those (default: 2)")
     add("--json", action="store_true", help="print everything that was measured, for programs")
     add("--output", type=Path, metavar="FILE", help="write that to a file too")

@@ -11,7 +11,7 @@ The videos of a row are those of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.
 DATA.QUARANTINE; one of the lists may be empty. With --cfg the plan also says what loading costs in each phase
 of the row; --list beside --plan and --cfg gives other videos for that.
 
-In an ordinary video a clip of 8 frames costs at least half as much to decode as one of 32, since frames refer to
+In an ordinary video a clip of 8 frames costs 72 to 96 % of one of 32 to decode, by decoder, since frames refer to
 others. Multigrid training needs up to 16 times as many of these clips. From a store each pays for its own frames.
 A clip is read from the smallest copy that is as sharp as it needs: a short side is drawn for each clip (see
 DATA.TRAIN_JITTER_SCALES), and the copy must not be below it. So choose the largest short side first, and then some

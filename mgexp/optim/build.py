@@ -30,7 +30,7 @@ def build_groups(cfg: CfgNode, model: nn.Module) -> list[dict[str, Any]]:
         decay_biases=not cfg.SOLVER.ZERO_WD_1D_PARAM,
         bias_lr_factor=cfg.SOLVER.BIAS_LR_FACTOR,
         head_lr_factor=cfg.SOLVER.HEAD_LR_FACTOR,
-        adaptive=cfg.SOLVER.OPTIMIZING_METHOD != "sgd",
+        adaptive=cfg.SOLVER.OPTIMIZING_METHOD in ADAPTIVE,
     )
     return parameter_groups(model, rules)
 
@@ -75,3 +75,6 @@ METHODS: dict[str, Callable[[Groups, CfgNode], torch.optim.Optimizer]] = {
     "pmd_lamb": _pmd_lamb,
 }
 """By SOLVER.OPTIMIZING_METHOD."""
+
+ADAPTIVE = {"lars", "lamb", "pmd_lamb"}
+"""Those that give each weight a step by its own size."""

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mgexp.optim.moments import CURVES, Curve, coefficient, place, weight_of_start
+from mgexp.optim.moments import CURVES, Curve, coefficient, place
 from mgexp.optim.trust import trust_ratios
+
+Pair = tuple[float, float]
 
 
 class Lamb(torch.optim.Optimizer):
@@ -52,54 +54,64 @@ class Lamb(torch.optim.Optimizer):
         with torch.enable_grad():
             loss = closure() if closure else None
         for group in self.param_groups:
-            for step, params in self._by_step(group["params"]).items():
-                self._update(params, step, group)
+            for params in self._alike(group["params"]):
+                self._update(params, group)
         return loss
 
-    def _by_step(self, params: Iterable[Tensor]) -> dict[int, list[Tensor]]:
-        """Parameters with a gradient, by the number of steps that they took before; counts the one that comes."""
+    def _alike(self, params: Iterable[Tensor]) -> list[list[Tensor]]:
+        """Parameters with a gradient, those together that took as many steps and forgot as much."""
         found = defaultdict(list)
         for param in params:
             if param.grad is None:
                 continue
             state = self.state[param]
             if not state:
-                state["step"] = 0
+                state["step"], state["starts"] = 0, (1.0, 1.0)
                 state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(param) for _ in range(2))
-            found[state["step"]].append(param)
-            state["step"] += 1
-        return found
+            found[state["step"], state["starts"]].append(param)
+        return list(found.values())
 
-    def _update(self, params: list[Tensor], step: int, group: dict[str, Any]) -> None:
-        """A step, the ``step``-th from 0, of parameters of one group."""
-        updates = self._directions(params, step, group)
+    def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        """A step of parameters of one group that are alike."""
+        updates = self._directions(params, group)
         if group["weight_decay"]:
             torch._foreach_add_(updates, params, alpha=group["weight_decay"])
         if group["adapts"]:
             torch._foreach_mul_(updates, trust_ratios(params, updates))
         torch._foreach_add_(params, updates, alpha=-group["lr"])
 
-    def _directions(
-        self, params: list[Tensor], step: int, group: dict[str, Any]
-    ) -> tuple[Tensor, ...]:
+    def _directions(self, params: list[Tensor], group: dict[str, Any]) -> tuple[Tensor, ...]:
         """m / (√v + eps) of each parameter, after its moments m and v took in its gradient."""
         grads = [param.grad for param in params if param.grad is not None]
         means = [self.state[param]["exp_avg"] for param in params]
         squares = [self.state[param]["exp_avg_sq"] for param in params]
-        period, curve = group["period"], group["curve"]
-        before = place(step, period)
-        if before == 0:
-            torch._foreach_zero_([*means, *squares])
-        kept = coefficient(step, period, curve)
-        beta_mean, beta_square = (kept * beta for beta in group["betas"])
+        (beta_mean, beta_square), (start_mean, start_square) = self._forget(params, group)
         torch._foreach_lerp_(means, grads, 1 - beta_mean)
         torch._foreach_mul_(squares, beta_square)
         torch._foreach_addcmul_(squares, grads, grads, 1 - beta_square)
-        of_means, of_squares = (
-            1 - weight_of_start(beta, before + 1, period, curve) for beta in group["betas"]
-        )
         roots = torch._foreach_sqrt(squares)
-        torch._foreach_div_(roots, of_squares**0.5)
+        torch._foreach_div_(roots, (1 - start_square) ** 0.5)
         torch._foreach_add_(roots, group["eps"])
-        torch._foreach_mul_(roots, of_means)
+        torch._foreach_mul_(roots, 1 - start_mean)
         return torch._foreach_div(means, roots)
+
+    def _forget(self, params: list[Tensor], group: dict[str, Any]) -> tuple[Pair, Pair]:
+        """The decay rates of the moments m and v in this step, and the weights that their starts have after it.
+
+        A moment that started at zero is too small by 1 minus that weight, the product of its rates so far,
+        whatever these were: the weights of its gradients sum to that. Counts the step; the first of a period
+        begins with m = v = 0.
+        """
+        first = self.state[params[0]]
+        kept = coefficient(first["step"], group["period"], group["curve"])
+        starts = first["starts"]
+        if place(first["step"], group["period"]) == 0:
+            starts = (1.0, 1.0)
+            moments = ("exp_avg", "exp_avg_sq")
+            torch._foreach_zero_([self.state[param][one] for param in params for one in moments])
+        rates = (kept * group["betas"][0], kept * group["betas"][1])
+        starts = (starts[0] * rates[0], starts[1] * rates[1])
+        for param in params:
+            self.state[param]["step"] += 1
+            self.state[param]["starts"] = starts
+        return rates, starts

@@ -1,4 +1,4 @@
-"""How fast LAMB's moments forget, and what is left of their start at zero.
+"""How fast LAMB's moments forget.
 
 **Periodical moments decay** (PMD-LAMB, named in the abstract of LargeDet, ECCV 2020), as it was described to us:
 in each period of 200 steps a coefficient goes from 1 to 0 and multiplies the decay rates of both moments, so
@@ -18,9 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
-from itertools import accumulate
-from operator import mul
 from typing import Literal
 
 Curve = Literal["cosine", "linear"]
@@ -40,19 +37,3 @@ def place(step: int, period: int | None) -> int:
 def coefficient(step: int, period: int | None, curve: Curve) -> float:
     """That of the ``step``-th step, from 0, where a period has ``period`` steps, 2 or more; 1 without periods."""
     return 1.0 if period is None else CURVES[curve](place(step, period) / (period - 1))
-
-
-def weight_of_start(beta: float, num_steps: int, period: int | None, curve: Curve) -> float:
-    """The weight of a moment's start in it after ``num_steps`` steps of a period: the product of their rates.
-
-    β^num_steps without periods. A moment that started at zero is too small by 1 minus this, whatever the rates
-    were: the weights of its gradients sum to that.
-    """
-    return beta**num_steps if period is None else _products(beta, period, curve)[num_steps]
-
-
-@cache
-def _products(beta: float, period: int, curve: Curve) -> tuple[float, ...]:
-    """Of the first 0, 1, … ``period`` decay rates of a period."""
-    rates = (beta * coefficient(step, period, curve) for step in range(period))
-    return (1.0, *accumulate(rates, mul))

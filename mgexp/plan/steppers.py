@@ -84,9 +84,11 @@ class PlainStep:
         std: tuple[float, ...],
         loss: Loss,
         data: RandomClips,
+        max_grad_norm: float = 0.0,
     ) -> None:
         self.model, self.optimizer = model, optimizer
         self.mean, self.std, self.loss, self.data = mean, std, loss, data
+        self.max_grad_norm = max_grad_norm
 
     def __call__(self, shape: StepShape) -> Step:
         """The step on clips of ``shape``; it returns the mean loss."""
@@ -99,6 +101,8 @@ class PlainStep:
             self.optimizer.zero_grad()
             loss = self.loss(self.model(self._normalized(clips)), labels)
             loss.backward()  # type: ignore[no-untyped-call]
+            if self.max_grad_norm:
+                nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
             self.optimizer.step()
             return loss.detach()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -158,9 +157,9 @@ def build_step(
     cfg: CfgNode, model: nn.Module, state: State, normalizer: Normalizer, precision: Precision
 ) -> TrainStep:
     """What a step does with ``model``: that of ``state``, or its wrapper for several processes."""
-    step = partial(TrainStep, max_grad_norm=cfg.SOLVER.CLIP_GRAD_L2NORM)
-    loss, most = build_task(cfg).loss, cfg.TRAIN.MAX_CLIPS_PER_GPU
-    return step(model, state.optimizer, loss, normalizer, most, precision, state.scaler)
+    most, norm = cfg.TRAIN.MAX_CLIPS_PER_GPU, cfg.SOLVER.CLIP_GRAD_L2NORM
+    loss, optimizer, scaler = build_task(cfg).loss, state.optimizer, state.scaler
+    return TrainStep(model, optimizer, loss, normalizer, most, precision, scaler, norm)
 
 
 @contextmanager

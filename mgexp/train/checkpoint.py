@@ -46,7 +46,7 @@ class State:
             "step": self.step,
             "epoch": self.epoch,
             "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self._optimizer_state(),
             "clock": self.clock.state_dict(),
             "unusable": self.unusable,
             "levels": dict(self.levels),
@@ -56,16 +56,28 @@ class State:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a saved state; how the optimizer works is that of the configuration, not of the file."""
         self.model.load_state_dict(state["model"])
-        settings = [dict(group) for group in self.optimizer.param_groups]
-        self.optimizer.load_state_dict(state["optimizer"])
-        for group, own in zip(self.optimizer.param_groups, settings, strict=True):
-            group.update(own)
+        self._load_optimizer_state(state["optimizer"])
         self.clock.load_state_dict(state["clock"])
         self.step, self.epoch = state["step"], state["epoch"]
         self.unusable = dict(state["unusable"])
         self.levels = Counter(state.get("levels", {}))  # checkpoints before clip stores have none
         if state.get("scaler"):  # neither have those before other precisions than fp32
             self.scaler.load_state_dict(state["scaler"])
+
+    def _optimizer_state(self) -> dict[str, Any]:
+        """By the names of parameters, however these are grouped, and without what the groups are set to."""
+        names = {id(param): name for name, param in self.model.named_parameters()}
+        return {names[id(param)]: values for param, values in self.optimizer.state.items()}
+
+    def _load_optimizer_state(self, saved: Mapping[str, Any]) -> None:
+        """What was learned of each parameter; how the optimizer works stays as the configuration has it."""
+        names = {id(param): name for name, param in self.model.named_parameters()}
+        ordered = [names[id(p)] for group in self.optimizer.param_groups for p in group["params"]]
+        if strange := sorted(saved.keys() - set(ordered)):
+            raise ValueError(f"the optimizer's state is of other parameters: {', '.join(strange)}")
+        own = self.optimizer.state_dict()
+        own["state"] = {place: saved[name] for place, name in enumerate(ordered) if name in saved}
+        self.optimizer.load_state_dict(own)
 
 
 def save_checkpoint(

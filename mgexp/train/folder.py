@@ -35,17 +35,17 @@ def check_folder(
 ) -> list[str]:
     """What changed since the folder was written; raises InputError for that without ``override``.
 
-    That is another configuration or other videos. Keys that cannot change the result may differ, and
-    anything may before the first checkpoint: nothing of the folder is used then.
+    That is another configuration or other videos; another optimizer is refused with it as well. Keys that cannot
+    change the result may differ, and anything may before the first checkpoint: nothing of the folder is used then.
     """
     if not run_dir.checkpoint_steps() and not run_dir.result_json.exists():
         return []
     problems = [*config_problems(run_dir, config_yaml), *_video_problems(run_dir, videos)]
+    if strange := _state_problems(run_dir, config_yaml):
+        raise InputError([*problems, *strange])
     if problems and not override:
         remedy = f"{run_dir.root}: choose another --output, or add --override to go on all the same"
         raise InputError([*problems, remedy])
-    if strange := _state_problems(run_dir, config_yaml):
-        raise InputError(strange)
     return problems
 
 

@@ -25,9 +25,9 @@ def network():
 def fit(tmp_path):
     """Trains to ``max_steps``; gives the trainer and the trained network."""
 
-    def run(max_steps, checkpoint=None):
+    def run(max_steps, checkpoint=None, num_processes=1):
         bars = Bars(RECIPE)
-        schedule = build_schedule(RECIPE, LONG_SHORT, len(bars))
+        schedule = build_schedule(RECIPE, LONG_SHORT, len(bars), num_processes)
         module = lightning_module.MultigridModule(network(), bars, schedule)
         quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
         trainer = lightning.Trainer(
@@ -70,3 +70,15 @@ def test_a_run_that_was_stopped_goes_on(fit, plain, tmp_path):
     trainer, model = fit(48, tmp_path / "at20.ckpt")
     assert trainer.global_step == 48
     assert_equal(model, plain)
+
+
+def test_statistics_are_shared_after_every_step(fit, monkeypatch):
+    models = []
+    monkeypatch.setattr(lightning_module, "share_statistics", models.append)
+    _, model = fit(3)
+    assert [id(one) for one in models] == [id(model)] * 3
+
+
+def test_a_schedule_of_other_processes_is_refused(fit):
+    with pytest.raises(ValueError, match=r"num_processes=.* must be the number of devices"):
+        fit(3, num_processes=2)

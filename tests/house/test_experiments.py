@@ -23,6 +23,8 @@ ROWS = {
 ABLATIONS = [name for name in ROWS if name.startswith("ablations/")]
 MAX_LINES = 15
 OF_THE_ROW = {"ROW", "EXPECTED"}
+EXPECTING = {"main/k400_slowfast_8x8_r50/long_short"}
+"""Rows with the recipe and the test of a published number; the headers of the others say what differs."""
 SAME_RUNS = [{"large_batch/sgd_1x", "quickstart/baseline"}]
 """Rows that are one run under two names; every other row has one home."""
 
@@ -89,7 +91,7 @@ def test_the_header_says_what_was_published(name):
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_expects_what_was_published_of_the_same_recipe_and_test(name):
     expected = {(metric, value) for metric, value, _ in load_config(ROWS[name]).EXPECTED}
-    assert expected == (set() if "expected" in " ".join(header(name)) else published_of(name))
+    assert expected == (published_of(name) if name in EXPECTING else set())
 
 
 def test_every_published_number_has_a_source_and_is_of_a_row():

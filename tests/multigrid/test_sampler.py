@@ -165,3 +165,12 @@ def test_a_loader_takes_it_as_its_batches():
     loader = DataLoader(Echo(), batch_sampler=sampler, collate_fn=list)
     assert len(loader) == schedule.total_steps - 2
     assert list(loader) == list(sampler)
+
+
+@pytest.mark.parametrize(("rank", "num_processes"), [(1, 1), (2, 2), (-1, 2)])
+def test_a_process_that_the_schedule_has_not_is_refused(rank, num_processes):
+    schedule = build_schedule(replace(TINY, clips=8), ROWS["baseline"], 24, num_processes)
+    with pytest.raises(
+        ValueError, match=f"rank = {rank}, but the schedule is one of {num_processes} proc"
+    ):
+        StepSampler(schedule, seed=0, rank=rank)

@@ -20,9 +20,9 @@ def lamb(
 ):
     """``weights`` after a step with each of ``gradients``, at each of ``rates``.
 
-    ``factors`` of both betas in each step, 1 without them. Moments start again every ``period`` steps. Bias
-    correction divides by the sum of the weights that the gradients have in a moment, which is added up here from
-    the weight of each.
+    ``betas`` are two numbers, or a list of such pairs, one for each step; ``factors`` of both in each step, 1
+    without them. Moments start again every ``period`` steps. Bias correction divides by the sum of the weights
+    that the gradients have in a moment, which is added up here from the weight of each.
     """
     size = len(weights)
     mean, square = [0.0] * size, [0.0] * size
@@ -31,7 +31,8 @@ def lamb(
         if period and step % period == 0:
             mean, square, in_mean, in_square = [0.0] * size, [0.0] * size, [], []
         factor = factors[step] if factors else 1.0
-        b1, b2 = factor * betas[0], factor * betas[1]
+        pair = betas if isinstance(betas, tuple) else betas[step]
+        b1, b2 = factor * pair[0], factor * pair[1]
         mean = [b1 * m + (1 - b1) * g for m, g in zip(mean, gradient, strict=True)]
         square = [b2 * v + (1 - b2) * g * g for v, g in zip(square, gradient, strict=True)]
         in_mean = [*(b1 * share for share in in_mean), 1 - b1]

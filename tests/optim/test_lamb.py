@@ -82,6 +82,18 @@ def test_a_new_period_starts_as_a_run_does():
     assert found == step_with(Lamb([new], 1.0, period=3), new, GRADIENTS[3:5], RATES[3:5])
 
 
+def test_a_change_of_rates_is_corrected_by_what_they_were():
+    """As after a resume with other keys: the weights of the gradients in a moment sum to 1 all the same."""
+    param = parameter(START)
+    optimizer = Lamb([param], 1.0, betas=(0.5, 0.5))
+    step_with(optimizer, param, GRADIENTS[:2], RATES[:2])
+    optimizer.param_groups[0].update(betas=(0.9, 0.999), period=40, curve="linear")
+    found = step_with(optimizer, param, GRADIENTS[2:4], RATES[2:4])
+    kept = [1 - step / 39 for step in (2, 3)]
+    betas = [(0.5, 0.5), (0.5, 0.5), *((0.9 * c, 0.999 * c) for c in kept)]
+    assert found == pytest.approx(by_hand.lamb(START, GRADIENTS[:4], RATES, betas), rel=1e-12)
+
+
 def test_without_trust_ratios_it_is_adamw():
     params = [parameter(START) for _ in range(2)]
     ours = Lamb([{"params": params[:1], "adapts": False}], 1.0, eps=1e-8, weight_decay=0.1)

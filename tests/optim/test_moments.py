@@ -1,11 +1,11 @@
-"""How the decay rates of moments vary in a period, and what the product of them is."""
+"""How the decay rates of moments vary in a period."""
 
 import math
 from itertools import pairwise
 
 import pytest
 
-from mgexp.optim.moments import coefficient, place, weight_of_start
+from mgexp.optim.moments import coefficient, place
 
 
 @pytest.mark.parametrize("curve", ["cosine", "linear"])
@@ -31,19 +31,3 @@ def test_without_periods_it_stays_at_1(curve):
 def test_the_place_of_a_step_in_its_period():
     assert [place(step, 3) for step in range(7)] == [0, 1, 2, 0, 1, 2, 0]
     assert [place(step, None) for step in (0, 1, 1000)] == [0, 1, 1000]
-
-
-def test_a_constant_rate_leaves_its_power():
-    found = [weight_of_start(0.999, steps, None, "cosine") for steps in (0, 1, 10, 100_000)]
-    assert found == pytest.approx([1.0, 0.999, 0.999**10, 0.999**100_000])
-
-
-@pytest.mark.parametrize("steps", range(10))
-def test_a_varying_rate_leaves_the_product(steps):
-    rates = [0.9 * coefficient(step, 9, "cosine") for step in range(steps)]
-    assert weight_of_start(0.9, steps, 9, "cosine") == pytest.approx(math.prod(rates), abs=0)
-
-
-def test_nothing_of_the_start_is_left_after_a_period():
-    assert weight_of_start(0.999, 199, 200, "linear") > 0
-    assert weight_of_start(0.999, 200, 200, "linear") == 0

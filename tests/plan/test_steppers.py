@@ -55,9 +55,12 @@ def test_a_plain_copy_has_the_same_weights_in_plain_modules(cfg):
     }
 
 
-def test_the_plain_way_has_the_losses_of_ours_in_one_group(tmp_path):
+@pytest.mark.parametrize(
+    "changes", [{}, {"SOLVER.HEAD_LR_FACTOR": 1000.0, "SOLVER.CLIP_GRAD_L2NORM": 0.1}]
+)
+def test_the_plain_way_has_the_losses_of_ours_in_one_group(changes, tmp_path):
     """Also after updates, so that these are the same too. Without dropout, whose masks are drawn in other ways."""
-    cfg = tiny_config(tmp_path, {"MODEL.DROPOUT_RATE": 0.0})
+    cfg = tiny_config(tmp_path, {"MODEL.DROPOUT_RATE": 0.0, **changes})
     ways = build_ways(cfg, ["one_group", "plain"], CPU)
     found = {name: torch.tensor(losses(way(SHAPE))) for name, way in ways.items()}
     assert torch.allclose(found["one_group"], found["plain"], rtol=1e-4)

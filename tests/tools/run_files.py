@@ -35,7 +35,7 @@ def tensors(folder):
 
 def moments(optimizer):
     """Name and tensor of all that an optimizer's state holds; numbers of steps as tensors."""
-    for key, values in optimizer["state"].items():
+    for key, values in optimizer.items():
         yield from ((f"{name} {key}", torch.as_tensor(value)) for name, value in values.items())
 
 

@@ -85,4 +85,6 @@ def _plain(cfg: CfgNode, device: torch.device) -> PlainStep:
         nesterov=cfg.SOLVER.NESTEROV,
         foreach=False,
     )
-    return PlainStep(model, optimizer, cfg.DATA.MEAN, cfg.DATA.STD, ours.step.loss, ours.data)
+    set_lr(optimizer, LEARNING_RATE)
+    colours, norm = (cfg.DATA.MEAN, cfg.DATA.STD), cfg.SOLVER.CLIP_GRAD_L2NORM
+    return PlainStep(model, optimizer, *colours, ours.step.loss, ours.data, norm)

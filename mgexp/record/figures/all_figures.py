@@ -45,8 +45,8 @@ def pictures(
                 "schedule",
                 "schedules of the rows, step by step",
                 "Thin lines: the shapes that a phase takes in turn; thick: their mean; dotted: a new stage of the "
-                "learning rate, the last of them fine-tuning. Clips a second per TFLOP/s: what the loader must "
-                "deliver while the devices train at 10¹² FLOPs a second.",
+                "learning rate; with the long cycle the last is fine-tuning. Clips a second per TFLOP/s: what the "
+                "loader must deliver while the devices train at 10¹² FLOPs a second.",
                 lambda columns: draw_schedule(rows, columns),
             )
         )

@@ -28,6 +28,13 @@ def test_curves_over_flops_steps_and_seconds():
     assert curve(seconds) == [(20.0, 70.0)]
 
 
+def test_the_final_evaluation_is_a_circle():
+    _, steps, _ = of_one_run()
+    (circle,) = [line for line in steps.get_lines() if len(line.get_xdata()) == 1]
+    assert list(circle.get_xdata()) == [ROW.schedule.total_steps]
+    assert circle.get_markerfacecolor() == "none"
+
+
 @pytest.mark.parametrize(
     "other", [{"flops": ROW.train_flops + 6}, {"steps": ROW.schedule.total_steps + 1}]
 )

@@ -28,6 +28,11 @@ def test_several_seeds_have_their_range():
     assert list(segment[:, 0]) == [130.0, 150.0]
 
 
+def test_there_are_no_ticks_beyond_the_bars():
+    bars, _ = draw_seconds(comparison(ONE)).axes
+    assert 100.0 <= max(bars.get_xticks()) <= 150.0 < bars.get_xlim()[1]
+
+
 @pytest.mark.parametrize("columns", [1, 2])
 def test_no_words_hide_each_other_or_leave_the_figure(columns):
     figure = draw_seconds(quickstart(), columns)
