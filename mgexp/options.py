@@ -34,10 +34,19 @@ def without_folder(files: Mapping[str, Path | None]) -> list[str]:
     ]
 
 
-def add_timing_options(parser: argparse.ArgumentParser) -> None:
-    """Of tools that time the steps of a row: the row, how often, and where the numbers go."""
+def add_measuring_options(parser: argparse.ArgumentParser) -> None:
+    """Of tools that measure a row: which, and where the numbers go."""
     add = parser.add_argument
     add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
+    add("--json", action="store_true", help="print everything that was measured, for programs")
+    add("--output", type=Path, metavar="FILE", help="write that to a file too")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
+
+
+def add_timing_options(parser: argparse.ArgumentParser) -> None:
+    """Of tools that time the steps of a row: those of measuring it, and how often."""
+    add_measuring_options(parser)
+    add = parser.add_argument
     add(
         "--steps",
         type=int,
@@ -46,9 +55,6 @@ def add_timing_options(parser: argparse.ArgumentParser) -> None:
         help="timed, of all that is measured (default: 5)",
     )
     add("--warmup", type=int, default=2, metavar="N", help="steps before those (default: 2)")
-    add("--json", action="store_true", help="print everything that was measured, for programs")
-    add("--output", type=Path, metavar="FILE", help="write that to a file too")
-    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
 
 
 def timing_problems(options: argparse.Namespace) -> list[str]:

@@ -35,7 +35,7 @@ from mgexp.data.store import StoreDir
 from mgexp.data.store_fill import StoreError
 from mgexp.data.store_open import StoreIndex
 from mgexp.errors import InputError
-from mgexp.options import not_positive, too_small, without_folder
+from mgexp.options import add_measuring_options, not_positive, too_small, without_folder
 from mgexp.plan.loading import kinds_of, legs_of
 from mgexp.plan.loading_table import (
     LoadingCosts,
@@ -59,8 +59,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    add_measuring_options(parser)
     add = parser.add_argument
-    add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
     add(
         "--num-clips",
         type=int,
@@ -81,9 +81,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         metavar="FOLDER",
         help="first make eight videos (340 × 256 pixels, 30 fps, 10 s, H.264) and a store there, and use them",
     )
-    add("--json", action="store_true", help="print everything that was measured, for programs")
-    add("--output", type=Path, metavar="FILE", help="write that to a file too")
-    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_intermixed_args(arguments)  # fmt: skip
 
 

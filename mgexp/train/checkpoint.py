@@ -66,18 +66,21 @@ class State:
 
     def _optimizer_state(self) -> dict[str, Any]:
         """By the names of parameters, however these are grouped, and without what the groups are set to."""
-        names = {id(param): name for name, param in self.model.named_parameters()}
+        names = self._names_by_id()
         return {names[id(param)]: values for param, values in self.optimizer.state.items()}
 
     def _load_optimizer_state(self, saved: Mapping[str, Any]) -> None:
         """What was learned of each parameter; how the optimizer works stays as the configuration has it."""
-        names = {id(param): name for name, param in self.model.named_parameters()}
+        names = self._names_by_id()
         ordered = [names[id(p)] for group in self.optimizer.param_groups for p in group["params"]]
         if strange := sorted(saved.keys() - set(ordered)):
             raise ValueError(f"the optimizer's state is of other parameters: {', '.join(strange)}")
         own = self.optimizer.state_dict()
         own["state"] = {place: saved[name] for place, name in enumerate(ordered) if name in saved}
         self.optimizer.load_state_dict(own)
+
+    def _names_by_id(self) -> dict[int, str]:
+        return {id(param): name for name, param in self.model.named_parameters()}
 
 
 def save_checkpoint(

@@ -26,6 +26,9 @@ from mgexp.record.results import differing_keys
 from mgexp.record.run_dir import RunDir
 from mgexp.record.schedule_table import schedule_rows
 
+Change = tuple[str, object, object]
+"""A key, the run folder's value, and that of this start."""
+
 SAME_STATE = {"lamb", "pmd_lamb"}
 """Optimizers that can go on from each other's moments."""
 
@@ -40,8 +43,9 @@ def check_folder(
     """
     if not run_dir.checkpoint_steps() and not run_dir.result_json.exists():
         return []
-    problems = [*config_problems(run_dir, config_yaml), *_video_problems(run_dir, videos)]
-    if strange := _state_problems(run_dir, config_yaml):
+    changed = _changed_keys(run_dir, config_yaml)
+    problems = [*_told(changed), *_video_problems(run_dir, videos)]
+    if run_dir.checkpoint_steps() and (strange := _state_problems(run_dir, changed)):
         raise InputError([*problems, *strange])
     if problems and not override:
         remedy = f"{run_dir.root}: choose another --output, or add --override to go on all the same"
@@ -118,6 +122,12 @@ def is_evaluated(run_dir: RunDir, step: int) -> bool:
 
 def config_problems(run_dir: RunDir, config_yaml: str, ignored: tuple[str, ...] = ()) -> list[str]:
     """Every key that can change the result and differs from the folder's, but those that begin as ``ignored``."""
+    changed = _changed_keys(run_dir, config_yaml)
+    return _told([one for one in changed if not one[0].startswith(ignored)])
+
+
+def _changed_keys(run_dir: RunDir, config_yaml: str) -> list[Change]:
+    """Every key that can change the result and differs from the folder's, the seed too."""
     if not run_dir.config_yaml.exists():
         return []
     saved = from_yaml(run_dir.config_yaml)
@@ -125,24 +135,21 @@ def config_problems(run_dir: RunDir, config_yaml: str, ignored: tuple[str, ...] 
     found = [*differing_keys(saved, now)]
     if saved.get("RNG_SEED") != now["RNG_SEED"]:
         found.append(("RNG_SEED", saved.get("RNG_SEED"), now["RNG_SEED"]))
-    return [
-        f"{key}: the run folder has {old!r}, this start {new!r}"
-        for key, old, new in found
-        if not key.startswith(ignored)
-    ]
+    return found
 
 
-def _state_problems(run_dir: RunDir, config_yaml: str) -> list[str]:
+def _told(changes: Sequence[Change]) -> list[str]:
+    return [f"{key}: the run folder has {old!r}, this start {new!r}" for key, old, new in changes]
+
+
+def _state_problems(run_dir: RunDir, changes: Sequence[Change]) -> list[str]:
     """Another optimizer than that whose state the checkpoints hold: nothing can override that."""
-    if not run_dir.checkpoint_steps() or not run_dir.config_yaml.exists():
-        return []
-    key = "SOLVER.OPTIMIZING_METHOD"
-    saved = from_yaml(run_dir.config_yaml).get(key, "sgd")
-    now = dict(flatten(yaml.safe_load(config_yaml)))[key]
-    if saved == now or {saved, now} == SAME_STATE:
-        return []
     remedy = "which it cannot go on from: choose another --output"
-    return [f"{key} {now}: the checkpoints of {run_dir.root} hold the state of {saved}, {remedy}"]
+    return [
+        f"{key} {now}: the checkpoints of {run_dir.root} hold the state of {saved}, {remedy}"
+        for key, saved, now in changes
+        if key == "SOLVER.OPTIMIZING_METHOD" and {saved, now} != SAME_STATE
+    ]
 
 
 def _video_problems(run_dir: RunDir, videos: Mapping[str, object]) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.multiprocessing as mp
+from run_files import moments
 from tiny import tiny_config
 
 from mgexp import dist
@@ -83,14 +84,9 @@ class Training:
 
     def tensors(self):
         """Every tensor of the state, and what evaluation makes of the statistics."""
-        moments = self.state.optimizer.state_dict()["state"]
         return {
             **{f"model {name}": value for name, value in self.state.model.state_dict().items()},
-            **{
-                f"{name} {key}": torch.as_tensor(value)
-                for key, values in moments.items()
-                for name, value in values.items()
-            },
+            **dict(moments(self.state.state_dict()["optimizer"])),
             **self.precise_statistics(4),  # groups that span two processes
             **self.precise_statistics(2),  # and that do not
         }
