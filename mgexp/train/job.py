@@ -42,7 +42,7 @@ from mgexp.train.milestones import milestones
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import require_precision
 from mgexp.train.result import Outcome, judge, numbers, outcome_of, seconds_record, summary
-from mgexp.train.state.build import build_first_state, build_last_state
+from mgexp.train.state.build import build_first_state, build_last_state, require_same_network
 from mgexp.train.step import Normalizer
 
 
@@ -115,6 +115,7 @@ def _lead(job: Job) -> Outcome:
             print(f"{job.run_dir.root}: this run is complete: {summary(result)}")
             return outcome_of(result)
         choice = resume.choose_checkpoint(job.run_dir)
+        require_same_network(job.cfg, choice)
         changes += resume.schedule_problems(choice, job.fingerprint(), job.override)
         with logging_to(job.run_dir.log_txt), job.explained(), faults_told(job.run_dir):
             resume.set_aside(job.run_dir, choice)
@@ -233,9 +234,7 @@ def _build_loop(job: Job, state: State) -> Loop:
         seed=cfg.RNG_SEED,
         milestones=milestones(schedule, cfg.TRAIN.NUM_EVALUATIONS)[:-1],
         checkpoint_seconds=60 * cfg.TRAIN.CHECKPOINT_MINUTES,
-        settle_steps=1
-        if job.device.type == "cpu"
-        else cfg.LOG_PERIOD,  # a CPU has nothing to wait for
+        settle_steps=1 if job.device.type == "cpu" else cfg.LOG_PERIOD,  # a CPU waits for nothing
         stop=job.stop,
         save=partial(_save, job, state),
         evaluate=lambda: evaluator.evaluate(evaluator.ready_model(state), state, protocol),

@@ -165,6 +165,14 @@ def test_the_state_of_another_optimizer_is_not_gone_on_with(
     assert contents(interrupted) == before
 
 
+def test_the_weights_of_another_network_are_not_gone_on_with(interrupted, cfg, main, capsys):
+    before = contents(interrupted)
+    arguments = command(cfg, interrupted, "RESNET.WIDTH_PER_GROUP", 16)
+    message = refused(main, capsys, [*arguments, "--override"])
+    assert "the checkpoint after step 3 is of another network (blocks.0." in message
+    assert contents(interrupted) == before
+
+
 def test_moments_and_their_period_go_on(cfg, tmp_path, main, monkeypatch):
     """PMD-LAMB, interrupted in the middle of its second period."""
     keys = ("SOLVER.OPTIMIZING_METHOD", "pmd_lamb", "SOLVER.PMD_PERIOD", 4)

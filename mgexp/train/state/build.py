@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from fvcore.common.config import CfgNode
 
-from mgexp.models.build import build_model
+from mgexp.errors import InputError, listed
+from mgexp.models.build import build_model, build_on_meta
 from mgexp.models.weights import Fit
 from mgexp.optim.build import build_optimizer
 from mgexp.record.clock import Clock
@@ -14,6 +15,9 @@ from mgexp.record.run_dir import RunDir
 from mgexp.record.torch_file import load_torch
 from mgexp.train.build import build_precision
 from mgexp.train.checkpoint import State
+from mgexp.train.resume import Choice
+
+MAX_LISTED = 4
 
 
 def build_first_state(
@@ -26,6 +30,21 @@ def build_first_state(
     model = model.to(device)
     scaler = build_precision(cfg, device).scaler(device)
     return State(model, build_optimizer(cfg, model), clock, scaler=scaler)
+
+
+def require_same_network(cfg: CfgNode, choice: Choice) -> None:
+    """Raises InputError where the checkpoint is of another network than ``cfg``: nothing can override that."""
+    if not choice.checkpoint:
+        return
+    saved, own = choice.checkpoint.state["model"], build_on_meta(cfg).state_dict()
+    shapes = [{name: tuple(x.shape) for name, x in state.items()} for state in (saved, own)]
+    strange = sorted({name for name, _ in shapes[0].items() ^ shapes[1].items()})
+    if strange:
+        step, names = choice.checkpoint.step, listed(strange, MAX_LISTED)
+        remedy = "choose another --output"
+        raise InputError(
+            [f"the checkpoint after step {step} is of another network ({names} differ): {remedy}"]
+        )
 
 
 def build_last_state(cfg: CfgNode, run_dir: RunDir, device: torch.device) -> State:
