@@ -20,6 +20,9 @@ BASELINE = "baseline"
 COARSE_CONTROL = "coarse"  # a control, not a way to train: it is kept apart in table and picture
 ROW_ORDER = (BASELINE, "short", "long", "long_short")
 
+SITTING_SECONDS = 3600.0
+"""Other work on a shared machine comes and goes: hours later the same steps took 1.5 times as long (measured)."""
+
 # Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom.
 # Source: NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2.
 T_QUANTILES_95 = (
@@ -187,6 +190,14 @@ def ratio_interval(ratios: Sequence[float]) -> tuple[float, float] | None:
     if found is None or found.half_width is None:
         return None
     return math.exp(found.mean - found.half_width), math.exp(found.mean + found.half_width)
+
+
+def is_one_sitting(one: Result, other: Result) -> bool:
+    """The same code, and from one's end to the other's start an hour at most, or what the two took together."""
+    earlier, later = sorted((one, other), key=lambda result: result.moment)
+    between = (later.moment - earlier.moment).total_seconds() - later.program_seconds
+    took = one.program_seconds + other.program_seconds
+    return one.commit == other.commit and between <= max(SITTING_SECONDS, took)
 
 
 def control(run: FinishedRun, frame_order: str) -> tuple[Evaluation, Evaluation] | None:

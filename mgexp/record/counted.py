@@ -13,6 +13,7 @@ from mgexp.record.comparison import (
     Difference,
     FinishedRun,
     Row,
+    is_one_sitting,
     ratio_interval,
 )
 from mgexp.record.results import Result
@@ -100,9 +101,9 @@ class Versus:
         return ratio_interval(self.time_ratios)
 
     @property
-    def is_one_commit(self) -> bool:
-        """Whether the two runs of each pair were made with the same code."""
-        return all(run.result.commit == base.result.commit for run, base in self.pairs)
+    def is_one_sitting(self) -> bool:
+        """Whether the seconds of each pair compare: the same code, in one sitting."""
+        return all(is_one_sitting(run.result, base.result) for run, base in self.pairs)
 
 
 def count(results: Iterable[Result]) -> Count:

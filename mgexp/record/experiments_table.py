@@ -44,8 +44,8 @@ LEGEND = """\
   the choice of data or recipe.
 - **Speed-up**: the baseline's training seconds, or FLOPs, over the row's, of the same pairs: the geometric mean,
   and the range over the seeds in brackets. Below 1 the row is slower. The 95 % interval is Student's t on the
-  logarithms. †: the two were run at different commits, and other code may have its part in
-  it; the verdict speaks of FLOPs then.
+  logarithms. †: the two were run at different commits, or more than an hour (or than they took together) apart,
+  and other code, or other work on the machine, may have its part in it; the verdict speaks of FLOPs then.
 - **Verdict**: against the baseline. "Not resolved": the 95 % interval holds "no difference". A control is not a
   way to train.
 - **The baseline of a row** is `baseline_<row>` beside it; else the `…baseline` beside it whose name begins as the

@@ -10,7 +10,9 @@ from mgexp.record.comparison import (
     Comparison,
     Evaluation,
     FinishedRun,
+    Row,
     control,
+    is_one_sitting,
     paired_difference,
 )
 from mgexp.record.tables import (
@@ -122,8 +124,21 @@ def _summary(comparison: Comparison) -> Iterator[str]:
         yield (
             f"- **{row.name}**: speed-up {seconds} in training time, {flops} in FLOPs; "
             f"{comparison.metric} {points_text(difference.mean)} points "
-            f"(95 % interval: {interval_text(difference)})."
+            f"(95 % interval: {interval_text(difference)}).{_apart(comparison, row)}"
         )
+
+
+def _apart(comparison: Comparison, row: Row) -> str:
+    """A warning where the seconds of a pair do not compare."""
+    pairs = comparison.pairs(row)
+    apart = [run.result.seed for run, base in pairs if not is_one_sitting(run.result, base.result)]
+    if not apart:
+        return ""
+    seeds = ", ".join(map(str, apart))
+    return (
+        f" Seeds {seeds}: at another commit than the baseline, or more than an hour apart; "
+        "the training time may tell of that."
+    )
 
 
 def _controls(comparison: Comparison) -> list[str]:

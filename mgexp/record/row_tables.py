@@ -22,7 +22,7 @@ from mgexp.record.tables import (
 from mgexp.record.verdict import to_published, verdict
 
 NOT_RUN = "not run"
-OTHER_COMMIT = " †"
+OTHER_SITTING = " †"
 
 
 def result_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
@@ -87,7 +87,7 @@ _VERSUS_HEADINGS = (
 def _versus_cells(versus: Versus) -> list[str]:
     """Under _VERSUS_HEADINGS, of at least a pair."""
     difference, interval = versus.difference, versus.time_interval
-    mark = "" if versus.is_one_commit else OTHER_COMMIT
+    mark = "" if versus.is_one_sitting else OTHER_SITTING
     return [
         _seeds(versus.seeds),
         points_text(difference.mean) if difference else NONE,

@@ -15,12 +15,12 @@ NOT_RESOLVED = " (not resolved)"
 def verdict(versus: Versus) -> str:
     """Such as "loses 1.17 points (not resolved), 2.76× faster"; one seed is said to be one.
 
-    Seconds of different commits are no verdict, since other code may take other times: FLOPs stand in for them.
+    Seconds of different code, or of hours apart, are no verdict: FLOPs stand in for them.
     """
     difference = versus.difference
     if difference is None:
         return "not compared: no run of its base with the same seed, device, precision and videos"
-    cost = _speed(versus) if versus.is_one_commit else _flops(versus.flop_ratios)
+    cost = _speed(versus) if versus.is_one_sitting else _flops(versus.flop_ratios)
     parts = ", ".join([_points(difference), cost])
     return f"{parts}; one seed" if difference.num_pairs == 1 else parts
 

@@ -76,13 +76,32 @@ def test_runs_of_the_same_seed_are_pairs():
     assert found.time_ratios == (2.0, 2.0)
     assert found.flop_ratios == (2.0, 2.0)
     assert found.time_interval == pytest.approx((2.0, 2.0))
-    assert found.is_one_commit
+    assert found.is_one_sitting
 
 
 def test_pairs_of_other_commits_are_known():
     base = [result("q/base", 0), result("q/base", 1)]
     own = [result("q/own", 0), result("q/own", 1, commit="d" * 40)]
-    assert not versus(base, own).is_one_commit
+    assert not versus(base, own).is_one_sitting
+
+
+@pytest.mark.parametrize(
+    ("train_seconds", "date", "is_one"),
+    [
+        # From the end at 12:00 to a start 125 s before the date.
+        (100.0, "2026-11-21T13:02:05+00:00", True),
+        (100.0, "2026-11-21T13:02:06+00:00", False),
+        (100.0, "2026-11-21T10:57:55+00:00", True),  # run before its base
+        (100.0, "2026-11-21T10:57:54+00:00", False),
+        # 20,025 s each: the other may begin 40,050 s after the end.
+        (20_000.0, "2026-11-22T04:41:15+00:00", True),
+        (20_000.0, "2026-11-22T04:41:16+00:00", False),
+    ],
+)
+def test_a_sitting_is_an_hour_or_as_long_as_the_runs(train_seconds, date, is_one):
+    base = [result("q/base", 0, train_seconds=train_seconds)]
+    own = [result("q/own", 0, train_seconds=train_seconds, date=date)]
+    assert versus(base, own).is_one_sitting == is_one
 
 
 def test_nothing_to_compare_is_no_pair():

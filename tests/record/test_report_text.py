@@ -77,6 +77,16 @@ def test_gain_and_loss_stand_in_one_sentence(report, two_rows):
     ) in report()
 
 
+def test_seconds_of_another_sitting_are_told(report, two_rows, tmp_path):
+    path = RunDir(tmp_path / "long_short" / "seed2").result_json
+    write_json(path, {**read_json(path), "date": "2026-11-25T12:00:00+00:00"})
+    (found,) = (line for line in report() if line.startswith("- **long_short**"))
+    assert found.endswith(
+        "−2.94 to +2.14). Seeds 2: at another commit than the baseline, or more than an hour apart; "
+        "the training time may tell of that."
+    )
+
+
 def test_the_table_of_differences(report, two_rows):
     # Speed-ups 2.5 and 2.75: logarithms of mean 0.96394, error 0.04766, times 12.706.
     # Steady FLOP/s: (25/76)/(100/196) = 0.6447 and (25/76)/(100/216) = 0.7105.
