@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mgexp.errors import InputError
+from mgexp.record.comparison import SHORTER
 from mgexp.record.experiments_table import write_experiments_table
 from mgexp.record.files import read_json
 from mgexp.record.report import write_report
@@ -73,7 +74,8 @@ def collect(
     """Append every finished run below `runs` to results.csv, write the report of every folder, and the tables.
 
     The tables are written where results.csv is that of `experiments_root`.
-    A report lists the rows that have a YAML beside those that were run. `resolve` as in
+    A report lists the rows that have a YAML beside those that were run; what a folder ``SHORTER`` holds is in that
+    of the rows beside it. `resolve` as in
     `append_results`; `class_names` are those of the classes 0, 1, … in every report.
     `is_stored`: the runs that results.csv has are also kept beside their YAMLs, with a report of them there.
     Raises InputError where there is no run, or a file cannot be understood.
@@ -83,17 +85,29 @@ def collect(
         raise InputError([f"{runs}: holds no run folder; train one with tools/run_net.py"])
     collected = append_results(found, results_csv, experiments_root, resolve)
     folders = find_row_folders(runs)
-    for folder in folders:
+    reported = _reported(folders)
+    for folder in reported:
         write_report(folder.root, _expected_rows(folder, experiments_root), class_names)
     known = {*collected.added, *collected.skipped}
     kept = [
         store(one, known, experiments_root, resolve, class_names) for one in folders if is_stored
     ]
-    for place in kept:
+    retold = _reported(kept)
+    for place in retold:
         write_report(place.root, _yamls(place.root))
-    reports = tuple(folder.report_md for folder in (*folders, *kept))
+    reports = tuple(folder.report_md for folder in (*reported, *retold))
     stored = tuple(place.stored_jsonl for place in kept)
     return Summary(collected, reports, stored, _write_tables(results_csv, experiments_root))
+
+
+def _reported(folders: Sequence[RunsDir]) -> tuple[RunsDir, ...]:
+    """Those with a report of their own: a folder ``SHORTER`` is told of in that of the rows beside it."""
+    found = []
+    for folder in folders:
+        above = RunsDir(folder.root.parent)
+        is_told_there = above.stored_jsonl.exists() or any(above.runs())
+        found.append(above if folder.root.name == SHORTER and is_told_there else folder)
+    return tuple(dict.fromkeys(found))
 
 
 def _write_tables(results_csv: Path, experiments_root: Path) -> Path | None:

@@ -20,6 +20,9 @@ BASELINE = "baseline"
 COARSE_CONTROL = "coarse"  # a control, not a way to train: it is kept apart in table and picture
 ROW_ORDER = (BASELINE, "short", "long", "long_short")
 
+SHORTER = "budget"
+"""The folder beside the rows with the baseline for fewer epochs: ``as_<row>`` takes the FLOPs of ``<row>``."""
+
 SITTING_SECONDS = 3600.0
 """Other work on a shared machine comes and goes: hours later the same steps took 1.5 times as long (measured)."""
 
@@ -105,6 +108,9 @@ class Row:
         return fmean(run.result.train_seconds for run in self.runs.values())
 
 
+Pairs = tuple[tuple[FinishedRun, FinishedRun], ...]
+
+
 @dataclass(frozen=True)
 class Difference:
     """Mean of paired differences; half the width of its 95 % interval, None for one pair."""
@@ -116,10 +122,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows of a folder, baseline first, the control last. ``class_names``: of the classes 0, 1, …, or none."""
+    """All rows of a folder, baseline first, the control last. ``class_names``: of the classes 0, 1, …, or none.
+
+    ``shorter``: rows of the baseline with fewer epochs, as ``SHORTER`` says.
+    """
 
     rows: tuple[Row, ...]
     class_names: tuple[str, ...] = ()
+    shorter: tuple[Row, ...] = ()
 
     @property
     def metric(self) -> str:
@@ -153,11 +163,19 @@ class Comparison:
         fastest = sorted(known, key=Row.mean_train_seconds)[:1]
         return tuple(row for row in (self.row(BASELINE), *fastest) if row.confusion)
 
-    def pairs(self, row: Row) -> tuple[tuple[FinishedRun, FinishedRun], ...]:
+    def pairs(self, row: Row) -> Pairs:
         """(run, baseline run) of the seeds that both have finished in the same setting."""
-        baseline = self.row(BASELINE).runs
-        both = ((run, baseline[seed]) for seed, run in row.runs.items() if seed in baseline)
-        return tuple((run, base) for run, base in both if run.setting == base.setting)
+        return _pairs(row, self.row(BASELINE))
+
+    def pairs_of_equal_flops(self, row: Row) -> Pairs:
+        """(run, run of the baseline with as many FLOPs), likewise; none where that was not run."""
+        found = (one for one in self.shorter if one.name == f"as_{row.name}")
+        return tuple(pair for one in found for pair in _pairs(row, one))
+
+    def gain_at_equal_flops(self, row: Row) -> Difference | None:
+        """Final score minus that of the baseline with as many FLOPs, in points; None without a pair."""
+        pairs = self.pairs_of_equal_flops(row)
+        return paired_difference([run.score - base.score for run, base in pairs])
 
     def ratios(self, row: Row, of: Callable[[FinishedRun], float]) -> tuple[float, ...]:
         """`of` the baseline over `of` the run, for each pair."""
@@ -166,6 +184,11 @@ class Comparison:
     def score_difference(self, row: Row) -> Difference | None:
         """Final score minus the baseline's, in points; None without a pair."""
         return paired_difference([run.score - base.score for run, base in self.pairs(row)])
+
+
+def _pairs(row: Row, base: Row) -> Pairs:
+    both = ((run, base.runs[seed]) for seed, run in row.runs.items() if seed in base.runs)
+    return tuple((run, other) for run, other in both if run.setting == other.setting)
 
 
 def paired_difference(differences: Sequence[float]) -> Difference | None:
@@ -209,11 +232,15 @@ def control(run: FinishedRun, frame_order: str) -> tuple[Evaluation, Evaluation]
 
 
 def load_comparison(folder: Path) -> Comparison:
-    """Every <row>/seed<N> below `folder`. Raises InputError where a file cannot be understood."""
+    """Every <row>/seed<N> of `folder` and of its SHORTER. Raises InputError where a file cannot be understood."""
+    return Comparison(_load_rows(folder), shorter=_load_rows(folder / SHORTER))
+
+
+def _load_rows(folder: Path) -> tuple[Row, ...]:
     found = list(RunsDir(folder).runs())
     names = sorted({name for name, _, _ in found}, key=row_order)
     rows = (_load_row(name, {s: run for row, s, run in found if row == name}) for name in names)
-    return Comparison(tuple(rows))
+    return tuple(rows)
 
 
 def row_order(name: str) -> tuple[int, str]:

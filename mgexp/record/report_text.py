@@ -17,6 +17,7 @@ from mgexp.record.comparison import (
 )
 from mgexp.record.tables import (
     DIFFERENCE_COLUMNS,
+    EQUAL_FLOPS_COLUMNS,
     NONE,
     ROW_COLUMNS,
     TIME_COLUMNS,
@@ -79,6 +80,7 @@ def _numbers(
             "Against the baseline",
             [*_picture(pictures, "speed_up"), *table(DIFFERENCE_COLUMNS, comparison, others)],
         ),
+        *_section("At equal FLOPs", _equal_flops(comparison, pictures)),
         *_section(
             "Where the time went",
             [*_picture(pictures, "seconds"), *table(TIME_COLUMNS, comparison, finished)],
@@ -86,6 +88,13 @@ def _numbers(
         *_section("Controls", _controls(comparison)),
         *_section("Classes", _classes(comparison, pictures, class_names)),
     ]
+
+
+def _equal_flops(comparison: Comparison, pictures: Mapping[str, str]) -> list[str]:
+    """Rows against the baseline trained for fewer epochs; nothing where that was not run."""
+    rows = [row for row in comparison.compared if comparison.pairs_of_equal_flops(row)]
+    lines = table(EQUAL_FLOPS_COLUMNS, comparison, rows)
+    return [*_picture(pictures, "equal_flops"), *lines] if lines else []
 
 
 def _picture(pictures: Mapping[str, str], name: str) -> list[str]:

@@ -10,6 +10,7 @@ from mgexp.record.comparison import (
     Comparison,
     Difference,
     FinishedRun,
+    Pairs,
     Row,
     ratio_interval,
 )
@@ -105,12 +106,29 @@ def _name(_: Comparison, row: Row) -> str:
 
 
 def _difference(comparison: Comparison, row: Row) -> str:
-    difference = comparison.score_difference(row)
+    return _points(comparison.score_difference(row))
+
+
+def _points(difference: Difference | None) -> str:
     return points_text(difference.mean) if difference else NONE
 
 
 def _pair_seeds(comparison: Comparison, row: Row) -> str:
-    return ", ".join(str(run.result.seed) for run, _ in comparison.pairs(row)) or NONE
+    return _seeds(comparison.pairs(row))
+
+
+def _seeds_of_equal_flops(comparison: Comparison, row: Row) -> str:
+    return _seeds(comparison.pairs_of_equal_flops(row))
+
+
+def _seeds(pairs: Pairs) -> str:
+    return ", ".join(str(run.result.seed) for run, _ in pairs) or NONE
+
+
+def _of_equal_flops(of: Callable[[FinishedRun, FinishedRun], float], decimals: int = 2) -> Cell:
+    return lambda comparison, row: mean_text(
+        [of(*pair) for pair in comparison.pairs_of_equal_flops(row)], decimals
+    )
 
 
 # --- tables; {metric} becomes top-1 or mAP
@@ -140,6 +158,16 @@ DIFFERENCE_COLUMNS: Columns = (
     ("steps", _times_baseline(lambda run: run.result.steps)),
     ("clips read", _times_baseline(lambda run: run.result.clips_seen)),
     ("steady FLOP/s", _times_baseline(lambda run: run.steady_flops_per_second)),
+)
+
+EQUAL_FLOPS_COLUMNS: Columns = (
+    ("row", _name),
+    ("seeds", _seeds_of_equal_flops),
+    ("{metric} (%)", _of_equal_flops(lambda run, _: run.score)),
+    ("the baseline with as many FLOPs", _of_equal_flops(lambda _, base: base.score)),
+    ("its epochs", _of_equal_flops(lambda _, base: base.result.epochs, 1)),
+    ("difference (points)", lambda comparison, row: _points(comparison.gain_at_equal_flops(row))),
+    ("95 % interval", lambda comparison, row: interval_text(comparison.gain_at_equal_flops(row))),
 )
 
 TIME_COLUMNS: Columns = (

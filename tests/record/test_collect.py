@@ -13,7 +13,7 @@ from tiny import load_tool
 from mgexp.config.load import flatten, load_config, to_yaml
 from mgexp.record.comparison import load_comparison
 from mgexp.record.confusion import write_confusion
-from mgexp.record.files import append_jsonl
+from mgexp.record.files import append_jsonl, read_json, write_json
 from mgexp.record.run_dir import RunsDir
 from mgexp.record.stored import read_stored
 
@@ -168,3 +168,18 @@ def test_stored_runs_are_reported_beside_their_yamls(collect, runs, tmp_path):
     assert f"report      {place}/report.md\nstored      {place}/runs.jsonl\n" in output.out
     assert read_stored(place / "runs.jsonl").class_names == ("open", "close")
     assert (place / "report.md").read_text() == (runs / "report.md").read_text()
+
+
+def test_shorter_baselines_are_stored_and_told_of_beside_their_rows(collect, runs, tmp_path):
+    trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
+    run = trained_with(fake_run(runs / "budget", "as_long"), tmp_path, "RNG_SEED", "1")
+    experiment = {"experiment": "quickstart/budget/as_long"}
+    write_json(run.result_json, {**read_json(run.result_json), **experiment})
+    place = tmp_path / "experiments" / "quickstart"
+    (place / "budget").mkdir()
+    (place / "budget" / "as_long.yaml").write_text("TRAIN: {BATCH_SIZE: 8}\n")
+    code, output = collect("--store")
+    told = [line.split()[1] for line in output.out.splitlines() if line.startswith("report")]
+    assert (code, told) == (0, [f"{runs}/report.md", f"{place}/report.md"])
+    stored = read_stored(place / "budget" / "runs.jsonl")
+    assert [row.name for row in stored.rows] == ["as_long"]

@@ -95,6 +95,19 @@ def test_the_table_of_differences(report, two_rows):
     ) in report()
 
 
+def test_shorter_baselines_stand_beside_the_row_of_their_flops(report, two_rows, tmp_path):
+    for seed, top1 in ((1, 86.4), (2, 90.8)):
+        fake_run(tmp_path / "budget", "as_long_short", seed, top1=top1, epochs=2.5)
+    # Differences 10 and 6: mean 8, error 2, times 12.706.
+    assert (
+        "| long_short | 1, 2 | 96.60 (96.40–96.80) | 88.60 (86.40–90.80) | 2.5 | +8.00 | −17.41 to +33.41 |"
+    ) in report()
+
+
+def test_without_shorter_baselines_nothing_is_said_of_them(report, two_rows):
+    assert "## At equal FLOPs" not in report()
+
+
 def test_where_the_time_went(report, tmp_path):
     fake_run(tmp_path, "baseline", train_seconds=75.0, shape_warmup_seconds=1.5)
     # Program 100 s: training 75, evaluation 10, precise BN 2, checkpoints 1, so 12 remain.

@@ -23,6 +23,7 @@ from mgexp.record.figures.style import (
     Columns,
     PrintFigure,
     draw_center,
+    flops_unit,
     printed,
     quiet_grid,
     reach,
@@ -32,7 +33,6 @@ from mgexp.record.figures.style import (
 )
 
 HEIGHT_INCHES: dict[Columns, float] = {1: 7.2, 2: 3.1}
-FLOPS_UNITS = ((1e18, " (10¹⁸)"), (1e12, " (10¹²)"), (1.0, ""))
 MOST_INTERVAL = 2.0
 """How far the upper panels show an interval beyond the points, in heights of what all points span."""
 
@@ -87,9 +87,7 @@ def _pairs(figure: PrintFigure, columns: Columns) -> list[tuple[Axes, Axes]]:
 
 def _scales(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Scale]:
     runs = [run for row in comparison.finished for run in row.runs.values()]
-    unit, name = next(
-        one for one in FLOPS_UNITS if _most_flops(runs) >= one[0] or one is FLOPS_UNITS[-1]
-    )
+    unit, name = flops_unit(max(run.result.train_flops for run in runs))
     schedules = {row.name: row for row in rows}
 
     def flops(row: Row, run: FinishedRun, one: Evaluation) -> float | None:
@@ -107,10 +105,6 @@ def _scales(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Scale]:
             lambda run: run.result.train_seconds,
         ),
     ]
-
-
-def _most_flops(runs: Sequence[FinishedRun]) -> float:
-    return max(run.result.train_flops for run in runs)
 
 
 def _draw_curves(

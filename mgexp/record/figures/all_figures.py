@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mgexp.record.comparison import Comparison
 from mgexp.record.figures.accuracy import draw_accuracy
 from mgexp.record.figures.confusion import draw_confusions
+from mgexp.record.figures.equal_flops import draw_equal_flops
 from mgexp.record.figures.row_schedule import RowSchedule
 from mgexp.record.figures.schedule import draw_schedule
 from mgexp.record.figures.seconds import draw_seconds
@@ -82,6 +83,17 @@ def _of_runs(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Pictur
                 "the ratios, mean difference. Bars: their 95 % intervals. Hollow: one seed, no interval. Tinted: "
                 "less accurate than the baseline.",
                 lambda columns: draw_speed_up(comparison, columns),
+            )
+        )
+    if any(comparison.pairs_of_equal_flops(row) for row in comparison.compared):
+        found.append(
+            Picture(
+                "equal_flops",
+                f"{metric} against baselines with as many FLOPs",
+                "Squares: the baseline for fewer epochs, each with the FLOPs of a row, and the whole one. Small "
+                "points: seeds. Bars: 95 % intervals of the difference to the baseline with as many FLOPs and the "
+                "same seed.",
+                lambda columns: draw_equal_flops(comparison, columns),
             )
         )
     seconds = Picture(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ from mgexp.config.load import flatten, load_config
 from mgexp.errors import InputError
 from mgexp.models.build import network_of
 from mgexp.multigrid.schedule import Schedule
-from mgexp.record.comparison import Comparison, load_comparison, row_order
+from mgexp.record.comparison import SHORTER, Comparison, load_comparison, row_order
 from mgexp.record.figures.row_schedule import RowSchedule
 from mgexp.record.flops import macs_by_shape, schedule_shapes
 from mgexp.record.run_dir import RunsDir
@@ -38,9 +39,13 @@ def load_results(folder: Path) -> tuple[Comparison, tuple[RowSchedule, ...]]:
         if not comparison.rows:
             raise InputError([f"{folder}: holds neither runs nor the YAML of a row; give another"])
         return comparison, _schedules(comparison, _yamls_of_runs(folder))
-    stored = RunsDir(folder).stored_jsonl
-    comparison = read_stored(stored) if stored.exists() else Comparison(())
+    comparison = replace(_stored(folder), shorter=_stored(folder / SHORTER).rows)
     return comparison, _schedules(comparison, {path.stem: path for path in folder.glob("*.yaml")})
+
+
+def _stored(folder: Path) -> Comparison:
+    path = RunsDir(folder).stored_jsonl
+    return read_stored(path) if path.exists() else Comparison(())
 
 
 def load_rows(folder: Path) -> tuple[RowSchedule, ...]:

@@ -29,6 +29,7 @@ from mgexp.record.figures.style import (
     round_ticks,
     row_colours,
     row_label,
+    signed,
 )
 from mgexp.record.tables import points_text
 
@@ -128,7 +129,7 @@ def _draw_panel(axes: Axes, points: list[Point], colours: Mapping[str, str]) -> 
     axes.xaxis.set_major_locator(round_ticks(6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
     axes.yaxis.set_major_locator(round_ticks(6))
-    axes.yaxis.set_major_formatter(FuncFormatter(_signed))
+    axes.yaxis.set_major_formatter(FuncFormatter(signed))
     quiet_grid(axes)
 
 
@@ -157,10 +158,6 @@ def _limits(values: list[float], ends: list[float], origin: float) -> tuple[floa
     """From the lowest to the highest of all, and of the intervals as far as they do not dwarf the points."""
     low, high, span = reach([origin, *values], ends, MOST_INTERVAL)
     return low - 0.12 * span, high + 0.12 * span
-
-
-def _signed(value: float, _: object) -> str:
-    return f"{value:+g}".replace("-", "−") if abs(value) > 1e-9 else "0"
 
 
 def _write_names(axes: Axes, points: list[Point], colours: Mapping[str, str]) -> None:

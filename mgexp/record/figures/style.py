@@ -24,6 +24,8 @@ CONTROL_COLOUR = "#A8A8A8"
 QUIET = "#606060"
 FAINT = "#909090"
 
+FLOPS_UNITS = ((1e18, " (10¹⁸)"), (1e12, " (10¹²)"), (1.0, ""))
+
 LABELS = {"long_short": "long + short", COARSE_CONTROL: "coarse only (control)"}
 
 Columns = Literal[1, 2]
@@ -133,6 +135,16 @@ def row_label(name: str) -> str:
     return LABELS.get(name, name)
 
 
+def signed(value: float, _: object = None) -> str:
+    """A tick of an axis of differences: "+2", "−0.5", "0"."""
+    return f"{value:+g}".replace("-", "−") if abs(value) > 1e-9 else "0"
+
+
+def flops_unit(most: float) -> tuple[float, str]:
+    """What FLOPs up to ``most`` are divided by on an axis, and how its name ends: (1e12, " (10¹²)")."""
+    return next(one for one in FLOPS_UNITS if most >= one[0] or one is FLOPS_UNITS[-1])
+
+
 def round_ticks(most: int) -> MaxNLocator:
     """At most so many intervals between ticks, of 1, 2, 2.5 or 5 times a power of ten."""
     return MaxNLocator(most, steps=[1, 2, 2.5, 5, 10])
@@ -154,7 +166,7 @@ def draw_center(
         fmt="o",
         ms=size,
         color=colour,
-        mfc="white" if up is None else colour,
+        mfc="white" if up is None and across is None else colour,
         mew=1,
         elinewidth=0.9,
         capsize=2,

@@ -2,12 +2,14 @@
 
 import pytest
 import yaml
+from samples import comparison, run
 
 from mgexp.config.load import load_config, to_yaml
 from mgexp.errors import InputError
 from mgexp.models.build import build_model
 from mgexp.record.figures.build import load_results, load_rows
 from mgexp.record.flops import macs_by_shape
+from mgexp.record.stored import write_stored
 
 SMALL = {
     "TRAIN": {"BATCH_SIZE": 8},
@@ -56,11 +58,20 @@ def test_multiply_adds_are_those_that_training_counts(tmp_path):
     assert row.macs == macs_by_shape(model, [(8, 64)])
 
 
+def test_stored_shorter_baselines_are_beside_the_rows(tmp_path):
+    for folder, name in ((tmp_path, "long"), (tmp_path / "budget", "as_long")):
+        write(folder / f"{name}.yaml", DATA={})
+        write_stored(folder / "runs.jsonl", comparison(run(name)))
+    found, _ = load_results(tmp_path)
+    assert [row.name for row in found.rows] == ["long"]
+    assert [row.name for row in found.shorter] == ["as_long"]
+
+
 def test_runs_have_the_schedule_they_were_trained_with(tmp_path):
     cfg = load_config(write(tmp_path / "x" / "row.yaml"), ["MULTIGRID.EPOCH_FACTOR", "2.0"])
-    run = tmp_path / "runs" / "baseline" / "seed0"
-    run.mkdir(parents=True)
-    (run / "config.yaml").write_text(to_yaml(cfg))
+    folder = tmp_path / "runs" / "baseline" / "seed0"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(to_yaml(cfg))
     comparison, rows = load_results(tmp_path / "runs")
     assert [row.name for row in comparison.rows] == ["baseline"]
     assert [row.schedule.num_videos for row in rows] == [800]
