@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from mgexp.errors import InputError
 from mgexp.record.confusion import Confusion, read_confusion, sum_confusions
 from mgexp.record.files import read_json, read_jsonl
+from mgexp.record.intervals import Difference, paired_difference
 from mgexp.record.results import METRIC_NAMES, Result, read_result
 from mgexp.record.run_dir import RunDir, RunsDir
 
@@ -25,14 +25,6 @@ SHORTER = "budget"
 
 SITTING_SECONDS = 3600.0
 """Other work on a shared machine comes and goes: hours later the same steps took 1.5 times as long (measured)."""
-
-# Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom.
-# Source: NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2.
-T_QUANTILES_95 = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
 
 
 @dataclass(frozen=True)
@@ -109,15 +101,23 @@ class Row:
 
 
 Pairs = tuple[tuple[FinishedRun, FinishedRun], ...]
+"""(run, run of the base) of the same seed and setting."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Mean of paired differences; half the width of its 95 % interval, None for one pair."""
+def pairs_of(own: Mapping[int, FinishedRun], base: Mapping[int, FinishedRun]) -> Pairs:
+    """Of the seeds that both have finished in the same setting."""
+    both = ((run, base[seed]) for seed, run in own.items() if seed in base)
+    return tuple((run, other) for run, other in both if run.setting == other.setting)
 
-    mean: float
-    half_width: float | None
-    num_pairs: int
+
+def score_differences(pairs: Pairs) -> tuple[float, ...]:
+    """Final score minus that of the base, in points."""
+    return tuple(run.score - base.score for run, base in pairs)
+
+
+def ratios_of(pairs: Pairs, of: Callable[[FinishedRun], float]) -> tuple[float, ...]:
+    """`of` the base over `of` the run."""
+    return tuple(of(base) / of(run) for run, base in pairs)
 
 
 @dataclass(frozen=True)
@@ -165,54 +165,29 @@ class Comparison:
 
     def pairs(self, row: Row) -> Pairs:
         """(run, baseline run) of the seeds that both have finished in the same setting."""
-        return _pairs(row, self.row(BASELINE))
+        return pairs_of(row.runs, self.row(BASELINE).runs)
 
     def pairs_of_equal_flops(self, row: Row) -> Pairs:
         """(run, run of the baseline with as many FLOPs), likewise; none where that was not run."""
         found = (one for one in self.shorter if one.name == f"as_{row.name}")
-        return tuple(pair for one in found for pair in _pairs(row, one))
+        return tuple(pair for one in found for pair in pairs_of(row.runs, one.runs))
+
+    @cached_property
+    def compared_at_equal_flops(self) -> tuple[Row, ...]:
+        """Those of `compared` with such a pair."""
+        return tuple(row for row in self.compared if self.pairs_of_equal_flops(row))
 
     def gain_at_equal_flops(self, row: Row) -> Difference | None:
         """Final score minus that of the baseline with as many FLOPs, in points; None without a pair."""
-        pairs = self.pairs_of_equal_flops(row)
-        return paired_difference([run.score - base.score for run, base in pairs])
+        return paired_difference(score_differences(self.pairs_of_equal_flops(row)))
 
     def ratios(self, row: Row, of: Callable[[FinishedRun], float]) -> tuple[float, ...]:
         """`of` the baseline over `of` the run, for each pair."""
-        return tuple(of(base) / of(run) for run, base in self.pairs(row))
+        return ratios_of(self.pairs(row), of)
 
     def score_difference(self, row: Row) -> Difference | None:
         """Final score minus the baseline's, in points; None without a pair."""
-        return paired_difference([run.score - base.score for run, base in self.pairs(row)])
-
-
-def _pairs(row: Row, base: Row) -> Pairs:
-    both = ((run, base.runs[seed]) for seed, run in row.runs.items() if seed in base.runs)
-    return tuple((run, other) for run, other in both if run.setting == other.setting)
-
-
-def paired_difference(differences: Sequence[float]) -> Difference | None:
-    """Mean and Student's t interval of paired differences; None for none.
-
-    Raises InputError for more than 31 pairs, where the table of quantiles ends.
-    """
-    num_pairs = len(differences)
-    if num_pairs == 0:
-        return None
-    if num_pairs == 1:
-        return Difference(differences[0], None, 1)
-    if num_pairs > len(T_QUANTILES_95) + 1:
-        raise InputError([f"{num_pairs} seeds of one row: intervals are known up to 31 seeds"])
-    error = stdev(differences) / math.sqrt(num_pairs)
-    return Difference(fmean(differences), T_QUANTILES_95[num_pairs - 2] * error, num_pairs)
-
-
-def ratio_interval(ratios: Sequence[float]) -> tuple[float, float] | None:
-    """95 % interval of the geometric mean of paired ratios: Student's t on their logarithms; None for one."""
-    found = paired_difference([math.log(ratio) for ratio in ratios])
-    if found is None or found.half_width is None:
-        return None
-    return math.exp(found.mean - found.half_width), math.exp(found.mean + found.half_width)
+        return paired_difference(score_differences(self.pairs(row)))
 
 
 def is_one_sitting(one: Result, other: Result) -> bool:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from mgexp.record.comparison import (
-    BASELINE,
-    Comparison,
-    Difference,
     FinishedRun,
-    Row,
+    Pairs,
     is_one_sitting,
-    ratio_interval,
+    pairs_of,
+    ratios_of,
+    score_differences,
 )
+from mgexp.record.intervals import Difference, paired_difference, ratio_interval
 from mgexp.record.results import Result
 
 Setting = tuple[str, str, int]
@@ -63,13 +63,9 @@ class Versus:
     own: Measured
 
     @cached_property
-    def _comparison(self) -> Comparison:
-        return Comparison((Row(BASELINE, self.base.runs, {}), Row("", self.own.runs, {})))
-
-    @cached_property
-    def pairs(self) -> tuple[tuple[FinishedRun, FinishedRun], ...]:
+    def pairs(self) -> Pairs:
         """(run, run of the base) of the seeds that both have."""
-        return self._comparison.pairs(self._comparison.row(""))
+        return pairs_of(self.own.runs, self.base.runs)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -79,21 +75,17 @@ class Versus:
     @property
     def difference(self) -> Difference | None:
         """Of the scores, in points; None without a pair."""
-        return self._comparison.score_difference(self._comparison.row(""))
-
-    def ratios(self, of: Callable[[FinishedRun], float]) -> tuple[float, ...]:
-        """`of` the base over `of` the run."""
-        return self._comparison.ratios(self._comparison.row(""), of)
+        return paired_difference(score_differences(self.pairs))
 
     @property
     def time_ratios(self) -> tuple[float, ...]:
         """Of the training seconds."""
-        return self.ratios(lambda run: run.result.train_seconds)
+        return ratios_of(self.pairs, lambda run: run.result.train_seconds)
 
     @property
     def flop_ratios(self) -> tuple[float, ...]:
         """Of the training FLOPs."""
-        return self.ratios(lambda run: run.result.train_flops)
+        return ratios_of(self.pairs, lambda run: run.result.train_flops)
 
     @property
     def time_interval(self) -> tuple[float, float] | None:

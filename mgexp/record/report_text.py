@@ -13,8 +13,8 @@ from mgexp.record.comparison import (
     Row,
     control,
     is_one_sitting,
-    paired_difference,
 )
+from mgexp.record.intervals import paired_difference
 from mgexp.record.tables import (
     DIFFERENCE_COLUMNS,
     EQUAL_FLOPS_COLUMNS,
@@ -92,8 +92,7 @@ def _numbers(
 
 def _equal_flops(comparison: Comparison, pictures: Mapping[str, str]) -> list[str]:
     """Rows against the baseline trained for fewer epochs; nothing where that was not run."""
-    rows = [row for row in comparison.compared if comparison.pairs_of_equal_flops(row)]
-    lines = table(EQUAL_FLOPS_COLUMNS, comparison, rows)
+    lines = table(EQUAL_FLOPS_COLUMNS, comparison, comparison.compared_at_equal_flops)
     return [*_picture(pictures, "equal_flops"), *lines] if lines else []
 
 

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, geometric_mean, stdev
 
-from mgexp.record.comparison import (
-    COARSE_CONTROL,
-    Comparison,
-    Difference,
-    FinishedRun,
-    Pairs,
-    Row,
-    ratio_interval,
-)
+from mgexp.record.comparison import COARSE_CONTROL, Comparison, FinishedRun, Pairs, Row
 from mgexp.record.confusion import Confusion, name_of
+from mgexp.record.intervals import Difference, ratio_interval
 
 NUM_CLASSES_SHOWN = 5
 """Worst classes and most confused pairs that a report names. Assumption: more are not read."""
@@ -62,10 +55,9 @@ def ratio_interval_text(ratios: Sequence[float]) -> str:
 
 def interval_text(difference: Difference | None) -> str:
     """The ends of a 95 % interval: "−1.28 to +0.41"."""
-    if difference is None or difference.half_width is None:
+    if difference is None or difference.ends is None:
         return "needs two seeds"
-    low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
-    return f"{points_text(low)} to {points_text(high)}"
+    return " to ".join(map(points_text, difference.ends))
 
 
 # --- cells

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import geometric_mean
 
-from mgexp.record.comparison import Difference
 from mgexp.record.counted import Versus
+from mgexp.record.intervals import Difference
 
 NOT_RESOLVED = " (not resolved)"
 """Said where the 95 % interval holds "no difference"."""

@@ -9,14 +9,7 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from mgexp.record.comparison import (
-    BASELINE,
-    Comparison,
-    Evaluation,
-    FinishedRun,
-    Row,
-    paired_difference,
-)
+from mgexp.record.comparison import BASELINE, Comparison, Evaluation, FinishedRun, Row
 from mgexp.record.figures.labels import Label, along, place_labels
 from mgexp.record.figures.row_schedule import RowSchedule
 from mgexp.record.figures.style import (
@@ -31,6 +24,7 @@ from mgexp.record.figures.style import (
     row_colours,
     row_label,
 )
+from mgexp.record.intervals import paired_difference
 
 HEIGHT_INCHES: dict[Columns, float] = {1: 7.2, 2: 3.1}
 MOST_INTERVAL = 2.0

@@ -85,7 +85,7 @@ def _of_runs(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Pictur
                 lambda columns: draw_speed_up(comparison, columns),
             )
         )
-    if any(comparison.pairs_of_equal_flops(row) for row in comparison.compared):
+    if comparison.compared_at_equal_flops:
         found.append(
             Picture(
                 "equal_flops",

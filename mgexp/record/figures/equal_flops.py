@@ -9,13 +9,14 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from mgexp.record.comparison import BASELINE, Comparison, Row
+from mgexp.record.comparison import BASELINE, Comparison, Row, score_differences
 from mgexp.record.figures.labels import Label, along, place_labels
 from mgexp.record.figures.style import (
     COLOURS,
     Columns,
     PrintFigure,
     draw_center,
+    draw_seeds,
     flops_unit,
     ink,
     printed,
@@ -26,6 +27,7 @@ from mgexp.record.figures.style import (
     row_label,
     signed,
 )
+from mgexp.record.intervals import Difference
 from mgexp.record.tables import points_text
 
 HEIGHT_INCHES: dict[Columns, float] = {1: 4.4, 2: 2.4}
@@ -55,19 +57,12 @@ class End:
 
 @dataclass(frozen=True)
 class Gain:
-    """The points that a row has more than the baseline with as many FLOPs: each seed, their mean, its interval."""
+    """The points that a row has more than the baseline with as many FLOPs: each seed, and their mean."""
 
     name: str
     colour: str
-    differences: tuple[float, ...]
-    mean: float
-    half_width: float | None
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Of the 95 % interval."""
-        half = self.half_width or 0.0
-        return self.mean - half, self.mean + half
+    each: tuple[float, ...]
+    difference: Difference
 
 
 def draw_equal_flops(comparison: Comparison, columns: Columns = 2) -> PrintFigure:
@@ -77,7 +72,7 @@ def draw_equal_flops(comparison: Comparison, columns: Columns = 2) -> PrintFigur
     seeds, bars 95 % intervals, hollow is one seed. 2.4 inches high; 4.4 in one column, one panel above the other.
     """
     colours = row_colours([row.name for row in comparison.rows])
-    rows = [row for row in comparison.compared if comparison.pairs_of_equal_flops(row)]
+    rows = comparison.compared_at_equal_flops
     baselines = [row for row in (comparison.row(BASELINE), *comparison.shorter) if row.runs]
     unit, name = flops_unit(max(map(_flops, [*baselines, *rows])))
     line = sorted((_end(row, unit, COLOURS[BASELINE]) for row in baselines), key=lambda e: e.flops)
@@ -108,10 +103,10 @@ def _end(row: Row, unit: float, colour: str) -> End:
 def _gains(comparison: Comparison, rows: Sequence[Row], colours: Mapping[str, str]) -> list[Gain]:
     found = []
     for row in rows:
-        gain = comparison.gain_at_equal_flops(row)
-        assert gain is not None  # the rows have pairs
-        each = tuple(own.score - base.score for own, base in comparison.pairs_of_equal_flops(row))
-        found.append(Gain(row_label(row.name), colours[row.name], each, gain.mean, gain.half_width))
+        difference = comparison.gain_at_equal_flops(row)
+        assert difference is not None  # the rows have pairs
+        each = score_differences(comparison.pairs_of_equal_flops(row))
+        found.append(Gain(row_label(row.name), colours[row.name], each, difference))
     return found
 
 
@@ -133,8 +128,9 @@ def _draw_gains(axes: Axes, gains: Sequence[Gain]) -> None:
     """A line for each row, the first on top."""
     for place, gain in enumerate(gains):
         _draw_gain(axes, gain, -place)
-    points = [0.0, *(value for gain in gains for value in gain.differences)]
-    low, high, span = reach(points, [end for gain in gains for end in gain.ends], MOST_INTERVAL)
+    points = [0.0, *(value for gain in gains for value in gain.each)]
+    ends = [end for gain in gains for end in gain.difference.ends or ()]
+    low, high, span = reach(points, ends, MOST_INTERVAL)
     axes.set_xlim(low - 0.08 * span, high + 0.08 * span)
     axes.set_ylim(0.4 - len(gains), 0.6)
     axes.axvline(0, color=COLOURS[BASELINE], lw=0.7, zorder=1)
@@ -146,14 +142,13 @@ def _draw_gains(axes: Axes, gains: Sequence[Gain]) -> None:
 
 
 def _draw_gain(axes: Axes, gain: Gain, height: float) -> None:
-    half = gain.half_width
+    mean, half = gain.difference.mean, gain.difference.half_width
     across = None if half is None else [[half], [half]]
-    draw_center(axes, (gain.mean, height), gain.colour, 4.6, across)
-    for value in gain.differences:
-        axes.plot(value, height, "o", ms=3, mfc=gain.colour, mec="white", mew=0.5, zorder=5)
+    draw_center(axes, (mean, height), gain.colour, 4.6, across)
+    draw_seeds(axes, gain.each, [height] * len(gain.each), gain.colour)
     axes.annotate(
-        points_text(gain.mean),
-        (gain.mean, height),
+        points_text(mean),
+        (mean, height),
         xytext=(0, 7),
         textcoords="offset points",
         ha="center",

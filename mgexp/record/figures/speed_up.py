@@ -14,7 +14,7 @@ from mgexp.record.comparison import (
     Comparison,
     FinishedRun,
     Row,
-    ratio_interval,
+    score_differences,
 )
 from mgexp.record.figures.labels import Label, along, place_labels
 from mgexp.record.figures.style import (
@@ -23,6 +23,7 @@ from mgexp.record.figures.style import (
     Columns,
     PrintFigure,
     draw_center,
+    draw_seeds,
     printed,
     quiet_grid,
     reach,
@@ -31,6 +32,7 @@ from mgexp.record.figures.style import (
     row_label,
     signed,
 )
+from mgexp.record.intervals import Difference, ratio_interval
 from mgexp.record.tables import points_text
 
 HEIGHT_INCHES: dict[Columns, float] = {1: 5.0, 2: 2.7}
@@ -68,8 +70,7 @@ class Point:
     differences: tuple[float, ...]
     speed_up: float
     interval: tuple[float, float] | None
-    accuracy: float
-    half_width: float | None
+    accuracy: Difference
 
 
 def draw_speed_up(comparison: Comparison, columns: Columns = 2) -> PrintFigure:
@@ -102,18 +103,9 @@ def _points(comparison: Comparison, gain: Gain) -> list[Point]:
         ratios = comparison.ratios(row, gain.of)
         if difference is None:
             continue
-        each = tuple(run.score - base.score for run, base in comparison.pairs(row))
-        found.append(
-            Point(
-                row,
-                ratios,
-                each,
-                speed_up=geometric_mean(ratios),
-                interval=ratio_interval(ratios),
-                accuracy=difference.mean,
-                half_width=difference.half_width,
-            )
-        )
+        each = score_differences(comparison.pairs(row))
+        speed_up, interval = geometric_mean(ratios), ratio_interval(ratios)
+        found.append(Point(row, ratios, each, speed_up, interval, difference))
     return found
 
 
@@ -140,9 +132,9 @@ def _draw_point(axes: Axes, point: Point, colour: str) -> None:
     if point.interval:
         low, high = point.interval
         across = [[max(0.0, center - low)], [max(0.0, high - center)]]  # 0 but for rounding
-    draw_center(axes, (center, point.accuracy), colour, 4.6, across, point.half_width)
-    seeds = axes.plot(point.ratios, point.differences, "o", ms=3, mfc=colour, mec="white", mew=0.5)
-    seeds[0].set_zorder(5)
+    accuracy = point.accuracy
+    draw_center(axes, (center, accuracy.mean), colour, 4.6, across, accuracy.half_width)
+    draw_seeds(axes, point.ratios, point.differences, colour)
 
 
 def _speed_up_ends(points: list[Point]) -> list[float]:
@@ -150,8 +142,7 @@ def _speed_up_ends(points: list[Point]) -> list[float]:
 
 
 def _accuracy_ends(points: list[Point]) -> list[float]:
-    wide = [(point.accuracy, point.half_width) for point in points]
-    return [mean + sign * half for mean, half in wide if half is not None for sign in (-1, 1)]
+    return [end for point in points for end in point.accuracy.ends or ()]
 
 
 def _limits(values: list[float], ends: list[float], origin: float) -> tuple[float, float]:
@@ -167,8 +158,8 @@ def _write_names(axes: Axes, points: list[Point], colours: Mapping[str, str]) ->
     for point in points:
         text = row_label(point.row.name)
         if len(points) <= MOST_NUMBERED:
-            text += f"\n{point.speed_up:.2f}×, {points_text(point.accuracy)} points"
-        labels.append(Label(text, point.speed_up, point.accuracy, colours[point.row.name]))
+            text += f"\n{point.speed_up:.2f}×, {points_text(point.accuracy.mean)} points"
+        labels.append(Label(text, point.speed_up, point.accuracy.mean, colours[point.row.name]))
     for place, words, at in ((1.0, "more accurate", "top"), (0.0, "less accurate", "bottom")):
         axes.text(
             0.99,
@@ -189,7 +180,6 @@ def _lines(axes: Axes, points: list[Point]) -> list[tuple[float, float]]:
         [(end, 0) for end in axes.get_xlim()]
     )
     for p in points:
-        half_width = p.half_width or 0.0
-        found += along([(p.speed_up, p.accuracy + sign * half_width) for sign in (-1, 1)])
-        found += along([(end, p.accuracy) for end in p.interval or ()])
+        found += along([(p.speed_up, end) for end in p.accuracy.ends or ()])
+        found += along([(end, p.accuracy.mean) for end in p.interval or ()])
     return found

@@ -175,6 +175,11 @@ def draw_center(
     )
 
 
+def draw_seeds(axes: Axes, x: Sequence[float], y: Sequence[float], colour: str) -> None:
+    """A small point per seed, edged in white to be seen before the large one."""
+    axes.plot(x, y, "o", ms=3, mfc=colour, mec="white", mew=0.5, zorder=5)
+
+
 def reach(
     points: Sequence[float], ends: Sequence[float], most: float
 ) -> tuple[float, float, float]:

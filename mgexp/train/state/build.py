@@ -7,7 +7,7 @@ from fvcore.common.config import CfgNode
 
 from mgexp.errors import InputError, listed
 from mgexp.models.build import build_model, build_on_meta
-from mgexp.models.weights import Fit
+from mgexp.models.weights import MAX_LISTED, Fit
 from mgexp.optim.build import build_optimizer
 from mgexp.record.clock import Clock
 from mgexp.record.files import read_json
@@ -16,8 +16,6 @@ from mgexp.record.torch_file import load_torch
 from mgexp.train.build import build_precision
 from mgexp.train.checkpoint import State
 from mgexp.train.resume import Choice
-
-MAX_LISTED = 4
 
 
 def build_first_state(

@@ -38,8 +38,8 @@ def test_a_gain_is_the_mean_difference_of_equal_seeds_with_its_interval(two_seed
     assert (*center.get_xdata(), *center.get_ydata()) == (7.0, 0.0)  # of 6 and 8
     (across,) = bar.get_segments()
     assert across[:, 0] == pytest.approx([7 - 12.706, 7 + 12.706])
-    seeds = [line.get_xdata()[0] for line in gains.get_lines() if line.get_markersize() == 3]
-    assert seeds == [6.0, 8.0]
+    (seeds,) = (line for line in gains.get_lines() if line.get_markersize() == 3)
+    assert [*seeds.get_xdata()] == [6.0, 8.0]
     assert [tick.get_text() for tick in gains.get_yticklabels()] == ["long + short"]
 
 
