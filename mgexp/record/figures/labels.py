@@ -25,14 +25,18 @@ DIRECTIONS = (
     *((1, 0, "left", "center"), (-1, 0, "right", "center")),
     *((0.7, 0.7, "left", "bottom"), (-0.7, 0.7, "right", "bottom")),
     *((0.7, -0.7, "left", "top"), (-0.7, -0.7, "right", "top")),
+    *((0.2, 1, "left", "bottom"), (-0.2, 1, "right", "bottom")),
+    *((0.2, -1, "left", "top"), (-0.2, -1, "right", "top")),
 )
-DISTANCES_POINTS = (5, 9, 14, 20, 28, 38)
+DISTANCES_POINTS = (5, 9, 14, 20, 28, 38, 50, 64)
 PLACES: tuple[Place, ...] = tuple(product(DISTANCES_POINTS, DIRECTIONS))
 """Where a name may stand; the first of the best is taken."""
 SHARES = {"left": 0.0, "bottom": 0.0, "center": 0.5, "right": 1.0, "top": 1.0}
 """Of a name's width or height, what lies before the place it is aligned to."""
 LEADER_POINTS = 9
 """A name that is further from its point than this has a line to it."""
+PASSES = 3
+"""How often each name is placed, clear of where all others are by then. Assumption: later passes move none."""
 PARTS = 24
 """Of a line that is kept free. Assumption: a part is no longer than a name is high."""
 
@@ -52,16 +56,45 @@ def place_labels(
 ) -> None:
     """Write each label near its point, hiding as little as can be of ``points`` and of what is written already.
 
-    Labels are placed in turn, the first of them best. The figure must be laid out for good.
+    Neither do lines to labels cross other labels, where that can be. The figure must be laid out for good.
     """
     kept_free = [_mark(axes, x, y) for x, y in (*points, *((one.x, one.y) for one in labels))]
-    kept_free += [np.array(one.get_window_extent().extents) for one in axes.texts]
-    for label in labels:
-        boxes = _boxes(axes, label)
-        cost = _hidden(boxes, np.array(kept_free)) + _outside(boxes, axes)
-        best = int(np.argmin(cost))
-        _annotate(axes, label, PLACES[best])
-        kept_free.append(boxes[best])
+    written = [np.array(one.get_window_extent().extents) for one in axes.texts]
+    candidates = [_Candidates.of(axes, label) for label in labels]
+    chosen: dict[int, int] = {}
+    for number in [*range(len(labels))] * PASSES:
+        others = [(candidates[n], at) for n, at in chosen.items() if n != number]
+        words = [*written, *(one.boxes[at] for one, at in others)]
+        lines = [mark for one, at in others for mark in one.leaders[at]]
+        chosen[number] = candidates[number].best(axes, words, [*kept_free, *lines])
+    for number, label in enumerate(labels):
+        _annotate(axes, label, PLACES[chosen[number]])
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """The pixels that a label would cover at each of PLACES, (P, 4), and its line to the point, (P, PARTS, 4)."""
+
+    boxes: Boxes
+    leaders: Boxes
+
+    @classmethod
+    def of(cls, axes: Axes, label: Label) -> _Candidates:
+        """Those of a label; a line that is not drawn covers nothing."""
+        boxes, mark = _boxes(axes, label), _mark(axes, label.x, label.y)
+        centers = np.tile((boxes[:, :2] + boxes[:, 2:]) / 2, 2)
+        shares = np.arange(PARTS)[:, None] / PARTS
+        reach = np.array([distance > LEADER_POINTS for distance, _ in PLACES])
+        marks = mark + shares * (centers - np.tile((mark[:2] + mark[2:]) / 2, 2))[:, None]
+        return cls(boxes, marks * reach[:, None, None])
+
+    def best(self, axes: Axes, words: Sequence[Boxes], kept_free: Sequence[Boxes]) -> int:
+        """The first of the places where least is hidden; lines may hide all but words."""
+        hidden = _hidden(self.boxes, np.array([*words, *kept_free]))
+        if words:
+            crossed = _hidden(self.leaders.reshape(-1, 4), np.array(words))
+            hidden = hidden + crossed.reshape(-1, PARTS).sum(-1)
+        return int(np.argmin(hidden + _outside(self.boxes, axes)))
 
 
 def along(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

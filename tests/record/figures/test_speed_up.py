@@ -1,8 +1,10 @@
 """Speed-up against accuracy: points and intervals by hand, and that a loss is seen."""
 
 import math
+from itertools import permutations
 
 import pytest
+from matplotlib.text import Text
 from samples import comparison, outside, overlaps, quickstart, run
 
 from mgexp.record.figures.speed_up import draw_speed_up
@@ -90,3 +92,27 @@ def test_names_of_many_rows_do_not_hide_each_other():
         at = {"top1": 96.0 + 0.2 * (number % 4), "seconds": 100.0 + 3 * number}
         runs.append(run(f"row {number}", **at, flops=5e12 + 1e11 * number))
     assert overlaps(draw_speed_up(comparison(*runs))) == []
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_no_line_to_a_name_crosses_another(columns):
+    # A quickstart whose wide intervals leave little room: top-1 and seconds of three seeds.
+    measured = {
+        "baseline": (1.85e13, (97.75, 194.0), (98.0, 227.6), (98.25, 230.4)),
+        "short": (1.27e13, (97.33, 179.1), (96.83, 173.4), (97.58, 164.6)),
+        "long": (9.03e12, (97.58, 121.6), (98.33, 130.2), (98.17, 122.7)),
+        "long_short": (5.76e12, (97.17, 96.9), (97.0, 98.8), (96.33, 99.4)),
+    }
+    runs = [
+        run(row, seed, top1=top1, seconds=seconds, flops=flops)
+        for row, (flops, *seeds) in measured.items()
+        for seed, (top1, seconds) in enumerate(seeds)
+    ]
+    figure = draw_speed_up(comparison(*runs), columns)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        for name, other in permutations([one for one in axes.texts if one.get_text()], 2):
+            if getattr(name, "arrow_patch", None):
+                line = name.arrow_patch.get_path().transformed(name.arrow_patch.get_transform())
+                words = Text.get_window_extent(other)
+                assert not line.intersects_bbox(words, filled=False), (name, other)
