@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From nothing to a comparison: makes a data set of small videos, trains the baseline and long+short
 # on it, and writes runs/quickstart/report.md and report.html. Started again, it goes on where it stopped.
-#   bash tools/quickstart.sh              baseline and long+short           (about 6 minutes on 2 cores)
+#   bash tools/quickstart.sh              baseline and long+short           (about 7 minutes on 2 cores)
 #   bash tools/quickstart.sh --all        all four rows and the controls    (about 20 minutes)
 #   bash tools/quickstart.sh --seed 1     another seed; the report takes the mean of all
 for argument in "$@"; do
