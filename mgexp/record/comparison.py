@@ -100,24 +100,40 @@ class Row:
         return fmean(run.result.train_seconds for run in self.runs.values())
 
 
-Pairs = tuple[tuple[FinishedRun, FinishedRun], ...]
-"""(run, run of the base) of the same seed and setting."""
+class Pairs(tuple[tuple[FinishedRun, FinishedRun], ...]):
+    """(run, run of the base) of the same seed and setting; each number below has one entry for each pair."""
 
+    @classmethod
+    def of(cls, own: Mapping[int, FinishedRun], base: Mapping[int, FinishedRun]) -> Pairs:
+        """Of the seeds that both have finished in the same setting."""
+        both = ((run, base[seed]) for seed, run in own.items() if seed in base)
+        return cls((run, other) for run, other in both if run.setting == other.setting)
 
-def pairs_of(own: Mapping[int, FinishedRun], base: Mapping[int, FinishedRun]) -> Pairs:
-    """Of the seeds that both have finished in the same setting."""
-    both = ((run, base[seed]) for seed, run in own.items() if seed in base)
-    return tuple((run, other) for run, other in both if run.setting == other.setting)
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of the runs."""
+        return tuple(run.result.seed for run, _ in self)
 
+    @property
+    def differences(self) -> tuple[float, ...]:
+        """Final score minus that of the base, in points."""
+        return tuple(run.score - base.score for run, base in self)
 
-def score_differences(pairs: Pairs) -> tuple[float, ...]:
-    """Final score minus that of the base, in points."""
-    return tuple(run.score - base.score for run, base in pairs)
+    @property
+    def difference(self) -> Difference | None:
+        """Mean of `differences` and its interval; None without a pair."""
+        return paired_difference(self.differences)
 
+    def ratios(self, of: Callable[[FinishedRun], float]) -> tuple[float, ...]:
+        """`of` the base over `of` the run."""
+        return tuple(of(base) / of(run) for run, base in self)
 
-def ratios_of(pairs: Pairs, of: Callable[[FinishedRun], float]) -> tuple[float, ...]:
-    """`of` the base over `of` the run."""
-    return tuple(of(base) / of(run) for run, base in pairs)
+    @property
+    def apart(self) -> tuple[int, ...]:
+        """Seeds whose seconds do not compare: of other code, or not in one sitting."""
+        return tuple(
+            run.result.seed for run, base in self if not is_one_sitting(run.result, base.result)
+        )
 
 
 @dataclass(frozen=True)
@@ -165,29 +181,17 @@ class Comparison:
 
     def pairs(self, row: Row) -> Pairs:
         """(run, baseline run) of the seeds that both have finished in the same setting."""
-        return pairs_of(row.runs, self.row(BASELINE).runs)
+        return Pairs.of(row.runs, self.row(BASELINE).runs)
 
     def pairs_of_equal_flops(self, row: Row) -> Pairs:
         """(run, run of the baseline with as many FLOPs), likewise; none where that was not run."""
-        found = (one for one in self.shorter if one.name == f"as_{row.name}")
-        return tuple(pair for one in found for pair in pairs_of(row.runs, one.runs))
+        found = (one.runs for one in self.shorter if one.name == f"as_{row.name}")
+        return Pairs.of(row.runs, next(found, {}))
 
     @cached_property
     def compared_at_equal_flops(self) -> tuple[Row, ...]:
         """Those of `compared` with such a pair."""
         return tuple(row for row in self.compared if self.pairs_of_equal_flops(row))
-
-    def gain_at_equal_flops(self, row: Row) -> Difference | None:
-        """Final score minus that of the baseline with as many FLOPs, in points; None without a pair."""
-        return paired_difference(score_differences(self.pairs_of_equal_flops(row)))
-
-    def ratios(self, row: Row, of: Callable[[FinishedRun], float]) -> tuple[float, ...]:
-        """`of` the baseline over `of` the run, for each pair."""
-        return ratios_of(self.pairs(row), of)
-
-    def score_difference(self, row: Row) -> Difference | None:
-        """Final score minus the baseline's, in points; None without a pair."""
-        return paired_difference(score_differences(self.pairs(row)))
 
 
 def is_one_sitting(one: Result, other: Result) -> bool:

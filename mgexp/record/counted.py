@@ -7,15 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from mgexp.record.comparison import (
-    FinishedRun,
-    Pairs,
-    is_one_sitting,
-    pairs_of,
-    ratios_of,
-    score_differences,
-)
-from mgexp.record.intervals import Difference, paired_difference, ratio_interval
+from mgexp.record.comparison import FinishedRun, Pairs
+from mgexp.record.intervals import Difference, ratio_interval
 from mgexp.record.results import Result
 
 Setting = tuple[str, str, int]
@@ -65,27 +58,27 @@ class Versus:
     @cached_property
     def pairs(self) -> Pairs:
         """(run, run of the base) of the seeds that both have."""
-        return pairs_of(self.own.runs, self.base.runs)
+        return Pairs.of(self.own.runs, self.base.runs)
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """Of the pairs."""
-        return tuple(run.result.seed for run, _ in self.pairs)
+        return self.pairs.seeds
 
     @property
     def difference(self) -> Difference | None:
         """Of the scores, in points; None without a pair."""
-        return paired_difference(score_differences(self.pairs))
+        return self.pairs.difference
 
     @property
     def time_ratios(self) -> tuple[float, ...]:
         """Of the training seconds."""
-        return ratios_of(self.pairs, lambda run: run.result.train_seconds)
+        return self.pairs.ratios(lambda run: run.result.train_seconds)
 
     @property
     def flop_ratios(self) -> tuple[float, ...]:
         """Of the training FLOPs."""
-        return ratios_of(self.pairs, lambda run: run.result.train_flops)
+        return self.pairs.ratios(lambda run: run.result.train_flops)
 
     @property
     def time_interval(self) -> tuple[float, float] | None:
@@ -95,7 +88,7 @@ class Versus:
     @property
     def is_one_sitting(self) -> bool:
         """Whether the seconds of each pair compare: the same code, in one sitting."""
-        return all(is_one_sitting(run.result, base.result) for run, base in self.pairs)
+        return not self.pairs.apart
 
 
 def count(results: Iterable[Result]) -> Count:

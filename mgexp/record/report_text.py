@@ -10,9 +10,8 @@ from mgexp.record.comparison import (
     Comparison,
     Evaluation,
     FinishedRun,
-    Row,
+    Pairs,
     control,
-    is_one_sitting,
 )
 from mgexp.record.intervals import paired_difference
 from mgexp.record.tables import (
@@ -123,26 +122,25 @@ def _section(title: str, lines: Iterable[str]) -> list[str]:
 def _summary(comparison: Comparison) -> Iterator[str]:
     """A line for each row: the gain and the loss in one sentence."""
     for row in comparison.compared:
-        difference = comparison.score_difference(row)
+        pairs = comparison.pairs(row)
+        difference = pairs.difference
         if difference is None:
             yield f"- **{row.name}**: no comparable baseline run of the same seed."
             continue
-        seconds = ratio_text(comparison.ratios(row, lambda run: run.result.train_seconds))
-        flops = ratio_text(comparison.ratios(row, lambda run: run.result.train_flops))
+        seconds = ratio_text(pairs.ratios(lambda run: run.result.train_seconds))
+        flops = ratio_text(pairs.ratios(lambda run: run.result.train_flops))
         yield (
             f"- **{row.name}**: speed-up {seconds} in training time, {flops} in FLOPs; "
             f"{comparison.metric} {points_text(difference.mean)} points "
-            f"(95 % interval: {interval_text(difference)}).{_apart(comparison, row)}"
+            f"(95 % interval: {interval_text(difference)}).{_apart(pairs)}"
         )
 
 
-def _apart(comparison: Comparison, row: Row) -> str:
+def _apart(pairs: Pairs) -> str:
     """A warning where the seconds of a pair do not compare."""
-    pairs = comparison.pairs(row)
-    apart = [run.result.seed for run, base in pairs if not is_one_sitting(run.result, base.result)]
-    if not apart:
+    if not pairs.apart:
         return ""
-    seeds = ", ".join(map(str, apart))
+    seeds = ", ".join(map(str, pairs.apart))
     return (
         f" Seeds {seeds}: at another commit than the baseline, or more than an hour apart; "
         "the training time may tell of that."

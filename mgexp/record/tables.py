@@ -81,46 +81,36 @@ def _rest_of_program(run: FinishedRun) -> float:
 
 
 def _speed_up(of: Number) -> Cell:
-    return lambda comparison, row: ratio_text(comparison.ratios(row, of))
+    return lambda comparison, row: ratio_text(comparison.pairs(row).ratios(of))
 
 
 def _interval_of_speed_up(comparison: Comparison, row: Row) -> str:
-    ratios = comparison.ratios(row, lambda run: run.result.train_seconds)
+    ratios = comparison.pairs(row).ratios(lambda run: run.result.train_seconds)
     return ratio_interval_text(ratios) if ratios else NONE
 
 
 def _times_baseline(of: Number) -> Cell:
-    return lambda comparison, row: ratio_text([1 / one for one in comparison.ratios(row, of)])
+    return lambda comparison, row: ratio_text([1 / one for one in comparison.pairs(row).ratios(of)])
 
 
 def _name(_: Comparison, row: Row) -> str:
     return f"{row.name} (control)" if row.name == COARSE_CONTROL else row.name
 
 
-def _difference(comparison: Comparison, row: Row) -> str:
-    return _points(comparison.score_difference(row))
-
-
-def _points(difference: Difference | None) -> str:
-    return points_text(difference.mean) if difference else NONE
-
-
-def _pair_seeds(comparison: Comparison, row: Row) -> str:
-    return _seeds(comparison.pairs(row))
-
-
-def _seeds_of_equal_flops(comparison: Comparison, row: Row) -> str:
-    return _seeds(comparison.pairs_of_equal_flops(row))
-
-
 def _seeds(pairs: Pairs) -> str:
-    return ", ".join(str(run.result.seed) for run, _ in pairs) or NONE
+    return ", ".join(map(str, pairs.seeds)) or NONE
 
 
-def _of_equal_flops(of: Callable[[FinishedRun, FinishedRun], float], decimals: int = 2) -> Cell:
-    return lambda comparison, row: mean_text(
-        [of(*pair) for pair in comparison.pairs_of_equal_flops(row)], decimals
-    )
+def _points(pairs: Pairs) -> str:
+    return points_text(pairs.difference.mean) if pairs.difference else NONE
+
+
+def _of_pairs(text: Callable[[Pairs], str]) -> Cell:
+    return lambda comparison, row: text(comparison.pairs(row))
+
+
+def _of_equal_flops(text: Callable[[Pairs], str]) -> Cell:
+    return lambda comparison, row: text(comparison.pairs_of_equal_flops(row))
 
 
 # --- tables; {metric} becomes top-1 or mAP
@@ -143,9 +133,9 @@ ROW_COLUMNS: Columns = (
 
 DIFFERENCE_COLUMNS: Columns = (
     ("row", _name),
-    ("seeds", _pair_seeds),
-    ("{metric} difference (points)", _difference),
-    ("95 % interval", lambda comparison, row: interval_text(comparison.score_difference(row))),
+    ("seeds", _of_pairs(_seeds)),
+    ("{metric} difference (points)", _of_pairs(_points)),
+    ("95 % interval", _of_pairs(lambda pairs: interval_text(pairs.difference))),
     ("speed-up, 95 % interval", _interval_of_speed_up),
     ("steps", _times_baseline(lambda run: run.result.steps)),
     ("clips read", _times_baseline(lambda run: run.result.clips_seen)),
@@ -154,12 +144,18 @@ DIFFERENCE_COLUMNS: Columns = (
 
 EQUAL_FLOPS_COLUMNS: Columns = (
     ("row", _name),
-    ("seeds", _seeds_of_equal_flops),
-    ("{metric} (%)", _of_equal_flops(lambda run, _: run.score)),
-    ("the baseline with as many FLOPs", _of_equal_flops(lambda _, base: base.score)),
-    ("its epochs", _of_equal_flops(lambda _, base: base.result.epochs, 1)),
-    ("difference (points)", lambda comparison, row: _points(comparison.gain_at_equal_flops(row))),
-    ("95 % interval", lambda comparison, row: interval_text(comparison.gain_at_equal_flops(row))),
+    ("seeds", _of_equal_flops(_seeds)),
+    ("{metric} (%)", _of_equal_flops(lambda pairs: mean_text([run.score for run, _ in pairs], 2))),
+    (
+        "the baseline with as many FLOPs",
+        _of_equal_flops(lambda pairs: mean_text([base.score for _, base in pairs], 2)),
+    ),
+    (
+        "its epochs",
+        _of_equal_flops(lambda pairs: mean_text([base.result.epochs for _, base in pairs], 1)),
+    ),
+    ("difference (points)", _of_equal_flops(_points)),
+    ("95 % interval", _of_equal_flops(lambda pairs: interval_text(pairs.difference))),
 )
 
 TIME_COLUMNS: Columns = (

@@ -20,7 +20,7 @@ def test_pairs_are_of_the_same_seed_and_setting(tmp_path):
     comparison = load_comparison(tmp_path)
     long = comparison.row("long")
     assert [run.result.seed for run, _ in comparison.pairs(long)] == [1]
-    assert comparison.ratios(long, lambda run: run.result.train_seconds) == (2.0,)
+    assert comparison.pairs(long).ratios(lambda run: run.result.train_seconds) == (2.0,)
     assert comparison.seeds == (1, 2, 3, 4)
 
 

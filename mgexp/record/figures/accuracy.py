@@ -24,7 +24,7 @@ from mgexp.record.figures.style import (
     row_colours,
     row_label,
 )
-from mgexp.record.intervals import paired_difference
+from mgexp.record.intervals import Difference, paired_difference
 
 HEIGHT_INCHES: dict[Columns, float] = {1: 7.2, 2: 3.1}
 MOST_INTERVAL = 2.0
@@ -130,21 +130,25 @@ def _draw_ends(
         at = [scale.end(run) for run in row.runs.values()]
         scores = [run.score for run in row.runs.values()]
         axes.plot(at, scores, "o", ms=2.2, color=colour, alpha=0.6, mew=0)
-        draw_center(axes, (fmean(at), _mean(row)), colour, 4.2, up=_half_width(row))
+        final = _final(row)
+        draw_center(axes, (fmean(at), final.mean), colour, 4.2, up=final.half_width)
     axes.set_ylim(*_limits(comparison))
     axes.yaxis.set_major_locator(round_ticks(5))
     axes.tick_params(labelbottom=False)
     quiet_grid(axes)
 
 
-def _mean(row: Row) -> float:
-    return fmean(run.score for run in row.runs.values())
-
-
-def _half_width(row: Row) -> float | None:
-    """Of the 95 % interval of a row's mean score; None for one seed."""
+def _final(row: Row) -> Difference:
+    """The mean score of a finished row and its interval."""
     mean = paired_difference([run.score for run in row.runs.values()])
-    return mean.half_width if mean else None
+    assert mean is not None  # a finished row has a run
+    return mean
+
+
+def _ends(row: Row) -> tuple[float, float]:
+    """Of the interval; of one seed, its score."""
+    final = _final(row)
+    return final.ends or (final.mean, final.mean)
 
 
 def _ways(comparison: Comparison) -> list[Row]:
@@ -166,10 +170,7 @@ def _limits(comparison: Comparison) -> tuple[float, float]:
     scores = [run.score for row in _ways(comparison) for run in row.runs.values()]
     if not scores:
         return 0.0, 100.0
-    ends = []
-    for row in _ways(comparison):
-        mean, half_width = _mean(row), _half_width(row) or 0.0
-        ends += [mean - half_width, mean + half_width]
+    ends = [end for row in _ways(comparison) for end in _ends(row)]
     low, high, span = reach(scores, ends, MOST_INTERVAL)
     return low - 0.25 * span, min(high + 0.45 * span, 103.0)
 
@@ -187,8 +188,8 @@ def _bars(ways: Sequence[Row], scale: Scale) -> list[tuple[float, float]]:
     """Places on the intervals, to be kept free of names."""
     found = []
     for row in ways:
-        at, half_width = fmean(map(scale.end, row.runs.values())), _half_width(row) or 0.0
-        found += along([(at, _mean(row) - half_width), (at, _mean(row) + half_width)])
+        at = fmean(map(scale.end, row.runs.values()))
+        found += along([(at, end) for end in _ends(row)])
     return found
 
 
@@ -208,4 +209,4 @@ def _name_control(
 
 def _end(row: Row, scale: Scale, colours: Mapping[str, str]) -> Label:
     at = fmean(map(scale.end, row.runs.values()))
-    return Label(row_label(row.name), at, _mean(row), colours[row.name])
+    return Label(row_label(row.name), at, _final(row).mean, colours[row.name])

@@ -9,7 +9,7 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from mgexp.record.comparison import BASELINE, Comparison, Row, score_differences
+from mgexp.record.comparison import BASELINE, Comparison, Row
 from mgexp.record.figures.labels import Label, along, place_labels
 from mgexp.record.figures.style import (
     COLOURS,
@@ -103,10 +103,10 @@ def _end(row: Row, unit: float, colour: str) -> End:
 def _gains(comparison: Comparison, rows: Sequence[Row], colours: Mapping[str, str]) -> list[Gain]:
     found = []
     for row in rows:
-        difference = comparison.gain_at_equal_flops(row)
+        pairs = comparison.pairs_of_equal_flops(row)
+        difference = pairs.difference
         assert difference is not None  # the rows have pairs
-        each = score_differences(comparison.pairs_of_equal_flops(row))
-        found.append(Gain(row_label(row.name), colours[row.name], each, difference))
+        found.append(Gain(row_label(row.name), colours[row.name], pairs.differences, difference))
     return found
 
 

@@ -9,13 +9,7 @@ from statistics import geometric_mean
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from mgexp.record.comparison import (
-    BASELINE,
-    Comparison,
-    FinishedRun,
-    Row,
-    score_differences,
-)
+from mgexp.record.comparison import BASELINE, Comparison, FinishedRun, Row
 from mgexp.record.figures.labels import Label, along, place_labels
 from mgexp.record.figures.style import (
     COLOURS,
@@ -99,13 +93,12 @@ def draw_speed_up(comparison: Comparison, columns: Columns = 2) -> PrintFigure:
 def _points(comparison: Comparison, gain: Gain) -> list[Point]:
     found = []
     for row in comparison.compared:
-        difference = comparison.score_difference(row)
-        ratios = comparison.ratios(row, gain.of)
+        pairs = comparison.pairs(row)
+        difference, ratios = pairs.difference, pairs.ratios(gain.of)
         if difference is None:
             continue
-        each = score_differences(comparison.pairs(row))
         speed_up, interval = geometric_mean(ratios), ratio_interval(ratios)
-        found.append(Point(row, ratios, each, speed_up, interval, difference))
+        found.append(Point(row, ratios, pairs.differences, speed_up, interval, difference))
     return found
 
 
