@@ -1,8 +1,9 @@
-"""Text of strangers, names of files among it, in messages, logs and lists."""
+"""Rows of text in columns."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 MAX_SHOWN = 200
 """Characters of a value that a message shows."""
@@ -37,3 +38,15 @@ def shown(value: object) -> str:
     except (ValueError, RecursionError):  # ValueError: Python writes no integer of 4,300 digits
         return "a value too large to show"
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Columns of text, flush right but for the first."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )

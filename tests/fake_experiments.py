@@ -6,8 +6,8 @@ import csv
 from dataclasses import asdict
 from pathlib import Path
 
-from mgexp.record.results import COLUMNS, Result
-from mgexp.record.run_dir import ExperimentsDir
+from mgexp.results.table import COLUMNS, Result
+from mgexp.run.folder import ExperimentsDir
 
 CPU, GPU = "Test CPU", "Test GPU"
 

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from mgexp import links
+from mgexp import together as links
 from mgexp import together as module
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
-from mgexp.links import Link
-from mgexp.together import Failure, Lifeline, together
+from mgexp.together import Failure, Lifeline, Link, together
 
 
 @contextmanager

@@ -25,33 +25,33 @@ from fvcore.common.config import CfgNode
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
-from mgexp.data.bench_videos import make_bench_videos
-from mgexp.data.build import build_training_clips, store_problems
-from mgexp.data.decode import Decoder, VideoError, choose_decoder
-from mgexp.data.lists.build import build_list, videos_root
-from mgexp.data.opening import Opener, SourceOpener
+from mgexp.data.lists import build_list, videos_root
+from mgexp.data.loader import build_training_clips, store_problems
 from mgexp.data.records import Record, evenly_spaced
-from mgexp.data.store import StoreDir
-from mgexp.data.store_fill import StoreError
-from mgexp.data.store_open import StoreIndex
 from mgexp.errors import InputError
 from mgexp.options import add_measuring_options, not_positive, too_small, without_folder
-from mgexp.plan.loading import kinds_of, legs_of
-from mgexp.plan.loading_table import (
+from mgexp.plan.loading import (
+    Load,
     LoadingCosts,
     clip_table,
     costs_json,
     demand_table,
+    kinds_of,
+    legs_of,
+    measure,
+    one_core,
     step_table,
     way_table,
 )
-from mgexp.plan.measure import Load, measure, one_core
-from mgexp.plan.opponent import LabeledVideos
-from mgexp.plan.ways.build import build_loads
-from mgexp.record.environment import describe
-from mgexp.record.files import write_json
-from mgexp.train.build import num_videos_of, try_schedule
-from mgexp.train.inputs import raise_problems
+from mgexp.plan.ways import build_loads
+from mgexp.run.environment import describe
+from mgexp.run.files import write_json
+from mgexp.studies.bench_videos import make_bench_videos
+from mgexp.studies.opponent import LabeledVideos
+from mgexp.train.setup import num_videos_of, raise_problems, try_schedule
+from mgexp.video.reader import Decoder, Opener, SourceOpener, VideoError, choose_decoder
+from mgexp.video.store import StoreDir, StoreIndex
+from mgexp.video.store_fill import StoreError
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -20,15 +20,15 @@ from fvcore.common.config import CfgNode
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, TrainingError
 from mgexp.multigrid.schedule import Schedule
+from mgexp.multigrid.steps import base_shapes
 from mgexp.options import add_timing_options, timing_problems, too_small
 from mgexp.plan.machine import NoMemory
-from mgexp.plan.shapes.build import build_shapes
-from mgexp.plan.step_shapes import base_shapes
-from mgexp.plan.step_time import measure_steps
-from mgexp.plan.team_table import Team, TeamTimes, team_json, team_report
-from mgexp.plan.teams.build import build_team
-from mgexp.record.environment import describe, num_cores
-from mgexp.record.files import write_json
+from mgexp.plan.rows import build_shapes
+from mgexp.plan.tables import Team, TeamTimes, team_json, team_report
+from mgexp.plan.timing import measure_steps
+from mgexp.plan.ways import build_team
+from mgexp.run.environment import describe, num_cores
+from mgexp.run.files import write_json
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

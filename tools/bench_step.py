@@ -28,27 +28,20 @@ from fvcore.common.config import CfgNode
 from mgexp.config.load import experiment_name, read_config
 from mgexp.dist import device_of
 from mgexp.errors import InputError, TrainingError
+from mgexp.figures.steps import draw_steps
 from mgexp.models.build import build_model
+from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, activation_bytes, macs_by_shape
 from mgexp.multigrid.schedule import Schedule
-from mgexp.options import (
-    add_timing_options,
-    timing_problems,
-    too_small,
-    without_folder,
-)
+from mgexp.multigrid.steps import StepShape, base_shapes, step_counts
+from mgexp.options import add_timing_options, timing_problems, too_small, without_folder
 from mgexp.plan.machine import measure_peak, memory_meter, synchronizer
-from mgexp.plan.shapes.build import build_shapes
-from mgexp.plan.step_plot import draw_steps
-from mgexp.plan.step_shapes import StepShape, base_shapes, step_counts
-from mgexp.plan.step_table import StepTimes, step_report, times_json
-from mgexp.plan.step_time import measure_steps
-from mgexp.plan.steppers import WAYS
-from mgexp.plan.ways.build import build_ways
-from mgexp.record.activations import activation_bytes
-from mgexp.record.environment import describe
-from mgexp.record.files import write_json
-from mgexp.record.flops import FLOPS_PER_MAC, TRAINING_PER_FORWARD, macs_by_shape
-from mgexp.train.inputs import device_problems
+from mgexp.plan.rows import build_shapes
+from mgexp.plan.tables import StepTimes, step_report, times_json
+from mgexp.plan.timing import WAYS, measure_steps
+from mgexp.plan.ways import build_ways
+from mgexp.run.environment import describe
+from mgexp.run.files import write_json
+from mgexp.train.setup import device_problems
 
 HELD_PER_PARAMETER = 3
 """Numbers held for each parameter: weight, gradient, momentum."""

@@ -25,18 +25,15 @@ import simplejson
 from tqdm import tqdm
 
 from mgexp.config.check import cross_problems
-from mgexp.config.defaults import BY_NAME
+from mgexp.config.keys import BY_NAME
 from mgexp.config.load import read_config
-from mgexp.data.check import VideoCheck
-from mgexp.data.check_log import CheckLog
-from mgexp.data.check_pool import check_videos
-from mgexp.data.check_summary import CheckSummary
-from mgexp.data.lists.build import build_listing, choice_problems
-from mgexp.data.lists.listing import SEPARATOR, Listing, read_listing
+from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
 from mgexp.errors import InputError
 from mgexp.options import not_positive, too_small
-from mgexp.record.environment import num_cores
-from mgexp.record.run_dir import CheckDir
+from mgexp.run.environment import num_cores
+from mgexp.run.folder import CheckDir
+from mgexp.video.check import VideoCheck
+from mgexp.video.check_many import CheckLog, CheckSummary, check_videos
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -19,8 +19,8 @@ import simplejson
 
 from mgexp.config.load import flatten, load_config
 from mgexp.errors import InputError
-from mgexp.record.collect import collect
-from mgexp.record.confusion import read_class_names
+from mgexp.results.collect import collect
+from mgexp.results.confusion import read_class_names
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 

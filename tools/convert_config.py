@@ -23,11 +23,10 @@ from pathlib import Path
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
-from mgexp.config.pyslowfast.convert import Conversion, convert, read_pyslowfast
+from mgexp.convert.pyslowfast import Conversion, convert, read_pyslowfast
 from mgexp.errors import InputError
-from mgexp.record.files import atomic_write_text
-from mgexp.train.build import try_schedule
-from mgexp.train.inputs import raise_problems
+from mgexp.run.files import atomic_write_text
+from mgexp.train.setup import raise_problems, try_schedule
 
 ANY_NUM_VIDEOS = 100_000  # where it is not given: phases in epochs do not depend on it
 

@@ -25,8 +25,7 @@ from mgexp.config.load import load_config
 from mgexp.errors import InputError
 from mgexp.models.build import build_on_meta
 from mgexp.models.legacy import WHY_NOT_PICKLES, read_caffe2
-from mgexp.models.weight_files import WeightsFile, read_weights, write_weights
-from mgexp.models.weights import fit_weights
+from mgexp.models.weights import WeightsFile, fit_weights, read_weights, write_weights
 
 ENDINGS = (".safetensors", ".pyth", ".pt")
 

@@ -21,15 +21,9 @@ from fvcore.common.config import CfgNode
 
 from mgexp.errors import InputError
 from mgexp.multigrid.schedule import Schedule
-from mgexp.plan.doctor import (
-    Finding,
-    exit_code,
-    findings_json,
-    findings_table,
-    machine_findings,
-)
+from mgexp.multigrid.steps import step_counts
+from mgexp.plan.doctor import Finding, exit_code, findings_json, findings_table, machine_findings
 from mgexp.plan.loading import legs_of
-from mgexp.plan.step_shapes import step_counts
 
 NUM_CLIPS = 4
 """Clips of each kind that loading is timed with."""
@@ -77,9 +71,14 @@ def load_row(options: argparse.Namespace) -> tuple[CfgNode, Schedule]:
     from mgexp.config.check import cross_problems
     from mgexp.config.load import read_config
     from mgexp.models.build import model_problems
-    from mgexp.record.flops import schedule_shapes
-    from mgexp.train.build import num_videos_of, precision_problems, try_schedule
-    from mgexp.train.inputs import device_problems, raise_problems
+    from mgexp.models.cost import schedule_shapes
+    from mgexp.train.setup import (
+        device_problems,
+        num_videos_of,
+        precision_problems,
+        raise_problems,
+        try_schedule,
+    )
 
     cfg, problems = read_config(options.cfg, options.overrides)
     given = None if has_list(cfg) else cfg.DATA.NUM_VIDEOS or 10**6  # the shapes are the same
@@ -110,9 +109,9 @@ def row_findings(cfg: CfgNode, schedule: Schedule) -> Iterator[Finding]:
         speedup_finding,
         time_steps,
     )
-    from mgexp.train.build import build_precision, build_task, memory_problems
     from mgexp.train.precision import Precision
     from mgexp.train.precision_check import check_shapes
+    from mgexp.train.setup import build_precision, build_task, memory_problems
     from mgexp.train.step import Normalizer
 
     device = device_of(cfg.DEVICE)
@@ -140,13 +139,13 @@ def row_findings(cfg: CfgNode, schedule: Schedule) -> Iterator[Finding]:
 
 def loading(cfg: CfgNode, schedule: Schedule, step_seconds: float) -> Finding:
     """What loading the row's videos costs, where there are any."""
-    from mgexp.data.build import store_problems
-    from mgexp.data.decode import VideoError
-    from mgexp.data.lists.build import build_list
+    from mgexp.data.lists import build_list
+    from mgexp.data.loader import store_problems
     from mgexp.data.records import evenly_spaced
-    from mgexp.plan.auto.build import clip_seconds, num_workers_of
     from mgexp.plan.doctor_row import loading_finding
-    from mgexp.record.environment import num_cores
+    from mgexp.plan.workers import clip_seconds, num_workers_of
+    from mgexp.run.environment import num_cores
+    from mgexp.video.reader import VideoError
 
     videos = build_list(cfg, "TRAIN_LIST") if has_list(cfg) else None
     if videos is None or not videos.records:

@@ -13,10 +13,10 @@ import sys
 import time
 from pathlib import Path
 
-from mgexp.data.quickstart import make_quickstart
-from mgexp.data.quickstart_options import QuickstartOptions
 from mgexp.errors import InputError
-from mgexp.record.environment import num_cores
+from mgexp.run.environment import num_cores
+from mgexp.studies.quickstart import make_quickstart
+from mgexp.studies.quickstart_scenes import QuickstartOptions
 
 
 def main() -> int:

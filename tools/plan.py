@@ -7,7 +7,7 @@
     python tools/plan.py --study kinetics_in_15_minutes --plot study.png
 
 Training steps of every shape are timed on random clips, and loading on videos of DATA.TRAIN_LIST, where there are
-any; else loading is unknown. The model of a step is in mgexp/plan/prediction.py. Close other programs first. For
+any; else loading is unknown. The model of a step is in mgexp/plan/predict.py. Close other programs first. For
 several GPUs the mini-batches of one are timed, of the first number in --num-gpus; the others follow from it.
 Exit 0; 2 bad input.
 """
@@ -25,20 +25,19 @@ from typing import Any
 import simplejson
 
 from mgexp.config.check import cross_problems
-from mgexp.config.defaults import BY_NAME
+from mgexp.config.keys import BY_NAME
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError
 from mgexp.options import not_positive, too_small, without_folder
-from mgexp.plan.build import Row, build_row, measure_rows, predict_rows
 from mgexp.plan.communication import ALGORITHMS, Communication, Link, Network
-from mgexp.plan.measured_run import measured_run, run_table
-from mgexp.plan.measurement import Measurement, measurement_of
-from mgexp.plan.plan_table import advice, phase_table, plan_json, row_table
-from mgexp.plan.prediction import Resources, RowPrediction
-from mgexp.plan.scaling_study import STUDIES
-from mgexp.record.environment import describe
-from mgexp.record.files import read_json, write_json
-from mgexp.train.inputs import raise_problems
+from mgexp.plan.measured import Measurement, measured_run, measurement_of, run_table
+from mgexp.plan.predict import Resources, RowPrediction
+from mgexp.plan.rows import Row, build_row, measure_rows, predict_rows
+from mgexp.plan.tables import advice, phase_table, plan_json, row_table
+from mgexp.run.environment import describe
+from mgexp.run.files import read_json, write_json
+from mgexp.studies.scaling import STUDIES
+from mgexp.train.setup import raise_problems
 
 ROWS = ("baseline", "short", "long", "long_short")
 PLAN_VERSION = 1
@@ -232,7 +231,7 @@ def show_study(options: argparse.Namespace) -> int:
     """Prints a worked example, and draws it."""
     study = STUDIES[options.study]()
     if options.plot:
-        from mgexp.plan.scaling_plot import draw_study
+        from mgexp.studies.scaling import draw_study
 
         draw_study(study, options.plot)
     if options.output:

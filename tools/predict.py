@@ -21,15 +21,14 @@ import simplejson
 import torch
 
 from mgexp.config.load import load_config
-from mgexp.data.build import build_view_loader
+from mgexp.data.loader import build_view_loader
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes, device_of
 from mgexp.errors import InputError
-from mgexp.record.confusion import name_of, read_class_names
-from mgexp.record.run_dir import RunDir
-from mgexp.train.build import build_predictor
-from mgexp.train.inputs import device_problems
+from mgexp.results.confusion import name_of, read_class_names
+from mgexp.run.folder import RunDir
 from mgexp.train.predict import Prediction
+from mgexp.train.setup import build_predictor, device_problems
 
 NUM_BEST = 5
 

@@ -30,26 +30,38 @@ import sys
 from pathlib import Path
 
 from mgexp.config.check import cross_problems
-from mgexp.config.defaults import BY_NAME
+from mgexp.config.keys import BY_NAME
 from mgexp.config.load import read_config
 from mgexp.data.files import Root
-from mgexp.data.lists.build import build_listing, choice_problems
-from mgexp.data.lists.listing import SEPARATOR, Listing, read_listing
-from mgexp.data.opening import open_source
+from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
 from mgexp.data.records import VideoRecord
-from mgexp.data.store import StoreDir
-from mgexp.data.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES, Coding
-from mgexp.data.store_fill import Filled, Order, StoreError, fill_store
-from mgexp.data.store_open import StoreIndex
-from mgexp.data.store_plan import Estimate, Sample, disk_table, estimate, sample_store
 from mgexp.errors import InputError, listed
-from mgexp.plan.loading import kinds_of, legs_of
-from mgexp.plan.loading_table import LoadingCosts, clip_table, way_table
-from mgexp.plan.measure import measure, one_core
-from mgexp.plan.ways.build import build_loads
-from mgexp.record.environment import num_cores
-from mgexp.train.build import try_schedule
-from mgexp.train.inputs import raise_problems
+from mgexp.plan.loading import (
+    LoadingCosts,
+    clip_table,
+    kinds_of,
+    legs_of,
+    measure,
+    one_core,
+    way_table,
+)
+from mgexp.plan.ways import build_loads
+from mgexp.run.environment import num_cores
+from mgexp.train.setup import raise_problems, try_schedule
+from mgexp.video.reader import open_source
+from mgexp.video.store import StoreDir, StoreIndex
+from mgexp.video.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES, Coding
+from mgexp.video.store_fill import (
+    Estimate,
+    Filled,
+    Order,
+    Sample,
+    StoreError,
+    disk_table,
+    estimate,
+    fill_store,
+    sample_store,
+)
 
 REPEATS = 3
 """Of each measurement of the plan. Assumption: enough to see how steady it is."""

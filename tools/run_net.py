@@ -15,9 +15,9 @@ from pathlib import Path
 from mgexp import dist
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.launch.build import RunOptions, run_in_process
-from mgexp.launch.one_run import to_local, to_queue
 from mgexp.launch.resources import LAUNCHERS, add_resource_arguments, read_resources
+from mgexp.launch.run import RunOptions, run_in_process
+from mgexp.launch.submit import to_local, to_queue
 from mgexp.train.result import Outcome
 
 
@@ -59,7 +59,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "overrides",
         nargs="*",
         metavar="KEY VALUE",
-        help="configuration keys, such as SOLVER.BASE_LR 0.1 (all: mgexp/config/defaults.py)",
+        help="configuration keys, such as SOLVER.BASE_LR 0.1 (all: mgexp/config/keys.py)",
     )
     return parser.parse_intermixed_args(arguments)
 

@@ -15,8 +15,8 @@ import simplejson
 from mgexp.config.load import read_config
 from mgexp.errors import InputError
 from mgexp.models.build import build_model
-from mgexp.plan.shapes.build import build_shapes
-from mgexp.record.model_table import model_json, model_table
+from mgexp.models.cost import model_json, model_table
+from mgexp.plan.rows import build_shapes
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -15,9 +15,8 @@ import simplejson
 from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
 from mgexp.errors import InputError
-from mgexp.record.schedule_table import schedule_json, schedule_table
-from mgexp.train.build import num_videos_of, try_schedule
-from mgexp.train.inputs import raise_problems
+from mgexp.run.schedule_table import schedule_json, schedule_table
+from mgexp.train.setup import num_videos_of, raise_problems, try_schedule
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -24,19 +24,23 @@ import simplejson
 
 from mgexp.config.load import experiment_name
 from mgexp.errors import InputError
-from mgexp.launch.build import with_cpus
-from mgexp.launch.resources import (
-    Resources,
-    add_resource_arguments,
-    local_problems,
-    read_resources,
+from mgexp.launch.resources import Resources, add_resource_arguments, local_problems, read_resources
+from mgexp.launch.run import with_cpus
+from mgexp.launch.sweep import (
+    Sweep,
+    SweepRun,
+    age_of_code,
+    cancel,
+    check_sweep,
+    freeze,
+    read_grid,
+    read_seeds,
+    run_on_this_machine,
+    submit_array,
 )
-from mgexp.launch.sweep.grid import SweepRun, read_grid, read_seeds
-from mgexp.launch.sweep.plan import Sweep, age_of_code, check_sweep, freeze
-from mgexp.launch.sweep.state import COLUMNS, IN_HAND, RunState, all_names, states
-from mgexp.launch.sweep.submit import cancel, run_on_this_machine, submit_array
-from mgexp.record.sweep_dir import SweepDir, default_sweep_dir
-from mgexp.record.text_table import aligned
+from mgexp.launch.sweep_state import COLUMNS, IN_HAND, RunState, all_names, states
+from mgexp.run.folder import SweepDir, default_sweep_dir
+from mgexp.text import aligned
 from mgexp.train.result import Outcome
 
 

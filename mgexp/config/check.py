@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fvcore.common.config import CfgNode
 
-from mgexp.config.defaults import BY_NAME
+from mgexp.config.keys import BY_NAME
 
 MOMENTUM, LAMB, PMD = ("sgd", "lars"), ("lamb", "pmd_lamb"), ("pmd_lamb",)
 READ_BY = {

@@ -1,8 +1,9 @@
-"""From a YAML file, the files it is based on and KEY VALUE pairs to a frozen configuration."""
+"""A small run of the same experiment: other numbers of videos, steps and channels, nothing else."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,10 @@ from typing import Any
 import yaml
 from fvcore.common.config import CfgNode
 
-from mgexp.config.defaults import BY_NAME, KEYS
-from mgexp.config.kinds import PATH, STR, from_text
-from mgexp.config.yaml_text import parse_yaml, read_with_bases
+from mgexp.config.keys import BY_NAME, KEYS
+from mgexp.config.values import PATH, STR, from_text, parse_yaml, read_with_bases
 from mgexp.errors import InputError
-from mgexp.record.files import is_file
+from mgexp.run.files import is_file
 from mgexp.text import escaped, shown
 
 MAX_NAME = 80
@@ -172,6 +172,27 @@ def _nearest(name: str) -> str:
         if known.split(".")[-1] == name.rsplit(".", maxsplit=1)[-1].upper()
     ]
     near = list(dict.fromkeys([*last, *whole]))[:3]
-    return (
-        f"; nearest: {', '.join(near)}" if near else "; see mgexp/config/defaults.py for all keys"
+    return f"; nearest: {', '.join(near)}" if near else "; see mgexp/config/keys.py for all keys"
+
+
+SMOKE_STEPS = 56  # of the baseline: a step for every phase of the rows whose phases end with steps
+SMOKE_VAL_VIDEOS = 16
+WIDTH_DIVISOR = 8
+
+
+def smoke(cfg: CfgNode) -> CfgNode:
+    """A new configuration whose baseline takes about 56 steps; shapes, epochs and ratios stay as they are."""
+    values = dict(flatten(cfg))
+    videos = math.ceil(SMOKE_STEPS * cfg.TRAIN.BATCH_SIZE / cfg.SOLVER.MAX_EPOCH)
+    beta_inv = cfg.SLOWFAST.BETA_INV
+    width = beta_inv * max(1, cfg.RESNET.WIDTH_PER_GROUP // WIDTH_DIVISOR // beta_inv)
+    values.update(
+        {
+            "DATA.MAX_TRAIN_VIDEOS": max(1, videos),
+            "DATA.MAX_VAL_VIDEOS": SMOKE_VAL_VIDEOS,
+            "RESNET.WIDTH_PER_GROUP": width,
+            "TRAIN.INIT_WEIGHTS": "",  # they fit the full width only
+            "EXPECTED": (),
+        }
     )
+    return freeze(values)

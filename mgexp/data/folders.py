@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from mgexp.data.problems import ProblemLog
+from mgexp.data.files import ProblemLog
 from mgexp.data.records import Listed, VideoList, VideoRecord, video_list
-from mgexp.record.files import is_folder, is_there
+from mgexp.run.files import is_folder, is_there
 
 ENDINGS = frozenset(
     (

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from mgexp.data.files import Root, are_usable, read_list_text
-from mgexp.data.problems import ProblemLog
+from mgexp.data.files import ProblemLog, Root, are_usable, read_list_text
 from mgexp.text import is_plain, shown
 
 Item = TypeVar("Item")

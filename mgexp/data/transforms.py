@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mgexp.data.region import Region
+from mgexp.video.region import Region
 from mgexp.wheels import transforms_v2
 
 FramesArray = NDArray[np.uint8]

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mgexp.data.decode import VideoError
-from mgexp.data.opening import Opener, Picture, open_source
+from mgexp.data.clips import Times, segment_times, view_times
 from mgexp.data.records import Record, Target
-from mgexp.data.sampling import Times, segment_times, view_times
-from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.data.transforms import FramesArray, resize, view_region
 from mgexp.errors import InputError
+from mgexp.video.reader import Opener, Picture, VideoError, open_source
+from mgexp.video.time_limit import NO_LIMIT, TimeLimit
 
 FrameOrder = Literal["forward", "repeated", "shuffled"]
 """Controls for what a network uses of time: the middle frame at all times, or frames in random order."""

@@ -33,13 +33,12 @@ from submitit.helpers import TorchDistributedEnvironment
 from mgexp import dist
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.launch.build import RunOptions, run_in_process
-from mgexp.launch.freeze import require_frozen
 from mgexp.launch.hold_signals import release
 from mgexp.launch.resources import Resources
-from mgexp.record.clock import seconds_since_process_start
-from mgexp.record.files import write_json
-from mgexp.record.sweep_dir import LaunchDir
+from mgexp.launch.run import RunOptions, require_frozen, run_in_process
+from mgexp.run.clock import seconds_since_process_start
+from mgexp.run.files import write_json
+from mgexp.run.folder import LaunchDir
 from mgexp.stop import StopRequest
 from mgexp.train.result import Outcome
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mgexp.errors import InputError
 from mgexp.models.names import is_training_state_of_caffe2, pyslowfast_name_of_caffe2
-from mgexp.models.weight_files import WeightsFile
+from mgexp.models.weights import WeightsFile
 
 WHY_NOT_PICKLES = (
     "A pickle is a program: reading one with pickle.load runs whatever its author, or whoever changed it on\n"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from mgexp.quiet import no_jit_warning
+from mgexp.models.layers import no_jit_warning
 
 DEPTHS = (18, 50, 101)
 """Legal depths. 18 is pytorchvideo's: one bottleneck per stage, not the ResNet-18 of images."""

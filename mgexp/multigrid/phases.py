@@ -8,13 +8,54 @@ shape gets the same number of steps, and the whole takes epoch_factor × max_epo
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from mgexp.multigrid.order import ORDERS, ShapeOrder, Turns
-from mgexp.multigrid.recipe import LR_SCALINGS, Multigrid, Recipe
+from mgexp.multigrid.order import ORDERS, ShapeOrder, Turns, in_turn
+from mgexp.multigrid.recipe import LR_SCALINGS, CyclePer, Multigrid, Recipe
 from mgexp.multigrid.shapes import Cycle, long_cycle
-from mgexp.multigrid.shares import Share, shape_shares
+
+LEAST_SHARE = 1e-9
+"""Of all epochs. What is shorter is left out: it lies between two boundaries that are one, but for rounding."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A stay at the shape of number ``shape`` in a stage: its part of the steps, in ``epochs`` of the recipe."""
+
+    stage: int
+    shape: int
+    epochs: float
+
+
+def shape_shares(
+    durations: Sequence[float],
+    num_shapes: int,
+    per: CyclePer,
+    in_order: Callable[..., tuple[int, ...]] = in_turn,
+) -> list[Share]:
+    """What each shape gets of stages of ``durations`` epochs, in order; in all, every shape gets the same.
+
+    "stage": an equal part of each stage. "training": an equal part of the stages taken together, cut where one
+    stage ends and the next begins. ``in_order``: one of ``ORDERS``, asked for each stage, or once.
+    """
+    if per == "stage":
+        return [
+            Share(stage, shape, duration / num_shapes)
+            for stage, duration in enumerate(durations)
+            for shape in in_order(num_shapes, stage)
+        ]
+    total = sum(durations)
+    bounds = [total * place / num_shapes for place in range(num_shapes + 1)]
+    ends = [*accumulate(durations)]
+    shares = [
+        Share(stage, shape, min(end, bounds[place + 1]) - max(end - duration, bounds[place]))
+        for stage, (duration, end) in enumerate(zip(durations, ends, strict=True))
+        for place, shape in enumerate(in_order(num_shapes, 0))
+    ]
+    return [share for share in shares if share.epochs > LEAST_SHARE * total]
+
 
 MAX_CLIPS = 2**53
 """That a run draws: more could not be counted exactly as epochs, which are floating-point numbers."""

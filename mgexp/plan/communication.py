@@ -20,7 +20,7 @@ CHUNK_BYTES = 256 * 2**10
 """What a tree passes on at a time. Source: NCCL, src/graph/tuning.cc ("the latency of a 256kB chunk")."""
 
 BACKWARD_SHARE = 2 / 3
-"""Of a step, in which gradients appear one after the other: as ``mgexp.record.flops`` (assumption, as usual)."""
+"""Of a step, in which gradients appear one after the other: as ``mgexp.models.cost`` (assumption, as usual)."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import torch
 
-from mgexp.record.environment import num_cores
+from mgexp.run.environment import num_cores
 
 Status = Literal["OK", "warning", "problem"]
 
@@ -126,7 +126,7 @@ def torchcodec_findings() -> Iterator[Finding]:
     if _version("torchcodec") == "not installed":
         yield Finding("torchcodec", "OK", "not installed: PyAV decodes")
         return
-    from mgexp.data import decode_torchcodec
+    from mgexp.video import torchcodec_reader as decode_torchcodec
 
     fault = decode_torchcodec.fault()
     if fault:
@@ -177,7 +177,7 @@ def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
 
 def decode_finding() -> Finding:
     """Milliseconds of one core for a clip of a made H.264 video, in the fashion of training."""
-    from mgexp.data.decode import open_video
+    from mgexp.video.reader import open_video
 
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "made.mp4")

@@ -9,14 +9,12 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from mgexp.multigrid.batchnorm import set_num_groups
+from mgexp.multigrid.steps import StepShape
 from mgexp.plan.doctor import Finding
 from mgexp.plan.loading import Kind, Leg
 from mgexp.plan.machine import synchronizer
-from mgexp.plan.step_shapes import StepShape
-from mgexp.train.check_batch import draw_batch
-from mgexp.train.layer_check import copy_to_check
 from mgexp.train.precision import Precision
-from mgexp.train.precision_check import ShapeCheck
+from mgexp.train.precision_check import ShapeCheck, copy_to_check, draw_batch
 from mgexp.train.step import Normalizer
 from mgexp.train.task import Task
 

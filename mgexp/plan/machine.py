@@ -11,7 +11,7 @@ from itertools import count
 import torch
 import torch.nn.functional as F
 
-from mgexp.plan.step_time import MemoryMeter, Step
+from mgexp.plan.timing import MemoryMeter, Step
 
 MATMUL_SIZE = 512
 """Rows and columns of the smallest matrices, doubled until a product takes long enough."""

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from mgexp.errors import TrainingError
-from mgexp.record.clock import Clock
-from mgexp.record.files import read_jsonl, sync_file
-from mgexp.record.run_dir import RunDir
-from mgexp.record.torch_file import save_torch
+from mgexp.run.clock import Clock
+from mgexp.run.files import read_jsonl, sync_file
+from mgexp.run.folder import RunDir
+from mgexp.run.torch_file import save_torch
 
 NUM_KEPT = 2
 

@@ -1,40 +1,128 @@
-"""Evaluations of a run: precise batch norm on a copy, views of the videos, a line in evaluations.jsonl.
-
-The full protocol also leaves its scores, and is gone on with where a kill interrupts it: every
-``save_seconds`` each process saves the part that it has done, and the same command evaluates the same
-weights (model.pt) from there. A part counts only for the same step, videos, protocol and number of
-processes, and none after a change that --override let pass. A signal ends an evaluation after the batch
-under way: in all processes, with Interrupted, and the part is saved before.
-"""
+"""From the configuration to how models of a run are scored."""
 
 from __future__ import annotations
 
 import copy
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
-from torch import nn
+import torch
+from fvcore.common.config import CfgNode
+from torch import Tensor, nn
 
 from mgexp import dist
-from mgexp.data.records import Record
+from mgexp.data.loader import build_time_limit, build_train_loader, build_view_loader
+from mgexp.data.records import Record, evenly_spaced
 from mgexp.dist import Processes
-from mgexp.record.confusion import count_confusions, write_confusion
-from mgexp.record.files import append_jsonl, atomic_file
-from mgexp.record.progress import LOGGER
-from mgexp.record.run_dir import RunDir
-from mgexp.record.torch_file import DamagedFileError, check_whole, load_torch, save_torch
+from mgexp.multigrid.batchnorm import keeping, set_num_groups, share_statistics
+from mgexp.multigrid.phases import num_bn_groups
+from mgexp.multigrid.sampler import ClipRequest, Stream
+from mgexp.multigrid.schedule import Schedule
+from mgexp.results.confusion import count_confusions, write_confusion
+from mgexp.run.files import append_jsonl, atomic_file
+from mgexp.run.folder import RunDir
+from mgexp.run.log import LOGGER
+from mgexp.run.torch_file import DamagedFileError, check_whole, load_torch, save_torch
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.checkpoint import State
-from mgexp.train.evaluate import Evaluation, Scores, check_decoded, score_views
-from mgexp.train.leaving import leaving_together, watched_together
-from mgexp.train.partial import Partial
-from mgexp.train.precise_bn import with_precise_bn
+from mgexp.train.scores import (
+    Evaluation,
+    Partial,
+    Scores,
+    check_decoded,
+    leaving_together,
+    score_views,
+    watched_together,
+)
+from mgexp.train.setup import Inputs, build_task, check_clips
 from mgexp.train.step import Normalizer
 from mgexp.train.task import Task, metrics_text
+from mgexp.video.time_limit import NO_LIMIT, TimeLimit
+
+SEED_OFFSET = 1_000_003  # a stream of its own: the same videos, other draws than training
+
+
+def precise_requests(
+    schedule: Schedule, seed: int, max_batches: int, processes: Processes
+) -> list[list[ClipRequest]]:
+    """This process's share of min(max_batches, ceil(N/B)) batches of B clips at the full shape."""
+    recipe = schedule.recipe
+    stream = Stream(schedule.num_videos, seed + SEED_OFFSET)
+    num_batches = min(max_batches, math.ceil(schedule.num_videos / recipe.clips))
+    share = recipe.clips // processes.count
+    stride = None if recipe.stride is None else (recipe.stride, recipe.stride)
+    firsts = [batch * recipe.clips + processes.rank * share for batch in range(num_batches)]
+    return [
+        [
+            ClipRequest(stream.index_at(p), recipe.frames, recipe.crop, stride, (stream.seed, p))
+            for p in range(first, first + share)
+        ]
+        for first in firsts
+    ]
+
+
+@torch.no_grad()
+def with_precise_bn(
+    model: nn.Module, batches: Iterable[Any], num_groups: int, normalizer: Normalizer
+) -> nn.Module:
+    """Gives ``model``, a copy of the trained one, the statistics of ``batches``, in eval mode.
+
+    Normalises in ``num_groups`` groups as training does at the full shape. Every process must call it, with its
+    share of the batches; all get the same statistics.
+    """
+    model.train()
+    set_num_groups(model, num_groups)
+    population = Population()
+    with keeping(model) as layers:
+        for batch in batches:
+            check_clips(batch)
+            for layer in layers:
+                layer.kept = []
+            model(normalizer(batch.clips, batch.flipped))
+            kept = [stats for layer in layers for stats in layer.kept or ()]
+            population.add(
+                torch.cat([stats.means for stats in kept], dim=1),
+                torch.cat([stats.biased_variances() for stats in kept], dim=1),
+            )
+    sizes = [layer.num_features for layer in layers]
+    variances = (population.within + population.between).split_with_sizes(sizes)
+    means = population.mean.split_with_sizes(sizes)
+    for layer, mean, variance in zip(layers, means, variances, strict=True):
+        assert layer.running_mean is not None and layer.running_var is not None
+        layer.running_mean.copy_(mean)
+        layer.running_var.copy_(variance)
+    share_statistics(model, momentum=1.0)
+    return model.eval()
+
+
+@dataclass
+class Population:
+    """Mean and variance of all groups added, (C,) once there are some.
+
+    ``within`` the groups, the mean of their biased variances; ``between``, the variance of their means. Source of
+    the update: Chan, Golub and LeVeque, 1983.
+    """
+
+    num_batches: int = 0
+    mean: Tensor = field(default_factory=partial(torch.zeros, ()))
+    within: Tensor = field(default_factory=partial(torch.zeros, ()))
+    between: Tensor = field(default_factory=partial(torch.zeros, ()))
+
+    def add(self, means: Tensor, variances: Tensor) -> None:
+        """The (groups, C) means and biased variances of a mini-batch, as many groups as in those before."""
+        self.num_batches += 1
+        share = 1 / self.num_batches
+        apart = means.mean(0) - self.mean
+        between = means.var(0, correction=0) + apart.square() * (1 - share)
+        self.mean = self.mean + apart * share
+        self.within = self.within + (variances.mean(0) - self.within) * share
+        self.between = self.between + (between - self.between) * share
 
 
 @dataclass(frozen=True)
@@ -205,3 +293,57 @@ class Evaluator:
                 scores=found.scores.numpy(),
                 num_views=np.array(protocol.num_views),
             )
+
+
+def build_protocol(
+    cfg: CfgNode,
+    inputs: Inputs,
+    run_dir: RunDir,
+    full: bool,
+    device: torch.device,
+    processes: Processes,
+) -> Protocol:
+    """All views of all validation videos, or one centre view of some."""
+    records = evenly_spaced(inputs.val, 0 if full else cfg.TRAIN.EVALUATION_VIDEOS)
+    limit = build_time_limit(cfg, run_dir.timeouts_jsonl)
+    return Protocol(
+        partial(build_view_loader, cfg, records, full, device, processes, limit=limit),
+        records=records,
+        num_clips=cfg.TEST.NUM_ENSEMBLE_VIEWS if full else 1,
+        num_crops=cfg.TEST.NUM_SPATIAL_CROPS if full else 1,
+        batch_size=cfg.TEST.BATCH_SIZE,
+        is_full=full,
+        frame_order=cfg.TEST.FRAME_ORDER,
+    )
+
+
+def build_evaluator(
+    cfg: CfgNode,
+    inputs: Inputs,
+    run_dir: RunDir,
+    normalizer: Normalizer,
+    processes: Processes,
+    stop: StopRequest,
+) -> Evaluator:
+    """Scores models of the run in ``run_dir``, until a signal comes to ``stop``."""
+    precise = None
+    if cfg.BN.USE_PRECISE_STATS:
+        limit = build_time_limit(cfg, run_dir.timeouts_jsonl)
+        precise = build_precise_bn(cfg, inputs, normalizer.device, processes, limit)
+    save_seconds = 60 * cfg.TRAIN.CHECKPOINT_MINUTES
+    return Evaluator(run_dir, normalizer, processes, build_task(cfg), precise, save_seconds, stop)
+
+
+def build_precise_bn(
+    cfg: CfgNode,
+    inputs: Inputs,
+    device: torch.device,
+    processes: Processes,
+    limit: TimeLimit = NO_LIMIT,
+) -> PreciseBn:
+    """Training clips at the full shape, in BN groups as training has them there."""
+    schedule = inputs.schedule
+    requests = precise_requests(schedule, cfg.RNG_SEED, cfg.BN.NUM_BATCHES_PRECISE, processes)
+    load = partial(build_train_loader, cfg, inputs.train, requests, device, limit)
+    groups = num_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)
+    return PreciseBn(load, groups)

@@ -11,39 +11,46 @@ from fvcore.common.config import CfgNode
 
 from mgexp import dist
 from mgexp.config.load import to_yaml
-from mgexp.data.build import build_decoder, build_time_limit, build_train_loader
+from mgexp.data.loader import build_decoder, build_time_limit, build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.models.weights import Fit
 from mgexp.multigrid.sampler import StepSampler
-from mgexp.plan.step_shapes import step_counts
-from mgexp.record.clock import Clock, seconds_since_process_start
-from mgexp.record.environment import describe
-from mgexp.record.files import read_json, write_json
-from mgexp.record.progress import LOGGER, Progress, logging_to
-from mgexp.record.run_dir import RunDir
-from mgexp.record.schedule_table import schedule_table
-from mgexp.record.tracking.build import build_trackers
-from mgexp.record.tracking.tracker import NOBODY, Trackers
+from mgexp.multigrid.steps import step_counts
+from mgexp.run.clock import Clock, seconds_since_process_start
+from mgexp.run.environment import describe
+from mgexp.run.files import read_json, write_json
+from mgexp.run.folder import RunDir
+from mgexp.run.log import LOGGER, Progress, logging_to
+from mgexp.run.schedule_table import schedule_table
+from mgexp.run.trackers import NOBODY, Trackers, build_trackers
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.together import Explained
-from mgexp.train import folder, resume
-from mgexp.train.build import build_precision, build_step, build_task, compiled_step
+from mgexp.train import resume
+from mgexp.train import start as folder
 from mgexp.train.checkpoint import State, save_checkpoint
-from mgexp.train.evaluate import Evaluation
-from mgexp.train.evaluation.build import build_evaluator, build_protocol
-from mgexp.train.evaluator import Evaluator, Protocol
+from mgexp.train.evaluator import Evaluator, Protocol, build_evaluator, build_protocol
 from mgexp.train.faults import faults_told
-from mgexp.train.fingerprint import fingerprint
-from mgexp.train.inputs import Inputs, raise_problems
-from mgexp.train.loop import Loop
-from mgexp.train.memory import keep_memory
-from mgexp.train.milestones import milestones
+from mgexp.train.loop import Loop, milestones
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import require_precision
 from mgexp.train.result import Outcome, judge, numbers, outcome_of, seconds_record, summary
-from mgexp.train.state.build import build_first_state, build_last_state, require_same_network
-from mgexp.train.step import Normalizer
+from mgexp.train.resume import (
+    build_first_state,
+    build_last_state,
+    fingerprint,
+    require_same_network,
+)
+from mgexp.train.scores import Evaluation
+from mgexp.train.setup import (
+    Inputs,
+    build_precision,
+    build_step,
+    build_task,
+    compiled_step,
+    raise_problems,
+)
+from mgexp.train.step import Normalizer, keep_memory
 
 
 @dataclass(frozen=True)

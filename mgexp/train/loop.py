@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import time
 from collections import Counter, deque
@@ -14,20 +15,35 @@ from torch import Tensor
 
 from mgexp import dist
 from mgexp.data.clips import Batch
-from mgexp.data.device_batches import DeviceBatches
+from mgexp.data.loader import DeviceBatches
 from mgexp.dist import Processes
 from mgexp.errors import TrainingError
-from mgexp.models.dropout import Draws
+from mgexp.models.layers import Draws
 from mgexp.multigrid.schedule import Schedule, StepPlan
+from mgexp.multigrid.steps import StepShape, step_counts
 from mgexp.optim.build import set_lr
-from mgexp.plan.step_shapes import StepShape, step_counts
-from mgexp.record.progress import LOGGER, Progress, StepRecord
-from mgexp.record.step_timer import StepTimer
+from mgexp.run.clock import StepTimer
+from mgexp.run.log import LOGGER, Progress, StepRecord
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.checkpoint import State
-from mgexp.train.inputs import check_clips
-from mgexp.train.out_of_memory import first_line, is_out_of_memory, shape_message
+from mgexp.train.faults import first_line, is_out_of_memory, shape_message
+from mgexp.train.setup import check_clips
 from mgexp.train.step import TrainStep, seed_step
+
+
+def milestones(schedule: Schedule, num_evaluations: int) -> tuple[int, ...]:
+    """Numbers of finished steps after which to evaluate, ascending; the last is the schedule's end.
+
+    Cost is clips × frames × crop², which is what a step's time follows.
+    """
+    total = schedule.cost_before(schedule.total_steps)
+    steps = range(schedule.total_steps + 1)
+    found = [
+        bisect.bisect_left(steps, total * i / num_evaluations, key=schedule.cost_before)
+        for i in range(1, num_evaluations)
+    ]
+    return tuple(sorted({step for step in found if step > 0} | {schedule.total_steps}))
+
 
 MAX_SETTLE_SECONDS = 5.0
 """After so long at the latest, processes agree whether to stop: Slurm and torchrun give 30 s until they kill."""

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
-from mgexp.data.opening import SOURCE
-from mgexp.record.clock import Clock
-from mgexp.record.flops import macs_by_shape, schedule_shapes, train_flops
-from mgexp.record.model_table import num_params
+from mgexp.models.cost import macs_by_shape, num_params, schedule_shapes, train_flops
+from mgexp.run.clock import Clock
 from mgexp.train.checkpoint import State
-from mgexp.train.inputs import Inputs
+from mgexp.train.setup import Inputs
 from mgexp.train.task import metrics_text
+from mgexp.video.reader import SOURCE
 
 Expectations = Sequence[tuple[str, float, float]]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 from hypothesis import strategies as st
 
-from mgexp.config.defaults import BY_NAME, KEYS
+from mgexp.config.keys import BY_NAME, KEYS
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 ROWS = sorted(path for path in EXPERIMENTS.rglob("*.yaml") if path.parent.name != "base")

@@ -6,7 +6,7 @@ import pytest
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import flatten, load_config
-from mgexp.train.build import schedule_of
+from mgexp.train.setup import schedule_of
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "beyond"
 NUM_VIDEOS = 1200  # of the quickstart

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mgexp.config.load import load_config
-from mgexp.train.build import schedule_of
+from mgexp.train.setup import schedule_of
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "quickstart"
 FLOPS = {

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from mgexp.config.check import cross_problems
-from mgexp.config.load import flatten, load_config
-from mgexp.config.smoke import smoke
-from mgexp.train.build import schedule_of
+from mgexp.config.load import flatten, load_config, smoke
+from mgexp.train.setup import schedule_of
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 ROWS = sorted(path for path in EXPERIMENTS.rglob("*.yaml") if path.parent.name != "base")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mgexp.config.defaults import BY_NAME, KEYS
+from mgexp.config.keys import BY_NAME, KEYS
 
 ROOT = Path(__file__).parents[2]
 CODE = [

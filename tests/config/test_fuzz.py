@@ -21,12 +21,11 @@ from schedule_rules import broken_rules
 from tiny import load_tool
 
 from mgexp.config.check import cross_problems
-from mgexp.config.defaults import BY_NAME
-from mgexp.config.load import flatten, load_config, read_config, to_yaml
-from mgexp.config.smoke import smoke
-from mgexp.record.schedule_table import schedule_rows, schedule_table
-from mgexp.train.build import schedule_of, try_schedule
-from mgexp.train.milestones import milestones
+from mgexp.config.keys import BY_NAME
+from mgexp.config.load import flatten, load_config, read_config, smoke, to_yaml
+from mgexp.run.schedule_table import schedule_rows, schedule_table
+from mgexp.train.loop import milestones
+from mgexp.train.setup import schedule_of, try_schedule
 
 TOOL = Path(__file__).parents[2] / "tools" / "show_schedule.py"
 NUM_QUICK, NUM_SLOW = 200, 2500

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from test_fuzz import MAX_SECONDS, time_limit
 from tiny import data_keys, run_net, write_config, write_dataset
 
-from mgexp.config.defaults import BY_NAME
+from mgexp.config.keys import BY_NAME
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.launch.build import build_job
+from mgexp.launch.run import build_job
 
 NUM_QUICK, NUM_SLOW = 25, 150
 MIN_VALID_SHARE = 0.3

@@ -5,15 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mgexp.config.defaults import BY_NAME, KEYS
-from mgexp.config.load import (
-    experiment_name,
-    flatten,
-    freeze,
-    load_config,
-    read_config,
-    to_yaml,
-)
+from mgexp.config.keys import BY_NAME, KEYS
+from mgexp.config.load import experiment_name, flatten, freeze, load_config, read_config, to_yaml
 from mgexp.errors import InputError
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -162,7 +155,7 @@ def test_unknown_key_of_a_file_is_named_with_the_file(write):
 
 
 def test_unknown_key_like_no_other_points_to_the_list_of_all(empty):
-    assert only_problem(empty, "XYZZY", "1").endswith("see mgexp/config/defaults.py for all keys")
+    assert only_problem(empty, "XYZZY", "1").endswith("see mgexp/config/keys.py for all keys")
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mgexp.config.defaults import BY_NAME
-from mgexp.config.kinds import from_text
+from mgexp.config.keys import BY_NAME
 from mgexp.config.load import flatten, load_config, read_config
+from mgexp.config.values import from_text
 
 ROW = Path(__file__).parents[2] / "experiments" / "quickstart" / "long_short.yaml"
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from mgexp.config.load import load_config, read_config
-from mgexp.config.yaml_text import MAX_YAML_BYTES, parse_yaml
+from mgexp.config.values import MAX_YAML_BYTES, parse_yaml
 
 LAUGHS = "\n".join(
     ["a0: &a0 [lol]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))]

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from mgexp.data.clips import TrainingClips, collate
-from mgexp.data.opening import SourceVideo
 from mgexp.data.records import Action, ActionRecord
-from mgexp.data.region import whole
 from mgexp.data.views import EvaluationViews, collate_views
+from mgexp.video.reader import SourceVideo
+from mgexp.video.region import whole
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,12 @@ from tiny import data_keys, tiny_config
 from torch.utils.data import DataLoader
 
 from mgexp.data.augment import Augment, AugmentByShape
-from mgexp.data.build import build_opener, build_training_clips, build_view_loader
 from mgexp.data.clips import TrainingClips, collate
-from mgexp.data.decode import VideoError
-from mgexp.data.lists.build import build_list
-from mgexp.data.opening import SourceVideo
+from mgexp.data.lists import build_list
+from mgexp.data.loader import build_opener, build_training_clips, build_view_loader
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes
+from mgexp.video.reader import SourceVideo, VideoError
 
 AUGMENT = Augment(2, 9, 0.4, 0.5, (115, 115, 115))
 NOTHING = Augment(0, 9, 0.0, 0.0, (115, 115, 115))

@@ -3,9 +3,9 @@
 import av
 import pytest
 
-from mgexp.data import bench_videos
-from mgexp.data.bench_videos import make_bench_videos
-from mgexp.data.store import StoreDir
+from mgexp.studies import bench_videos
+from mgexp.studies.bench_videos import make_bench_videos
+from mgexp.video.store import StoreDir
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,11 @@ from listed import names_and_labels, write_videos
 from torch.utils.data import DataLoader, Dataset
 
 from mgexp.config.load import load_config
-from mgexp.data.build import build_time_limit, build_train_loader, build_view_loader
-from mgexp.data.lists.build import build_list
+from mgexp.data.lists import build_list
+from mgexp.data.loader import build_time_limit, build_train_loader, build_view_loader
 from mgexp.data.records import VideoRecord
-from mgexp.data.time_limit import TimeLimit, Timeout, write_timeout
-from mgexp.data.worker_exit import EXIT_NOT_HANDED_ON
 from mgexp.dist import Processes
+from mgexp.video.time_limit import EXIT_NOT_HANDED_ON, TimeLimit, Timeout, write_timeout
 
 ROW = Path("experiments/quickstart/baseline.yaml")
 
@@ -181,7 +180,7 @@ FAILS = """
 import torch
 from torch.utils.data import DataLoader
 from mgexp.config.load import load_config
-from mgexp.data.build import build_train_loader
+from mgexp.data.loader import build_train_loader
 
 class Endless(torch.utils.data.Dataset):
     def __len__(self): return 100

@@ -3,7 +3,7 @@
 import pytest
 from listed import the_problem, windows, write_videos
 
-from mgexp.data.charades import read_charades
+from mgexp.data.official import read_charades
 from mgexp.data.records import Action, ActionRecord
 
 HEAD = "id,subject,scene,quality,relevance,verified,script,objects,descriptions,actions,length\n"

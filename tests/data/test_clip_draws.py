@@ -9,9 +9,9 @@ import torch
 
 from mgexp.data import clips as module
 from mgexp.data.clips import TrainingClips
-from mgexp.data.opening import SourceVideo
 from mgexp.data.records import VideoRecord
-from mgexp.data.region import Region
+from mgexp.video.reader import SourceVideo
+from mgexp.video.region import Region
 
 # (inverse uniform, stride range, seed, first and last time, region, flipped) of 8 frames at a crop of 112,
 # from 10 s of 256 x 340 pixels, with short sides of 256 to 320 at a full crop of 224.

@@ -12,11 +12,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from mgexp.data.clips import TrainingClips, collate
-from mgexp.data.decode import VideoError
-from mgexp.data.opening import SourceVideo
 from mgexp.data.records import VideoRecord
-from mgexp.data.region import whole
 from mgexp.errors import InputError
+from mgexp.video.reader import SourceVideo, VideoError
+from mgexp.video.region import whole
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import pytest
 from listed import names_and_labels, the_problem, write_videos
 
-from mgexp.data.hmdb import read_hmdb51
+from mgexp.data.official import read_hmdb51
 
 WAVE = "#20_Rhythm_clap_u_nm_np1_fr_goo_0.avi"
 FILES = ("brush_hair/a_0.avi", "brush_hair/b [1]; c_0.avi", f"wave/{WAVE}", "wave/d_0.avi")

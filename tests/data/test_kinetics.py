@@ -3,7 +3,7 @@
 import pytest
 from listed import names_and_labels, the_problem, windows, write_videos
 
-from mgexp.data.kinetics import kinetics_labels, read_kinetics
+from mgexp.data.official import kinetics_labels, read_kinetics
 
 CLASSES = {"air drumming": 0, "massaging person's head": 1, "zumba": 2}
 K400 = """label,youtube_id,time_start,time_end,split,is_cc

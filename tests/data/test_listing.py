@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mgexp.data.lists.build import choice_problems
-from mgexp.data.lists.listing import Listing, read_listing
+from mgexp.data.lists import Listing, choice_problems, read_listing
 from mgexp.errors import InputError
 
 

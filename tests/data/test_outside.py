@@ -6,8 +6,7 @@ import pytest
 from tiny import tiny_config
 
 from mgexp.data.files import Root, leading_out
-from mgexp.data.lists.build import build_list
-from mgexp.data.lists.listing import read_listing
+from mgexp.data.lists import build_list, read_listing
 from mgexp.data.records import read_list
 from mgexp.errors import InputError
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mgexp.data.quarantine import (
+from mgexp.data.lists import (
     quarantine_text,
     read_quarantine,
     unmatched_problem,

@@ -9,11 +9,11 @@ from dataclasses import replace
 import av
 import pytest
 
-import mgexp.data.quickstart as writer
-from mgexp.data.quickstart import make_quickstart
-from mgexp.data.quickstart_options import CLASS_NAMES, QuickstartOptions
+import mgexp.studies.quickstart as writer
 from mgexp.data.records import read_list
 from mgexp.errors import InputError
+from mgexp.studies.quickstart import make_quickstart
+from mgexp.studies.quickstart_scenes import CLASS_NAMES, QuickstartOptions
 
 TINY = QuickstartOptions(num_train=24, num_val=12, seed=3)
 

@@ -9,10 +9,18 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional
 
-import mgexp.data.quickstart_scenes as scenes
-from mgexp.data.quickstart import encode_video
-from mgexp.data.quickstart_options import CLASS_NAMES, QuickstartOptions, draw_label
-from mgexp.data.quickstart_scenes import FALL, SLIDE, ZOOM, draw_pose, draw_video
+import mgexp.studies.quickstart_scenes as scenes
+from mgexp.studies.quickstart import encode_video
+from mgexp.studies.quickstart_scenes import (
+    CLASS_NAMES,
+    FALL,
+    SLIDE,
+    ZOOM,
+    QuickstartOptions,
+    draw_label,
+    draw_pose,
+    draw_video,
+)
 
 OPTIONS = QuickstartOptions()
 PLAIN = replace(

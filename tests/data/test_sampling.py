@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mgexp.data.sampling import draw_stride, random_times, segment_times, view_times
+from mgexp.data.clips import draw_stride, random_times, segment_times, view_times
 
 GRID = 1 / 30
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from listed import names_and_labels, the_problem, windows, write_videos
 
-from mgexp.data.ssv2 import read_ssv2
+from mgexp.data.official import read_ssv2
 
 CLASSES = {
     "Holding something next to something": 0,

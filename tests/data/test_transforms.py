@@ -7,13 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from mgexp.data.region import Region
-from mgexp.data.transforms import (
-    draw_short_side,
-    random_region,
-    resize,
-    view_region,
-)
+from mgexp.data.transforms import draw_short_side, random_region, resize, view_region
+from mgexp.video.region import Region
 
 
 def random_frames(num_frames, height, width):

@@ -3,7 +3,7 @@
 import pytest
 from listed import names_and_labels, the_problem, windows, write_videos
 
-from mgexp.data.ucf import read_ucf101
+from mgexp.data.official import read_ucf101
 
 CLASSES = {"ApplyEyeMakeup": 0, "HandstandPushups": 36}
 TRAIN = """ApplyEyeMakeup/v_ApplyEyeMakeup_g08_c01.avi 1

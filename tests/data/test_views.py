@@ -7,12 +7,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from mgexp.data.decode import VideoError
-from mgexp.data.opening import SourceVideo
 from mgexp.data.records import VideoRecord
-from mgexp.data.region import whole
 from mgexp.data.views import EvaluationViews, ViewBatch, collate_views
 from mgexp.errors import InputError
+from mgexp.video.reader import SourceVideo, VideoError
+from mgexp.video.region import whole
 
 
 class FakeReader:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mgexp.config.defaults import BY_NAME
+from mgexp.config.keys import BY_NAME
 from mgexp.config.load import load_config
 
 ROOT = Path(__file__).resolve().parents[2]

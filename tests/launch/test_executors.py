@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from mgexp.errors import InputError
-from mgexp.launch.build import RunOptions
-from mgexp.launch.executors import Submission, _gpus, to_slurm
 from mgexp.launch.resources import Resources
-from mgexp.record.environment import REPOSITORY
-from mgexp.record.sweep_dir import LaunchDir
+from mgexp.launch.run import RunOptions
+from mgexp.launch.submit import Submission, _gpus, to_slurm
+from mgexp.run.environment import REPOSITORY
+from mgexp.run.folder import LaunchDir
 
 RUN = RunOptions(Path("x.yaml"))
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from mgexp.errors import InputError
-from mgexp.launch.freeze import freeze_code, require_frozen
-from mgexp.record.environment import REPOSITORY, git_commit
+from mgexp.launch.run import freeze_code, require_frozen
+from mgexp.run.environment import REPOSITORY, git_commit
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mgexp.errors import InputError
-from mgexp.launch.sweep.grid import SweepRun, read_grid, read_seeds
+from mgexp.launch.sweep import SweepRun, read_grid, read_seeds
 
 
 def test_every_combination_is_a_point():

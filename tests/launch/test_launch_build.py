@@ -5,7 +5,7 @@ from __future__ import annotations
 from tiny import data_keys, write_config
 
 from mgexp.dist import Processes
-from mgexp.launch.build import RunOptions, build_job
+from mgexp.launch.run import RunOptions, build_job
 
 
 def test_a_job_knows_what_was_given_beside_its_yaml(tiny_data, tmp_path):

@@ -6,12 +6,7 @@ import argparse
 
 import pytest
 
-from mgexp.launch.resources import (
-    Resources,
-    add_resource_arguments,
-    minutes_of,
-    read_resources,
-)
+from mgexp.launch.resources import Resources, add_resource_arguments, minutes_of, read_resources
 
 
 def read(launcher, *words):

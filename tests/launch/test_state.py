@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from mgexp.launch.sweep import state
-from mgexp.launch.sweep.state import RunState, states
-from mgexp.record.files import append_jsonl, write_json
-from mgexp.record.sweep_dir import LaunchDir, SweepDir
+from mgexp.launch import sweep_state as state
+from mgexp.launch.sweep_state import RunState, states
+from mgexp.run.files import append_jsonl, write_json
+from mgexp.run.folder import LaunchDir, SweepDir
 
 NAME = "all/main/x/seed0"
 

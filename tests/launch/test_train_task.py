@@ -14,11 +14,11 @@ import pytest
 from mgexp.errors import InputError
 from mgexp.launch import hold_signals
 from mgexp.launch import task as module
-from mgexp.launch.build import RunOptions
 from mgexp.launch.resources import Resources
+from mgexp.launch.run import RunOptions
 from mgexp.launch.task import TrainTask, _Deadline, _require_address, seconds_to_wait
-from mgexp.record.environment import REPOSITORY
-from mgexp.record.sweep_dir import LaunchDir
+from mgexp.run.environment import REPOSITORY
+from mgexp.run.folder import LaunchDir
 from mgexp.stop import StopRequest
 from mgexp.train.result import Outcome
 

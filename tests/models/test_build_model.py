@@ -7,7 +7,7 @@ from tiny import tiny_config
 from mgexp.models.build import build_model
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
 from mgexp.optim.build import build_groups
-from mgexp.train.build import schedule_of
+from mgexp.train.setup import schedule_of
 
 BASELINE = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
 I3D = {"MODEL.MODEL_NAME": "I3D", "RESNET.DEPTH": 50}

@@ -8,7 +8,7 @@ from tiny import tiny_config
 from torch import nn
 
 from mgexp.models.build import build_model, network_of
-from mgexp.models.dropout import BITS, ClipDropout, Draws, drop_by_clip, mix, set_draws
+from mgexp.models.layers import BITS, ClipDropout, Draws, drop_by_clip, mix, set_draws
 
 
 def masks(clips, values, step=0, seed=0, first_clip=0, rate=0.5, layer=0):

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 
 from mgexp.config.load import load_config
 from mgexp.models.build import build_model, model_problems
+from mgexp.models.cost import schedule_shapes
 from mgexp.multigrid.batchnorm import set_num_groups
-from mgexp.record.flops import schedule_shapes
-from mgexp.train.build import schedule_of
+from mgexp.train.setup import schedule_of
 
 ROW = Path("experiments/main/k400_slowfast_8x8_r50/long_short.yaml")
 EIGHT_FRAMES = "DATA.NUM_FRAMES 8 DATA.SAMPLING_RATE 8"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from mgexp.models.init import init_weights
+from mgexp.models.build import init_weights
 from mgexp.models.resnet import TEMPORAL, resnet
 from mgexp.models.slowfast import slowfast
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d

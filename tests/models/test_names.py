@@ -5,8 +5,7 @@ import torch
 from fill import GOLDEN
 
 from mgexp.models import names
-from mgexp.models.nonlocal_blocks import insert_nonlocals
-from mgexp.models.resnet import TEMPORAL, resnet
+from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
 from mgexp.models.slowfast import slowfast
 
 COMMON = {"num_classes": 400, "dropout": 0.5, "norm": torch.nn.BatchNorm3d}

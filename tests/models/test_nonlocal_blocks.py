@@ -5,9 +5,8 @@ import torch
 from golden import GOLDEN, check_gmacs, num_params
 from torch import nn
 
-from mgexp.models.init import init_weights
-from mgexp.models.nonlocal_blocks import insert_nonlocals
-from mgexp.models.resnet import TEMPORAL, resnet
+from mgexp.models.build import init_weights
+from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 
 RELEASED_PLACES = ((), (1, 3), (1, 3, 5), ())

@@ -8,8 +8,7 @@ import torch
 from golden import GOLDEN, check_gmacs, num_params
 from torch import nn
 
-from mgexp.models.resnet import TEMPORAL, resnet
-from mgexp.models.shift import ShiftConv3d
+from mgexp.models.resnet import TEMPORAL, ShiftConv3d, resnet
 
 RELEASED = {
     "I3D_8x8_R50": "I3D",

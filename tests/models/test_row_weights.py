@@ -7,8 +7,7 @@ import torch
 
 from mgexp.config.load import load_config
 from mgexp.models.build import build_on_meta
-from mgexp.models.weight_files import named_weights
-from mgexp.models.weights import fit_weights
+from mgexp.models.weights import fit_weights, named_weights
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 ROWS = {

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mgexp.models.shift import ShiftConv3d, temporal_shift
+from mgexp.models.resnet import ShiftConv3d, temporal_shift
 
 # Channels 0 | 1 | 2 … 7 of 8: from the next frame, from the one before, the same. Frames are 1 … T, 0 is none.
 TABLES = {

@@ -8,7 +8,7 @@ import torch
 from golden import GOLDEN, check_gmacs, num_params
 from torch import nn
 
-from mgexp.models.init import init_weights
+from mgexp.models.build import init_weights
 from mgexp.models.slowfast import DEPTHS, SlowFast, slow_frames, slowfast
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
 

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mgexp.errors import InputError
-from mgexp.models.weight_files import named_weights, read_weights, write_weights
+from mgexp.models.weights import named_weights, read_weights, write_weights
 
 OURS = {"blocks.0.conv.weight": torch.arange(6.0).view(2, 3), "blocks.0.norm.bias": torch.ones(2)}
 PYSLOWFAST = {"s1.pathway0_stem.conv.weight": torch.ones(2)}

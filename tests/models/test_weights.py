@@ -7,11 +7,9 @@ from test_names import network
 
 from mgexp.errors import InputError
 from mgexp.models import names
-from mgexp.models.nonlocal_blocks import insert_nonlocals
-from mgexp.models.resnet import TEMPORAL, resnet
+from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
 from mgexp.models.slowfast import slowfast
-from mgexp.models.weight_files import named_weights
-from mgexp.models.weights import fit_weights
+from mgexp.models.weights import fit_weights, named_weights
 
 SMALL = {"num_classes": 5, "depth": 50, "width": 8, "dropout": 0.0, "norm": torch.nn.BatchNorm3d}
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from recipes import HALF_AREA, KINETICS, LONG, ROWS, SHORT, schedule
 
+from mgexp.multigrid.phases import Share, shape_shares
 from mgexp.multigrid.recipe import Multigrid
 from mgexp.multigrid.schedule import build_schedule
-from mgexp.multigrid.shares import Share, shape_shares
 
 TWO = ((0.25, HALF_AREA), (1.0, 1.0))
 QUICKSTART = replace(

@@ -9,8 +9,7 @@ from torch import nn
 from mgexp.config.load import load_config
 from mgexp.models.build import build_model
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
-from mgexp.optim.build import build_optimizer, set_lr
-from mgexp.optim.groups import GroupRules, parameter_groups
+from mgexp.optim.build import GroupRules, build_optimizer, parameter_groups, set_lr
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 

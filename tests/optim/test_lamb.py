@@ -7,8 +7,7 @@ import pytest
 import torch
 from problems import draws, parameter, step_with
 
-from mgexp.optim.lamb import Lamb
-from mgexp.optim.moments import coefficient
+from mgexp.optim.large_batch import Lamb, coefficient
 
 NUM_STEPS = 7
 RATES = [0.01, 0.02, 0.03, 0.03, 0.03, 0.003, 0.003]

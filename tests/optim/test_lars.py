@@ -5,7 +5,7 @@ import pytest
 import torch
 from problems import draws, parameter, step_with
 
-from mgexp.optim.lars import Lars
+from mgexp.optim.large_batch import Lars
 
 NUM_STEPS = 6
 RATES = [0.5, 1.0, 1.0, 1.0, 0.1, 0.1]

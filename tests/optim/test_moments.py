@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from mgexp.optim.moments import coefficient, place
+from mgexp.optim.large_batch import coefficient, place
 
 
 @pytest.mark.parametrize("curve", ["cosine", "linear"])

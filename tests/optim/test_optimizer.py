@@ -9,9 +9,9 @@ from torch import nn
 
 from mgexp.dist import Processes
 from mgexp.optim.build import METHODS, build_optimizer, set_lr
-from mgexp.optim.lamb import Lamb
-from mgexp.record.clock import Clock
-from mgexp.record.run_dir import RunDir
+from mgexp.optim.large_batch import Lamb
+from mgexp.run.clock import Clock
+from mgexp.run.folder import RunDir
 from mgexp.train.checkpoint import State, save_checkpoint
 from mgexp.train.resume import choose_checkpoint, take_over
 

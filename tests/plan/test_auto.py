@@ -5,9 +5,9 @@ import torch
 from tiny import data_keys, tiny_config
 
 from mgexp.dist import Processes
-from mgexp.plan.auto import build as auto
+from mgexp.plan import workers as auto
 from mgexp.plan.workers import Workers
-from mgexp.train.build import build_inputs
+from mgexp.train.setup import build_inputs
 
 CPU = torch.device("cpu")
 

@@ -7,6 +7,7 @@ import torch
 from tiny import tiny_config
 
 from mgexp.models.build import build_model
+from mgexp.multigrid.steps import StepShape, step_counts
 from mgexp.plan.doctor_row import (
     StepTime,
     compute_speedup,
@@ -17,11 +18,9 @@ from mgexp.plan.doctor_row import (
     time_steps,
 )
 from mgexp.plan.loading import kinds_of, legs_of
-from mgexp.plan.step_shapes import StepShape, step_counts
-from mgexp.train.build import build_task, schedule_of
-from mgexp.train.layer_check import Agreement
 from mgexp.train.precision import Precision
-from mgexp.train.precision_check import ShapeCheck
+from mgexp.train.precision_check import Agreement, ShapeCheck
+from mgexp.train.setup import build_task, schedule_of
 from mgexp.train.step import Normalizer
 
 COARSE, FULL = StepShape(4, 32, 32, 4), StepShape(16, 64, 8, 1)

@@ -4,7 +4,7 @@ import pytest
 from tiny import tiny_config
 
 from mgexp.plan.loading import core_seconds, kinds_of, legs_of, seconds_per_clip, unevenness
-from mgexp.train.build import schedule_of
+from mgexp.train.setup import schedule_of
 
 
 @pytest.fixture

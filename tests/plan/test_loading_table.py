@@ -3,17 +3,18 @@
 import pytest
 from tiny import tiny_config
 
-from mgexp.plan.loading import kinds_of, legs_of
-from mgexp.plan.loading_table import (
+from mgexp.plan.loading import (
     LoadingCosts,
+    Timings,
     clip_table,
     costs_json,
     demand_table,
+    kinds_of,
+    legs_of,
     step_table,
     way_table,
 )
-from mgexp.plan.measure import Timings
-from mgexp.train.build import schedule_of
+from mgexp.train.setup import schedule_of
 
 SECONDS = {"videos": (0.3, 0.5, 0.4), "store": (0.05, 0.1, 0.08)}
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from mgexp.data.clips import TrainingClips
-from mgexp.data.decode import VideoError
 from mgexp.data.records import VideoRecord
-from mgexp.plan.measure import Timings, loader_of, measure, one_core
+from mgexp.plan.loading import Timings, loader_of, measure, one_core
+from mgexp.video.reader import VideoError
 
 KINDS = [(8, 32, (2, 8)), (4, 16, None)]
 

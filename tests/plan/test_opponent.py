@@ -7,7 +7,7 @@ import torch
 from mgexp.data.clips import TrainingClips
 from mgexp.data.records import VideoRecord
 from mgexp.multigrid.sampler import ClipRequest
-from mgexp.plan.opponent import LabeledVideos
+from mgexp.studies.opponent import LabeledVideos
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ import pytest
 
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import build_schedule
+from mgexp.multigrid.steps import StepShape
 from mgexp.plan.communication import Communication, Link, Network
-from mgexp.plan.prediction import Balance, Resources, StepCost, cost_of, leg_shapes, predict
-from mgexp.plan.step_shapes import StepShape
+from mgexp.plan.predict import Balance, Resources, StepCost, cost_of, leg_shapes, predict
 
 RECIPE = Recipe(8, 16, 64, 2, (64, 80), 0.1, (0.0, 5.0), 10.0)
 SILENT = Communication(0, Network(Link(0.0, 1.0), Link(0.0, 1.0), 8))

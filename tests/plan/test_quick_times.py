@@ -1,8 +1,8 @@
 """Timing of steps within a budget, on a clock of the test's own."""
 
-from mgexp.plan.prediction import StepCost
-from mgexp.plan.quick_times import QuickTimes
-from mgexp.plan.step_shapes import StepShape
+from mgexp.multigrid.steps import StepShape
+from mgexp.plan.predict import StepCost
+from mgexp.plan.timing import QuickTimes
 
 SMALL, LARGE = StepShape(4, 32, 8, 1), StepShape(8, 32, 8, 1)
 

@@ -7,7 +7,8 @@ import pytest
 
 from mgexp.config.load import load_config
 from mgexp.models.build import build_model
-from mgexp.plan.scaling_study import (
+from mgexp.models.cost import macs_by_shape, num_params
+from mgexp.studies.scaling import (
     CONSTANTS,
     LONG_SHORT,
     RECIPE,
@@ -19,9 +20,7 @@ from mgexp.plan.scaling_study import (
     other_choices,
     value,
 )
-from mgexp.record.flops import macs_by_shape
-from mgexp.record.model_table import num_params
-from mgexp.train.build import build_multigrid, build_recipe
+from mgexp.train.setup import build_multigrid, build_recipe
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,10 +3,10 @@
 import pytest
 import simplejson
 
+from mgexp.multigrid.steps import StepShape
 from mgexp.plan.machine import Peak
-from mgexp.plan.step_shapes import StepShape
-from mgexp.plan.step_table import StepTimes, step_report, times_json
-from mgexp.plan.step_time import TimedSteps
+from mgexp.plan.tables import StepTimes, step_report, times_json
+from mgexp.plan.timing import TimedSteps
 
 COARSE, FINE = StepShape(8, 16, 4, 2), StepShape(32, 32, 1, 1)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mgexp.plan import step_time
+from mgexp.multigrid.steps import StepShape
+from mgexp.plan import timing as step_time
 from mgexp.plan.machine import NoMemory
-from mgexp.plan.step_shapes import StepShape
-from mgexp.plan.step_time import TimedSteps, measure_steps, slowest_to_fastest
+from mgexp.plan.timing import TimedSteps, measure_steps, slowest_to_fastest
 
 COARSE, FINE = StepShape(8, 16, 4, 2), StepShape(32, 32, 1, 1)
 

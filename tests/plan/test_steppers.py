@@ -6,9 +6,9 @@ from tiny import tiny_config
 from torch import nn
 
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.plan.step_shapes import StepShape
-from mgexp.plan.steppers import WAYS, RandomClips, plain_copy
-from mgexp.plan.ways.build import build_training_step, build_ways
+from mgexp.multigrid.steps import StepShape
+from mgexp.plan.timing import WAYS, RandomClips, plain_copy
+from mgexp.plan.ways import build_training_step, build_ways
 from mgexp.train.task import MAX, SUM, many_labels, one_label
 
 CPU = torch.device("cpu")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mgexp.plan.step_shapes import StepShape
-from mgexp.plan.step_time import TimedSteps
-from mgexp.plan.team_table import Team, TeamTimes, team_json, team_report
+from mgexp.multigrid.steps import StepShape
+from mgexp.plan.tables import Team, TeamTimes, team_json, team_report
+from mgexp.plan.timing import TimedSteps
 
 ONE, TWO, THREADS = Team(1, 1), Team(2, 1), Team(1, 2)
 COARSE, FINE = StepShape(8, 16, 8, 2), StepShape(32, 32, 2, 1)

@@ -23,10 +23,10 @@ from run_files import assert_bit_identical, read_lines
 from tiny import run_net
 
 from mgexp.config.load import load_config
-from mgexp.record.files import read_jsonl
-from mgexp.record.run_dir import RunDir
-from mgexp.train.build import schedule_of
-from mgexp.train.milestones import milestones
+from mgexp.run.files import read_jsonl
+from mgexp.run.folder import RunDir
+from mgexp.train.loop import milestones
+from mgexp.train.setup import schedule_of
 
 EXACT = ("step", "epoch", "clips", "frames", "crop", "lr", "loss")
 SCORES = ("step", "epoch", "top1", "top5", "loss", "views", "num_videos")

@@ -12,7 +12,7 @@ import sys
 import torch
 from tiny import TOOL
 
-from mgexp.record.run_dir import RunDir
+from mgexp.run.folder import RunDir
 
 
 def read_lines(path):

@@ -4,9 +4,9 @@ import pytest
 import simplejson
 from tiny import data_keys, load_tool, write_config
 
-from mgexp.data.store import StoreDir
-from mgexp.data.store_encode import Coding
-from mgexp.data.store_fill import Order, fill_store
+from mgexp.video.store import StoreDir
+from mgexp.video.store_encode import Coding
+from mgexp.video.store_fill import Order, fill_store
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "config" / "pyslowfast"))
+sys.path.insert(0, str(ROOT / "tests" / "convert"))
 
 from released import write_released  # noqa: E402
 

@@ -17,7 +17,7 @@ from legacy_names import caffe2_name  # noqa: E402
 from mgexp.config.load import load_config  # noqa: E402
 from mgexp.models import names  # noqa: E402
 from mgexp.models.build import build_model  # noqa: E402
-from mgexp.models.weight_files import read_weights  # noqa: E402
+from mgexp.models.weights import read_weights  # noqa: E402
 
 ROW = ROOT / "experiments" / "main" / "k400_slowfast_8x8_r50" / "baseline.yaml"
 SMALL = ["RESNET.WIDTH_PER_GROUP", "8", "MODEL.NUM_CLASSES", "5"]

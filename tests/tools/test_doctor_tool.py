@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from tiny import data_keys, write_config
 
-from mgexp.train.layer_check import Agreement
-from mgexp.train.precision_check import ShapeCheck
+from mgexp.train.precision_check import Agreement, ShapeCheck
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,7 +71,7 @@ def test_a_row_that_bf16_is_wrong_for_is_a_problem(doctor, tmp_path, monkeypatch
 
 def test_a_row_that_cannot_be_imported_is_a_problem(doctor, tmp_path, monkeypatch):
     row = write_config(tmp_path / "tiny.yaml", {})
-    monkeypatch.setitem(sys.modules, "mgexp.train.build", None)
+    monkeypatch.setitem(sys.modules, "mgexp.train.setup", None)
     code, out, _ = doctor("--cfg", row)
     assert code == 3
     assert "problem  row" in out and "core-ms per clip" in out

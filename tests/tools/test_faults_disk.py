@@ -21,8 +21,8 @@ from run_files import (
 )
 from tiny import command
 
-from mgexp.record.run_dir import RunDir
-from mgexp.record.torch_file import check_whole
+from mgexp.run.folder import RunDir
+from mgexp.run.torch_file import check_whole
 
 pytestmark = pytest.mark.slow
 

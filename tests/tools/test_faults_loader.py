@@ -13,7 +13,7 @@ from fault_runs import fill, num_lines, started
 from run_files import assert_bit_identical, losses, read_lines
 from tiny import TOOL, command, data_keys, write_config
 
-from mgexp.record.run_dir import RunDir
+from mgexp.run.folder import RunDir
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from fault_runs import num_lines, started, temporary_files
 from run_files import assert_bit_identical, losses, read_lines
 from tiny import command, data_keys, write_config
 
-from mgexp.record.run_dir import RunDir
+from mgexp.run.folder import RunDir
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ from formats import FORMATS, row
 from tiny import load_tool
 
 from mgexp.config.load import load_config
-from mgexp.data.build import build_opener
-from mgexp.data.lists.build import build_list
-from mgexp.data.store import StoreDir
+from mgexp.data.lists import build_list
+from mgexp.data.loader import build_opener
+from mgexp.video.store import StoreDir
 
 BOTH = ("prepare_data", "check_data")
 LISTS = ("TRAIN_LIST", "VAL_LIST")

@@ -11,7 +11,7 @@ from kills import Moment, Runner, assert_same, boundaries, milestones_of
 from run_files import read_lines
 from tiny import command, data_keys, write_config
 
-from mgexp.record.run_dir import RunDir
+from mgexp.run.folder import RunDir
 
 pytestmark = pytest.mark.slow
 

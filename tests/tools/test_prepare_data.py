@@ -5,10 +5,10 @@ import re
 import pytest
 from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, load_tool, run_net, write_config
 
-from mgexp.data import store_encode
-from mgexp.data.store import StoreDir
-from mgexp.record.files import read_json
-from mgexp.record.run_dir import RunDir
+from mgexp.run.files import read_json
+from mgexp.run.folder import RunDir
+from mgexp.video import store_encode
+from mgexp.video.store import StoreDir
 
 GIGABYTES = r"([\d.]+) GB"
 

@@ -11,8 +11,8 @@ import yaml
 from run_files import read_lines, refused
 from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, write_config
 
-from mgexp.data.decode import choose_decoder
-from mgexp.record.environment import num_cores
+from mgexp.run.environment import num_cores
+from mgexp.video.reader import choose_decoder
 
 NUM_STEPS = 10  # of the tiny row; by hand: (2, 2, 2, 2) of the long cycle and 2 of fine-tuning
 RESULT_KEYS = {

@@ -8,7 +8,7 @@ import pytest
 from run_files import refused
 from tiny import NUM_TRAIN, command, data_keys, write_config
 
-from mgexp.data import decode_torchcodec
+from mgexp.video import torchcodec_reader as decode_torchcodec
 
 
 @pytest.mark.parametrize(

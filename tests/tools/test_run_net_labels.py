@@ -13,9 +13,9 @@ from run_files import read_lines, refused, torchrun
 from tiny import NUM_TRAIN, NUM_VAL, command, write_config
 
 from mgexp.config.load import flatten, load_config
-from mgexp.record.collect import collect
-from mgexp.record.run_dir import RunDir
-from mgexp.train import partial
+from mgexp.results.collect import collect
+from mgexp.run.folder import RunDir
+from mgexp.train import scores as partial
 
 NUM_CLASSES = 3
 SHORT = {"SOLVER.STEPS": [0, 0.5], "SOLVER.MAX_EPOCH": 1, "TRAIN.NUM_EVALUATIONS": 2}
@@ -120,7 +120,8 @@ def kill_evaluation_after(num_batches, monkeypatch):
 
 def spy_on_precise_bn(monkeypatch):
     """Calls of precise batch norm, and numbers of views scored."""
-    from mgexp.train import evaluate, evaluator
+    from mgexp.train import evaluator
+    from mgexp.train import scores as evaluate
 
     seen = {"precise_bn": 0, "views": 0}
     precise, add = evaluator.with_precise_bn, evaluate.Scores.add

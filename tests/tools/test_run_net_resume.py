@@ -21,7 +21,7 @@ from run_files import (
 )
 from tiny import TOOL, command
 
-from mgexp.record.run_dir import RunDir
+from mgexp.run.folder import RunDir
 
 NUM_STEPS = 10  # of the tiny row; by hand: (2, 2, 2, 2) of the long cycle and 2 of fine-tuning
 OFTEN = ("TRAIN.CHECKPOINT_MINUTES", 0.000001)

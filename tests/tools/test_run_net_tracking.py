@@ -10,9 +10,9 @@ import pytest
 from run_files import assert_bit_identical, interrupt_in, read_lines, refused
 from tiny import command
 
-from mgexp.record.tracking.tensorboard import TensorBoard
+from mgexp.run.trackers import TensorBoard
 
-sys.path.append(str(Path(__file__).parents[1] / "record" / "tracking"))
+sys.path.append(str(Path(__file__).parents[1] / "run"))
 from wandb_files import history, summary
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

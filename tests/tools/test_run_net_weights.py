@@ -10,7 +10,7 @@ from run_files import assert_bit_identical, interrupt_in, refused
 from tiny import command, data_keys, tiny_config, write_config
 
 from mgexp.models.build import build_model
-from mgexp.models.weight_files import write_weights
+from mgexp.models.weights import write_weights
 
 STILL = ["SOLVER.BASE_LR", 1e-30, "SOLVER.WARMUP_START_LR", 0, "SOLVER.WEIGHT_DECAY", 0]
 """Training that leaves the weights where they start."""

@@ -14,7 +14,7 @@ from run_files import assert_bit_identical, read_lines
 from tiny import TOOL, data_keys, load_tool, write_config
 
 from mgexp.config.load import flatten, load_config
-from mgexp.record.collect import collect
+from mgexp.results.collect import collect
 
 SWEEP = TOOL.with_name("sweep.py")
 GRID = ("--grid", "SOLVER.BASE_LR=0.005,0.004")

@@ -16,19 +16,19 @@ from mgexp import dist
 from mgexp.data.clips import Batch
 from mgexp.dist import Processes
 from mgexp.models.build import build_model
-from mgexp.models.dropout import Draws
+from mgexp.models.layers import Draws
 from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.optim.build import build_optimizer
-from mgexp.record.clock import Clock
-from mgexp.record.files import read_jsonl
-from mgexp.record.progress import Progress
+from mgexp.run.clock import Clock
+from mgexp.run.files import read_jsonl
+from mgexp.run.log import Progress
 from mgexp.stop import StopRequest
-from mgexp.train.build import build_step, schedule_of
 from mgexp.train.checkpoint import State
+from mgexp.train.evaluator import precise_requests, with_precise_bn
 from mgexp.train.loop import Loop
-from mgexp.train.precise_bn import precise_requests, with_precise_bn
 from mgexp.train.precision import Precision
+from mgexp.train.setup import build_step, schedule_of
 from mgexp.train.step import Normalizer
 
 CPU = torch.device("cpu")

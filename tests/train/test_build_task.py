@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny import tiny_config
 
-from mgexp.train.build import build_task, num_videos_of
+from mgexp.train.setup import build_task, num_videos_of
 from mgexp.train.task import MAX, SUM
 
 CSV = "id,actions\nAAAAA,c000 0 1\nBBBBB,\nCCCCC,c001 0 1\n"

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from mgexp.errors import TrainingError
-from mgexp.record.clock import Clock
-from mgexp.record.files import append_jsonl
-from mgexp.record.run_dir import RunDir
-from mgexp.record.torch_file import load_torch
+from mgexp.run.clock import Clock
+from mgexp.run.files import append_jsonl
+from mgexp.run.folder import RunDir
+from mgexp.run.torch_file import load_torch
 from mgexp.train.checkpoint import State, best_step, save_checkpoint
 
 

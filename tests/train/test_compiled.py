@@ -7,11 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mgexp.models.dropout import ClipDropout, Draws
+from mgexp.models.layers import ClipDropout, Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.plan.step_shapes import StepShape
-from mgexp.train.compiled import blank_batch, compiled, warm_up
-from mgexp.train.step import Normalizer, TrainStep
+from mgexp.multigrid.steps import StepShape
+from mgexp.train.step import Normalizer, TrainStep, blank_batch, compiled, warm_up
 
 CPU = torch.device("cpu")
 SHAPES = [StepShape(2, 8, 4, 2), StepShape(4, 8, 2, 1)]

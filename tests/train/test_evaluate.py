@@ -8,7 +8,7 @@ from view_batches import FirstPixels, Views
 
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.train.evaluate import Scores, check_decoded, score_views
+from mgexp.train.scores import Scores, check_decoded, score_views
 from mgexp.train.step import Normalizer
 from mgexp.train.task import MAX, SUM, many_labels, one_label
 

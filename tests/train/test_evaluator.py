@@ -11,11 +11,11 @@ from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes
 from mgexp.models.build import build_model
 from mgexp.optim.build import build_optimizer
-from mgexp.record.clock import Clock
-from mgexp.record.run_dir import RunDir
-from mgexp.train.build import build_task
+from mgexp.run.clock import Clock
+from mgexp.run.folder import RunDir
 from mgexp.train.checkpoint import State
 from mgexp.train.evaluator import Evaluator, PreciseBn, Protocol
+from mgexp.train.setup import build_task
 from mgexp.train.step import Normalizer
 
 NORMALIZER = Normalizer((0.45,) * 3, (0.225,) * 3, torch.device("cpu"))

@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 from tiny import tiny_config
 
-from mgexp.train.build import schedule_of
-from mgexp.train.fingerprint import differences, fingerprint
+from mgexp.train.resume import differences, fingerprint
+from mgexp.train.setup import schedule_of
 
 
 def changed(schedule, number, **fields):

@@ -7,16 +7,10 @@ from tiny import tiny_config
 
 from mgexp.config.load import to_yaml
 from mgexp.errors import InputError
-from mgexp.record.files import append_jsonl, read_json, read_jsonl, write_json
-from mgexp.record.run_dir import RunDir
-from mgexp.train.build import schedule_of
-from mgexp.train.folder import (
-    check_folder,
-    config_problems,
-    cut_records,
-    is_evaluated,
-    write_folder,
-)
+from mgexp.run.files import append_jsonl, read_json, read_jsonl, write_json
+from mgexp.run.folder import RunDir
+from mgexp.train.setup import schedule_of
+from mgexp.train.start import check_folder, config_problems, cut_records, is_evaluated, write_folder
 
 VIDEOS = {"num_train_videos": 24, "train_sha256": "abc", "missing": []}
 

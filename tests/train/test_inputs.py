@@ -5,8 +5,7 @@ from tiny import tiny_config
 
 from mgexp.data.records import Action, ActionRecord, VideoList, VideoRecord
 from mgexp.errors import InputError
-from mgexp.train.build import schedule_of
-from mgexp.train.inputs import (
+from mgexp.train.setup import (
     Inputs,
     device_problems,
     largest_batch_bytes,
@@ -14,6 +13,7 @@ from mgexp.train.inputs import (
     listed,
     pool_problems,
     raise_problems,
+    schedule_of,
     shared_memory_problems,
     slowfast_problems,
     unusable_problem,

@@ -5,7 +5,7 @@ import torch
 
 from mgexp.dist import Processes
 from mgexp.stop import Interrupted, StopRequest
-from mgexp.train.leaving import leaving_together, watched_together
+from mgexp.train.scores import leaving_together, watched_together
 
 CPU = torch.device("cpu")
 

@@ -14,13 +14,13 @@ from torch import nn
 from mgexp.data.clips import Batch
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
-from mgexp.record.clock import Clock
-from mgexp.record.files import read_jsonl
-from mgexp.record.progress import Progress
+from mgexp.run.clock import Clock
+from mgexp.run.files import read_jsonl
+from mgexp.run.log import Progress
 from mgexp.stop import StopRequest
-from mgexp.train.build import schedule_of
 from mgexp.train.checkpoint import State
 from mgexp.train.loop import Loop
+from mgexp.train.setup import schedule_of
 from mgexp.train.step import Normalizer, TrainStep
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ import pytest
 CODE = """
 import sys
 import numpy as np
-from mgexp.train.memory import keep_memory
+from mgexp.train.step import keep_memory
 
 
 def resident_mb():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mgexp.plan.step_shapes import StepShape
-from mgexp.train.micro_batches import MicroBatch, split, split_problems
+from mgexp.multigrid.steps import StepShape
+from mgexp.train.step import MicroBatch, split, split_problems
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from tiny import tiny_config
 
-from mgexp.train.build import schedule_of
-from mgexp.train.milestones import milestones
+from mgexp.train.loop import milestones
+from mgexp.train.setup import schedule_of
 
 BASELINE = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from mgexp.data.clips import Batch
-from mgexp.plan.step_shapes import StepShape
-from mgexp.train.out_of_memory import is_out_of_memory, shape_message
+from mgexp.multigrid.steps import StepShape
+from mgexp.train.faults import is_out_of_memory, shape_message
 
 CPU_ERROR = (
     "[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory: you "

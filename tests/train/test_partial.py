@@ -2,7 +2,7 @@
 
 import pytest
 
-from mgexp.train.partial import Partial
+from mgexp.train.scores import Partial
 
 
 class Scores:

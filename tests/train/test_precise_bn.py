@@ -9,8 +9,8 @@ from torch import nn
 
 from mgexp.dist import Processes
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.train.build import schedule_of
-from mgexp.train.precise_bn import precise_requests, with_precise_bn
+from mgexp.train.evaluator import precise_requests, with_precise_bn
+from mgexp.train.setup import schedule_of
 from mgexp.train.step import Normalizer
 
 IDENTITY = Normalizer((0.0,) * 3, (1 / 255,) * 3, torch.device("cpu"))

@@ -14,12 +14,16 @@ import mgexp.train.precision_check as checks
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.plan.step_shapes import StepShape
-from mgexp.train.check_batch import draw_batch
-from mgexp.train.layer_check import Agreement, copy_to_check
-from mgexp.train.precision import Precision
-from mgexp.train.precision_cache import CheckKey, PassedChecks, fingerprint
-from mgexp.train.precision_check import check_shapes, is_fault, require_precision
+from mgexp.multigrid.steps import StepShape
+from mgexp.train.precision import CheckKey, PassedChecks, Precision, fingerprint
+from mgexp.train.precision_check import (
+    Agreement,
+    check_shapes,
+    copy_to_check,
+    draw_batch,
+    is_fault,
+    require_precision,
+)
 from mgexp.train.step import Normalizer
 from mgexp.train.task import SUM, many_labels, one_label
 

@@ -6,8 +6,8 @@ import pytest
 from tiny import data_keys, tiny_config
 
 from mgexp.errors import InputError
-from mgexp.train import build
-from mgexp.train.build import (
+from mgexp.train import setup as build
+from mgexp.train.setup import (
     build_inputs,
     build_multigrid,
     build_recipe,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mgexp.record.clock import Clock
+from mgexp.run.clock import Clock
 from mgexp.train.result import judge, seconds_record, summary
 
 

@@ -6,17 +6,11 @@ from torch import nn
 
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
-from mgexp.record.clock import Clock
-from mgexp.record.run_dir import RunDir
-from mgexp.record.torch_file import read_seal
+from mgexp.run.clock import Clock
+from mgexp.run.folder import RunDir
+from mgexp.run.torch_file import read_seal
 from mgexp.train.checkpoint import State, save_checkpoint
-from mgexp.train.resume import (
-    NO_CHOICE,
-    choose_checkpoint,
-    schedule_problems,
-    set_aside,
-    take_over,
-)
+from mgexp.train.resume import NO_CHOICE, choose_checkpoint, schedule_problems, set_aside, take_over
 
 
 def new_state(weight=0.0, step=0, size=1):

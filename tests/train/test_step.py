@@ -10,9 +10,9 @@ from torch import nn
 
 from mgexp.data.clips import Batch
 from mgexp.models.build import build_model
-from mgexp.models.dropout import Draws
+from mgexp.models.layers import Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.plan.ways.build import build_training_step
+from mgexp.plan.ways import build_training_step
 from mgexp.train.step import Normalizer, TrainStep, seed_step
 
 CPU = torch.device("cpu")

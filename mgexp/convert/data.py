@@ -1,0 +1,180 @@
+"""The videos of a PySlowFast YAML, what is done to them, and how a run tests."""
+
+from __future__ import annotations
+
+import re
+
+from mgexp.convert.draft import Draft
+
+FORMATS = {"kinetics": "list", "ssv2": "ssv2", "charades": "charades"}
+RAND_AUGMENT = re.compile(r"rand(?:-(?:m(?P<m>\d+(?:\.\d+)?)|n(?P<n>\d+)|mstd[\d.]+|inc\d))*")
+SAME_FRAMES = "charades' frames are counted as they were extracted, 24 a second"
+
+
+def convert_data(draft: Draft) -> None:
+    """DATA, DATA_LOADER, AUG and TEST."""
+    draft.keep("DATA.NUM_FRAMES", "DATA.TRAIN_JITTER_SCALES", "DATA.INV_UNIFORM_SAMPLE")
+    draft.keep("DATA.RANDOM_FLIP", "DATA.TRAIN_CROP_SIZE", "DATA.ENSEMBLE_METHOD")
+    draft.keep("DATA_LOADER.NUM_WORKERS", "MODEL.LOSS_FUNC")
+    name = draft.value("TRAIN.DATASET").lower().removeprefix("ptv")
+    format_ = FORMATS.get(name)
+    if format_ is None:
+        draft.refuse("TRAIN.DATASET", f"has no counterpart: {', '.join(FORMATS)} have one")
+    else:
+        grid = "segments" if format_ == "ssv2" else "stride"
+        why = f"DATA.FORMAT {format_}, DATA.TEMPORAL_GRID {grid}"
+        draft.change("TRAIN.DATASET", why, DATA__FORMAT=format_, DATA__TEMPORAL_GRID=grid)
+    _lists(draft, format_ or "list")
+    _sampling(draft, format_ or "list")
+    _labels(draft, format_ or "list")
+    _colours(draft, format_ or "list")
+    _augmentation(draft)
+    _test(draft, format_ or "list")
+
+
+def _lists(draft: Draft, format_: str) -> None:
+    folder = draft.value("DATA.PATH_TO_DATA_DIR")
+    if format_ == "list":
+        draft.keep("DATA.PATH_PREFIX", "DATA.PATH_LABEL_SEPARATOR")
+        lists = ("train.csv", "val.csv")
+    else:
+        why = f"of extracted frames; here DATA.PATH_PREFIX is the folder of the videos, with DATA.FORMAT {format_}"
+        draft.drop(why, "DATA.PATH_PREFIX", "DATA.PATH_LABEL_SEPARATOR")
+        lists = ("something-something-v2-train.json", "something-something-v2-validation.json")
+    if format_ == "charades" or not folder:
+        why = "DATA.TRAIN_LIST and DATA.VAL_LIST, as the formats of data/README.md have them"
+        draft.drop(why, "DATA.PATH_TO_DATA_DIR")
+        return
+    train, val = (f"{folder.rstrip('/')}/{name}" for name in lists)
+    why = f"DATA.TRAIN_LIST {train} and DATA.VAL_LIST {val}, which the final test uses too"
+    draft.change("DATA.PATH_TO_DATA_DIR", why, DATA__TRAIN_LIST=train, DATA__VAL_LIST=val)
+    if format_ == "ssv2":
+        draft.keys["DATA.CLASSES"] = f"{folder.rstrip('/')}/something-something-v2-labels.json"
+
+
+def _sampling(draft: Draft, format_: str) -> None:
+    """Which frames of a video a clip has."""
+    if format_ == "ssv2":
+        why = "frames are drawn from segments of the video, in PySlowFast too"
+        draft.drop(why, "DATA.SAMPLING_RATE", "DATA.TARGET_FPS")
+        return
+    draft.keep("DATA.SAMPLING_RATE")
+    if format_ == "charades":
+        draft.change("DATA.TARGET_FPS", f"24: {SAME_FRAMES}", DATA__TARGET_FPS=24.0)
+    else:
+        draft.keep("DATA.TARGET_FPS")
+
+
+def _labels(draft: Draft, format_: str) -> None:
+    many = draft.value("DATA.MULTI_LABEL")
+    if many != (format_ == "charades"):
+        draft.refuse(
+            "DATA.MULTI_LABEL",
+            f"has no counterpart with DATA.FORMAT = {format_}: only charades has many labels",
+        )
+    else:
+        draft.drop(f"DATA.FORMAT {format_} says it", "DATA.MULTI_LABEL")
+    activation = {"cross_entropy": "softmax", "bce_logit": "sigmoid"}.get(
+        draft.value("MODEL.LOSS_FUNC")
+    )
+    if activation not in {None, draft.value("MODEL.HEAD_ACT")}:
+        draft.refuse(
+            "MODEL.HEAD_ACT", f"has no counterpart with that loss: scores are by {activation}"
+        )
+    else:
+        draft.drop("MODEL.LOSS_FUNC says it", "MODEL.HEAD_ACT")
+
+
+def _colours(draft: Draft, format_: str) -> None:
+    """Frames are RGB here. PySlowFast decodes videos as RGB, and reads extracted frames as BGR."""
+    is_read_reversed = format_ != "list" and not draft.value("TRAIN.DATASET").lower().startswith(
+        "ptv"
+    )
+    for name in ("DATA.MEAN", "DATA.STD"):
+        values = draft.value(name)
+        if is_read_reversed and values != values[::-1]:
+            why = f"{list(values[::-1])}: in the order red, green, blue"
+            draft.change(name, why, **{name.replace(".", "__"): values[::-1]})
+        else:
+            draft.keep(name)
+    if draft.value("DATA.REVERSE_INPUT_CHANNEL") == is_read_reversed:
+        draft.drop("the network sees red, green, blue, here as there", "DATA.REVERSE_INPUT_CHANNEL")
+    else:
+        why = (
+            "nothing: the network there sees blue, green, red, and here red, green, blue; that is the same from "
+            "random weights, and others must be of a network that saw it so"
+        )
+        draft.change("DATA.REVERSE_INPUT_CHANNEL", why)
+
+
+def _augmentation(draft: Draft) -> None:
+    names = ("AUG.NUM_SAMPLE", "AUG.AA_TYPE", "AUG.RE_PROB", "AUG.RE_MODE", "AUG.RE_COUNT")
+    if not draft.value("AUG.ENABLE"):
+        draft.drop("AUG.ENABLE is False", "AUG.ENABLE", *names)
+        return
+    draft.drop("AUG.RANDAUGMENT_OPS and AUG.RE_PROB say it", "AUG.ENABLE")
+    for name in ("AUG.NUM_SAMPLE", "AUG.RE_COUNT"):
+        if draft.value(name) == 1:
+            draft.drop("each clip is drawn once, and erased once", name)
+        else:
+            draft.refuse(name, "has no counterpart: each clip is drawn once, and erased once")
+    draft.keep("AUG.RE_PROB")
+    draft.change(
+        "AUG.RE_MODE",
+        "nothing: a rectangle gets the colour DATA.MEAN; there, with pixel, random colours",
+    )
+    found = RAND_AUGMENT.fullmatch(draft.value("AUG.AA_TYPE"))
+    if found is None:
+        draft.refuse("AUG.AA_TYPE", "has no counterpart: RandAugment has one, written rand-m7-n4")
+        return
+    ops, magnitude = int(found["n"] or 2), round(float(found["m"] or 10) * 3)
+    why = (
+        f"AUG.RANDAUGMENT_OPS {ops}, AUG.RANDAUGMENT_MAGNITUDE {magnitude} of 30: near it; an operation there "
+        "takes place for half of the clips, and its strength varies"
+    )
+    draft.change("AUG.AA_TYPE", why, AUG__RANDAUGMENT_OPS=ops, AUG__RANDAUGMENT_MAGNITUDE=magnitude)
+
+
+def _test(draft: Draft, format_: str) -> None:
+    draft.keep("TEST.NUM_SPATIAL_CROPS")
+    views = draft.value("TEST.NUM_ENSEMBLE_VIEWS")
+    if format_ == "ssv2" and views > 1:
+        why = "1: all views of the segments of a video are the same"
+        draft.change("TEST.NUM_ENSEMBLE_VIEWS", why, TEST__NUM_ENSEMBLE_VIEWS=1)
+    else:
+        draft.keep("TEST.NUM_ENSEMBLE_VIEWS")
+    same = draft.value("TEST.DATASET") == draft.value("TRAIN.DATASET")
+    if draft.value("TEST.ENABLE") and not same:
+        draft.refuse("TEST.DATASET", "is not TRAIN.DATASET: a run tests on DATA.VAL_LIST")
+    else:
+        draft.drop("a run tests on DATA.VAL_LIST", "TEST.DATASET")
+    draft.drop("every run tests once it is trained", "TEST.ENABLE")
+    gpus = max(1, draft.value("NUM_GPUS"))
+    if gpus == 1:
+        draft.keep("TEST.BATCH_SIZE")
+    else:
+        clips = max(1, draft.value("TEST.BATCH_SIZE") // gpus)
+        draft.change(
+            "TEST.BATCH_SIZE", f"{clips}: of one process of {gpus}", TEST__BATCH_SIZE=clips
+        )
+    _test_crop(draft, format_)
+
+
+def _test_crop(draft: Draft, format_: str) -> None:
+    crop, trained = draft.value("DATA.TEST_CROP_SIZE"), draft.value("DATA.TRAIN_CROP_SIZE")
+    shortest = min(draft.value("DATA.TRAIN_JITTER_SCALES"), default=crop)
+    differences = []
+    if crop != trained and not draft.value("MULTIGRID.SHORT_CYCLE"):
+        differences.append(
+            "the network averages over the whole crop, then classifies; there it classifies windows of "
+            f"{trained} pixels, then averages"
+        )
+    if format_ == "list" and draft.value("TEST.NUM_SPATIAL_CROPS") == 1 and crop != shortest:
+        differences.append(
+            f"the crop is cut from a short side of {crop} pixels; there of {shortest}"
+        )
+    if differences:
+        why = f"{crop}, but " + "; and ".join(differences)
+        draft.change("DATA.TEST_CROP_SIZE", why, DATA__TEST_CROP_SIZE=crop)
+    else:
+        draft.keep("DATA.TEST_CROP_SIZE")

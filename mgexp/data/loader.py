@@ -1,0 +1,254 @@
+"""From the configuration to loaders of clips and views."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from fvcore.common.config import CfgNode
+from torch.utils.data import DataLoader
+
+from mgexp.data.augment import Augment, AugmentByShape
+from mgexp.data.clips import Batch, Request, TrainingClips, collate
+from mgexp.data.lists import videos_root
+from mgexp.data.records import Record
+from mgexp.data.views import EvaluationViews, collate_views
+from mgexp.dist import Processes
+from mgexp.errors import InputError
+from mgexp.stop import STOP_SIGNALS
+from mgexp.video.reader import (
+    Decoder,
+    Opener,
+    ReaderOpener,
+    SourceOpener,
+    choose_decoder,
+    open_video,
+)
+from mgexp.video.store import StoreDir, StoreIndex
+from mgexp.video.time_limit import (
+    NO_LIMIT,
+    TimeLimit,
+    end_where_batches_are_lost,
+    end_workers_at_exit,
+    read_timeouts,
+)
+
+
+class DeviceBatches:
+    """Batches of a loader, as uint8 on ``device``: ``take`` the next, ``fetch_ahead`` when a step is under way.
+
+    On a GPU the copy is made from page-locked memory on a stream of its own.
+    """
+
+    def __init__(self, batches: Iterator[Batch], device: torch.device) -> None:
+        self._batches = batches
+        self._device = device
+        self._stream = _new_stream(device) if device.type == "cuda" else None
+        self._ahead: Batch | None = None
+
+    def take(self) -> Batch:
+        """The next batch; raises StopIteration after the last."""
+        batch = self._ahead if self._ahead is not None else self._fetch()
+        self._ahead = None
+        if self._stream is not None:
+            _hand_over(batch, self._stream)
+        return batch
+
+    def fetch_ahead(self) -> None:
+        """On a GPU, waits for the next batch and starts its copy; else nothing, as nothing runs meanwhile."""
+        if self._stream is not None and self._ahead is None:
+            try:
+                self._ahead = self._fetch()
+            except StopIteration:
+                return
+
+    def _fetch(self) -> Batch:
+        batch = next(self._batches)
+        if self._stream is None:
+            return batch
+        with torch.cuda.stream(self._stream):
+            return batch.map(lambda tensor: tensor.to(self._device, non_blocking=True))
+
+
+def _new_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def _hand_over(batch: Batch, stream: torch.cuda.Stream) -> None:
+    """The stream that computes waits for the copy, and the memory is not given away before it is done with it."""
+    current = torch.cuda.current_stream(stream.device)
+    current.wait_stream(stream)
+    for tensor in batch.tensors():
+        tensor.record_stream(current)
+
+
+CPU_WORKER_NICENESS = 19
+"""On a CPU, workers yield to the training threads, which wait for each other: one held up holds up all. Measured
+on 2 cores with 2 workers, quickstart baseline, 150 steps three times each: 22.5 s (21.6 to 24.2), with a niceness
+of 10 26.7 s (23.7 to 27.8). 0 is slower still. Beside a GPU workers keep the priority of the whole process."""
+
+
+def build_decoder(cfg: CfgNode) -> Decoder:
+    """The decoder of DATA.DECODING_BACKEND; raises InputError where it does not work here."""
+    return choose_decoder(cfg.DATA.DECODING_BACKEND)
+
+
+def build_train_loader(
+    cfg: CfgNode,
+    records: Sequence[Record],
+    batches: Iterable[Sequence[Request]],
+    device: torch.device,
+    limit: TimeLimit = NO_LIMIT,
+) -> DataLoader[object]:
+    """Loads the clips of ``batches``, one list of requests a step: one loader serves every shape."""
+    return DataLoader(
+        build_training_clips(cfg, records, build_opener(cfg), limit),
+        batch_sampler=batches,  # type: ignore[arg-type]
+        collate_fn=collate,
+        **_worker_options(cfg, device),
+    )
+
+
+def build_time_limit(cfg: CfgNode, record: Path) -> TimeLimit:
+    """DATA.VIDEO_TIMEOUT_SECONDS, with the time-outs in ``record``, the file of those of the run."""
+    return TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, record, frozenset(read_timeouts(record)))
+
+
+def build_training_clips(
+    cfg: CfgNode, records: Sequence[Record], opener: Opener, limit: TimeLimit = NO_LIMIT
+) -> TrainingClips:
+    """Random clips of ``records``, from wherever ``opener`` takes them."""
+    return TrainingClips(
+        records,
+        target_fps=cfg.DATA.TARGET_FPS,
+        jitter=cfg.DATA.TRAIN_JITTER_SCALES,
+        full_crop=cfg.DATA.TRAIN_CROP_SIZE,
+        inverse_uniform=cfg.DATA.INV_UNIFORM_SAMPLE,
+        flip=cfg.DATA.RANDOM_FLIP,
+        augment=build_augment(cfg),
+        opener=opener,
+        limit=limit,
+    )
+
+
+def build_augment(cfg: CfgNode) -> AugmentByShape | None:
+    """What AUG does to training clips; None where all of it is off.
+
+    What is erased gets DATA.MEAN, which is 0 after normalisation, as PySlowFast's AUG.RE_MODE const.
+    """
+    aug = cfg.AUG
+    if not (aug.RANDAUGMENT_OPS or aug.COLOR_JITTER or aug.RE_PROB):
+        return None
+    red, green, blue = (round(255 * value) for value in cfg.DATA.MEAN)
+    full = Augment(
+        randaugment_ops=aug.RANDAUGMENT_OPS,
+        randaugment_magnitude=aug.RANDAUGMENT_MAGNITUDE,
+        color_jitter=aug.COLOR_JITTER,
+        erasing_share=aug.RE_PROB,
+        erased=(red, green, blue),
+    )
+    return AugmentByShape(full, aug.COARSE_STRENGTH, cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
+
+
+def build_opener(cfg: CfgNode) -> Opener:
+    """Opens the videos, or their copies in DATA.STORE. Raises InputError where that is no clip store."""
+    open_reader = build_decoder(cfg).opener
+    if not cfg.DATA.STORE:
+        return SourceOpener(open_reader)
+    return _store_index(cfg.DATA.STORE, videos_root(cfg), open_reader)
+
+
+def store_problems(cfg: CfgNode, records: Sequence[Record]) -> list[str]:
+    """A DATA.STORE that is no clip store, or that has a copy of none of ``records`` as they are now."""
+    if not cfg.DATA.STORE or not records:
+        return []
+    try:
+        open_reader = build_decoder(cfg).opener
+    except InputError:  # told by itself; nothing is opened here
+        open_reader = open_video
+    try:
+        index = _store_index(cfg.DATA.STORE, videos_root(cfg), open_reader)
+    except InputError as error:
+        return [f"DATA.STORE: {problem}" for problem in error.problems]
+    if any(index.entry(record.path) for record in records):
+        return []
+    return [
+        f"DATA.STORE = {cfg.DATA.STORE} has a copy of none of the {len(records)} training videos as they are now: "
+        "run tools/prepare_data.py with the same lists and root, or set DATA.STORE ''"
+    ]
+
+
+@lru_cache(maxsize=1)
+def _store_index(store: str, root: Path, open_reader: ReaderOpener) -> StoreIndex:
+    """Read once: every loader of a run, and every worker, shares it."""
+    return StoreIndex(StoreDir(Path(store)), root, open_reader)
+
+
+def build_view_loader(
+    cfg: CfgNode,
+    records: Sequence[Record],
+    full_protocol: bool,
+    device: torch.device,
+    processes: Processes,
+    first_batch: int = 0,
+    limit: TimeLimit = NO_LIMIT,
+) -> DataLoader[object]:
+    """Loads this process's views: the full protocol, or one centre view at the full training shape.
+
+    ``first_batch``: how many batches of this process are left out, at the start. Nothing else is left out: videos
+    that ``limit`` knows to have hung are tried again.
+    """
+    crop = cfg.DATA.TEST_CROP_SIZE if full_protocol else cfg.DATA.TRAIN_CROP_SIZE
+    num_crops = cfg.TEST.NUM_SPATIAL_CROPS if full_protocol else 1
+    views = EvaluationViews(
+        records,
+        frames=cfg.DATA.NUM_FRAMES,
+        stride=cfg.DATA.SAMPLING_RATE if cfg.DATA.TEMPORAL_GRID == "stride" else None,
+        crop=crop,
+        short_side=crop,
+        target_fps=cfg.DATA.TARGET_FPS,
+        num_views=cfg.TEST.NUM_ENSEMBLE_VIEWS if full_protocol else 1,
+        num_crops=num_crops,
+        frame_order=cfg.TEST.FRAME_ORDER,
+        opener=build_opener(cfg),
+        limit=replace(limit, known=frozenset()),
+    )
+    batch_size = max(1, cfg.TEST.BATCH_SIZE // num_crops)
+    return DataLoader(
+        views,
+        sampler=range(processes.rank, len(views), processes.count)[first_batch * batch_size :],
+        batch_size=batch_size,
+        collate_fn=collate_views,
+        **_worker_options(cfg, device),
+    )
+
+
+def _worker_options(cfg: CfgNode, device: torch.device) -> dict[str, Any]:
+    workers = cfg.DATA_LOADER.NUM_WORKERS
+    end_workers_at_exit()
+    return {
+        "num_workers": workers,
+        "prefetch_factor": cfg.DATA_LOADER.PREFETCH_FACTOR if workers else None,
+        "pin_memory": device.type == "cuda",
+        "worker_init_fn": partial(
+            start_worker, niceness=CPU_WORKER_NICENESS if device.type == "cpu" else 0
+        ),
+    }
+
+
+def start_worker(worker_id: int, niceness: int = 0) -> None:
+    """One thread per worker; signals are for the main process, which saves and then ends its workers.
+
+    They also reach the workers where they go to all processes of a group: Ctrl-C, torchrun, timeout, Slurm.
+    """
+    torch.set_num_threads(1)
+    os.nice(niceness)
+    end_where_batches_are_lost()
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

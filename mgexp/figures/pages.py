@@ -1,0 +1,236 @@
+"""The figures of a report: which there are for what was run, and what they show in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from fvcore.common.config import CfgNode
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+from matplotlib.image import AxesImage
+
+from mgexp.config.load import flatten, load_config
+from mgexp.errors import InputError
+from mgexp.figures.accuracy import draw_accuracy
+from mgexp.figures.equal_flops import draw_equal_flops
+from mgexp.figures.schedule import RowSchedule, draw_schedule
+from mgexp.figures.seconds import draw_seconds
+from mgexp.figures.speed_up import draw_speed_up
+from mgexp.figures.style import Columns, PrintFigure, printed, row_label
+from mgexp.models.build import network_of
+from mgexp.models.cost import macs_by_shape, schedule_shapes
+from mgexp.multigrid.schedule import Schedule
+from mgexp.results.compare import SHORTER, Comparison, Row, load_comparison, read_stored, row_order
+from mgexp.run.folder import RunsDir
+from mgexp.train.setup import num_videos_of, try_schedule
+
+
+def draw_confusions(rows: Sequence[Row], names: Sequence[str], columns: Columns = 2) -> PrintFigure:
+    """A square per row of the table: percent of each class (line) taken for each class (column).
+
+    The classes are named where there are ``names``.
+    """
+    with printed():
+        if columns == 2:
+            figure = PrintFigure(2, 3.2)
+            places = figure.subplots(1, len(rows), squeeze=False, sharey=True)[0]
+        else:
+            figure = PrintFigure(1, 0.4 + 3.0 * len(rows))
+            places = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
+        for axes, row in zip(places, rows, strict=True):
+            picture = _draw_confusion(axes, row, names)
+        places[0].set_ylabel("class")
+        bar = figure.colorbar(picture, ax=list(places), shrink=0.8, aspect=30)
+        bar.set_label("% of the videos of a class")
+        bar.outline.set_visible(False)
+        figure.settle()
+    return figure
+
+
+def _draw_confusion(axes: Axes, row: Row, names: Sequence[str]) -> AxesImage:
+    assert row.confusion is not None  # the caller chose such rows
+    matrix = row.confusion.matrix()
+    # Square root: what is confused is a few percent of a class, and must be seen beside what is not.
+    picture = axes.imshow(matrix, cmap="Blues", norm=PowerNorm(0.5, 0, 100))
+    axes.set_title(row_label(row.name), weight="bold")
+    axes.set_xlabel("taken for")
+    if names:
+        shown = range(len(matrix))
+        axes.set_xticks(shown, names[: len(matrix)], rotation=90, fontsize=5.5)
+        axes.set_yticks(shown, names[: len(matrix)], fontsize=5.5)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return picture
+
+
+NOT_OF_THE_NETWORK = ("MULTIGRID", "SOLVER", "ROW", "EXPECTED", "RNG_SEED")
+"""Keys in which the rows of a folder differ while their networks are the same: what these cost is counted once."""
+
+Counted = dict[tuple[object, ...], dict[tuple[int, int], int]]
+"""Multiply-adds by shape, by everything else of a configuration."""
+
+
+def load_results(folder: Path) -> tuple[Comparison, tuple[RowSchedule, ...]]:
+    """The runs of a folder and the schedules of its rows.
+
+    ``folder`` holds run folders (runs/quickstart), or YAMLs and the runs that were stored beside them
+    (experiments/quickstart), or YAMLs alone. Raises InputError where it holds none of them, or a file cannot be
+    understood.
+    """
+    if not any(folder.glob("*.yaml")):
+        comparison = load_comparison(folder)
+        if not comparison.rows:
+            raise InputError([f"{folder}: holds neither runs nor the YAML of a row; give another"])
+        return comparison, _schedules(comparison, _yamls_of_runs(folder))
+    comparison = replace(_stored(folder), shorter=_stored(folder / SHORTER).rows)
+    return comparison, _schedules(comparison, {path.stem: path for path in folder.glob("*.yaml")})
+
+
+def _stored(folder: Path) -> Comparison:
+    path = RunsDir(folder).stored_jsonl
+    return read_stored(path) if path.exists() else Comparison(())
+
+
+def load_rows(folder: Path) -> tuple[RowSchedule, ...]:
+    """The schedules of the rows of ``folder``, as `load_results` gives them."""
+    return load_results(folder)[1]
+
+
+def _yamls_of_runs(folder: Path) -> dict[str, Path]:
+    """The configuration of a run of each row."""
+    return {row: run.config_yaml for row, _, run in RunsDir(folder).runs()}
+
+
+def _schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[RowSchedule, ...]:
+    """In the order of the report; a row whose number of videos is not known is left out."""
+    counted: Counted = {}
+    rows = []
+    for name in sorted(yamls, key=row_order):
+        runs = comparison.row(name).runs.values()
+        num_videos = {run.result.num_train_videos for run in runs}
+        cfg = load_config(yamls[name])
+        schedule = _schedule(name, cfg, sorted(num_videos))
+        if schedule:
+            rows.append(RowSchedule(name, schedule, _macs(cfg, schedule, counted)))
+    return tuple(rows)
+
+
+def _schedule(name: str, cfg: CfgNode, num_videos: Sequence[int]) -> Schedule | None:
+    """Over the videos that it was trained with; over those that its YAML tells of where it was not."""
+    trained = num_videos[0] if num_videos else None
+    count, problems = num_videos_of(cfg, trained)
+    if problems or len(num_videos) > 1:
+        return None
+    schedule, problems = try_schedule(cfg, count, num_processes=1)
+    if schedule is None or problems:
+        raise InputError([f"{name}: {problem}" for problem in problems])
+    return schedule
+
+
+def _macs(cfg: CfgNode, schedule: Schedule, counted: Counted) -> dict[tuple[int, int], int]:
+    """Of every shape of the schedule; those of a network that was counted before are not counted again."""
+    key = tuple(
+        (name, value)
+        for name, value in flatten(cfg)
+        if name.split(".")[0] not in NOT_OF_THE_NETWORK
+    )
+    known = counted.setdefault(key, {})
+    new = schedule_shapes(schedule) - known.keys()
+    if new:
+        network = network_of(cfg).to(memory_format=torch.channels_last_3d)  # twice as fast
+        known.update(macs_by_shape(network, new))
+    return known
+
+
+MAX_CLASSES_DRAWN = 50
+"""Classes of the confusion figure. Assumption: the squares of more are too small to be read."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of a report; ``alt`` is for those who do not see it."""
+
+    name: str
+    alt: str
+    caption: str
+    draw: Callable[[Columns], PrintFigure]
+
+
+def num_classes(comparison: Comparison) -> int:
+    """The classes that occur in what the report shows; 0 where no run says what it confuses."""
+    found = (row.confusion.num_classes for row in comparison.confused if row.confusion)
+    return max(found, default=0)
+
+
+def pictures(
+    comparison: Comparison, rows: Sequence[RowSchedule], class_names: Sequence[str] = ()
+) -> tuple[Picture, ...]:
+    """All that can be drawn of the finished runs and of the schedules of the rows, in the order of the report."""
+    found = _of_runs(comparison, rows) if comparison.finished else []
+    if rows:
+        found.append(
+            Picture(
+                "schedule",
+                "schedules of the rows, step by step",
+                "Thin lines: the shapes that a phase takes in turn; thick: their mean; dotted: a new stage of the "
+                "learning rate; with the long cycle the last is fine-tuning. Clips a second per TFLOP/s: what the "
+                "loader must deliver while the devices train at 10¹² FLOPs a second.",
+                lambda columns: draw_schedule(rows, columns),
+            )
+        )
+    if 0 < num_classes(comparison) <= MAX_CLASSES_DRAWN:
+        found.append(
+            Picture(
+                "confusion",
+                "which classes are taken for which",
+                "Of the videos of each class (line), how many are taken for each class (column).",
+                lambda columns: draw_confusions(comparison.confused, class_names, columns),
+            )
+        )
+    return tuple(found)
+
+
+def _of_runs(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Picture]:
+    metric = comparison.metric
+    found = [
+        Picture(
+            "accuracy",
+            f"{metric} over training FLOPs, steps and time",
+            "Above: final evaluations, a small point per seed, their mean and its 95 % interval (hollow: one "
+            "seed). Below: a line per seed, evaluations of fewer videos during training; circles: final ones.",
+            lambda columns: draw_accuracy(comparison, rows, columns),
+        )
+    ]
+    if any(comparison.pairs(row) for row in comparison.compared):
+        found.append(
+            Picture(
+                "speed_up",
+                f"speed-up against {metric}",
+                "Small points: seeds, each against the baseline of the same seed. Large points: geometric mean of "
+                "the ratios, mean difference. Bars: their 95 % intervals. Hollow: one seed, no interval. Tinted: "
+                "less accurate than the baseline.",
+                lambda columns: draw_speed_up(comparison, columns),
+            )
+        )
+    if comparison.compared_at_equal_flops:
+        found.append(
+            Picture(
+                "equal_flops",
+                f"{metric} against baselines with as many FLOPs",
+                "Squares: the baseline for fewer epochs, each with the FLOPs of a row, and the whole one. Small "
+                "points: seeds. Bars: 95 % intervals of the difference to the baseline with as many FLOPs and the "
+                "same seed.",
+                lambda columns: draw_equal_flops(comparison, columns),
+            )
+        )
+    seconds = Picture(
+        "seconds",
+        "seconds of each row by what they were spent on",
+        "Mean seconds over seeds. In colour: the training clock; in grey: the rest of the program. Right: "
+        "training FLOPs per second without the first use of shapes; points: seeds.",
+        lambda columns: draw_seconds(comparison, columns),
+    )
+    return [*found, seconds]

@@ -1,0 +1,205 @@
+"""How far each run of a sweep is, from its run folder, its last submission and Slurm's queue."""
+
+from __future__ import annotations
+
+import csv
+import getpass
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import simplejson
+from tqdm import tqdm
+
+from mgexp.errors import InputError
+from mgexp.launch.submit import KILLED, is_alive, outcome_of
+from mgexp.run.files import read_json, read_jsonl
+from mgexp.run.folder import LaunchDir, RunDir, SweepDir
+from mgexp.train.result import MISSED, Outcome
+
+MISSING, QUEUED, RUNNING, STOPPED, FAILED = "missing", "queued", "running", "stopped", "failed"
+FINISHED, MISSED_IT = "finished", "missed"
+IN_HAND = (QUEUED, RUNNING, FINISHED, MISSED_IT)
+"""States of runs that a second call does not submit again."""
+
+TAIL_BYTES = 2**14
+OF_SLURM, OF_SRUN = "slurmstepd", "srun: "
+"""How the lines begin in which Slurm says why it ended a job, and that it did."""
+GOES_ON = ("DUE TO JOB REQUEUE", "DUE TO PREEMPTION")
+"""What such a line says where the job was queued again."""
+
+
+@dataclass(frozen=True)
+class RunState:
+    """``step`` of ``total`` (0: not known yet); ``score`` in percent, so far; ``error``: its last line.
+
+    ``note``: why a queued job waits, in Slurm's words.
+    """
+
+    name: str
+    state: str
+    step: int = 0
+    total: int = 0
+    eta_seconds: float | None = None
+    metric: str = ""
+    score: float | None = None
+    error: str = ""
+    note: str = ""
+    job_id: str = ""
+    log: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        """A line of the table."""
+        progress = f"{self.step}/{self.total}" if self.total else ""
+        eta = "" if self.eta_seconds is None else tqdm.format_interval(self.eta_seconds)
+        score = "" if self.score is None else f"{self.metric} {self.score:.2f} %"
+        return (self.name, self.state, self.job_id, progress, eta, score, self.error or self.note)
+
+    def record(self) -> dict[str, Any]:
+        """For programs."""
+        return asdict(self)
+
+
+COLUMNS = ("run", "state", "job", "step", "ETA", "so far", "why")
+
+
+def slurm_queue() -> dict[str, tuple[str, str]]:
+    """(state, reason) of every job of this user, by job id, 12 or 12_3. Raises InputError."""
+    command = ["squeue", "--noheader", "--array", "--format=%i|%T|%r", "--user", getpass.getuser()]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = " ".join((getattr(error, "stderr", "") or str(error)).split())
+        raise InputError([f"squeue failed, so nobody knows what is queued: {reason}"]) from error
+    rows = (line.split("|", 2) for line in done.stdout.splitlines())
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+def submissions(folder: SweepDir) -> dict[str, dict[str, Any]]:
+    """The last submission of each run, by name."""
+    return {line["run"]: line for line in read_jsonl(folder.submissions_jsonl)}
+
+
+def states(folder: SweepDir, names: Iterable[str]) -> tuple[RunState, ...]:
+    """Of the runs of these names. Slurm is asked where one of the sweep was submitted to it."""
+    known = submissions(folder)
+    uses_slurm = any(line["launcher"] == "slurm" for line in known.values())
+    queue = slurm_queue() if uses_slurm else {}
+    return tuple(_state(folder, name, known.get(name), queue) for name in names)
+
+
+def all_names(folder: SweepDir) -> list[str]:
+    """Of the runs that it was ever called with, in order. Raises InputError where the folder is no sweep."""
+    if not folder.sweep_json.exists():
+        raise InputError([f"{folder.root} is not the folder of a sweep: it has no sweep.json"])
+    return list(read_json(folder.sweep_json)["runs"])
+
+
+def _state(
+    folder: SweepDir,
+    name: str,
+    submission: Mapping[str, Any] | None,
+    queue: Mapping[str, tuple[str, str]],
+) -> RunState:
+    run = folder.run(name)
+    if run.result_json.exists():
+        return _finished(name, run)
+    if submission is None:
+        return RunState(name, MISSING)
+    launch, job_id = LaunchDir(folder.root / submission["launch"]), submission["job_id"]
+    known = {**_progress(run), "job_id": job_id, "log": str(launch.error_log(job_id))}
+    alive = _alive(submission["launcher"], launch, job_id, queue)
+    if alive:
+        state, note = alive
+        return RunState(name, state, note=note, **known)
+    known["eta_seconds"] = None
+    outcome, message = outcome_of(launch, job_id)
+    if submission["cancelled"] or outcome is Outcome.INTERRUPTED:
+        return RunState(
+            name, STOPPED, note="cancelled" if submission["cancelled"] else message, **known
+        )
+    error = last_error(launch.error_log(job_id)) or message if message == KILLED else message
+    return RunState(name, FAILED, error=_last_line(error), **known)
+
+
+def _finished(name: str, run: RunDir) -> RunState:
+    result = read_json(run.result_json)
+    state = MISSED_IT if result["verdict"] == MISSED else FINISHED
+    metric, score = next(iter(result["metrics"].items()))
+    steps = result["steps"]
+    return RunState(name, state, steps, steps, metric=metric, score=score)
+
+
+def _alive(
+    launcher: str, launch: LaunchDir, job_id: str, queue: Mapping[str, tuple[str, str]]
+) -> tuple[str, str] | None:
+    """Running or queued, and why it waits; None where the job has ended."""
+    if launcher == "slurm":
+        if job_id not in queue:
+            return None
+        state, reason = queue[job_id]
+        return (QUEUED, reason) if state == "PENDING" else (RUNNING, "")
+    return (RUNNING, "") if is_alive(job_id, launch) else None
+
+
+def _progress(run: RunDir) -> dict[str, Any]:
+    """Step, total, ETA and the score so far, as the run folder has them."""
+    records = [*_records(run.metrics_jsonl)]
+    total = _total_steps(run.schedule_csv)
+    step = records[-1]["step"] + 1 if records else 0
+    seconds = median(record["step_seconds"] for record in records) if records else None
+    metric, score = _last_score([*_records(run.evaluations_jsonl)])
+    eta = None if seconds is None else (total - step) * seconds
+    return {"step": step, "total": total, "eta_seconds": eta, "metric": metric, "score": score}
+
+
+def _total_steps(schedule_csv: Path) -> int:
+    if not schedule_csv.exists():
+        return 0
+    with schedule_csv.open(encoding="utf-8", newline="") as file:
+        return max(int(row["end_step"]) for row in csv.DictReader(file))
+
+
+def _last_score(evaluations: list[dict[str, Any]]) -> tuple[str, float | None]:
+    if not evaluations:
+        return "", None
+    metric = "top1" if "top1" in evaluations[-1] else "map"
+    return metric, evaluations[-1].get(metric)
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    """Those of the last lines of a line file; of long files not all."""
+    for line in _tail(path):
+        try:
+            yield simplejson.loads(line)
+        except ValueError:  # the first line is cut, the last may be
+            continue
+
+
+def last_error(log: Path) -> str:
+    """Of a job that was killed: why, in Slurm's words, or else the last line of its own."""
+    lines = [line for line in _tail(log) if line.strip()]
+    of_slurm = [
+        line
+        for line in lines
+        if line.startswith(OF_SLURM) and not any(words in line for words in GOES_ON)
+    ]
+    own = [line for line in lines if not line.startswith((OF_SLURM, OF_SRUN))]
+    return (of_slurm or own or lines or [""])[-1].strip()
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip(" -") for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def _tail(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - TAIL_BYTES))
+        return file.read().decode(errors="replace").splitlines()

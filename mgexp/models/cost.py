@@ -1,0 +1,135 @@
+"""A model as people and programs read it: its size, and what a clip costs at each shape of a schedule."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mgexp.models.layers import no_jit_warning
+from mgexp.multigrid.schedule import Schedule
+
+FLOPS_PER_MAC = 2
+TRAINING_PER_FORWARD = 3  # the backward pass costs twice the forward pass (assumption, as usual)
+
+
+def macs_by_shape(
+    model: nn.Module, shapes: Iterable[tuple[int, int]]
+) -> dict[tuple[int, int], int]:
+    """Multiply-accumulates of a forward pass of one clip, by (frames, crop). Runs each shape once, on the CPU."""
+    clone = copy.deepcopy(model).eval().cpu()
+    return {shape: _macs(clone, *shape) for shape in sorted(set(shapes))}
+
+
+def train_flops(schedule: Schedule, macs: dict[tuple[int, int], int]) -> int:
+    """FLOPs of all training steps."""
+    total = 0
+    for phase in schedule.phases:
+        for shape, num_steps in phase.turns.steps_by_shape(phase.num_steps):
+            total += num_steps * shape.ratio * macs[shape.frames, shape.crop]
+    return total * schedule.recipe.clips * FLOPS_PER_MAC * TRAINING_PER_FORWARD
+
+
+def schedule_shapes(schedule: Schedule) -> set[tuple[int, int]]:
+    """Every (frames, crop) that a schedule trains."""
+    return {(s.frames, s.crop) for phase in schedule.phases for s in phase.cycle.shapes}
+
+
+def _macs(model: nn.Module, frames: int, crop: int) -> int:
+    with no_jit_warning():
+        from fvcore.nn import FlopCountAnalysis
+
+    clip = torch.zeros(1, 3, frames, crop, crop)
+    analysis = FlopCountAnalysis(model, clip)
+    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+    return int(analysis.total())
+
+
+def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
+    """Bytes that a training forward pass in fp32 keeps of one clip (3, frames, crop, crop); nothing is computed.
+
+    The tensors that autograd saves on a copy of ``model`` on the meta device, each storage once, the weights
+    not counted; of two clips, halved, since batch norm does not train on a single value.
+    An estimate: a step also needs weights, gradients, momenta and the workspace of convolutions.
+    """
+    clone = copy.deepcopy(model).to("meta").train()
+    weights = [tensor.untyped_storage() for tensor in (*clone.parameters(), *clone.buffers())]
+    kept = {storage._cdata: storage for storage in weights}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage._cdata] = storage  # held, so that no other storage gets its address
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        _output = clone(torch.zeros(2, 3, frames, crop, crop, device="meta"))
+    saved = kept.keys() - {storage._cdata for storage in weights}
+    return sum(kept[key].nbytes() for key in saved) // 2
+
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class ShapeCost:
+    """One clip of a shape, forward; ``clips`` make a mini-batch. ``activation_bytes``: kept for backward, fp32."""
+
+    frames: int
+    crop: int
+    clips: int
+    gmacs: float
+    activation_bytes: int
+
+
+def num_params(model: nn.Module) -> int:
+    """Trained numbers of a model."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def shape_costs(model: nn.Module, schedule: Schedule) -> list[ShapeCost]:
+    """Every shape of the schedule, the smallest mini-batches last."""
+    shapes = {(s.frames, s.crop): s for phase in schedule.phases for s in phase.cycle.shapes}
+    macs = macs_by_shape(model, shapes)
+    costs = [
+        ShapeCost(
+            frames,
+            crop,
+            clips=schedule.recipe.clips * shape.ratio,
+            gmacs=macs[frames, crop] / 1e9,
+            activation_bytes=activation_bytes(model, frames, crop),
+        )
+        for (frames, crop), shape in shapes.items()
+    ]
+    return sorted(costs, key=lambda cost: (-cost.clips, cost.frames))
+
+
+def model_json(name: str, model: nn.Module, schedule: Schedule) -> dict[str, Any]:
+    """The JSON of show_model.py."""
+    costs = [asdict(cost) for cost in shape_costs(model, schedule)]
+    return {"model": name, "params": num_params(model), "shapes": costs}
+
+
+def model_table(name: str, model: nn.Module, schedule: Schedule) -> str:
+    """The same for people."""
+    lines = [
+        f"{name}: {num_params(model):,} parameters",
+        "",
+        "           one clip                          a mini-batch",
+        "   frames x pixels²      GMACs        MiB      clips      GMACs        GiB",
+    ]
+    for c in shape_costs(model, schedule):
+        kept = c.activation_bytes / MIB
+        lines.append(
+            f"   {c.frames:6d} x {c.crop:d}²".ljust(23)
+            + f"{c.gmacs:9.3f}  {kept:9.1f}  {c.clips:9d}  {c.gmacs * c.clips:9.1f}  {kept * c.clips / 1024:9.2f}"
+        )
+    lines += [
+        "",
+        "GMACs: multiply-accumulates of a forward pass, by fvcore; a training step takes about three times that.",
+        "MiB, GiB: what backward needs of the forward pass, fp32; an estimate, without weights and workspace.",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,145 @@
+"""Which classes a model takes for which: of the videos of each class, how many were taken for each class."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from mgexp.errors import InputError
+from mgexp.run.files import atomic_write_text
+
+COLUMNS = ("label", "predicted", "num_videos", "percent")
+
+Counts = tuple[tuple[int, int, int], ...]
+"""(label, predicted class, videos), only those that occur, by label and prediction."""
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """One class: ``num_correct`` of ``num_videos`` were taken for what they are."""
+
+    label: int
+    num_videos: int
+    num_correct: int
+
+    @property
+    def percent(self) -> float:
+        """Accuracy of the class."""
+        return 100 * self.num_correct / self.num_videos
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """The confusion matrix of one or several evaluations, without its zeros."""
+
+    counts: Counts
+
+    @property
+    def num_classes(self) -> int:
+        """Classes up to the last that occurs as a label or a prediction."""
+        return 1 + max(max(label, predicted) for label, predicted, _ in self.counts)
+
+    @cached_property
+    def classes(self) -> tuple[ClassScore, ...]:
+        """Every class that has videos, by label."""
+        videos: Counter[int] = Counter()
+        for label, _, num in self.counts:
+            videos[label] += num
+        correct = {label: num for label, predicted, num in self.counts if label == predicted}
+        return tuple(ClassScore(k, videos[k], correct.get(k, 0)) for k in sorted(videos))
+
+    def worst(self, num: int) -> tuple[ClassScore, ...]:
+        """The ``num`` classes of lowest accuracy, the lowest first; none that are perfect."""
+        wrong = (score for score in self.classes if score.num_correct < score.num_videos)
+        return tuple(sorted(wrong, key=lambda score: (score.percent, score.label))[:num])
+
+    def most_confused(self, num: int | None = None) -> Counts:
+        """The ``num`` pairs of different classes with most videos, the most first; None: all."""
+        pairs = (count for count in self.counts if count[0] != count[1])
+        return tuple(sorted(pairs, key=lambda count: (-count[2], count[:2]))[:num])
+
+    def matrix(self) -> list[list[float]]:
+        """Percent of the videos of each class (row) that were taken for each class (column)."""
+        rows = [[0.0] * self.num_classes for _ in range(self.num_classes)]
+        videos = {score.label: score.num_videos for score in self.classes}
+        for label, predicted, num in self.counts:
+            rows[label][predicted] = 100 * num / videos[label]
+        return rows
+
+
+def count_confusions(labels: Iterable[int], predicted: Iterable[int]) -> Counts:
+    """Counts of the pairs of a label and a prediction, one pair per video."""
+    found = Counter(zip(labels, predicted, strict=True))
+    return tuple((*pair, found[pair]) for pair in sorted(found))
+
+
+def sum_confusions(confusions: Iterable[Confusion]) -> Confusion:
+    """The videos of all together, as of several seeds."""
+    total: Counter[tuple[int, int]] = Counter()
+    for confusion in confusions:
+        total.update({(label, predicted): num for label, predicted, num in confusion.counts})
+    return Confusion(tuple((*pair, total[pair]) for pair in sorted(total)))
+
+
+def write_confusion(path: Path, counts: Counts) -> None:
+    """Writes confusion.csv: a line per pair that occurs, and one per class for its accuracy, 0 included.
+
+    ``percent`` is of the videos of the label: where label and prediction agree, the accuracy of the class.
+    """
+    scores = {score.label: score for score in Confusion(counts).classes}
+    found = {(label, predicted): num for label, predicted, num in counts}
+    pairs = sorted({*found, *((label, label) for label in scores)})
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for label, predicted in pairs:
+        num = found.get((label, predicted), 0)
+        writer.writerow((label, predicted, num, f"{100 * num / scores[label].num_videos:.2f}"))
+    atomic_write_text(path, text.getvalue())
+
+
+def read_confusion(path: Path) -> Confusion | None:
+    """The matrix in a file; None where there is no file. Raises InputError where it cannot be understood."""
+    if not path.exists():
+        return None
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            counts = tuple(_counts(csv.DictReader(file)))
+    except (KeyError, ValueError, TypeError) as error:
+        remedy = "remove it, or evaluate the run again"
+        raise InputError([f"{path}: is not a confusion matrix ({error!r}): {remedy}"]) from error
+    return Confusion(counts) if counts else None
+
+
+def _counts(lines: Iterable[dict[str, str]]) -> Iterable[tuple[int, int, int]]:
+    for line in lines:
+        label, predicted, num = (int(line[name]) for name in COLUMNS[:3])
+        if num:
+            yield label, predicted, num
+
+
+def read_class_names(path: Path) -> tuple[str, ...]:
+    """The names of the classes 0, 1, …: a line each, in UTF-8. Raises InputError where that is not so."""
+    try:
+        names = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        problem = (
+            f"{path} cannot be read ({error}): give a text file with the name of a class a line"
+        )
+        raise InputError([problem]) from error
+    while names and not names[-1]:
+        names.pop()
+    if not names or "" in names:
+        place = f"line {names.index('') + 1} is empty" if names else "it is empty"
+        raise InputError([f"{path}: {place}: write the name of each class, class 0 first"])
+    return tuple(names)
+
+
+def name_of(label: int, names: Sequence[str]) -> str:
+    """The name of a class; its number where there are no names."""
+    return names[label] if names else f"class {label}"

@@ -1,0 +1,116 @@
+"""Seconds of steps: read at once on a CPU, later and together on a GPU, which computes by itself."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+class Clock:
+    """Seconds by name, carried across resumes by `state_dict` and `load_state_dict`.
+
+    `now` gives the present time in seconds from any fixed origin. Work on an accelerator is
+    asynchronous: who measures it synchronises first.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._started: dict[str, float] = {}
+
+    @contextmanager
+    def measure(self, name: str) -> Iterator[None]:
+        """Count the seconds of the block, also where it ends in an exception.
+
+        Raises ValueError if `name` is running already: the seconds would be counted twice.
+        """
+        if name in self._started:
+            raise ValueError(f"clock {name!r} is running already")
+        self._started[name] = self._now()
+        try:
+            yield
+        finally:
+            self._seconds[name] += self._now() - self._started.pop(name)
+
+    def add(self, name: str, seconds: float) -> None:
+        """Count seconds that were measured elsewhere."""
+        if seconds < 0:
+            raise ValueError(f"clock {name!r} cannot go back by {seconds} seconds")
+        self._seconds[name] += seconds
+
+    def seconds(self, name: str) -> float:
+        """Seconds so far, those of a block that is still running included; 0.0 if never used."""
+        running = self._now() - self._started[name] if name in self._started else 0.0
+        return self._seconds.get(name, 0.0) + running
+
+    def state_dict(self) -> dict[str, float]:
+        """Seconds so far by name, for a checkpoint."""
+        names = sorted(self._seconds.keys() | self._started.keys())
+        return {name: self.seconds(name) for name in names}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Add the seconds of the processes before this one to those counted here since its start.
+
+        Seconds between that checkpoint and the kill are not in it: steps that are done again are
+        counted once.
+        """
+        for name, seconds in state.items():
+            self.add(name, seconds)
+
+
+def seconds_since_process_start(stat: Path = Path("/proc/self/stat")) -> float:
+    """Age of this process, to 0.01 s: what it spent on its start and its imports. 0 but on Linux."""
+    if not stat.exists():
+        return 0.0
+    # Field 22, in ticks since the machine started; field 2, the name, may hold spaces and brackets.
+    ticks = int(stat.read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+class StepTimer:
+    """``start`` and ``stop`` around each step; ``read`` gives the seconds of all steps since the last reading."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_gpu = device.type == "cuda"
+        self._starts: list[Any] = []
+        self._ends: list[Any] = []
+
+    def start(self) -> None:
+        """Before the wait for the step's clips."""
+        self._starts.append(self._now())
+
+    def stop(self) -> None:
+        """After the step's last work was given out."""
+        self._ends.append(self._now())
+
+    def drop(self) -> None:
+        """Forgets a start: the step was not taken."""
+        self._starts.pop()
+
+    def is_device_idle(self) -> bool:
+        """Whether all work given out is done; a CPU always is."""
+        return not self._on_gpu or not self._ends or bool(self._ends[-1].query())
+
+    def read(self) -> list[float]:
+        """Seconds of each step; on a GPU, waits for the last."""
+        pairs = list(zip(self._starts, self._ends, strict=True))
+        self._starts, self._ends = [], []
+        if not self._on_gpu:
+            return [end - start for start, end in pairs]
+        if pairs:
+            pairs[-1][1].synchronize()
+        return [start.elapsed_time(end) / 1000 for start, end in pairs]
+
+    def _now(self) -> Any:  # noqa: ANN401 - seconds, or an event of a GPU
+        if not self._on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event

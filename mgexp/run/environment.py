@@ -1,0 +1,94 @@
+"""What a number was measured with: versions, machine, commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from mgexp.run.folder import COMMIT_TXT
+
+PACKAGES = ("torchvision", "av", "numpy", "pytorchvideo", "fvcore")
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# Evidence, not code: collecting one run must not make the next one "dirty".
+NOT_CODE = (
+    *(f":(exclude)experiments/{one}" for one in ("results.csv", "README.md")),
+    *(f":(exclude,glob)experiments/**/{one}" for one in ("runs.jsonl", "report.*", "figures/*")),
+)
+
+
+def describe() -> dict[str, str | int | None]:
+    """Versions, processor, cores usable by this process, GPU (None without), threads, commit, date.
+
+    The date is UTC, ISO 8601. The host's name is left out: results are published.
+    """
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "commit": git_commit(REPOSITORY),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),  # with its build, such as +cpu
+        **{package: _version(package) for package in PACKAGES},
+        "cpu": cpu_model(),
+        "cores": num_cores(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def num_cores() -> int:
+    """Cores that this process may use; those of the machine where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def git_commit(repository: Path) -> str:
+    """Commit of the working tree at `repository`, with "-dirty" if its files differ from it.
+
+    "unknown" where `repository` is not the top of a git working tree with a commit: a package
+    installed in somebody else's repository must not report that repository's commit. A frozen copy
+    has a file that says it.
+    """
+    if (repository / COMMIT_TXT).is_file():
+        return (repository / COMMIT_TXT).read_text(encoding="utf-8").strip()
+    top = _git(repository, "rev-parse", "--show-toplevel")
+    commit = _git(repository, "rev-parse", "HEAD")
+    if not top or not commit or Path(top).resolve() != repository.resolve():
+        return "unknown"
+    changes = _git(repository, "status", "--porcelain", "--", ".", *NOT_CODE)
+    return commit if changes == "" else f"{commit}-dirty"
+
+
+def _git(repository: Path, *arguments: str) -> str | None:
+    """What git prints, or None where it fails or is not installed."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(repository), *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's name as Linux gives it, else as Python does."""
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

@@ -1,0 +1,170 @@
+"""What a run says of each step: a record, a log line, and a bar on a terminal."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import torch
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from mgexp.run.files import append_jsonl, named
+from mgexp.text import escaped
+
+LOGGER = logging.getLogger("mgexp")
+STEP_LEVEL = logging.DEBUG  # on a terminal the bar says it; elsewhere and in the file it is a line
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """A line of metrics.jsonl; ``clips`` is global, ``step_seconds`` includes the wait for input."""
+
+    step: int
+    epoch: float
+    phase: int
+    frames: int
+    crop: int
+    clips: int
+    lr: float
+    loss: float
+    step_seconds: float
+    input_wait_seconds: float
+
+    def line(self) -> dict[str, float | int]:
+        """The record with what follows from it."""
+        return {
+            **self.__dict__,
+            "clips_per_second": self.clips / self.step_seconds,
+            "max_memory_bytes": max_memory_bytes(),
+        }
+
+
+class Progress:
+    """Reports every ``log_period``-th step: its own record, and means over the steps since the last.
+
+    ``path`` is metrics.jsonl; None in all processes but the first, which stay silent. ``tell`` is called with
+    each line of it.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        first_step: int,
+        total_steps: int,
+        log_period: int,
+        tell: Callable[[Mapping[str, float | int]], None] = lambda line: None,
+    ) -> None:
+        self._tell = tell
+        self.path = path
+        self.total_steps = total_steps
+        self.log_period = log_period
+        self._window: list[StepRecord] = []
+        self._bar = tqdm(
+            total=total_steps,
+            initial=first_step,
+            unit="step",
+            disable=path is None or not sys.stderr.isatty(),
+            dynamic_ncols=True,
+        )
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+
+    def report(self, record: StepRecord) -> None:
+        """Takes note of one step; ``record.step`` is 0-based."""
+        self._bar.update()
+        self._window.append(record)
+        if (record.step + 1) % self.log_period and record.step + 1 != self.total_steps:
+            return
+        if self.path is not None:
+            line = record.line()
+            append_jsonl(self.path, line)
+            self._tell(line)
+            text = self._text(record)
+            self._bar.set_postfix_str(text)
+            LOGGER.log(STEP_LEVEL, "step %d/%d  %s", record.step + 1, self.total_steps, text)
+        self._window.clear()
+
+    def _text(self, record: StepRecord) -> str:
+        seconds = sum(r.step_seconds for r in self._window)
+        waiting = sum(r.input_wait_seconds for r in self._window) / seconds
+        clips_per_second = sum(r.clips for r in self._window) / seconds
+        step_seconds = seconds / len(self._window)
+        eta = tqdm.format_interval((self.total_steps - record.step - 1) * step_seconds)
+        return (
+            f"epoch {record.epoch:.2f}  {record.clips}x{record.frames}x{record.crop}²  "
+            f"loss {record.loss:.3f}  lr {record.lr:.4f}  {1000 * step_seconds:.0f} ms  "
+            f"{waiting:.0%} waiting  {clips_per_second:.0f} clips/s  ETA {eta}"
+        )
+
+
+def max_memory_bytes() -> int:
+    """Peak memory of the GPU, or of this process on a CPU."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class _LogFile(logging.FileHandler):
+    """A log that cannot be written ends the run: the disk is full, and what matters more cannot be saved."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
+        """Raises OSError that names the log; what else goes wrong is told as logging does it."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            raise named(error, Path(self.baseFilename)) from error
+        super().handleError(record)
+
+    def close(self) -> None:
+        """Closes the file; what was not written was told of."""
+        with suppress(OSError):
+            super().close()
+
+
+class _Printable(logging.Formatter):
+    """Lines in which nothing steers a terminal: names of files and errors of others are in them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See ``logging.Formatter``."""
+        return "\n".join(escaped(line) for line in super().format(record).split("\n"))
+
+
+@contextmanager
+def logging_to(path: Path | None) -> Iterator[None]:
+    """Logs to ``path`` and to standard error; above a progress bar where that is a terminal."""
+    console = logging.StreamHandler(sys.stderr)
+    console.setLevel(logging.INFO if sys.stderr.isatty() else STEP_LEVEL)
+    handlers: list[logging.Handler] = [console]
+    if path is not None:
+        handlers.append(_LogFile(path, encoding="utf-8"))
+    for handler in handlers:
+        handler.setFormatter(_Printable("%(asctime)s  %(message)s", "%H:%M:%S"))
+        LOGGER.addHandler(handler)
+    LOGGER.setLevel(STEP_LEVEL)
+    try:
+        with logging_redirect_tqdm([LOGGER]):
+            yield
+    except Exception as error:  # who raised it tells it on standard error
+        record = LOGGER.makeRecord(LOGGER.name, logging.ERROR, "", 0, "%s", (error,), None)
+        for handler in handlers[1:]:
+            handler.handle(record)
+        raise
+    finally:
+        for handler in handlers:
+            LOGGER.removeHandler(handler)
+            handler.close()

@@ -1,0 +1,119 @@
+"""Files of tensors: written whole, and known to be whole when they are read.
+
+A torch file is a zip archive. Ours carry a seal, the size and the SHA-256 of all before it, as the comment that
+ends an archive: one rename puts tensors and seal in their place, so that no kill comes between the two, the seal
+goes where the file is copied, and ``torch.load`` reads the file as any other. Files without one, of earlier
+versions, are checked by the CRC-32 that the archive holds for each of its entries.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from mgexp.errors import TrainingError
+from mgexp.run.files import HASH_CHUNK_BYTES, atomic_file
+
+SEAL = "mgexp sha256 {digest} of {size:015d} bytes"
+SEAL_BYTES = len(SEAL.format(digest="0" * 64, size=0))
+SEAL_PATTERN = re.compile(rb"mgexp sha256 (?P<digest>[0-9a-f]{64}) of (?P<size>\d{15}) bytes")
+
+
+class DamagedFileError(TrainingError):
+    """A file that is not what was written: cut short, or with other bytes in it."""
+
+
+def save_torch(path: Path, value: dict[str, Any]) -> None:
+    """Writes ``value``, sealed, so that a kill leaves the old file or the new one."""
+    with atomic_file(path) as file:
+        torch.save(value, file)
+        _seal(file)
+
+
+def load_torch(path: Path) -> dict[str, Any]:
+    """Reads tensors and plain values; never runs code from the file.
+
+    Raises DamagedFileError where the file is damaged, TrainingError where it is whole and holds something else.
+    """
+    check_whole(path)
+    try:
+        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise TrainingError(f"{path} cannot be read, though it is whole: {error}") from error
+    return loaded
+
+
+def read_seal(path: Path) -> str | None:
+    """What tells this file from others of its name; None where it has no seal."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - SEAL_BYTES))
+        seal = file.read()
+    return seal.decode() if SEAL_PATTERN.fullmatch(seal) else None
+
+
+def check_whole(path: Path) -> None:
+    """Raises DamagedFileError where the file is not what was written; reads all of it."""
+    try:
+        seal = read_seal(path)
+        fault = _entry_fault(path) if seal is None else _seal_fault(path, seal)
+    except OSError as error:
+        if error.errno != errno.EIO:  # that of a disk that fails; others say nothing of the file
+            raise
+        fault = str(error.strerror)
+    if fault:
+        raise DamagedFileError(f"{path} cannot be read: {fault}")
+
+
+def _seal(file: BinaryIO) -> None:
+    """Ends the archive in ``file`` with a comment. Source of the format: PKWARE's APPNOTE.TXT, section 4.3.16."""
+    file.seek(-2, os.SEEK_END)  # where the archive says how long its comment is
+    file.write(struct.pack("<H", SEAL_BYTES))
+    size = file.tell()
+    file.seek(0)
+    digest = _sha256(file, size)
+    file.write(SEAL.format(digest=digest, size=size).encode())
+
+
+def _sha256(file: BinaryIO, size: int) -> str:
+    """Of the next ``size`` bytes."""
+    digest = hashlib.sha256()
+    while size and (chunk := file.read(min(size, HASH_CHUNK_BYTES))):
+        digest.update(chunk)
+        size -= len(chunk)
+    return digest.hexdigest()
+
+
+def _seal_fault(path: Path, seal: str) -> str | None:
+    found = SEAL_PATTERN.fullmatch(seal.encode())
+    assert found is not None
+    size = path.stat().st_size - SEAL_BYTES
+    if size != int(found["size"]):
+        return f"it has {size} bytes, but {int(found['size'])} were written"
+    with path.open("rb") as file:
+        digest = _sha256(file, size)
+    if digest != found["digest"].decode():
+        return "its bytes are not those that were written (their SHA-256 is another)"
+    return None
+
+
+def _entry_fault(path: Path) -> str | None:
+    """What is wrong with an archive without a seal."""
+    if not zipfile.is_zipfile(path):
+        return "it is no torch file, or its end is missing"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.comment:
+                return "the seal at its end is damaged"
+            entry = archive.testzip()
+    except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError) as error:
+        return f"it is damaged: {error}"
+    return f"the bytes of {entry} are not those that were written" if entry else None

@@ -1,0 +1,112 @@
+"""Videos to measure loading with, where there are none: of the size that Kinetics is usually kept in.
+
+A camera swings over a rough picture in front of which others move, with the noise of a sensor, in H.264 as ffmpeg
+writes it by default (x264 medium, crf 23, a keyframe every 250 frames). Of what loading costs, bytes are the most:
+measured, 580 kb/s and 8.9 kB for a frame in a store; a real clip of this size has 684 kb/s and 8.1 kB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from mgexp.run.files import atomic_file, atomic_write_text
+from mgexp.video.processes import map_in_processes
+from mgexp.video.store import StoreDir
+from mgexp.video.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES, Coding
+from mgexp.video.store_fill import Order, fill_store
+
+NUM_VIDEOS = 8
+HEIGHT, WIDTH = 256, 340
+FRAME_RATE = 30
+SECONDS = 10
+NOISE = 5.0
+"""Standard deviation in grey levels."""
+NUM_OBJECTS = 8
+
+
+@dataclass(frozen=True)
+class BenchVideos:
+    """What was made: a ``path label`` list, the folder its paths are relative to, and a store of the videos."""
+
+    list_file: Path
+    root: Path
+    store: Path
+
+
+def make_bench_videos(folder: Path, progress: bool) -> BenchVideos:
+    """Writes the videos and their store to ``folder``, or what of them is not there yet; the same ones every time.
+
+    Raises InputError if the folder holds another store; OSError or StoreError where it cannot be written.
+    """
+    made = BenchVideos(folder / "train.csv", folder / "videos", folder / "store")
+    made.root.mkdir(parents=True, exist_ok=True)
+    names = [f"{number}.mp4" for number in range(NUM_VIDEOS)]
+    lacking = [number for number, name in enumerate(names) if not (made.root / name).exists()]
+    written = map_in_processes(partial(_write, made.root), lacking, 2)
+    list(tqdm(written, desc="videos", total=len(lacking), disable=None if progress else True))
+    atomic_write_text(made.list_file, "".join(f"{name} 0\n" for name in names))
+    order = Order(made.root, DEFAULT_SHORT_SIDES, Coding(DEFAULT_QUANTIZER))
+    fill_store(StoreDir(made.store), order, names, 2, progress)
+    return made
+
+
+def _write(root: Path, number: int) -> int:
+    with (
+        atomic_file(root / f"{number}.mp4") as file,
+        av.open(file, "w", format="mp4") as container,
+    ):
+        options = {"preset": "medium", "crf": "23", "g": "250"}
+        stream = container.add_stream("libx264", rate=FRAME_RATE, options=options)
+        stream.height, stream.width, stream.pix_fmt = HEIGHT, WIDTH, "yuv420p"
+        for picture in _pictures(np.random.default_rng(number)):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode())
+    return number
+
+
+def _pictures(rng: np.random.Generator) -> Iterator[NDArray[np.uint8]]:
+    """The frames (H, W, 3) of one video."""
+    scene = _texture(rng, 2 * HEIGHT, 2 * WIDTH)
+    objects = [_texture(rng, *rng.integers(50, 120, 2)) for _ in range(NUM_OBJECTS)]
+    paths = [_path(rng) for _ in range(NUM_OBJECTS + 1)]
+    for number in range(FRAME_RATE * SECONDS):
+        top, left = _place(paths[0], number, scene.shape[0] - HEIGHT, scene.shape[1] - WIDTH)
+        picture = scene[top : top + HEIGHT, left : left + WIDTH].copy()
+        for shown, path in zip(objects, paths[1:], strict=True):
+            tall, wide, _ = shown.shape
+            top, left = _place(path, number, HEIGHT - tall, WIDTH - wide)
+            picture[top : top + tall, left : left + wide] = shown
+        noisy = picture + rng.normal(0, NOISE, picture.shape)
+        yield noisy.round().clip(0, 255).astype(np.uint8)
+
+
+def _texture(rng: np.random.Generator, height: int, width: int) -> NDArray[np.float64]:
+    """Noise (height, width, 3) whose amplitude falls with frequency, as in photographs; colours are paler."""
+    rows, columns = np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)
+    amplitude = np.maximum(np.hypot(rows, columns), 1 / max(height, width)) ** -1.6
+    planes = rng.normal(size=(4, height, width))
+    smooth = np.fft.irfft2(np.fft.rfft2(planes) * amplitude, s=(height, width))
+    smooth /= smooth.std(axis=(1, 2), keepdims=True)
+    picture: NDArray[np.float64] = (
+        128 + 50 * smooth[0, ..., None] + 12 * np.moveaxis(smooth[1:], 0, -1)
+    )
+    return picture
+
+
+def _path(rng: np.random.Generator) -> NDArray[np.float64]:
+    """Period in frames and phase, of the vertical and the horizontal movement."""
+    return np.stack([rng.uniform(40, 100, 2), rng.uniform(0, 2 * np.pi, 2)], axis=1)
+
+
+def _place(path: NDArray[np.float64], number: int, *room: int) -> list[int]:
+    """Where something is in frame ``number`` that swings over ``room`` pixels."""
+    swing = 0.5 + 0.5 * np.sin(2 * np.pi * number / path[:, 0] + path[:, 1])
+    return [int(share * pixels) for share, pixels in zip(swing, room, strict=True)]

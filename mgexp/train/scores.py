@@ -1,0 +1,202 @@
+"""The part of a long evaluation that is done, on disk, so that one that was killed goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from mgexp import dist
+from mgexp.dist import Processes
+from mgexp.errors import InputError, listed
+from mgexp.run.log import LOGGER
+from mgexp.run.torch_file import DamagedFileError, load_torch, save_torch
+from mgexp.stop import Interrupted, StopRequest
+from mgexp.train.step import Normalizer
+from mgexp.train.task import Task
+
+Item = TypeVar("Item")
+
+
+def watched_together(
+    stop: StopRequest, items: Iterable[Item], processes: Processes, device: torch.device
+) -> Iterator[Item]:
+    """The items, of which every process has equally many; Interrupted in all after a signal to one.
+
+    Between them the processes may wait for each other.
+    """
+    for item in items:
+        (is_over,) = dist.any_true(processes, (stop.requested,), device)
+        if is_over:
+            raise Interrupted(stop.signal_name or "a signal to another process")
+        yield item
+
+
+@contextmanager
+def leaving_together(processes: Processes, device: torch.device) -> Iterator[None]:
+    """Behind the block, all processes leave where Interrupted ended it in one: it is raised in each.
+
+    Inside, none may wait for another. So the processes agree before they put together what each has found.
+    """
+    name = None
+    try:
+        yield
+    except Interrupted as error:
+        name = error.signal_name
+    (is_over,) = dist.any_true(processes, (name is not None,), device)
+    if is_over:
+        raise Interrupted(name or "a signal to another process")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """``metrics`` in percent, the mean ``loss`` per view, and what they come from: a row for each video.
+
+    ``scores`` (videos, classes) over all views of a video, and its ``labels``, both on the CPU.
+    """
+
+    metrics: Mapping[str, float]
+    loss: float
+    scores: Tensor
+    labels: Tensor
+
+
+class Scores:
+    """Scores over the views of each video, as the task puts views together."""
+
+    def __init__(self, num_videos: int, task: Task, device: torch.device) -> None:
+        self.task = task
+        self.sums = task.no_scores(num_videos, device)
+        self.labels = task.no_labels(num_videos, device)
+        self.loss = torch.zeros(2, dtype=torch.float64, device=device)
+
+    def add(self, logits: Tensor, videos: Tensor, labels: Tensor) -> None:
+        """Views (N, classes) of ``videos`` (N,), with their labels (N, ...)."""
+        self.task.ensemble.add(self.sums, videos, self.task.scores(logits.float()))
+        self.labels[videos] = labels
+        views = logits.new_tensor(len(labels))
+        self.loss += torch.stack([self.task.loss(logits, labels) * views, views])
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What was added so far, by this process."""
+        return {"sums": self.sums, "labels": self.labels, "loss": self.loss}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from what was added before."""
+        for name, values in self.state_dict().items():
+            values.copy_(state[name])
+
+    def reduce(self, processes: Processes) -> Evaluation:
+        """The evaluation over the views of all processes."""
+        self.task.ensemble.reduce(processes, self.sums)
+        dist.sum_(processes, self.loss)
+        dist.max_(processes, self.labels)  # views of one video may be in several processes
+        return Evaluation(
+            metrics=self.task.metrics(self.sums, self.labels),
+            loss=(self.loss[0] / self.loss[1]).item(),
+            scores=self.sums.cpu(),
+            labels=self.labels.cpu(),
+        )
+
+
+@torch.inference_mode()
+def score_views(
+    model: nn.Module,
+    batches: Iterable[Any],
+    scores: Scores,
+    normalizer: Normalizer,
+    after_batch: Callable[[], None] = lambda: None,
+) -> dict[int, str]:
+    """Adds the views of ``batches`` to ``scores``; ``after_batch`` is called after each, until a video fails.
+
+    Gives the videos that cannot be decoded, and why.
+    """
+    model.eval()
+    device = normalizer.device
+    errors: dict[int, str] = {}
+    for batch in batches:
+        errors.update(batch.errors)
+        if errors:
+            continue
+        logits = model(normalizer(batch.clips))
+        scores.add(logits, batch.videos.to(device), batch.labels.to(device))
+        after_batch()
+    return errors
+
+
+def check_decoded(errors: Mapping[int, str]) -> None:
+    """Raises InputError that lists every video of ``errors``, of all processes, by its index."""
+    if errors:
+        names = [errors[video] for video in sorted(errors)]
+        raise InputError([f"{len(names)} validation videos cannot be decoded: {listed(names)}"])
+
+
+@dataclass
+class Partial:
+    """Scores of this process after some of its batches.
+
+    They are saved after a batch where ``save_seconds`` have passed since the last time, and when all is done;
+    never where ``path`` is None, for an evaluation that is short.
+    ``identity``: what must be the same for a saved part to be of use, such as the videos.
+    ``num_batches`` and ``seconds``: of this evaluation so far, those of earlier starts included.
+    """
+
+    path: Path | None
+    identity: str = ""
+    save_seconds: float = 0.0
+    num_batches: int = 0
+    seconds: float = 0.0
+    _since: float = field(default_factory=time.perf_counter)
+    _last_save: float = field(default_factory=time.perf_counter)
+
+    def read(self) -> dict[str, Any] | None:
+        """The saved part, where there is one of the same evaluation; a damaged one is done again."""
+        if self.path is None or not self.path.exists():
+            return None
+        try:
+            saved = load_torch(self.path)
+        except DamagedFileError as error:
+            LOGGER.warning("%s; this part of the evaluation is done again", error)
+            return None
+        return saved if saved["identity"] == self.identity else None
+
+    def go_on(self, scores: Scores) -> float:
+        """Takes over a saved part, where there is one; the seconds that went into it."""
+        saved = self.read()
+        if saved is not None:
+            scores.load_state_dict(saved["scores"])
+            self.num_batches, self.seconds = saved["num_batches"], saved["seconds"]
+        self._since = self._last_save = time.perf_counter()
+        return self.seconds
+
+    def count_batch(self, scores: Scores) -> None:
+        """One more batch is in ``scores``."""
+        self.num_batches += 1
+        if time.perf_counter() - self._last_save >= self.save_seconds:
+            self.save(scores)
+
+    def save(self, scores: Scores) -> None:
+        """Writes the part, in place of an earlier one."""
+        if self.path is None:
+            return
+        now = time.perf_counter()
+        self.path.parent.mkdir(exist_ok=True)
+        state = {
+            "identity": self.identity,
+            "num_batches": self.num_batches,
+            "seconds": self.seconds + now - self._since,
+            "scores": scores.state_dict(),
+        }
+        save_torch(self.path, state)
+        self._last_save = now
+
+    def drop(self) -> None:
+        """Forgets a saved part."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)

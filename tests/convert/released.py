@@ -1,0 +1,36 @@
+"""The released configurations of PySlowFast, from tests/golden/pyslowfast_configs.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "pyslowfast_configs.json"
+CONFIGS: dict[str, dict[str, Any]] = json.loads(GOLDEN.read_text())["configs"]
+
+
+def released(name: str, **changes: Any) -> dict[str, Any]:
+    """The keys of one by dotted names; ``changes`` are SECTION__KEY=value, None takes a key out."""
+    entry = CONFIGS[name]
+    keys = released(entry["like"]) if "like" in entry else {}
+    keys.update(entry["set"])
+    for absent in entry.get("without", ()):
+        del keys[absent]
+    keys.update({key.replace("__", "."): value for key, value in changes.items()})
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def write_released(path: Path, name: str, **changes: Any) -> Path:
+    """The YAML file of one."""
+    tree: dict[str, Any] = {}
+    for key, value in released(name, **changes).items():
+        *sections, last = key.split(".")
+        node = tree
+        for section in sections:
+            node = node.setdefault(section, {})
+        node[last] = value
+    path.write_text(yaml.safe_dump(tree))
+    return path

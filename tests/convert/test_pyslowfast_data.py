@@ -1,0 +1,114 @@
+"""Videos, colours, augmentation and tests of PySlowFast."""
+
+import pytest
+from released import released
+
+from mgexp.convert.pyslowfast import convert
+
+STEPWISE = "Kinetics/SLOWFAST_8x8_R50_stepwise"
+SSV2 = "SSv2/SLOWFAST_16x8_R50"
+CHARADES = "Charades/SLOWFAST_16x8_R50"
+
+
+def keys_of(name, **changes):
+    conversion = convert(released(name, **changes))
+    assert conversion.problems == ()
+    return conversion.keys
+
+
+def why(name, key, **changes):
+    """What is said of a key."""
+    conversion = convert(released(name, **changes))
+    (said,) = [n.why for n in (*conversion.changed, *conversion.dropped) if n.name == key]
+    return said
+
+
+def test_lists_of_kinetics():
+    keys = keys_of(STEPWISE, DATA__PATH_TO_DATA_DIR="lists/", DATA__PATH_PREFIX="videos")
+    assert keys["DATA.TRAIN_LIST"] == "lists/train.csv"
+    assert keys["DATA.VAL_LIST"] == "lists/val.csv"
+    assert keys["DATA.PATH_PREFIX"] == "videos"
+
+
+def test_lists_of_something_something():
+    keys = keys_of(SSV2, DATA__PATH_TO_DATA_DIR="lists", DATA__PATH_PREFIX="frames")
+    assert keys["DATA.FORMAT"] == "ssv2"
+    assert keys["DATA.TRAIN_LIST"] == "lists/something-something-v2-train.json"
+    assert keys["DATA.VAL_LIST"] == "lists/something-something-v2-validation.json"
+    assert keys["DATA.CLASSES"] == "lists/something-something-v2-labels.json"
+    assert "DATA.PATH_PREFIX" not in keys  # of frames there, of videos here
+
+
+def test_something_something_has_segments_and_one_view():
+    keys = keys_of(SSV2, TEST__NUM_ENSEMBLE_VIEWS=10)
+    assert keys["DATA.TEMPORAL_GRID"] == "segments"
+    assert keys["TEST.NUM_ENSEMBLE_VIEWS"] == 1
+
+
+def test_charades_counts_extracted_frames_and_has_many_labels():
+    keys = keys_of(CHARADES, DATA__PATH_TO_DATA_DIR="lists")
+    assert (keys["DATA.FORMAT"], keys["MODEL.LOSS_FUNC"]) == ("charades", "bce_logit")
+    assert keys["DATA.TARGET_FPS"] == 24
+    assert "DATA.TRAIN_LIST" not in keys  # lists of frames there, the official files here
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        (STEPWISE, {"TRAIN__DATASET": "imagenet", "TEST__DATASET": "imagenet"}, "TRAIN.DATASET = imagenet"),
+        (STEPWISE, {"TEST__DATASET": "ssv2"}, "TEST.DATASET = ssv2 is not TRAIN.DATASET"),
+        (STEPWISE, {"DATA__MULTI_LABEL": True}, "only charades has many labels"),
+        (STEPWISE, {"MODEL__HEAD_ACT": "sigmoid"}, "scores are by softmax"),
+        (STEPWISE, {"DATA__TRAIN_CROP_NUM_TEMPORAL": 2}, "one clip at a time"),
+        (STEPWISE, {"AUG__ENABLE": True, "AUG__AA_TYPE": "augmix-m5"}, "RandAugment has one"),
+    ],
+)  # fmt: skip
+def test_data_without_a_counterpart(name, changes, said):
+    (problem,) = convert(released(name, **changes)).problems
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "is_reversed", "is_same"),
+    [  # extracted frames are read as BGR, videos are decoded as RGB
+        (SSV2, True, True),
+        (SSV2, False, False),
+        (STEPWISE, False, True),
+        (STEPWISE, True, False),
+    ],
+)
+def test_order_of_colours(name, is_reversed, is_same):
+    said = why(name, "DATA.REVERSE_INPUT_CHANNEL", DATA__REVERSE_INPUT_CHANNEL=is_reversed)
+    assert ("here as there" in said) == is_same
+    assert ("must be of a network that saw it so" in said) != is_same
+
+
+def test_means_are_in_the_order_in_which_frames_are_read():
+    mean = [0.1, 0.2, 0.3]
+    assert keys_of(SSV2, DATA__MEAN=mean)["DATA.MEAN"] == (0.3, 0.2, 0.1)
+    assert keys_of(STEPWISE, DATA__MEAN=mean)["DATA.MEAN"] == (0.1, 0.2, 0.3)
+
+
+def test_augmentation_is_off_unless_it_is_on():
+    of_aug = {"AUG__AA_TYPE": "rand-m7-n4-mstd0.5-inc1", "AUG__RE_PROB": 0.3}
+    assert not [key for key in keys_of(STEPWISE, **of_aug) if key.startswith("AUG")]
+    keys = keys_of(STEPWISE, AUG__ENABLE=True, **of_aug)
+    assert keys["AUG.RANDAUGMENT_OPS"] == 4
+    assert keys["AUG.RANDAUGMENT_MAGNITUDE"] == 21
+    assert keys["AUG.RE_PROB"] == 0.3
+
+
+def test_a_test_batch_is_that_of_all_gpus():
+    assert keys_of(STEPWISE)["TEST.BATCH_SIZE"] == 8  # 64 on 8
+    assert keys_of(STEPWISE, NUM_GPUS=1)["TEST.BATCH_SIZE"] == 64
+
+
+def test_what_a_larger_test_crop_means():
+    assert "there it classifies windows of 224 pixels" in why(STEPWISE, "DATA.TEST_CROP_SIZE")
+    assert "DATA.TEST_CROP_SIZE" in convert(released(f"{STEPWISE}_multigrid")).kept
+
+
+def test_one_crop_is_cut_from_another_short_side():
+    changes = {"TEST__NUM_SPATIAL_CROPS": 1, "DATA__TEST_CROP_SIZE": 224}
+    said = why(STEPWISE, "DATA.TEST_CROP_SIZE", **changes)
+    assert said == "224, but the crop is cut from a short side of 224 pixels; there of 256"

@@ -1,0 +1,181 @@
+"""Every released configuration of PySlowFast for videos: converted whole, or refused for a reason."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from released import CONFIGS, released
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "multigrid"))
+
+from recipes import CHARADES, KINETICS, NUM_VIDEOS, ROWS, SSV2  # noqa: E402
+
+from mgexp.config.check import cross_problems  # noqa: E402
+from mgexp.config.load import flatten, load_config  # noqa: E402
+from mgexp.convert.pyslowfast import convert  # noqa: E402
+from mgexp.models.build import build_on_meta  # noqa: E402
+from mgexp.train.setup import build_multigrid, build_recipe, schedule_of  # noqa: E402
+
+STEPWISE = "Kinetics/SLOWFAST_8x8_R50_stepwise"
+REFUSED = {
+    "Kinetics/SLOWFAST_NLN_4x16_R50": {"NONLOCAL.LOCATION"},
+    "Kinetics/SLOWFAST_NLN_8x8_R50": {"NONLOCAL.LOCATION"},
+    "Kinetics/c2/SLOWFAST_8x8_R101_50_50": {"RESNET.NUM_BLOCK_TEMP_KERNEL"},
+    "Kinetics/c2/SLOWFAST_8x8_R101_50_101": {"RESNET.NUM_BLOCK_TEMP_KERNEL"},
+    "Kinetics/c2/SLOWFAST_16x8_R101_50_50": {"RESNET.NUM_BLOCK_TEMP_KERNEL"},
+    "Kinetics/c2/SLOWFAST_NLN_16x8_R101_50_50": {
+        "RESNET.NUM_BLOCK_TEMP_KERNEL",
+        "NONLOCAL.LOCATION",
+    },
+    "Kinetics/c2/C2D_NOPOOL_8x8_R50": {"MODEL.ARCH"},
+    "Charades/pytorchvideo/SLOWFAST_8x8_R50": {"SOLVER.COSINE_END_LR"},
+    "Charades/pytorchvideo/SLOW_8x8_R50": {"SOLVER.COSINE_END_LR"},
+    "AVA/SLOWFAST_32x2_R50_SHORT": {
+        *("TRAIN.DATASET", "DETECTION.ENABLE"),
+        *("RESNET.SPATIAL_STRIDES", "RESNET.SPATIAL_DILATIONS"),
+    },
+    "Kinetics/X3D_M": {"MODEL.ARCH"},
+    "Kinetics/MVIT_B_16x4_CONV": {
+        *("MODEL.ARCH", "AUG.NUM_SAMPLE", "MIXUP.ENABLE"),
+        *("DATA.TRAIN_JITTER_SCALES_RELATIVE", "DATA.TRAIN_JITTER_ASPECT_RELATIVE"),
+        *("SOLVER.COSINE_END_LR", "SOLVER.COSINE_AFTER_WARMUP"),
+        "SOLVER.OPTIMIZING_METHOD",
+    },
+}
+CONVERTIBLE = [name for name in CONFIGS if name not in REFUSED]
+
+
+@pytest.fixture
+def load(tmp_path):
+    """The configuration that a released one is converted to."""
+
+    def run(name, **changes):
+        path = tmp_path / "converted.yaml"
+        path.write_text(convert(released(name, **changes)).yaml_text("A comment."))
+        return load_config(path)
+
+    return run
+
+
+def fates(conversion, given):
+    """The given keys, once for each thing that became of them."""
+    notes = (*conversion.changed, *conversion.dropped, *conversion.unknown)
+    return sorted([*conversion.kept, *(note.name for note in notes if note.name in given)])
+
+
+def test_all_that_has_a_counterpart_is_converted():
+    assert len(CONVERTIBLE) == 42
+    assert {name for name in CONFIGS if convert(released(name)).problems} == set(REFUSED)
+
+
+@pytest.mark.parametrize("name", CONVERTIBLE)
+def test_every_key_becomes_one_thing_and_none_is_unknown(name):
+    given = released(name)
+    conversion = convert(given)
+    assert fates(conversion, given) == sorted(given)
+    assert conversion.unknown == ()
+    assert all(note.why for note in (*conversion.changed, *conversion.dropped))
+
+
+@pytest.mark.parametrize("name", CONVERTIBLE)
+def test_the_result_is_a_configuration_with_a_schedule(name, load):
+    cfg = load(name)
+    assert cross_problems(cfg) == []
+    assert schedule_of(cfg, 100_000, num_processes=8).total_steps > 1000
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_counterpart_is_refused_by_name(name):
+    problems = convert(released(name)).problems
+    assert {problem.split(" = ")[0] for problem in problems} == REFUSED[name]
+    assert all("has no counterpart: " in problem for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        (STEPWISE, KINETICS),
+        ("SSv2/SLOWFAST_16x8_R50", SSV2),
+        ("Charades/SLOWFAST_16x8_R50", replace(CHARADES, jitter=(256, 340))),
+    ],
+)
+def test_recipe_and_row_are_the_released_ones(name, recipe, load):
+    assert build_recipe(load(name)) == recipe
+    cfg = load(f"{name}_multigrid")
+    assert build_recipe(cfg) == recipe
+    assert build_multigrid(cfg) == replace(ROWS["long_short"], granularity="epoch")
+
+
+@pytest.mark.parametrize(
+    ("row", "has_long", "has_short", "epochs_off"),
+    [  # The baseline's stages begin with a step, less than a mini-batch after the epoch.
+        ("baseline", False, False, 64 / 234_643),
+        ("short_only", False, True, 0),
+        ("long_only", True, False, 0),
+        ("long_short", True, True, 0),
+    ],
+)
+def test_schedule_is_what_the_released_code_derives(row, has_long, has_short, epochs_off, load):
+    path = ROOT / "tests" / "golden" / f"kinetics_slowfast8x8_{row}.json"
+    golden = json.loads(path.read_text())
+    cfg = load(STEPWISE, MULTIGRID__LONG_CYCLE=has_long, MULTIGRID__SHORT_CYCLE=has_short)
+    phases = schedule_of(cfg, NUM_VIDEOS["kinetics"], golden["num_gpus"]).phases
+    bounds = [*(phase.start_epoch for phase in phases), phases[-1].end_epoch]
+    wanted = [*golden["solver_steps"], golden["max_epoch"]]
+    assert bounds == pytest.approx(wanted, abs=epochs_off, rel=0)
+    assert [phase.lr_factor for phase in phases] == pytest.approx(golden["solver_lrs"])
+    for phase in phases:
+        theirs = next(p for p in golden["phases"] if phase.start_epoch < p["epoch_end"])
+        shapes, base = phase.cycle.shapes, phase.cycle.base
+        assert (base.frames, base.crop) == (theirs["num_frames"], theirs["train_crop_size"])
+        assert [s.crop for s in shapes] == theirs["short_cycle_crop_sizes"]
+        assert [8 * s.ratio for s in shapes] == theirs["short_cycle_per_gpu_batch_sizes"]
+        assert phase.num_bn_groups == theirs["bn_num_splits"]
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "differing"),
+    [
+        (STEPWISE, "main/k400_slowfast_8x8_r50/baseline", {"DATA.TEST_CROP_SIZE"}),
+        (f"{STEPWISE}_multigrid", "main/k400_slowfast_8x8_r50/long_short", set()),
+        (
+            "SSv2/SLOWFAST_16x8_R50_multigrid",
+            "datasets/ssv2_slowfast_16x8_r50/long_short",
+            {"DATA.FORMAT", "DATA_LOADER.NUM_WORKERS"},  # ours: 'path label' lines, 8
+        ),
+        (
+            "Charades/SLOWFAST_16x8_R50_multigrid",
+            "datasets/charades_slowfast_16x8_r50/long_short",
+            set(),
+        ),
+    ],
+)
+def test_the_rows_here_were_written_by_hand_and_say_the_same(name, row, differing, load):
+    of_the_row = {"ROW", "EXPECTED", "DATA.NUM_VIDEOS", "DATA.MAX_UNUSABLE_SHARE"}
+    of_the_row |= {"TRAIN.INIT_WEIGHTS", "TEST.BATCH_SIZE", "MULTIGRID.GRANULARITY"}
+    ours = dict(flatten(load_config(ROOT / "experiments" / f"{row}.yaml")))
+    theirs = dict(flatten(load(name)))
+    found = {key for key in ours if ours[key] != theirs[key]} - of_the_row
+    unread = {"DATA.SAMPLING_RATE"} if ours["DATA.FORMAT"] == "ssv2" else set()
+    assert found - unread == differing
+
+
+@pytest.mark.parametrize(
+    ("name", "golden"),
+    [
+        (STEPWISE, "SLOWFAST_8x8_R50"),
+        ("Kinetics/SLOWFAST_4x16_R50", "SLOWFAST_4x16_R50"),
+        ("SSv2/SLOWFAST_16x8_R50", "SSv2_SLOWFAST_16x8_R50"),
+        ("Charades/SLOWFAST_16x8_R50", "Charades_SLOWFAST_16x8_R50"),
+        ("Kinetics/I3D_8x8_R50", "I3D_8x8_R50"),
+        ("Kinetics/I3D_NLN_8x8_R50", "I3D_NLN_8x8_R50"),
+        ("Kinetics/C2D_NLN_8x8_R50", "C2D_NLN_8x8_R50"),
+        ("Kinetics/SLOW_4x16_R50", "SLOW_4x16_R50"),
+    ],
+)
+def test_network_has_as_many_parameters_as_theirs(name, golden, load):
+    params = json.loads((ROOT / "tests" / "golden" / "models.json").read_text())["params"]
+    assert sum(p.numel() for p in build_on_meta(load(name)).parameters()) == params[golden]

@@ -1,0 +1,99 @@
+"""Learning rates and stages of PySlowFast: what the released code reads, and what it ignores."""
+
+import pytest
+from released import released
+
+from mgexp.convert.pyslowfast import convert
+
+STEPWISE = "Kinetics/SLOWFAST_8x8_R50_stepwise"
+
+
+def found(name=STEPWISE, **changes):
+    """The keys of the result; a key that is not there has our default."""
+    conversion = convert(released(name, **changes))
+    assert conversion.problems == ()
+    return conversion.keys
+
+
+def problem(name=STEPWISE, **changes):
+    (message,) = convert(released(name, **changes)).problems
+    return message
+
+
+def test_rates_of_the_stages_become_one_decay():
+    conversion = convert(released(STEPWISE, SOLVER__LRS=[1, 0.2, 0.04, 0.008], SOLVER__GAMMA=0.7))
+    assert conversion.keys["SOLVER.GAMMA"] == 0.2
+    (dropped,) = [note for note in conversion.dropped if note.name == "SOLVER.GAMMA"]
+    assert dropped.why == "PySlowFast reads SOLVER.LRS instead"  # GAMMA with the long cycle alone
+
+
+def test_the_first_rate_multiplies_the_base_rate():
+    keys = found(SOLVER__LRS=[0.5, 0.05, 0.005, 0.0005])
+    assert keys["SOLVER.BASE_LR"] == 0.05
+    assert "SOLVER.GAMMA" not in keys
+    assert "SOLVER.WARMUP_START_LR" not in keys
+
+
+def test_with_the_long_cycle_gamma_is_read_and_the_rates_are_not():
+    keys = found(f"{STEPWISE}_multigrid", SOLVER__LRS=[1, 0.5, 0.4, 0.3], SOLVER__GAMMA=0.2)
+    assert keys["SOLVER.GAMMA"] == 0.2
+
+
+def test_a_stage_that_is_never_reached_is_left_out():
+    assert found("Kinetics/I3D_8x8_R50_IN1K")["SOLVER.STEPS"] == (0, 44, 88)  # of 118 epochs
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"SOLVER__LRS": [1, 0.1, 0.05, 0.001]}, "falls by one factor, SOLVER.GAMMA"),
+        ({"SOLVER__LRS": [1, 0.1]}, "no rate above 0 for each of 4 stages"),
+        ({"SOLVER__STEPS": [], "SOLVER__LRS": None}, "SOLVER.STEPS = [] has no stage"),
+        ({"SOLVER__DAMPENING": 0.1}, "momentum is not damped"),
+        ({"SOLVER__BASE_LR": "fast"}, "SOLVER.BASE_LR = fast is not a number"),
+    ],
+)
+def test_rates_without_a_counterpart(changes, said):
+    assert any(said in message for message in convert(released(STEPWISE, **changes)).problems)
+
+
+def test_the_rate_grows_with_the_machines_where_the_file_says_so():
+    keys = found("Kinetics/pytorchvideo/SLOW_8x8_R50", NUM_SHARDS=4)
+    assert (keys["SOLVER.BASE_LR"], keys["SOLVER.WARMUP_START_LR"]) == (0.4, 0.04)
+    assert keys["TRAIN.BATCH_SIZE"] == 256
+
+
+def test_the_rate_stays_where_the_file_does_not_say_so():
+    keys = found(NUM_SHARDS=4)
+    assert keys["TRAIN.BATCH_SIZE"] == 256
+    assert "SOLVER.BASE_LR" not in keys  # 0.1, our default
+
+
+def test_cosine_ignores_stages():
+    keys = found("Kinetics/I3D_8x8_R50", SOLVER__STEPS=[0, 100], SOLVER__LRS=[1, 0.5])
+    assert keys["SOLVER.LR_POLICY"] == "cosine"
+    assert "SOLVER.STEPS" not in keys
+    assert "SOLVER.GAMMA" not in keys
+
+
+def test_cosine_has_no_end_above_0_and_starts_at_epoch_0():
+    cosine = "Kinetics/I3D_8x8_R50"
+    assert "the cosine ends at 0" in problem(cosine, SOLVER__COSINE_END_LR=0.001)
+    assert "starts at epoch 0" in problem(cosine, SOLVER__COSINE_AFTER_WARMUP=True)
+    assert "SOLVER.BASE_LR" not in found(
+        cosine, SOLVER__COSINE_AFTER_WARMUP=True, SOLVER__WARMUP_EPOCHS=0
+    )
+
+
+def test_cosine_with_the_long_cycle_keeps_its_stages_and_says_what_differs():
+    changes = {"MULTIGRID__LONG_CYCLE": True, "SOLVER__STEPS": [0, 94, 154, 196]}
+    conversion = convert(released(STEPWISE, SOLVER__LR_POLICY="cosine", **changes))
+    assert conversion.keys["SOLVER.STEPS"] == (0, 94, 154, 196)
+    (note,) = [note for note in conversion.changed if note.name == "SOLVER.STEPS"]
+    assert "there the learning rate stays where batches grow" in note.why
+
+
+def test_clipping_and_the_decay_of_biases_are_kept():
+    keys = found(SOLVER__CLIP_GRAD_L2NORM=1.5, SOLVER__ZERO_WD_1D_PARAM=True)
+    assert (keys["SOLVER.CLIP_GRAD_L2NORM"], keys["SOLVER.ZERO_WD_1D_PARAM"]) == (1.5, True)
+    assert "SOLVER.CLIP_GRAD_L2NORM" not in found(SOLVER__CLIP_GRAD_L2NORM=None)

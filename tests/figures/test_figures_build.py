@@ -1,0 +1,77 @@
+"""From files to what the figures draw."""
+
+import pytest
+import yaml
+from samples import comparison, run
+
+from mgexp.config.load import load_config, to_yaml
+from mgexp.errors import InputError
+from mgexp.figures.pages import load_results, load_rows
+from mgexp.models.build import build_model
+from mgexp.models.cost import macs_by_shape
+from mgexp.results.compare import write_stored
+
+SMALL = {
+    "TRAIN": {"BATCH_SIZE": 8},
+    "MODEL": {"MODEL_NAME": "SlowFast", "NUM_CLASSES": 2},
+    "RESNET": {"DEPTH": 18, "WIDTH_PER_GROUP": 8},
+    "SLOWFAST": {"ALPHA": 2, "BETA_INV": 4},
+    "DATA": {"NUM_FRAMES": 8, "TRAIN_CROP_SIZE": 64, "NUM_VIDEOS": 800},
+    "SOLVER": {"STEPS": [0, 2], "MAX_EPOCH": 4},
+}
+
+
+def write(path, **changes):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump({**SMALL, **changes}))
+    return path
+
+
+def test_rows_come_in_the_order_of_a_report(tmp_path):
+    for name in ("long_short", "mine", "baseline"):
+        write(tmp_path / f"{name}.yaml")
+    assert [row.name for row in load_rows(tmp_path)] == ["baseline", "long_short", "mine"]
+
+
+def test_a_row_is_its_schedule_over_the_videos_of_its_yaml(tmp_path):
+    write(tmp_path / "baseline.yaml")
+    (row,) = load_rows(tmp_path)
+    assert row.schedule.total_steps == 400
+    assert [*row.macs] == [(8, 64)]
+
+
+def test_a_row_of_an_unknown_number_of_videos_is_left_out(tmp_path):
+    write(tmp_path / "baseline.yaml", DATA={})
+    assert load_rows(tmp_path) == ()
+
+
+def test_a_row_that_cannot_be_is_an_error_that_names_it(tmp_path):
+    write(tmp_path / "long.yaml", SOLVER={"STEPS": [0, 9], "MAX_EPOCH": 4})
+    with pytest.raises(InputError, match=r"long: SOLVER\.STEPS"):
+        load_rows(tmp_path)
+
+
+def test_multiply_adds_are_those_that_training_counts(tmp_path):
+    path = write(tmp_path / "baseline.yaml")
+    (row,) = load_rows(tmp_path)
+    model = build_model(load_config(path))
+    assert row.macs == macs_by_shape(model, [(8, 64)])
+
+
+def test_stored_shorter_baselines_are_beside_the_rows(tmp_path):
+    for folder, name in ((tmp_path, "long"), (tmp_path / "budget", "as_long")):
+        write(folder / f"{name}.yaml", DATA={})
+        write_stored(folder / "runs.jsonl", comparison(run(name)))
+    found, _ = load_results(tmp_path)
+    assert [row.name for row in found.rows] == ["long"]
+    assert [row.name for row in found.shorter] == ["as_long"]
+
+
+def test_runs_have_the_schedule_they_were_trained_with(tmp_path):
+    cfg = load_config(write(tmp_path / "x" / "row.yaml"), ["MULTIGRID.EPOCH_FACTOR", "2.0"])
+    folder = tmp_path / "runs" / "baseline" / "seed0"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(to_yaml(cfg))
+    comparison, rows = load_results(tmp_path / "runs")
+    assert [row.name for row in comparison.rows] == ["baseline"]
+    assert [row.schedule.num_videos for row in rows] == [800]

@@ -1,0 +1,40 @@
+"""Where the time went: every second of the program once."""
+
+import pytest
+from samples import comparison, outside, overlaps, quickstart, run
+
+from mgexp.figures.seconds import PARTS, draw_seconds
+
+ONE = run("baseline", seconds=100.0, flops=9.9e12)
+
+
+def test_the_parts_add_up_to_the_program():
+    # Training 100: 1 first use, 5 waiting, 94 steps. Then 12, 8 and 1, and 9 of 130 are left.
+    assert [part.seconds(ONE) for part in PARTS] == [94.0, 5.0, 1.0, 12.0, 8.0, 1.0, 9.0]
+
+
+def test_a_bar_is_as_long_as_the_program():
+    bars, rates = draw_seconds(comparison(ONE)).axes
+    assert max(patch.get_x() + patch.get_width() for patch in bars.patches) == 130.0
+    # 9.9e12 FLOPs in 99 steady seconds, in GFLOP/s.
+    assert rates.patches[0].get_width() == pytest.approx(100.0)
+
+
+def test_several_seeds_have_their_range():
+    runs = [run("baseline", seed, seconds=100.0 + seed * 10) for seed in (0, 1, 2)]
+    bars, _ = draw_seconds(comparison(*runs)).axes
+    (container,) = [one for one in bars.containers if not hasattr(one, "patches")]
+    (segment,) = container.lines[2][0].get_segments()
+    assert list(segment[:, 0]) == [130.0, 150.0]
+
+
+def test_there_are_no_ticks_beyond_the_bars():
+    bars, _ = draw_seconds(comparison(ONE)).axes
+    assert 100.0 <= max(bars.get_xticks()) <= 150.0 < bars.get_xlim()[1]
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_no_words_hide_each_other_or_leave_the_figure(columns):
+    figure = draw_seconds(quickstart(), columns)
+    assert overlaps(figure) == []
+    assert outside(figure) == []

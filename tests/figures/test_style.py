@@ -1,0 +1,48 @@
+"""Widths, colours and files of every figure."""
+
+import io
+
+import matplotlib.image
+import pytest
+
+from mgexp.figures.style import COLOURS, PrintFigure, ink, printed, round_ticks, row_colours
+
+
+def figure(columns=2):
+    with printed():
+        made = PrintFigure(columns, 2.0)
+        made.subplots().plot([0, 1])
+    return made
+
+
+@pytest.mark.parametrize(("columns", "pixels"), [(1, 650), (2, 1375)])
+def test_a_png_has_200_dots_per_inch(columns, pixels):
+    picture = matplotlib.image.imread(io.BytesIO(figure(columns).file("png")))
+    assert picture.shape[:2] == (400, pixels)
+
+
+@pytest.mark.parametrize(("kind", "start"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_the_same_picture_is_the_same_file(kind, start):
+    first, second = figure().file(kind), figure().file(kind)
+    assert first == second
+    assert first.startswith(start)
+
+
+def test_notebooks_show_svg():
+    assert "<svg" in figure()._repr_svg_()
+
+
+def test_the_rows_of_the_paper_keep_their_colours_beside_others():
+    found = row_colours(["baseline", "mine", "long_short", "yours"])
+    assert {name: found[name] for name in COLOURS} == COLOURS
+    assert len({found[name] for name in ("baseline", "mine", "long_short", "yours")}) == 4
+
+
+def test_words_in_a_light_colour_are_darkened_until_they_can_be_read():
+    assert ink("#404040") == "#404040"
+    # Orange has a contrast of 2.2 to white; 4.5 is asked, by hand at 0.6634 of each channel (0.95 to the 8th).
+    assert ink("#E69F00") == "#996900"
+
+
+def test_ticks_are_round():
+    assert list(round_ticks(4).tick_values(0, 7.9)) == [0, 2, 4, 6, 8]

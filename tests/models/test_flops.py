@@ -1,0 +1,36 @@
+"""FLOPs by hand: a convolution, and the steps of a schedule."""
+
+import torch
+from tiny import tiny_config
+from torch import nn
+
+from mgexp.models.cost import macs_by_shape, schedule_shapes, train_flops
+from mgexp.train.setup import schedule_of
+
+
+def test_macs_of_a_convolution_by_hand():
+    model = nn.Conv3d(3, 5, (1, 3, 3), padding=(0, 1, 1), bias=False).train()
+    found = macs_by_shape(model, [(4, 8), (2, 8), (4, 8)])
+    assert found == {(4, 8): 3 * 5 * 9 * 4 * 64, (2, 8): 3 * 5 * 9 * 2 * 64}
+    assert model.training
+
+
+def test_training_is_six_macs_for_every_clip_of_every_step(tmp_path):
+    schedule = schedule_of(tiny_config(tmp_path), 24)
+    macs = {shape: 1000 * shape[0] + shape[1] for shape in schedule_shapes(schedule)}
+    plans = map(schedule.plan_at, range(schedule.total_steps))
+    wanted = sum(6 * plan.clips * macs[plan.frames, plan.crop] for plan in plans)
+    assert train_flops(schedule, macs) == wanted
+
+
+def test_counting_leaves_the_statistics_alone():
+    model = nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4))
+    macs_by_shape(model, [(2, 4)])
+    assert not model[1].running_mean.any()
+    assert torch.equal(model[1].running_var, torch.ones(4))
+
+
+def test_shapes_of_a_schedule(tmp_path):
+    found = schedule_shapes(schedule_of(tiny_config(tmp_path), 24))
+    crops = {2: {16, 23}, 4: {16, 23, 32}, 8: {16, 23, 32}}
+    assert found == {(frames, crop) for frames, sizes in crops.items() for crop in sizes}

@@ -1,0 +1,100 @@
+"""Run folders as a finished training leaves them, with numbers chosen by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from mgexp.run.files import append_jsonl, write_json
+from mgexp.run.folder import RunDir
+
+CONFIG = {"TRAIN": {"BATCH_SIZE": 8, "ENABLE": True}, "SOLVER": {"STEPS": [0, 4, 8]}, "RNG_SEED": 1}
+
+
+def fake_run(
+    runs: Path,
+    row: str,
+    seed: int = 1,
+    *,
+    top1: float = 90.0,
+    train_seconds: float = 100.0,
+    shape_warmup_seconds: float = 4.0,
+    input_wait_seconds: float = 5.0,
+    train_flops: float = 1e14,
+    steps: int = 1000,
+    epochs: float = 8.0,
+    device: str = "cpu",
+    threads: int = 2,
+    curve: tuple[tuple[float, float], ...] = (),
+    controls: dict[str, float] | None = None,
+    date: str = "2026-11-21T12:00:00+00:00",
+    commit: str = "c0ffee",
+) -> RunDir:
+    """`curve` is (train seconds, top-1) during training; `controls` is frame order -> top-1."""
+    run = unfinished_run(runs, row, seed)
+    write_json(run.environment_json, {"threads": threads, "cpu": "Test CPU", "gpu": None})
+    for number, (at_seconds, score) in enumerate(curve):
+        append_jsonl(run.evaluations_jsonl, _evaluation(number, at_seconds, score, full=False))
+    for order, score in {"forward": top1, **(controls or {})}.items():
+        line = _evaluation(steps, train_seconds, score, full=True, frame_order=order)
+        append_jsonl(run.evaluations_jsonl, line)
+    seconds = {
+        "train": train_seconds,
+        "steady": train_seconds - shape_warmup_seconds,
+        "input_wait": input_wait_seconds,
+        "shape_warmup": shape_warmup_seconds,
+        "evaluate": 10.0,
+        "precise_bn": 2.0,
+        "checkpoint": 1.0,
+        "program": train_seconds + 25.0,
+    }
+    result = {
+        "experiment": f"{runs.name}/{row}",
+        "row": row,
+        "seed": seed,
+        "commit": commit,
+        "date": date,
+        "num_train_videos": 960,
+        "num_unusable_videos": 0,
+        "steps": steps,
+        "epochs": epochs,
+        "clips_seen": round(epochs * 960),
+        "train_flops": train_flops,
+        "params": 1_000_000,
+        "metrics": {"top1": top1, "top5": 99.5},
+        "seconds": seconds,
+        "device": device,
+        "precision": "fp32",
+        "expected": None,
+        "verdict": "none",
+    }
+    write_json(run.result_json, result)
+    return run
+
+
+def unfinished_run(runs: Path, row: str, seed: int = 1, steps: int = 0) -> RunDir:
+    """A run folder without a result; `steps` lines of metrics."""
+    run = RunDir(runs / row / f"seed{seed}")
+    run.checkpoints.mkdir(parents=True)
+    run.config_yaml.write_text(yaml.safe_dump({**CONFIG, "RNG_SEED": seed}))
+    for step in range(steps):
+        append_jsonl(run.metrics_jsonl, {"step": step})
+    return run
+
+
+def _evaluation(
+    step: int, train_seconds: float, score: float, *, full: bool, frame_order: str = "forward"
+) -> dict[str, object]:
+    return {
+        "step": step,
+        "epoch": 1.0,
+        "train_seconds": train_seconds,
+        "top1": score,
+        "top5": 99.0,
+        "loss": 0.5,
+        "views": 3 if full else 1,
+        "frame_order": frame_order,
+        "num_videos": 1200 if full else 240,
+        "full_protocol": full,
+    }

@@ -1,0 +1,90 @@
+"""Confusion of seven videos of three classes, worked out by hand."""
+
+import pytest
+
+from mgexp.errors import InputError
+from mgexp.results.confusion import (
+    ClassScore,
+    Confusion,
+    count_confusions,
+    name_of,
+    read_class_names,
+    read_confusion,
+    sum_confusions,
+    write_confusion,
+)
+
+LABELS = [0, 0, 0, 0, 1, 1, 2]
+PREDICTED = [0, 0, 1, 2, 0, 0, 2]
+COUNTS = ((0, 0, 2), (0, 1, 1), (0, 2, 1), (1, 0, 2), (2, 2, 1))
+
+
+def test_pairs_are_counted():
+    assert count_confusions(LABELS, PREDICTED) == COUNTS
+    with pytest.raises(ValueError, match="shorter"):
+        count_confusions([0, 1], [0])
+
+
+def test_accuracy_of_each_class():
+    confusion = Confusion(COUNTS)
+    assert confusion.classes == (ClassScore(0, 4, 2), ClassScore(1, 2, 0), ClassScore(2, 1, 1))
+    assert [score.percent for score in confusion.classes] == [50.0, 0.0, 100.0]
+
+
+def test_the_worst_classes_and_the_most_confused_pairs():
+    confusion = Confusion(COUNTS)
+    assert [score.label for score in confusion.worst(5)] == [1, 0]  # class 2 is perfect
+    assert [score.label for score in confusion.worst(1)] == [1]
+    assert confusion.most_confused() == ((1, 0, 2), (0, 1, 1), (0, 2, 1))
+    assert confusion.most_confused(1) == ((1, 0, 2),)
+
+
+def test_the_matrix_is_percent_of_each_class():
+    assert Confusion(COUNTS).matrix() == [[50, 25, 25], [100, 0, 0], [0, 0, 100]]
+
+
+def test_seeds_are_summed():
+    total = sum_confusions([Confusion(COUNTS), Confusion(((0, 0, 3), (1, 1, 1)))])
+    assert total.counts == ((0, 0, 5), (0, 1, 1), (0, 2, 1), (1, 0, 2), (1, 1, 1), (2, 2, 1))
+
+
+def test_the_file_has_a_line_for_the_accuracy_of_each_class(tmp_path):
+    write_confusion(tmp_path / "confusion.csv", COUNTS)
+    assert (tmp_path / "confusion.csv").read_text().splitlines() == [
+        "label,predicted,num_videos,percent",
+        "0,0,2,50.00",
+        "0,1,1,25.00",
+        "0,2,1,25.00",
+        "1,0,2,100.00",
+        "1,1,0,0.00",
+        "2,2,1,100.00",
+    ]
+    assert read_confusion(tmp_path / "confusion.csv") == Confusion(COUNTS)
+
+
+def test_a_run_without_the_file_has_no_confusion(tmp_path):
+    assert read_confusion(tmp_path / "confusion.csv") is None
+
+
+@pytest.mark.parametrize("content", ["a,b\n1,2\n", "label,predicted,num_videos,percent\n0,x,1,2\n"])
+def test_another_file_is_refused(content, tmp_path):
+    (tmp_path / "confusion.csv").write_text(content)
+    with pytest.raises(InputError, match=r"confusion\.csv: is not a confusion matrix"):
+        read_confusion(tmp_path / "confusion.csv")
+
+
+def test_names_of_classes(tmp_path):
+    path = tmp_path / "classes.txt"
+    path.write_text("\ufeffopen a door\r\nclose a door\n\n")
+    names = read_class_names(path)
+    assert names == ("open a door", "close a door")
+    assert (name_of(1, names), name_of(1, ())) == ("close a door", "class 1")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [("a\n\nb\n", "line 2 is empty"), ("\n", "it is empty")]
+)
+def test_names_that_are_missing_are_refused(content, words, tmp_path):
+    (tmp_path / "classes.txt").write_text(content)
+    with pytest.raises(InputError, match=words):
+        read_class_names(tmp_path / "classes.txt")

@@ -1,0 +1,220 @@
+"""results.csv line by line, written out by hand."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+from fake_runs import fake_run, unfinished_run
+
+from mgexp.errors import InputError
+from mgexp.results.table import append_results, differences, read_results
+from mgexp.run.files import append_jsonl, read_json, write_json
+from mgexp.run.folder import find_runs
+
+HEADER = (
+    "experiment,row,seed,top1,top5,map,steps,epochs,clips_seen,train_flops,train_seconds,"
+    "steady_seconds,input_wait_seconds,program_seconds,device,precision,num_train_videos,commit,date"
+)
+LINE = (
+    "quickstart/baseline,baseline,1,93.4167,99.5,,1000,8.0,7680,100000000000000.0,100.0,"
+    "96.0,5.0,125.0,cpu,fp32,960,c0ffee,2026-11-21T12:00:00+00:00"
+)
+YAML = {"TRAIN.BATCH_SIZE": 8, "TRAIN.ENABLE": True, "SOLVER.STEPS": (0, 4, 8), "RNG_SEED": 0}
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return tmp_path / "runs" / "quickstart"
+
+
+@pytest.fixture
+def append(tmp_path, runs):
+    """Append all runs below `runs`, against a YAML that means YAML."""
+    experiments = tmp_path / "experiments" / "quickstart"
+    experiments.mkdir(parents=True)
+    for row in ("baseline", "long"):
+        (experiments / f"{row}.yaml").touch()
+
+    def call(resolve=lambda experiment: YAML):
+        table = tmp_path / "experiments" / "results.csv"
+        done = append_results(find_runs(runs), table, experiments.parent, resolve)
+        return done, table.read_text().splitlines() if table.exists() else None
+
+    return call
+
+
+def test_a_finished_run_is_one_line(append, runs):
+    run = fake_run(runs, "baseline", top1=93.4166667)
+    done, lines = append()
+    assert done.added == (run.root,)
+    assert lines == [HEADER, LINE]
+
+
+def test_a_second_collection_adds_only_what_is_new(append, runs):
+    first = fake_run(runs, "baseline", top1=93.4166667)
+    append()
+    second = fake_run(runs, "baseline", seed=2)
+    done, lines = append()
+    assert (done.added, done.skipped) == ((second.root,), (first.root,))
+    assert lines[:2] == [HEADER, LINE]
+    assert lines[2].startswith("quickstart/baseline,baseline,2,90.0,")
+    assert len(lines) == 3
+
+
+def test_a_run_trained_again_is_a_line_of_its_own(append, runs, tmp_path):
+    fake_run(runs, "baseline")
+    append()
+    (runs / "baseline").rename(tmp_path / "old")
+    fake_run(runs, "baseline", date="2026-11-22T12:00:00+00:00")
+    done, lines = append()
+    assert len(done.added) == 1
+    assert len(lines) == 3
+
+
+def test_a_run_of_another_config_is_refused_and_the_others_go_on(append, runs):
+    refused = fake_run(runs, "baseline")
+    added = fake_run(runs, "long")
+    changed = {**YAML, "TRAIN.BATCH_SIZE": 16, "SOLVER.BASE_LR": 0.2}
+    done, lines = append(lambda experiment: changed if experiment.endswith("baseline") else YAML)
+    assert done.added == (added.root,)
+    assert [one.run for one in done.refused] == [refused.root]
+    assert done.refused[0].problems == (
+        "SOLVER.BASE_LR: the run had 0.1, its YAML now says 0.2; train it again",
+        "TRAIN.BATCH_SIZE: the run had 8, its YAML now says 16; train it again",
+    )
+    assert len(lines) == 2
+
+
+def test_the_number_of_videos_for_schedules_without_data_may_change():
+    assert list(differences({"DATA.NUM_VIDEOS": 0}, {"DATA.NUM_VIDEOS": 1200})) == []
+
+
+def test_keys_without_effect_may_differ_and_tuples_equal_lists():
+    run = {"RNG_SEED": 7, "TRAIN.ENABLE": False, "A": [[0, 4], 8], "DATA_LOADER.NUM_WORKERS": 9}
+    yaml = {"RNG_SEED": 0, "TRAIN.ENABLE": True, "A": ((0, 4), 8), "DATA_LOADER.NUM_WORKERS": 1}
+    assert list(differences(run, yaml)) == []
+    assert len(list(differences({**run, "A": [[0, 4], 9]}, yaml))) == 1
+
+
+def test_a_key_that_is_newer_than_a_run_has_its_default_there():
+    assert list(differences({}, {"AUG.COLOR_JITTER": 0.0})) == []
+    (problem,) = differences({}, {"AUG.COLOR_JITTER": 0.4})
+    assert "AUG.COLOR_JITTER: the run had 0.0" in problem
+    (problem,) = differences({"NO.LONGER": 1}, {})
+    assert "its YAML now says 'absent'" in problem
+
+
+def test_a_yaml_may_leave_the_lists_to_the_command_line():
+    run = {"DATA.TRAIN_LIST": "/data/train.csv", "DATA.VAL_LIST": "/data/val.csv"}
+    assert list(differences(run, {"DATA.TRAIN_LIST": "", "DATA.VAL_LIST": ""})) == []
+    (problem,) = differences(run, {"DATA.TRAIN_LIST": "other.csv", "DATA.VAL_LIST": ""})
+    assert "DATA.TRAIN_LIST" in problem
+
+
+def test_a_run_that_was_gone_on_with_by_override_is_refused(append, runs):
+    run = fake_run(runs, "baseline")
+    for changes in ([], ["SOLVER.BASE_LR: the run folder has 0.5, this start 0.1"]):
+        append_jsonl(run.starts_jsonl, {"after_step": 3, "changes": changes})
+    done, lines = append()
+    assert "--override" in done.refused[0].problems[0]
+    assert lines is None
+
+
+def test_a_run_that_was_given_other_values_is_no_row(append, runs):
+    run = fake_run(runs, "baseline")
+    append_jsonl(
+        run.starts_jsonl, {"changes": [], "given": ["TRAIN.BATCH_SIZE", "DATA.PATH_PREFIX"]}
+    )
+    done, lines = append(lambda experiment: {**YAML, "TRAIN.BATCH_SIZE": 16, "SOLVER.BASE_LR": 0.2})
+    assert (done.added, done.refused) == ((), ())
+    assert [one.run for one in done.not_rows] == [run.root]
+    assert done.not_rows[0].problems == ("TRAIN.BATCH_SIZE: it was given 8, its YAML says 16",)
+    assert lines is None
+
+
+def test_a_run_that_was_given_the_values_of_its_yaml_is_a_row(append, runs):
+    run = fake_run(runs, "baseline")
+    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["TRAIN.BATCH_SIZE"]})
+    done, _ = append()
+    assert done.added == (run.root,)
+
+
+def test_a_run_whose_yaml_changed_is_refused_whatever_else_it_was_given(append, runs):
+    run = fake_run(runs, "baseline")
+    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["DATA.PATH_PREFIX"]})
+    done, _ = append(lambda experiment: {**YAML, "TRAIN.BATCH_SIZE": 16})
+    assert [one.run for one in done.refused] == [run.root]
+
+
+def test_smoke_runs_are_left_out(append, runs, tmp_path):
+    fake_run(runs / "smoke" / "quickstart", "baseline")
+    done, lines = append()
+    assert (done.added, done.refused, lines) == ((), (), None)
+
+
+def test_a_run_without_a_yaml_is_refused(append, runs):
+    fake_run(runs, "own_idea")
+    done, lines = append()
+    assert "own_idea.yaml: not found" in done.refused[0].problems[0]
+    assert lines is None
+
+
+def test_a_run_whose_yaml_is_bad_now_is_refused(append, runs):
+    fake_run(runs, "baseline")
+
+    def resolve(experiment):
+        raise InputError(["no key TRIAN"])
+
+    done, _ = append(resolve)
+    assert done.refused[0].problems == ("no key TRIAN",)
+
+
+def test_an_unfinished_run_is_listed_and_not_appended(append, runs):
+    run = unfinished_run(runs, "baseline", steps=3)
+    done, lines = append()
+    assert done.unfinished == (run.root,)
+    assert lines is None
+
+
+def test_a_result_that_lacks_a_value_is_refused(append, runs):
+    run = fake_run(runs, "baseline")
+    record = read_json(run.result_json)
+    del record["seconds"]["steady"]
+    write_json(run.result_json, record)
+    done, _ = append()
+    assert "lacks 'steady'" in done.refused[0].problems[0]
+
+
+def test_a_table_with_other_columns_is_not_touched(append, runs, tmp_path):
+    fake_run(runs, "baseline")
+    table = tmp_path / "experiments" / "results.csv"
+    table.write_text("row,accuracy\nbaseline,12\n")
+    with pytest.raises(InputError, match=r"results\.csv: first line is not"):
+        append()
+    assert table.read_text() == "row,accuracy\nbaseline,12\n"
+
+
+def test_lines_read_back_as_they_were_appended(append, runs, tmp_path):
+    fake_run(runs, "baseline", top1=93.4166667)
+    append()
+    (result,) = read_results(tmp_path / "experiments" / "results.csv")
+    assert (result.experiment, result.seed, result.top1, result.map) == (
+        *("quickstart/baseline", 1, 93.4167, None),
+    )
+    assert (result.steps, result.train_flops) == (1000, 1e14)
+    assert result.moment == datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("93.4167", "many"), ("12:00:00", "noon"), (",c0ffee", "")]
+)
+def test_a_line_that_is_damaged_is_bad_input(before, after, tmp_path):
+    table = tmp_path / "results.csv"
+    table.write_text(f"{HEADER}\n{LINE.replace(before, after)}\n")
+    with pytest.raises(InputError, match=r"results\.csv, line 2: .*; restore it from git"):
+        read_results(table)
+
+
+def test_no_table_is_no_results(tmp_path):
+    assert read_results(tmp_path / "results.csv") == ()

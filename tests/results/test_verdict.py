@@ -1,0 +1,70 @@
+"""Verdicts on results chosen by hand."""
+
+from __future__ import annotations
+
+import pytest
+from fake_experiments import result
+
+from mgexp.results.counted import Versus, count, to_published, verdict
+
+
+def versus(base, own, **changes):
+    """Scores of seeds 0, 1, …; the runs take 100 s, or as `changes` say."""
+    results = [result("q/base", seed, score) for seed, score in enumerate(base)]
+    results += [result("q/own", seed, score, **changes) for seed, score in enumerate(own)]
+    (base_measured,), (own_measured,) = (
+        count(results).measured[name] for name in ("q/base", "q/own")
+    )
+    return Versus(base_measured, own_measured)
+
+
+@pytest.mark.parametrize(
+    ("base", "own", "seconds", "said"),
+    [
+        # Differences −1, −1.2, −0.8: mean −1, deviation 0.2, half a width of 0.5.
+        ((90, 90, 90), (89.0, 88.8, 89.2), 50, "loses 1.00 points, 2.00× faster"),
+        ((90, 90, 90), (91.0, 91.2, 90.8), 200, "gains 1.00 points, 2.00× slower"),
+        # Differences −3, 1, −1: mean −1, deviation 2, half a width of 5.
+        ((90, 90, 90), (87.0, 91.0, 89.0), 50, "loses 1.00 points (not resolved), 2.00× faster"),
+        ((90,), (89.5,), 50, "loses 0.50 points, 2.00× faster; one seed"),
+        ((90, 91), (90, 91), 100, "no difference seen, as fast"),
+    ],
+)
+def test_losses_and_gains_are_said_alike(base, own, seconds, said):
+    assert verdict(versus(base, own, train_seconds=seconds)) == said
+
+
+def test_a_speed_up_that_varies_is_not_resolved():
+    # Ratios 2 and 0.8: logarithms 0.693 and −0.223; with 12.706 for one degree the interval holds 0.
+    results = [result("q/base", seed, 90.0, train_seconds=100.0) for seed in (0, 1)]
+    results += [result("q/own", 0, 90.0, train_seconds=50.0)]
+    results += [result("q/own", 1, 90.0, train_seconds=125.0)]
+    found = count(results)
+    one = Versus(found.measured["q/base"][0], found.measured["q/own"][0])
+    assert verdict(one) == "no difference seen, 1.26× faster (not resolved)"  # √1.6
+
+
+@pytest.mark.parametrize(
+    ("flops", "said"),
+    [(5e13, "2.00× fewer FLOPs"), (2e14, "2.00× more FLOPs"), (1e14, "as many FLOPs")],
+)
+def test_seconds_of_another_commit_are_no_verdict(flops, said):
+    found = versus((90,), (89,), train_seconds=10.0, train_flops=flops, commit="d" * 40)
+    assert verdict(found) == f"loses 1.00 points, {said}; one seed"
+
+
+def test_without_a_pair_nothing_is_compared():
+    found = versus((90,), (89,), device="another")
+    assert verdict(found).startswith("not compared: no run of its base with the same seed, device")
+
+
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [
+        (76.6, "0.20 points below the published 76.8"),
+        (77.0, "0.20 points above the published 76.8"),
+        (76.8, "the published 76.8"),
+    ],
+)
+def test_the_distance_to_a_published_number(score, said):
+    assert to_published(score, "76.8") == said

@@ -1,0 +1,80 @@
+"""Versions against the packages themselves, commits against a repository made here."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import datetime, timedelta, timezone
+
+import av
+import numpy as np
+import pytest
+import torch
+
+from mgexp.run.environment import describe, git_commit
+
+
+def git(folder, *arguments):
+    identity = ("-c", "user.name=t", "-c", "user.email=t@t")
+    command = ["git", "-C", str(folder), *identity, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path):
+    git(tmp_path, "init", "-q")
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "code.py").write_text("1")
+    (tmp_path / "experiments" / "results.csv").write_text("a")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    return tmp_path
+
+
+def test_a_clean_tree_is_its_commit(repository):
+    assert git_commit(repository) == git(repository, "rev-parse", "HEAD")
+    assert len(git_commit(repository)) == 40
+
+
+@pytest.mark.parametrize("changed", ["code.py", "new.py"])
+def test_a_changed_or_new_file_is_dirty(repository, changed):
+    (repository / changed).write_text("2")
+    assert git_commit(repository) == git(repository, "rev-parse", "HEAD") + "-dirty"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("results.csv", "README.md"),
+        *("quick/runs.jsonl", "quick/report.md", "quick/figures/accuracy.svg"),
+    ],
+)
+def test_collected_results_are_not_code(repository, path):
+    file = repository / "experiments" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("a\nb")
+    assert git_commit(repository) == git(repository, "rev-parse", "HEAD")
+
+
+def test_a_package_inside_another_repository_has_no_commit(repository):
+    assert git_commit(repository / "experiments") == "unknown"
+
+
+def test_no_repository_and_no_commit_are_unknown(tmp_path):
+    assert git_commit(tmp_path) == "unknown"
+    git(tmp_path, "init", "-q")
+    assert git_commit(tmp_path) == "unknown"
+
+
+def test_description_is_of_this_machine():
+    described = describe()
+    assert described["torch"] == torch.__version__
+    assert described["numpy"] == np.__version__
+    assert described["av"] == av.__version__
+    assert described["threads"] == torch.get_num_threads()
+    assert (described["gpu"] is None) == (not torch.cuda.is_available())
+    assert described["cores"] >= 1
+    assert described["cpu"]
+    age = datetime.now(timezone.utc) - datetime.fromisoformat(described["date"])
+    assert timedelta(0) <= age < timedelta(minutes=1)
+    names = {"date", "commit", "python", "torch", "torchvision", "av", "numpy", "pytorchvideo"}
+    assert set(described) == names | {"fvcore", "cpu", "cores", "threads", "gpu"}

@@ -1,0 +1,20 @@
+"""Checks that misbehave, for processes: a path says how."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from mgexp.video.check import VideoCheck
+
+
+def check(path: str, quick: bool) -> VideoCheck:
+    """Hangs, dies of a signal, leaves, or is ok after a moment; the reason shows ``quick``."""
+    if "hang" in path:
+        time.sleep(1000)
+    if "segfault" in path:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if "leave" in path:
+        os._exit(7)
+    return VideoCheck(path, "ok", f"quick={quick}", frames=os.getpid())

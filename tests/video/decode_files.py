@@ -1,0 +1,69 @@
+"""Files for the tests of both decoders, what they show when, and the decoders that work here."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from videos import GOP_8, INTRA, LONG_GOP, OPEN_GOP, TICKS_PER_FRAME, TIME_BASE, write_video
+
+from mgexp.video.pyav import open_pyav
+from mgexp.video.torchcodec_reader import fault, open_torchcodec
+
+NEEDS_TORCHCODEC = pytest.mark.skipif(bool(fault()), reason=f"torchcodec: {fault()}")
+DECODERS = [
+    pytest.param(open_pyav, id="pyav"),
+    pytest.param(open_torchcodec, id="torchcodec", marks=NEEDS_TORCHCODEC),
+]
+
+NUM_FRAMES = 40
+REGULAR = [number * TICKS_PER_FRAME for number in range(NUM_FRAMES)]
+LATE = [3 * 15360 + tick for tick in REGULAR]
+IRREGULAR = np.cumsum(np.random.default_rng(1).integers(60, 2000, NUM_FRAMES)).tolist()
+FILES = {
+    "intra.mp4": {"options": INTRA},
+    "gop_8.mp4": {"options": GOP_8},
+    "long_gop.mp4": {"options": LONG_GOP},
+    "closed_gop_with_b_frames.mp4": {"options": LONG_GOP | {"g": "12"}},
+    "open_gop.mp4": {"options": OPEN_GOP},
+    "irregular.mp4": {"options": LONG_GOP | {"g": "12"}, "ticks": IRREGULAR},
+    "irregular_intra.mp4": {"options": INTRA, "ticks": IRREGULAR},
+    "late.mp4": {"options": GOP_8, "ticks": LATE},
+    "late.mkv": {"options": OPEN_GOP, "ticks": LATE},
+    "no_edit_list.mp4": {"options": LONG_GOP, "container_options": {"use_editlist": "0"}},
+    "mpeg4.mp4": {"codec": "mpeg4", "options": {"g": "12", "sc_threshold": "1000000000"}},
+    "mpeg4.avi": {"codec": "mpeg4", "options": {"g": "12", "sc_threshold": "1000000000"}},
+}
+
+
+def write_files(folder):
+    """Writes all FILES."""
+    for name, how in FILES.items():
+        write_video(folder / name, **{"ticks": REGULAR, **how})
+    return folder
+
+
+def seconds(ticks):
+    """Times of the frames, from the first."""
+    return (np.array(ticks) - ticks[0]) * float(TIME_BASE)
+
+
+def numbers_on_display(name, times):
+    """The rule, frame by frame: the last one that is not later than the time, else the first."""
+    starts = seconds(FILES[name].get("ticks", REGULAR))
+    return [max((number for number, s in enumerate(starts) if s <= t), default=0) for t in times]
+
+
+def random_times(name, rng):
+    """Unsorted, some repeated, from before the video to past its end.
+
+    They are 2 ms away from any change of frames, since Matroska rounds times to milliseconds.
+    """
+    starts = seconds(FILES[name].get("ticks", REGULAR))
+    times = rng.uniform(-0.1, starts[-1] + 0.5, rng.integers(1, 9))
+    times = np.concatenate([times, rng.choice(times, 4)])
+    return [t for t in times if np.abs(starts - t).min() > 0.002] or [0.01]
+
+
+def starts_of(name):
+    """When each frame of one of FILES comes on display, in seconds."""
+    return seconds(FILES[name].get("ticks", REGULAR))

@@ -1,0 +1,158 @@
+"""Frames at given times, by every decoder, against the numbers that the frames show and a plain decoder."""
+
+import wave
+
+import av
+import numpy as np
+import pytest
+from decode_files import (
+    DECODERS,
+    FILES,
+    NUM_FRAMES,
+    REGULAR,
+    numbers_on_display,
+    random_times,
+    write_files,
+)
+from videos import (
+    GOP_8,
+    INTRA,
+    LONG_GOP,
+    TALL,
+    TIME_BASE,
+    WIDE,
+    decode_all,
+    numbers_of,
+    picture,
+    write_video,
+)
+
+from mgexp.video.reader import VideoError
+
+pytestmark = pytest.mark.parametrize("opener", DECODERS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_files(tmp_path_factory.mktemp("videos"))
+
+
+def frames_at(opener, path, times):
+    with opener(str(path)) as reader:
+        return reader.frames_at(times)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_frames_are_those_on_display(opener, folder, name):
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        times = random_times(name, rng)
+        assert numbers_of(frames_at(opener, folder / name, times)) == numbers_on_display(
+            name, times
+        )
+
+
+def test_frames_are_rgb_in_the_order_of_the_times(opener, folder):
+    frames = frames_at(opener, folder / "intra.mp4", [0.5, 0.0])
+    assert (frames.shape, frames.dtype) == ((2, TALL, WIDE, 3), np.uint8)
+    np.testing.assert_array_equal(frames, decode_all(folder / "intra.mp4")[[15, 0]])
+
+
+@pytest.mark.parametrize("name", ["gop_8.mp4", "late.mp4", "late.mkv"])
+def test_a_file_says_how_long_it_is(opener, folder, name):
+    with opener(str(folder / name)) as reader:
+        assert reader.duration_seconds == pytest.approx(NUM_FRAMES / 30, abs=0.002)
+
+
+def test_a_duration_that_the_header_lacks_is_measured(opener, tmp_path):
+    options = {"live": "1"}  # as browsers record
+    path = write_video(tmp_path / "live.mkv", NUM_FRAMES, container_options=options)
+    with opener(str(path)) as reader:
+        assert reader.duration_seconds == pytest.approx(NUM_FRAMES / 30, abs=0.002)
+
+
+def test_a_file_with_the_wrong_suffix_opens(opener, tmp_path):
+    path = write_video(tmp_path / "video.mkv", NUM_FRAMES)
+    assert numbers_of(frames_at(opener, path.rename(tmp_path / "video.mp4"), [0.55])) == [16]
+
+
+def write_sound(path):
+    with wave.open(str(path), "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(8000)
+        sound.writeframes(bytes(8000))
+
+
+@pytest.mark.parametrize(
+    ("write", "reason"),
+    [
+        (lambda path: None, "cannot be opened: No such file or directory"),
+        (lambda path: path.write_bytes(b""), "cannot be opened: Invalid data"),
+        (lambda path: path.write_text("not a video"), "cannot be opened: Invalid data"),
+        (write_sound, "has no video stream"),
+    ],
+)
+def test_a_file_that_is_no_video_is_a_video_error(opener, tmp_path, write, reason):
+    path = tmp_path / "file.mp4"
+    write(path)
+    with pytest.raises(VideoError) as caught:
+        frames_at(opener, path, [0.0])
+    assert caught.value.path == str(path)
+    assert caught.value.reason.startswith(reason)
+
+
+@pytest.fixture(params=[INTRA, LONG_GOP], ids=["intra", "long_gop"])
+def cut_short(tmp_path, request):
+    """A file whose header, at its start, promises 40 frames, of which about half are there."""
+    how = {"options": request.param, "container_options": {"movflags": "faststart"}}
+    path = write_video(tmp_path / "cut.mp4", NUM_FRAMES, **how)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
+    return path
+
+
+@pytest.mark.parametrize("times", [[0.1, 1.2], [9.0]])
+def test_a_file_that_is_cut_short_is_a_video_error(opener, cut_short, times):
+    with pytest.raises(VideoError, match="cut short"):
+        frames_at(opener, cut_short, times)
+
+
+def test_of_a_file_that_is_cut_short_the_frames_before_can_be_read(opener, cut_short):
+    assert numbers_of(frames_at(opener, cut_short, [0.01, 0.11])) == [0, 3]
+
+
+def test_damaged_frames_are_a_video_error(opener, tmp_path):
+    path = write_video(tmp_path / "damaged.mp4", NUM_FRAMES, options=GOP_8)
+    content = bytearray(path.read_bytes())
+    start = content.index(b"mdat") + 3000
+    content[start : start + 2000] = bytes(2000)
+    path.write_bytes(content)
+    with pytest.raises(VideoError, match=r"damaged\.mp4: cannot be decoded"):
+        frames_at(opener, path, np.arange(NUM_FRAMES) / 30)
+
+
+def write_two_sizes(path):
+    """One stream of 20 frames of WIDE x TALL pixels and 20 of TALL x TALL."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=30)
+        wide, square = stream.codec_context, av.CodecContext.create("libx264", "w")
+        for encoder, width, numbers in ((wide, WIDE, range(20)), (square, TALL, range(20, 40))):
+            encoder.width, encoder.height, encoder.pix_fmt = width, TALL, "yuv420p"
+            encoder.time_base = TIME_BASE
+            frames = [av.VideoFrame.from_ndarray(picture(n)[:, :width].copy()) for n in numbers]
+            for number, frame in zip(numbers, frames, strict=True):
+                frame.pts, frame.time_base = REGULAR[number], TIME_BASE
+            for packet in [packet for frame in [*frames, None] for packet in encoder.encode(frame)]:
+                packet.stream = stream
+                container.mux(packet)
+
+
+def test_frames_of_two_sizes_are_a_video_error(opener, tmp_path):
+    write_two_sizes(tmp_path / "two.ts")
+    with pytest.raises(VideoError, match=r"changes shape: \(48, 64\), then \(48, 48\)"):
+        frames_at(opener, tmp_path / "two.ts", [0.1, 1.0])
+
+
+def test_an_error_of_the_caller_stays_its_own(opener, folder):
+    with pytest.raises(ValueError, match="mine"), opener(str(folder / "intra.mp4")):
+        raise ValueError("mine")

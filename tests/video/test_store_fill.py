@@ -1,0 +1,234 @@
+"""Filling a store: what is done, kept, done again, refused, and what a kill or a full disk leaves."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from stores import order, store_in, write_smooth
+
+from mgexp.errors import InputError
+from mgexp.video import store_encode, store_fill
+from mgexp.video.store import stamp_of
+from mgexp.video.store_encode import Coding
+from mgexp.video.store_fill import Order, StoreError, fill_store
+
+NAMES = [f"{number}.mp4" for number in range(5)]
+FILL = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from stores import order, store_in
+from mgexp.video.store_fill import fill_store
+if __name__ == "__main__":
+    folder = Path(sys.argv[2])
+    names = [f"{number}.mp4" for number in range(int(sys.argv[3]))]
+    fill_store(store_in(folder), order(folder / "videos"), names, 2, progress=False)
+"""
+
+
+@pytest.fixture
+def videos(tmp_path):
+    """Five short videos."""
+    for name in NAMES:
+        write_smooth(tmp_path / "videos" / name, ticks=[0, 512, 1024])
+    return tmp_path / "videos"
+
+
+def fill(folder, names=NAMES, processes=1, **changes):
+    asked = replace(order(folder / "videos"), **changes)
+    return fill_store(store_in(folder), asked, names, processes, progress=False)
+
+
+def copies(folder):
+    return sorted(path.relative_to(folder / "store") for path in (folder / "store").rglob("*.mp4"))
+
+
+def times_of_change(folder):
+    return {path: (folder / "store" / path).stat().st_mtime_ns for path in copies(folder)}
+
+
+def test_every_video_has_a_copy_at_every_level_and_a_line(videos, tmp_path):
+    assert fill(tmp_path) == store_fill.Filled(5, 0, ())
+    assert [str(path) for path in copies(tmp_path)] == [
+        f"{level}/{name}" for level in (32, 64) for name in NAMES
+    ]
+    manifest = store_in(tmp_path).read()
+    assert sorted(manifest) == NAMES
+    assert all(set(video.levels) == {32, 64} for video in manifest.values())
+
+
+def test_processes_make_the_same_store(videos, tmp_path):
+    assert fill(tmp_path, processes=2).num_copied == 5
+    assert sorted(store_in(tmp_path).read()) == NAMES
+    assert len(copies(tmp_path)) == 10
+
+
+def test_nothing_is_done_twice(videos, tmp_path):
+    fill(tmp_path)
+    before = times_of_change(tmp_path)
+    assert fill(tmp_path) == store_fill.Filled(0, 5, ())
+    assert times_of_change(tmp_path) == before
+
+
+@pytest.mark.parametrize("change", ["size", "time"])
+def test_a_video_that_changed_is_done_again(videos, tmp_path, change):
+    fill(tmp_path)
+    if change == "size":
+        write_smooth(videos / "2.mp4", ticks=[0, 512, 1024, 1536])
+    else:
+        os.utime(videos / "2.mp4", (1, 1))
+    assert fill(tmp_path) == store_fill.Filled(1, 4, ())
+    stamp = store_in(tmp_path).read()["2.mp4"].stamp
+    assert stamp == stamp_of(str(videos / "2.mp4"), with_hash=False)
+
+
+def test_with_a_hash_only_another_content_is_done_again(videos, tmp_path):
+    fill(tmp_path, with_hash=True)
+    for name in NAMES:
+        os.utime(videos / name, (1, 1))
+    content = bytearray((videos / "2.mp4").read_bytes())
+    content[-1] ^= 1  # the size stays
+    (videos / "2.mp4").write_bytes(content)
+    assert fill(tmp_path, with_hash=True).num_kept == 4
+    assert fill(tmp_path).num_kept == 5  # the new times were written down
+
+
+def test_a_copy_that_is_gone_is_made_again(videos, tmp_path):
+    fill(tmp_path)
+    store_in(tmp_path).copy(32, "3.mp4").unlink()
+    assert fill(tmp_path) == store_fill.Filled(1, 4, ())
+    assert len(copies(tmp_path)) == 10
+
+
+def test_a_level_that_is_added_keeps_the_others(videos, tmp_path):
+    fill(tmp_path)
+    assert fill(tmp_path, levels=(48,)).num_copied == 5
+    assert set(store_in(tmp_path).read()["0.mp4"].levels) == {32, 48, 64}
+
+
+def test_videos_that_fail_are_listed_and_tried_again(videos, tmp_path):
+    (videos / "1.mp4").write_bytes(b"this is no video")
+    filled = fill(tmp_path, [*NAMES, "none.mp4"])
+    assert (filled.num_copied, [path for path, _ in filled.failures]) == (4, ["1.mp4", "none.mp4"])
+    reasons = dict(filled.failures)
+    assert "Invalid data" in reasons["1.mp4"]
+    assert "No such file" in reasons["none.mp4"]
+    manifest = store_in(tmp_path).read()
+    assert manifest["1.mp4"].failure == reasons["1.mp4"]
+    write_smooth(videos / "1.mp4", ticks=[0, 512])
+    assert fill(tmp_path) == store_fill.Filled(1, 4, ())
+
+
+def test_a_killed_start_goes_on(tmp_path):
+    """kill -9, as early as there is a line in the manifest; long videos, so that it comes in the middle."""
+    names = [f"{number}.mp4" for number in range(12)]
+    for name in names:
+        write_smooth(tmp_path / "videos" / name, ticks=[512 * n for n in range(400)])
+    script = tmp_path / "fill.py"
+    script.write_text(FILL)
+    arguments = [sys.executable, str(script), os.path.dirname(__file__), str(tmp_path), "12"]  # noqa: PTH120
+    process = subprocess.Popen(
+        arguments, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    manifest = store_in(tmp_path).manifest_jsonl
+    deadline = time.monotonic() + 60
+    while not (manifest.exists() and manifest.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    num_done = len(store_in(tmp_path).read())
+    assert 0 < num_done < 12
+    with manifest.open("a") as file:
+        file.write('{"path": "torn')
+    filled = fill(tmp_path, names)
+    assert (filled.num_copied, filled.num_kept) == (12 - num_done, num_done)
+    assert sorted(store_in(tmp_path).read()) == sorted(names)
+    assert list((tmp_path / "store").rglob(".*.tmp")) == []
+
+
+def full_after(num_files):
+    """An atomic_file on a disk that is full after ``num_files`` files."""
+    original, written = store_encode.atomic_file, []
+
+    @contextmanager
+    def atomic_file(path):
+        written.append(path)
+        if len(written) > num_files:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with original(path) as file:
+            yield file
+
+    return atomic_file
+
+
+def test_a_full_disk_is_one_error_and_the_store_goes_on_later(videos, tmp_path, monkeypatch):
+    monkeypatch.setattr(store_encode, "atomic_file", full_after(5))
+    with pytest.raises(StoreError, match="is full; the copies made so far are whole"):
+        fill(tmp_path)
+    assert len(store_in(tmp_path).read()) == 2  # two videos at two levels, and half of a third
+    monkeypatch.undo()
+    assert fill(tmp_path) == store_fill.Filled(3, 2, ())
+
+
+def test_a_full_disk_while_encoding_is_no_failure_of_the_video(videos, tmp_path, monkeypatch):
+    @contextmanager
+    def on_full_disk(path):
+        with open("/dev/full", "wb", buffering=0) as file:  # noqa: PTH123
+            yield file
+
+    monkeypatch.setattr(store_encode, "atomic_file", on_full_disk)
+    with pytest.raises(StoreError, match="is full"):
+        fill(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../other.mp4", "a/../../b.mp4"])
+def test_files_outside_the_root_are_refused(videos, tmp_path, path):
+    with pytest.raises(InputError, match="outside the root folder"):
+        fill(tmp_path, [path])
+    assert not (tmp_path / "store").exists()
+
+
+def test_two_videos_of_one_copy_are_refused(videos, tmp_path):
+    with pytest.raises(InputError, match="would have the same copy"):
+        fill(tmp_path, ["a.avi", "a.avi.mp4"])
+
+
+def test_a_store_of_other_copies_is_refused(videos, tmp_path):
+    fill(tmp_path)
+    with pytest.raises(InputError, match="quantizer 2 there, 30 now"):
+        fill(tmp_path, coding=Coding(30))
+
+
+def test_a_folder_of_other_files_is_refused(videos, tmp_path):
+    with pytest.raises(InputError, match="choose an empty folder"):
+        fill_store(store_fill.StoreDir(videos), order(videos), NAMES, 1, progress=False)
+
+
+def test_impossible_orders_are_refused_all_at_once(tmp_path):
+    with pytest.raises(InputError) as caught:
+        Order(tmp_path, (161, 8), Coding(32))
+    assert len(caught.value.problems) == 3
+
+
+def test_a_store_that_is_being_filled_is_refused(videos, tmp_path):
+    fill(tmp_path)
+    code = (
+        "import fcntl, sys, time\nfile = open(sys.argv[1], 'a+')\nfcntl.lockf(file, fcntl.LOCK_EX)\n"
+        "print('held', flush=True)\ntime.sleep(60)"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(store_in(tmp_path).lock)], stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(InputError, match="another process fills"):
+            fill(tmp_path)
+    finally:
+        holder.kill()
+        holder.wait()

@@ -1,0 +1,156 @@
+"""Reading from a store: which level serves, from which region, and what happens without a copy."""
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from stores import TALL, WIDE, order, psnr, store_in, turn, write_smooth
+
+from mgexp.data.clips import TrainingClips, collate
+from mgexp.data.records import VideoRecord
+from mgexp.data.views import EvaluationViews
+from mgexp.errors import InputError
+from mgexp.video.reader import VideoError, open_source
+from mgexp.video.store import StoreIndex, choose_level
+from mgexp.video.store_fill import fill_store
+
+BOTH = ((160, 160), (320, 256))  # of a video of 256 x 340, asked for 320 and 160
+SMALL = ((80, 80), (160, 160))  # of a video of 720 x 1280
+
+
+@pytest.mark.parametrize(
+    ("short_sides", "source", "needed", "level"),
+    [
+        (BOTH, 256, 128.0, 160),
+        (BOTH, 256, 160.0, 160),
+        (BOTH, 256, 160.1, 320),
+        (BOTH, 256, 256.0, 320),
+        (BOTH, 256, 320.0, 320),  # more than there is: the copy is as large as the video
+        (((320, 254),), 255, 320.0, 320),  # an odd video
+        (SMALL, 720, 80.0, 80),
+        (SMALL, 720, 81.0, 160),
+        (SMALL, 720, 161.0, None),  # the video is sharper than its largest copy
+    ],
+)
+def test_level_by_short_side(short_sides, source, needed, level):
+    assert choose_level(short_sides, source, needed) == level
+
+
+@dataclass(frozen=True)
+class Request:
+    seed: tuple[int, int]
+    crop: int = 32
+    index: int = 0
+    frames: int = 4
+    stride_range: tuple[int, int] | None = (1, 3)
+
+
+@pytest.fixture
+def filled(tmp_path):
+    """(record, index) of a video of 96 x 128 with levels 96 and 48."""
+    source = write_smooth(tmp_path / "videos" / "a.mp4")
+    fill_store(store_in(tmp_path), order(source.parent, 96, 48), ["a.mp4"], 1, progress=False)
+    return VideoRecord(str(source), 3), StoreIndex(store_in(tmp_path), source.parent)
+
+
+def training_clips(record, opener, jitter=(48, 96)):
+    return TrainingClips(
+        [record],
+        target_fps=30,
+        jitter=jitter,
+        full_crop=32,
+        inverse_uniform=False,
+        flip=True,
+        opener=opener,
+    )
+
+
+def test_clips_show_the_same_region_at_the_same_times_from_every_level(filled):
+    record, index = filled
+    requests = [Request((0, position)) for position in range(12)]
+    for jitter, level in (((40, 48), "48"), ((49, 96), "96")):
+        stored = [training_clips(record, index, jitter)[request] for request in requests]
+        plain = [training_clips(record, open_source, jitter)[request] for request in requests]
+        assert {clip.level for clip in stored} == {level}
+        assert {clip.level for clip in plain} == {"source"}
+        for one, other in zip(stored, plain, strict=True):
+            assert psnr(one.frames.numpy(), other.frames.numpy()) > 32
+
+
+def test_views_show_the_same_crops(filled):
+    record, index = filled
+    views = [
+        EvaluationViews(
+            [record], frames=4, stride=2, crop=40, short_side=40, target_fps=30, num_views=2, num_crops=3,
+            opener=opener,
+        )[1]
+        for opener in (index, open_source)
+    ]  # fmt: skip
+    assert views[0].frames.shape == (3, 4, 40, 40, 3)
+    assert psnr(views[0].frames.numpy(), views[1].frames.numpy()) > 35
+    assert not torch.equal(views[0].frames, views[1].frames)
+
+
+def test_a_batch_counts_the_levels(filled):
+    record, index = filled
+    clips = training_clips(record, index)
+    found = collate([clips[Request((0, position))] for position in range(40)]).levels
+    assert set(found) == {"96"}  # above 48, almost surely
+    wide = training_clips(record, index, jitter=(32, 64))
+    mixed = collate([wide[Request((0, position))] for position in range(40)]).levels
+    assert sum(mixed.values()) == 40
+    assert 10 < mixed["48"] < 30  # half of them, by the uniform draw
+
+
+def test_a_video_without_a_copy_is_read_itself(filled, tmp_path):
+    _, index = filled
+    other = VideoRecord(str(write_smooth(tmp_path / "videos" / "b.mp4")), 0)
+    assert training_clips(other, index)[Request((0, 0))].level == "source"
+
+
+def test_a_video_that_changed_since_is_read_itself(filled):
+    record, index = filled
+    os.utime(record.path, (1, 1))
+    assert index.entry(record.path) is None
+    assert training_clips(record, index)[Request((0, 0))].level == "source"
+
+
+def test_a_copy_that_is_gone_is_an_error_that_names_it(filled, tmp_path):
+    record, index = filled
+    copy = store_in(tmp_path).copy(48, "a.mp4")
+    copy.unlink()
+    with pytest.raises(VideoError, match=str(copy)), index(record.path) as video:
+        video.frames_at([0.0], 40)
+
+
+def test_a_turned_video_is_turned_at_every_level_and_from_itself(tmp_path):
+    source = turn(write_smooth(tmp_path / "videos" / "a.mp4"))
+    fill_store(store_in(tmp_path), order(source.parent, 48), ["a.mp4"], 1, progress=False)
+    with StoreIndex(store_in(tmp_path), source.parent)(str(source)) as video:
+        small, large = video.frames_at([0.5], 48), video.frames_at([0.5], 96)
+    assert (small.level, large.level) == ("48", "source")
+    assert small.size == large.size == (WIDE, TALL)
+    assert large.frames.shape[1:3] == (WIDE, TALL)
+    averaged = large.frames.astype(float).reshape(1, 64, 2, 48, 2, 3).mean(axis=(2, 4))
+    assert psnr(averaged, small.frames) > 34
+
+
+def test_a_folder_that_is_no_store_is_refused(tmp_path):
+    with pytest.raises(InputError, match="is no clip store"):
+        StoreIndex(store_in(tmp_path), tmp_path)
+
+
+def test_a_line_that_is_no_video_is_refused(filled, tmp_path):
+    store = store_in(tmp_path)
+    store.manifest_jsonl.write_text('{"path": "a.mp4"}\n')
+    with pytest.raises(InputError, match=r"manifest\.jsonl"):
+        StoreIndex(store, tmp_path / "videos")
+
+
+def test_the_duration_is_that_of_the_video(filled):
+    record, index = filled
+    with index(record.path) as stored, open_source(record.path) as plain:
+        assert stored.duration_seconds == plain.duration_seconds
+        assert np.isclose(stored.duration_seconds, 1.0)
