@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fvcore.common.config import CfgNode
 
@@ -163,3 +163,50 @@ def _optimizer_problems(cfg: CfgNode) -> Iterator[str]:
             )
     if method in MOMENTUM and solver.NESTEROV and solver.MOMENTUM == 0:
         yield "SOLVER.NESTEROV needs SOLVER.MOMENTUM > 0; set NESTEROV False"
+
+
+# Two runs may differ in these keys, which cannot change accuracy, steps or FLOPs. The seed has its own column in
+# results.csv. Where the videos lie and how they are listed may differ too: dataset.json identifies the videos.
+KEYS_WITHOUT_EFFECT_ON_RESULT = (
+    "ROW",
+    "EXPECTED",
+    "RNG_SEED",
+    "LOG_PERIOD",
+    "TRAIN.ENABLE",
+    "TRAIN.CHECKPOINT_MINUTES",
+    "TRAIN.CHECKPOINTS_KEPT",
+    "DATA.FORMAT",
+    "DATA.CLASSES",
+    "DATA.PATH_PREFIX",
+    "DATA.NUM_VIDEOS",
+    "DATA.ALLOW_OUTSIDE",
+    "DATA.MAX_UNUSABLE_SHARE",
+    "DATA.VIDEO_TIMEOUT_SECONDS",
+    "TENSORBOARD.ENABLE",
+    "TENSORBOARD.LOG_DIR",
+    "WANDB.ENABLE",
+    "WANDB.MODE",
+    "WANDB.PROJECT",
+    "WANDB.ENTITY",
+    "DATA_LOADER.NUM_WORKERS",
+    "DATA_LOADER.PREFETCH_FACTOR",
+)
+
+
+def differing_keys(
+    first: Mapping[str, object], second: Mapping[str, object]
+) -> Iterator[tuple[str, object, object]]:
+    """Yield (key, value in first, value in second) for each key that differs and can change a result.
+
+    A list equals the same tuple. A key that one side lacks is newer than that side, and counts there with its
+    default, which is what was done before. A key that no longer exists counts as "absent".
+    """
+    for key in sorted((first.keys() | second.keys()) - {*KEYS_WITHOUT_EFFECT_ON_RESULT}):
+        default = BY_NAME[key].default if key in BY_NAME else "absent"
+        one, other = (_plain(values.get(key, default)) for values in (first, second))
+        if one != other:
+            yield key, one, other
+
+
+def _plain(value: object) -> object:
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -16,6 +16,7 @@ from pathlib import Path
 import yaml
 from submitit import LocalJob
 
+from mgexp.config.check import differing_keys
 from mgexp.config.load import flatten
 from mgexp.dist import Processes
 from mgexp.errors import InputError
@@ -31,7 +32,6 @@ from mgexp.launch.submit import (
     to_this_machine,
 )
 from mgexp.launch.sweep_state import QUEUED, RUNNING, states, submissions
-from mgexp.results.table import differing_keys
 from mgexp.run.environment import REPOSITORY, git_commit
 from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_json, write_json
 from mgexp.run.folder import MAX_NAME, LaunchDir, SweepDir, file_name

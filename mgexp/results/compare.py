@@ -13,9 +13,9 @@ from mgexp.config.load import from_yaml
 from mgexp.errors import InputError
 from mgexp.results.confusion import Confusion, read_confusion, sum_confusions
 from mgexp.results.stats import Difference, paired_difference
-from mgexp.results.table import METRIC_NAMES, Result, differences, read_result
+from mgexp.results.table import Result, differences, read_result
 from mgexp.run.files import atomic_write_text, json_line, read_json, read_jsonl
-from mgexp.run.folder import RunDir, RunsDir
+from mgexp.run.folder import METRIC_NAMES, RunDir, RunsDir
 
 BASELINE = "baseline"
 COARSE_CONTROL = "coarse"  # a control, not a way to train: it is kept apart in table and picture

@@ -23,9 +23,8 @@ from mgexp.results.cells import (
 from mgexp.results.compare import COARSE_CONTROL, ROW_ORDER
 from mgexp.results.counted import Measured, Versus, to_published, verdict
 from mgexp.results.rows import Experiment, Line, Page, read_page
-from mgexp.results.table import METRIC_NAMES
 from mgexp.run.files import atomic_write_text
-from mgexp.run.folder import ExperimentsDir
+from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
 
 NOT_RUN = "not run"
 OTHER_SITTING = " †"

@@ -10,39 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mgexp.config.keys import BY_NAME
+from mgexp.config.check import differing_keys
 from mgexp.config.load import from_yaml
 from mgexp.errors import InputError
 from mgexp.run.files import atomic_write_text, read_json, read_jsonl
-from mgexp.run.folder import RunDir
+from mgexp.run.folder import METRIC_NAMES, RunDir
 
-# Keys in which a run may differ from its YAML, because they cannot change its accuracy, steps or
-# FLOPs. The seed has a column of its own; where data lie, and in which form their lists are, is not which
-# data they are: dataset.json of a run identifies its videos and their labels.
-KEYS_WITHOUT_EFFECT_ON_RESULT = (
-    "ROW",
-    "EXPECTED",
-    "RNG_SEED",
-    "LOG_PERIOD",
-    "TRAIN.ENABLE",
-    "TRAIN.CHECKPOINT_MINUTES",
-    "TRAIN.CHECKPOINTS_KEPT",
-    "DATA.FORMAT",
-    "DATA.CLASSES",
-    "DATA.PATH_PREFIX",
-    "DATA.NUM_VIDEOS",
-    "DATA.ALLOW_OUTSIDE",
-    "DATA.MAX_UNUSABLE_SHARE",
-    "DATA.VIDEO_TIMEOUT_SECONDS",
-    "TENSORBOARD.ENABLE",
-    "TENSORBOARD.LOG_DIR",
-    "WANDB.ENABLE",
-    "WANDB.MODE",
-    "WANDB.PROJECT",
-    "WANDB.ENTITY",
-    "DATA_LOADER.NUM_WORKERS",
-    "DATA_LOADER.PREFETCH_FACTOR",
-)
 LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.STORE", "DATA.QUARANTINE")
 """Keys that a YAML may leave to the command line, as those of Kinetics do: where the lists and the copies are."""
 
@@ -88,8 +61,6 @@ class Result:
 
 COLUMNS = tuple(field.name for field in fields(Result))
 IDENTITY = ("experiment", "row", "seed", "commit", "date")
-METRIC_NAMES = {"top1": "top-1", "top5": "top-5", "map": "mAP"}
-"""Metrics as people write them."""
 METRICS = tuple(METRIC_NAMES)
 SECONDS = ("train", "steady", "input_wait", "program")
 
@@ -216,25 +187,6 @@ def _differences(
     for key, ours, theirs in differing_keys(run, experiment):
         if key not in LIST_KEYS or theirs != "":
             yield key, ours, theirs
-
-
-def differing_keys(
-    first: Mapping[str, object], second: Mapping[str, object]
-) -> Iterator[tuple[str, object, object]]:
-    """(key, value in first, value in second) where they differ and that can change a result.
-
-    A list equals the same tuple. A key that one side lacks is newer than that side: it has its default there,
-    which is what was done before; a key that is none any more has the value "absent".
-    """
-    for key in sorted((first.keys() | second.keys()) - {*KEYS_WITHOUT_EFFECT_ON_RESULT}):
-        default = BY_NAME[key].default if key in BY_NAME else "absent"
-        one, other = (_plain(values.get(key, default)) for values in (first, second))
-        if one != other:
-            yield key, one, other
-
-
-def _plain(value: object) -> object:
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _cell(value: object) -> str:

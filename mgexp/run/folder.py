@@ -17,6 +17,9 @@ from mgexp.run.lock import RunLock
 RUNS = "runs"
 SMOKE = "smoke"
 
+METRIC_NAMES = {"top1": "top-1", "top5": "top-5", "map": "mAP"}
+"""Metrics of evaluations.jsonl and result.json, and how people write them."""
+
 
 @dataclass(frozen=True)
 class RunDir:

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import yaml
 
+from mgexp.config.check import differing_keys
 from mgexp.config.load import flatten, from_yaml
 from mgexp.errors import InputError
 from mgexp.models.weights import Fit
 from mgexp.multigrid.schedule import Schedule
-from mgexp.results.table import differing_keys
 from mgexp.run.environment import describe
 from mgexp.run.files import (
     append_jsonl,

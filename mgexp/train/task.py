@@ -12,7 +12,7 @@ from torch import Tensor
 from mgexp import dist
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.results.table import METRIC_NAMES
+from mgexp.run.folder import METRIC_NAMES
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Mean loss of logits (B, classes) and labels."""
