@@ -27,7 +27,7 @@ from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
 from mgexp.data.lists import build_list, videos_root
 from mgexp.data.loader import build_training_clips, store_problems
-from mgexp.data.records import Record, evenly_spaced
+from mgexp.data.records import Record
 from mgexp.errors import InputError
 from mgexp.options import add_measuring_options, not_positive, too_small, without_folder
 from mgexp.plan.loading import (
@@ -49,6 +49,7 @@ from mgexp.run.files import write_json
 from mgexp.studies.bench_videos import make_bench_videos
 from mgexp.studies.opponent import LabeledVideos
 from mgexp.train.setup import num_videos_of, raise_problems, try_schedule
+from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import Decoder, Opener, SourceOpener, VideoError, choose_decoder
 from mgexp.video.store import StoreDir, StoreIndex
 from mgexp.video.store_fill import StoreError

@@ -141,10 +141,10 @@ def loading(cfg: CfgNode, schedule: Schedule, step_seconds: float) -> Finding:
     """What loading the row's videos costs, where there are any."""
     from mgexp.data.lists import build_list
     from mgexp.data.loader import store_problems
-    from mgexp.data.records import evenly_spaced
     from mgexp.plan.doctor_row import loading_finding
     from mgexp.plan.workers import clip_seconds, num_workers_of
     from mgexp.run.environment import num_cores
+    from mgexp.video.paths import evenly_spaced
     from mgexp.video.reader import VideoError
 
     videos = build_list(cfg, "TRAIN_LIST") if has_list(cfg) else None

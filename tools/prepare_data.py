@@ -32,7 +32,6 @@ from pathlib import Path
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME
 from mgexp.config.load import read_config
-from mgexp.data.files import Root
 from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError, listed
@@ -48,6 +47,7 @@ from mgexp.plan.loading import (
 from mgexp.plan.ways import build_loads
 from mgexp.run.environment import num_cores
 from mgexp.train.setup import raise_problems, try_schedule
+from mgexp.video.paths import Root
 from mgexp.video.reader import open_source
 from mgexp.video.store import StoreDir, StoreIndex
 from mgexp.video.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES, Coding

@@ -5,12 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
-import stat
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,42 +42,8 @@ class ProblemLog:
                 yield f"{kind}: ... and {len(places) - MAX_LISTED} more"
 
 
-STAT_THREADS = 16
-"""Threads that look for files: they wait for the disk, not for the processor. Assumption: 16 requests at
-once hide the latency of a network disk. Local disk, 240,000 files: 0.4 s, with one thread 0.3 s (measured)."""
-STAT_CHUNK = 500
-"""Files looked for by one task of a thread."""
-
 NO_COLUMN = "column that is not there"
 DAMAGED_TABLE = "table that cannot be read"
-
-
-class Root:
-    """The folder that all videos lie in, under its own name and under that without links.
-
-    ``allow_outside``: that they may also lie anywhere else (DATA.ALLOW_OUTSIDE).
-    """
-
-    def __init__(self, folder: Path, allow_outside: bool = False) -> None:
-        self.allow_outside = allow_outside
-        self.folder = os.path.normpath(folder.absolute())
-        folders = (self.folder, os.path.realpath(folder))
-        self._inside = tuple(name.rstrip(os.sep) + os.sep for name in folders)
-
-    def path(self, name: str) -> str | None:
-        """The absolute path of ``name``, relative to the folder or absolute; None if it may not lie there.
-
-        Links in it are not looked at: see ``leading_out``.
-        """
-        path = os.path.normpath(os.path.join(self.folder, name))  # noqa: PTH118 (240,000 lines)
-        return path if self.allow_outside or path.startswith(self._inside) else None
-
-    def relative(self, path: str) -> str | None:
-        """The absolute ``path``, as lists of videos give it, relative to the folder; None if it is outside."""
-        for prefix in self._inside:
-            if path.startswith(prefix):
-                return path[len(prefix) :]
-        return None
 
 
 def read_text(path: Path, what: str = "list file") -> tuple[str, list[str]]:
@@ -129,53 +92,6 @@ def csv_rows(
                 yield f"{list_path}:{reader.line_num}", cells
     except csv.Error as error:
         log.add(DAMAGED_TABLE, f"{list_path}:{reader.line_num}", str(error))
-
-
-def leading_out(paths: Sequence[str], folder: Path) -> list[str]:
-    """Those of ``paths``, below ``folder`` by name, that symbolic links in it lead out of it.
-
-    A link to the folder itself is none: it is what the user named.
-    """
-    inside = os.path.realpath(folder).rstrip(os.sep) + os.sep
-    folders = {path: os.path.realpath(path) for path in {*map(os.path.dirname, paths)}}
-    outside = {path for path, real in folders.items() if not f"{real}{os.sep}".startswith(inside)}
-
-    def leads_out(path: str) -> bool:
-        if os.path.islink(path):  # noqa: PTH114 (240,000 files)
-            return not os.path.realpath(path).startswith(inside)
-        return os.path.dirname(path) in outside  # noqa: PTH120
-
-    return [path for path, out in zip(paths, _in_threads(leads_out, paths), strict=True) if out]
-
-
-def links_problem(outside: Sequence[str], root: Path) -> Iterator[str]:
-    """Videos that links lead out of the folder that they should lie in."""
-    if outside:
-        yield (
-            f"{len(outside)} videos lie outside of {root.absolute()} by symbolic links, such as "
-            f"{listed(outside, 1)}: if you trust who made them, set DATA.ALLOW_OUTSIDE True, else put the "
-            "videos there"
-        )
-
-
-def are_usable(paths: Sequence[str]) -> list[bool]:
-    """For each path, whether it is a file that is not empty."""
-    return _in_threads(_is_usable, paths)
-
-
-def _in_threads(asks: Callable[[str], bool], paths: Sequence[str]) -> list[bool]:
-    chunks = [paths[start : start + STAT_CHUNK] for start in range(0, len(paths), STAT_CHUNK)]
-    with ThreadPoolExecutor(STAT_THREADS) as pool:
-        found = pool.map(lambda chunk: [asks(path) for path in chunk], chunks)
-        return [answer for chunk in found for answer in chunk]
-
-
-def _is_usable(path: str) -> bool:
-    try:
-        status = os.stat(path)  # noqa: PTH116 (240,000 files)
-    except (OSError, ValueError):  # ValueError: a NUL in the path
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_size > 0
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from fvcore.common.config import CfgNode
 
-from mgexp.data.files import (
-    Classes,
-    Root,
-    are_usable,
-    leading_out,
-    links_problem,
-    number_classes,
-    read_classes,
-    read_text,
-)
+from mgexp.data.files import Classes, number_classes, read_classes, read_text
 from mgexp.data.folders import class_folders, common_root, folder_problems, read_folders
 from mgexp.data.official import (
     kinetics_labels,
@@ -32,6 +23,7 @@ from mgexp.data.records import Record, Split, VideoList, read_list
 from mgexp.errors import InputError, listed
 from mgexp.run.files import is_file, is_folder, is_there
 from mgexp.text import is_plain
+from mgexp.video.paths import Root, are_usable, leading_out, links_problem
 
 
 @dataclass(frozen=True)
@@ -103,13 +95,6 @@ def unmatched_problem(
             f"{min(quarantine.names)!r}, is a video of DATA.TRAIN_LIST or DATA.VAL_LIST below "
             f"{quarantine.root.folder}: make it with tools/check_data.py from them, or set DATA.QUARANTINE ''"
         )
-
-
-def quarantine_text(paths: Iterable[str], root: Path) -> str:
-    """The file: a line per path, sorted; relative to ``root`` where it lies there, so that a set may move."""
-    base = Root(root)
-    lines = (base.relative(path) or path for path in paths)
-    return "".join(f"{line}\n" for line in sorted(lines))
 
 
 def _name(line: str, root: Root) -> str:

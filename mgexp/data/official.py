@@ -12,7 +12,6 @@ from mgexp.data.files import (
     DAMAGED_TABLE,
     NO_COLUMN,
     ProblemLog,
-    Root,
     csv_rows,
     number_classes,
     read_list_text,
@@ -29,6 +28,7 @@ from mgexp.data.records import (
     video_list,
 )
 from mgexp.run.files import is_folder
+from mgexp.video.paths import Root
 
 COLUMNS = ("label", "youtube_id", "time_start", "time_end")
 YOUTUBE_ID = re.compile(r"[A-Za-z0-9_-]{11}")

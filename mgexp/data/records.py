@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
-from mgexp.data.files import ProblemLog, Root, are_usable, read_list_text
+from mgexp.data.files import ProblemLog, read_list_text
 from mgexp.text import is_plain, shown
-
-Item = TypeVar("Item")
+from mgexp.video.paths import Root, are_usable
 
 Split = Literal["train", "val"]
 """What a list is for: some official files hold the videos of both."""
@@ -159,16 +158,6 @@ def read_list(
     listed = list(_parse(text.split("\n"), list_path, inside, num_classes, separator, log))
     if_empty = f"list file {list_path} is empty: write a 'path label' line for each video"
     return video_list(listed, log.messages(), if_empty)
-
-
-def evenly_spaced(records: Sequence[Item], num: int) -> tuple[Item, ...]:
-    """``num`` of the records, evenly spaced over the list, its first one included; 0: all of them.
-
-    All of them as well if there are fewer than ``num``.
-    """
-    if num == 0 or num >= len(records):
-        return tuple(records)
-    return tuple(records[position * len(records) // num] for position in range(num))
 
 
 def _problem_log(root: Path, num_classes: int, separator: str) -> ProblemLog:

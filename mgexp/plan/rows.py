@@ -15,7 +15,7 @@ from mgexp.config.check import cross_problems
 from mgexp.data.clips import Batch
 from mgexp.data.lists import build_list, videos_root
 from mgexp.data.loader import build_opener
-from mgexp.data.records import Record, evenly_spaced
+from mgexp.data.records import Record
 from mgexp.dist import device_of
 from mgexp.errors import InputError
 from mgexp.models.build import model_problems
@@ -36,6 +36,7 @@ from mgexp.plan.workers import num_workers_of
 from mgexp.run.environment import num_cores
 from mgexp.train.setup import build_task, clip_bytes, num_videos_of, raise_problems, try_schedule
 from mgexp.train.step import keep_memory
+from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
 from mgexp.video.store import StoreIndex
 from mgexp.video.store_encode import DEFAULT_QUANTIZER, Coding

@@ -12,7 +12,7 @@ import torch
 from fvcore.common.config import CfgNode
 
 from mgexp.data.loader import build_opener
-from mgexp.data.records import Record, evenly_spaced
+from mgexp.data.records import Record
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.multigrid.steps import StepShape, step_counts
@@ -21,6 +21,7 @@ from mgexp.plan.machine import synchronizer
 from mgexp.plan.ways import build_loads, build_training_step
 from mgexp.run.environment import num_cores
 from mgexp.train.setup import SHARED_MEMORY, Inputs, ready_bytes
+from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
 
 HEADROOM = 1.25

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mgexp import dist
 from mgexp.data.loader import build_time_limit, build_train_loader, build_view_loader
-from mgexp.data.records import Record, evenly_spaced
+from mgexp.data.records import Record
 from mgexp.dist import Processes
 from mgexp.multigrid.batchnorm import keeping, set_num_groups, share_statistics
 from mgexp.multigrid.phases import num_bn_groups
@@ -43,6 +43,7 @@ from mgexp.train.scores import (
 from mgexp.train.setup import Inputs, build_task, check_clips
 from mgexp.train.step import Normalizer
 from mgexp.train.task import Task, metrics_text
+from mgexp.video.paths import evenly_spaced
 from mgexp.video.time_limit import NO_LIMIT, TimeLimit
 
 SEED_OFFSET = 1_000_003  # a stream of its own: the same videos, other draws than training

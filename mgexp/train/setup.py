@@ -19,7 +19,7 @@ from mgexp.data.clips import Batch
 from mgexp.data.files import read_text
 from mgexp.data.lists import build_list, quarantine_problems
 from mgexp.data.loader import build_decoder, store_problems
-from mgexp.data.records import Record, VideoList, evenly_spaced
+from mgexp.data.records import Record, VideoList
 from mgexp.dist import Processes, device_of
 from mgexp.errors import InputError, TrainingError, listed
 from mgexp.models.build import build_model, build_on_meta, model_problems
@@ -39,6 +39,7 @@ from mgexp.train.precision import Precision, resolve
 from mgexp.train.predict import Predictor
 from mgexp.train.step import Normalizer, TrainStep, blank_batch, compiled, split_problems, warm_up
 from mgexp.train.task import MAX, SUM, Task, many_labels, one_label
+from mgexp.video.paths import evenly_spaced
 
 
 @dataclass(frozen=True)

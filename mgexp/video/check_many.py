@@ -15,10 +15,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from mgexp.data.lists import quarantine_text
 from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_jsonl
 from mgexp.run.folder import CheckDir
 from mgexp.video.check import KINDS, USABLE_KINDS, VideoCheck, check_video
+from mgexp.video.paths import Root
 
 Check = Callable[[str, bool], VideoCheck]
 
@@ -221,9 +221,10 @@ class CheckLog:
         append_jsonl(self.folder.videos_jsonl, line)
 
     def write_quarantine(self, checks: Iterable[VideoCheck], root: Path) -> None:
-        """Lists the videos that training cannot use."""
-        unusable = (check.path for check in checks if not check.is_usable)
-        atomic_write_text(self.folder.quarantine_txt, quarantine_text(unusable, root))
+        """Write a line for each video that training cannot use, sorted, as ``Root.name`` names it."""
+        base = Root(root)
+        lines = sorted(base.name(check.path) for check in checks if not check.is_usable)
+        atomic_write_text(self.folder.quarantine_txt, "".join(f"{line}\n" for line in lines))
 
     def _holds(self, line: Mapping[str, Any]) -> bool:
         if line["kind"] == "crashed":  # perhaps for want of memory: ask again

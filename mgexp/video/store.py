@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mgexp.data.files import Root
 from mgexp.errors import InputError
 from mgexp.run.files import is_file, read_json, read_jsonl, sha256_of
+from mgexp.video.paths import Root
 from mgexp.video.reader import Picture, ReaderOpener, SourceVideo, Video, open_video
 from mgexp.video.region import RegionOf, whole
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from mgexp.data.records import evenly_spaced
 from mgexp.errors import InputError
 from mgexp.run.files import append_jsonl, atomic_write_text, json_line, read_json, write_json
 from mgexp.run.lock import RunLock
+from mgexp.video.paths import evenly_spaced
 from mgexp.video.processes import map_in_processes
 from mgexp.video.reader import VideoError
 from mgexp.video.store import Stamp, StoreDir, StoredVideo, copy_name, distinct_levels, stamp_of

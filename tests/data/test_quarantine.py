@@ -1,11 +1,8 @@
 """Quarantined videos count as missing, wherever the set lies."""
 
-from pathlib import Path
-
 import pytest
 
 from mgexp.data.lists import (
-    quarantine_text,
     read_quarantine,
     unmatched_problem,
     without_quarantined,
@@ -78,17 +75,8 @@ def test_a_list_with_problems_says_nothing_about_the_quarantine(videos, tmp_path
     assert unmatched(tmp_path, videos, VideoList((), (), ("does not exist",))) == []
 
 
-def test_the_root_may_be_the_top_of_all_folders(tmp_path):
-    assert quarantine_text([f"{tmp_path}/a.mp4"], Path("/")) == f"{tmp_path}/a.mp4\n"[1:]
-
-
 def test_a_video_is_found_below_a_link_to_the_root(videos, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "run")
     (tmp_path / "q.txt").write_text("b.mp4\n")
     quarantine = read_quarantine(tmp_path / "q.txt", tmp_path / "link")
     assert without_quarantined(videos, quarantine).missing[1:] == (f"{tmp_path}/run/b.mp4",)
-
-
-def test_the_file_is_relative_where_it_can_be(tmp_path):
-    paths = [str(tmp_path / "b.mp4"), str(tmp_path / "a b.mp4"), "/elsewhere/c.mp4"]
-    assert quarantine_text(paths, tmp_path) == "/elsewhere/c.mp4\na b.mp4\nb.mp4\n"

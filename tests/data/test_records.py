@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from mgexp.data.records import VideoRecord, evenly_spaced, read_list
+from mgexp.data.records import VideoRecord, read_list
 
 
 @pytest.fixture
@@ -159,18 +159,3 @@ def test_folders_and_files_that_are_taken_for_each_other(tmp_path, root):
         f"list file {root} is not a file",
         f"root folder of the videos {root}/run/a.mp4 is not a folder",
     ]
-
-
-@pytest.mark.parametrize(
-    ("num", "expected"),
-    [
-        (0, "abcdefghij"),
-        (10, "abcdefghij"),
-        (99, "abcdefghij"),
-        (5, "acegi"),
-        (3, "adg"),
-        (1, "a"),
-    ],
-)
-def test_evenly_spaced(num, expected):
-    assert evenly_spaced("abcdefghij", num) == tuple(expected)

@@ -1,0 +1,40 @@
+"""Names of videos below a root folder, links that lead out of it, and a few of many."""
+
+from pathlib import Path
+
+from mgexp.video.paths import Root, evenly_spaced, leading_out
+
+
+def test_names_are_relative_where_they_can_be(tmp_path):
+    names = [Root(tmp_path).name(path) for path in (f"{tmp_path}/a b.mp4", "/elsewhere/c.mp4")]
+    assert names == ["a b.mp4", "/elsewhere/c.mp4"]
+    assert Root(Path("/")).name("/data/a.mp4") == "data/a.mp4"
+
+
+def test_a_video_has_one_name_below_a_link_to_the_root_and_below_the_root(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    root = Root(tmp_path / "link")
+    assert {root.name(f"{tmp_path}/{folder}/a.mp4") for folder in ("link", "real")} == {"a.mp4"}
+
+
+def test_a_root_that_allows_all_still_makes_paths_absolute(tmp_path):
+    assert Root(tmp_path, allow_outside=True).path("../x.mp4") == str(tmp_path.parent / "x.mp4")
+    assert Root(tmp_path).path("../x.mp4") is None
+
+
+def test_the_folder_itself_may_be_a_link(tmp_path):
+    for name in ("root", "beside"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.mp4").write_text("video")
+    (tmp_path / "root" / "elsewhere").symlink_to(tmp_path / "beside")
+    (tmp_path / "linked").symlink_to(tmp_path / "root")
+    assert leading_out([f"{tmp_path}/linked/a.mp4"], tmp_path / "linked") == []
+    out = f"{tmp_path}/linked/elsewhere/a.mp4"
+    assert leading_out([out], tmp_path / "linked") == [out]
+
+
+def test_some_of_many_are_evenly_spaced():
+    wanted = {0: "abcdefghij", 10: "abcdefghij", 99: "abcdefghij", 5: "acegi", 3: "adg", 1: "a"}
+    for num, expected in wanted.items():
+        assert evenly_spaced("abcdefghij", num) == tuple(expected)
