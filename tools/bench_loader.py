@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import simplejson
-from fvcore.common.config import CfgNode
 
 from mgexp.config.check import cross_problems
+from mgexp.config.keys import Config
 from mgexp.config.load import read_config
 from mgexp.data.lists import build_list, videos_root
 from mgexp.data.loader import build_training_clips, store_problems
@@ -143,7 +143,7 @@ def made_videos(options: argparse.Namespace) -> list[str]:
     return [str(part) for pair in keys.items() for part in pair]
 
 
-def bench(cfg: CfgNode, options: argparse.Namespace) -> LoadingCosts:
+def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
     """Measures every way on the videos of the row."""
     videos = build_list(cfg, "TRAIN_LIST")
     raise_problems(videos.problems)
@@ -166,7 +166,7 @@ def bench(cfg: CfgNode, options: argparse.Namespace) -> LoadingCosts:
     return LoadingCosts(legs, timings)
 
 
-def ways_of(cfg: CfgNode, records: Sequence[Record]) -> dict[str, Load]:
+def ways_of(cfg: Config, records: Sequence[Record]) -> dict[str, Load]:
     """Each way by its name, that of training without a store first."""
     found = decoders()
     videos: dict[str, Opener] = {

@@ -15,8 +15,8 @@ import argparse
 import sys
 
 import simplejson
-from fvcore.common.config import CfgNode
 
+from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, TrainingError
 from mgexp.multigrid.schedule import Schedule
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def read(options: argparse.Namespace) -> tuple[CfgNode, Schedule]:
+def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
     """The configuration and its schedule in ``--processes``. Raises InputError with all that is wrong."""
     cfg, problems = read_config(options.cfg, [*options.overrides, "DEVICE", "cpu"])
     found = [*option_problems(options), *problems]
@@ -82,7 +82,7 @@ def option_problems(options: argparse.Namespace) -> list[str]:
     return problems
 
 
-def bench(cfg: CfgNode, schedule: Schedule, options: argparse.Namespace) -> TeamTimes:
+def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> TeamTimes:
     """Measures every team at the base shapes of the schedule."""
     count = options.processes
     teams = {str(team): team for team in (Team(1, 1), Team(count, 1), Team(1, count))}

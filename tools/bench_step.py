@@ -23,8 +23,8 @@ from typing import Any
 
 import simplejson
 import torch
-from fvcore.common.config import CfgNode
 
+from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
 from mgexp.dist import device_of
 from mgexp.errors import InputError, TrainingError
@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def read(options: argparse.Namespace) -> tuple[CfgNode, Schedule]:
+def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
     """The configuration and its schedule. Raises InputError with all that is wrong."""
     batch = [] if options.batch_size is None else ["TRAIN.BATCH_SIZE", str(options.batch_size)]
     cfg, problems = read_config(options.cfg, [*options.overrides, *batch])
@@ -113,7 +113,7 @@ def option_problems(options: argparse.Namespace) -> list[str]:
     ]
 
 
-def bench(cfg: CfgNode, schedule: Schedule, options: argparse.Namespace) -> StepTimes:
+def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> StepTimes:
     """Measures every way at the shapes of the schedule."""
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     device = device_of(cfg.DEVICE)
@@ -135,7 +135,7 @@ def bench(cfg: CfgNode, schedule: Schedule, options: argparse.Namespace) -> Step
     )
 
 
-def costs_of(cfg: CfgNode, shapes: tuple[StepShape, ...]) -> dict[str, Any]:
+def costs_of(cfg: Config, shapes: tuple[StepShape, ...]) -> dict[str, Any]:
     """FLOPs and bytes of a step at each shape, and the bytes held between steps: fields of StepTimes."""
     model = build_model(cfg)
     macs = macs_by_shape(model, ((shape.frames, shape.crop) for shape in shapes))
@@ -147,7 +147,7 @@ def costs_of(cfg: CfgNode, shapes: tuple[StepShape, ...]) -> dict[str, Any]:
     }
 
 
-def described(cfg: CfgNode, options: argparse.Namespace) -> dict[str, Any]:
+def described(cfg: Config, options: argparse.Namespace) -> dict[str, Any]:
     """What was measured, and with what."""
     return {
         "row": experiment_name(options.cfg),

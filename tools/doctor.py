@@ -17,8 +17,8 @@ from pathlib import Path
 
 import simplejson
 import torch
-from fvcore.common.config import CfgNode
 
+from mgexp.config.keys import Config
 from mgexp.errors import InputError
 from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.steps import step_counts
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     return exit_code(findings)
 
 
-def load_row(options: argparse.Namespace) -> tuple[CfgNode, Schedule]:
+def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     """The configuration of the row, and its schedule."""
     from mgexp.config.check import cross_problems
     from mgexp.config.load import read_config
@@ -93,12 +93,12 @@ def load_row(options: argparse.Namespace) -> tuple[CfgNode, Schedule]:
     return cfg, schedule
 
 
-def has_list(cfg: CfgNode) -> bool:
+def has_list(cfg: Config) -> bool:
     """Whether the training list of the row is here."""
     return bool(cfg.DATA.TRAIN_LIST) and Path(cfg.DATA.TRAIN_LIST).exists()
 
 
-def row_findings(cfg: CfgNode, schedule: Schedule) -> Iterator[Finding]:
+def row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
     """Precision, shared memory, steps and loading."""
     from mgexp.dist import device_of
     from mgexp.models.build import build_model
@@ -137,7 +137,7 @@ def row_findings(cfg: CfgNode, schedule: Schedule) -> Iterator[Finding]:
     yield loading(cfg, schedule, sum(one.seconds for one in times) / len(times))
 
 
-def loading(cfg: CfgNode, schedule: Schedule, step_seconds: float) -> Finding:
+def loading(cfg: Config, schedule: Schedule, step_seconds: float) -> Finding:
     """What loading the row's videos costs, where there are any."""
     from mgexp.data.lists import build_list
     from mgexp.data.loader import store_problems

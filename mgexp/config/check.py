@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fvcore.common.config import CfgNode
-
-from mgexp.config.keys import BY_NAME
+from mgexp.config.keys import BY_NAME, AugKeys, Config
 
 MOMENTUM, LAMB, PMD = ("sgd", "lars"), ("lamb", "pmd_lamb"), ("pmd_lamb",)
 READ_BY = {
@@ -21,7 +19,7 @@ READ_BY = {
 """Keys of SOLVER that some values of SOLVER.OPTIMIZING_METHOD alone read."""
 
 
-def cross_problems(cfg: CfgNode) -> list[str]:
+def cross_problems(cfg: Config) -> list[str]:
     """Every problem between keys that needs neither data nor a schedule."""
     return [
         *_model_problems(cfg),
@@ -34,7 +32,7 @@ def cross_problems(cfg: CfgNode) -> list[str]:
     ]
 
 
-def _model_problems(cfg: CfgNode) -> Iterator[str]:
+def _model_problems(cfg: Config) -> Iterator[str]:
     name = cfg.MODEL.MODEL_NAME
     if name != "SlowFast" and cfg.RESNET.DEPTH == 18:
         yield f"RESNET.DEPTH = 18 exists for SlowFast only: {name} takes 50 or 101"
@@ -52,7 +50,7 @@ def _model_problems(cfg: CfgNode) -> Iterator[str]:
         )
 
 
-def _label_problems(cfg: CfgNode) -> Iterator[str]:
+def _label_problems(cfg: Config) -> Iterator[str]:
     format_, loss = cfg.DATA.FORMAT, cfg.MODEL.LOSS_FUNC
     if (format_ == "charades") != (loss == "bce_logit"):
         yield (
@@ -64,7 +62,7 @@ def _label_problems(cfg: CfgNode) -> Iterator[str]:
         yield f"EXPECTED: MODEL.LOSS_FUNC = {loss} is judged by {' and '.join(metrics)}, not by {name}"
 
 
-def _list_problems(cfg: CfgNode) -> Iterator[str]:
+def _list_problems(cfg: Config) -> Iterator[str]:
     data = cfg.DATA
     if data.CLASSES and data.FORMAT in {"list", "charades", "hmdb51"}:
         yield f"DATA.CLASSES is not read with DATA.FORMAT = {data.FORMAT}: leave it empty"
@@ -79,7 +77,7 @@ def _list_problems(cfg: CfgNode) -> Iterator[str]:
         )
 
 
-def _data_problems(cfg: CfgNode) -> Iterator[str]:
+def _data_problems(cfg: Config) -> Iterator[str]:
     shortest = cfg.DATA.TRAIN_JITTER_SCALES[0]
     if shortest < cfg.DATA.TRAIN_CROP_SIZE:
         yield (
@@ -98,7 +96,7 @@ def _data_problems(cfg: CfgNode) -> Iterator[str]:
         )
 
 
-def _augment_problems(cfg: CfgNode) -> Iterator[str]:
+def _augment_problems(cfg: Config) -> Iterator[str]:
     name, magnitude = "AUG.RANDAUGMENT_MAGNITUDE", cfg.AUG.RANDAUGMENT_MAGNITUDE
     default = BY_NAME[name].default
     if magnitude != default and not cfg.AUG.RANDAUGMENT_OPS:
@@ -112,7 +110,7 @@ def _augment_problems(cfg: CfgNode) -> Iterator[str]:
         yield f"AUG.RE_PROB = {cfg.AUG.RE_PROB:g} paints with DATA.MEAN = {mean}, which is no colour in [0, 1]"
 
 
-def _strength_problems(aug: CfgNode) -> Iterator[str]:
+def _strength_problems(aug: AugKeys) -> Iterator[str]:
     """AUG.COARSE_STRENGTH without anything that it changes, or that would lead out of a range."""
     strength = aug.COARSE_STRENGTH
     strengths = {
@@ -134,7 +132,7 @@ def _strength_problems(aug: CfgNode) -> Iterator[str]:
             )
 
 
-def _solver_problems(cfg: CfgNode) -> Iterator[str]:
+def _solver_problems(cfg: Config) -> Iterator[str]:
     total = cfg.SOLVER.MAX_EPOCH
     if total <= cfg.SOLVER.WARMUP_EPOCHS:
         yield (
@@ -152,10 +150,10 @@ def _solver_problems(cfg: CfgNode) -> Iterator[str]:
         )
 
 
-def _optimizer_problems(cfg: CfgNode) -> Iterator[str]:
+def _optimizer_problems(cfg: Config) -> Iterator[str]:
     solver, method = cfg.SOLVER, cfg.SOLVER.OPTIMIZING_METHOD
     for name, methods in READ_BY.items():
-        value, default = solver[name], BY_NAME[f"SOLVER.{name}"].default
+        value, default = getattr(solver, name), BY_NAME[f"SOLVER.{name}"].default
         if value != default and method not in methods:
             yield (
                 f"SOLVER.{name} = {value} is not read with SOLVER.OPTIMIZING_METHOD = {method}, but with "

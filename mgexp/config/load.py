@@ -1,122 +1,74 @@
-"""A small run of the same experiment: other numbers of videos, steps and channels, nothing else."""
+"""Load a configuration from YAML files and KEY VALUE pairs, and write it again."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
-from fvcore.common.config import CfgNode
 
-from mgexp.config.keys import BY_NAME, KEYS
-from mgexp.config.values import PATH, STR, from_text, parse_yaml, read_with_bases
+from mgexp.config.keys import BY_NAME, KEYS, Config
+from mgexp.config.values import from_text, is_text, parse_yaml, read_yaml
 from mgexp.errors import InputError
 from mgexp.run.files import is_file
 from mgexp.text import escaped, shown
 
 MAX_NAME = 80
-"""Characters of a name of no key that are shown, and looked at for what was meant."""
+"""Characters of an unknown name that are shown, and compared with the names of keys."""
 MAX_FILE_KEYS = 1000
-"""That a file may set, far more than there are: each unknown one is compared with all names."""
+"""Keys that a file may set, far more than there are: each unknown one is compared with all names."""
 
 
-def load_config(path: Path | str, overrides: Sequence[str] = ()) -> CfgNode:
-    """The frozen configuration of ``path``; raises InputError with every problem of its keys and values."""
+def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
+    """Load the configuration of ``path``; raises InputError with every problem of its keys and values."""
     cfg, problems = read_config(path, overrides)
     if problems:
         raise InputError(problems)
     return cfg
 
 
-def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[CfgNode, list[str]]:
-    """The frozen configuration, and the problems found: a key with a problem has its default.
+def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, list[str]]:
+    """Load the configuration and list the problems; a key with a problem has its default.
 
     Each of ``overrides`` is KEY VALUE KEY VALUE …; later values win, and pairs win over files.
     """
     values, problems = file_values(Path(path))
     pairs: dict[str, Any] = {}
     for texts in overrides:
-        found, pair_problems = _pair_values(texts)
-        pairs.update(found)
-        problems += pair_problems
-    chosen = {key.name: key.default for key in KEYS}
+        if len(texts) % 2:
+            problems.append(f"KEY VALUE pairs: {shown(texts[-1])} has no value")
+            continue
+        for name, text in zip(texts[::2], texts[1::2], strict=True):
+            # A folder may be called 2024_01 and a separator be a space: text stays as it was typed.
+            stays = name in BY_NAME and is_text(BY_NAME[name].type)
+            pairs[name] = text if stays else from_text(text)
+    chosen: dict[str, Any] = {}
     for where, given in ((str(path), values), ("the command line", pairs)):
         for name, value in given.items():
-            problem = _set(chosen, name, value, where)
-            problems += [problem] if problem else []
-    return freeze(chosen), problems
-
-
-def freeze(values: Mapping[str, Any]) -> CfgNode:
-    """A frozen node of dotted names; values are immutable, so that nobody edits them in place."""
-    cfg = CfgNode()
-    for name, value in values.items():
-        *sections, last = name.split(".")
-        node = cfg
-        for section in sections:
-            node = node.setdefault(section, CfgNode())
-        node[last] = value
-    cfg.freeze()
-    return cfg
-
-
-def flatten(cfg: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted name, value) of every key."""
-    for name, value in cfg.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
-def from_yaml(path: Path) -> dict[str, Any]:
-    """What ``to_yaml`` wrote into a run folder: values by dotted name, not checked.
-
-    Raises InputError where the file is none of that.
-    """
-    try:
-        raw = parse_yaml(path.read_text(encoding="utf-8"))
-        if not isinstance(raw, Mapping):
-            raise ValueError(f"it holds {shown(raw)}")
-        return dict(flatten(raw))
-    except (OSError, ValueError) as error:
-        raise InputError([f"{path} is not the configuration of a run: {error}"]) from error
-
-
-def to_yaml(cfg: CfgNode) -> str:
-    """Safe YAML of the whole configuration, that ``load_config`` reads back."""
-    return yaml.safe_dump(_plain(cfg), sort_keys=False, allow_unicode=True)
-
-
-def experiment_name(path: Path) -> str:
-    """``experiments/main/x.yaml`` → ``main/x``; the file's own name where no folder is called experiments."""
-    parts = path.resolve().with_suffix("").parts
-    if "experiments" not in parts[:-1]:
-        return parts[-1]
-    last = len(parts) - 1 - parts[::-1].index("experiments", 1)
-    return "/".join(parts[last + 1 :])
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+            if name not in BY_NAME:
+                known = escaped(name[:MAX_NAME]) + ("…" if len(name) > MAX_NAME else "")
+                problems.append(f"{where}: there is no key {known}{_nearest(name)}")
+                continue
+            try:
+                chosen[name] = BY_NAME[name].read(value)
+            except ValueError as error:
+                problems.append(f"{where}: {name} = {shown(value)} {error}")
+    return config_of(chosen), problems
 
 
 def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """The values of a YAML file and its bases by dotted names, any names, and what is wrong with the file."""
+    """Read the values of a YAML file and its bases by dotted names, known or not, and list what is wrong."""
     if not is_file(path):
         return {}, [
             f"{path} does not exist: --cfg takes a YAML file, such as those in experiments/"
         ]
     try:
-        raw = read_with_bases(path)
-        if not isinstance(raw, Mapping):
-            raise ValueError(f"it holds {shown(raw)}")
-        values = dict(flatten(raw))
+        values = dict(flatten(read_yaml(path)))
     except RecursionError:
         return {}, [f"{path}: its _BASE_ leads back to the file itself, or to too many files"]
     except OSError as error:
@@ -126,40 +78,6 @@ def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
     if len(values) > MAX_FILE_KEYS:
         return {}, [f"{path} sets {len(values)} keys: there are {len(KEYS)}"]
     return values, []
-
-
-def _pair_values(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    if len(overrides) % 2:
-        return {}, [f"KEY VALUE pairs: {shown(overrides[-1])} has no value"]
-    names, texts = overrides[::2], overrides[1::2]
-    pairs = zip(names, texts, strict=True)
-    return {name: text if _takes_text(name) else from_text(text) for name, text in pairs}, []
-
-
-def _takes_text(name: str) -> bool:
-    """Such a value stays as it was typed: a folder may be called 2024_01, a separator be a space."""
-    return name in BY_NAME and BY_NAME[name].kind in {STR, PATH}
-
-
-def _set(chosen: dict[str, Any], name: str, value: object, where: str) -> str | None:
-    """Sets a checked value; returns the problem where there is one."""
-    key = BY_NAME.get(name)
-    if key is None:
-        return f"{where}: there is no key {_short(name)}{_nearest(name)}"
-    try:
-        converted = key.kind.convert(value)
-    except ValueError as error:
-        return (
-            f"{where}: {name} = {shown(value)} {error}; it takes a {key.kind.name}: {key.meaning}"
-        )
-    if not key.legal.allows(converted):
-        return f"{where}: {name} = {shown(value)} is not allowed; it takes {key.legal.words}: {key.meaning}"
-    chosen[name] = converted
-    return None
-
-
-def _short(name: str) -> str:
-    return escaped(name) if len(name) <= MAX_NAME else f"{escaped(name[:MAX_NAME])}…"
 
 
 def _nearest(name: str) -> str:
@@ -175,24 +93,80 @@ def _nearest(name: str) -> str:
     return f"; nearest: {', '.join(near)}" if near else "; see mgexp/config/keys.py for all keys"
 
 
-SMOKE_STEPS = 56  # of the baseline: a step for every phase of the rows whose phases end with steps
+def config_of(values: Mapping[str, Any]) -> Config:
+    """Make the configuration from values by dotted names; a key that is left out has its default."""
+    cfg = Config()
+    sections: dict[str, dict[str, Any]] = {"": {}}
+    for name, value in values.items():
+        section, _, last = name.rpartition(".")
+        sections.setdefault(section, {})[last] = value
+    top = sections.pop("")
+    changed = {
+        section: replace(getattr(cfg, section), **inner) for section, inner in sections.items()
+    }
+    return replace(cfg, **top, **changed)
+
+
+def flatten(tree: Config | Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted name, value) of every key of a configuration, or of a YAML's sections."""
+    values = tree if isinstance(tree, Mapping) else dataclasses.asdict(tree)
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def to_yaml(cfg: Config) -> str:
+    """Write the whole configuration as YAML that ``load_config`` reads back."""
+    return yaml.safe_dump(_plain(dataclasses.asdict(cfg)), sort_keys=False, allow_unicode=True)
+
+
+def _plain(value: object) -> object:
+    """Lists in place of tuples, which plain YAML does not have."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def from_yaml(path: Path) -> dict[str, Any]:
+    """Read what ``to_yaml`` wrote into a run folder: values by dotted names, not checked.
+
+    Raises InputError where the file is not such a configuration.
+    """
+    try:
+        tree = parse_yaml(path.read_text(encoding="utf-8"))
+        if not isinstance(tree, Mapping):
+            raise ValueError(f"it holds {shown(tree)}")
+        return dict(flatten(tree))
+    except (OSError, ValueError) as error:
+        raise InputError([f"{path} is not the configuration of a run: {error}"]) from error
+
+
+def experiment_name(path: Path) -> str:
+    """``experiments/main/x.yaml`` → ``main/x``; the file's own name where no folder is called experiments."""
+    parts = path.resolve().with_suffix("").parts
+    if "experiments" not in parts[:-1]:
+        return parts[-1]
+    last = len(parts) - 1 - parts[::-1].index("experiments", 1)
+    return "/".join(parts[last + 1 :])
+
+
+SMOKE_STEPS = 56
+"""Steps of a smoke run's baseline: one at least for every phase of the rows whose phases end with steps."""
 SMOKE_VAL_VIDEOS = 16
 WIDTH_DIVISOR = 8
 
 
-def smoke(cfg: CfgNode) -> CfgNode:
-    """A new configuration whose baseline takes about 56 steps; shapes, epochs and ratios stay as they are."""
-    values = dict(flatten(cfg))
+def smoke(cfg: Config) -> Config:
+    """Return a small run of the same experiment: about 56 steps; shapes, epochs and ratios stay as they are."""
     videos = math.ceil(SMOKE_STEPS * cfg.TRAIN.BATCH_SIZE / cfg.SOLVER.MAX_EPOCH)
-    beta_inv = cfg.SLOWFAST.BETA_INV
+    beta_inv = cfg.SLOWFAST.BETA_INV  # the fast pathway needs whole channels
     width = beta_inv * max(1, cfg.RESNET.WIDTH_PER_GROUP // WIDTH_DIVISOR // beta_inv)
-    values.update(
-        {
-            "DATA.MAX_TRAIN_VIDEOS": max(1, videos),
-            "DATA.MAX_VAL_VIDEOS": SMOKE_VAL_VIDEOS,
-            "RESNET.WIDTH_PER_GROUP": width,
-            "TRAIN.INIT_WEIGHTS": "",  # they fit the full width only
-            "EXPECTED": (),
-        }
+    return replace(
+        cfg,
+        DATA=replace(cfg.DATA, MAX_TRAIN_VIDEOS=max(1, videos), MAX_VAL_VIDEOS=SMOKE_VAL_VIDEOS),
+        RESNET=replace(cfg.RESNET, WIDTH_PER_GROUP=width),
+        TRAIN=replace(cfg.TRAIN, INIT_WEIGHTS=""),  # weights fit the full width only
+        EXPECTED=(),
     )
-    return freeze(values)

@@ -1,146 +1,92 @@
-"""The kinds of value that a configuration key can take, and how text becomes one."""
+"""Values of configuration keys: YAML files and text in, typed and immutable values out."""
 
 from __future__ import annotations
 
 import ast
-import io
 import math
+import os
 import warnings
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import yaml
-from fvcore.common.config import BASE_KEY, CfgNode
 
 from mgexp.run.files import is_file, is_there
 from mgexp.text import is_plain, shown
 
-MAX_YAML_BYTES = 2**17
-"""Of a file, and of a value. The whole configuration of a run takes 6,000."""
-MAX_FILES = 50
-"""That one configuration is read from; ``_BASE_`` may name several, and each of those again."""
+PathText: TypeAlias = Annotated[str, "path"]
+"""Text that stays as it was typed: YAML reads the folder 2024_01 as the number 202401."""
+IntOrAuto: TypeAlias = int | Literal["auto"]
 
-
-class PlainLoader(yaml.SafeLoader):
-    """Safe, and stricter: no aliases, with which a few lines can stand for gigabytes, and no key twice."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuses ``*name``."""
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]  # a gap of the stubs
-            problem = f"aliases such as *{event.anchor} are not read; write the value out"
-            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Refuses a key that is there twice: only the last of its values would count."""
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                problem = f"the key {key.value} is there twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep)
-
-
-def parse_yaml(text: str) -> object:
-    """The value that ``text`` is. Raises ValueError, in one line, for what is no plain YAML."""
-    _check_size(len(text))
-    try:
-        return yaml.load(text, Loader=PlainLoader)
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-    except Exception as error:  # damaged dates, numbers and tags are KeyError, AttributeError, …
-        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
-
-
-def read_with_bases(path: Path) -> object:
-    """What is in a YAML file over the files that its ``_BASE_`` names: relative to it, absolute, or ~.
-
-    Each must be a regular file on this machine. Raises OSError, which has the file's name, where one cannot be
-    read; ValueError where one is no plain YAML; RecursionError where there are more than MAX_FILES.
-    """
-    opened: list[str] = []
-
-    class Files(CfgNode):  # type: ignore[misc]  # fvcore has no types
-        @classmethod
-        def _open_cfg(cls, filename: str) -> io.StringIO:
-            opened.append(filename)
-            if len(opened) > MAX_FILES:
-                raise RecursionError
-            return io.StringIO(_checked_text(Path(filename), is_base=len(opened) > 1))
-
-    try:
-        return Files.load_yaml_with_base(str(path), allow_unsafe=False)
-    except (
-        TypeError,
-        AssertionError,
-    ) as error:  # no mapping, or a value where its base has a mapping
-        raise ValueError(" ".join(str(error).split())) from error
-
-
-def _checked_text(path: Path, is_base: bool) -> str:
-    """The text of a file, once it is known to be plain YAML."""
-    if not is_file(path):
-        reason = "Not a regular file" if is_there(path) else "No such file"
-        raise OSError(0, reason, str(path))
-    with path.open("rb") as file:
-        data = file.read(MAX_YAML_BYTES + 1)
-    try:
-        _check_size(len(data))
-        text = data.decode("utf-8-sig")
-        _check_bases(parse_yaml(text))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}" if is_base else str(error)) from error
-    return text
-
-
-def _check_bases(value: object) -> None:
-    if isinstance(value, dict) and BASE_KEY in value:
-        bases = value[BASE_KEY]
-        if not all(
-            isinstance(base, str) for base in (bases if isinstance(bases, list) else [bases])
-        ):
-            raise ValueError(f"{BASE_KEY} = {shown(bases)} is not the path of a file")
-
-
-def _check_size(num: int) -> None:
-    if num > MAX_YAML_BYTES:
-        raise ValueError(f"is larger than {MAX_YAML_BYTES:,} bytes, the most that is read")
-
+WORDS: dict[Any, str] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    PathText: "a path, as text",
+    IntOrAuto: "a whole number or auto",
+    tuple[int, int]: "a list of two whole numbers",
+    tuple[int, int, int]: "a list of three whole numbers",
+    tuple[int, ...]: "a list of whole numbers",
+    tuple[float, float]: "a list of two numbers",
+    tuple[float, float, float]: "a list of three numbers",
+    tuple[float, ...]: "a list of numbers",
+    tuple[tuple[float, float], ...]: "a list of pairs of numbers",
+    tuple[(tuple[int, ...],) * 4]: "a list of four lists of whole numbers",  # type: ignore[misc]
+    tuple[tuple[str, float, float], ...]: "a list of [metric, percent, tolerance]",
+}
+"""The types that keys have, as messages name them."""
 
 MAX_INT = 2**53
 """Whole numbers up to here are exact as floating-point numbers, which epochs and costs are."""
 MAX_ITEMS = 1000
-"""Of a list. Assumption: no schedule has as many stages."""
+"""Most items of a list. Assumption: no schedule has as many stages."""
 MAX_LITERAL_CHARS = 10_000
-"""Of a value that is not text."""
+"""Most characters of a value that is not text."""
+MAX_YAML_BYTES = 2**17
+"""Most bytes of a file or value. The whole configuration of a run takes 6,000."""
+MAX_FILES = 50
+"""Most files that one configuration is read from: ``_BASE_`` may name several, and each of those again."""
+BASE_KEY = "_BASE_"
 
 
-@dataclass(frozen=True)
-class Kind:
-    """``convert`` returns the value, immutable, or raises ValueError; nothing is rounded or adjusted."""
+def words_of(kind: Any) -> str:  # noqa: ANN401 - an annotation
+    """What a key of this type takes, in words."""
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(str, get_args(kind)))}"
+    return WORDS[kind]
 
-    name: str
-    convert: Callable[[object], object]
+
+def is_text(kind: Any) -> bool:  # noqa: ANN401 - an annotation
+    """Whether values of this type are text that nothing reads as a number or as YAML."""
+    return kind in {str, PathText} or (
+        get_origin(kind) is Literal and isinstance(get_args(kind)[0], str)
+    )
 
 
-def from_text(text: str) -> object:
-    """The value of a KEY VALUE pair: a Python literal as in PySlowFast, else YAML, else the text itself."""
-    if len(text) > MAX_LITERAL_CHARS:
-        return text
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what Python thinks of a text such as 'C:\\data'
-            return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        pass  # as the documentation of literal_eval lists them
-    try:
-        return parse_yaml(text)
-    except ValueError:
-        return text
+def convert(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, and a value of it
+    """Return ``value`` as the type ``kind``, immutable; nothing is rounded or adjusted.
+
+    Raises ValueError that says what the value is not.
+    """
+    if kind == IntOrAuto:
+        return _int_or_auto(value)
+    if get_origin(kind) is Annotated:
+        return _str(value)
+    if get_origin(kind) is Literal:
+        allowed = get_args(kind)
+        if convert(type(allowed[0]), value) not in allowed:
+            raise ValueError("is not allowed")
+        return convert(type(allowed[0]), value)
+    if get_origin(kind) is tuple:
+        items, kinds = _list(value), get_args(kind)
+        if kinds[-1] is Ellipsis:
+            return tuple(convert(kinds[0], item) for item in items)
+        if len(items) != len(kinds):
+            raise ValueError(f"has {shown(items)} where {len(kinds)} values belong")
+        return tuple(convert(one, item) for one, item in zip(kinds, items, strict=True))
+    return {bool: _bool, int: _int, float: _float, str: _str}[kind](value)
 
 
 def _bool(value: object) -> bool:
@@ -158,7 +104,7 @@ def _int(value: object) -> int:
     return value
 
 
-def _int_or_auto(value: object) -> int | str:
+def _int_or_auto(value: object) -> IntOrAuto:
     if value == "auto":
         return "auto"
     try:
@@ -181,7 +127,7 @@ def _float(value: object) -> float:
 
 
 def _number_in_text(value: object) -> object:
-    """YAML 1.1 reads ``1e-4`` as text; PySlowFast's files are full of it."""
+    # YAML 1.1 reads 1e-4 as text, and PySlowFast's files are full of such numbers.
     return from_text(value) if isinstance(value, str) else value
 
 
@@ -201,40 +147,105 @@ def _list(value: object) -> list[object]:
     return list(value)
 
 
-def _ints(value: object) -> tuple[int, ...]:
-    return tuple(_int(item) for item in _list(value))
+def from_text(text: str) -> object:
+    """Read the value of a KEY VALUE pair: a Python literal as in PySlowFast, else YAML, else the text itself."""
+    if len(text) > MAX_LITERAL_CHARS:
+        return text
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python warns about texts such as 'C:\\data'
+            return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        pass  # the errors that the documentation of literal_eval lists
+    try:
+        return parse_yaml(text)
+    except ValueError:
+        return text
 
 
-def _floats(value: object) -> tuple[float, ...]:
-    return tuple(_float(item) for item in _list(value))
+class PlainLoader(yaml.SafeLoader):
+    """YAML's safe loader, but stricter: it refuses aliases, and a key that is there twice.
+
+    With aliases a few lines can stand for gigabytes.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Refuse ``*name``."""
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]  # a gap of the stubs
+            problem = f"aliases such as *{event.anchor} are not read; write the value out"
+            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Refuse a key that is there twice: YAML would silently keep the last value only."""
+        seen: set[str] = set()
+        for name, _ in node.value:
+            if isinstance(name, yaml.ScalarNode) and name.value in seen:
+                problem = f"the key {name.value} is there twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, name.start_mark)
+            seen.add(str(name.value))
+        return super().construct_mapping(node, deep)
 
 
-def _pairs(value: object) -> tuple[tuple[float, ...], ...]:
-    pairs = tuple(_floats(item) for item in _list(value))
-    if any(len(pair) != 2 for pair in pairs):
-        raise ValueError("is not a list of pairs")
-    return pairs
+def parse_yaml(text: str) -> object:
+    """Parse plain YAML. Raises ValueError with a message in one line."""
+    _check_size(len(text))
+    try:
+        return yaml.load(text, Loader=PlainLoader)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except Exception as error:  # damaged dates, numbers and tags raise KeyError, AttributeError, …
+        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
-def _int_lists(value: object) -> tuple[tuple[int, ...], ...]:
-    return tuple(_ints(item) for item in _list(value))
+def _check_size(num: int) -> None:
+    if num > MAX_YAML_BYTES:
+        raise ValueError(f"is larger than {MAX_YAML_BYTES:,} bytes, the most that is read")
 
 
-def _expectations(value: object) -> tuple[tuple[str, float, float], ...]:
-    rows = [_list(row) for row in _list(value)]
-    if any(len(row) != 3 for row in rows):
-        raise ValueError("is not a list of [metric, percent, tolerance]")
-    return tuple((_str(metric), _float(want), _float(within)) for metric, want, within in rows)
+def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
+    """Read a YAML file over the files that its ``_BASE_`` names: relative to it, absolute, or with ~.
+
+    ``opened`` collects the files, as a _BASE_ may lead back to the file itself. Each must be a regular file on
+    this machine. Raises OSError with the file's name where one cannot be read, ValueError where one is not plain
+    YAML, and RecursionError where there are more than MAX_FILES.
+    """
+    is_base = opened is not None
+    opened = [] if opened is None else opened
+    opened.append(path)
+    if len(opened) > MAX_FILES:
+        raise RecursionError
+    if not is_file(path):
+        raise OSError(0, "Not a regular file" if is_there(path) else "No such file", str(path))
+    with path.open("rb") as file:
+        data = file.read(MAX_YAML_BYTES + 1)
+    try:
+        _check_size(len(data))
+        tree = parse_yaml(data.decode("utf-8-sig"))
+        if not isinstance(tree, dict):
+            raise ValueError(f"it holds {shown(tree)}")
+        bases = tree.pop(BASE_KEY, [])
+        bases = bases if isinstance(bases, list) else [bases]
+        if not all(isinstance(base, str) for base in bases):
+            raise ValueError(f"{BASE_KEY} = {shown(bases)} is not the path of a file")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}" if is_base else str(error)) from error
+    merged: dict[str, Any] = {}
+    for base in bases:
+        # Unlike Path.expanduser this raises nothing for an unknown user.
+        named = os.path.expanduser(base)  # noqa: PTH111
+        _merge(read_yaml(path.parent / named, opened), merged)
+    _merge(tree, merged)
+    return merged
 
 
-BOOL = Kind("True or False", _bool)
-INT = Kind("whole number", _int)
-INT_OR_AUTO = Kind("whole number or auto", _int_or_auto)
-FLOAT = Kind("number", _float)
-STR = Kind("text", _str)
-PATH = Kind("path, as text", _str)  # as a number, 2024_01 would become 202401
-INTS = Kind("list of whole numbers", _ints)
-FLOATS = Kind("list of numbers", _floats)
-PAIRS = Kind("list of pairs of numbers", _pairs)
-INT_LISTS = Kind("list of lists of whole numbers", _int_lists)
-EXPECTATIONS = Kind("list of [metric, percent, tolerance]", _expectations)
+def _merge(top: Mapping[str, Any], into: dict[str, Any]) -> None:
+    """Put the values of ``top`` over those that are there, section by section."""
+    for name, value in top.items():
+        if isinstance(value, dict) and name in into:
+            if not isinstance(into[name], dict):
+                raise ValueError(f"{name} is a section, and a value in a file of {BASE_KEY}")
+            _merge(value, into[name])
+        else:
+            into[name] = value

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mgexp.config.keys import BY_NAME
-from mgexp.config.values import PATH, STR, from_text
 from mgexp.convert.keys import CONVERTED
 
 
@@ -89,16 +88,10 @@ class Draft:
         return {*self.kept, *self.refused, *(note.name for note in notes)}
 
     def _read(self, name: str) -> None:
-        kind, value = CONVERTED[name].kind, self.given[name]
-        is_text = kind in {STR, PATH}
-        if value is None and is_text:
-            value = ""
-        if isinstance(value, str) and not is_text:
-            value = from_text(value)
         try:
-            self._values[name] = kind.convert(value)
+            self._values[name] = CONVERTED[name].read(self.given[name])
         except ValueError as error:
-            self.refuse(name, f"{error}; it takes a {kind.name}")
+            self.refuse(name, str(error))
 
 
 def shown(value: object) -> str:

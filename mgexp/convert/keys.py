@@ -9,29 +9,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mgexp.config.values import BOOL, FLOAT, FLOATS, INT, INTS, PAIRS, PATH, STR, Kind
+from mgexp.config.values import PathText, convert, from_text, is_text, words_of
 
 SQRT_HALF = 0.5**0.5
-
-
-def _as_it_is(value: object) -> object:
-    return value
-
-
-def _norm(value: object) -> object:
-    return 0.0 if value is None else FLOAT.convert(value)
-
-
-NESTED = Kind("list of lists", _as_it_is)
-NORM = Kind("number, or nothing", _norm)
+OptionalFloat = float | None
+NONE_IS: dict[Any, Any] = {OptionalFloat: 0.0, str: "", PathText: ""}
+"""What a value that is left empty means, by type."""
 
 
 @dataclass(frozen=True)
 class Converted:
-    """A key whose value decides about keys of ours."""
+    """A key whose value decides about keys of ours. ``type``: the annotation that such a key of ours has.
 
-    kind: Kind
+    A value of type ``list`` is a list of lists, which PySlowFast does not check either.
+    """
+
+    type: Any
     default: Any
+
+    def read(self, value: object) -> Any:  # noqa: ANN401 - of the key's own type
+        """Return the value of this type; raises ValueError that says what the key takes."""
+        if self.type is list:
+            return value
+        if value is None and self.type in NONE_IS:
+            return NONE_IS[self.type]
+        if isinstance(value, str) and not is_text(self.type):
+            value = from_text(value)
+        kind = float if self.type == OptionalFloat else self.type
+        try:
+            return convert(kind, value)
+        except ValueError as error:
+            raise ValueError(f"{error}; it takes {words_of(kind)}") from error
 
 
 @dataclass(frozen=True)
@@ -43,101 +51,102 @@ class Fixed:
 
 
 CONVERTED: dict[str, Converted] = {
-    "NUM_GPUS": Converted(INT, 1),
-    "NUM_SHARDS": Converted(INT, 1),
-    "RNG_SEED": Converted(INT, 1),
-    "LOG_PERIOD": Converted(INT, 10),
-    "TRAIN.ENABLE": Converted(BOOL, True),
-    "TRAIN.DATASET": Converted(STR, "kinetics"),
-    "TRAIN.BATCH_SIZE": Converted(INT, 64),
-    "TRAIN.CHECKPOINT_FILE_PATH": Converted(PATH, ""),
-    "TRAIN.CHECKPOINT_TYPE": Converted(STR, "pytorch"),
-    "TRAIN.CHECKPOINT_INFLATE": Converted(BOOL, False),
-    "TRAIN.CHECKPOINT_EPOCH_RESET": Converted(BOOL, False),
-    "TRAIN.MIXED_PRECISION": Converted(BOOL, False),
-    "TEST.ENABLE": Converted(BOOL, True),
-    "TEST.DATASET": Converted(STR, "kinetics"),
-    "TEST.BATCH_SIZE": Converted(INT, 8),
-    "TEST.CHECKPOINT_FILE_PATH": Converted(PATH, ""),
-    "TEST.NUM_ENSEMBLE_VIEWS": Converted(INT, 10),
-    "TEST.NUM_SPATIAL_CROPS": Converted(INT, 3),
-    "DATA.PATH_TO_DATA_DIR": Converted(PATH, ""),
-    "DATA.PATH_LABEL_SEPARATOR": Converted(STR, " "),
-    "DATA.PATH_PREFIX": Converted(PATH, ""),
-    "DATA.NUM_FRAMES": Converted(INT, 8),
-    "DATA.SAMPLING_RATE": Converted(INT, 8),
-    "DATA.TARGET_FPS": Converted(FLOAT, 30.0),
-    "DATA.MEAN": Converted(FLOATS, (0.45, 0.45, 0.45)),
-    "DATA.STD": Converted(FLOATS, (0.225, 0.225, 0.225)),
-    "DATA.INPUT_CHANNEL_NUM": Converted(INTS, (3, 3)),
-    "DATA.REVERSE_INPUT_CHANNEL": Converted(BOOL, False),
-    "DATA.TRAIN_JITTER_SCALES": Converted(INTS, (256, 320)),
-    "DATA.TRAIN_CROP_SIZE": Converted(INT, 224),
-    "DATA.TEST_CROP_SIZE": Converted(INT, 256),
-    "DATA.INV_UNIFORM_SAMPLE": Converted(BOOL, False),
-    "DATA.RANDOM_FLIP": Converted(BOOL, True),
-    "DATA.MULTI_LABEL": Converted(BOOL, False),
-    "DATA.ENSEMBLE_METHOD": Converted(STR, "sum"),
-    "DATA_LOADER.NUM_WORKERS": Converted(INT, 8),
-    "AUG.ENABLE": Converted(BOOL, False),
-    "AUG.NUM_SAMPLE": Converted(INT, 1),
-    "AUG.AA_TYPE": Converted(STR, "rand-m9-mstd0.5-inc1"),
-    "AUG.RE_PROB": Converted(FLOAT, 0.25),
-    "AUG.RE_MODE": Converted(STR, "pixel"),
-    "AUG.RE_COUNT": Converted(INT, 1),
-    "MODEL.ARCH": Converted(STR, "slowfast"),
-    "MODEL.MODEL_NAME": Converted(STR, "SlowFast"),
-    "MODEL.NUM_CLASSES": Converted(INT, 400),
-    "MODEL.LOSS_FUNC": Converted(STR, "cross_entropy"),
-    "MODEL.HEAD_ACT": Converted(STR, "softmax"),
-    "MODEL.DROPOUT_RATE": Converted(FLOAT, 0.5),
-    "MODEL.FC_INIT_STD": Converted(FLOAT, 0.01),
-    "MODEL.ACT_CHECKPOINT": Converted(BOOL, False),
-    "RESNET.DEPTH": Converted(INT, 50),
-    "RESNET.WIDTH_PER_GROUP": Converted(INT, 64),
-    "RESNET.ZERO_INIT_FINAL_BN": Converted(BOOL, False),
-    "RESNET.NUM_BLOCK_TEMP_KERNEL": Converted(NESTED, [[3], [4], [6], [3]]),
-    "RESNET.SPATIAL_STRIDES": Converted(NESTED, [[1], [2], [2], [2]]),
-    "RESNET.SPATIAL_DILATIONS": Converted(NESTED, [[1], [1], [1], [1]]),
-    "NONLOCAL.LOCATION": Converted(NESTED, [[[]], [[]], [[]], [[]]]),
-    "NONLOCAL.GROUP": Converted(NESTED, [[1], [1], [1], [1]]),
-    "NONLOCAL.INSTANTIATION": Converted(STR, "dot_product"),
-    "NONLOCAL.POOL": Converted(NESTED, [[[1, 2, 2], [1, 2, 2]]] * 4),
-    "SLOWFAST.ALPHA": Converted(INT, 8),
-    "SLOWFAST.BETA_INV": Converted(INT, 8),
-    "SLOWFAST.FUSION_CONV_CHANNEL_RATIO": Converted(INT, 2),
-    "SLOWFAST.FUSION_KERNEL_SZ": Converted(INT, 5),
-    "BN.USE_PRECISE_STATS": Converted(BOOL, False),
-    "BN.NUM_BATCHES_PRECISE": Converted(INT, 200),
-    "BN.WEIGHT_DECAY": Converted(FLOAT, 0.0),
-    "BN.NORM_TYPE": Converted(STR, "batchnorm"),
-    "BN.NUM_SPLITS": Converted(INT, 1),
-    "BN.NUM_SYNC_DEVICES": Converted(INT, 1),
-    "BN.GLOBAL_SYNC": Converted(BOOL, False),
-    "MULTIGRID.LONG_CYCLE": Converted(BOOL, False),
-    "MULTIGRID.SHORT_CYCLE": Converted(BOOL, False),
+    "NUM_GPUS": Converted(int, 1),
+    "NUM_SHARDS": Converted(int, 1),
+    "RNG_SEED": Converted(int, 1),
+    "LOG_PERIOD": Converted(int, 10),
+    "TRAIN.ENABLE": Converted(bool, True),
+    "TRAIN.DATASET": Converted(str, "kinetics"),
+    "TRAIN.BATCH_SIZE": Converted(int, 64),
+    "TRAIN.CHECKPOINT_FILE_PATH": Converted(PathText, ""),
+    "TRAIN.CHECKPOINT_TYPE": Converted(str, "pytorch"),
+    "TRAIN.CHECKPOINT_INFLATE": Converted(bool, False),
+    "TRAIN.CHECKPOINT_EPOCH_RESET": Converted(bool, False),
+    "TRAIN.MIXED_PRECISION": Converted(bool, False),
+    "TEST.ENABLE": Converted(bool, True),
+    "TEST.DATASET": Converted(str, "kinetics"),
+    "TEST.BATCH_SIZE": Converted(int, 8),
+    "TEST.CHECKPOINT_FILE_PATH": Converted(PathText, ""),
+    "TEST.NUM_ENSEMBLE_VIEWS": Converted(int, 10),
+    "TEST.NUM_SPATIAL_CROPS": Converted(int, 3),
+    "DATA.PATH_TO_DATA_DIR": Converted(PathText, ""),
+    "DATA.PATH_LABEL_SEPARATOR": Converted(str, " "),
+    "DATA.PATH_PREFIX": Converted(PathText, ""),
+    "DATA.NUM_FRAMES": Converted(int, 8),
+    "DATA.SAMPLING_RATE": Converted(int, 8),
+    "DATA.TARGET_FPS": Converted(float, 30.0),
+    "DATA.MEAN": Converted(tuple[float, ...], (0.45, 0.45, 0.45)),
+    "DATA.STD": Converted(tuple[float, ...], (0.225, 0.225, 0.225)),
+    "DATA.INPUT_CHANNEL_NUM": Converted(tuple[int, ...], (3, 3)),
+    "DATA.REVERSE_INPUT_CHANNEL": Converted(bool, False),
+    "DATA.TRAIN_JITTER_SCALES": Converted(tuple[int, ...], (256, 320)),
+    "DATA.TRAIN_CROP_SIZE": Converted(int, 224),
+    "DATA.TEST_CROP_SIZE": Converted(int, 256),
+    "DATA.INV_UNIFORM_SAMPLE": Converted(bool, False),
+    "DATA.RANDOM_FLIP": Converted(bool, True),
+    "DATA.MULTI_LABEL": Converted(bool, False),
+    "DATA.ENSEMBLE_METHOD": Converted(str, "sum"),
+    "DATA_LOADER.NUM_WORKERS": Converted(int, 8),
+    "AUG.ENABLE": Converted(bool, False),
+    "AUG.NUM_SAMPLE": Converted(int, 1),
+    "AUG.AA_TYPE": Converted(str, "rand-m9-mstd0.5-inc1"),
+    "AUG.RE_PROB": Converted(float, 0.25),
+    "AUG.RE_MODE": Converted(str, "pixel"),
+    "AUG.RE_COUNT": Converted(int, 1),
+    "MODEL.ARCH": Converted(str, "slowfast"),
+    "MODEL.MODEL_NAME": Converted(str, "SlowFast"),
+    "MODEL.NUM_CLASSES": Converted(int, 400),
+    "MODEL.LOSS_FUNC": Converted(str, "cross_entropy"),
+    "MODEL.HEAD_ACT": Converted(str, "softmax"),
+    "MODEL.DROPOUT_RATE": Converted(float, 0.5),
+    "MODEL.FC_INIT_STD": Converted(float, 0.01),
+    "MODEL.ACT_CHECKPOINT": Converted(bool, False),
+    "RESNET.DEPTH": Converted(int, 50),
+    "RESNET.WIDTH_PER_GROUP": Converted(int, 64),
+    "RESNET.ZERO_INIT_FINAL_BN": Converted(bool, False),
+    "RESNET.NUM_BLOCK_TEMP_KERNEL": Converted(list, [[3], [4], [6], [3]]),
+    "RESNET.SPATIAL_STRIDES": Converted(list, [[1], [2], [2], [2]]),
+    "RESNET.SPATIAL_DILATIONS": Converted(list, [[1], [1], [1], [1]]),
+    "NONLOCAL.LOCATION": Converted(list, [[[]], [[]], [[]], [[]]]),
+    "NONLOCAL.GROUP": Converted(list, [[1], [1], [1], [1]]),
+    "NONLOCAL.INSTANTIATION": Converted(str, "dot_product"),
+    "NONLOCAL.POOL": Converted(list, [[[1, 2, 2], [1, 2, 2]]] * 4),
+    "SLOWFAST.ALPHA": Converted(int, 8),
+    "SLOWFAST.BETA_INV": Converted(int, 8),
+    "SLOWFAST.FUSION_CONV_CHANNEL_RATIO": Converted(int, 2),
+    "SLOWFAST.FUSION_KERNEL_SZ": Converted(int, 5),
+    "BN.USE_PRECISE_STATS": Converted(bool, False),
+    "BN.NUM_BATCHES_PRECISE": Converted(int, 200),
+    "BN.WEIGHT_DECAY": Converted(float, 0.0),
+    "BN.NORM_TYPE": Converted(str, "batchnorm"),
+    "BN.NUM_SPLITS": Converted(int, 1),
+    "BN.NUM_SYNC_DEVICES": Converted(int, 1),
+    "BN.GLOBAL_SYNC": Converted(bool, False),
+    "MULTIGRID.LONG_CYCLE": Converted(bool, False),
+    "MULTIGRID.SHORT_CYCLE": Converted(bool, False),
     "MULTIGRID.LONG_CYCLE_FACTORS": Converted(
-        PAIRS, ((0.25, SQRT_HALF), (0.5, SQRT_HALF), (0.5, 1.0), (1.0, 1.0))
+        tuple[tuple[float, float], ...],
+        ((0.25, SQRT_HALF), (0.5, SQRT_HALF), (0.5, 1.0), (1.0, 1.0)),
     ),
-    "MULTIGRID.SHORT_CYCLE_FACTORS": Converted(FLOATS, (0.5, SQRT_HALF)),
-    "MULTIGRID.EPOCH_FACTOR": Converted(FLOAT, 1.5),
-    "MULTIGRID.BN_BASE_SIZE": Converted(INT, 8),
-    "SOLVER.BASE_LR": Converted(FLOAT, 0.1),
-    "SOLVER.BASE_LR_SCALE_NUM_SHARDS": Converted(BOOL, False),
-    "SOLVER.LR_POLICY": Converted(STR, "cosine"),
-    "SOLVER.COSINE_END_LR": Converted(FLOAT, 0.0),
-    "SOLVER.COSINE_AFTER_WARMUP": Converted(BOOL, False),
-    "SOLVER.GAMMA": Converted(FLOAT, 0.1),
-    "SOLVER.STEPS": Converted(FLOATS, ()),
-    "SOLVER.LRS": Converted(FLOATS, ()),
-    "SOLVER.MAX_EPOCH": Converted(FLOAT, 300.0),
-    "SOLVER.MOMENTUM": Converted(FLOAT, 0.9),
-    "SOLVER.NESTEROV": Converted(BOOL, True),
-    "SOLVER.ZERO_WD_1D_PARAM": Converted(BOOL, False),
-    "SOLVER.CLIP_GRAD_L2NORM": Converted(NORM, 0.0),
-    "SOLVER.WEIGHT_DECAY": Converted(FLOAT, 1e-4),
-    "SOLVER.WARMUP_EPOCHS": Converted(FLOAT, 0.0),
-    "SOLVER.WARMUP_START_LR": Converted(FLOAT, 0.01),
+    "MULTIGRID.SHORT_CYCLE_FACTORS": Converted(tuple[float, ...], (0.5, SQRT_HALF)),
+    "MULTIGRID.EPOCH_FACTOR": Converted(float, 1.5),
+    "MULTIGRID.BN_BASE_SIZE": Converted(int, 8),
+    "SOLVER.BASE_LR": Converted(float, 0.1),
+    "SOLVER.BASE_LR_SCALE_NUM_SHARDS": Converted(bool, False),
+    "SOLVER.LR_POLICY": Converted(str, "cosine"),
+    "SOLVER.COSINE_END_LR": Converted(float, 0.0),
+    "SOLVER.COSINE_AFTER_WARMUP": Converted(bool, False),
+    "SOLVER.GAMMA": Converted(float, 0.1),
+    "SOLVER.STEPS": Converted(tuple[float, ...], ()),
+    "SOLVER.LRS": Converted(tuple[float, ...], ()),
+    "SOLVER.MAX_EPOCH": Converted(float, 300.0),
+    "SOLVER.MOMENTUM": Converted(float, 0.9),
+    "SOLVER.NESTEROV": Converted(bool, True),
+    "SOLVER.ZERO_WD_1D_PARAM": Converted(bool, False),
+    "SOLVER.CLIP_GRAD_L2NORM": Converted(OptionalFloat, 0.0),
+    "SOLVER.WEIGHT_DECAY": Converted(float, 1e-4),
+    "SOLVER.WARMUP_EPOCHS": Converted(float, 0.0),
+    "SOLVER.WARMUP_START_LR": Converted(float, 0.01),
 }
 """By name: keys of which every value has a meaning here, or a message that says why it has none."""
 

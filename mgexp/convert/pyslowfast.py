@@ -11,7 +11,8 @@ import yaml
 
 from mgexp.config.keys import BY_NAME
 from mgexp.config.load import file_values
-from mgexp.config.values import PATH, STR, from_text
+from mgexp.config.values import convert as convert_value
+from mgexp.config.values import from_text, is_text
 from mgexp.convert.data import convert_data
 from mgexp.convert.draft import Draft, Note
 from mgexp.convert.keys import CONVERTED, DROPPED, FIXED, SECTIONS
@@ -78,8 +79,8 @@ def read_pyslowfast(path: Path, overrides: Sequence[str] = ()) -> dict[str, obje
     if problems:
         raise InputError(problems)
     for name, text in zip(overrides[::2], overrides[1::2], strict=True):
-        is_text = name in CONVERTED and CONVERTED[name].kind in {STR, PATH}
-        values[name] = text if is_text else from_text(text)
+        stays = name in CONVERTED and is_text(CONVERTED[name].type)
+        values[name] = text if stays else from_text(text)
     return values
 
 
@@ -168,7 +169,7 @@ def _in_order(keys: Mapping[str, object]) -> list[tuple[str, Any]]:
     converted = {}
     for name in (name for name in BY_NAME if name in keys):
         try:
-            converted[name] = BY_NAME[name].kind.convert(keys[name])
+            converted[name] = convert_value(BY_NAME[name].type, keys[name])
         except ValueError:
             converted[name] = keys[name]
     return list(converted.items())

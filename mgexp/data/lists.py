@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from fvcore.common.config import CfgNode
-
+from mgexp.config.keys import Config
 from mgexp.data.files import Classes, number_classes, read_classes, read_text
 from mgexp.data.folders import class_folders, common_root, folder_problems, read_folders
 from mgexp.data.official import (
@@ -208,7 +207,7 @@ LIST_KEYS = ("TRAIN_LIST", "VAL_LIST")
 """Of DATA, in the order in which the tools take them."""
 NO_VIDEOS = VideoList((), (), ())
 
-PlainReader = Callable[[CfgNode, Path, Path, Split], VideoList]
+PlainReader = Callable[[Config, Path, Path, Split], VideoList]
 ClassReader = Callable[[Path, Path, Mapping[str, int], Split], VideoList]
 
 PLAIN_READERS: dict[str, PlainReader] = {
@@ -228,12 +227,12 @@ CLASS_READERS: dict[str, ClassReader] = {
 """Readers of lists that name their classes."""
 
 
-def build_list(cfg: CfgNode, key: str) -> VideoList:
+def build_list(cfg: Config, key: str) -> VideoList:
     """The videos of DATA.``key``, TRAIN_LIST or VAL_LIST; those of DATA.QUARANTINE count as missing."""
     return without_quarantined(_listed_videos(cfg, key), build_quarantine(cfg))
 
 
-def build_quarantine(cfg: CfgNode) -> Quarantine:
+def build_quarantine(cfg: Config) -> Quarantine:
     """The videos of DATA.QUARANTINE; none where that is not set."""
     root = videos_root(cfg)
     if not cfg.DATA.QUARANTINE:
@@ -241,7 +240,7 @@ def build_quarantine(cfg: CfgNode) -> Quarantine:
     return read_quarantine(Path(cfg.DATA.QUARANTINE), root)
 
 
-def quarantine_problems(cfg: CfgNode, lists: Sequence[VideoList]) -> list[str]:
+def quarantine_problems(cfg: Config, lists: Sequence[VideoList]) -> list[str]:
     """A DATA.QUARANTINE that names no video of ``lists``, those of training and of validation."""
     return list(unmatched_problem(Path(cfg.DATA.QUARANTINE), build_quarantine(cfg), lists))
 
@@ -271,13 +270,13 @@ def choice_problems(
         yield "--separator is empty: use one character or more"
 
 
-def build_listing(cfg: CfgNode, problems: Sequence[str], with_quarantined: bool) -> Listing:
+def build_listing(cfg: Config, problems: Sequence[str], with_quarantined: bool) -> Listing:
     """The videos of DATA.TRAIN_LIST and DATA.VAL_LIST, there or not; one of them may be empty.
 
     ``with_quarantined``: those of DATA.QUARANTINE too, whatever that file is. Raises InputError with
     ``problems``, those of the configuration, and all that is wrong with the lists.
     """
-    given = {key: _listed_videos(cfg, key) for key in LIST_KEYS if cfg.DATA[key]}
+    given = {key: _listed_videos(cfg, key) for key in LIST_KEYS if getattr(cfg.DATA, key)}
     found = [*problems, *(problem for videos in given.values() for problem in videos.problems)]
     if not given:
         found.append(_not_set(cfg, "TRAIN_LIST"))
@@ -297,30 +296,32 @@ def _paths(videos: VideoList) -> tuple[str, ...]:
     return (*(record.path for record in videos.records), *videos.missing)
 
 
-def videos_root(cfg: CfgNode) -> Path:
+def videos_root(cfg: Config) -> Path:
     """The folder that the paths in DATA.STORE and DATA.QUARANTINE are relative to.
 
     That is DATA.PATH_PREFIX; with DATA.FORMAT folders, which has no such key, the folder that holds the lists.
     """
     if cfg.DATA.FORMAT != "folders":
         return Path(cfg.DATA.PATH_PREFIX)
-    return common_root([Path(cfg.DATA[key]) for key in LIST_KEYS if cfg.DATA[key]])
+    return common_root(
+        [Path(getattr(cfg.DATA, key)) for key in LIST_KEYS if getattr(cfg.DATA, key)]
+    )
 
 
-def _listed_videos(cfg: CfgNode, key: str) -> VideoList:
-    if not cfg.DATA[key]:
+def _listed_videos(cfg: Config, key: str) -> VideoList:
+    if not getattr(cfg.DATA, key):
         return VideoList((), (), (_not_set(cfg, key),))
     videos = _read_videos(cfg, key)
     if cfg.DATA.ALLOW_OUTSIDE:
         return videos
     is_root = cfg.DATA.FORMAT == "folders"
-    root = Path(cfg.DATA[key] if is_root else cfg.DATA.PATH_PREFIX)
+    root = Path(getattr(cfg.DATA, key) if is_root else cfg.DATA.PATH_PREFIX)
     outside = leading_out([record.path for record in videos.records], root)
     return replace(videos, problems=(*videos.problems, *links_problem(outside, root)))
 
 
-def _read_videos(cfg: CfgNode, key: str) -> VideoList:
-    path, root = Path(cfg.DATA[key]), Path(cfg.DATA.PATH_PREFIX)
+def _read_videos(cfg: Config, key: str) -> VideoList:
+    path, root = Path(getattr(cfg.DATA, key)), Path(cfg.DATA.PATH_PREFIX)
     split: Split = "train" if key == "TRAIN_LIST" else "val"
     if cfg.DATA.FORMAT in PLAIN_READERS:
         return PLAIN_READERS[cfg.DATA.FORMAT](cfg, path, root, split)
@@ -330,7 +331,7 @@ def _read_videos(cfg: CfgNode, key: str) -> VideoList:
     return CLASS_READERS[cfg.DATA.FORMAT](path, root, classes.numbers, split)
 
 
-def build_classes(cfg: CfgNode) -> Classes:
+def build_classes(cfg: Config) -> Classes:
     """The classes of DATA.CLASSES; for kinetics and folders without it, those of DATA.TRAIN_LIST."""
     train, num_classes = Path(cfg.DATA.TRAIN_LIST), cfg.MODEL.NUM_CLASSES
     if cfg.DATA.CLASSES:
@@ -349,5 +350,5 @@ def build_classes(cfg: CfgNode) -> Classes:
     return Classes({}, problems) if problems else number_classes(names, str(train), num_classes)
 
 
-def _not_set(cfg: CfgNode, key: str) -> str:
+def _not_set(cfg: Config, key: str) -> str:
     return f"DATA.{key} is not set: add DATA.{key} PATH, {LIST_FILES[cfg.DATA.FORMAT]}"

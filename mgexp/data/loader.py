@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fvcore.common.config import CfgNode
 from torch.utils.data import DataLoader
 
+from mgexp.config.keys import Config
 from mgexp.data.augment import Augment, AugmentByShape
 from mgexp.data.clips import Batch, Request, TrainingClips, collate
 from mgexp.data.lists import videos_root
@@ -94,13 +94,13 @@ on 2 cores with 2 workers, quickstart baseline, 150 steps three times each: 22.5
 of 10 26.7 s (23.7 to 27.8). 0 is slower still. Beside a GPU workers keep the priority of the whole process."""
 
 
-def build_decoder(cfg: CfgNode) -> Decoder:
+def build_decoder(cfg: Config) -> Decoder:
     """The decoder of DATA.DECODING_BACKEND; raises InputError where it does not work here."""
     return choose_decoder(cfg.DATA.DECODING_BACKEND)
 
 
 def build_train_loader(
-    cfg: CfgNode,
+    cfg: Config,
     records: Sequence[Record],
     batches: Iterable[Sequence[Request]],
     device: torch.device,
@@ -115,13 +115,13 @@ def build_train_loader(
     )
 
 
-def build_time_limit(cfg: CfgNode, record: Path) -> TimeLimit:
+def build_time_limit(cfg: Config, record: Path) -> TimeLimit:
     """DATA.VIDEO_TIMEOUT_SECONDS, with the time-outs in ``record``, the file of those of the run."""
     return TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, record, frozenset(read_timeouts(record)))
 
 
 def build_training_clips(
-    cfg: CfgNode, records: Sequence[Record], opener: Opener, limit: TimeLimit = NO_LIMIT
+    cfg: Config, records: Sequence[Record], opener: Opener, limit: TimeLimit = NO_LIMIT
 ) -> TrainingClips:
     """Random clips of ``records``, from wherever ``opener`` takes them."""
     return TrainingClips(
@@ -137,7 +137,7 @@ def build_training_clips(
     )
 
 
-def build_augment(cfg: CfgNode) -> AugmentByShape | None:
+def build_augment(cfg: Config) -> AugmentByShape | None:
     """What AUG does to training clips; None where all of it is off.
 
     What is erased gets DATA.MEAN, which is 0 after normalisation, as PySlowFast's AUG.RE_MODE const.
@@ -156,7 +156,7 @@ def build_augment(cfg: CfgNode) -> AugmentByShape | None:
     return AugmentByShape(full, aug.COARSE_STRENGTH, cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
 
 
-def build_opener(cfg: CfgNode) -> Opener:
+def build_opener(cfg: Config) -> Opener:
     """Opens the videos, or their copies in DATA.STORE. Raises InputError where that is no clip store."""
     open_reader = build_decoder(cfg).opener
     if not cfg.DATA.STORE:
@@ -164,7 +164,7 @@ def build_opener(cfg: CfgNode) -> Opener:
     return _store_index(cfg.DATA.STORE, videos_root(cfg), open_reader)
 
 
-def store_problems(cfg: CfgNode, records: Sequence[Record]) -> list[str]:
+def store_problems(cfg: Config, records: Sequence[Record]) -> list[str]:
     """A DATA.STORE that is no clip store, or that has a copy of none of ``records`` as they are now."""
     if not cfg.DATA.STORE or not records:
         return []
@@ -191,7 +191,7 @@ def _store_index(store: str, root: Path, open_reader: ReaderOpener) -> StoreInde
 
 
 def build_view_loader(
-    cfg: CfgNode,
+    cfg: Config,
     records: Sequence[Record],
     full_protocol: bool,
     device: torch.device,
@@ -229,7 +229,7 @@ def build_view_loader(
     )
 
 
-def _worker_options(cfg: CfgNode, device: torch.device) -> dict[str, Any]:
+def _worker_options(cfg: Config, device: torch.device) -> dict[str, Any]:
     workers = cfg.DATA_LOADER.NUM_WORKERS
     end_workers_at_exit()
     return {

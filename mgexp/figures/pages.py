@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from fvcore.common.config import CfgNode
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.image import AxesImage
 
+from mgexp.config.keys import Config
 from mgexp.config.load import flatten, load_config
 from mgexp.errors import InputError
 from mgexp.figures.accuracy import draw_accuracy
@@ -118,7 +118,7 @@ def _schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[RowSc
     return tuple(rows)
 
 
-def _schedule(name: str, cfg: CfgNode, num_videos: Sequence[int]) -> Schedule | None:
+def _schedule(name: str, cfg: Config, num_videos: Sequence[int]) -> Schedule | None:
     """Over the videos that it was trained with; over those that its YAML tells of where it was not."""
     trained = num_videos[0] if num_videos else None
     count, problems = num_videos_of(cfg, trained)
@@ -130,7 +130,7 @@ def _schedule(name: str, cfg: CfgNode, num_videos: Sequence[int]) -> Schedule | 
     return schedule
 
 
-def _macs(cfg: CfgNode, schedule: Schedule, counted: Counted) -> dict[tuple[int, int], int]:
+def _macs(cfg: Config, schedule: Schedule, counted: Counted) -> dict[tuple[int, int], int]:
     """Of every shape of the schedule; those of a network that was counted before are not counted again."""
     key = tuple(
         (name, value)

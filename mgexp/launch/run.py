@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fvcore.common.config import CfgNode
-
+from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config, smoke, to_yaml
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
@@ -134,7 +133,7 @@ def with_cpus(options: RunOptions, resources: Resources) -> Resources:
     return replace(resources, cpus_per_task=_num_cpus(cfg))
 
 
-def _num_cpus(cfg: CfgNode) -> int:
+def _num_cpus(cfg: Config) -> int:
     return int(cfg.DATA_LOADER.NUM_WORKERS) + max(1, int(cfg.TRAIN.NUM_THREADS))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from fvcore.common.config import CfgNode
 from torch import nn
 
+from mgexp.config.keys import Config
 from mgexp.models.layers import CheckpointedBlocks, drop_by_clip
 from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
 from mgexp.models.slowfast import slowfast
@@ -43,7 +43,7 @@ def init_weights(
             raise TypeError(f"init_weights knows no initial weights for {type(module).__name__}")
 
 
-def build_model(cfg: CfgNode) -> nn.Module:
+def build_model(cfg: Config) -> nn.Module:
     """The model of ``cfg`` on the CPU in channels_last_3d; the same seed gives the same weights in every row."""
     torch.manual_seed(cfg.RNG_SEED)
     model = network_of(cfg)
@@ -54,13 +54,13 @@ def build_model(cfg: CfgNode) -> nn.Module:
     return model.to(memory_format=torch.channels_last_3d)
 
 
-def build_on_meta(cfg: CfgNode) -> nn.Module:
+def build_on_meta(cfg: Config) -> nn.Module:
     """The model of ``cfg`` without weights: at once, however large. Raises ValueError where there is none."""
     with torch.device("meta"):
         return network_of(cfg)
 
 
-def model_problems(cfg: CfgNode, shapes: Iterable[tuple[int, int]]) -> list[str]:
+def model_problems(cfg: Config, shapes: Iterable[tuple[int, int]]) -> list[str]:
     """What keeps the model of ``cfg`` from taking clips of the (frames, crop) in ``shapes``; computes nothing."""
     try:
         model = build_on_meta(cfg).eval()
@@ -76,13 +76,13 @@ def model_problems(cfg: CfgNode, shapes: Iterable[tuple[int, int]]) -> list[str]
     return problems
 
 
-def network_of(cfg: CfgNode) -> nn.Module:
+def network_of(cfg: Config) -> nn.Module:
     """The network of ``cfg``, weights not yet initialised."""
     model = slowfast_of(cfg) if cfg.MODEL.MODEL_NAME == "SlowFast" else resnet_of(cfg)
     return drop_by_clip(model)
 
 
-def slowfast_of(cfg: CfgNode) -> nn.Module:
+def slowfast_of(cfg: Config) -> nn.Module:
     """SlowFast with the configured widths, weights not yet initialised."""
     return slowfast(
         num_classes=cfg.MODEL.NUM_CLASSES,
@@ -97,7 +97,7 @@ def slowfast_of(cfg: CfgNode) -> nn.Module:
     )
 
 
-def resnet_of(cfg: CfgNode) -> nn.Module:
+def resnet_of(cfg: Config) -> nn.Module:
     """I3D, C2D, Slow or TSM with the configured width and non-local blocks, weights not yet initialised."""
     model = resnet(
         TEMPORAL[cfg.MODEL.MODEL_NAME],

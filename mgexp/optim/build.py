@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from fvcore.common.config import CfgNode
 from torch import Tensor, nn
 
+from mgexp.config.keys import Config, SolverKeys
 from mgexp.models.names import is_head
 from mgexp.optim.large_batch import Curve, Lamb, Lars
 
@@ -71,12 +71,12 @@ def parameter_groups(model: nn.Module, rules: GroupRules) -> list[dict[str, Any]
 Groups = Iterable[dict[str, Any]]
 
 
-def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
+def build_optimizer(cfg: Config, model: nn.Module) -> torch.optim.Optimizer:
     """What SOLVER.OPTIMIZING_METHOD asks for."""
     return METHODS[cfg.SOLVER.OPTIMIZING_METHOD](build_groups(cfg, model), cfg.SOLVER)
 
 
-def build_groups(cfg: CfgNode, model: nn.Module) -> list[dict[str, Any]]:
+def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
     """The model's parameters, as the configuration decays them and lets them learn."""
     rules = GroupRules(
         weight_decay=cfg.SOLVER.WEIGHT_DECAY,
@@ -95,13 +95,13 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr * group.get("lr_factor", 1.0)
 
 
-def _sgd(groups: Groups, solver: CfgNode) -> torch.optim.Optimizer:
+def _sgd(groups: Groups, solver: SolverKeys) -> torch.optim.Optimizer:
     return torch.optim.SGD(
         groups, lr=solver.BASE_LR, momentum=solver.MOMENTUM, nesterov=solver.NESTEROV
     )
 
 
-def _lars(groups: Groups, solver: CfgNode) -> torch.optim.Optimizer:
+def _lars(groups: Groups, solver: SolverKeys) -> torch.optim.Optimizer:
     return Lars(
         groups,
         lr=solver.BASE_LR,
@@ -112,17 +112,18 @@ def _lars(groups: Groups, solver: CfgNode) -> torch.optim.Optimizer:
 
 
 def _lamb(
-    groups: Groups, solver: CfgNode, period: int | None = None, curve: Curve = "cosine"
+    groups: Groups, solver: SolverKeys, period: int | None = None, curve: Curve = "cosine"
 ) -> torch.optim.Optimizer:
-    rates = {"lr": solver.BASE_LR, "betas": solver.BETAS, "eps": solver.EPS}
-    return Lamb(groups, **rates, period=period, curve=curve)
+    return Lamb(
+        groups, solver.BASE_LR, betas=solver.BETAS, eps=solver.EPS, period=period, curve=curve
+    )
 
 
-def _pmd_lamb(groups: Groups, solver: CfgNode) -> torch.optim.Optimizer:
+def _pmd_lamb(groups: Groups, solver: SolverKeys) -> torch.optim.Optimizer:
     return _lamb(groups, solver, period=solver.PMD_PERIOD, curve=solver.PMD_CURVE)
 
 
-METHODS: dict[str, Callable[[Groups, CfgNode], torch.optim.Optimizer]] = {
+METHODS: dict[str, Callable[[Groups, SolverKeys], torch.optim.Optimizer]] = {
     "sgd": _sgd,
     "lars": _lars,
     "lamb": _lamb,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from fvcore.common.config import CfgNode
 
 from mgexp.config.check import cross_problems
+from mgexp.config.keys import Config
 from mgexp.data.clips import Batch
 from mgexp.data.lists import build_list, videos_root
 from mgexp.data.loader import build_opener
@@ -46,7 +46,7 @@ NUM_VIDEOS = 10**6
 """Any number gives the same shapes, if it is large enough for a step of each."""
 
 
-def build_shapes(cfg: CfgNode, problems: Iterable[str], num_processes: int = 1) -> Schedule:
+def build_shapes(cfg: Config, problems: Iterable[str], num_processes: int = 1) -> Schedule:
     """The schedule in ``num_processes``, of shapes that the model takes; any number of videos would do.
 
     Raises InputError with ``problems``, those of reading ``cfg`` and of the command line, and all others.
@@ -70,7 +70,7 @@ class Row:
     """A row that is planned; ``num_videos`` are its training videos."""
 
     name: str
-    cfg: CfgNode
+    cfg: Config
     num_videos: int
 
     def schedule(self, num_gpus: int, clips_factor: int = 1) -> Schedule:
@@ -81,20 +81,17 @@ class Row:
         return schedule
 
 
-def build_row(cfg: CfgNode, name: str) -> Row:
+def build_row(cfg: Config, name: str) -> Row:
     """The row ``name``; raises InputError where its number of videos is not known."""
     num_videos, problems = num_videos_of(cfg, None)
     raise_problems(problems)
     return Row(name, cfg, num_videos)
 
 
-def scaled(cfg: CfgNode, clips_factor: int) -> CfgNode:
+def scaled(cfg: Config, clips_factor: int) -> Config:
     """``cfg`` with so many times the clips of the baseline's mini-batch; frozen."""
-    found = cfg.clone()
-    found.defrost()
-    found.TRAIN.BATCH_SIZE = cfg.TRAIN.BATCH_SIZE * clips_factor
-    found.freeze()
-    return found
+    clips = cfg.TRAIN.BATCH_SIZE * clips_factor
+    return replace(cfg, TRAIN=replace(cfg.TRAIN, BATCH_SIZE=clips))
 
 
 def measure_rows(
@@ -141,7 +138,7 @@ def model_differences(rows: Sequence[Row]) -> list[str]:
     return [
         f"{first.name} and {row.name} have different models: plan them apart, with --rows"
         for row in others
-        if any(row.cfg[section] != first.cfg[section] for section in sections)
+        if any(getattr(row.cfg, section) != getattr(first.cfg, section) for section in sections)
     ]
 
 
@@ -186,7 +183,7 @@ def predict_rows(
     return found
 
 
-def build_timed_step(cfg: CfgNode, cycles: Sequence[Sequence[StepShape]]) -> tuple[Step, int]:
+def build_timed_step(cfg: Config, cycles: Sequence[Sequence[StepShape]]) -> tuple[Step, int]:
     """A training step of the model of ``cfg`` on random clips, and the number of its parameters.
 
     The learning rate is 0: random labels teach nothing, and the work is the same.
@@ -217,7 +214,7 @@ def clips_in(pixels: torch.Tensor, shape: StepShape) -> torch.Tensor:
 
 
 def measure_loading(
-    cfg: CfgNode,
+    cfg: Config,
     schedules: Sequence[Schedule],
     budget_seconds: float,
     levels: Sequence[int],
@@ -248,7 +245,7 @@ def measure_loading(
         raise InputError([str(error)]) from error
 
 
-def records_of(cfg: CfgNode, num: int) -> tuple[Record, ...]:
+def records_of(cfg: Config, num: int) -> tuple[Record, ...]:
     """Some training videos of ``cfg``; none where it names no list."""
     if not cfg.DATA.TRAIN_LIST or not Path(cfg.DATA.TRAIN_LIST).exists():
         return ()

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from fvcore.common.config import CfgNode
 from torch import Tensor
 
 from mgexp import dist
+from mgexp.config.keys import Config
 from mgexp.data.loader import build_training_clips
 from mgexp.data.records import Record
 from mgexp.models.build import build_model
@@ -104,7 +104,7 @@ def _make_step() -> object:
     return loss.item() if isinstance(loss, Tensor) else loss
 
 
-def build_ways(cfg: CfgNode, names: Iterable[str], device: torch.device) -> dict[str, Way]:
+def build_ways(cfg: Config, names: Iterable[str], device: torch.device) -> dict[str, Way]:
     """The ways of ``names``, in their order, from the same weights; ``names`` are some of WAYS.
 
     ``ours``: as training does it. ``one_group``: ours with all clips in one BN group; it shares the model of ours.
@@ -123,7 +123,7 @@ def build_ways(cfg: CfgNode, names: Iterable[str], device: torch.device) -> dict
     return {name: makers[name]() for name in names}
 
 
-def build_training_step(cfg: CfgNode, device: torch.device) -> TrainingStep:
+def build_training_step(cfg: Config, device: torch.device) -> TrainingStep:
     """The step of a run of ``cfg`` in one process, at a small learning rate."""
     model = build_model(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
@@ -137,7 +137,7 @@ def build_training_step(cfg: CfgNode, device: torch.device) -> TrainingStep:
 
 
 def build_loads(
-    cfg: CfgNode, records: Sequence[Record], openers: Mapping[str, Opener]
+    cfg: Config, records: Sequence[Record], openers: Mapping[str, Opener]
 ) -> dict[str, Load]:
     """Ways to load the clips of ``records`` as training does, from where each of ``openers`` takes them."""
     return {
@@ -146,7 +146,7 @@ def build_loads(
     }
 
 
-def _plain(cfg: CfgNode, device: torch.device) -> PlainStep:
+def _plain(cfg: Config, device: torch.device) -> PlainStep:
     ours = build_training_step(cfg, device)
     model = plain_copy(ours.step.model)
     optimizer = torch.optim.SGD(
@@ -164,7 +164,7 @@ def _plain(cfg: CfgNode, device: torch.device) -> PlainStep:
 CPU = torch.device("cpu")
 
 
-def build_team(cfg: CfgNode, num_processes: int, num_threads: int) -> WayInProcesses:
+def build_team(cfg: Config, num_processes: int, num_threads: int) -> WayInProcesses:
     """``num_processes`` over gloo, ``num_threads`` each, that share the clips of a shape as a run does.
 
     A way of ``measure_steps``, for base shapes: ``clips`` are those of the global mini-batch.
@@ -178,7 +178,7 @@ def build_team(cfg: CfgNode, num_processes: int, num_threads: int) -> WayInProce
 class _Member:
     """Makes the way of one process, in that process."""
 
-    cfg: CfgNode
+    cfg: Config
     rank: int
     count: int
     port: int

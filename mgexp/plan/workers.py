@@ -6,11 +6,11 @@ import math
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from fvcore.common.config import CfgNode
 
+from mgexp.config.keys import Config
 from mgexp.data.loader import build_opener
 from mgexp.data.records import Record
 from mgexp.dist import Processes
@@ -66,9 +66,7 @@ NUM_VIDEOS = 4
 """Whose clips are timed. Assumption: enough for a mean that is right to a third."""
 
 
-def with_workers(
-    cfg: CfgNode, inputs: Inputs, processes: Processes, device: torch.device
-) -> CfgNode:
+def with_workers(cfg: Config, inputs: Inputs, processes: Processes, device: torch.device) -> Config:
     """``cfg`` with numbers where DATA_LOADER.NUM_WORKERS is auto, for this process; else itself. Frozen.
 
     The dearest phase decides: its loading is timed on a few videos, a step of the full shape on random clips.
@@ -86,7 +84,7 @@ def with_workers(
     return _with(cfg, chosen)
 
 
-def load_seconds(cfg: CfgNode, inputs: Inputs, processes: Processes) -> float:
+def load_seconds(cfg: Config, inputs: Inputs, processes: Processes) -> float:
     """Of one core, to load a step of this process in the phase where that takes longest."""
     legs = legs_of(inputs.schedule)
     try:
@@ -97,7 +95,7 @@ def load_seconds(cfg: CfgNode, inputs: Inputs, processes: Processes) -> float:
 
 
 def clip_seconds(
-    cfg: CfgNode, records: Sequence[Record], legs: tuple[Leg, ...]
+    cfg: Config, records: Sequence[Record], legs: tuple[Leg, ...]
 ) -> dict[Kind, float]:
     """Of one core, to load a clip of each kind of ``legs``, a mean over ``records``. Raises VideoError."""
     ways = build_loads(cfg, records, {"row": build_opener(cfg)})
@@ -105,13 +103,13 @@ def clip_seconds(
         return measure(ways, kinds_of(legs), len(records), 1)["row"].median()
 
 
-def num_workers_of(cfg: CfgNode) -> int:
+def num_workers_of(cfg: Config) -> int:
     """DATA_LOADER.NUM_WORKERS; where it is auto, the most that it would choose: one for each core."""
     workers = cfg.DATA_LOADER.NUM_WORKERS
     return num_cores() if workers == "auto" else int(workers)
 
 
-def step_seconds(cfg: CfgNode, inputs: Inputs, processes: Processes, device: torch.device) -> float:
+def step_seconds(cfg: Config, inputs: Inputs, processes: Processes, device: torch.device) -> float:
     """Of the second step of the finest shape on random clips; the first makes ready."""
     shape = max(step_counts(inputs.schedule, processes.count), key=_fineness)
     step = build_training_step(cfg, device)(shape)
@@ -133,10 +131,10 @@ def _free_shared_bytes() -> float:
     return shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else math.inf
 
 
-def _with(cfg: CfgNode, chosen: Workers) -> CfgNode:
-    found = cfg.clone()
-    found.defrost()
-    found.DATA_LOADER.NUM_WORKERS = chosen.num_workers
-    found.DATA_LOADER.PREFETCH_FACTOR = chosen.prefetch_factor
-    found.freeze()
-    return found
+def _with(cfg: Config, chosen: Workers) -> Config:
+    loader = replace(
+        cfg.DATA_LOADER,
+        NUM_WORKERS=chosen.num_workers,
+        PREFETCH_FACTOR=chosen.prefetch_factor,
+    )
+    return replace(cfg, DATA_LOADER=loader)

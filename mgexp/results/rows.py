@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fvcore.common.config import BASE_KEY
-
-from mgexp.config.values import parse_yaml
+from mgexp.config.values import BASE_KEY, parse_yaml
 from mgexp.errors import InputError
 from mgexp.results.compare import BASELINE, row_order
 from mgexp.results.counted import Count, Measured, Versus, count

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import simplejson
-from fvcore.common.config import CfgNode
 
+from mgexp.config.keys import Config
 from mgexp.config.load import flatten
 from mgexp.run.environment import describe
 from mgexp.run.files import read_json, read_jsonl, write_json
@@ -327,7 +327,7 @@ def place_of_step(step: int) -> int:
     return 2 * step + 1
 
 
-def build_trackers(cfg: CfgNode, experiment: str, run_dir: RunDir, is_main: bool) -> Trackers:
+def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool) -> Trackers:
     """Those that TENSORBOARD.ENABLE and WANDB.ENABLE ask for, not started; nobody but for the main process."""
     if not is_main or not (cfg.TENSORBOARD.ENABLE or cfg.WANDB.ENABLE):
         return NOBODY
@@ -350,10 +350,14 @@ def build_trackers(cfg: CfgNode, experiment: str, run_dir: RunDir, is_main: bool
     return Trackers(found)
 
 
-def tracking_problems(cfg: CfgNode) -> Iterator[str]:
+def tracking_problems(cfg: Config) -> Iterator[str]:
     """A tracker that is asked for and cannot be started here."""
     for section, package in (("TENSORBOARD", "tensorboard"), ("WANDB", "wandb")):
-        if cfg.TRAIN.ENABLE and cfg[section].ENABLE and importlib.util.find_spec(package) is None:
+        if (
+            cfg.TRAIN.ENABLE
+            and getattr(cfg, section).ENABLE
+            and importlib.util.find_spec(package) is None
+        ):
             yield (
                 f"{section}.ENABLE = True needs the package {package}: pip install 'mgexp[{package}]' or "
                 f"{package}, or set {section}.ENABLE False"

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from fvcore.common.config import CfgNode
 from torch import Tensor, nn
 
 from mgexp import dist
+from mgexp.config.keys import Config
 from mgexp.data.loader import build_time_limit, build_train_loader, build_view_loader
 from mgexp.data.records import Record
 from mgexp.dist import Processes
@@ -297,7 +297,7 @@ class Evaluator:
 
 
 def build_protocol(
-    cfg: CfgNode,
+    cfg: Config,
     inputs: Inputs,
     run_dir: RunDir,
     full: bool,
@@ -319,7 +319,7 @@ def build_protocol(
 
 
 def build_evaluator(
-    cfg: CfgNode,
+    cfg: Config,
     inputs: Inputs,
     run_dir: RunDir,
     normalizer: Normalizer,
@@ -336,7 +336,7 @@ def build_evaluator(
 
 
 def build_precise_bn(
-    cfg: CfgNode,
+    cfg: Config,
     inputs: Inputs,
     device: torch.device,
     processes: Processes,

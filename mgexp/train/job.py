@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
-from fvcore.common.config import CfgNode
 
 from mgexp import dist
+from mgexp.config.keys import Config
 from mgexp.config.load import to_yaml
 from mgexp.data.loader import build_decoder, build_time_limit, build_train_loader
 from mgexp.dist import Processes
@@ -57,7 +57,7 @@ from mgexp.train.step import Normalizer, keep_memory
 class Job:
     """What is run: ``experiment`` such as quickstart/baseline, into ``run_dir``."""
 
-    cfg: CfgNode
+    cfg: Config
     experiment: str
     run_dir: RunDir
     inputs: Inputs

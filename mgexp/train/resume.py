@@ -9,9 +9,9 @@ from itertools import zip_longest
 from typing import Any
 
 import torch
-from fvcore.common.config import CfgNode
 
 from mgexp import dist
+from mgexp.config.keys import Config
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError, listed
 from mgexp.models.build import build_model, build_on_meta
@@ -211,7 +211,7 @@ def _remedy(run_dir: RunDir) -> str:
 
 
 def build_first_state(
-    cfg: CfgNode, initial: Fit | None, device: torch.device, clock: Clock
+    cfg: Config, initial: Fit | None, device: torch.device, clock: Clock
 ) -> State:
     """Before the first step: random weights, or those that ``initial`` gives."""
     model = build_model(cfg)
@@ -222,7 +222,7 @@ def build_first_state(
     return State(model, build_optimizer(cfg, model), clock, scaler=scaler)
 
 
-def require_same_network(cfg: CfgNode, choice: Choice) -> None:
+def require_same_network(cfg: Config, choice: Choice) -> None:
     """Raises InputError where the checkpoint is of another network than ``cfg``: nothing can override that."""
     if not choice.checkpoint:
         return
@@ -237,7 +237,7 @@ def require_same_network(cfg: CfgNode, choice: Choice) -> None:
         )
 
 
-def build_last_state(cfg: CfgNode, run_dir: RunDir, device: torch.device) -> State:
+def build_last_state(cfg: Config, run_dir: RunDir, device: torch.device) -> State:
     """After the last step of a finished run, with the weights that its final evaluation scored."""
     result = read_json(run_dir.result_json)
     model = build_model(cfg)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from fvcore.common.config import CfgNode
 from torch import nn
 
 from mgexp.config.check import cross_problems
+from mgexp.config.keys import Config
 from mgexp.data.clips import Batch
 from mgexp.data.files import read_text
 from mgexp.data.lists import build_list, quarantine_problems
@@ -196,7 +196,7 @@ def raise_problems(problems: Sequence[str]) -> None:
         raise InputError(list(dict.fromkeys(problems)))
 
 
-def build_recipe(cfg: CfgNode) -> Recipe:
+def build_recipe(cfg: Config) -> Recipe:
     """The baseline; raises ValueError where its stages are impossible."""
     return Recipe(
         clips=cfg.TRAIN.BATCH_SIZE,
@@ -214,7 +214,7 @@ def build_recipe(cfg: CfgNode) -> Recipe:
     )
 
 
-def build_multigrid(cfg: CfgNode) -> Multigrid:
+def build_multigrid(cfg: Config) -> Multigrid:
     """How the shape varies; a cycle that is off has one shape."""
     node = cfg.MULTIGRID
     return Multigrid(
@@ -232,18 +232,18 @@ def build_multigrid(cfg: CfgNode) -> Multigrid:
     )
 
 
-def build_task(cfg: CfgNode) -> Task:
+def build_task(cfg: Config) -> Task:
     """What MODEL.LOSS_FUNC and DATA.ENSEMBLE_METHOD ask for."""
     kind = {"cross_entropy": one_label, "bce_logit": many_labels}[cfg.MODEL.LOSS_FUNC]
     return kind(cfg.MODEL.NUM_CLASSES, {"sum": SUM, "max": MAX}[cfg.DATA.ENSEMBLE_METHOD])
 
 
-def build_precision(cfg: CfgNode, device: torch.device) -> Precision:
+def build_precision(cfg: Config, device: torch.device) -> Precision:
     """What TRAIN.PRECISION means on ``device``; raises InputError where it cannot do it."""
     return resolve(cfg.TRAIN.PRECISION, device)
 
 
-def precision_problems(cfg: CfgNode) -> list[str]:
+def precision_problems(cfg: Config) -> list[str]:
     """What keeps the device from computing as TRAIN.PRECISION asks."""
     try:
         build_precision(cfg, device_of(cfg.DEVICE))
@@ -256,13 +256,13 @@ SHARED_MEMORY = Path("/dev/shm")
 """Where torch puts the tensors that loader workers hand on, on Linux; elsewhere there is no such folder."""
 
 
-def schedule_of(cfg: CfgNode, num_videos: int, num_processes: int = 1) -> Schedule:
+def schedule_of(cfg: Config, num_videos: int, num_processes: int = 1) -> Schedule:
     """The schedule over ``num_videos`` training videos; raises ValueError where it is impossible."""
     return build_schedule(build_recipe(cfg), build_multigrid(cfg), num_videos, num_processes)
 
 
 def build_inputs(
-    cfg: CfgNode,
+    cfg: Config,
     problems: list[str],
     num_processes: int,
     num_local: int | None = None,
@@ -299,7 +299,7 @@ def build_inputs(
 
 
 def build_step(
-    cfg: CfgNode, model: nn.Module, state: State, normalizer: Normalizer, precision: Precision
+    cfg: Config, model: nn.Module, state: State, normalizer: Normalizer, precision: Precision
 ) -> TrainStep:
     """What a step does with ``model``: that of ``state``, or its wrapper for several processes."""
     most, norm = cfg.TRAIN.MAX_CLIPS_PER_GPU, cfg.SOLVER.CLIP_GRAD_L2NORM
@@ -309,7 +309,7 @@ def build_step(
 
 @contextmanager
 def compiled_step(
-    cfg: CfgNode, step: TrainStep, state: State, schedule: Schedule, processes: Processes
+    cfg: Config, step: TrainStep, state: State, schedule: Schedule, processes: Processes
 ) -> Iterator[None]:
     """Inside, the network of ``state`` is compiled as TRAIN.COMPILE says, for every shape; else nothing is done.
 
@@ -334,7 +334,7 @@ def compiled_step(
         yield
 
 
-def decoder_problems(cfg: CfgNode) -> list[str]:
+def decoder_problems(cfg: Config) -> list[str]:
     """What is wrong with the video decoder that was asked for."""
     try:
         build_decoder(cfg)
@@ -344,7 +344,7 @@ def decoder_problems(cfg: CfgNode) -> list[str]:
 
 
 def memory_problems(
-    cfg: CfgNode, schedule: Schedule, num_processes: int, num_local: int
+    cfg: Config, schedule: Schedule, num_processes: int, num_local: int
 ) -> list[str]:
     """What keeps the loaders from starting: shared memory too small for the batches that are ready at a time."""
     loader = cfg.DATA_LOADER
@@ -360,7 +360,7 @@ def memory_problems(
     return list(problems)
 
 
-def ready_bytes(cfg: CfgNode, schedule: Schedule, num_processes: int) -> int:
+def ready_bytes(cfg: Config, schedule: Schedule, num_processes: int) -> int:
     """Bytes of one batch of each loader of a process that is alive at the same time, at the worst time.
 
     An evaluation during training loads views, or clips for precise batch norm, beside the training clips
@@ -377,7 +377,7 @@ def ready_bytes(cfg: CfgNode, schedule: Schedule, num_processes: int) -> int:
     return max(largest_batch_bytes(schedule) // num_processes + beside, final)
 
 
-def num_videos_of(cfg: CfgNode, given: int | None) -> tuple[int, list[str]]:
+def num_videos_of(cfg: Config, given: int | None) -> tuple[int, list[str]]:
     """Training videos for a schedule that needs no data: given, else listed, else DATA.NUM_VIDEOS."""
     if given is not None:
         return max(1, given), [] if given > 0 else [f"--num-videos {given} is not positive"]
@@ -389,7 +389,7 @@ def num_videos_of(cfg: CfgNode, given: int | None) -> tuple[int, list[str]]:
     return 1, ["the number of training videos is unknown: add --num-videos N, or DATA.NUM_VIDEOS N"]
 
 
-def _num_listed(cfg: CfgNode) -> tuple[int, list[str]]:
+def _num_listed(cfg: Config) -> tuple[int, list[str]]:
     """Videos of DATA.TRAIN_LIST, there or not, 0 without that file, and what is wrong with an official list."""
     path = Path(cfg.DATA.TRAIN_LIST)
     if cfg.DATA.TRAIN_LIST and cfg.DATA.FORMAT != "list":
@@ -402,7 +402,7 @@ def _num_listed(cfg: CfgNode) -> tuple[int, list[str]]:
 
 
 def try_schedule(
-    cfg: CfgNode, num_videos: int, num_processes: int
+    cfg: Config, num_videos: int, num_processes: int
 ) -> tuple[Schedule | None, list[str]]:
     """The schedule, or what is wrong with it."""
     try:
@@ -415,7 +415,7 @@ def try_schedule(
     return schedule, list(pool_problems(schedule, name)) if TEMPORAL[name].pools else []
 
 
-def build_predictor(cfg: CfgNode, run_dir: RunDir, device: torch.device) -> Predictor:
+def build_predictor(cfg: Config, run_dir: RunDir, device: torch.device) -> Predictor:
     """The model that the final evaluation of a run scored; raises InputError where there is none that fits."""
     if not run_dir.model.is_file():
         raise InputError([f"{run_dir.model} does not exist: train the run to its end"])
@@ -429,7 +429,7 @@ def build_predictor(cfg: CfgNode, run_dir: RunDir, device: torch.device) -> Pred
     return Predictor(model.to(device).eval(), normalizer, build_task(cfg))
 
 
-def try_initial_weights(cfg: CfgNode, run_dir: RunDir) -> tuple[Fit | None, list[str]]:
+def try_initial_weights(cfg: Config, run_dir: RunDir) -> tuple[Fit | None, list[str]]:
     """TRAIN.INIT_WEIGHTS, fitted, or what is wrong with the file; nothing once there is a checkpoint."""
     if not cfg.TRAIN.INIT_WEIGHTS or not cfg.TRAIN.ENABLE or run_dir.checkpoint_steps():
         return None, []

