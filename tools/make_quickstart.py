@@ -3,7 +3,7 @@
     python tools/make_quickstart.py
     python tools/make_quickstart.py --output /tmp/tiny --num-train 24 --num-val 24
 
-Run it again after an interruption: videos that are there are kept. Exit 0, 2 for bad input, 4 interrupted.
+After an interruption, run it again: it keeps the videos that exist. Exit 0: done, 2: bad input, 4: interrupted.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from pathlib import Path
 
 from mgexp.errors import InputError
 from mgexp.run.environment import num_cores
-from mgexp.studies.quickstart import make_quickstart
-from mgexp.studies.quickstart_scenes import QuickstartOptions
+
+# What draws and writes the videos stands beside the rows that train on them.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments" / "quickstart"))
+from quickstart_scenes import QuickstartOptions
+from quickstart_videos import make_quickstart
 
 
 def main() -> int:
-    """Parse, make, print."""
+    """Parse the command line, make the videos, and print how many were made."""
     arguments = parse_arguments()
     start = time.perf_counter()
     try:
@@ -40,17 +43,21 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0] if __doc__ else None,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--output", type=Path, default=Path("data/quickstart"), help="folder")
+    parser.add_argument(
+        "--output", type=Path, default=Path("data/quickstart"), help="folder to write to"
+    )
     defaults = QuickstartOptions()
-    parser.add_argument("--num-train", type=int, default=defaults.num_train, help="videos")
-    parser.add_argument("--num-val", type=int, default=defaults.num_val, help="videos")
-    parser.add_argument("--seed", type=int, default=defaults.seed, help="of all draws")
-    parser.add_argument("--processes", type=int, default=num_cores(), help="at the same time")
+    parser.add_argument("--num-train", type=int, default=defaults.num_train, help="training videos")
+    parser.add_argument("--num-val", type=int, default=defaults.num_val, help="validation videos")
+    parser.add_argument("--seed", type=int, default=defaults.seed, help="seed of all random draws")
+    parser.add_argument(
+        "--processes", type=int, default=num_cores(), help="videos made at the same time"
+    )
     return parser.parse_args()
 
 

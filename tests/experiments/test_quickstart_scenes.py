@@ -6,12 +6,9 @@ from dataclasses import replace
 import av
 import numpy as np
 import pytest
+import quickstart_scenes as scenes
 import torch
-from torchvision.transforms.v2 import functional
-
-import mgexp.studies.quickstart_scenes as scenes
-from mgexp.studies.quickstart import encode_video
-from mgexp.studies.quickstart_scenes import (
+from quickstart_scenes import (
     CLASS_NAMES,
     FALL,
     SLIDE,
@@ -21,6 +18,8 @@ from mgexp.studies.quickstart_scenes import (
     draw_pose,
     draw_video,
 )
+from quickstart_videos import encode_video
+from torchvision.transforms.v2 import functional
 
 OPTIONS = QuickstartOptions()
 PLAIN = replace(

@@ -22,11 +22,7 @@ import av
 import numpy as np
 import simplejson
 from numpy.typing import NDArray
-from tqdm import tqdm
-
-from mgexp.errors import InputError
-from mgexp.run.files import atomic_write_text, read_json, write_json
-from mgexp.studies.quickstart_scenes import (
+from quickstart_scenes import (
     CLASS_NAMES,
     FRAME_RATE,
     HEIGHT_PIXELS,
@@ -36,6 +32,10 @@ from mgexp.studies.quickstart_scenes import (
     draw_label,
     draw_video,
 )
+from tqdm import tqdm
+
+from mgexp.errors import InputError
+from mgexp.run.files import atomic_write_text, read_json, write_json
 from mgexp.video.processes import map_in_processes
 
 MANIFEST = "quickstart.json"

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import av
 import pytest
+import quickstart_videos as writer
+from quickstart_scenes import CLASS_NAMES, QuickstartOptions
+from quickstart_videos import make_quickstart
 
-import mgexp.studies.quickstart as writer
 from mgexp.data.records import read_list
 from mgexp.errors import InputError
-from mgexp.studies.quickstart import make_quickstart
-from mgexp.studies.quickstart_scenes import CLASS_NAMES, QuickstartOptions
 
 TINY = QuickstartOptions(num_train=24, num_val=12, seed=3)
 
