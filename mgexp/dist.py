@@ -20,7 +20,7 @@ from mgexp.errors import InputError
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=15)
 """How long a process waits for another that lives: for one whose videos load slowly, but not for one that hangs.
-Assumption. One that fails or is killed ends all within seconds: ``mgexp.together``."""
+Assumption. One that fails or is killed ends all within seconds: ``mgexp.failure``."""
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ def device_of(name: str, processes: Processes = Processes()) -> torch.device:
 def joined(processes: Processes, device: torch.device) -> Iterator[None]:
     """Joins the other processes, and leaves them at the end: nccl between GPUs, gloo between CPUs.
 
-    After an error it does not leave: the others may wait in a collective. ``mgexp.together`` ends them.
+    After an error it does not leave: the others may wait in a collective. ``mgexp.failure`` ends them.
     """
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -12,12 +12,12 @@ from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config, smoke, to_yaml
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
+from mgexp.failure import failing_together
 from mgexp.launch.resources import Resources
 from mgexp.plan.workers import with_workers
 from mgexp.run.environment import REPOSITORY, git_commit
 from mgexp.run.folder import COMMIT_TXT, RunDir, default_run_dir
 from mgexp.stop import Interrupted, StopRequest
-from mgexp.together import together
 from mgexp.train.job import Job, evaluate_job, run_job
 from mgexp.train.result import Outcome
 from mgexp.train.setup import build_inputs, try_initial_weights
@@ -91,7 +91,7 @@ def run_in_process(
     """
     stop, job = stop or StopRequest(), None
     try:
-        with stop.listening(), together(processes) as explained:
+        with stop.listening(), failing_together(processes) as explained:
             with stop.at_once():  # nothing to save yet
                 made = build_job(options, processes, problems)
                 cfg = with_workers(made.cfg, made.inputs, processes, made.device)

@@ -14,6 +14,7 @@ from mgexp.config.load import to_yaml
 from mgexp.data.loader import build_decoder, build_time_limit, build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError
+from mgexp.failure import Explained
 from mgexp.models.weights import Fit
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.multigrid.steps import step_counts
@@ -25,7 +26,6 @@ from mgexp.run.log import LOGGER, Progress, logging_to
 from mgexp.run.schedule_table import schedule_table
 from mgexp.run.trackers import NOBODY, Trackers, build_trackers
 from mgexp.stop import Interrupted, StopRequest
-from mgexp.together import Explained
 from mgexp.train import resume
 from mgexp.train import start as folder
 from mgexp.train.checkpoint import State, save_checkpoint

@@ -153,16 +153,19 @@ def failing(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("action", "said"),
+    ("action", "said", "count"),
     [
-        ("raise TrainingError('no room on this planet')", "no room on this planet"),
-        ("raise InputError(['v.mp4 is no video'])", "v.mp4 is no video"),
-        ("1 // 0", "ZeroDivisionError"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "process 1 failed: it was killed"),
+        ("raise TrainingError('no room on this planet')", "no room on this planet", 4),
+        ("raise InputError(['v.mp4 is no video'])", "v.mp4 is no video", 2),
+        ("1 // 0", "ZeroDivisionError", 2),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "process 1 failed: it was killed", 2),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "process 1 failed: it was killed", 4),
     ],
 )
-def test_under_torchrun_one_failure_ends_all_with_its_message(action, said, failing, cfg, output):
-    done = torchrun_script(failing(action), command(cfg, output))
+def test_under_torchrun_one_failure_ends_all_with_its_message(
+    action, said, count, failing, cfg, output
+):
+    done = torchrun_script(failing(action), command(cfg, output), count)
     assert done.returncode == 1
     assert said in done.stderr
     assert said in (output / "log.txt").read_text()
@@ -185,7 +188,7 @@ def test_without_torchrun_too_and_soon(action, codes, said, failing, cfg, output
     start = time.monotonic()
     try:
         errors = [process.communicate(timeout=60)[1] for process in processes]
-        assert time.monotonic() - start < 15
+        assert time.monotonic() - start < 30
     finally:
         for process in processes:
             process.kill()

@@ -1,0 +1,256 @@
+"""End all processes of a run within 30 seconds where one fails, and tell why the first one failed.
+
+A process that waits for another in a collective learns late that the other is gone (NCCL: after minutes), or it
+learns no reason (gloo: "Connection closed by peer"). Launchers end the other processes, but they know no messages.
+So the processes share a ``torch.distributed.Store``, in which one key holds the first failure. A thread of each
+process looks at that key once a second. It also counts a heart-beat there, so that a process that was killed is
+missed. The store needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT alone, which every launcher sets. torchrun's
+agent holds it; without torchrun process 0 does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+
+import torch.distributed
+from torch.distributed.distributed_c10d import Store
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+from torch.distributed.rendezvous import rendezvous
+
+from mgexp.dist import Processes
+from mgexp.errors import InputError, TrainingError
+from mgexp.run.log import LOGGER
+from mgexp.stop import Interrupted
+
+JOIN_SECONDS = 300.0
+"""How long processes wait for each other at the start. Assumption: enough for imports from a cold network disk."""
+
+BEAT_SECONDS = 1.0
+"""Time between two looks at the store."""
+
+SILENT_BEATS = 15
+"""A process that missed so many heart-beats counts as killed. Assumption: nothing holds Python's global lock for
+longer. These are beats of the process that looks, so that a job that was suspended as a whole goes on."""
+
+NEWS_SECONDS = 5.0
+"""How long an error waits for the news that another process failed first, which may be its cause. A process that
+gives no heart-beat in that time counts as killed where a connection broke."""
+
+GRACE_SECONDS = 5.0
+"""How long a process has to end by itself once another failed. Then it is ended, whatever it waits for."""
+
+KILLED = "it was killed, perhaps for want of memory, or its machine is gone"
+EXIT_CODES = {InputError: 2, Interrupted: 4}
+"""Exit codes of a process that does not end by itself; it is 1 for all other errors."""
+
+_FAILURE_KEY = "mgexp/first failure"
+_LEFT = "left"
+_FIRST = 0
+"""The rank of the process that writes the log and, without torchrun, holds the store."""
+
+Explained = Callable[[], AbstractContextManager[None]]
+"""Makes a block that turns an error into its cause: the first failure of the run, which may be another process's.
+``failing_together`` does so too, but only after log files are closed."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why process ``rank`` ends the run: ``problems`` of bad input, a signal, or any other ``message``."""
+
+    rank: int
+    message: str
+    problems: tuple[str, ...] = ()
+    signal_name: str = ""
+
+    @staticmethod
+    def of(rank: int, error: BaseException) -> Failure:
+        """Describe ``error``; with its traceback where it is not one of ours."""
+        if isinstance(error, InputError):
+            return Failure(rank, str(error), error.problems)
+        if isinstance(error, TrainingError):
+            return Failure(rank, str(error))
+        if isinstance(error, Interrupted):
+            return Failure(rank, str(error), signal_name=error.signal_name)
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        return Failure(rank, "".join(lines).rstrip())
+
+    @staticmethod
+    def from_json(text: bytes) -> Failure:
+        """Read what ``to_json`` wrote."""
+        values = json.loads(text)
+        return Failure(**{**values, "problems": tuple(values["problems"])})
+
+    def to_json(self) -> str:
+        """Write the failure for the store."""
+        return json.dumps(asdict(self))
+
+    def seen_from(self, rank: int) -> InputError | TrainingError | Interrupted:
+        """The error that process ``rank`` ends with. Process 0 tells the whole message, the others a line."""
+        if self.signal_name:
+            return Interrupted(self.signal_name)
+        who = f"process {self.rank}"
+        last = self.message.splitlines()[-1]
+        if self.problems:
+            return InputError(self.problems if rank == _FIRST else [f"{who} failed: {last}"])
+        return TrainingError(f"{who} failed: {self.message if rank == _FIRST else last}")
+
+
+@contextmanager
+def failing_together(processes: Processes) -> Iterator[Explained]:
+    """Inside the block, an error in any process ends all processes.
+
+    An error leaves the block as its cause, which may be the InputError, TrainingError or Interrupted of another
+    process. A process that does not leave within ``GRACE_SECONDS``, such as one that waits in a collective, is
+    ended with exit code 1, or 2 for bad input. Raises TrainingError where the processes do not meet. Does nothing
+    for one process, or where the launcher did not say where the processes meet.
+    """
+    if processes.count == 1 or "MASTER_ADDR" not in os.environ:
+        yield nullcontext
+        return
+    watch = Watch(processes.rank, processes.count, _meet(processes))
+    try:
+        with watch.explained():
+            yield watch.explained
+    finally:
+        watch.leave()
+
+
+def _meet(processes: Processes) -> Store:
+    """The store that all processes share, once all have reached it."""
+    wait = timedelta(seconds=JOIN_SECONDS)
+    try:
+        store, _, _ = next(rendezvous("env://", processes.rank, processes.count, timeout=wait))
+        store.set(_beat_key(processes.rank), "0")
+        store.wait([_beat_key(rank) for rank in range(processes.count)], wait)
+    except (RuntimeError, OSError) as error:
+        raise TrainingError(
+            f"process {processes.rank} did not meet the other {processes.count - 1} within {JOIN_SECONDS:.0f} s "
+            f"({error}): look at what those say, and whether MASTER_ADDR and MASTER_PORT are the same for all"
+        ) from error
+    found: Store = store
+    return found
+
+
+class Watch:
+    """Watch the other processes of a run for process ``rank`` of ``count``, in a thread, until ``leave``."""
+
+    def __init__(self, rank: int, count: int, store: Store) -> None:
+        self.rank = rank
+        self.count = count
+        self.failure: Failure | None = None
+        self._store = store
+        self._num_beats = 0
+        # Process 0 watches all others, and all others watch process 0: 2 messages a second and process.
+        self._others = [*range(1, count)] if rank == _FIRST else [_FIRST]
+        self._last: dict[int, str] = {}
+        self._missed: Counter[int] = Counter()
+        self._known = threading.Event()
+        self._is_ending = threading.Event()
+        self._thread = threading.Thread(target=self._look_until_the_end, daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """An error that leaves the block ends all processes; see ``Explained``."""
+        try:
+            yield
+        except BaseException as error:
+            first = self.fail(error)
+            if first.rank != self.rank:
+                raise first.seen_from(self.rank) from None
+            if "TORCHELASTIC_ERROR_FILE" in os.environ:  # torchrun's summary of what failed
+                get_error_handler().record_exception(error)
+            raise
+
+    def fail(self, error: BaseException) -> Failure:
+        """Tell the others that this process fails. Returns the first failure of the run, perhaps another's."""
+        cause = self._cause_of(error)
+        if self.failure is None:
+            self.failure = self._publish(cause)
+        self._known.set()
+        self._is_ending.set()
+        return self.failure
+
+    def leave(self) -> None:
+        """Stop watching and being watched. Process 0 waits for the others, since it may hold the store."""
+        self._is_ending.set()
+        # After a failure the others need no more than the time to read it.
+        end = time.monotonic() + (3 * BEAT_SECONDS if self.failure else 2 * GRACE_SECONDS)
+        with suppress(RuntimeError):  # the store is gone
+            self._store.set(_beat_key(self.rank), _LEFT)
+            while self.rank == _FIRST and time.monotonic() < end and self._beats(self._others):
+                time.sleep(0.05)
+        # A thread that is in the store while Python ends may abort the process.
+        self._thread.join(GRACE_SECONDS)
+
+    def _cause_of(self, error: BaseException) -> Failure:
+        """``error``, or the end of a process whose connection broke and whose heart-beat stands still."""
+        own = Failure.of(self.rank, error)
+        if not isinstance(error, RuntimeError):
+            return own
+        # A broken collective is a RuntimeError: the news of its cause may be under way.
+        ranks = [rank for rank in range(self.count) if rank != self.rank]
+        try:
+            before = self._beats(ranks)
+            self._known.wait(NEWS_SECONDS)
+            silent = [rank for rank, beat in self._beats(ranks).items() if before[rank] == beat]
+        except RuntimeError:  # the store is gone
+            return Failure(_FIRST, KILLED)
+        is_broken = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
+        return Failure(silent[0], KILLED) if is_broken and silent else own
+
+    def _publish(self, failure: Failure) -> Failure:
+        """Store ``failure`` unless there is one already. Returns the one that is stored."""
+        try:
+            return Failure.from_json(self._store.compare_set(_FAILURE_KEY, "", failure.to_json()))
+        except RuntimeError:  # the store is gone, and with it process 0 or torchrun
+            return failure
+
+    def _beats(self, ranks: Sequence[int]) -> dict[int, str]:
+        """The heart-beats of those processes of ``ranks`` that have not left."""
+        values = self._store.multi_get([_beat_key(rank) for rank in ranks])
+        beats = dict(zip(ranks, map(bytes.decode, values), strict=True))
+        return {rank: beat for rank, beat in beats.items() if beat != _LEFT}
+
+    def _look_until_the_end(self) -> None:
+        while self.failure is None:
+            if self._is_ending.wait(BEAT_SECONDS):
+                return
+            self._look()
+        self._known.set()
+        if not self._is_ending.wait(GRACE_SECONDS):
+            error = self.failure.seen_from(self.rank)
+            LOGGER.error("%s", error)
+            with suppress(RuntimeError):
+                self._store.set(_beat_key(self.rank), _LEFT)
+            os._exit(EXIT_CODES.get(type(error), 1))
+
+    def _look(self) -> None:
+        """Give a heart-beat, and look for a failure and for processes that give none."""
+        try:
+            self._num_beats += 1
+            self._store.set(_beat_key(self.rank), str(self._num_beats))
+            if self._store.check([_FAILURE_KEY]):
+                self.failure = Failure.from_json(self._store.get(_FAILURE_KEY))
+                return
+            for rank, beat in self._beats(self._others).items():
+                self._missed[rank] = self._missed[rank] + 1 if self._last.get(rank) == beat else 0
+                self._last[rank] = beat
+                if self._missed[rank] == SILENT_BEATS:
+                    self.failure = self._publish(Failure(rank, KILLED))
+                    return
+        except RuntimeError:
+            self.failure = Failure(_FIRST, KILLED)
+
+
+def _beat_key(rank: int) -> str:
+    return f"mgexp/beat of {rank}"
