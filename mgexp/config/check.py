@@ -1,10 +1,11 @@
-"""What the values of several keys must have in common; single keys are checked as they are read."""
+"""Checks between keys, and between two configurations; single keys are checked as they are read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from mgexp.config.keys import BY_NAME, AugKeys, Config
+from mgexp.config.keys import BY_NAME, Config
+from mgexp.config.values import as_lists
 
 MOMENTUM, LAMB, PMD = ("sgd", "lars"), ("lamb", "pmd_lamb"), ("pmd_lamb",)
 READ_BY = {
@@ -16,11 +17,11 @@ READ_BY = {
     "PMD_PERIOD": PMD,
     "PMD_CURVE": PMD,
 }
-"""Keys of SOLVER that some values of SOLVER.OPTIMIZING_METHOD alone read."""
+"""Keys of SOLVER, and the values of SOLVER.OPTIMIZING_METHOD that read them."""
 
 
 def cross_problems(cfg: Config) -> list[str]:
-    """Every problem between keys that needs neither data nor a schedule."""
+    """List every problem between keys that shows without data and without a schedule."""
     return [
         *_model_problems(cfg),
         *_label_problems(cfg),
@@ -28,7 +29,6 @@ def cross_problems(cfg: Config) -> list[str]:
         *_data_problems(cfg),
         *_augment_problems(cfg),
         *_solver_problems(cfg),
-        *_optimizer_problems(cfg),
     ]
 
 
@@ -45,7 +45,7 @@ def _model_problems(cfg: Config) -> Iterator[str]:
         )
     if name == "SlowFast" and cfg.RESNET.WIDTH_PER_GROUP % cfg.SLOWFAST.BETA_INV:
         yield (
-            f"RESNET.WIDTH_PER_GROUP = {cfg.RESNET.WIDTH_PER_GROUP} is no multiple of "
+            f"RESNET.WIDTH_PER_GROUP = {cfg.RESNET.WIDTH_PER_GROUP} is not a multiple of "
             f"SLOWFAST.BETA_INV = {cfg.SLOWFAST.BETA_INV}: the fast pathway needs whole channels"
         )
 
@@ -78,13 +78,13 @@ def _list_problems(cfg: Config) -> Iterator[str]:
 
 
 def _data_problems(cfg: Config) -> Iterator[str]:
-    shortest = cfg.DATA.TRAIN_JITTER_SCALES[0]
-    if shortest < cfg.DATA.TRAIN_CROP_SIZE:
+    data, shortest = cfg.DATA, cfg.DATA.TRAIN_JITTER_SCALES[0]
+    if shortest < data.TRAIN_CROP_SIZE:
         yield (
             f"DATA.TRAIN_JITTER_SCALES starts at {shortest} pixels, less than "
-            f"DATA.TRAIN_CROP_SIZE = {cfg.DATA.TRAIN_CROP_SIZE}: no crop fits; raise the first or lower the second"
+            f"DATA.TRAIN_CROP_SIZE = {data.TRAIN_CROP_SIZE}: no crop fits; raise the first or lower the second"
         )
-    if cfg.DATA.TEMPORAL_GRID == "segments" and cfg.TEST.NUM_ENSEMBLE_VIEWS > 1:
+    if data.TEMPORAL_GRID == "segments" and cfg.TEST.NUM_ENSEMBLE_VIEWS > 1:
         yield (
             f"TEST.NUM_ENSEMBLE_VIEWS = {cfg.TEST.NUM_ENSEMBLE_VIEWS}: with DATA.TEMPORAL_GRID = segments "
             "a video has one view in time; set it to 1"
@@ -97,21 +97,12 @@ def _data_problems(cfg: Config) -> Iterator[str]:
 
 
 def _augment_problems(cfg: Config) -> Iterator[str]:
-    name, magnitude = "AUG.RANDAUGMENT_MAGNITUDE", cfg.AUG.RANDAUGMENT_MAGNITUDE
-    default = BY_NAME[name].default
-    if magnitude != default and not cfg.AUG.RANDAUGMENT_OPS:
+    aug, default = cfg.AUG, BY_NAME["AUG.RANDAUGMENT_MAGNITUDE"].default
+    if default != aug.RANDAUGMENT_MAGNITUDE and not aug.RANDAUGMENT_OPS:
         yield (
-            f"{name} = {magnitude} is not read with AUG.RANDAUGMENT_OPS = 0: leave it at "
-            f"{default}, or set AUG.RANDAUGMENT_OPS to 1 or more"
+            f"AUG.RANDAUGMENT_MAGNITUDE = {aug.RANDAUGMENT_MAGNITUDE} is not read with AUG.RANDAUGMENT_OPS = 0: "
+            f"leave it at {default}, or set AUG.RANDAUGMENT_OPS to 1 or more"
         )
-    yield from _strength_problems(cfg.AUG)
-    if cfg.AUG.RE_PROB and not all(0 <= value <= 1 for value in cfg.DATA.MEAN):
-        mean = list(cfg.DATA.MEAN)
-        yield f"AUG.RE_PROB = {cfg.AUG.RE_PROB:g} paints with DATA.MEAN = {mean}, which is no colour in [0, 1]"
-
-
-def _strength_problems(aug: AugKeys) -> Iterator[str]:
-    """AUG.COARSE_STRENGTH without anything that it changes, or that would lead out of a range."""
     strength = aug.COARSE_STRENGTH
     strengths = {
         "RANDAUGMENT_MAGNITUDE": aug.RANDAUGMENT_MAGNITUDE if aug.RANDAUGMENT_OPS else 0,
@@ -130,28 +121,25 @@ def _strength_problems(aug: AugKeys) -> Iterator[str]:
                 f"AUG.{name} = {value:g} times AUG.COARSE_STRENGTH = {strength:g} is {value * strength:g} for the "
                 f"coarsest clips; it takes {legal.words}: lower one of them"
             )
+    if aug.RE_PROB and not all(0 <= value <= 1 for value in cfg.DATA.MEAN):
+        yield (
+            f"AUG.RE_PROB = {aug.RE_PROB:g} paints with DATA.MEAN = {list(cfg.DATA.MEAN)}, which is not a colour "
+            "in [0, 1]"
+        )
 
 
 def _solver_problems(cfg: Config) -> Iterator[str]:
-    total = cfg.SOLVER.MAX_EPOCH
-    if total <= cfg.SOLVER.WARMUP_EPOCHS:
-        yield (
-            f"SOLVER.WARMUP_EPOCHS = {cfg.SOLVER.WARMUP_EPOCHS:g} is not less than "
-            f"SOLVER.MAX_EPOCH = {total:g}"
-        )
-    if cfg.SOLVER.STEPS[-1] >= total:
-        yield (
-            f"SOLVER.STEPS ends with epoch {cfg.SOLVER.STEPS[-1]:g}, not before SOLVER.MAX_EPOCH = {total:g}"
-        )
-    if cfg.MULTIGRID.LONG_CYCLE and cfg.MULTIGRID.FINE_TUNING and len(cfg.SOLVER.STEPS) < 2:
+    solver = cfg.SOLVER
+    total, method = f"SOLVER.MAX_EPOCH = {solver.MAX_EPOCH:g}", solver.OPTIMIZING_METHOD
+    if solver.MAX_EPOCH <= solver.WARMUP_EPOCHS:
+        yield f"SOLVER.WARMUP_EPOCHS = {solver.WARMUP_EPOCHS:g} is not less than {total}"
+    if solver.STEPS[-1] >= solver.MAX_EPOCH:
+        yield f"SOLVER.STEPS ends with epoch {solver.STEPS[-1]:g}, not before {total}"
+    if cfg.MULTIGRID.LONG_CYCLE and cfg.MULTIGRID.FINE_TUNING and len(solver.STEPS) < 2:
         yield (
             "MULTIGRID.LONG_CYCLE needs at least two stages: give SOLVER.STEPS a second epoch "
             "(the last stage is fine-tuning at the full shape)"
         )
-
-
-def _optimizer_problems(cfg: Config) -> Iterator[str]:
-    solver, method = cfg.SOLVER, cfg.SOLVER.OPTIMIZING_METHOD
     for name, methods in READ_BY.items():
         value, default = getattr(solver, name), BY_NAME[f"SOLVER.{name}"].default
         if value != default and method not in methods:
@@ -201,10 +189,6 @@ def differing_keys(
     """
     for key in sorted((first.keys() | second.keys()) - {*KEYS_WITHOUT_EFFECT_ON_RESULT}):
         default = BY_NAME[key].default if key in BY_NAME else "absent"
-        one, other = (_plain(values.get(key, default)) for values in (first, second))
+        one, other = (as_lists(values.get(key, default)) for values in (first, second))
         if one != other:
             yield key, one, other
-
-
-def _plain(value: object) -> object:
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

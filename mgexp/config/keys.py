@@ -10,9 +10,9 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from mgexp.config.values import IntOrAuto, PathText, convert, words_of
+from mgexp.config.values import IntOrAuto, PathText, convert
 
 T = TypeVar("T")
 
@@ -375,23 +375,28 @@ class Key:
 
     def read(self, value: object) -> Any:  # noqa: ANN401 - of the key's own type
         """Return the value of the key's type; raises ValueError that says what the key takes."""
+        takes = f"; it takes {self.legal.words}: " if self.legal is not ANY else ": "
         try:
             converted = convert(self.type, value)
         except ValueError as error:
-            raise ValueError(f"{error}; it takes {words_of(self.type)}: {self.meaning}") from error
+            raise ValueError(f"{error}{takes}{self.meaning}") from error
         if not self.legal.allows(converted):
-            raise ValueError(f"is not allowed; it takes {self.legal.words}: {self.meaning}")
+            raise ValueError(f"is not allowed{takes}{self.meaning}")
         return converted
 
 
-def _keys(section: type, prefix: str = "") -> Iterator[Key]:
+def _keys(section: Any, prefix: str = "") -> Iterator[Key]:  # noqa: ANN401 - a dataclass
     types = get_type_hints(section, include_extras=True)
     for field in dataclasses.fields(section):
-        if dataclasses.is_dataclass(types[field.name]):
-            yield from _keys(types[field.name], f"{field.name}.")
-        else:
-            name = f"{prefix}{field.name}"
-            yield Key(name, types[field.name], field.default, **field.metadata)
+        kind = types[field.name]
+        if dataclasses.is_dataclass(kind):
+            yield from _keys(kind, f"{field.name}.")
+            continue
+        found = Key(f"{prefix}{field.name}", kind, field.default, **field.metadata)
+        if get_origin(kind) is Literal:
+            words = f"one of {', '.join(map(str, get_args(kind)))}"
+            found = dataclasses.replace(found, legal=Legal(words, get_args(kind).__contains__))
+        yield found
 
 
 KEYS = tuple(_keys(Config))

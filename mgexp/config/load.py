@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from mgexp.config.keys import BY_NAME, KEYS, Config
-from mgexp.config.values import from_text, is_text, parse_yaml, read_yaml
+from mgexp.config.values import as_lists, from_text, is_text, parse_yaml, read_yaml
 from mgexp.errors import InputError
 from mgexp.run.files import is_file
 from mgexp.text import escaped, shown
@@ -119,14 +119,7 @@ def flatten(tree: Config | Mapping[str, Any], prefix: str = "") -> Iterator[tupl
 
 def to_yaml(cfg: Config) -> str:
     """Write the whole configuration as YAML that ``load_config`` reads back."""
-    return yaml.safe_dump(_plain(dataclasses.asdict(cfg)), sort_keys=False, allow_unicode=True)
-
-
-def _plain(value: object) -> object:
-    """Lists in place of tuples, which plain YAML does not have."""
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+    return yaml.safe_dump(as_lists(dataclasses.asdict(cfg)), sort_keys=False, allow_unicode=True)
 
 
 def from_yaml(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import ast
 import math
 import os
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
@@ -18,25 +18,6 @@ from mgexp.text import is_plain, shown
 PathText: TypeAlias = Annotated[str, "path"]
 """Text that stays as it was typed: YAML reads the folder 2024_01 as the number 202401."""
 IntOrAuto: TypeAlias = int | Literal["auto"]
-
-WORDS: dict[Any, str] = {
-    bool: "True or False",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    PathText: "a path, as text",
-    IntOrAuto: "a whole number or auto",
-    tuple[int, int]: "a list of two whole numbers",
-    tuple[int, int, int]: "a list of three whole numbers",
-    tuple[int, ...]: "a list of whole numbers",
-    tuple[float, float]: "a list of two numbers",
-    tuple[float, float, float]: "a list of three numbers",
-    tuple[float, ...]: "a list of numbers",
-    tuple[tuple[float, float], ...]: "a list of pairs of numbers",
-    tuple[(tuple[int, ...],) * 4]: "a list of four lists of whole numbers",  # type: ignore[misc]
-    tuple[tuple[str, float, float], ...]: "a list of [metric, percent, tolerance]",
-}
-"""The types that keys have, as messages name them."""
 
 MAX_INT = 2**53
 """Whole numbers up to here are exact as floating-point numbers, which epochs and costs are."""
@@ -51,34 +32,23 @@ MAX_FILES = 50
 BASE_KEY = "_BASE_"
 
 
-def words_of(kind: Any) -> str:  # noqa: ANN401 - an annotation
-    """What a key of this type takes, in words."""
-    if get_origin(kind) is Literal:
-        return f"one of {', '.join(map(str, get_args(kind)))}"
-    return WORDS[kind]
-
-
 def is_text(kind: Any) -> bool:  # noqa: ANN401 - an annotation
     """Whether values of this type are text that nothing reads as a number or as YAML."""
-    return kind in {str, PathText} or (
-        get_origin(kind) is Literal and isinstance(get_args(kind)[0], str)
-    )
+    return kind in {str, PathText} or isinstance((get_args(kind) or [None])[0], str)
 
 
 def convert(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, and a value of it
     """Return ``value`` as the type ``kind``, immutable; nothing is rounded or adjusted.
 
-    Raises ValueError that says what the value is not.
+    For a Literal the value is of the same type as the choices; it need not be one of them.
+    Raises ValueError that says what is wrong with the value.
     """
     if kind == IntOrAuto:
-        return _int_or_auto(value)
+        return "auto" if value == "auto" else _int(value, "is neither a whole number nor auto")
     if get_origin(kind) is Annotated:
         return _str(value)
     if get_origin(kind) is Literal:
-        allowed = get_args(kind)
-        if convert(type(allowed[0]), value) not in allowed:
-            raise ValueError("is not allowed")
-        return convert(type(allowed[0]), value)
+        return convert(type(get_args(kind)[0]), value)
     if get_origin(kind) is tuple:
         items, kinds = _list(value), get_args(kind)
         if kinds[-1] is Ellipsis:
@@ -86,7 +56,15 @@ def convert(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, a
         if len(items) != len(kinds):
             raise ValueError(f"has {shown(items)} where {len(kinds)} values belong")
         return tuple(convert(one, item) for one, item in zip(kinds, items, strict=True))
-    return {bool: _bool, int: _int, float: _float, str: _str}[kind](value)
+    plain: dict[Any, Callable[[object], Any]] = {bool: _bool, int: _int, float: _float, str: _str}
+    return plain[kind](value)
+
+
+def as_lists(value: object) -> object:
+    """Return the value with lists in place of tuples, as YAML and JSON have it."""
+    if isinstance(value, Mapping):
+        return {name: as_lists(item) for name, item in value.items()}
+    return [as_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _bool(value: object) -> bool:
@@ -95,22 +73,13 @@ def _bool(value: object) -> bool:
     return value
 
 
-def _int(value: object) -> int:
+def _int(value: object, problem: str = "is not a whole number") -> int:
     value = _number_in_text(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("is not a whole number")
+        raise ValueError(problem)
     if abs(value) > MAX_INT:
         raise ValueError("is further from 0 than 2^53")
     return value
-
-
-def _int_or_auto(value: object) -> IntOrAuto:
-    if value == "auto":
-        return "auto"
-    try:
-        return _int(value)
-    except ValueError as error:
-        raise ValueError("is neither a whole number nor auto") from error
 
 
 def _float(value: object) -> float:
@@ -133,7 +102,7 @@ def _number_in_text(value: object) -> object:
 
 def _str(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError("is not text")
+        raise ValueError("is not text; put it in quotes")
     if not is_plain(value.replace("\t", " ")):  # a tab may separate path and label
         raise ValueError("holds control characters, or bytes that are no UTF-8")
     return value

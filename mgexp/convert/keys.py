@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mgexp.config.values import PathText, convert, from_text, is_text, words_of
+from mgexp.config.values import PathText, convert, from_text, is_text
 
 SQRT_HALF = 0.5**0.5
 OptionalFloat = float | None
@@ -28,18 +28,14 @@ class Converted:
     default: Any
 
     def read(self, value: object) -> Any:  # noqa: ANN401 - of the key's own type
-        """Return the value of this type; raises ValueError that says what the key takes."""
+        """Return the value of this type; raises ValueError that says what is wrong with it."""
         if self.type is list:
             return value
         if value is None and self.type in NONE_IS:
             return NONE_IS[self.type]
         if isinstance(value, str) and not is_text(self.type):
             value = from_text(value)
-        kind = float if self.type == OptionalFloat else self.type
-        try:
-            return convert(kind, value)
-        except ValueError as error:
-            raise ValueError(f"{error}; it takes {words_of(kind)}") from error
+        return convert(float if self.type == OptionalFloat else self.type, value)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def test_no_experiment_has_a_problem(path):
             "MODEL.MODEL_NAME TSM RESNET.DEPTH 50 RESNET.WIDTH_PER_GROUP 36",
             "RESNET.WIDTH_PER_GROUP = 36 does not divide by 8",
         ),
-        ("RESNET.WIDTH_PER_GROUP 36", "RESNET.WIDTH_PER_GROUP = 36 is no multiple of"),
+        ("RESNET.WIDTH_PER_GROUP 36", "RESNET.WIDTH_PER_GROUP = 36 is not a multiple of"),
         ("DATA.TRAIN_CROP_SIZE 80", "less than DATA.TRAIN_CROP_SIZE = 80"),
         ("TEST.FRAME_ORDER shuffled", "add TRAIN.ENABLE False"),
         ("SOLVER.WARMUP_EPOCHS 12", "SOLVER.WARMUP_EPOCHS = 12 is not less than"),
