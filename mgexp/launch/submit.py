@@ -26,7 +26,7 @@ from mgexp.launch.run import RunOptions, check_submission, freeze_code, with_cpu
 from mgexp.launch.task import WARNING, TrainTask
 from mgexp.run.environment import REPOSITORY
 from mgexp.run.files import read_json
-from mgexp.run.folder import LaunchDir, RunDir, launches_of
+from mgexp.run.folder import LaunchDir, RunDir, new_launch_dir
 from mgexp.train.result import Outcome
 
 MAX_TIMEOUTS = 1000
@@ -295,7 +295,7 @@ def _processes(resources: Resources) -> Processes:
 
 def _submission(run_dir: RunDir, run: RunOptions, resources: Resources) -> Submission:
     """Each has a copy of the code as it is now, so that a queued run does not see later changes."""
-    launch = launches_of(run_dir).new()
+    launch = new_launch_dir(run_dir.launches)
     return Submission(
         launch=launch,
         code=(launch.root / "code").absolute(),

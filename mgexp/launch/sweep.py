@@ -34,7 +34,7 @@ from mgexp.launch.submit import (
 from mgexp.launch.sweep_state import QUEUED, RUNNING, states, submissions
 from mgexp.run.environment import REPOSITORY, git_commit
 from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_json, write_json
-from mgexp.run.folder import MAX_NAME, LaunchDir, SweepDir, file_name
+from mgexp.run.folder import MAX_NAME, LaunchDir, SweepDir, file_name, new_launch_dir
 from mgexp.train.result import Outcome
 
 EVERYWHERE = "all"
@@ -348,7 +348,7 @@ def _start(
 
 def _submission(sweep: Sweep, resources: Resources, num_parallel: int) -> Submission:
     return Submission(
-        launch=sweep.folder.launches.new(),
+        launch=new_launch_dir(sweep.folder.launches),
         code=sweep.folder.code.absolute(),
         working_directory=sweep.working_directory(),
         resources=resources,

@@ -1,4 +1,7 @@
-"""From the configuration to who is told of a run."""
+"""TensorBoard and W&B: trackers that get the lines of a run as the run writes them.
+
+The run folder has it all; a tracker that fails is warned of, and the run goes on.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,12 @@ import importlib.util
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import simplejson
 
-from mgexp.config.keys import Config
-from mgexp.config.load import flatten
-from mgexp.run.environment import describe
 from mgexp.run.files import read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER
@@ -24,11 +23,11 @@ Line = Mapping[str, Any]
 """A line of metrics.jsonl or evaluations.jsonl."""
 
 TRAIN, EVALUATION, FINAL = "train/", "evaluation/", "final/"
-"""What the names of numbers begin with, by where they are from."""
+"""Prefixes of the names of numbers, by their origin."""
 
 
 def numbers_of(line: Line) -> dict[str, float]:
-    """The numbers of a line, truth values left out."""
+    """Select the numbers of a line, without truth values."""
     return {
         name: value
         for name, value in line.items()
@@ -43,32 +42,32 @@ def numbers_of_result(result: Line) -> dict[str, float]:
 
 
 class Tracker(Protocol):
-    """Is told the lines of metrics.jsonl and evaluations.jsonl as they are written, and the result.
+    """Takes the lines of metrics.jsonl and evaluations.jsonl as they are written, and the result.
 
-    ``step`` of a line of metrics is 0-based, that of an evaluation the number of steps before it. What a method
-    raises ends the tracking, not the run.
+    In a line of metrics ``step`` is 0-based; in an evaluation it is the number of steps before it. An error in a
+    method ends the tracking, not the run.
     """
 
     def start(self, first_step: int) -> None:
-        """Before the first line: the run goes on after ``first_step`` steps; lines from there on come again."""
+        """Start before the first line. The run goes on after ``first_step`` steps: later lines come again."""
 
     def step(self, line: Line) -> None:
-        """A logged step."""
+        """Take a logged step."""
 
     def evaluation(self, line: Line) -> None:
-        """An evaluation."""
+        """Take an evaluation."""
 
     def result(self, result: Line) -> None:
-        """What result.json holds."""
+        """Take the content of result.json."""
 
     def close(self, failed: bool) -> None:
-        """The end of this start; it ``failed`` where it ends by an error."""
+        """End this start; ``failed``: by an error."""
 
 
 class Trackers:
-    """All trackers of a run, by name. One that fails is warned of once, and told nothing more.
+    """All trackers of a run, by name. One that fails is named in one warning and gets nothing more.
 
-    Context manager: on leaving it all are closed.
+    As a context manager it closes them all at the end.
     """
 
     def __init__(self, trackers: Mapping[str, Tracker] | None = None) -> None:
@@ -111,7 +110,7 @@ class Trackers:
             except Exception as error:  # a full disk or no network; the run is worth more
                 del self._trackers[name]
                 LOGGER.warning(
-                    "%s is told nothing more of this run (%s: %s); its files have it all",
+                    "%s gets nothing more of this run (%s: %s); the run folder has it all",
                     *(name, type(error).__name__, error),
                 )
 
@@ -123,15 +122,15 @@ if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
 
 VERSION = "brain.Event:2"
-"""First in each file of events."""
+"""The first record of each file of events."""
 
 
 class TensorBoard:
-    """Scalars over ``step``: of logged steps, of evaluations, and of the result; configuration as text, and as
-    hyper-parameters once there is a result.
+    """Writes scalars over ``step`` for logged steps, evaluations and the result, and the configuration.
 
-    ``folder`` is the run's alone. ``evaluations()`` are the recorded ones: what a start has that goes on after an
-    evaluation. Readers drop events of an earlier start from the step on that this one starts at.
+    The configuration is text at the start, and hyper-parameters once there is a result. ``folder`` belongs to this
+    run alone. ``evaluations()`` gives the recorded evaluations, for a start that goes on after some. Readers drop
+    what an earlier start wrote for the steps from which this one starts.
     """
 
     def __init__(
@@ -147,7 +146,7 @@ class TensorBoard:
         self._evaluations = evaluations
 
     def start(self, first_step: int) -> None:
-        """Opens the file; see ``Tracker``."""
+        """Open the file; see ``Tracker``."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.summary.writer.record_writer import RecordWriter
         from torch.utils.tensorboard.summary import text
@@ -210,12 +209,12 @@ def _plain(value: object) -> bool | int | float | str:
 
 
 def _as_text(values: Mapping[str, Any]) -> str:
-    """As a block of code, which TensorBoard shows as it is."""
+    """Indent JSON as a block of code, which TensorBoard shows unchanged."""
     return "\n".join(f"    {line}" for line in simplejson.dumps(values, indent=2).splitlines())
 
 
 FINISH_SECONDS = 600.0
-"""To wait at most, at the end of a run, for what is not uploaded yet; it stays on the disk for `wandb sync`."""
+"""Longest wait for uploads at the end of a run; the rest stays on the disk for `wandb sync`."""
 NOTHING_ELSE: dict[str, Any] = {
     "disable_code": True,
     "disable_git": True,
@@ -225,14 +224,14 @@ NOTHING_ELSE: dict[str, Any] = {
     "x_save_requirements": False,
     "host": "",
 }
-"""W&B is told what this file tells it: no code, no name of the machine, no list of its packages."""
+"""W&B gets what this file sends: no code, no name of the machine, no list of packages."""
 
 
 class WandbRun:
-    """Lines at W&B. Its charts are over ``step``; its own count of steps is ``place_of`` a line.
+    """Sends lines to W&B. Charts there are over ``step``; W&B's own count of steps is the place of a line.
 
-    ``name``: experiment and seed. Starts that came to no checkpoint are runs of their own there: with other
-    settings they may have been other runs.
+    ``name``: experiment and seed. A start that did not reach a checkpoint stays a run of its own at W&B: it may
+    have had other settings.
     """
 
     def __init__(
@@ -252,7 +251,7 @@ class WandbRun:
         self._config = config
 
     def start(self, first_step: int) -> None:
-        """Starts the run, or goes on with it; see ``Tracker``."""
+        """Start the run at W&B, or go on with it; see ``Tracker``."""
         import wandb
 
         run_id, self._told = self._identity(first_step)
@@ -300,7 +299,7 @@ class WandbRun:
         self._run.log({"step": numbers.pop(f"{prefix}step"), **numbers}, step=place)
 
     def _identity(self, first_step: int) -> tuple[str, int]:
-        """The id at W&B, and the place of the last line that it was told."""
+        """The id at W&B, and the place of the last line that W&B has."""
         file = self._run_dir.wandb_json
         if first_step and file.exists():
             known = read_json(file)
@@ -311,76 +310,44 @@ class WandbRun:
         return run_id, told
 
     def _last_place(self) -> int:
-        """Of the lines in the files, those included that are about to be cut."""
+        """The last place of the lines in the files, with those that this start is about to cut."""
         steps = [place_of_step(line["step"]) for line in read_jsonl(self._run_dir.metrics_jsonl)]
         evaluations = read_jsonl(self._run_dir.evaluations_jsonl)
         return max([-1, *steps, *(place_of_evaluation(line["step"]) for line in evaluations)])
 
 
 def place_of_evaluation(step: int) -> int:
-    """Of an evaluation before ``step``: lines have numbers of their own at W&B, which must rise."""
+    """Number an evaluation after ``step`` steps for W&B, where the numbers of lines must rise."""
     return 2 * step
 
 
 def place_of_step(step: int) -> int:
-    """Of a logged step, 0-based: after the evaluation before it."""
+    """Number a logged step, 0-based: after the evaluation before it."""
     return 2 * step + 1
 
 
-def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool) -> Trackers:
-    """Those that TENSORBOARD.ENABLE and WANDB.ENABLE ask for, not started; nobody but for the main process."""
-    if not is_main or not (cfg.TENSORBOARD.ENABLE or cfg.WANDB.ENABLE):
-        return NOBODY
-    config, environment = dict(flatten(cfg)), describe()
-    found: dict[str, Tracker] = {}
-    if cfg.TENSORBOARD.ENABLE:
-        log_dir = cfg.TENSORBOARD.LOG_DIR
-        folder = run_dir.tensorboard_in(Path(log_dir)) if log_dir else run_dir.tensorboard
-        evaluations = partial(read_jsonl, run_dir.evaluations_jsonl)
-        found["TensorBoard"] = TensorBoard(folder, config, environment, evaluations)
-    if cfg.WANDB.ENABLE:
-        found["W&B"] = WandbRun(
-            run_dir,
-            name=f"{experiment}/seed{cfg.RNG_SEED}",
-            project=cfg.WANDB.PROJECT,
-            entity=cfg.WANDB.ENTITY,
-            mode=cfg.WANDB.MODE,
-            config={**config, "environment": environment},
+def tracking_problems(uses_tensorboard: bool, wandb_mode: str | None) -> Iterator[str]:
+    """Yield why TensorBoard, or W&B in ``wandb_mode`` (None: not wanted), cannot be started here."""
+    wanted = {"tensorboard": uses_tensorboard, "wandb": wandb_mode is not None}
+    missing = {package for package in wanted if importlib.util.find_spec(package) is None}
+    for package in (package for package in wanted if wanted[package] and package in missing):
+        section = package.upper()
+        yield (
+            f"{section}.ENABLE = True needs the package {package}: pip install 'mgexp[{package}]' or "
+            f"{package}, or set {section}.ENABLE False"
         )
-    return Trackers(found)
+    if wandb_mode == "online" and "wandb" not in missing and not _is_logged_in():
+        yield (
+            "WANDB.MODE = online, but nobody is logged in at W&B: run `wandb login`, or set WANDB.MODE "
+            "offline and send the run later with `wandb sync`"
+        )
 
 
-def tracking_problems(cfg: Config) -> Iterator[str]:
-    """A tracker that is asked for and cannot be started here."""
-    for section, package in (("TENSORBOARD", "tensorboard"), ("WANDB", "wandb")):
-        if (
-            cfg.TRAIN.ENABLE
-            and getattr(cfg, section).ENABLE
-            and importlib.util.find_spec(package) is None
-        ):
-            yield (
-                f"{section}.ENABLE = True needs the package {package}: pip install 'mgexp[{package}]' or "
-                f"{package}, or set {section}.ENABLE False"
-            )
-        elif (
-            section == "WANDB"
-            and cfg.TRAIN.ENABLE
-            and cfg.WANDB.ENABLE
-            and not _may_send(cfg.WANDB.MODE)
-        ):
-            yield (
-                "WANDB.MODE = online, but nobody is logged in at W&B: run `wandb login`, or set WANDB.MODE "
-                "offline and send the run later with `wandb sync`"
-            )
-
-
-def _may_send(mode: str) -> bool:
-    """Whether W&B will take the run: it asks for the account in the middle of a start otherwise."""
-    if mode == "offline":
-        return True
+def _is_logged_in() -> bool:
+    # Without an account W&B would ask for one in the middle of a start.
     import wandb
 
     try:
         return wandb.login(prompt=False, verify=False)
-    except Exception:  # what it has for an account is none
+    except Exception:  # the stored key is malformed
         return False

@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import torch
 
 from mgexp import dist
 from mgexp.config.keys import Config
-from mgexp.config.load import to_yaml
+from mgexp.config.load import flatten, to_yaml
 from mgexp.data.loader import build_decoder, build_time_limit, build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError
@@ -20,11 +21,11 @@ from mgexp.multigrid.sampler import StepSampler
 from mgexp.multigrid.steps import step_counts
 from mgexp.run.clock import Clock, seconds_since_process_start
 from mgexp.run.environment import describe
-from mgexp.run.files import read_json, write_json
+from mgexp.run.files import read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER, Progress, logging_to
 from mgexp.run.schedule_table import schedule_table
-from mgexp.run.trackers import NOBODY, Trackers, build_trackers
+from mgexp.run.trackers import NOBODY, TensorBoard, Tracker, Trackers, WandbRun
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train import resume
 from mgexp.train import start as folder
@@ -167,6 +168,29 @@ def _prepare_torch(job: Job) -> None:
     job.precision.set_backends()
     if job.device.type == "cpu":
         keep_memory()
+
+
+def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool) -> Trackers:
+    """Make the trackers that TENSORBOARD.ENABLE and WANDB.ENABLE ask for; none but in the main process."""
+    if not is_main or not (cfg.TENSORBOARD.ENABLE or cfg.WANDB.ENABLE):
+        return NOBODY
+    values, environment = dict(flatten(cfg)), describe()
+    found: dict[str, Tracker] = {}
+    if cfg.TENSORBOARD.ENABLE:
+        log_dir = cfg.TENSORBOARD.LOG_DIR
+        folder = run_dir.tensorboard_in(Path(log_dir)) if log_dir else run_dir.tensorboard
+        evaluations = partial(read_jsonl, run_dir.evaluations_jsonl)
+        found["TensorBoard"] = TensorBoard(folder, values, environment, evaluations)
+    if cfg.WANDB.ENABLE:
+        found["W&B"] = WandbRun(
+            run_dir,
+            name=f"{experiment}/seed{cfg.RNG_SEED}",
+            project=cfg.WANDB.PROJECT,
+            entity=cfg.WANDB.ENTITY,
+            mode=cfg.WANDB.MODE,
+            config={**values, "environment": environment},
+        )
+    return Trackers(found)
 
 
 def _train(job: Job, choice: resume.Choice = resume.NO_CHOICE) -> Outcome:

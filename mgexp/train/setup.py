@@ -278,7 +278,9 @@ def build_inputs(
         found += device_problems(cfg.DEVICE, torch.cuda.is_available())
         found += precision_problems(cfg)
     found += decoder_problems(cfg)
-    found += tracking_problems(cfg)
+    if cfg.TRAIN.ENABLE:  # an evaluation alone is not tracked
+        wandb_mode = cfg.WANDB.MODE if cfg.WANDB.ENABLE else None
+        found += tracking_problems(cfg.TENSORBOARD.ENABLE, wandb_mode)
     train, val = build_list(cfg, "TRAIN_LIST"), build_list(cfg, "VAL_LIST")
     found += quarantine_problems(cfg, (train, val))
     found += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from mgexp.errors import InputError
 from mgexp.run.files import append_jsonl, atomic_write_text, json_line, read_json, write_json
-from mgexp.run.lock import RunLock
+from mgexp.run.lock import lock_file
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.processes import map_in_processes
 from mgexp.video.reader import VideoError
@@ -82,7 +82,7 @@ def fill_store(
     with _full_disk_is_an_error(store):
         store.root.mkdir(parents=True, exist_ok=True)
         busy = f"another process fills {store.root}: wait until it ends, or stop it"
-        with RunLock(store.lock, busy):
+        with lock_file(store.lock, busy):
             known = _prepare(store, order)
             lacking = [path for path in paths if not _is_kept(store, order, known, path)]
             copied = _fill(store, order, known, lacking, num_processes, progress)

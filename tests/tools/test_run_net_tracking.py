@@ -85,7 +85,7 @@ def test_a_tracker_that_fails_does_not_end_the_run(cfg, output, main, monkeypatc
     assert main(command(cfg, output, *SHORT, "TENSORBOARD.ENABLE", True)) == 0
     assert (output / "result.json").exists()
     assert (output / "log.txt").read_text().count(
-        "TensorBoard is told nothing more of this run"
+        "TensorBoard gets nothing more of this run"
     ) == 1
 
 

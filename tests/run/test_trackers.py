@@ -1,12 +1,75 @@
-"""Several trackers, of which some fail."""
+"""Trackers: which are made, what stops them, and what happens when some fail."""
 
+import importlib.util
 import logging
 
 import pytest
+from tiny import tiny_config
 from tracked import RESULT, evaluation_line, step_line
 
+from mgexp.errors import InputError
+from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER
-from mgexp.run.trackers import NOBODY, Trackers, numbers_of, numbers_of_result
+from mgexp.run.trackers import (
+    NOBODY,
+    Trackers,
+    numbers_of,
+    numbers_of_result,
+    tracking_problems,
+)
+from mgexp.train.job import build_trackers
+from mgexp.train.setup import build_inputs
+
+BOTH = {"TENSORBOARD.ENABLE": True, "WANDB.ENABLE": True}
+
+
+@pytest.fixture
+def without_packages(monkeypatch):
+    """As where neither package is installed."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+
+def test_nobody_is_told_by_default(tmp_path, without_packages):
+    cfg = tiny_config(tmp_path)
+    assert build_trackers(cfg, "tiny", RunDir(tmp_path), is_main=True) is NOBODY
+    assert list(tracking_problems(False, None)) == []
+
+
+def test_processes_but_the_first_tell_nobody(tmp_path):
+    assert build_trackers(tiny_config(tmp_path, BOTH), "tiny", RunDir(tmp_path), False) is NOBODY
+
+
+def test_a_missing_package_is_a_problem_with_its_remedy(without_packages):
+    board, wandb = tracking_problems(True, "online")
+    assert board == (
+        "TENSORBOARD.ENABLE = True needs the package tensorboard: pip install 'mgexp[tensorboard]' or "
+        "tensorboard, or set TENSORBOARD.ENABLE False"
+    )
+    assert wandb.startswith(
+        "WANDB.ENABLE = True needs the package wandb: pip install 'mgexp[wandb]'"
+    )
+
+
+def test_nobody_logged_in_is_a_problem_with_its_remedy(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    for name in ("HOME", "WANDB_CONFIG_DIR", "NETRC"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    (problem,) = tracking_problems(False, "online")
+    assert problem.startswith(
+        "WANDB.MODE = online, but nobody is logged in at W&B: run `wandb login`"
+    )
+    assert list(tracking_problems(False, "offline")) == []
+
+
+def test_an_evaluation_alone_needs_no_tracker(tmp_path, without_packages):
+    pairs = {**BOTH, "TRAIN.ENABLE": False}
+    with pytest.raises(InputError) as caught:
+        build_inputs(tiny_config(tmp_path, pairs), ["stop here"], num_processes=1)
+    assert "ENABLE" not in str(caught.value)
+    with pytest.raises(InputError) as caught:
+        build_inputs(tiny_config(tmp_path, BOTH), ["stop here"], num_processes=1)
+    assert "TENSORBOARD.ENABLE = True needs the package" in str(caught.value)
 
 
 class Keeper:
@@ -63,7 +126,7 @@ def test_one_that_fails_is_warned_of_once_and_the_other_goes_on(fails_at, caplog
     assert bad.told == WHOLE[:fails_at]
     assert good.told == WHOLE
     (warning,) = caplog.messages
-    assert warning.startswith("bad is told nothing more of this run (OSError: [Errno 28] No space")
+    assert warning.startswith("bad gets nothing more of this run (OSError: [Errno 28] No space")
 
 
 def test_a_run_that_ends_by_an_error_is_closed_as_failed():

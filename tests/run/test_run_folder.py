@@ -1,4 +1,4 @@
-"""Files survive a kill: the witness is a real process that is killed, or bytes cut by hand."""
+"""Names and locks of run folders: the witness of a lock is a real process that is killed."""
 
 from __future__ import annotations
 
@@ -6,20 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from mgexp.errors import InputError
-from mgexp.run.files import (
-    append_jsonl,
-    atomic_file,
-    atomic_write_text,
-    cut_jsonl,
-    read_json,
-    read_jsonl,
-    write_json,
-)
 from mgexp.run.folder import RunDir, RunsDir, find_row_folders, find_runs
 
 
@@ -68,74 +58,14 @@ def test_runs_are_found_by_row_and_seed(tmp_path):
     assert find_row_folders(tmp_path / "q" / "long") == ()
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
-    path = tmp_path / "file.txt"
-    atomic_write_text(path, "old")
-    with pytest.raises(RuntimeError), atomic_file(path) as file:
-        file.write(b"half")
-        raise RuntimeError
-    assert path.read_text() == "old"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file.txt"]
-
-
-def test_a_new_file_appears_only_when_it_is_complete(tmp_path):
-    path = tmp_path / "file.txt"
-    with atomic_file(path) as file:
-        file.write(b"new")
-        file.flush()
-        assert not path.exists()
-    assert path.read_bytes() == b"new"
-
-
-def test_json_lines_are_plain_lines(tmp_path):
-    path = tmp_path / "lines.jsonl"
-    append_jsonl(path, {"step": 1, "loss": 0.5})
-    append_jsonl(path, {"step": 2, "loss": None})
-    assert path.read_text() == '{"step": 1, "loss": 0.5}\n{"step": 2, "loss": null}\n'
-    assert read_jsonl(path) == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": None}]
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_value_that_is_not_json_is_an_error_and_leaves_no_trace(tmp_path, value):
-    path = tmp_path / "lines.jsonl"
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        append_jsonl(path, {"loss": value})
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_json(path, {"loss": value})
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("torn", ['{"step": 3, "lo', '{"step": 3}', "\udcff"])
-def test_only_a_torn_last_line_is_left_out(tmp_path, torn):
-    path = tmp_path / "lines.jsonl"
-    path.write_bytes(b'{"step": 1}\n{"step": 2}\n' + torn.encode(errors="surrogateescape"))
-    assert read_jsonl(path) == [{"step": 1}, {"step": 2}]
-
-
-def test_a_broken_line_inside_is_named(tmp_path):
-    path = tmp_path / "lines.jsonl"
-    path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-    with pytest.raises(InputError, match="line 2: not JSON"):
-        read_jsonl(path)
-
-
-def test_no_file_has_no_lines(tmp_path):
-    assert read_jsonl(tmp_path / "none.jsonl") == []
-
-
-def test_cut_drops_what_is_not_kept_and_the_torn_line(tmp_path):
-    path = tmp_path / "lines.jsonl"
-    path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"ste')
-    cut_jsonl(path, lambda record: record["step"] < 3)
-    assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
-
-
-@pytest.mark.parametrize("text", ["", "{", "[1]"])
-def test_a_file_that_holds_no_json_object_is_bad_input(tmp_path, text):
-    path = tmp_path / "result.json"
-    path.write_text(text)
-    with pytest.raises(InputError, match=r"result\.json"):
-        read_json(path)
+def test_runs_have_folders_of_their_own_in_one_for_many(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inside = RunDir(tmp_path / "runs/quickstart/long/seed1")
+    assert inside.tensorboard_in(tmp_path / "all") == tmp_path / "all/quickstart/long/seed1"
+    smoke = RunDir(tmp_path / "runs/smoke/quickstart/long/seed1")
+    assert smoke.tensorboard_in(tmp_path / "all") == tmp_path / "all/smoke/quickstart/long/seed1"
+    elsewhere = RunDir(tmp_path / "mine").tensorboard_in(tmp_path / "all")
+    assert elsewhere == (tmp_path / "all").joinpath(*(tmp_path / "mine").resolve().parts[1:])
 
 
 HOLDER = """
@@ -185,28 +115,3 @@ def test_locking_clears_what_a_killed_writer_left(tmp_path):
         leftover.write_text("half")
     with run.locked():
         assert not any(leftover.exists() for leftover in leftovers)
-
-
-WRITER = """
-import sys
-from pathlib import Path
-from mgexp.run.files import atomic_write_text
-path, number = Path(sys.argv[1]), 0
-while True:
-    atomic_write_text(path, f"{number} " * 200_000)
-    number += 1
-"""
-
-
-def test_a_killed_writer_leaves_a_whole_file(tmp_path):
-    path = tmp_path / "big.txt"
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)])
-    deadline = time.monotonic() + 30
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.1)
-    writer.kill()
-    writer.wait()
-    words = path.read_text().split()
-    assert len(words) == 200_000
-    assert len(set(words)) == 1
