@@ -176,7 +176,7 @@ def ways_of(cfg: Config, records: Sequence[Record]) -> dict[str, Load]:
     clips = build_training_clips(cfg, records, SourceOpener(found["PyAV"].opener))
     ways["videos, LabeledVideoDataset"] = LabeledVideos(clips)
     if cfg.DATA.STORE:
-        store, root = StoreDir(Path(cfg.DATA.STORE)), videos_root(cfg)
+        store, root = StoreDir(Path(cfg.DATA.STORE)), videos_root(cfg.DATA)
         copies: dict[str, Opener] = {
             f"store, {name}": StoreIndex(store, root, decoder.opener)
             for name, decoder in found.items()

@@ -189,7 +189,7 @@ def summary(store: Path, filled: Filled) -> str:
 
 def plan(options: argparse.Namespace, present: Listing, order: Order) -> str:
     """The tables of --plan, for the videos that are there."""
-    num_train = len(present.lists[0])
+    num_train = len(present.lists[0].records)
     if options.cfg is not None and not num_train:
         remedy = "set DATA.TRAIN_LIST, or give --list without --cfg"
         raise InputError([f"--plan with --cfg: there is no training video: {remedy}"])

@@ -161,7 +161,7 @@ def build_opener(cfg: Config) -> Opener:
     open_reader = build_decoder(cfg).opener
     if not cfg.DATA.STORE:
         return SourceOpener(open_reader)
-    return _store_index(cfg.DATA.STORE, videos_root(cfg), open_reader)
+    return _store_index(cfg.DATA.STORE, videos_root(cfg.DATA), open_reader)
 
 
 def store_problems(cfg: Config, records: Sequence[Record]) -> list[str]:
@@ -173,7 +173,7 @@ def store_problems(cfg: Config, records: Sequence[Record]) -> list[str]:
     except InputError:  # told by itself; nothing is opened here
         open_reader = open_video
     try:
-        index = _store_index(cfg.DATA.STORE, videos_root(cfg), open_reader)
+        index = _store_index(cfg.DATA.STORE, videos_root(cfg.DATA), open_reader)
     except InputError as error:
         return [f"DATA.STORE: {problem}" for problem in error.problems]
     if any(index.entry(record.path) for record in records):

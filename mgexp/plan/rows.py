@@ -234,7 +234,7 @@ def measure_loading(
             if not levels:
                 ways = build_loads(cfg, records, openers)
                 return timed(ways, kinds, len(records), budget_seconds)
-            root = videos_root(cfg)
+            root = videos_root(cfg.DATA)
             paths = [os.path.relpath(record.path, root) for record in records]
             order = Order(root, tuple(levels), Coding(DEFAULT_QUANTIZER))
             with sample_store(order, paths, len(paths)) as sample:

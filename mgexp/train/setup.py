@@ -15,8 +15,8 @@ from torch import nn
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
+from mgexp.data.classes import read_text
 from mgexp.data.clips import Batch
-from mgexp.data.files import read_text
 from mgexp.data.lists import build_list, quarantine_problems
 from mgexp.data.loader import build_decoder, store_problems
 from mgexp.data.records import Record, VideoList
@@ -282,7 +282,7 @@ def build_inputs(
         wandb_mode = cfg.WANDB.MODE if cfg.WANDB.ENABLE else None
         found += tracking_problems(cfg.TENSORBOARD.ENABLE, wandb_mode)
     train, val = build_list(cfg, "TRAIN_LIST"), build_list(cfg, "VAL_LIST")
-    found += quarantine_problems(cfg, (train, val))
+    found += quarantine_problems(cfg.DATA, (train, val))
     found += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)
     train_records = evenly_spaced(train.records, cfg.DATA.MAX_TRAIN_VIDEOS)
     val_records = evenly_spaced(val.records, cfg.DATA.MAX_VAL_VIDEOS)

@@ -3,7 +3,7 @@
 import pytest
 from listed import the_problem, windows, write_videos
 
-from mgexp.data.official import read_charades
+from mgexp.data.formats import read_charades
 from mgexp.data.records import Action, ActionRecord
 
 HEAD = "id,subject,scene,quality,relevance,verified,script,objects,descriptions,actions,length\n"
@@ -64,12 +64,12 @@ def test_columns_that_are_not_needed_may_be_missing(read):
         ),
         ("AAAAA,c092 3.0 2.0", "action that ends before it starts, {}: 'c092 3.0 2.0'"),
         ("../AA,c092 1.0 2.0", "id in another form, {}: '../AA'"),
-        ("N11GT,c092 1.0 2.0", "id listed twice, {}: 'N11GT'"),
+        ("N11GT,c092 1.0 2.0", "video listed twice, {}: '{root}/N11GT.mp4': keep one"),
     ],
 )
 def test_a_bad_row_is_one_problem(row, said, read, root):
     found = read(f"id,actions\n46GP8,c001 0 1\nN11GT,\n{row}\n")
-    assert the_problem(found).startswith(said.format(f"{root.parent}/list.csv:4"))
+    assert the_problem(found).startswith(said.format(f"{root.parent}/list.csv:4", root=root))
 
 
 @pytest.mark.parametrize("column", ["id", "actions"])

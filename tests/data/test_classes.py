@@ -3,7 +3,7 @@
 import pytest
 from listed import windows
 
-from mgexp.data.files import number_classes, read_classes
+from mgexp.data.classes import number_classes, read_classes
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from listed import names_and_labels, the_problem, write_videos
 
-from mgexp.data.folders import class_folders, common_root, read_folders
+from mgexp.data.formats import class_folders, common_root, read_folders
 
 CLASSES = {"my walk": 0, "run": 1}
 

@@ -3,7 +3,7 @@
 import pytest
 from listed import names_and_labels, the_problem, write_videos
 
-from mgexp.data.official import read_hmdb51
+from mgexp.data.formats import read_hmdb51
 
 WAVE = "#20_Rhythm_clap_u_nm_np1_fr_goo_0.avi"
 FILES = ("brush_hair/a_0.avi", "brush_hair/b [1]; c_0.avi", f"wave/{WAVE}", "wave/d_0.avi")
@@ -55,14 +55,14 @@ def test_a_missing_video_is_listed(splits, root):
         ("x.avi", "line in another form, {}: 'x.avi'"),
         ("x.avi 3", "line in another form, {}: 'x.avi 3'"),
         ("../../x.avi 1", "path outside the root folder, {}: '../../x.avi 1'"),
-        ("d_0.avi 0", "video listed twice, {}: 'd_0.avi 0'"),
+        ("d_0.avi 0", "video listed twice, {}: '{root}/wave/d_0.avi'"),
     ],
 )
 def test_a_bad_line_is_one_problem(line, said, splits, root):
     with (splits / "wave_test_split1.txt").open("a") as file:
         file.write(line)
     found = read(splits, root)
-    assert the_problem(found).startswith(said.format(splits / "wave_test_split1.txt:4"))
+    assert the_problem(found).startswith(said.format(splits / "wave_test_split1.txt:4", root=root))
 
 
 def test_files_of_two_splits_are_refused(splits, root):

@@ -3,7 +3,7 @@
 import pytest
 from listed import names_and_labels, the_problem, windows, write_videos
 
-from mgexp.data.official import kinetics_labels, read_kinetics
+from mgexp.data.formats import kinetics_labels, read_kinetics
 
 CLASSES = {"air drumming": 0, "massaging person's head": 1, "zumba": 2}
 K400 = """label,youtube_id,time_start,time_end,split,is_cc
@@ -112,12 +112,12 @@ ROW = "zumba,___qijXy2f0,11,21,train,1\n"
             "zumba,___qijXy2f0,1.5,2,train,0\n",
             "time that is no whole number of seconds, {}:5: '1.5,2'",
         ),
-        (ROW, "clip listed twice, {}:5: '___qijXy2f0_000011_000021.mp4'"),
+        (ROW, "video listed twice, {}:5: '{root}/___qijXy2f0_000011_000021.mp4'"),
     ],
 )
 def test_a_bad_row_is_one_problem_and_the_others_are_read(row, said, read, root):
     found = read(K400 + row)
-    assert the_problem(found).startswith(said.format(root.parent / "list.csv"))
+    assert the_problem(found).startswith(said.format(root.parent / "list.csv", root=root))
     assert len(found.records) == 3
 
 
@@ -129,7 +129,7 @@ def test_a_missing_column_is_one_problem(column, read):
 
 
 def test_a_list_without_rows_is_a_problem(read):
-    assert "list.csv has no rows" in the_problem(read(K400.split("\n", maxsplit=1)[0]))
+    assert "list.csv is empty" in the_problem(read(K400.split("\n", maxsplit=1)[0]))
 
 
 def test_a_label_with_dots_does_not_leave_the_root(tmp_path, root):

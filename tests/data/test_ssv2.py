@@ -5,7 +5,7 @@ import json
 import pytest
 from listed import names_and_labels, the_problem, windows, write_videos
 
-from mgexp.data.official import read_ssv2
+from mgexp.data.formats import read_ssv2
 
 CLASSES = {
     "Holding something next to something": 0,
@@ -69,21 +69,23 @@ def test_a_missing_video_is_named_as_webm(read, root):
         ({"id": "1"}, "entry without a template, {}: '1': add it, or remove the entry; test.json"),
         ({"template": "Eating [something]"}, "entry without an id, {}: ''"),
         ({**ENTRIES[0], "id": "../1"}, "entry without an id, {}: '../1'"),
-        (ENTRIES[1], "id listed twice, {}: '42326'"),
+        (ENTRIES[1], "video listed twice, {}: '{root}/42326.webm'"),
         ("78687", "entry that is no object, {}: '78687'"),
     ],
 )
 def test_a_bad_entry_is_one_problem_and_the_others_are_read(entry, said, read, root):
     found = read([*ENTRIES, entry])
-    assert the_problem(found).startswith(said.format(f"{root.parent}/train.json, entry 3"))
+    assert the_problem(found).startswith(
+        said.format(f"{root.parent}/train.json, entry 3", root=root)
+    )
     assert len(found.records) == 2
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[{", "train.json is not JSON ("),
-        ('{"id": "1"}', "train.json is no JSON array"),
+        ("[{", "list that is not JSON, "),
+        ('{"id": "1"}', "list that is no JSON array of videos, "),
         ("[]", "train.json is empty"),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 from listed import names_and_labels, the_problem, windows, write_videos
 
-from mgexp.data.official import read_ucf101
+from mgexp.data.formats import read_ucf101
 
 CLASSES = {"ApplyEyeMakeup": 0, "HandstandPushups": 36}
 TRAIN = """ApplyEyeMakeup/v_ApplyEyeMakeup_g08_c01.avi 1
@@ -48,12 +48,12 @@ def test_a_missing_video_is_listed(read, root):
         ("Juggling/v_x.avi 1", "folder of no class, {}: 'Juggling'"),
         ("v_x.avi 1", "line in another form, {}: 'v_x.avi 1'"),
         ("../v_x.avi 1", "path outside the root folder, {}: '../v_x.avi 1'"),
-        (FILES[0], "video listed twice, {}: '" + FILES[0]),
+        (FILES[0], "video listed twice, {}: '{root}/" + FILES[0]),
     ],
 )
 def test_a_bad_line_is_one_problem_and_the_others_are_read(line, said, read, root):
     found = read(TRAIN + line)
-    assert the_problem(found).startswith(said.format(f"{root.parent}/list01.txt:3"))
+    assert the_problem(found).startswith(said.format(f"{root.parent}/list01.txt:3", root=root))
     assert len(found.records) == 2
 
 

@@ -70,7 +70,7 @@ def test_a_second_call_goes_on_with_what_is_missing_or_changed(check, data, tmp_
     [
         (("--processes", 0), "--processes 0"),
         (("--time-limit", 0), "--time-limit 0"),
-        (("--root", "/nowhere"), "/nowhere is not a folder"),
+        (("--root", "/nowhere"), "/nowhere does not exist"),
     ],
 )
 def test_bad_input_is_exit_code_2_and_writes_nothing(more, words, check, tmp_path, capsys):

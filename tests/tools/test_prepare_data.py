@@ -69,7 +69,9 @@ def test_bad_input_ends_with_2_and_writes_nothing(
 def test_a_list_that_leads_out_of_the_root_is_refused(prepare, data, tmp_path, capsys):
     (data / "train.txt").write_text("../other.mp4 0\n")
     assert prepare(arguments(data, tmp_path / "store")) == 2
-    assert "train.txt, lines 1: not path label with a path below" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "path outside the root folder" in message
+    assert "train.txt:1: '../other.mp4'" in message
 
 
 def test_a_full_disk_ends_with_1(prepare, tiny_data, tmp_path, capsys, monkeypatch):

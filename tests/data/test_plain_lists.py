@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from mgexp.data.records import VideoRecord, read_list
+from mgexp.data.formats import read_list
+from mgexp.data.records import VideoRecord
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_many_videos_keep_their_order(read, root):
 @pytest.mark.parametrize(
     ("line", "what", "value", "remedy"),
     [
-        ("run/b.mp4", "line without a label", "'run/b.mp4'", "DATA.PATH_LABEL_SEPARATOR, now ' '"),
+        ("run/b.mp4", "line without a label", "'run/b.mp4'", "(the tools' --separator), now ' '"),
         ("run/b.mp4,1", "line without a label", "'run/b.mp4,1'", "DATA.PATH_LABEL_SEPARATOR"),
         ("run/b.mp4 walk", "label that is no integer", "'walk'", "integers from 0 to 2"),
         ("run/b.mp4 1.0", "label that is no integer", "'1.0'", "integers from 0 to 2"),

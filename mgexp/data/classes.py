@@ -1,0 +1,99 @@
+"""The classes of a data set: their names and their numbers, from 0."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mgexp.errors import listed
+from mgexp.run.files import is_file, is_there
+from mgexp.text import shown
+
+
+@dataclass(frozen=True)
+class Classes:
+    """``numbers``: name → number, from 0 without gaps. ``problems``: what is wrong, one message each."""
+
+    numbers: Mapping[str, int]
+    problems: tuple[str, ...] = ()
+
+
+def read_text(path: Path, what: str = "list file") -> tuple[str, list[str]]:
+    """Read a UTF-8 file, with or without a byte order mark; return its text and what is wrong with the file."""
+    if not is_file(path):
+        problem = "is not a file" if is_there(path) else "does not exist"
+        return "", [f"{what} {path.absolute()} {problem}: give the path of a text file"]
+    try:
+        return path.read_bytes().decode("utf-8-sig"), []
+    except (OSError, UnicodeDecodeError) as error:
+        remedy = "make it a readable UTF-8 text file"
+        return "", [f"{what} {path} cannot be read ({error}): {remedy}"]
+
+
+def read_classes(path: Path, num_classes: int) -> Classes:
+    """Read the classes from a JSON or text file in UTF-8. Byte order mark and Windows line ends are fine.
+
+    JSON: an object ``{"name": number}``, where the number may be text. Something-Something's labels.json and
+    PySlowFast's kinetics_classnames.json are such files; quotes around the names of the latter are removed.
+    Text: a name per line, numbered from 0. If every line starts with a number, as in classInd.txt of UCF-101,
+    it is ``number name``, and the least number is class 0. Blank lines are skipped.
+    There must be ``num_classes`` different names, and their numbers must have no gap.
+    """
+    text, problems = read_text(path, "class list")
+    if not problems and path.suffix == ".json":
+        entries, problems = _json_entries(text, path)
+    else:
+        entries = _text_entries(text)
+    if problems:
+        return Classes({}, tuple(problems))
+    first = min((number for _, number in entries), default=0)
+    numbers = {name: number - first for name, number in entries}
+    return Classes(numbers, tuple(_problems(entries, str(path), num_classes)))
+
+
+def number_classes(names: Sequence[str], source: str, num_classes: int) -> Classes:
+    """Number the classes in the order of their names; ``source`` says in messages where the names are from.
+
+    There must be ``num_classes`` of them: without one class, all classes after it would get wrong numbers.
+    """
+    entries = [(name, number) for number, name in enumerate(sorted(names))]
+    return Classes(dict(entries), tuple(_problems(entries, source, num_classes)))
+
+
+def _json_entries(text: str, path: Path) -> tuple[list[tuple[str, int]], list[str]]:
+    remedy = 'write {"name": number, ...}, as labels.json of Something-Something'
+    try:
+        # As a list of pairs: an object would forget a name that comes twice.
+        pairs = json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError) as error:
+        return [], [f"class list {path} is not JSON ({error}): {remedy}"]
+    try:
+        return [(name.strip('"'), int(number)) for name, number in pairs], []
+    except (TypeError, ValueError, AttributeError, OverflowError):  # OverflowError: infinity
+        return [], [f"class list {path} is no object of names and whole numbers: {remedy}"]
+
+
+def _text_entries(text: str) -> list[tuple[str, int]]:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    numbered = [re.fullmatch(r"([0-9]{1,9})\s+(.+)", line) for line in lines]
+    if all(numbered):
+        return [(match[2], int(match[1])) for match in numbered if match]
+    return [(name, number) for number, name in enumerate(lines)]
+
+
+def _problems(entries: Sequence[tuple[str, int]], source: str, num_classes: int) -> Iterator[str]:
+    names, numbers = [name for name, _ in entries], sorted(number for _, number in entries)
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        yield f"classes of {source}: {listed(repeated)}: named twice; keep one of each"
+    elif numbers != [numbers[0] + position for position in range(len(numbers))]:
+        yield f"classes of {source}: numbers {shown(numbers)} have a gap or repeat; number them in turn"
+    if len(names) != num_classes:
+        yield (
+            f"classes of {source}: {len(names)} names, but MODEL.NUM_CLASSES = {num_classes}: correct that "
+            "key, or set DATA.CLASSES to a file with the names of all classes"
+        )

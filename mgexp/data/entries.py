@@ -1,0 +1,98 @@
+"""Entries of a list of videos (a line, a CSV row, a JSON object), and the files of the videos that they name.
+
+A reader in ``formats.py`` parses each entry: it gives the video, or says what is wrong with the entry.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+from mgexp.data.records import Record, VideoList
+from mgexp.text import is_plain, shown
+from mgexp.video.paths import are_usable
+
+MAX_LISTED = 10
+"""Problems of one kind that messages name. Of the others they give the number."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A video of a list, at its usual place, and the other places where its file may be (absolute paths)."""
+
+    record: Record
+    elsewhere: tuple[str, ...] = ()
+
+
+class Bad(NamedTuple):
+    """An entry that cannot be used: what is wrong, its value, and what the user can do about it."""
+
+    what: str
+    value: object
+    remedy: str
+
+
+Entry = TypeVar("Entry")
+Parse = Callable[[Entry], Iterator[Listed | Bad]]
+"""From an entry of a list to its video, or to everything that is wrong with the entry."""
+BadPlaces = list[tuple[str, Bad]]
+"""Bad entries, each with its place: file and line."""
+
+
+def parse_entries(
+    entries: Iterable[tuple[str, Entry | Bad]], parse: Parse[Entry], may_repeat: bool = False
+) -> tuple[list[Listed], BadPlaces]:
+    """Parse entries, each with its place. A video that is listed twice is bad, unless videos ``may_repeat``."""
+    videos: list[Listed] = []
+    bad: BadPlaces = []
+    seen: set[str] = set()
+    for place, entry in entries:
+        for found in [entry] if isinstance(entry, Bad) else parse(entry):
+            if isinstance(found, Bad):
+                bad.append((place, found))
+            elif found.record.path in seen and not may_repeat:
+                remedy = "keep one of its entries"
+                bad.append((place, Bad("video listed twice", found.record.path, remedy)))
+            else:
+                seen.add(found.record.path)
+                videos.append(found)
+    return videos, bad
+
+
+def bad_messages(bad: BadPlaces) -> Iterator[str]:
+    """Yield messages by kind of problem: the first ones of each kind, and the number of the others."""
+    kinds: dict[str, BadPlaces] = defaultdict(list)
+    for place, one in bad:
+        kinds[one.what].append((place, one))
+    for what, found in kinds.items():
+        for place, one in found[:MAX_LISTED]:
+            yield f"{what}, {place}: {one.value!r}: {one.remedy}"
+        if len(found) > MAX_LISTED:
+            yield f"{what}: ... and {len(found) - MAX_LISTED} more"
+
+
+def existing_videos(videos: Sequence[Listed], problems: Iterable[str], if_empty: str) -> VideoList:
+    """Look for the files: each video is at the first of its places that holds a file which is not empty.
+
+    A missing video keeps the name of its usual place. ``if_empty`` is the problem of a list without videos.
+    """
+    told = list(problems)
+    unfit = [one.record.path for one in videos if not is_plain(one.record.path)]
+    if unfit:  # They would break the lines of logs and of a quarantine.
+        told.append(
+            f"{len(unfit)} videos have names with control characters, or bytes that are no UTF-8, such as "
+            f"{shown(unfit[0])}: rename them"
+        )
+    if not told and not videos:
+        told.append(if_empty)
+    places = [(one.record.path, *one.elsewhere) for one in videos]
+    found: dict[int, str] = {}
+    for turn in range(max(map(len, places), default=0)):
+        left = [i for i in range(len(places)) if i not in found and turn < len(places[i])]
+        usable = are_usable([places[i][turn] for i in left])
+        found |= {i: places[i][turn] for i, good in zip(left, usable, strict=True) if good}
+    records = (replace(one.record, path=found[i]) for i, one in enumerate(videos) if i in found)
+    missing = (one.record.path for i, one in enumerate(videos) if i not in found)
+    return VideoList(tuple(records), tuple(missing), tuple(told))

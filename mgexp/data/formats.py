@@ -1,0 +1,478 @@
+"""Readers of lists of videos: plain lines, five official formats, and a folder for each class.
+
+Readers raise nothing: a ``VideoList`` holds all problems and all missing videos, so that one message can name
+them all.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from mgexp.data.classes import number_classes, read_text
+from mgexp.data.entries import (
+    Bad,
+    BadPlaces,
+    Entry,
+    Listed,
+    Parse,
+    bad_messages,
+    existing_videos,
+    parse_entries,
+)
+from mgexp.data.records import Action, ActionRecord, Split, VideoList, VideoRecord
+from mgexp.run.files import is_folder, is_there
+from mgexp.video.paths import Root
+
+
+def _read(
+    list_path: Path,
+    root: Path,
+    split: Callable[[str, Path], Iterator[tuple[str, Entry | Bad]]],
+    parse: Parse[Entry],
+    may_repeat: bool = False,
+) -> VideoList:
+    """Read a list file: ``split`` makes entries of its text, and ``parse`` makes videos of those."""
+    text, problems = read_text(list_path)
+    problems += root_problems(root)
+    if problems:
+        return VideoList(problems=tuple(problems))
+    videos, bad = parse_entries(split(text, list_path), parse, may_repeat)
+    return existing_videos(
+        videos, bad_messages(bad), f"list file {list_path} is empty: add the videos"
+    )
+
+
+def root_problems(root: Path) -> Iterator[str]:
+    """Report a root folder that does not exist or is not a folder."""
+    if not is_folder(root):
+        what = "is not a folder" if is_there(root) else "does not exist"
+        yield (
+            f"root folder of the videos {root.absolute()} {what}: set DATA.PATH_PREFIX (the tools' --root) to "
+            "the folder that the paths of the lists are relative to"
+        )
+
+
+def _lines(text: str, path: Path) -> Iterator[tuple[str, str]]:
+    """Yield (place, line) of each line that is not blank, without spaces around it."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield f"{path}:{number}", line.strip()
+
+
+def _csv_rows(
+    text: str, path: Path, columns: Sequence[str]
+) -> Iterator[tuple[str, dict[str, str] | Bad]]:
+    """Yield (place, row) of each row that is not blank. Cells have no spaces around them; absent cells are "".
+
+    The first line names the columns, in any order; it may name more than ``columns``. Without one of ``columns``
+    there are no rows.
+    """
+    reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
+    try:
+        reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+        missing = [name for name in columns if name not in reader.fieldnames]
+        for name in missing:
+            remedy = f"the first line must name {', '.join(columns)}; lists without labels cannot be used"
+            yield f"{path}:1", Bad("column that is not there", name, remedy)
+        for row in () if missing else reader:
+            cells = {name: row[name].strip() for name in reader.fieldnames}
+            if any(cells.values()):
+                yield f"{path}:{reader.line_num}", cells
+    except csv.Error as error:
+        remedy = "write it again as comma-separated values"
+        yield (
+            f"{path}:{reader.line_num}",
+            Bad("table that cannot be read", str(error), remedy),
+        )
+
+
+def read_list(
+    list_path: Path,
+    root: Path,
+    num_classes: int | None,
+    separator: str = " ",
+    allow_outside: bool = False,
+) -> VideoList:
+    """Read a list with a ``path label`` line for each video, as Kinetics users have.
+
+    A line is split at the last ``separator``, so that paths may contain it too. Blank lines, Windows line ends
+    and a UTF-8 byte order mark are fine. Paths are relative to ``root``, or absolute below it; with
+    ``allow_outside`` they may lead anywhere. Labels are integers in [0, num_classes). If ``num_classes`` is None,
+    labels are ignored, and all videos get class 0. A video may come in several lines.
+    """
+    inside = Root(root, allow_outside)
+    labels = f"labels are integers from 0 to {(num_classes or 0) - 1}"
+
+    def parse(line: str) -> Iterator[Listed | Bad]:
+        name, found, text = line.rpartition(separator)
+        is_integer = re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text) is not None
+        label = int(text) if num_classes is not None and is_integer else 0
+        path = inside.path(name.strip())
+        if not found or not name.strip():
+            yield Bad(
+                "line without a label",
+                line,
+                f"write path{separator}label, or set DATA.PATH_LABEL_SEPARATOR (the tools' --separator), now "
+                f"{separator!r}",
+            )
+        elif num_classes is not None and not is_integer:
+            yield Bad("label that is no integer", text, labels)
+        elif num_classes is not None and not 0 <= label < num_classes:
+            remedy = f"{labels}; correct it or MODEL.NUM_CLASSES, now {num_classes}"
+            yield Bad("label outside the classes", label, remedy)
+        elif path is None:
+            yield Bad(
+                "path outside the root folder",
+                name,
+                "correct it, or set DATA.PATH_PREFIX (the tools' --root) to a folder that holds all videos, now "
+                f"{root.absolute()}, or DATA.ALLOW_OUTSIDE True if you trust the list",
+            )
+        else:
+            yield Listed(VideoRecord(path, label))
+
+    return _read(list_path, root, _lines, parse, may_repeat=True)
+
+
+KINETICS_COLUMNS = ("label", "youtube_id", "time_start", "time_end")
+
+
+def read_kinetics(
+    list_path: Path, root: Path, classes: Mapping[str, int], split: Split
+) -> VideoList:
+    """Read an official CSV with the columns label, youtube_id, time_start and time_end; it may have others.
+
+    The file of a clip is ``<id>_<start:06d>_<end:06d>.mp4``. It lies in ``root``, in its folder ``train`` or
+    ``val`` (also ``validate``), or in a folder of its class in any of these. That folder has the name of the
+    label, perhaps with _ for spaces. ``classes``: label → number. If there is a column ``split``, its rows of
+    training are for ``split`` "train" only, all others for "val" only. The same clip must not be in two rows;
+    two clips of one YouTube video may be.
+    """
+    inside = Root(root)
+
+    @cache
+    def folders(label: str) -> tuple[str, ...]:
+        """The root folder, and those folders inside it that exist and may hold clips of ``label``."""
+        splits = ("", "train") if split == "train" else ("", "val", "validate")
+        of_class = ("", label, label.replace(" ", "_"))
+        names = ("/".join(filter(None, (top, name))) for name in of_class for top in splits)
+        there = (path for path in map(inside.path, names) if path and Path(path).is_dir())
+        return tuple(dict.fromkeys((inside.folder, *there)))
+
+    def parse(row: dict[str, str]) -> Iterator[Listed | Bad]:
+        label, video = row["label"], row["youtube_id"]
+        times = [
+            re.fullmatch(r"([0-9]{1,6})(?:\.0*)?", row[f"time_{end}"]) for end in ("start", "end")
+        ]
+        is_training = row.get("split", "").lower() in {"train", "training"}
+        if not label:
+            yield Bad("row without a label", video, "add it, or remove the row")
+        elif label not in classes:
+            remedy = "correct it, or DATA.CLASSES; without that key the classes are the labels of DATA.TRAIN_LIST"
+            yield Bad("label of no class", label, remedy)
+        elif not re.fullmatch(r"[A-Za-z0-9_-]{11}", video):
+            yield Bad("youtube_id in another form", video, "it has 11 letters, digits, - or _")
+        elif not all(times):
+            value = f"{row['time_start']},{row['time_end']}"
+            remedy = "write time_start and time_end as in the official CSV"
+            yield Bad("time that is no whole number of seconds", value, remedy)
+        elif row.get("split") and is_training != (split == "train"):
+            remedy = "give the training CSV as DATA.TRAIN_LIST, another as DATA.VAL_LIST"
+            yield Bad("row of the other split", row["split"], remedy)
+        else:
+            start, end = (int(time[1]) for time in times if time)
+            name = f"{video}_{start:06d}_{end:06d}.mp4"
+            first, *others = (f"{folder}/{name}" for folder in folders(label))
+            yield Listed(VideoRecord(first, classes[label]), tuple(others))
+
+    return _read(list_path, root, partial(_csv_rows, columns=KINETICS_COLUMNS), parse)
+
+
+def kinetics_labels(list_path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the different labels of an official CSV, sorted, and what is wrong with the file."""
+    text, problems = read_text(list_path)
+    if problems:
+        return (), tuple(problems)
+    rows = list(_csv_rows(text, list_path, ("label",)))
+    bad = [(place, row) for place, row in rows if isinstance(row, Bad)]
+    labels = {row["label"] for _, row in rows if not isinstance(row, Bad)} - {""}
+    return tuple(sorted(labels)), tuple(bad_messages(bad))
+
+
+def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoList:
+    """Read an official list of Something-Something V2: a JSON array of objects with ``id`` and ``template``.
+
+    ``classes`` has the templates without the square brackets of their placeholders: "Pushing [something] from
+    left to right" is "Pushing something from left to right" in labels.json. The file is ``<id>.webm`` in
+    ``root``, or ``<id>.mp4``. The same id must not be in two entries.
+    """
+    inside = Root(root)
+
+    def split(text: str, path: Path) -> Iterator[tuple[str, Any]]:
+        remedy = "give train.json or validation.json of Something-Something V2"
+        try:
+            entries = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            yield str(path), Bad("list that is not JSON", str(error), remedy)
+            return
+        if not isinstance(entries, list):
+            what = "list that is no JSON array of videos"
+            yield str(path), Bad(what, type(entries).__name__, remedy)
+            return
+        for number, entry in enumerate(entries, start=1):
+            yield f"{path}, entry {number}", entry
+
+    def parse(entry: Any) -> Iterator[Listed | Bad]:  # noqa: ANN401 - any JSON value
+        if not isinstance(entry, dict):
+            remedy = 'an entry is {"id": ..., "template": ...}'
+            yield Bad("entry that is no object", entry, remedy)
+            return
+        name, template = str(entry.get("id", "")), str(entry.get("template", ""))
+        label = classes.get(template.replace("[", "").replace("]", ""))
+        if not (name.isascii() and name.isdigit()):
+            remedy = "an id is a whole number, which is also the name of the video's file"
+            yield Bad("entry without an id", name, remedy)
+        elif not template:
+            remedy = "add it, or remove the entry; test.json, which has none, cannot be used"
+            yield Bad("entry without a template", name, remedy)
+        elif label is None:
+            remedy = "correct it, or DATA.CLASSES, the path of labels.json"
+            yield Bad("template of no class", template, remedy)
+        else:
+            webm, mp4 = (f"{inside.folder}/{name}{ending}" for ending in (".webm", ".mp4"))
+            yield Listed(VideoRecord(webm, label), (mp4,))
+
+    return _read(list_path, root, split, parse)
+
+
+def read_charades(list_path: Path, root: Path, num_classes: int) -> VideoList:
+    """Read an official CSV of Charades with the columns ``id`` and ``actions``; it may have others.
+
+    ``actions`` is "c092 11.90 21.20;c147 0.00 12.60": class 92 from 11.9 to 21.2 s and class 147 from 0 to
+    12.6 s. A video without actions shows no class. It is kept as a negative of all classes, as PySlowFast does;
+    the official evaluation leaves it out. The file is ``<id>.mp4`` in ``root``. The same id must not be in two
+    rows.
+    """
+    inside, has_actions = Root(root), False
+
+    def action_of(text: str) -> Action | Bad:
+        number = r"([0-9]+(?:\.[0-9]+)?)"
+        match = re.fullmatch(rf"c([0-9]{{3}})\s+{number}\s+{number}", text)
+        if match is None:
+            remedy = "write c092 11.90 21.20 for class 92 from 11.9 to 21.2 seconds, and ; between actions"
+            return Bad("action in another form", text, remedy)
+        action = Action(int(match[1]), float(match[2]), float(match[3]))
+        if action.label >= num_classes:
+            known = f"classes are c000 to c{num_classes - 1:03d}"
+            remedy = f"{known}; correct it or MODEL.NUM_CLASSES, now {num_classes}"
+            return Bad("action outside the classes", text, remedy)
+        if action.end_seconds < action.start_seconds:
+            return Bad("action that ends before it starts", text, "correct its seconds")
+        return action
+
+    def parse(row: dict[str, str]) -> Iterator[Listed | Bad]:
+        nonlocal has_actions
+        found = [action_of(part.strip()) for part in row["actions"].split(";") if part.strip()]
+        yield from (one for one in found if isinstance(one, Bad))
+        actions = tuple(one for one in found if isinstance(one, Action))
+        if re.fullmatch(r"[A-Za-z0-9]+", row["id"]):
+            has_actions = has_actions or bool(actions)
+            yield Listed(ActionRecord(f"{inside.folder}/{row['id']}.mp4", actions, num_classes))
+        else:
+            remedy = "it has letters and digits, and is the name of the video's file"
+            yield Bad("id in another form", row["id"], remedy)
+
+    videos = _read(list_path, root, partial(_csv_rows, columns=("id", "actions")), parse)
+    if videos.num_listed and not has_actions:
+        problem = (
+            f"list file {list_path}: no video has an action: give a CSV with its column filled"
+        )
+        return replace(videos, problems=(*videos.problems, problem))
+    return videos
+
+
+UCF101_LINE = re.compile(r"(?P<folder>[^/\s]+)/(?P<name>[^/]+?\.avi)(?:\s+(?P<number>[0-9]{1,9}))?")
+
+
+def read_ucf101(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoList:
+    """Read a list of ``Class/name.avi`` lines, with a number (trainlist) or without (testlist).
+
+    ``classes`` has the class of the folder. A number must be that of the same class, counted from 1 as in
+    classInd.txt. The same video must not be in two lines.
+    """
+    inside = Root(root)
+
+    def parse(line: str) -> Iterator[Listed | Bad]:
+        match = UCF101_LINE.fullmatch(line)
+        if match is None:
+            remedy = "write Class/v_Class_g01_c01.avi, and its number of classInd.txt or not"
+            yield Bad("line in another form", line, remedy)
+            return
+        path, label = (
+            inside.path(f"{match['folder']}/{match['name']}"),
+            classes.get(match["folder"]),
+        )
+        if path is None:
+            yield Bad("path outside the root folder", line, "correct it")
+        elif label is None:
+            remedy = "correct it, or DATA.CLASSES, the path of classInd.txt"
+            yield Bad("folder of no class", match["folder"], remedy)
+        elif match["number"] and int(match["number"]) != label + 1:
+            remedy = "the number after the path is that of the folder in classInd.txt, from 1"
+            yield Bad("number of another class", line, remedy)
+        else:
+            yield Listed(VideoRecord(path, label))
+
+    return _read(list_path, root, _lines, parse)
+
+
+HMDB51_FILE = re.compile(r"(?P<class>.+)_test_split(?P<number>[0-9]+)\.txt")
+HMDB51_LINE = re.compile(r"(?P<name>.+\S)\s+(?P<use>[012])")
+HMDB51_USE: dict[Split, str] = {"train": "1", "val": "2"}  # 0: in neither
+
+
+def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> VideoList:
+    """Read the split files that ``pattern`` matches, FOLDER/*_test_split1.txt (2, 3): one file for each class.
+
+    A line is a video of the file's class, and 1 for training, 2 for test ("val" here) or 0 for neither.
+    Classes are numbered in the order of their names. The file is ``root/CLASS/NAME``. The same video must not
+    come twice, and the files must be of one split.
+    """
+    try:
+        files = sorted(pattern.parent.glob(pattern.name)) if is_folder(pattern.parent) else []
+    except (OSError, ValueError):  # no pattern, such as an empty one; a name that is too long
+        files = []
+    problems = [*root_problems(root)]
+    if not files:
+        problems.append(
+            f"no file is called {pattern.absolute()}: give FOLDER/*_test_split1.txt, in quotes"
+        )
+    matches = {path: HMDB51_FILE.fullmatch(path.name) for path in files}
+    numbers = sorted({match["number"] for match in matches.values() if match})
+    if len(numbers) > 1:
+        found = ", ".join(numbers)
+        problems.append(f"{pattern} takes files of splits {found}: give one, as *_test_split1.txt")
+    if problems:
+        return VideoList(problems=tuple(problems))
+    remedy = "the pattern must match CLASS_test_splitN.txt files only"
+    bad = [
+        (str(path.parent), Bad("file that is no split file", path.name, remedy))
+        for path, match in matches.items()
+        if match is None
+    ]
+    class_names = {path: match["class"] for path, match in matches.items() if match}
+    classes = number_classes([*class_names.values()], str(pattern), num_classes)
+    videos: list[Listed] = []
+    uses: dict[str, str] = {}
+    for path, name in class_names.items():
+        text, unreadable = read_text(path)
+        problems += unreadable
+        parse = partial(_hmdb51_line, Root(root), name, classes.numbers[name], uses)
+        in_file, bad_lines = parse_entries(_lines(text, path), parse)
+        videos += (one for one in in_file if uses[one.record.path] == HMDB51_USE[split])
+        bad += bad_lines
+    told = [*problems, *classes.problems, *bad_messages(bad)]
+    if_empty = f"list files {pattern}: no video is marked {HMDB51_USE[split]}"
+    return existing_videos(videos, told, if_empty)
+
+
+def _hmdb51_line(
+    inside: Root, class_name: str, label: int, uses: dict[str, str], line: str
+) -> Iterator[Listed | Bad]:
+    """Parse a line of a split file, and note in ``uses`` what its video is for."""
+    match = HMDB51_LINE.fullmatch(line)
+    path = inside.path(f"{class_name}/{match['name']}") if match else None
+    if match is None:
+        remedy = "write the name of a video and 1 (training), 2 (test) or 0 (neither)"
+        yield Bad("line in another form", line, remedy)
+    elif path is None:
+        yield Bad("path outside the root folder", line, "correct it")
+    else:
+        uses.setdefault(path, match["use"])
+        yield Listed(VideoRecord(path, label))
+
+
+ENDINGS = (
+    *(".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4"),
+    *(".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".webm", ".wmv"),
+)
+"""Endings of video files that FFmpeg reads. Assumption: no data set of videos has other ones."""
+
+
+def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
+    """Read the videos ``folder/CLASS/NAME`` in the order of their paths. An empty file is a missing video.
+
+    ``classes``: name of a folder → number. Hidden files (.DS_Store) are left out. Any other file without the
+    ending of a video (in capitals or not) is a problem, and so is a folder of no class or without a video.
+    """
+    problems = folder_problems(folder)
+    if problems:
+        return VideoList(problems=problems)
+    videos: list[Listed] = []
+    bad: BadPlaces = []
+    # Absolute and without "..", as every other path of a video.
+    for path in _visible(Path(os.path.normpath(folder.absolute()))):
+        if not path.is_dir():
+            remedy = "move it into the folder of its class"
+            what = "file beside the folders of the classes"
+            bad.append((str(folder), Bad(what, path.name, remedy)))
+        elif path.name not in classes:
+            remedy = "correct it, or DATA.CLASSES; without that key the classes are the folders of DATA.TRAIN_LIST"
+            bad.append((str(folder), Bad("folder of no class", path.name, remedy)))
+        else:
+            label = classes[path.name]
+            files = [(str(path), file) for file in _visible(path)]
+            found, wrong = parse_entries(files, partial(_video_file, label))
+            videos += found
+            bad += wrong
+            if not found:
+                remedy = "put videos into it, or remove it"
+                bad.append((str(folder), Bad("folder without a video", path.name, remedy)))
+    return existing_videos(videos, bad_messages(bad), f"folder {folder} holds no video: add some")
+
+
+def _video_file(label: int, path: Path) -> Iterator[Listed | Bad]:
+    if path.is_dir():
+        remedy = "put the videos of a class into one folder"
+        yield Bad("folder in the folder of a class", path.name, remedy)
+    elif path.suffix.lower() not in ENDINGS:
+        remedy = f"remove it; videos end in {' '.join(ENDINGS)}"
+        yield Bad("file that is no video", path.name, remedy)
+    else:
+        yield Listed(VideoRecord(str(path), label))
+
+
+def class_folders(folder: Path) -> tuple[str, ...]:
+    """Return the names of the folders in ``folder`` that are not hidden; none if it is not a folder."""
+    if folder_problems(folder):
+        return ()
+    return tuple(path.name for path in _visible(folder) if path.is_dir())
+
+
+def folder_problems(folder: Path) -> tuple[str, ...]:
+    """Report a folder of videos that does not exist or cannot be read."""
+    if is_folder(folder) and os.access(folder, os.R_OK | os.X_OK):
+        return ()
+    what = "is not a folder that can be read" if is_there(folder) else "does not exist"
+    return (f"folder of videos {folder.absolute()} {what}: give one with a folder for each class",)
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def common_root(folders: Sequence[Path]) -> Path:
+    """Return the folder that holds all ``folders`` of videos, such as data for data/train and data/val; absolute.
+
+    The paths in a clip store and in a quarantine are relative to it. Without ``folders`` it is the working folder.
+    """
+    parents = [os.path.dirname(os.path.normpath(folder.absolute())) for folder in folders]  # noqa: PTH120
+    return Path(os.path.commonpath(parents)) if parents else Path.cwd()

@@ -1,0 +1,263 @@
+"""The videos that a configuration or plain lists name, those in a quarantine, and all problems at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from listed import names_and_labels, write_videos
+from tiny import tiny_config
+
+from mgexp.config.keys import Config
+from mgexp.config.load import load_config
+from mgexp.data.lists import build_list, choice_problems, quarantine_problems, read_listing
+from mgexp.data.records import VideoList
+from mgexp.errors import InputError
+
+ROW = Path("experiments/quickstart/baseline.yaml")
+KINETICS = "label,youtube_id,time_start,time_end\n{}"
+BOTH = KINETICS.format("zumba,AAAAAAAAAAA,1,2\nrun,BBBBBBBBBBB,1,2\n")
+
+
+def config_of(folder: Path, format_: str, train: str, val: str, *pairs: str) -> Config:
+    """The quickstart's row on the lists of a folder, with two classes."""
+    given = (
+        "DATA.FORMAT",
+        format_,
+        "DATA.TRAIN_LIST",
+        f"{folder}/{train}",
+        "DATA.VAL_LIST",
+        f"{folder}/{val}",
+    )
+    prefix = "" if format_ == "folders" else str(folder)
+    return load_config(ROW, [*given, "DATA.PATH_PREFIX", prefix, "MODEL.NUM_CLASSES", "2", *pairs])
+
+
+def write_lists(folder: Path) -> None:
+    """One training video of class "run" in every format, under the names of the table below."""
+    (folder / "kinetics.csv").write_text(BOTH)
+    (folder / "one.csv").write_text(KINETICS.format("zumba,AAAAAAAAAAA,1,2\n"))
+    (folder / "ssv2.json").write_text('[{"id": "1", "template": "[run]"}]')
+    (folder / "labels.json").write_text('{"walk": "1", "run": "0"}')
+    (folder / "trainlist01.txt").write_text("run/v_x.avi 1\n")
+    (folder / "classInd.txt").write_text("1 run\n2 walk\n")
+    (folder / "run_test_split1.txt").write_text("v_x.avi 1\n")
+    (folder / "walk_test_split1.txt").write_text("v_x.avi 0\n")
+    (folder / "list.txt").write_text("run/v_x.avi 0\n")
+    videos = ("1.webm", "run/v_x.avi", "by_class/run/v_x.avi", "by_class/walk/v_x.avi")
+    write_videos(folder, *videos, "BBBBBBBBBBB_000001_000002.mp4", "AAAAAAAAAAA_000001_000002.mp4")
+
+
+@pytest.mark.parametrize(
+    ("format_", "train", "classes", "wanted"),
+    [
+        ("list", "list.txt", "", ("run/v_x.avi", 0)),
+        ("kinetics", "kinetics.csv", "", ("BBBBBBBBBBB_000001_000002.mp4", 0)),
+        ("kinetics", "kinetics.csv", "names.txt", ("BBBBBBBBBBB_000001_000002.mp4", 1)),
+        ("ssv2", "ssv2.json", "labels.json", ("1.webm", 0)),
+        ("ucf101", "trainlist01.txt", "classInd.txt", ("run/v_x.avi", 0)),
+        ("hmdb51", "*_test_split1.txt", "", ("run/v_x.avi", 0)),
+        ("folders", "by_class", "", ("by_class/run/v_x.avi", 0)),
+    ],
+)
+def test_the_format_chooses_the_reader(
+    format_: str, train: str, classes: str, wanted: tuple[str, int], tmp_path: Path
+) -> None:
+    write_lists(tmp_path)
+    (tmp_path / "names.txt").write_text("zumba\nrun\n")
+    pairs = ("DATA.CLASSES", str(tmp_path / classes)) if classes else ()
+    videos = build_list(config_of(tmp_path, format_, train, train, *pairs), "TRAIN_LIST")
+    assert wanted in names_and_labels(tmp_path, videos)
+
+
+def test_classes_without_a_file_are_those_of_the_training_list(tmp_path: Path) -> None:
+    """The validation list lacks the first class, which changes the number of no other."""
+    write_lists(tmp_path)
+    videos = build_list(config_of(tmp_path, "kinetics", "kinetics.csv", "one.csv"), "VAL_LIST")
+    assert names_and_labels(tmp_path, videos) == [("AAAAAAAAAAA_000001_000002.mp4", 1)]
+
+
+@pytest.mark.parametrize(
+    ("format_", "train", "said"),
+    [
+        (
+            "ssv2",
+            "ssv2.json",
+            "DATA.CLASSES is not set: add DATA.CLASSES FILE, the official labels.json",
+        ),
+        (
+            "ucf101",
+            "trainlist01.txt",
+            "DATA.CLASSES is not set: add DATA.CLASSES FILE, the official classInd",
+        ),
+        ("kinetics", "one.csv", "one.csv: 1 names, but MODEL.NUM_CLASSES = 2"),
+        ("kinetics", "no.csv", "no.csv does not exist"),
+        ("folders", "no", "no does not exist"),
+    ],
+)
+def test_without_classes_there_is_one_problem(
+    format_: str, train: str, said: str, tmp_path: Path
+) -> None:
+    write_lists(tmp_path)
+    for key in ("TRAIN_LIST", "VAL_LIST"):
+        (problem,) = build_list(config_of(tmp_path, format_, train, train), key).problems
+        assert said in problem
+
+
+def test_a_list_that_is_not_set_is_told_what_it_would_be() -> None:
+    pairs = ["DATA.FORMAT", "charades", "DATA.TRAIN_LIST", ""]
+    (problem,) = build_list(load_config(ROW, pairs), "TRAIN_LIST").problems
+    assert problem.startswith(
+        "DATA.TRAIN_LIST is not set: add DATA.TRAIN_LIST PATH, the official CSV, Charades"
+    )
+
+
+def write(path, content):
+    path.write_text(content)
+    return path
+
+
+def test_paths_of_several_lists_each_once_in_their_order(tmp_path):
+    one = write(tmp_path / "one.csv", "b.mp4 0\n\nmy a.mp4 1\r\n")
+    other = write(tmp_path / "other.csv", f"c.mp4 1,5,7\n./b.mp4 0\n{tmp_path}/d.mp4 x\n")
+    found = read_listing([one, other], tmp_path)
+    assert found.paths == tuple(f"{tmp_path}/{name}.mp4" for name in ("b", "my a", "c", "d"))
+    assert found.names == ("b.mp4", "my a.mp4", "c.mp4", "d.mp4")
+    assert [one.num_listed for one in found.lists] == [2, 3]
+
+
+def test_another_separator(tmp_path):
+    path = write(tmp_path / "one.csv", "my a.mp4,0\n")
+    assert read_listing([path], tmp_path, ",").paths == (f"{tmp_path}/my a.mp4",)
+
+
+def test_all_problems_are_in_one_message(tmp_path):
+    path = write(tmp_path / "one.csv", "a.mp4 0\nb.mp4\n../c.mp4 1\n" + "d.mp4\n" * 12)
+    with pytest.raises(InputError) as caught:
+        read_listing([path, tmp_path / "lost.csv"], tmp_path / "nowhere")
+    message = str(caught.value)
+    assert "lost.csv does not exist" in message
+    assert message.count("nowhere does not exist") == 1
+    with pytest.raises(InputError) as caught:
+        read_listing([path, tmp_path / "lost.csv"], tmp_path)
+    message = str(caught.value)
+    assert "lost.csv does not exist" in message
+    assert f"line without a label, {path}:2: 'b.mp4'" in message
+    assert "line without a label: ... and 3 more" in message
+    assert f"path outside the root folder, {path}:3: '../c.mp4'" in message
+
+
+def test_a_list_without_a_video_is_a_problem(tmp_path):
+    with pytest.raises(InputError, match=r"one\.csv is empty"):
+        read_listing([write(tmp_path / "one.csv", "\n")], tmp_path)
+
+
+def test_videos_that_are_there_keep_their_lists(tmp_path):
+    write_videos(tmp_path, "a.mp4")
+    write(tmp_path / "empty.mp4", "")
+    one = write(tmp_path / "one.csv", "lost.mp4 0\nempty.mp4 0\n")
+    other = write(tmp_path / "other.csv", "a.mp4 0\nlost.mp4 1\n")
+    found = read_listing([one, other], tmp_path)
+    assert found.names == ("lost.mp4", "empty.mp4", "a.mp4")
+    assert [videos.paths for videos in found.present().lists] == [(), (f"{tmp_path}/a.mp4",)]
+
+
+def test_where_no_video_is_there_the_first_is_named(tmp_path):
+    path = write(tmp_path / "one.csv", "lost.mp4 0\nmore.mp4 0\n")
+    with pytest.raises(InputError, match=r"/lost\.mp4 and 1 more: correct the folder"):
+        read_listing([path], tmp_path).present()
+
+
+PLAIN = [Path("train.csv")]
+
+
+@pytest.mark.parametrize(
+    ("lists", "root", "separator", "yaml", "said"),
+    [
+        (PLAIN, Path("v"), None, Path("row.yaml"), "plain lists (train.csv) and --cfg row.yaml"),
+        ([], None, None, None, "no videos are given: add --cfg YAML"),
+        (PLAIN, None, None, None, "--root is missing"),
+        (PLAIN, Path("v"), "", None, "--separator is empty"),
+        ([], Path("v"), None, Path("row.yaml"), "--root v is for plain lists"),
+        ([], None, ",", Path("row.yaml"), "--separator ',' is for plain lists"),
+    ],
+)
+def test_a_choice_that_is_none_is_one_problem(lists, root, separator, yaml, said):
+    (problem,) = choice_problems(lists, root, separator, yaml)
+    assert problem.startswith(said)
+
+
+def test_lists_with_their_root_or_a_row_are_a_choice():
+    assert list(choice_problems(PLAIN, Path("v"), ",", None)) == []
+    assert list(choice_problems([], None, None, Path("row.yaml"))) == []
+
+
+@pytest.fixture
+def quarantined(tmp_path):
+    """Read a list of three videos and a lost one, with a quarantine of the given content."""
+    write_videos(tmp_path, "run/a.mp4", "run/b.mp4", "run/c.mp4")
+    write(
+        tmp_path / "train.txt", "".join(f"run/{name}.mp4 0\n" for name in ("a", "b", "c", "lost"))
+    )
+
+    def read(content, root=tmp_path):
+        if content is not None:
+            (tmp_path / "q.txt").write_bytes(content.encode())
+        keys = {
+            "TRAIN_LIST": tmp_path / "train.txt",
+            "PATH_PREFIX": root,
+            "QUARANTINE": tmp_path / "q.txt",
+        }
+        cfg = tiny_config(tmp_path, {f"DATA.{key}": str(value) for key, value in keys.items()})
+        return cfg.DATA, build_list(cfg, "TRAIN_LIST")
+
+    return read
+
+
+def test_forms_of_a_quarantine(quarantined, tmp_path):
+    lost = str(tmp_path / "run/lost.mp4")
+    for content in (
+        "run/b.mp4\n",
+        "\n./run/../run/b.mp4\r\n\n",
+        "\ufeffrun/b.mp4",
+        "run/b.mp4\nother/d.mp4\n",
+        f"{tmp_path}/run/b.mp4\n",
+    ):
+        _, found = quarantined(content)
+        assert [record.path[-5:] for record in found.records] == ["a.mp4", "c.mp4"]
+        assert found.missing == (lost, str(tmp_path / "run/b.mp4"))
+        assert (found.num_listed, found.problems) == (4, ())
+
+
+def test_an_empty_quarantine_is_fine(quarantined):
+    data, found = quarantined("")
+    assert (len(found.records), len(found.missing), found.problems) == (3, 1, ())
+    assert quarantine_problems(data, [found]) == []
+
+
+def test_a_quarantine_that_is_not_there_is_a_problem_of_the_list(quarantined, tmp_path):
+    _, found = quarantined(None)
+    (problem,) = found.problems
+    assert f"DATA.QUARANTINE {tmp_path}/q.txt cannot be read" in problem
+    assert "check_data.py" in problem
+
+
+def test_a_quarantine_of_other_videos_is_a_problem(quarantined, tmp_path):
+    data, found = quarantined("a.mp4\n../run/b.mp4\n/elsewhere/run/c.mp4\n")
+    (problem,) = quarantine_problems(data, [found, found])
+    assert f"{tmp_path}/q.txt: none of its 3 lines, such as '../run/b.mp4'" in problem
+    # A list with problems says nothing about the quarantine.
+    broken = VideoList(problems=("does not exist",))
+    assert quarantine_problems(data, [found, broken]) == []
+
+
+def test_one_video_of_one_list_is_enough_for_a_quarantine(quarantined):
+    for line in ("run/b.mp4", "run/lost.mp4"):
+        data, found = quarantined(f"other.mp4\n{line}\n")
+        assert quarantine_problems(data, [VideoList(), found]) == []
+
+
+def test_a_quarantined_video_is_found_below_a_link_to_the_root(quarantined, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    _, found = quarantined("run/b.mp4\n", root=tmp_path / "link")
+    assert found.missing[1:] == (f"{tmp_path}/link/run/b.mp4",)

@@ -1,0 +1,102 @@
+"""Loaders as a configuration asks for them, and what their workers do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from mgexp.config.load import load_config
+from mgexp.data.loader import build_time_limit, build_train_loader, build_view_loader
+from mgexp.data.records import VideoRecord
+from mgexp.dist import Processes
+from mgexp.video.time_limit import EXIT_NOT_HANDED_ON, TimeLimit, Timeout, write_timeout
+
+ROW = Path("experiments/quickstart/baseline.yaml")
+
+
+class Niceness(Dataset[int]):
+    """How nice the process is that loads the only item."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, item: int) -> int:
+        return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", 19), ("cuda", None)])
+def test_workers_yield_to_training_threads_only_on_a_cpu(device: str, expected: int | None) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    loader = build_train_loader(load_config(ROW, []), [], [], torch.device(device))
+    probe = DataLoader(Niceness(), num_workers=1, worker_init_fn=loader.worker_init_fn)
+    assert [value.item() for value in probe] == [own if expected is None else expected]
+
+
+@pytest.mark.parametrize(("rank", "count"), [(0, 1), (0, 2), (1, 2)])
+def test_batches_that_are_left_out_are_the_first_of_the_process(rank: int, count: int) -> None:
+    cfg = load_config(ROW, ["TEST.NUM_ENSEMBLE_VIEWS", "2", "TEST.BATCH_SIZE", "4"])
+    records = [VideoRecord(f"{index}.mp4", 0) for index in range(11)]
+    of = (cfg, records, True, torch.device("cpu"), Processes(rank, count))
+    batches = list(build_view_loader(*of).batch_sampler)
+    for first in (0, 2, len(batches)):
+        assert list(build_view_loader(*of, first_batch=first).batch_sampler) == batches[first:]
+
+
+class Unshared(Dataset[torch.Tensor]):
+    """Its batches cannot be handed on, as where shared memory is full."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, item: int) -> object:
+        return lambda: None  # which cannot be pickled
+
+
+def test_a_worker_that_cannot_hand_on_a_batch_ends() -> None:
+    """Without that, the run would wait for the batch for ever."""
+    loader = build_train_loader(load_config(ROW, []), [], [], torch.device("cpu"))
+    probe = DataLoader(
+        Unshared(), num_workers=1, collate_fn=list, worker_init_fn=loader.worker_init_fn, timeout=60
+    )
+    with pytest.raises(RuntimeError, match="exited unexpectedly") as caught:
+        list(probe)
+    assert f"exit code {EXIT_NOT_HANDED_ON}" in str(caught.value.__cause__ or caught.value)
+
+
+def test_the_limit_knows_the_time_outs_of_the_run(tmp_path: Path) -> None:
+    record = tmp_path / "timeouts.jsonl"
+    write_timeout(record, Timeout("a.mp4", (0, 3)))
+    limit = build_time_limit(load_config(ROW, ["DATA.VIDEO_TIMEOUT_SECONDS", "7"]), record)
+    assert limit == TimeLimit(7.0, record, frozenset([Timeout("a.mp4", (0, 3))]))
+
+
+FAILS = """
+import torch
+from torch.utils.data import DataLoader
+from mgexp.config.load import load_config
+from mgexp.data.loader import build_train_loader
+
+class Endless(torch.utils.data.Dataset):
+    def __len__(self): return 100
+    def __getitem__(self, item): return item
+
+options = build_train_loader(load_config("experiments/quickstart/baseline.yaml", []), [], [], torch.device("cpu"))
+batches = iter(DataLoader(Endless(), num_workers=2, worker_init_fn=options.worker_init_fn))
+next(batches)
+raise ValueError("a bug")
+"""
+
+
+def test_a_program_that_fails_does_not_wait_for_its_workers() -> None:
+    """Python keeps the frames of the error, and with them the loader; its workers ignore SIGTERM."""
+    done = subprocess.run(
+        [sys.executable, "-c", FAILS], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 1
+    assert "ValueError: a bug" in done.stderr
