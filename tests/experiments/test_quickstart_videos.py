@@ -12,7 +12,7 @@ import quickstart_videos as writer
 from quickstart_scenes import CLASS_NAMES, QuickstartOptions
 from quickstart_videos import make_quickstart
 
-from mgexp.data.records import read_list
+from mgexp.data.formats import read_list
 from mgexp.errors import InputError
 
 TINY = QuickstartOptions(num_train=24, num_val=12, seed=3)
