@@ -1,28 +1,35 @@
 """The check before training in reduced precision: every layer at every shape of the schedule, against fp32.
 
 Measured in November 2026, torch 2.15, a CPU with AVX512-BF16, channels_last_3d: the bf16 weight gradient of a
-convolution over more frames than its input has is wrong, now with garbage and now infinite: 5×7×7 over 2 or 4
-frames, 3×1×1 over 2. At the shapes of the quickstart of 4 and 8 frames (SlowFast of depth 18, 32 channels) such
-layers had a cosine with fp32 of 0.00 to 0.55, or were not finite; with 8 channels up to 0.85. All other tensors at
-32 channels, and of I3D with non-local blocks, TSM (depth 50, 8 channels) and SlowFast at 16 frames, had
-0.99999 or more and ratios of norms in 0.998 to 1.002; SlowFast in fp16 0.999999 or more. So the thresholds have
-room on both sides. GPUs: not measured.
+convolution over more frames than its input has is wrong (5×7×7 over 2 or 4 frames, 3×1×1 over 2). Sometimes it is
+garbage, sometimes infinite. At the shapes of the quickstart with 4 and 8 frames (SlowFast of depth 18, 32
+channels) such layers had a cosine with fp32 of 0.00 to 0.55, or were not finite; with 8 channels up to 0.85. All
+other tensors had 0.99999 or more and ratios of norms in 0.998 to 1.002, at 32 channels and in I3D with non-local
+blocks, TSM (depth 50, 8 channels) and SlowFast at 16 frames; SlowFast in fp16 had 0.999999 or more. So the
+thresholds have room on both sides. GPUs: not measured.
 
 A process that runs the wrong kernels may die (measured: "Aborted" in a backward pass in bf16 at 2 and 4 frames, so
 they seem to write out of bounds). Hence the log names each shape before it is checked.
+
+The check takes as long as a few training steps of each shape: minutes on a CPU (4 for the quickstart on two busy
+cores). So a check that was passed is remembered: one small file each, in the user's cache folder.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
+import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import simplejson
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -35,8 +42,10 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, listed
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
 from mgexp.multigrid.steps import StepShape
+from mgexp.run.environment import cpu_model
+from mgexp.run.files import read_json, write_json
 from mgexp.run.log import LOGGER
-from mgexp.train.precision import CheckKey, PassedChecks, Precision
+from mgexp.train.precision import Precision
 from mgexp.train.step import Normalizer
 from mgexp.train.task import Loss, Task
 
@@ -49,9 +58,25 @@ NUM_KINDS = 4
 LIKENESS = 0.7
 """Share of what clips of one kind have in common."""
 
+LARGEST_SCALE = 2.0**16
+"""Where torch's GradScaler starts. As there, the scale is halved while gradients overflow."""
+
+MIN_COSINE = 0.99
+MIN_RATIO, MAX_RATIO = 0.9, 1.1
+"""Of the norms, low to fp32. These three lie between what wrong layers and right ones were measured to have."""
+NEGLIGIBLE = 1e-6
+"""A norm below this share of the largest of its kind is not judged while low precision finds it so small too.
+Assumption; the smallest that was measured, a bias before a norm, had a share of 3e-7 and agreed."""
+MAX_SHOWN = 4
+
+VERSION = 1
+"""Raise it when the check changes: what an older one passed is then checked again."""
+
+EXACT = Precision("fp32")
+
 
 def draw_batch(shape: StepShape, task: Task, seed: int = 0) -> Batch:
-    """Clips of a few kinds, each with its label: smooth, with some noise. torch's own draws are left alone."""
+    """Draw smooth clips of a few kinds, with some noise, and their labels. torch's own draws are left alone."""
     generator = torch.Generator().manual_seed(seed)
     size = (shape.frames, shape.crop, shape.crop)
     small = [max(2, -(-length // COARSE)) for length in size]
@@ -69,18 +94,12 @@ def draw_batch(shape: StepShape, task: Task, seed: int = 0) -> Batch:
     return Batch(clips.permute(0, 4, 1, 2, 3), labels[kinds], ())
 
 
-LARGEST_SCALE = 2.0**16
-"""Where torch's GradScaler starts; like it, the scale is halved while gradients overflow."""
-
-EXACT = Precision("fp32")
-
-
 @dataclass(frozen=True)
 class Agreement:
     """How one tensor of a layer compares with fp32: ``tensor`` is such as "weight gradient of blocks.0.conv".
 
     ``cosine`` and ``ratio`` of the norms, low to fp32; ``share``: the fp32 norm as a share of the largest of its
-    kind in the model. They are NaN where ``is_finite`` is not so, or where the fp32 values are all 0.
+    kind in the model. They are NaN if ``is_finite`` is False, and ``cosine`` is NaN if the fp32 values are all 0.
     """
 
     tensor: str
@@ -89,38 +108,57 @@ class Agreement:
     ratio: float
     share: float
 
+    @property
+    def is_negligible(self) -> bool:
+        """Whether the tensor is too small beside the others of its kind to be judged."""
+        if not self.is_finite:
+            return False
+        if self.share == 0:
+            return self.ratio == 1.0  # both all 0
+        return self.share < NEGLIGIBLE and self.share * self.ratio < NEGLIGIBLE
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the tensor is not finite, or too far from its fp32 values to be their rounding."""
+        if not self.is_finite:
+            return True
+        is_close = self.cosine >= MIN_COSINE and MIN_RATIO <= self.ratio <= MAX_RATIO
+        return not (self.is_negligible or is_close)
+
+    def __str__(self) -> str:
+        if not self.is_finite:
+            return f"{self.tensor} is not finite"
+        return f"{self.tensor} has cosine {self.cosine:.3f} and norm {self.ratio:.3g} times that in fp32"
+
 
 @dataclass
 class Comparison:
-    """Sums over the chunks of one tensor: enough for cosine and norms."""
+    """Inner products of one tensor in low precision and in fp32, summed over its chunks."""
 
-    kind: str
-    layer: str
     low_low: float = 0.0
     low_exact: float = 0.0
     exact_exact: float = 0.0
 
     def add(self, low: Tensor, exact: Tensor) -> None:
-        """Takes a part of the tensor, or all of it."""
+        """Take in a chunk of the tensor, or all of it."""
         low, exact = low.detach().float(), exact.detach()
         self.low_low += float((low * low).sum())
         self.low_exact += float((low * exact).sum())
         self.exact_exact += float((exact * exact).sum())
 
-    def agreement(self, largest: float) -> Agreement:
-        """``largest``: fp32 norm of this kind in the model."""
-        name = f"{self.kind} of {self.layer}"
+    def agreement(self, tensor: str, largest: float) -> Agreement:
+        """Compare. ``largest`` is the largest fp32 norm of this kind of tensor in the model."""
         if not math.isfinite(self.low_low + self.low_exact):
-            return Agreement(name, False, math.nan, math.nan, math.nan)
+            return Agreement(tensor, False, math.nan, math.nan, math.nan)
         low, exact = self.low_low**0.5, self.exact_exact**0.5
         if exact == 0:
-            return Agreement(name, True, math.nan, math.inf if low else 1.0, 0.0)
+            return Agreement(tensor, True, math.nan, math.inf if low else 1.0, 0.0)
         cosine = self.low_exact / (low * exact) if low else 0.0
-        return Agreement(name, True, cosine, low / exact, exact / largest)
+        return Agreement(tensor, True, cosine, low / exact, exact / largest)
 
 
 def copy_to_check(model: nn.Module) -> nn.Module:
-    """A copy in training mode without dropout, all of whose branches have gradients.
+    """Copy ``model`` in training mode without dropout, so that all branches have gradients.
 
     Where all scales of a norm are 0, as at the end of each residual block of a new model, the convolutions
     before it have no gradient, and nothing could be seen of them: there the copy has scales of 1.
@@ -136,22 +174,24 @@ def copy_to_check(model: nn.Module) -> nn.Module:
     return clone
 
 
-@dataclass
 class LayerCheck:
-    """Compares the layers of ``model``, a copy that nobody else uses, on ``normalizer.device``."""
+    """Compare the layers of ``model``, a copy that nobody else uses, on ``normalizer.device``.
 
-    model: nn.Module
-    loss: Loss
-    normalizer: Normalizer
-    _found: dict[tuple[str, str], Comparison] = field(default_factory=dict)
-    _exact: dict[str, Tensor] = field(default_factory=dict)
-    _saved: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    The model runs once, in low precision. A hook redoes the forward and backward pass of each layer in fp32, from
+    the same input and output gradient, so that rounding does not add up from layer to layer.
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss, normalizer: Normalizer) -> None:
+        self.model, self.loss, self.normalizer = model, loss, normalizer
+        self._found: dict[tuple[str, str], Comparison] = {}  # by layer and kind of tensor
+        self._exact: dict[str, Tensor] = {}  # fp32 gradients of parameters, by their names
+        self._saved: dict[str, tuple[Tensor, Tensor]] = {}  # input and output by layer
 
     def run(self, sample: Batch, num_groups: int, precision: Precision) -> list[Agreement]:
-        """Of every layer with weights: its output, its input's gradient and those of its weights.
+        """Compare each layer with weights: its output, the gradient of its input and those of its weights.
 
-        The whole batch at once in ``precision``, as a training step has it; fp32 in BN group after BN group.
-        fp16: at the largest loss scale at which all gradients are finite, or at 1.
+        ``precision`` computes the whole batch at once, as a training step does; fp32 computes BN group after BN
+        group. fp16 takes the largest loss scale at which all gradients are finite, or 1.
         """
         set_num_groups(self.model, num_groups)
         scale = LARGEST_SCALE if precision.name == "fp16" else 1.0
@@ -167,10 +207,9 @@ class LayerCheck:
         self._found, self._exact, self._saved = {}, {}, {}
         self.model.zero_grad(set_to_none=True)
         device = self.normalizer.device
-        with self._watching(num_groups), precision.backends(), warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", "Full backward hook is firing"
-            )  # clips have no gradient
+        with self._hooks(num_groups), precision.backends(), warnings.catch_warnings():
+            # Clips have no gradient, of which torch warns.
+            warnings.filterwarnings("ignore", "Full backward hook is firing")
             with precision.autocast(device):
                 logits = self.model(self.normalizer(sample.clips))
                 loss = self.loss(logits, sample.labels.to(device))
@@ -179,31 +218,33 @@ class LayerCheck:
             if name in self._exact and parameter.grad is not None:
                 layer, _, kind = name.rpartition(".")
                 self._compare(layer, f"{kind} gradient", parameter.grad, self._exact[name])
-        return self._agreements()
-
-    def _agreements(self) -> list[Agreement]:
         largest: dict[str, float] = {}
-        for one in self._found.values():
-            largest[one.kind] = max(largest.get(one.kind, 0.0), one.exact_exact**0.5)
-        return [one.agreement(largest[one.kind]) for one in self._found.values()]
+        for (_, kind), one in self._found.items():
+            largest[kind] = max(largest.get(kind, 0.0), one.exact_exact**0.5)
+        return [
+            one.agreement(f"{kind} of {layer}", largest[kind])
+            for (layer, kind), one in self._found.items()
+        ]
 
     @contextmanager
-    def _watching(self, num_groups: int) -> Iterator[None]:
+    def _hooks(self, num_groups: int) -> Iterator[None]:
+        """Inside the block, each layer with weights is checked when its backward pass is done."""
+
+        def save(name: str, _: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> None:
+            self._saved[name] = (inputs[0].detach(), out.detach())
+
         handles = []
         for name, module in self.model.named_modules():
             is_leaf = next(module.children(), None) is None
             if is_leaf and next(module.parameters(), None) is not None:
-                handles.append(module.register_forward_hook(partial(self._save, name)))
-                hook = partial(self._check, name, num_groups)
-                handles.append(module.register_full_backward_hook(hook))
+                handles.append(module.register_forward_hook(partial(save, name)))
+                check = partial(self._check, name, num_groups)
+                handles.append(module.register_full_backward_hook(check))
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
-
-    def _save(self, name: str, module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> None:
-        self._saved[name] = (inputs[0].detach(), out.detach())
 
     def _check(
         self,
@@ -213,45 +254,33 @@ class LayerCheck:
         grad_inputs: Any,  # noqa: ANN401 - a tensor, or None, in a tuple
         grad_outputs: Any,  # noqa: ANN401
     ) -> None:
-        """Backward through ``module`` is done: does it again in fp32, group by group."""
+        """Redo the forward and backward pass of one layer in fp32, BN group by BN group."""
         inputs, outputs = self._saved.pop(name)
         parts = [inputs, outputs, grad_outputs[0]]
         if grad_inputs[0] is not None:
             parts.append(grad_inputs[0])
-        chunks = [part.chunk(num_groups) for part in parts]
-        with EXACT.backends(), torch.autocast(inputs.device.type, enabled=False):
-            for x, out, grad_out, *grad_x in zip(*chunks, strict=True):
-                self._check_chunk(name, module, x, out, grad_out, grad_x)
-
-    @torch.enable_grad()
-    def _check_chunk(
-        self,
-        name: str,
-        module: nn.Module,
-        x: Tensor,
-        out: Tensor,
-        grad_out: Tensor,
-        grad_x: list[Tensor],
-    ) -> None:
-        x = x.float().requires_grad_()
-        with _one_group(module):
-            exact = module.forward(x)
         own = dict(module.named_parameters(recurse=False))
-        grads = torch.autograd.grad(exact, [x, *own.values()], grad_out.float())
-        self._compare(name, "output", out, exact)
-        if grad_x:
-            self._compare(name, "input gradient", grad_x[0], grads[0])
-        for key, grad in zip(own, grads[1:], strict=True):
-            full = f"{name}.{key}"
-            self._exact[full] = self._exact[full] + grad if full in self._exact else grad
+        chunks = zip(*(part.chunk(num_groups) for part in parts), strict=True)
+        autocast = torch.autocast(inputs.device.type, enabled=False)
+        with EXACT.backends(), autocast, torch.enable_grad(), _one_group(module):
+            for low_x, out, grad_out, *grad_x in chunks:
+                x = low_x.float().requires_grad_()
+                exact = module.forward(x)
+                grads = torch.autograd.grad(exact, [x, *own.values()], grad_out.float())
+                self._compare(name, "output", out, exact)
+                if grad_x:
+                    self._compare(name, "input gradient", grad_x[0], grads[0])
+                for key, grad in zip(own, grads[1:], strict=True):
+                    full = f"{name}.{key}"
+                    self._exact[full] = self._exact[full] + grad if full in self._exact else grad
 
     def _compare(self, layer: str, kind: str, low: Tensor, exact: Tensor) -> None:
-        self._found.setdefault((layer, kind), Comparison(kind, layer)).add(low, exact)
+        self._found.setdefault((layer, kind), Comparison()).add(low, exact)
 
 
 @contextmanager
 def _one_group(module: nn.Module) -> Iterator[None]:
-    """The clips of a chunk are one BN group."""
+    """Inside the block, all clips of a batch are one BN group."""
     if not isinstance(module, GroupedBatchNorm3d):
         yield
         return
@@ -260,15 +289,6 @@ def _one_group(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         module.num_groups = before
-
-
-MIN_COSINE = 0.99
-MIN_RATIO, MAX_RATIO = 0.9, 1.1
-"""Of the norms, low to fp32. These three: between what was measured of wrong layers and of right ones."""
-NEGLIGIBLE = 1e-6
-"""A norm below this share of the largest of its kind is not judged while low precision finds it so small too.
-Assumption; the smallest that was measured, a bias before a norm, had a share of 3e-7 and agreed."""
-MAX_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -280,12 +300,12 @@ class ShapeCheck:
     min_cosine: float
 
     def problem(self, precision: Precision) -> str:
-        """The shape, the tensors, the numbers, the remedy; empty where all is well."""
+        """Say which tensors are wrong at which shape, with the numbers and the remedy; empty if none is."""
         if not self.faults:
             return ""
         return (
             f"{precision.name} is wrong here for {shape_text(self.shape)}: "
-            f"{listed([_fault_text(fault) for fault in self.faults], MAX_SHOWN, '; ')} (needed: finite, cosine "
+            f"{listed([str(fault) for fault in self.faults], MAX_SHOWN, '; ')} (needed: finite, cosine "
             f"{MIN_COSINE:g} or more, norm {MIN_RATIO:g} to {MAX_RATIO:g} of fp32's); set TRAIN.PRECISION fp32"
         )
 
@@ -293,14 +313,15 @@ class ShapeCheck:
 def check_shape(
     check: LayerCheck, shape: StepShape, task: Task, precision: Precision
 ) -> ShapeCheck:
-    """Every layer at one shape, all its clips at once. A BN group that spans processes is one of this process."""
+    """Check every layer at one shape, all its clips at once. A BN group that spans processes is one here."""
     groups = max(1, shape.num_bn_groups)
     # One clip alone may leave a norm a single value, which it refuses.
     clips = shape.clips if shape.num_bn_groups > 0 else max(2, shape.clips)
     drawn = StepShape(shape.frames, shape.crop, clips, groups)
     found = check.run(draw_batch(drawn, task), groups, precision)
-    judged = [_cosine(one) for one in found if not _is_negligible(one)]
-    return ShapeCheck(shape, tuple(filter(is_fault, found)), min(judged, default=1.0))
+    judged = [one.cosine for one in found if not one.is_negligible]
+    worst = min((0.0 if math.isnan(cosine) else cosine for cosine in judged), default=1.0)
+    return ShapeCheck(shape, tuple(one for one in found if one.is_fault), worst)
 
 
 def check_shapes(
@@ -310,7 +331,7 @@ def check_shapes(
     normalizer: Normalizer,
     precision: Precision,
 ) -> list[ShapeCheck]:
-    """Every shape, on a copy: the model, its buffers and torch's draws are left as they are.
+    """Check every shape on a copy: the model, its buffers and torch's draws are left as they are.
 
     It takes memory for one more model and about what a training step of each shape takes.
     """
@@ -331,45 +352,6 @@ def check_shapes(
     return found
 
 
-def require_precision(
-    model: nn.Module,
-    shapes: Sequence[StepShape],
-    task: Task,
-    normalizer: Normalizer,
-    precision: Precision,
-    processes: Processes,
-    passed: PassedChecks | None = None,
-) -> None:
-    """Raises InputError in every process where ``precision`` is wrong for a shape in one; fp32 needs no check.
-
-    ``shapes``: of one process. A check that was passed on this machine, with these versions and this model, is
-    not repeated: ``passed`` remembers. Every process must call it.
-    """
-    if precision.is_exact:
-        return
-    passed = passed or PassedChecks.of_user()
-    key = CheckKey.of(model, shapes, precision, normalizer.device)
-    problems: list[str] = []
-    if not passed.contains(key):
-        found = check_shapes(model, shapes, task, normalizer, precision)
-        problems = [problem for one in found if (problem := one.problem(precision))]
-        if not problems:
-            passed.add(key, {str(one.shape): one.min_cosine for one in found})
-    everyones = dist.merge(processes, {processes.rank: "\n".join(problems)})
-    lines = [line for text in everyones.values() for line in text.splitlines()]
-    if lines:
-        raise InputError(list(dict.fromkeys(lines)))
-
-
-def is_fault(found: Agreement) -> bool:
-    """Whether a tensor is not finite, or too far from its fp32 values to be their rounding."""
-    if not found.is_finite:
-        return True
-    if _is_negligible(found):
-        return False
-    return not (found.cosine >= MIN_COSINE and MIN_RATIO <= found.ratio <= MAX_RATIO)
-
-
 def shape_text(shape: StepShape) -> str:
     """ "64x4x68² in 8 BN groups"."""
     groups = shape.num_bn_groups
@@ -378,19 +360,78 @@ def shape_text(shape: StepShape) -> str:
     return f"{shape} in {groups} BN group{'s' if groups > 1 else ''}"
 
 
-def _is_negligible(found: Agreement) -> bool:
-    if not found.is_finite:
+def require_precision(
+    model: nn.Module,
+    shapes: Sequence[StepShape],
+    task: Task,
+    normalizer: Normalizer,
+    precision: Precision,
+    processes: Processes,
+) -> None:
+    """Raise InputError in every process if ``precision`` is wrong for a shape in one. fp32 needs no check.
+
+    ``shapes`` are those of one process. A check that this user's machine passed with these versions and this
+    model is not repeated. Every process must call it.
+    """
+    if precision.is_exact:
+        return
+    record = check_record(model, shapes, precision, normalizer.device)
+    problems: list[str] = []
+    if not was_passed(record):
+        found = check_shapes(model, shapes, task, normalizer, precision)
+        problems = [problem for one in found if (problem := one.problem(precision))]
+        if not problems:
+            remember(record, {str(one.shape): one.min_cosine for one in found})
+    everyones = dist.merge(processes, {processes.rank: "\n".join(problems)})
+    lines = [line for text in everyones.values() for line in text.splitlines()]
+    if lines:
+        raise InputError(list(dict.fromkeys(lines)))
+
+
+def check_record(
+    model: nn.Module, shapes: Sequence[StepShape], precision: Precision, device: torch.device
+) -> dict[str, Any]:
+    """What the result of a check depends on, for JSON. The weights are not among it."""
+    tensors = [f"{name} {tuple(value.shape)}" for name, value in model.state_dict().items()]
+    layers = "\n".join([repr(model), *tensors])
+    if device.type == "cuda":
+        machine = torch.cuda.get_device_name(device)
+    else:
+        limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "all")
+        machine = f"{cpu_model()}, {torch.backends.cpu.get_cpu_capability()}, oneDNN {limit}"
+    cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    return {
+        "version": VERSION,
+        "machine": machine,
+        "libraries": f"torch {torch.__version__}, cuDNN {cudnn}",
+        "threads": torch.get_num_threads() if device.type == "cpu" else 0,
+        "precision": precision.name,
+        "model": hashlib.sha256(layers.encode()).hexdigest()[:32],
+        "shapes": [f"{shape} {shape.num_bn_groups}" for shape in shapes],
+    }
+
+
+def passed_json(record: Mapping[str, Any]) -> Path:
+    """The file of a passed check: in $XDG_CACHE_HOME, else ~/.cache (XDG Base Directory Specification)."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    text = simplejson.dumps(record, sort_keys=True)
+    name = hashlib.sha256(text.encode()).hexdigest()[:32]
+    return root / "mgexp" / "precision" / f"{name}.json"
+
+
+def was_passed(record: Mapping[str, Any]) -> bool:
+    """Whether this check was passed before. A file that is torn or cannot be read costs a check and no more."""
+    try:
+        return read_json(passed_json(record)).get("check") == record
+    except InputError:
         return False
-    if found.share == 0:
-        return found.ratio == 1.0  # both all 0
-    return found.share < NEGLIGIBLE and found.share * found.ratio < NEGLIGIBLE
 
 
-def _cosine(found: Agreement) -> float:
-    return 0.0 if math.isnan(found.cosine) else found.cosine
-
-
-def _fault_text(found: Agreement) -> str:
-    if not found.is_finite:
-        return f"{found.tensor} is not finite"
-    return f"{found.tensor} has cosine {found.cosine:.3f} and norm {found.ratio:.3g} times that in fp32"
+def remember(record: Mapping[str, Any], min_cosines: Mapping[str, float]) -> None:
+    """Write down that a check was passed, with its worst cosine by shape."""
+    path = passed_json(record)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"check": dict(record), "min_cosines": dict(min_cosines)})
+    except OSError as error:
+        LOGGER.warning("the precision check will be repeated at the next start: %s", error)

@@ -15,14 +15,17 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.steps import StepShape
-from mgexp.train.precision import CheckKey, PassedChecks, Precision, fingerprint
+from mgexp.train.precision import Precision
 from mgexp.train.precision_check import (
     Agreement,
+    check_record,
     check_shapes,
     copy_to_check,
     draw_batch,
-    is_fault,
+    passed_json,
+    remember,
     require_precision,
+    was_passed,
 )
 from mgexp.train.step import Normalizer
 from mgexp.train.task import SUM, many_labels, one_label
@@ -76,13 +79,15 @@ def make_model(conv=nn.Conv3d, frames=3, out=4):
     return model.to(memory_format=torch.channels_last_3d)
 
 
-@pytest.fixture
-def passed(tmp_path):
-    return PassedChecks(tmp_path / "cache")
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Where passed checks are remembered."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "mgexp" / "precision"
 
 
-def require(model, passed, shapes=(SHAPE,), precision=BF16):
-    require_precision(model, shapes, TASK, NORMALIZER, precision, Processes(), passed)
+def require(model, shapes=(SHAPE,), precision=BF16):
+    require_precision(model, shapes, TASK, NORMALIZER, precision, Processes())
 
 
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
@@ -107,30 +112,29 @@ def test_fp32_against_fp32_is_the_same_to_rounding_of_sums():
     ],
 )
 def test_a_wrong_weight_gradient_stops_with_shape_layer_numbers_and_remedy(
-    factor, words, passed, monkeypatch
+    factor, words, monkeypatch
 ):
     monkeypatch.setattr(WrongConv, "factor", factor)
     with pytest.raises(InputError) as stopped:
-        require(make_model(WrongConv), passed)
+        require(make_model(WrongConv))
     (problem,) = stopped.value.problems
     assert problem.startswith("bf16 is wrong here for 8x6x12² in 2 BN groups: " + words)
     assert problem.endswith("set TRAIN.PRECISION fp32")
 
 
-def test_every_wrong_shape_is_named(passed):
+def test_every_wrong_shape_is_named():
     shapes = (SHAPE, StepShape(4, 16, 4, 1))
     with pytest.raises(InputError, match=r"2 problems found"):
-        require(make_model(WrongConv), passed, shapes)
+        require(make_model(WrongConv), shapes)
 
 
-def test_fp32_needs_no_check(passed):
-    require(make_model(WrongConv), passed, precision=Precision("fp32"))
+def test_fp32_needs_no_check():
+    require(make_model(WrongConv), precision=Precision("fp32"))
 
 
 REAL_FAULT = """
 import sys, torch
 sys.path[:0] = {paths!r}
-from pathlib import Path
 from test_precision_check import *
 
 def make_conv():
@@ -141,7 +145,7 @@ def make_conv():
 model = make_model()
 model[0] = make_conv()
 try:
-    require(model, PassedChecks(Path({folder!r})), [StepShape(4, 32, 32, 4)])
+    require(model, [StepShape(4, 32, 32, 4)])
 except InputError as error:
     print(error, flush=True)
 conv, grad = make_conv(), torch.randn(32, 4, 4, 16, 16)
@@ -155,10 +159,10 @@ print("right" if agrees else "wrong", flush=True)
 """
 
 
-def test_the_fault_of_bf16_on_some_cpus_is_caught(tmp_path):
+def test_the_fault_of_bf16_on_some_cpus_is_caught():
     """5 × 7 × 7 over 4 frames. In a process of its own, which its kernels may end."""
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
-    code = REAL_FAULT.format(paths=paths, folder=str(tmp_path))
+    code = REAL_FAULT.format(paths=paths)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     if "right" in done.stdout.splitlines():
         assert "problem" not in done.stdout
@@ -203,21 +207,21 @@ def test_groups_that_span_processes_are_checked_as_one():
     ],
 )
 def test_what_a_fault_is(cosine, ratio, share, is_one):
-    assert is_fault(Agreement("x", True, cosine, ratio, share)) == is_one
+    assert Agreement("x", True, cosine, ratio, share).is_fault == is_one
 
 
-def test_a_check_that_was_passed_is_not_repeated(passed, monkeypatch):
-    require(make_model(), passed)
+def test_a_check_that_was_passed_is_not_repeated(monkeypatch):
+    require(make_model())
     monkeypatch.setattr(checks, "check_shapes", None)
-    require(make_model(), passed)
+    require(make_model())
 
 
 @pytest.mark.parametrize("change", ["model", "shapes", "precision", "torn"])
-def test_another_check_is_not_taken_for_it(passed, change):
+def test_another_check_is_not_taken_for_it(change):
     model, shapes, precision = make_model(), [SHAPE], BF16
-    key = CheckKey.of(model, shapes, precision, CPU)
-    passed.add(key, {})
-    assert passed.contains(key)
+    record = check_record(model, shapes, precision, CPU)
+    remember(record, {})
+    assert was_passed(record)
     if change == "model":
         model = make_model(out=5)
     elif change == "shapes":
@@ -225,32 +229,31 @@ def test_another_check_is_not_taken_for_it(passed, change):
     elif change == "precision":
         precision = Precision("fp16")
     else:
-        passed.path(key).write_text("{")
-    assert not passed.contains(CheckKey.of(model, shapes, precision, CPU))
+        passed_json(record).write_text("{")
+    assert not was_passed(check_record(model, shapes, precision, CPU))
 
 
-def test_a_failed_check_is_not_remembered(passed):
+def test_a_failed_check_is_not_remembered(cache):
     for _ in range(2):
         with pytest.raises(InputError):
-            require(make_model(WrongConv), passed)
-    assert not passed.folder.exists()
+            require(make_model(WrongConv))
+    assert not cache.exists()
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
-    (tmp_path / "cache").write_text("a file")
-    require(make_model(), PassedChecks(tmp_path / "cache"))
+def test_a_cache_that_cannot_be_written_is_no_error(cache):
+    cache.parents[1].write_text("a file")
+    require(make_model())
 
 
-def test_the_cache_is_where_the_user_has_it(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert PassedChecks.of_user().folder == tmp_path / "mgexp" / "precision"
+def test_the_cache_is_where_the_user_has_it(cache):
+    assert passed_json({"version": 1}).parent == cache
 
 
-def test_weights_do_not_change_the_fingerprint():
+def test_weights_do_not_change_the_check():
     model = make_model()
-    before = fingerprint(model)
+    before = check_record(model, [SHAPE], BF16, CPU)
     nn.init.ones_(model[0].weight)
-    assert fingerprint(model) == before
+    assert check_record(model, [SHAPE], BF16, CPU) == before
 
 
 def test_clips_are_smooth_and_labels_go_with_them():
