@@ -1,8 +1,9 @@
-"""The two ways in which mgexp stops on purpose, and how their messages list things."""
+"""The two errors with which mgexp stops on purpose, and how their messages list things."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from mgexp.text import escaped, escaped_lines
 
@@ -18,6 +19,24 @@ class InputError(Exception):
         noun = "problem" if len(self.problems) == 1 else "problems"
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
         super().__init__(f"{len(self.problems)} {noun} found:\n{lines}")
+
+
+@contextmanager
+def collected(problems: list[str]) -> Iterator[None]:
+    """Add the problems of an InputError in the block to ``problems``, and go on after it.
+
+    So one message can list the problems of several checks. What the block should assign is not assigned then.
+    """
+    try:
+        yield
+    except InputError as error:
+        problems += error.problems
+
+
+def raise_problems(problems: Sequence[str]) -> None:
+    """Raise one InputError that lists every problem, each once; do nothing if there are none."""
+    if problems:
+        raise InputError(list(dict.fromkeys(problems)))
 
 
 def listed(items: Sequence[str], most: int = 20, separator: str = ", ") -> str:

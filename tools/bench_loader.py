@@ -28,7 +28,7 @@ from mgexp.config.load import read_config
 from mgexp.data.lists import build_list, videos_root
 from mgexp.data.loader import build_training_clips, store_problems
 from mgexp.data.records import Record
-from mgexp.errors import InputError
+from mgexp.errors import InputError, collected, raise_problems
 from mgexp.options import add_measuring_options, not_positive, too_small, without_folder
 from mgexp.plan.loading import (
     Load,
@@ -48,7 +48,7 @@ from mgexp.run.environment import describe
 from mgexp.run.files import write_json
 from mgexp.studies.bench_videos import make_bench_videos
 from mgexp.studies.opponent import LabeledVideos
-from mgexp.train.setup import num_videos_of, raise_problems, try_schedule
+from mgexp.train.setup import build_num_videos, build_row_schedule
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import Decoder, Opener, SourceOpener, VideoError, choose_decoder
 from mgexp.video.store import StoreDir, StoreIndex
@@ -153,10 +153,11 @@ def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
                 f"DATA.TRAIN_LIST: none of its {len(videos.missing)} videos is there: correct DATA.PATH_PREFIX"
             ]
         )
-    num_videos, problems = num_videos_of(cfg, cfg.DATA.NUM_VIDEOS if options.make_videos else None)
-    schedule, found = try_schedule(cfg, num_videos, num_processes=1)
-    raise_problems([*problems, *found, *store_problems(cfg, videos.records)])
-    assert schedule is not None  # it had no problem
+    given = cfg.DATA.NUM_VIDEOS if options.make_videos else None
+    num_videos, problems = build_num_videos(cfg, given)
+    with collected(problems):
+        schedule = build_row_schedule(cfg, num_videos)
+    raise_problems([*problems, *store_problems(cfg, videos.records)])
     legs = legs_of(schedule)
     records = evenly_spaced(videos.records, options.num_clips)
     with one_core():

@@ -24,9 +24,9 @@ from pathlib import Path
 from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
 from mgexp.convert.pyslowfast import Conversion, convert, read_pyslowfast
-from mgexp.errors import InputError
+from mgexp.errors import InputError, collected, raise_problems
 from mgexp.run.files import atomic_write_text
-from mgexp.train.setup import raise_problems, try_schedule
+from mgexp.train.setup import build_row_schedule
 
 ANY_NUM_VIDEOS = 100_000  # where it is not given: phases in epochs do not depend on it
 
@@ -68,8 +68,10 @@ def problems_of(conversion: Conversion, num_videos: int | None) -> list[str]:
     found = [*conversion.problems, *(one.replace(str(path), "the result") for one in problems)]
     if found:  # keys that were refused have our defaults, which fit nothing
         return found
-    _, found = try_schedule(cfg, num_videos or ANY_NUM_VIDEOS, conversion.num_processes)
-    return [*cross_problems(cfg), *found]
+    found = cross_problems(cfg)
+    with collected(found):
+        build_row_schedule(cfg, num_videos or ANY_NUM_VIDEOS, conversion.num_processes)
+    return found
 
 
 def main(arguments: list[str]) -> int:

@@ -70,25 +70,27 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     """The configuration of the row, and its schedule."""
     from mgexp.config.check import cross_problems
     from mgexp.config.load import read_config
+    from mgexp.dist import device_of
+    from mgexp.errors import collected, raise_problems
     from mgexp.models.build import model_problems
     from mgexp.models.cost import schedule_shapes
     from mgexp.train.setup import (
+        build_num_videos,
+        build_precision,
+        build_row_schedule,
         device_problems,
-        num_videos_of,
-        precision_problems,
-        raise_problems,
-        try_schedule,
     )
 
     cfg, problems = read_config(options.cfg, options.overrides)
     given = None if has_list(cfg) else cfg.DATA.NUM_VIDEOS or 10**6  # the shapes are the same
-    num_videos, found = num_videos_of(cfg, given)
-    schedule, more = try_schedule(cfg, num_videos, num_processes=1)
-    devices = device_problems(cfg.DEVICE, torch.cuda.is_available())
-    raise_problems(
-        [*problems, *cross_problems(cfg), *found, *more, *devices, *precision_problems(cfg)]
-    )
-    assert schedule is not None  # it had no problem
+    num_videos, found = build_num_videos(cfg, given)
+    problems += [*cross_problems(cfg), *found]
+    with collected(problems):
+        schedule = build_row_schedule(cfg, num_videos)
+    problems += device_problems(cfg.DEVICE, torch.cuda.is_available())
+    with collected(problems):
+        build_precision(cfg, device_of(cfg.DEVICE))
+    raise_problems(problems)
     raise_problems(model_problems(cfg, schedule_shapes(schedule)))
     return cfg, schedule
 
@@ -111,7 +113,7 @@ def row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
     )
     from mgexp.train.precision import Precision
     from mgexp.train.precision_check import check_shapes
-    from mgexp.train.setup import build_precision, build_task, memory_problems
+    from mgexp.train.setup import build_memory_problems, build_precision, build_task
     from mgexp.train.step import Normalizer
 
     device = device_of(cfg.DEVICE)
@@ -126,7 +128,7 @@ def row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
     shapes = list(counts)
     checked = [] if precision.is_exact else check_shapes(model, shapes, task, normalizer, precision)
     yield from precision_findings(precision, checked)
-    for problem in memory_problems(cfg, schedule, 1, 1):
+    for problem in build_memory_problems(cfg, schedule, 1, 1):
         yield Finding("shared memory of the row", "problem", problem, "see the line above")
     is_right = not any(one.faults for one in checked)  # wrong kernels may end the process
     used = precision if is_right else Precision("fp32")

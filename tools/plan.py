@@ -27,7 +27,7 @@ import simplejson
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME
 from mgexp.config.load import experiment_name, read_config
-from mgexp.errors import InputError
+from mgexp.errors import InputError, raise_problems
 from mgexp.options import not_positive, too_small, without_folder
 from mgexp.plan.communication import ALGORITHMS, Communication, Link, Network
 from mgexp.plan.measured import Measurement, measured_run, measurement_of, run_table
@@ -37,7 +37,6 @@ from mgexp.plan.tables import advice, phase_table, plan_json, row_table
 from mgexp.run.environment import describe
 from mgexp.run.files import read_json, write_json
 from mgexp.studies.scaling import STUDIES
-from mgexp.train.setup import raise_problems
 
 ROWS = ("baseline", "short", "long", "long_short")
 PLAN_VERSION = 1

@@ -27,8 +27,8 @@ from mgexp.dist import Processes, device_of
 from mgexp.errors import InputError
 from mgexp.results.confusion import name_of, read_class_names
 from mgexp.run.folder import RunDir
-from mgexp.train.predict import Prediction
-from mgexp.train.setup import build_predictor, device_problems
+from mgexp.train.predict import Prediction, build_predictor
+from mgexp.train.setup import device_problems
 
 NUM_BEST = 5
 

@@ -34,7 +34,7 @@ from mgexp.config.keys import BY_NAME
 from mgexp.config.load import read_config
 from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
 from mgexp.data.records import VideoRecord
-from mgexp.errors import InputError, listed
+from mgexp.errors import InputError, collected, listed, raise_problems
 from mgexp.plan.loading import (
     LoadingCosts,
     clip_table,
@@ -46,7 +46,7 @@ from mgexp.plan.loading import (
 )
 from mgexp.plan.ways import build_loads
 from mgexp.run.environment import num_cores
-from mgexp.train.setup import raise_problems, try_schedule
+from mgexp.train.setup import build_row_schedule
 from mgexp.video.paths import Root
 from mgexp.video.reader import open_source
 from mgexp.video.store import StoreDir, StoreIndex
@@ -220,9 +220,10 @@ def failures(found: Estimate) -> str:
 def loading(options: argparse.Namespace, num_videos: int, order: Order, sample: Sample) -> str:
     """What the clips of a row cost, from the videos and from the store."""
     cfg, problems = read_config(options.cfg, options.overrides)
-    schedule, found = try_schedule(cfg, num_videos, num_processes=1)
-    raise_problems([*problems, *cross_problems(cfg), *found])
-    assert schedule is not None  # it had no problem
+    problems += cross_problems(cfg)
+    with collected(problems):
+        schedule = build_row_schedule(cfg, num_videos)
+    raise_problems(problems)
     root = Root(order.root).folder
     records = [VideoRecord(str(Path(root, video.path)), 0) for video in sample.copied]
     openers = {"videos": open_source, "store": StoreIndex(sample.store, order.root)}

@@ -14,9 +14,9 @@ import simplejson
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
-from mgexp.errors import InputError
+from mgexp.errors import InputError, collected, raise_problems
 from mgexp.run.schedule_table import schedule_json, schedule_table
-from mgexp.train.setup import num_videos_of, raise_problems, try_schedule
+from mgexp.train.setup import build_num_videos, build_row_schedule
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -37,13 +37,14 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     try:
         cfg, problems = read_config(options.cfg, options.overrides)
-        num_videos, missing = num_videos_of(cfg, options.num_videos)
-        schedule, found = try_schedule(cfg, num_videos, options.num_gpus)
-        raise_problems([*problems, *missing, *cross_problems(cfg), *found])
+        num_videos, missing = build_num_videos(cfg, options.num_videos)
+        problems += [*missing, *cross_problems(cfg)]
+        with collected(problems):
+            schedule = build_row_schedule(cfg, num_videos, options.num_gpus)
+        raise_problems(problems)
     except InputError as error:
         print(f"show_schedule.py: {error}", file=sys.stderr)
         return 2
-    assert schedule is not None  # it had no problem
     print(
         simplejson.dumps(schedule_json(schedule), indent=2)
         if options.json

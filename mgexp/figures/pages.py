@@ -25,7 +25,7 @@ from mgexp.models.cost import macs_by_shape, schedule_shapes
 from mgexp.multigrid.schedule import Schedule
 from mgexp.results.compare import SHORTER, Comparison, Row, load_comparison, read_stored, row_order
 from mgexp.run.folder import RunsDir
-from mgexp.train.setup import num_videos_of, try_schedule
+from mgexp.train.setup import build_num_videos, build_row_schedule
 
 
 def draw_confusions(rows: Sequence[Row], names: Sequence[str], columns: Columns = 2) -> PrintFigure:
@@ -121,13 +121,13 @@ def _schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[RowSc
 def _schedule(name: str, cfg: Config, num_videos: Sequence[int]) -> Schedule | None:
     """Over the videos that it was trained with; over those that its YAML tells of where it was not."""
     trained = num_videos[0] if num_videos else None
-    count, problems = num_videos_of(cfg, trained)
+    count, problems = build_num_videos(cfg, trained)
     if problems or len(num_videos) > 1:
         return None
-    schedule, problems = try_schedule(cfg, count, num_processes=1)
-    if schedule is None or problems:
-        raise InputError([f"{name}: {problem}" for problem in problems])
-    return schedule
+    try:
+        return build_row_schedule(cfg, count)
+    except InputError as error:
+        raise InputError([f"{name}: {problem}" for problem in error.problems]) from error
 
 
 def _macs(cfg: Config, schedule: Schedule, counted: Counted) -> dict[tuple[int, int], int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config, smoke, to_yaml
 from mgexp.dist import Processes
-from mgexp.errors import InputError, TrainingError
+from mgexp.errors import InputError, TrainingError, collected
 from mgexp.failure import failing_together
 from mgexp.launch.resources import Resources
 from mgexp.plan.workers import with_workers
@@ -20,8 +20,8 @@ from mgexp.run.folder import COMMIT_TXT, RunDir, default_run_dir
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.job import Job, evaluate_job, run_job
 from mgexp.train.result import Outcome
-from mgexp.train.setup import build_inputs, try_initial_weights
-from mgexp.train.start import check_folder
+from mgexp.train.resume import check_folder
+from mgexp.train.setup import build_initial_weights, build_inputs
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,11 @@ def build_job(
     cfg = smoke(whole) if options.is_smoke else whole
     default = default_run_dir(options.experiment, cfg.RNG_SEED, options.is_smoke)
     run_dir = RunDir(options.output) if options.output else default
-    initial, weight_problems = try_initial_weights(whole, run_dir)
+    problems, initial = [*problems, *found], None
+    with collected(problems):
+        initial = build_initial_weights(whole, run_dir)
     if options.is_smoke:
         initial = None  # they fit all channels; that they do was worth knowing
-    problems = [*problems, *found, *weight_problems]
     inputs = build_inputs(cfg, problems, processes.count, processes.local_count, is_here)
     return Job(
         cfg, options.experiment, run_dir, inputs, processes, options.override, initial, given
@@ -95,8 +96,10 @@ def run_in_process(
             with stop.at_once():  # nothing to save yet
                 made = build_job(options, processes, problems)
                 cfg = with_workers(made.cfg, made.inputs, processes, made.device)
-            job = replace(made, cfg=cfg, stop=stop, explained=explained)
-            return run_job(job) if job.cfg.TRAIN.ENABLE else evaluate_job(job)
+            job = replace(made, cfg=cfg)
+            if not cfg.TRAIN.ENABLE:
+                return evaluate_job(job, stop)
+            return run_job(job, stop, explained)
     except InputError as error:
         say(str(error) if job else f"nothing was written; {error}")
         return Outcome.BAD_INPUT

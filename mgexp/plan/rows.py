@@ -17,7 +17,7 @@ from mgexp.data.lists import build_list, videos_root
 from mgexp.data.loader import build_opener
 from mgexp.data.records import Record
 from mgexp.dist import device_of
-from mgexp.errors import InputError
+from mgexp.errors import InputError, collected, raise_problems
 from mgexp.models.build import model_problems
 from mgexp.models.cost import num_params, schedule_shapes
 from mgexp.models.layers import Draws
@@ -34,7 +34,7 @@ from mgexp.plan.timing import StepQuickTimes as Step
 from mgexp.plan.ways import build_loads, build_training_step
 from mgexp.plan.workers import num_workers_of
 from mgexp.run.environment import num_cores
-from mgexp.train.setup import build_task, clip_bytes, num_videos_of, raise_problems, try_schedule
+from mgexp.train.setup import build_num_videos, build_row_schedule, build_task, clip_bytes
 from mgexp.train.step import keep_memory
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
@@ -51,9 +51,10 @@ def build_shapes(cfg: Config, problems: Iterable[str], num_processes: int = 1) -
 
     Raises InputError with ``problems``, those of reading ``cfg`` and of the command line, and all others.
     """
-    schedule, impossible = try_schedule(cfg, NUM_VIDEOS, num_processes)
-    raise_problems([*problems, *cross_problems(cfg), *impossible])
-    assert schedule is not None  # it had no problem
+    found = [*problems, *cross_problems(cfg)]
+    with collected(found):
+        schedule = build_row_schedule(cfg, NUM_VIDEOS, num_processes)
+    raise_problems(found)
     raise_problems(model_problems(cfg, schedule_shapes(schedule)))
     return schedule
 
@@ -75,15 +76,16 @@ class Row:
 
     def schedule(self, num_gpus: int, clips_factor: int = 1) -> Schedule:
         """On ``num_gpus`` processes with ``clips_factor`` times the recipe's clips; InputError if impossible."""
-        schedule, problems = try_schedule(scaled(self.cfg, clips_factor), self.num_videos, num_gpus)
-        raise_problems([f"{self.name} on {num_gpus} GPUs: {problem}" for problem in problems])
-        assert schedule is not None  # it had no problem
-        return schedule
+        try:
+            return build_row_schedule(scaled(self.cfg, clips_factor), self.num_videos, num_gpus)
+        except InputError as error:
+            where = f"{self.name} on {num_gpus} GPUs"
+            raise InputError([f"{where}: {problem}" for problem in error.problems]) from error
 
 
 def build_row(cfg: Config, name: str) -> Row:
     """The row ``name``; raises InputError where its number of videos is not known."""
-    num_videos, problems = num_videos_of(cfg, None)
+    num_videos, problems = build_num_videos(cfg, None)
     raise_problems(problems)
     return Row(name, cfg, num_videos)
 

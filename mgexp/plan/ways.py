@@ -38,8 +38,8 @@ from mgexp.plan.timing import (
 )
 from mgexp.run.clock import Clock
 from mgexp.train.checkpoint import State
-from mgexp.train.setup import build_precision, build_step, build_task
-from mgexp.train.step import Normalizer, keep_memory
+from mgexp.train.setup import build_precision, build_task
+from mgexp.train.step import Normalizer, build_step, keep_memory
 from mgexp.video.processes import start_process
 from mgexp.video.reader import Opener
 
@@ -132,8 +132,9 @@ def build_training_step(cfg: Config, device: torch.device) -> TrainingStep:
     precision = build_precision(cfg, device)
     precision.set_backends()  # as in a run
     state = State(model, optimizer, Clock(), scaler=precision.scaler(device))
-    step = build_step(cfg, model, state, normalizer, precision)
-    return TrainingStep(step, RandomClips(build_task(cfg), device))
+    task = build_task(cfg)
+    step = build_step(cfg, model, state, task, normalizer, precision)
+    return TrainingStep(step, RandomClips(task, device))
 
 
 def build_loads(

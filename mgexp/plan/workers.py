@@ -20,7 +20,7 @@ from mgexp.plan.loading import Kind, Leg, kinds_of, legs_of, measure, one_core
 from mgexp.plan.machine import synchronizer
 from mgexp.plan.ways import build_loads, build_training_step
 from mgexp.run.environment import num_cores
-from mgexp.train.setup import SHARED_MEMORY, Inputs, ready_bytes
+from mgexp.train.setup import SHARED_MEMORY, Inputs, build_ready_bytes
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
 
@@ -78,7 +78,7 @@ def with_workers(cfg: Config, inputs: Inputs, processes: Processes, device: torc
         load_seconds(cfg, inputs, processes),
         step_seconds(cfg, inputs, processes, device),
         max_workers=num_cores() // processes.local_count,
-        batch_bytes=ready_bytes(cfg, inputs.schedule, processes.count),
+        batch_bytes=build_ready_bytes(cfg, inputs.schedule, processes.count),
         free_bytes=_free_shared_bytes() / processes.local_count,
     )
     return _with(cfg, chosen)

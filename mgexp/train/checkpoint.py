@@ -1,4 +1,4 @@
-"""The state of a run on disk: what cannot be computed again from the configuration and the step."""
+"""The state of a run, in memory and on disk: all that does not follow from the configuration and the step."""
 
 from __future__ import annotations
 
@@ -11,22 +11,28 @@ from typing import Any
 import torch
 from torch import nn
 
+from mgexp.config.keys import Config
 from mgexp.errors import TrainingError
+from mgexp.models.build import build_model
+from mgexp.models.weights import Fit
+from mgexp.optim.build import build_optimizer
 from mgexp.run.clock import Clock
-from mgexp.run.files import read_jsonl, sync_file
+from mgexp.run.files import read_json, read_jsonl, sync_file
 from mgexp.run.folder import RunDir
-from mgexp.run.torch_file import save_torch
+from mgexp.run.torch_file import load_torch, save_torch
+from mgexp.train.precision import Precision
 
 NUM_KEPT = 2
 
 
 @dataclass
 class State:
-    """What training changes. ``step`` is the number of finished steps, ``epoch`` the epochs they drew.
+    """What training changes. ``step`` counts the finished steps, ``epoch`` the epochs that they drew.
 
-    ``levels``: training clips that all processes loaded up to the last save, by level of the clip store, or
-    "source". ``scaler`` of the loss: on for fp16 alone. No state of a random generator is in it: none goes on from
-    one step to the next (torch is seeded in each, and a clip's draws follow from its position in the stream).
+    ``unusable``: the reason why each video failed, by its index in the list. ``levels``: how many training
+    clips all processes loaded from each level of the clip store, or from "source", up to the last save.
+    ``scaler`` scales the loss, for fp16 alone. The state of a random generator is not here: torch is seeded in
+    each step, and the draws of a clip follow from its position in the stream.
     """
 
     model: nn.Module
@@ -41,46 +47,68 @@ class State:
     )
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain values only, so that it loads with ``weights_only=True``."""
+        """Return tensors and plain values only, so that the file loads with ``weights_only=True``.
+
+        The optimizer's state is stored by the names of the parameters. So it does not depend on how these are
+        grouped, and the settings of the groups are always those of the configuration.
+        """
+        names = {id(param): name for name, param in self.model.named_parameters()}
         return {
             "step": self.step,
             "epoch": self.epoch,
             "model": self.model.state_dict(),
-            "optimizer": self._optimizer_state(),
+            "optimizer": {names[id(p)]: values for p, values in self.optimizer.state.items()},
             "clock": self.clock.state_dict(),
             "unusable": self.unusable,
             "levels": dict(self.levels),
             "scaler": self.scaler.state_dict(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a saved state; how the optimizer works is that of the configuration, not of the file."""
-        self.model.load_state_dict(state["model"])
-        self._load_optimizer_state(state["optimizer"])
-        self.clock.load_state_dict(state["clock"])
-        self.step, self.epoch = state["step"], state["epoch"]
-        self.unusable = dict(state["unusable"])
-        self.levels = Counter(state.get("levels", {}))  # checkpoints before clip stores have none
-        if state.get("scaler"):  # neither have those before other precisions than fp32
-            self.scaler.load_state_dict(state["scaler"])
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take over a saved state, and add its seconds to the clock.
 
-    def _optimizer_state(self) -> dict[str, Any]:
-        """By the names of parameters, however these are grouped, and without what the groups are set to."""
-        names = self._names_by_id()
-        return {names[id(param)]: values for param, values in self.optimizer.state.items()}
-
-    def _load_optimizer_state(self, saved: Mapping[str, Any]) -> None:
-        """What was learned of each parameter; how the optimizer works stays as the configuration has it."""
-        names = self._names_by_id()
+        Raises KeyError, RuntimeError or ValueError if it belongs to another model or optimizer.
+        """
+        self.model.load_state_dict(saved["model"])
+        names = {id(param): name for name, param in self.model.named_parameters()}
         ordered = [names[id(p)] for group in self.optimizer.param_groups for p in group["params"]]
-        if strange := sorted(saved.keys() - set(ordered)):
+        learned = saved["optimizer"]
+        if strange := sorted(learned.keys() - set(ordered)):
             raise ValueError(f"the optimizer's state is of other parameters: {', '.join(strange)}")
         own = self.optimizer.state_dict()
-        own["state"] = {place: saved[name] for place, name in enumerate(ordered) if name in saved}
+        own["state"] = {
+            place: learned[name] for place, name in enumerate(ordered) if name in learned
+        }
         self.optimizer.load_state_dict(own)
+        self.clock.load_state_dict(saved["clock"])
+        self.step, self.epoch = saved["step"], saved["epoch"]
+        self.unusable = dict(saved["unusable"])
+        self.levels = Counter(saved.get("levels", {}))  # checkpoints before clip stores have none
+        if saved.get("scaler"):  # nor have those before other precisions than fp32 a scaler
+            self.scaler.load_state_dict(saved["scaler"])
 
-    def _names_by_id(self) -> dict[int, str]:
-        return {id(param): name for name, param in self.model.named_parameters()}
+
+def build_first_state(
+    cfg: Config, initial: Fit | None, precision: Precision, device: torch.device, clock: Clock
+) -> State:
+    """Build the state before the first step: random weights, or those that ``initial`` gives."""
+    model = build_model(cfg)
+    if initial:
+        initial.load_into(model)
+    model = model.to(device)
+    return State(model, build_optimizer(cfg, model), clock, scaler=precision.scaler(device))
+
+
+def build_last_state(cfg: Config, run_dir: RunDir, device: torch.device) -> State:
+    """Build the state of a finished run, with the weights that its final evaluation scored."""
+    result = read_json(run_dir.result_json)
+    model = build_model(cfg)
+    model.load_state_dict(load_torch(run_dir.model))
+    clock = Clock()
+    clock.add("train", result["seconds"]["train"])
+    state = State(model.to(device), build_optimizer(cfg, model), clock)
+    state.step, state.epoch = result["steps"], result["epochs"]
+    return state
 
 
 def save_checkpoint(
@@ -89,12 +117,17 @@ def save_checkpoint(
     schedule: Mapping[str, Any] | None = None,
     num_kept: int = NUM_KEPT,
 ) -> None:
-    """Writes the checkpoint of ``state.step`` atomically, then deletes all but the last ``num_kept`` and the best.
+    """Write the checkpoint of ``state.step`` atomically, then delete all but the last ``num_kept`` and the best.
 
-    ``schedule``: its fingerprint, which a resumed run is compared with. Raises TrainingError where a weight is not
-    finite: the checkpoints that there are stay good.
+    ``schedule`` is the schedule's fingerprint, which a resumed run is compared with. Raises TrainingError if a
+    weight is not finite; the checkpoints that exist stay as they are.
     """
-    _require_finite(state)
+    for name, weight in state.model.named_parameters():
+        if not bool(torch.isfinite(weight).all()):
+            raise TrainingError(
+                f"after step {state.step} the weights {name} are not finite, so no checkpoint was written; "
+                "a smaller SOLVER.BASE_LR or more SOLVER.WARMUP_EPOCHS may help"
+            )
     for path in (run_dir.metrics_jsonl, run_dir.evaluations_jsonl):
         sync_file(path)  # a checkpoint never outlives the records of the steps before it
     save_torch(run_dir.checkpoint(state.step), {**state.state_dict(), "schedule": schedule})
@@ -105,23 +138,13 @@ def save_checkpoint(
 
 
 def best_step(run_dir: RunDir) -> int | None:
-    """The step of the best evaluation during training, the last of equals; None where there was none yet.
+    """Return the step of the best evaluation during training, the last of equals; None if there was none yet.
 
-    The best is that of the highest mAP where videos have many labels, else of the highest top-1.
+    The best has the highest mAP where videos have many labels, else the highest top-1.
     """
-    lines = read_jsonl(run_dir.evaluations_jsonl)
     scores = [
         (line["map"] if "map" in line else line["top1"], int(line["step"]))
-        for line in lines
+        for line in read_jsonl(run_dir.evaluations_jsonl)
         if not line["full_protocol"]
     ]
     return max(scores)[1] if scores else None
-
-
-def _require_finite(state: State) -> None:
-    for name, weight in state.model.named_parameters():
-        if not bool(torch.isfinite(weight).all()):
-            raise TrainingError(
-                f"after step {state.step} the weights {name} are not finite, so that no checkpoint was written; "
-                "a smaller SOLVER.BASE_LR or more SOLVER.WARMUP_EPOCHS may help"
-            )

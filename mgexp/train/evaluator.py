@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,11 +41,10 @@ from mgexp.train.scores import (
     score_views,
     watched_together,
 )
-from mgexp.train.setup import Inputs, build_task, check_clips
-from mgexp.train.step import Normalizer
+from mgexp.train.setup import Inputs
+from mgexp.train.step import Normalizer, check_clips
 from mgexp.train.task import Task, metrics_text
 from mgexp.video.paths import evenly_spaced
-from mgexp.video.time_limit import NO_LIMIT, TimeLimit
 
 SEED_OFFSET = 1_000_003  # a stream of its own: the same videos, other draws than training
 
@@ -322,17 +322,19 @@ def build_evaluator(
     cfg: Config,
     inputs: Inputs,
     run_dir: RunDir,
+    task: Task,
     normalizer: Normalizer,
     processes: Processes,
     stop: StopRequest,
+    tell: Callable[[Mapping[str, Any]], None] = lambda line: None,
 ) -> Evaluator:
-    """Scores models of the run in ``run_dir``, until a signal comes to ``stop``."""
+    """Build what scores models of the run in ``run_dir``, until a signal comes to ``stop``."""
     precise = None
     if cfg.BN.USE_PRECISE_STATS:
-        limit = build_time_limit(cfg, run_dir.timeouts_jsonl)
-        precise = build_precise_bn(cfg, inputs, normalizer.device, processes, limit)
+        record = run_dir.timeouts_jsonl
+        precise = build_precise_bn(cfg, inputs, normalizer.device, processes, record)
     save_seconds = 60 * cfg.TRAIN.CHECKPOINT_MINUTES
-    return Evaluator(run_dir, normalizer, processes, build_task(cfg), precise, save_seconds, stop)
+    return Evaluator(run_dir, normalizer, processes, task, precise, save_seconds, stop, tell)
 
 
 def build_precise_bn(
@@ -340,11 +342,15 @@ def build_precise_bn(
     inputs: Inputs,
     device: torch.device,
     processes: Processes,
-    limit: TimeLimit = NO_LIMIT,
+    timeouts: Path,
 ) -> PreciseBn:
     """Training clips at the full shape, in BN groups as training has them there."""
     schedule = inputs.schedule
     requests = precise_requests(schedule, cfg.RNG_SEED, cfg.BN.NUM_BATCHES_PRECISE, processes)
-    load = partial(build_train_loader, cfg, inputs.train, requests, device, limit)
+
+    def load() -> Iterable[Any]:
+        limit = build_time_limit(cfg, timeouts)  # with the time-outs up to now
+        return build_train_loader(cfg, inputs.train, requests, device, limit)
+
     groups = num_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)
     return PreciseBn(load, groups)

@@ -1,9 +1,10 @@
-"""One process of one run: from a checked configuration to result.json. The only file that sees it all."""
+"""One process of one run, from a checked configuration to result.json."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from mgexp.config.keys import Config
 from mgexp.config.load import flatten, to_yaml
 from mgexp.data.loader import build_decoder, build_time_limit, build_train_loader
 from mgexp.dist import Processes
-from mgexp.errors import InputError
+from mgexp.errors import InputError, raise_problems
 from mgexp.failure import Explained
+from mgexp.models.build import build_on_meta
 from mgexp.models.weights import Fit
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.multigrid.steps import step_counts
@@ -28,35 +30,26 @@ from mgexp.run.schedule_table import schedule_table
 from mgexp.run.trackers import NOBODY, TensorBoard, Tracker, Trackers, WandbRun
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train import resume
-from mgexp.train import start as folder
-from mgexp.train.checkpoint import State, save_checkpoint
-from mgexp.train.evaluator import Evaluator, Protocol, build_evaluator, build_protocol
+from mgexp.train.checkpoint import State, build_first_state, build_last_state, save_checkpoint
+from mgexp.train.evaluator import Evaluator, build_evaluator, build_protocol
 from mgexp.train.faults import faults_told
-from mgexp.train.loop import Loop, milestones
+from mgexp.train.loop import LoadedClips, Loop, Saving, milestones
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import require_precision
 from mgexp.train.result import Outcome, judge, numbers, outcome_of, seconds_record, summary
-from mgexp.train.resume import (
-    build_first_state,
-    build_last_state,
-    fingerprint,
-    require_same_network,
-)
+from mgexp.train.resume import Choice
 from mgexp.train.scores import Evaluation
-from mgexp.train.setup import (
-    Inputs,
-    build_precision,
-    build_step,
-    build_task,
-    compiled_step,
-    raise_problems,
-)
-from mgexp.train.step import Normalizer, keep_memory
+from mgexp.train.setup import Inputs, build_precision, build_task
+from mgexp.train.step import Normalizer, TrainStep, build_step, compiled_step, keep_memory
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is run: ``experiment`` such as quickstart/baseline, into ``run_dir``."""
+    """What to run, such as the ``experiment`` quickstart/baseline, in ``run_dir``.
+
+    ``override``: resume although the configuration, the videos or the schedule changed. ``initial``: weights to
+    start from. ``given``: keys that the user gave beside the YAML.
+    """
 
     cfg: Config
     experiment: str
@@ -64,110 +57,164 @@ class Job:
     inputs: Inputs
     processes: Processes
     override: bool = False
-    initial: Fit | None = None  # weights to start from
-    given: tuple[str, ...] = ()  # keys whose values were given beside the YAML
-    stop: StopRequest = field(default_factory=StopRequest)
-    explained: Explained = nullcontext
-    trackers: Trackers = NOBODY
+    initial: Fit | None = None
+    given: tuple[str, ...] = ()
 
     @property
     def device(self) -> torch.device:
-        """The device of this process: its GPU where there is one and DEVICE allows it.
-
-        Where DEVICE demands one, ``build_inputs`` made sure that it is there.
-        """
+        """The GPU of this process if there is one and DEVICE allows it. ``build_inputs`` checked DEVICE."""
         return dist.device_of(self.cfg.DEVICE, self.processes)
 
-    @property
-    def normalizer(self) -> Normalizer:
-        """From decoded clips to the model's input."""
-        return Normalizer(self.cfg.DATA.MEAN, self.cfg.DATA.STD, self.device)
 
-    @property
-    def precision(self) -> Precision:
-        """What training computes with."""
-        return build_precision(self.cfg, self.device)
+def run_job(job: Job, stop: StopRequest, explained: Explained = nullcontext) -> Outcome:
+    """Train, evaluate and judge; resume where an earlier start of the same run stopped.
 
-    def protocol(self, full: bool) -> Protocol:
-        """All views of all videos, or one centre view of some."""
-        return build_protocol(
-            self.cfg, self.inputs, self.run_dir, full, self.device, self.processes
-        )
-
-    def evaluator(self) -> Evaluator:
-        """Scores models of this run."""
-        parts = (self.cfg, self.inputs, self.run_dir, self.normalizer, self.processes, self.stop)
-        return replace(build_evaluator(*parts), tell=self.trackers.evaluation)
-
-    def fingerprint(self) -> dict[str, object]:
-        """Of the schedule, as checkpoints hold it."""
-        return fingerprint(self.inputs.schedule, self.cfg.RNG_SEED)
-
-
-def run_job(job: Job) -> Outcome:
-    """Trains, evaluates and judges; goes on where an earlier start of the same run stopped."""
-    _prepare_torch(job)
-    with faults_told(job.run_dir), dist.joined(job.processes, job.device):
-        return _lead(job) if job.processes.is_main else _follow(job)
-
-
-def _lead(job: Job) -> Outcome:
-    """Of the process that writes the files: it tells the others whether there is anything to do."""
-    config, videos = to_yaml(job.cfg), job.inputs.fingerprint()
-    changes = folder.check_folder(job.run_dir, config, videos, job.override)
-    with job.run_dir.locked():
-        is_finished = job.run_dir.result_json.exists()
-        dist.any_true(job.processes, (is_finished,), job.device)
-        if is_finished:
-            result = read_json(job.run_dir.result_json)
-            print(f"{job.run_dir.root}: this run is complete: {summary(result)}")
-            return outcome_of(result)
-        choice = resume.choose_checkpoint(job.run_dir)
-        require_same_network(job.cfg, choice)
-        changes += resume.schedule_problems(choice, job.fingerprint(), job.override)
-        with logging_to(job.run_dir.log_txt), job.explained(), faults_told(job.run_dir):
-            resume.set_aside(job.run_dir, choice)
-            folder.write_folder(
-                job.run_dir, config, videos, job.inputs.schedule, changes, job.initial, job.given
-            )
-            return _train(job, choice)
-
-
-def _follow(job: Job) -> Outcome:
-    (is_finished,) = dist.any_true(job.processes, (False,), job.device)
-    return Outcome.OK if is_finished else _train(job)
-
-
-def evaluate_job(job: Job) -> Outcome:
-    """Evaluates the trained model of a finished run under the full protocol; changes no result.
-
-    One process does it all; others that torchrun started have nothing to do.
+    ``explained`` makes a block that an error leaves with the message of the process that failed first.
     """
-    if not job.processes.is_main:
-        return Outcome.OK
-    job = replace(job, processes=Processes())
-    if not job.run_dir.model.exists():
-        remedy = "train to the end before TRAIN.ENABLE False"
-        raise InputError([f"{job.run_dir.model} does not exist: {remedy}"])
-    raise_problems(folder.config_problems(job.run_dir, to_yaml(job.cfg), ("TEST.", "DEVICE")))
-    state = build_last_state(job.cfg, job.run_dir, job.device)
-    _prepare_torch(job)
+    run_dir, processes = job.run_dir, job.processes
+    precision = _prepare_torch(job)
     with (
-        faults_told(job.run_dir),
-        job.run_dir.locked(),
-        logging_to(job.run_dir.log_txt),
-        job.stop.listening(),
+        faults_told(run_dir),
+        dist.joined(processes, job.device),
+        _opened_folder(job, explained) as choice,
     ):
-        job.evaluator().evaluate(state.model, state, job.protocol(full=True))
-        job.run_dir.drop_evaluation_parts()
-    return Outcome.OK
+        if choice is None and not processes.is_main:
+            return Outcome.OK
+        if choice is None:
+            result = read_json(run_dir.result_json)
+            print(f"{run_dir.root}: this run is complete: {summary(result)}")
+            return outcome_of(result)
+        dist.check_same(processes, job.inputs.identity(), "the list of videos")
+        with build_trackers(job.cfg, job.experiment, run_dir, processes.is_main) as trackers:
+            return _train(job, stop, precision, choice, trackers)
 
 
-def _prepare_torch(job: Job) -> None:
+def _prepare_torch(job: Job) -> Precision:
+    """Set threads, backends and memory of this process; return what training computes with."""
     torch.set_num_threads(job.cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
-    job.precision.set_backends()
+    precision = build_precision(job.cfg, job.device)
+    precision.set_backends()
     if job.device.type == "cpu":
         keep_memory()
+    return precision
+
+
+@contextmanager
+def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
+    """Hold the run folder, and log into it, for the block. Gives where to resume, or None if the run is complete.
+
+    Rank 0 alone checks, locks and writes the folder, and tells the other processes whether there is anything to
+    do. Which checkpoint it chose they learn from ``resume.take_over``.
+    """
+    run_dir, processes = job.run_dir, job.processes
+    if not processes.is_main:
+        (is_complete,) = dist.any_true(processes, (False,), job.device)
+        yield None if is_complete else resume.NO_CHOICE
+        return
+    config, videos = to_yaml(job.cfg), job.inputs.fingerprint()
+    changes = resume.check_folder(run_dir, config, videos, job.override)
+    with run_dir.locked():
+        is_complete = run_dir.result_json.exists()
+        dist.any_true(processes, (is_complete,), job.device)
+        if is_complete:
+            yield None
+            return
+        choice = resume.choose_checkpoint(run_dir)
+        resume.require_same_network(choice, build_on_meta(job.cfg))
+        changes += resume.schedule_problems(choice, _fingerprint(job), job.override)
+        # Inside, an error is explained before it is logged.
+        with logging_to(run_dir.log_txt), explained(), faults_told(run_dir):
+            resume.set_aside(run_dir, choice)
+            schedule = job.inputs.schedule
+            resume.write_folder(run_dir, config, videos, schedule, changes, job.initial, job.given)
+            yield choice
+
+
+def _fingerprint(job: Job) -> dict[str, object]:
+    return resume.fingerprint(job.inputs.schedule, job.cfg.RNG_SEED)
+
+
+def _train(
+    job: Job, stop: StopRequest, precision: Precision, choice: Choice, trackers: Trackers
+) -> Outcome:
+    """Build everything once, train from the checkpoint to the last step, evaluate, and write the result."""
+    cfg, run_dir, device = job.cfg, job.run_dir, job.device
+    inputs, processes = job.inputs, job.processes
+    clock = Clock()
+    clock.add("program", seconds_since_process_start())
+    with stop.listening(), clock.measure("program"):
+        with stop.at_once():  # until the first step there is nothing to save
+            task = build_task(cfg)
+            normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
+            state = build_first_state(cfg, job.initial, precision, device, clock)
+            model = dist.shared(processes, state.model)
+            step = build_step(cfg, model, state, task, normalizer, precision)
+            evaluator = build_evaluator(
+                cfg, inputs, run_dir, task, normalizer, processes, stop, trackers.evaluation
+            )
+            loop = _build_loop(job, stop, state, step, evaluator)
+            resume.take_over(run_dir, state, choice, processes)
+            if processes.is_main:
+                _begin_records(job, state.step, trackers)
+            shapes = [*step_counts(inputs.schedule, processes.count)]
+            require_precision(state.model, shapes, task, normalizer, precision, processes)
+        try:
+            if state.step in loop.milestones and not resume.is_evaluated(run_dir, state.step):
+                loop.evaluate()
+            sampler = StepSampler(inputs.schedule, cfg.RNG_SEED, state.step, processes.rank)
+            limit = build_time_limit(cfg, run_dir.timeouts_jsonl)
+            loader = build_train_loader(cfg, inputs.train, sampler, device, limit)
+            with (
+                _progress(job, state.step, trackers) as progress,
+                stop.at_once(),
+                compiled_step(cfg.TRAIN.COMPILE, step, state, task, shapes, processes.is_main),
+            ):
+                batches = iter(loader)  # the workers start here, with the optimised memory settings
+                with stop.deferred():
+                    is_done = loop.run(batches, progress)
+            if not is_done:
+                raise Interrupted(stop.signal_name or "a signal to another process")
+            loop.saving.write()
+            protocol = build_protocol(cfg, inputs, run_dir, True, device, processes)
+            found = evaluator.evaluate_finally(state, protocol)
+        except Interrupted as error:
+            text = f"saved after step {state.step}" if state.step else "nothing to save yet"
+            LOGGER.info("%s: %s; start again to go on", error.signal_name, text)
+            return Outcome.INTERRUPTED
+    return _finish(job, precision, state, found, trackers) if processes.is_main else Outcome.OK
+
+
+def _build_loop(
+    job: Job, stop: StopRequest, state: State, step: TrainStep, evaluator: Evaluator
+) -> Loop:
+    """Build the loop, and what it does at its milestones."""
+    cfg, inputs, run_dir, processes = job.cfg, job.inputs, job.run_dir, job.processes
+    protocol = build_protocol(cfg, inputs, run_dir, False, job.device, processes)
+
+    def save() -> None:
+        if processes.is_main:
+            with state.clock.measure("checkpoint"):
+                save_checkpoint(run_dir, state, _fingerprint(job), cfg.TRAIN.CHECKPOINTS_KEPT)
+
+    def evaluate() -> None:
+        evaluator.evaluate(evaluator.ready_model(state), state, protocol)
+
+    def check_unusable() -> None:
+        inputs.check_unusable([*state.unusable.values()], cfg.DATA.MAX_UNUSABLE_SHARE)
+
+    return Loop(
+        state=state,
+        train_step=step,
+        schedule=inputs.schedule,
+        processes=processes,
+        stop=stop,
+        seed=cfg.RNG_SEED,
+        milestones=milestones(inputs.schedule, cfg.TRAIN.NUM_EVALUATIONS)[:-1],
+        settle_steps=1 if job.device.type == "cpu" else cfg.LOG_PERIOD,  # nothing waits for a CPU
+        evaluate=evaluate,
+        saving=Saving(save, 60 * cfg.TRAIN.CHECKPOINT_MINUTES),
+        loaded=LoadedClips(state, processes, check_unusable),
+    )
 
 
 def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool) -> Trackers:
@@ -193,119 +240,29 @@ def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool)
     return Trackers(found)
 
 
-def _train(job: Job, choice: resume.Choice = resume.NO_CHOICE) -> Outcome:
-    """``choice``: where to go on, as the main process chose; the others learn it from that."""
-    dist.check_same(job.processes, job.inputs.identity(), "the list of videos")
-    with build_trackers(job.cfg, job.experiment, job.run_dir, job.processes.is_main) as trackers:
-        return _train_told(replace(job, trackers=trackers), choice)
-
-
-def _train_told(job: Job, choice: resume.Choice) -> Outcome:
-    clock = Clock()
-    clock.add("program", seconds_since_process_start())
-    with job.stop.listening(), clock.measure("program"):
-        with job.stop.at_once():  # nothing to save yet
-            state = build_first_state(job.cfg, job.initial, job.device, clock)
-            loop = _build_loop(job, state)
-            _resume(job, state, choice)
-            _check_precision(job, state)
-        try:
-            found = _train_and_evaluate(job, loop)
-        except Interrupted as error:
-            text = f"saved after step {state.step}" if state.step else "nothing to save yet"
-            LOGGER.info("%s: %s; start again to go on", error.signal_name, text)
-            return Outcome.INTERRUPTED
-    return _finish(job, state, found) if job.processes.is_main else Outcome.OK
-
-
-def _train_and_evaluate(job: Job, loop: Loop) -> Evaluation:
-    """Raises Interrupted in every process, with everything saved, where a signal stops one."""
-    state = loop.state
-    if state.step in loop.milestones and not folder.is_evaluated(job.run_dir, state.step):
-        loop.evaluate()
-    if not _run_loop(job, loop):
-        raise Interrupted(job.stop.signal_name or "a signal to another process")
-    _save(job, state)
-    return job.evaluator().evaluate_finally(state, job.protocol(full=True))
-
-
-def _resume(job: Job, state: State, choice: resume.Choice) -> None:
-    """Goes on after the last checkpoint, and says what is run."""
-    resume.take_over(job.run_dir, state, choice, job.processes)
-    if not job.processes.is_main:
-        return
-    job.trackers.start(state.step)
-    folder.cut_records(job.run_dir, state.step)
+def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
+    """Rank 0: drop the records of what is done again, and log what runs."""
+    trackers.start(first_step)
+    resume.cut_records(job.run_dir, first_step)
     schedule = job.inputs.schedule
     LOGGER.info("%s → %s\n%s", job.experiment, job.run_dir.root, schedule_table(schedule))
     machine = f"{job.device}, {torch.get_num_threads()} threads"
-    LOGGER.info("%s; decoder %s; %s", job.inputs.summary(), build_decoder(job.cfg).name, machine)
-    if state.step:
-        LOGGER.info("going on after step %d of %d", state.step, schedule.total_steps)
+    decoder = build_decoder(job.cfg).name
+    LOGGER.info("%s; decoder %s; %s", job.inputs.summary(), decoder, machine)
+    if first_step:
+        LOGGER.info("resuming after step %d of %d", first_step, schedule.total_steps)
 
 
-def _check_precision(job: Job, state: State) -> None:
-    """Stops before the first step where a reduced precision goes wrong here."""
-    shapes = [*step_counts(job.inputs.schedule, job.processes.count)]
-    task = build_task(job.cfg)
-    require_precision(state.model, shapes, task, job.normalizer, job.precision, job.processes)
+def _progress(job: Job, first_step: int, trackers: Trackers) -> Progress:
+    path = job.run_dir.metrics_jsonl if job.processes.is_main else None
+    total_steps = job.inputs.schedule.total_steps
+    return Progress(path, first_step, total_steps, job.cfg.LOG_PERIOD, trackers.step)
 
 
-def _build_loop(job: Job, state: State) -> Loop:
-    """Everything that lives from the first step to the last."""
-    cfg, schedule = job.cfg, job.inputs.schedule
-    evaluator, protocol = job.evaluator(), job.protocol(full=False)
-    model = dist.shared(job.processes, state.model)
-    return Loop(
-        state=state,
-        train_step=build_step(cfg, model, state, job.normalizer, job.precision),
-        schedule=schedule,
-        device=job.device,
-        processes=job.processes,
-        seed=cfg.RNG_SEED,
-        milestones=milestones(schedule, cfg.TRAIN.NUM_EVALUATIONS)[:-1],
-        checkpoint_seconds=60 * cfg.TRAIN.CHECKPOINT_MINUTES,
-        settle_steps=1 if job.device.type == "cpu" else cfg.LOG_PERIOD,  # a CPU waits for nothing
-        stop=job.stop,
-        save=partial(_save, job, state),
-        evaluate=lambda: evaluator.evaluate(evaluator.ready_model(state), state, protocol),
-        check_unusable=lambda: job.inputs.check_unusable(
-            [*state.unusable.values()], cfg.DATA.MAX_UNUSABLE_SHARE
-        ),
-    )
-
-
-def _run_loop(job: Job, loop: Loop) -> bool:
-    """Trains from the state's step to the end; False if a signal stopped it, saved."""
-    cfg, processes, schedule = job.cfg, job.processes, job.inputs.schedule
-    sampler = StepSampler(schedule, cfg.RNG_SEED, loop.state.step, processes.rank)
-    limit = build_time_limit(cfg, job.run_dir.timeouts_jsonl)
-    loader = build_train_loader(cfg, job.inputs.train, sampler, job.device, limit)
-    with (
-        Progress(
-            job.run_dir.metrics_jsonl if processes.is_main else None,
-            loop.state.step,
-            schedule.total_steps,
-            cfg.LOG_PERIOD,
-            job.trackers.step,
-        ) as progress,
-        job.stop.at_once(),
-        compiled_step(cfg, loop.train_step, loop.state, schedule, processes),
-    ):
-        batches = iter(loader)
-        with job.stop.deferred():
-            return loop.run(batches, progress)
-
-
-def _save(job: Job, state: State) -> None:
-    if job.processes.is_main:
-        with state.clock.measure("checkpoint"):
-            kept = job.cfg.TRAIN.CHECKPOINTS_KEPT
-            save_checkpoint(job.run_dir, state, job.fingerprint(), kept)
-
-
-def _finish(job: Job, state: State, found: Evaluation) -> Outcome:
-    """Writes result.json, last, and judges."""
+def _finish(
+    job: Job, precision: Precision, state: State, found: Evaluation, trackers: Trackers
+) -> Outcome:
+    """Write result.json, after all else, and judge the run."""
     cfg = job.cfg
     environment = describe()
     result = {
@@ -318,12 +275,37 @@ def _finish(job: Job, state: State, found: Evaluation) -> Outcome:
         "metrics": found.metrics,
         "seconds": seconds_record(state.clock),
         "device": environment["gpu"] if job.device.type == "cuda" else environment["cpu"],
-        "precision": job.precision.name,
+        "precision": precision.name,
         "expected": [list(row) for row in cfg.EXPECTED],
         "verdict": judge(found.metrics, cfg.EXPECTED),
     }
     write_json(job.run_dir.result_json, result)
-    job.trackers.result(result)
+    trackers.result(result)
     job.run_dir.drop_evaluation_parts()
     LOGGER.info("%s", summary(result))
     return outcome_of(result)
+
+
+def evaluate_job(job: Job, stop: StopRequest) -> Outcome:
+    """Evaluate the model of a finished run under the full protocol; change no result.
+
+    One process does it all. If torchrun started others, they have nothing to do.
+    """
+    if not job.processes.is_main:
+        return Outcome.OK
+    cfg, run_dir, device, alone = job.cfg, job.run_dir, job.device, Processes()
+    if not run_dir.model.exists():
+        remedy = "train to the end before TRAIN.ENABLE False"
+        raise InputError([f"{run_dir.model} does not exist: {remedy}"])
+    raise_problems(resume.config_problems(run_dir, to_yaml(cfg), ("TEST.", "DEVICE")))
+    state = build_last_state(cfg, run_dir, device)
+    _prepare_torch(job)
+    normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
+    with faults_told(run_dir), run_dir.locked(), logging_to(run_dir.log_txt), stop.listening():
+        evaluator = build_evaluator(
+            cfg, job.inputs, run_dir, build_task(cfg), normalizer, alone, stop
+        )
+        protocol = build_protocol(cfg, job.inputs, run_dir, True, device, alone)
+        evaluator.evaluate(state.model, state, protocol)
+        run_dir.drop_evaluation_parts()
+    return Outcome.OK

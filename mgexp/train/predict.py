@@ -9,13 +9,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from mgexp.config.keys import Config
+from mgexp.errors import InputError, TrainingError
+from mgexp.models.build import build_model
+from mgexp.run.folder import RunDir
+from mgexp.run.torch_file import load_torch
+from mgexp.train.setup import build_task
 from mgexp.train.step import Normalizer
 from mgexp.train.task import Task
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one video: (class, probability), the most probable first; or the ``error``, and no classes."""
+    """(class, probability) for the video at ``path``, the most probable first; or an ``error`` and no classes."""
 
     path: str
     classes: tuple[tuple[int, float], ...] = ()
@@ -34,16 +40,25 @@ class Predictor:
     def predict(
         self, paths: tuple[str, ...], batches: Iterable[Any], num_best: int
     ) -> Iterator[Prediction]:
-        """The ``num_best`` classes of each of ``paths``, as soon as its last view was scored.
+        """Yield the ``num_best`` classes for each of ``paths``, as soon as its last view was scored.
 
-        ``batches`` are ``ViewBatch`` of all views of ``paths``, in their order. A probability is the score of the
-        task over the views, their mean or their largest as the evaluation takes them. A video of which a view
-        failed has an error.
+        ``batches`` are ``ViewBatch`` with all views of ``paths``, in their order. A probability is the task's
+        score over the views: their mean or their largest, as in evaluation. A video with a view that failed has
+        an error.
         """
         shape, device = (len(paths), self.task.num_classes), self.normalizer.device
         sums = torch.full(shape, self.task.ensemble.start, device=device)
         num_views = torch.zeros(len(paths), device=device)
         errors: dict[int, str] = {}
+
+        def prediction(video: int) -> Prediction:
+            if error := errors.get(video):
+                return Prediction(paths[video], error=error)
+            scores = self.task.ensemble.probabilities(sums[video], num_views[video])
+            best = scores.topk(num_best)
+            pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            return Prediction(paths[video], tuple(pairs))
+
         num_done = 0
         for batch in batches:
             errors.update(batch.errors)
@@ -52,19 +67,22 @@ class Predictor:
                 scores = self.task.scores(self.model(self.normalizer(batch.clips)).float())
                 self.task.ensemble.add(sums, videos, scores)
                 num_views += videos.bincount(minlength=len(paths))
-            seen = [*batch.videos.tolist(), *(video for video, _ in batch.errors)]
-            for video in range(num_done, max(seen)):  # views of the last one may follow
-                scores = self.task.ensemble.probabilities(sums[video], num_views[video])
-                yield _prediction(paths[video], scores, errors.get(video), num_best)
-            num_done = max(seen)
-        for video in range(num_done, len(paths)):
-            scores = self.task.ensemble.probabilities(sums[video], num_views[video])
-            yield _prediction(paths[video], scores, errors.get(video), num_best)
+            # The next batch may hold more views of the last video of this one.
+            last = max([*batch.videos.tolist(), *(video for video, _ in batch.errors)])
+            yield from map(prediction, range(num_done, last))
+            num_done = last
+        yield from map(prediction, range(num_done, len(paths)))
 
 
-def _prediction(path: str, scores: torch.Tensor, error: str | None, num_best: int) -> Prediction:
-    if error:
-        return Prediction(path, error=error)
-    best = scores.topk(num_best)
-    classes = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    return Prediction(path, tuple(classes))
+def build_predictor(cfg: Config, run_dir: RunDir, device: torch.device) -> Predictor:
+    """Build the model that the final evaluation of a run scored; raise InputError if there is none that fits."""
+    if not run_dir.model.is_file():
+        raise InputError([f"{run_dir.model} does not exist: train the run to its end"])
+    try:
+        model = build_model(cfg)
+        model.load_state_dict(load_torch(run_dir.model))
+    except (TrainingError, RuntimeError, ValueError) as error:
+        problem = f"{run_dir.model} is not the model of {run_dir.config_yaml}: {error}"
+        raise InputError([problem]) from error
+    normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
+    return Predictor(model.to(device).eval(), normalizer, build_task(cfg))

@@ -1,43 +1,287 @@
-"""From the configuration to what training changes: at its start, and at its end."""
+"""How a run starts in its folder: new, after a checkpoint of the same run, or refused with every difference."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-import torch
+import yaml
+from torch import nn
 
 from mgexp import dist
-from mgexp.config.keys import Config
+from mgexp.config.check import differing_keys
+from mgexp.config.load import flatten, from_yaml
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError, listed
-from mgexp.models.build import build_model, build_on_meta
 from mgexp.models.weights import MAX_LISTED, Fit
 from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.sampler import Stream
 from mgexp.multigrid.schedule import Schedule
-from mgexp.optim.build import build_optimizer
-from mgexp.run.clock import Clock
-from mgexp.run.files import read_json
+from mgexp.run.environment import describe
+from mgexp.run.files import (
+    append_jsonl,
+    atomic_write_text,
+    cut_jsonl,
+    read_json,
+    read_jsonl,
+    write_json,
+)
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER
+from mgexp.run.schedule_table import schedule_rows
 from mgexp.run.torch_file import DamagedFileError, load_torch, read_seal
 from mgexp.train.checkpoint import State
-from mgexp.train.setup import build_precision
 
+SAME_STATE = {"lamb", "pmd_lamb"}
+"""Optimizers that can resume from each other's moments."""
 NUM_DRAWS = 8
 """Videos of the stream that are compared. Assumption: other code, or another torch, draws others among them."""
 MOST_PHASES = 6
-"""Phases whose changes are told in full: one video more changes them all."""
+"""Phases whose changes are listed in full. One more training video changes all phases."""
 
 Values = Mapping[str, Any]
 
 
+def check_folder(
+    run_dir: RunDir, config_yaml: str, videos: Mapping[str, object], override: bool
+) -> list[str]:
+    """Return what changed since the folder was written: configuration and videos.
+
+    Raises InputError for any change without ``override``, and always for another optimizer: the checkpoints
+    hold its state. Keys that cannot change the result may differ. Before the first checkpoint everything may,
+    since nothing of the folder is used then.
+    """
+    steps = run_dir.checkpoint_steps()
+    if not steps and not run_dir.result_json.exists():
+        return []
+    problems = config_problems(run_dir, config_yaml)
+    if run_dir.dataset_json.exists():
+        saved = read_json(run_dir.dataset_json)
+        problems += [
+            f"{name} of the lists was {saved[name]!r}, now it is {value!r}"
+            for name, value in videos.items()
+            if name in saved and saved[name] != value
+        ]
+    optimizers = [
+        f"{key} {now}: the checkpoints of {run_dir.root} hold the state of {saved}, which {now} cannot "
+        "resume from: choose another --output"
+        for key, saved, now in _changed_keys(run_dir, config_yaml)
+        if key == "SOLVER.OPTIMIZING_METHOD" and {saved, now} != SAME_STATE
+    ]
+    if steps and optimizers:
+        raise InputError([*problems, *optimizers])
+    if problems and not override:
+        remedy = (
+            f"{run_dir.root}: choose another --output, or add --override to resume all the same"
+        )
+        raise InputError([*problems, remedy])
+    return problems
+
+
+def config_problems(run_dir: RunDir, config_yaml: str, ignored: tuple[str, ...] = ()) -> list[str]:
+    """List each key that can change the result and differs from the folder's, except ``ignored`` ones."""
+    return [
+        f"{key}: the run folder has {old!r}, this start {new!r}"
+        for key, old, new in _changed_keys(run_dir, config_yaml)
+        if not key.startswith(ignored)
+    ]
+
+
+def _changed_keys(run_dir: RunDir, config_yaml: str) -> list[tuple[str, object, object]]:
+    """List (key, the folder's value, the value now) for every key that matters, the seed included."""
+    if not run_dir.config_yaml.exists():
+        return []
+    saved = from_yaml(run_dir.config_yaml)
+    now = dict(flatten(yaml.safe_load(config_yaml)))
+    found = [*differing_keys(saved, now)]
+    if saved.get("RNG_SEED") != now["RNG_SEED"]:
+        found.append(("RNG_SEED", saved.get("RNG_SEED"), now["RNG_SEED"]))
+    return found
+
+
+def write_folder(
+    run_dir: RunDir,
+    config_yaml: str,
+    videos: Mapping[str, object],
+    schedule: Schedule,
+    changes: Sequence[str] = (),
+    initial: Fit | None = None,
+    given: Sequence[str] = (),
+) -> None:
+    """Record what this start runs, before its first step.
+
+    ``changes`` come from ``check_folder``. ``initial`` are the weights it starts from: None for random weights,
+    or where it resumes from a checkpoint. ``given`` are the keys that the user gave beside the YAML.
+    """
+    environment, steps = describe(), run_dir.checkpoint_steps()
+    if steps and run_dir.environment_json.exists():
+        # Another environment may change the last bits of the result.
+        first = read_json(run_dir.environment_json)
+        for name in sorted(environment.keys() - {"date"}):
+            was, now = first.get(name), environment[name]
+            if was != now:
+                LOGGER.warning("%s was %s at the first start, now it is %s", name, was, now)
+    else:
+        write_json(run_dir.environment_json, environment)
+    cut_jsonl(run_dir.starts_jsonl, lambda _: bool(steps))
+    after_step = steps[-1] if steps else 0
+    start = {"after_step": after_step, "changes": list(changes), "given": list(given)}
+    append_jsonl(run_dir.starts_jsonl, {**environment, **start})
+    if changes:
+        run_dir.drop_evaluation_parts()
+    atomic_write_text(run_dir.config_yaml, config_yaml)
+    write_json(run_dir.dataset_json, videos)
+    text = io.StringIO()
+    rows = schedule_rows(schedule)
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    atomic_write_text(run_dir.schedule_csv, text.getvalue())
+    if initial:
+        write_json(run_dir.init_weights_json, initial.record())
+        LOGGER.info("%s", initial.summary())
+    elif not steps:
+        run_dir.init_weights_json.unlink(missing_ok=True)
+
+
+def cut_records(run_dir: RunDir, step: int) -> None:
+    """Drop the records of all that is done again after a resume at ``step``: steps, evaluations, the final one.
+
+    The part of a final evaluation after ``step`` that is done already is kept.
+    """
+    run_dir.drop_evaluation_parts(after_step=step)
+    cut_jsonl(run_dir.metrics_jsonl, lambda line: bool(line["step"] < step))
+    cut_jsonl(
+        run_dir.evaluations_jsonl,
+        lambda line: line["step"] <= step and not line["full_protocol"],
+    )
+
+
+def is_evaluated(run_dir: RunDir, step: int) -> bool:
+    """Return whether the evaluation after ``step`` steps is recorded."""
+    return any(line["step"] == step for line in read_jsonl(run_dir.evaluations_jsonl))
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was read whole. ``seal`` tells it from other files of its step; old ones have none."""
+
+    step: int
+    seal: str | None
+    state: Values
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The checkpoint to resume from, None to start at step 0; and (step, fault) of later ones that are damaged."""
+
+    checkpoint: Checkpoint | None = None
+    damaged: tuple[tuple[int, str], ...] = ()
+
+
+NO_CHOICE = Choice()
+
+
+def _read(run_dir: RunDir, step: int) -> Checkpoint:
+    path = run_dir.checkpoint(step)
+    return Checkpoint(step, read_seal(path), load_torch(path))
+
+
+def choose_checkpoint(run_dir: RunDir) -> Choice:
+    """Choose the last whole checkpoint; change nothing. Raises InputError if all that exist are damaged."""
+    damaged: list[tuple[int, str]] = []
+    for step in reversed(run_dir.checkpoint_steps()):
+        try:
+            return Choice(_read(run_dir, step), tuple(damaged))
+        except DamagedFileError as error:
+            damaged.append((step, str(error)))
+    if damaged:
+        remedy = (
+            f"no checkpoint in {run_dir.checkpoints} is whole: restore one from a copy; or, to begin again at "
+            "step 0, remove that folder or choose another --output"
+        )
+        raise InputError([*(fault for _, fault in damaged), remedy])
+    return Choice()
+
+
+def require_same_network(choice: Choice, model: nn.Module) -> None:
+    """Raise InputError if the checkpoint is of another network than ``model``. --override does not help here."""
+    if not choice.checkpoint:
+        return
+    saved, own = (
+        {(name, tuple(tensor.shape)) for name, tensor in tensors.items()}
+        for tensors in (choice.checkpoint.state["model"], model.state_dict())
+    )
+    if strange := sorted({name for name, _ in saved ^ own}):
+        step, names = choice.checkpoint.step, listed(strange, MAX_LISTED)
+        problem = f"the checkpoint after step {step} is of another network ({names} differ)"
+        raise InputError([f"{problem}: choose another --output"])
+
+
+def schedule_problems(choice: Choice, schedule: Values, override: bool) -> list[str]:
+    """Say how ``schedule``, a fingerprint, differs from the checkpoint's; raise InputError without ``override``.
+
+    Checkpoints of earlier versions hold no fingerprint and are accepted.
+    """
+    saved = choice.checkpoint.state.get("schedule") if choice.checkpoint else None
+    problems = differences(saved, schedule) if saved else []
+    if problems and not override:
+        remedy = "choose another --output, or add --override to resume under the new schedule"
+        raise InputError([*problems, f"the run was begun under another schedule: {remedy}"])
+    return problems
+
+
+def set_aside(run_dir: RunDir, choice: Choice) -> None:
+    """Rename the damaged checkpoints, with a warning. Else new ones of earlier steps would count as older."""
+    for step, fault in choice.damaged:
+        aside = run_dir.damaged_checkpoint(step)
+        run_dir.checkpoint(step).replace(aside)
+        LOGGER.warning("%s; it is kept as %s", fault, aside.name)
+    if choice.damaged and choice.checkpoint:
+        LOGGER.warning(
+            "DAMAGED CHECKPOINT: resuming after step %d instead of step %d; the steps between are done again",
+            *(choice.checkpoint.step, choice.damaged[0][0]),
+        )
+
+
+def take_over(run_dir: RunDir, state: State, choice: Choice, processes: Processes) -> None:
+    """Load the checkpoint that rank 0 chose, in every process. All processes must call it.
+
+    ``choice`` counts on rank 0 alone; the others read the same file from the shared run folder. Raises InputError
+    in all processes if one of them finds another file there, or none.
+    """
+    own = choice.checkpoint
+    wanted = dist.from_main(processes, (own.step, own.seal) if own else None)
+    fault = _load(run_dir, state, own, *wanted) if wanted else ""
+    if faults := dist.merge(processes, {processes.rank: fault} if fault else {}):
+        raise InputError([f"process {rank}: {text}" for rank, text in faults.items()])
+
+
+def _load(
+    run_dir: RunDir, state: State, own: Checkpoint | None, step: int, seal: str | None
+) -> str:
+    """Load the checkpoint after ``step`` into ``state``; return what is wrong with it in this process, or ""."""
+    path = run_dir.checkpoint(step)
+    try:
+        found = own or _read(run_dir, step)
+    except (OSError, TrainingError) as error:
+        return f"{error}; the run folder must be the same for all processes"
+    if found.seal != seal:
+        return f"{path} is not the file that process 0 read: the run folder must be the same for all processes"
+    try:
+        state.load_state_dict(found.state)
+    except (KeyError, RuntimeError, ValueError) as error:
+        return f"{path} does not fit this configuration, choose another --output: {error}"
+    return ""
+
+
 def fingerprint(schedule: Schedule, seed: int) -> dict[str, Any]:
-    """Numbers, texts and lists of these, named in words."""
+    """Describe what the schedule does in numbers and texts, named in words, for checkpoints."""
     stream = Stream(schedule.num_videos, seed)
     return {
         "training videos": schedule.num_videos,
@@ -55,14 +299,13 @@ def _phase_values(schedule: Schedule, phase: Phase) -> dict[str, Any]:
     shapes = (
         f"{schedule.recipe.clips * s.ratio}x{s.frames}x{s.crop}²" for s in phase.turns.turn(0)
     )
+    strides = "segments" if phase.stride_range is None else "–".join(map(str, phase.stride_range))
     return {
         "steps": f"{phase.start_step}–{phase.end_step}",
         "stage": phase.stage,
         "first clip": phase.first_clip,
         "mini-batches": " ".join(shapes),
-        "strides": "segments"
-        if phase.stride_range is None
-        else "–".join(map(str, phase.stride_range)),
+        "strides": strides,
         "clips of a BN group": share // groups if groups > 0 else share * -groups,
         "first learning rate": schedule.plan_at(phase.start_step).lr,
         "last learning rate": schedule.plan_at(phase.end_step - 1).lr,
@@ -70,180 +313,27 @@ def _phase_values(schedule: Schedule, phase: Phase) -> dict[str, Any]:
 
 
 def differences(saved: Values, now: Values) -> list[str]:
-    """A sentence for each difference, none where both do the same."""
+    """Say in sentences how two fingerprints differ; none if both schedules do the same."""
     own = {name: value for name, value in now.items() if name != "phases"}
     sentences = [f"schedule: {text}" for text in _changes(saved, own)]
-    pairs = zip_longest(saved["phases"], now["phases"])
-    phases = [
-        _phase_sentence(number, old, new)
-        for number, (old, new) in enumerate(pairs)
-        if old is None or new is None or [*_changes(old, new)]
-    ]
+    phases = []
+    for number, (old, new) in enumerate(zip_longest(saved["phases"], now["phases"])):
+        if old is None or new is None:
+            phases.append(f"phase {number} is {'new' if old is None else 'gone'}")
+        elif changes := [*_changes(old, new)]:
+            phases.append(f"phase {number}: {', '.join(changes)}")
     if phases:
         sentences.append(f"schedule: {listed(phases, MOST_PHASES, separator='; ')}")
     return sentences
 
 
-def _phase_sentence(number: int, old: Values | None, new: Values | None) -> str:
-    if new is None:
-        return f"phase {number} is gone"
-    if old is None:
-        return f"phase {number} is new"
-    return f"phase {number}: {', '.join(_changes(old, new))}"
-
-
 def _changes(old: Values, new: Values) -> Iterator[str]:
+    """Name each value that differs. The last bits of a learning rate are rounding, and do not count."""
     for name, value in new.items():
-        if name in old and not _is_same(old[name], value):
-            yield f"{name}: {old[name]} before, now {value}"
-
-
-def _is_same(old: object, new: object) -> bool:
-    if isinstance(old, float) and isinstance(new, float):
-        return math.isclose(
-            old, new, rel_tol=1e-9
-        )  # the last bits of a learning rate are its rounding
-    return old == new
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """One that was read: whole. ``seal`` tells it from others of its step; those of earlier versions have none."""
-
-    step: int
-    seal: str | None
-    state: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The checkpoint to go on after, None for a start from step 0; ``damaged``: later steps, and what is wrong."""
-
-    checkpoint: Checkpoint | None = None
-    damaged: tuple[tuple[int, str], ...] = ()
-
-
-NO_CHOICE = Choice()
-
-
-def choose_checkpoint(run_dir: RunDir) -> Choice:
-    """The last whole one; changes nothing. Raises InputError where there are some, all damaged."""
-    damaged: list[tuple[int, str]] = []
-    for step in reversed(run_dir.checkpoint_steps()):
-        try:
-            return Choice(_read(run_dir, step), tuple(damaged))
-        except DamagedFileError as error:
-            damaged.append((step, str(error)))
-    if damaged:
-        raise InputError([*(problem for _, problem in damaged), _remedy(run_dir)])
-    return Choice()
-
-
-def schedule_problems(choice: Choice, schedule: Mapping[str, Any], override: bool) -> list[str]:
-    """What the schedule does otherwise than the checkpoint's; raises InputError for that without ``override``.
-
-    ``schedule``: its fingerprint. Checkpoints of earlier versions hold none, and are taken as they are.
-    """
-    saved = choice.checkpoint.state.get("schedule") if choice.checkpoint else None
-    problems = differences(saved, schedule) if saved else []
-    if problems and not override:
-        remedy = "choose another --output, or add --override to go on under the new schedule"
-        raise InputError([*problems, f"the run was begun under another schedule: {remedy}"])
-    return problems
-
-
-def set_aside(run_dir: RunDir, choice: Choice) -> None:
-    """Renames the damaged checkpoints, with a warning: new ones of earlier steps would count as older."""
-    for step, problem in choice.damaged:
-        aside = run_dir.damaged_checkpoint(step)
-        run_dir.checkpoint(step).replace(aside)
-        LOGGER.warning("%s; it is kept as %s", problem, aside.name)
-    if choice.damaged and choice.checkpoint:
-        LOGGER.warning(
-            "DAMAGED CHECKPOINT: going on after step %d instead of step %d; what came after is done again",
-            *(choice.checkpoint.step, choice.damaged[0][0]),
-        )
-
-
-def take_over(run_dir: RunDir, state: State, choice: Choice, processes: Processes) -> None:
-    """Loads what the main process chose, in every process; all must call it.
-
-    The others read the same file of the shared run folder; ``choice`` is the main process's alone. Raises
-    InputError in all where one has another file, or none.
-    """
-    own = choice.checkpoint
-    wanted = dist.from_main(processes, (own.step, own.seal) if own else None)
-    problem = _load(run_dir, state, own, wanted) if wanted else ""
-    everyones = dist.merge(processes, {processes.rank: problem} if problem else {})
-    if everyones:
-        raise InputError([f"process {rank}: {text}" for rank, text in everyones.items()])
-
-
-def _load(
-    run_dir: RunDir, state: State, own: Checkpoint | None, wanted: tuple[int, str | None]
-) -> str:
-    """Loads the checkpoint; what is wrong with it here."""
-    step, seal = wanted
-    path = run_dir.checkpoint(step)
-    try:
-        found = own or _read(run_dir, step)
-    except (OSError, TrainingError) as error:
-        return f"{error}; the run folder must be the same for all processes"
-    if found.seal != seal:
-        return f"{path} is not the file that process 0 read: the run folder must be the same for all processes"
-    try:
-        state.load_state_dict(found.state)
-    except (KeyError, RuntimeError, ValueError) as error:
-        return f"{path} does not fit this configuration, choose another --output: {error}"
-    return ""
-
-
-def _read(run_dir: RunDir, step: int) -> Checkpoint:
-    path = run_dir.checkpoint(step)
-    return Checkpoint(step, read_seal(path), load_torch(path))
-
-
-def _remedy(run_dir: RunDir) -> str:
-    return (
-        f"no checkpoint in {run_dir.checkpoints} is whole: restore one from a copy; or, to begin again at step 0, "
-        "remove that folder or choose another --output"
-    )
-
-
-def build_first_state(
-    cfg: Config, initial: Fit | None, device: torch.device, clock: Clock
-) -> State:
-    """Before the first step: random weights, or those that ``initial`` gives."""
-    model = build_model(cfg)
-    if initial:
-        initial.load_into(model)
-    model = model.to(device)
-    scaler = build_precision(cfg, device).scaler(device)
-    return State(model, build_optimizer(cfg, model), clock, scaler=scaler)
-
-
-def require_same_network(cfg: Config, choice: Choice) -> None:
-    """Raises InputError where the checkpoint is of another network than ``cfg``: nothing can override that."""
-    if not choice.checkpoint:
-        return
-    saved, own = choice.checkpoint.state["model"], build_on_meta(cfg).state_dict()
-    shapes = [{name: tuple(x.shape) for name, x in state.items()} for state in (saved, own)]
-    strange = sorted({name for name, _ in shapes[0].items() ^ shapes[1].items()})
-    if strange:
-        step, names = choice.checkpoint.step, listed(strange, MAX_LISTED)
-        remedy = "choose another --output"
-        raise InputError(
-            [f"the checkpoint after step {step} is of another network ({names} differ): {remedy}"]
-        )
-
-
-def build_last_state(cfg: Config, run_dir: RunDir, device: torch.device) -> State:
-    """After the last step of a finished run, with the weights that its final evaluation scored."""
-    result = read_json(run_dir.result_json)
-    model = build_model(cfg)
-    model.load_state_dict(load_torch(run_dir.model))
-    clock = Clock()
-    clock.add("train", result["seconds"]["train"])
-    state = State(model.to(device), build_optimizer(cfg, model), clock)
-    state.step, state.epoch = result["steps"], result["epochs"]
-    return state
+        before = old.get(name, value)
+        if isinstance(before, float) and isinstance(value, float):
+            is_same = math.isclose(before, value, rel_tol=1e-9)
+        else:
+            is_same = before == value
+        if not is_same:
+            yield f"{name}: {before} before, now {value}"

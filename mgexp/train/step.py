@@ -1,4 +1,4 @@
-"""The network compiled: one static graph for each mini-batch of the schedule, all before the first step."""
+"""One training step: cut a mini-batch into parts, normalise, forward, backward, update. And compilation."""
 
 from __future__ import annotations
 
@@ -18,24 +18,27 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
+from mgexp.config.keys import Config
 from mgexp.data.clips import Batch
+from mgexp.errors import InputError, listed
 from mgexp.models.layers import Draws, set_draws
 from mgexp.multigrid.batchnorm import one_sample, set_num_groups, share_statistics
 from mgexp.multigrid.steps import StepShape
+from mgexp.train.checkpoint import State
 from mgexp.train.precision import Precision
-from mgexp.train.task import Loss
+from mgexp.train.task import Loss, Task
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of mallopt. Source: malloc.h of the GNU C library."""
 
 
 def keep_memory() -> bool:
-    """Freed memory stays with this process, and with those forked from it; whether the C library can do that.
+    """Keep freed memory in this process and in those forked from it; return whether the C library can do so.
 
-    glibc gives large blocks back to the system at once, and gets them anew, page by page and zeroed, a moment
-    later. Measured on 2 cores: a step of SlowFast R50 at 8x16x158² of 2.7 to 4.3 instead of 3.7 to 5.4 s, one of
-    the quickstart's baseline of 127 and 139 instead of 165 and 209 ms; the losses and the peak of memory are the
-    same. Only glibc has it: elsewhere nothing is done.
+    glibc gives large blocks back to the system at once, and gets them again, page by page and zeroed, a moment
+    later. Measured on 2 cores: a step of SlowFast R50 at 8x16x158² takes 2.7 to 4.3 instead of 3.7 to 5.4 s, a
+    step of the quickstart's baseline 127 and 139 instead of 165 and 209 ms. The losses and the peak of memory
+    are the same. Other C libraries have no such setting, and nothing is done there.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -44,6 +47,13 @@ def keep_memory() -> bool:
     except AttributeError:
         return False
     return bool(mallopt(M_TRIM_THRESHOLD, -1)) and bool(mallopt(M_MMAP_MAX, 0))
+
+
+def check_clips(batch: Batch) -> None:
+    """Raise InputError if the loader found no video that decodes for a clip."""
+    if not len(batch.clips):
+        reasons = [reason for _, reason in batch.unusable]
+        raise InputError([f"many videos in a row cannot be decoded: {listed(reasons)}"])
 
 
 @dataclass(frozen=True)
@@ -56,9 +66,10 @@ class MicroBatch:
 
 
 def split(clips: int, num_bn_groups: int, max_clips: int) -> tuple[MicroBatch, ...]:
-    """A mini-batch of one process in as few parts of at most ``max_clips`` as possible; 0: in one.
+    """Cut the mini-batch of one process into as few parts of at most ``max_clips`` as possible (0: one part).
 
-    Parts differ by one group at most. Raises ValueError where a group alone is larger, or spans processes.
+    The parts differ by one BN group at most. Raises ValueError if a single group is larger than ``max_clips``, or
+    if a group spans processes.
     """
     if not max_clips or clips <= max_clips:
         return (MicroBatch(0, clips, num_bn_groups),)
@@ -77,8 +88,13 @@ def split(clips: int, num_bn_groups: int, max_clips: int) -> tuple[MicroBatch, .
     )
 
 
+def least_clips(shape: StepShape) -> int:
+    """Return the fewest clips that a part of a mini-batch of ``shape`` can have: one BN group."""
+    return shape.clips // max(1, shape.num_bn_groups)
+
+
 def split_problems(shapes: Iterable[StepShape], max_clips: int) -> Iterator[str]:
-    """Shapes whose mini-batches cannot be cut into parts of ``max_clips``."""
+    """Yield a problem for each shape whose mini-batch cannot be cut into parts of ``max_clips``."""
     for shape in shapes:
         try:
             split(shape.clips, shape.num_bn_groups, max_clips)
@@ -89,14 +105,9 @@ def split_problems(shapes: Iterable[StepShape], max_clips: int) -> Iterator[str]
             )
 
 
-def least_clips(shape: StepShape) -> int:
-    """The fewest clips that a part of a mini-batch of ``shape`` can have."""
-    return shape.clips // max(1, shape.num_bn_groups)
-
-
 @dataclass(frozen=True)
 class Normalizer:
-    """uint8 RGB clips (B, 3, T, S, S) to ``dtype`` on ``device``: x/255, minus ``mean``, by ``std``."""
+    """Turn uint8 RGB clips (B, 3, T, S, S) into ``dtype`` on ``device``: (x/255 - ``mean``) / ``std``."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -104,7 +115,7 @@ class Normalizer:
     dtype: torch.dtype = torch.float32
 
     def __call__(self, clips: Tensor, flipped: Tensor | None = None) -> Tensor:
-        """Keeps the memory format; those of ``flipped`` (B,) left for right."""
+        """Mirror the clips that ``flipped`` (B,) marks, then normalise. The memory format stays the same."""
         shown = clips.to(self.device, non_blocking=True)
         if flipped is not None:
             mask = flipped.to(self.device, non_blocking=True).view(-1, 1, 1, 1, 1)
@@ -114,7 +125,7 @@ class Normalizer:
 
     @cached_property
     def _constants(self) -> tuple[Tensor, Tensor]:
-        """Made once: a GPU would be waited for each time."""
+        # They are made once: to copy them to a GPU in each step would wait for that GPU.
         mean, std = (
             torch.tensor(values, device=self.device, dtype=self.dtype).view(1, -1, 1, 1, 1) * 255
             for values in (self.mean, self.std)
@@ -124,13 +135,14 @@ class Normalizer:
 
 @dataclass(frozen=True)
 class TrainStep:
-    """Forward, backward and update. ``max_clips`` that go through ``model`` at once, 0: all.
+    """Forward, backward and update.
 
-    Where ``max_grad_norm`` is not 0 and the L2 norm of all gradients together is larger, they are scaled to it.
+    At most ``max_clips`` go through ``model`` at once (0: all of them). If ``max_grad_norm`` is not 0 and the
+    L2 norm of all gradients together exceeds it, the gradients are scaled to it.
 
-    ``model`` may be wrapped for several processes, which then have the same gradients and statistics of batch
-    normalisation: those of the global mini-batch. ``scaler`` is that of ``precision``; where it is on, for fp16,
-    the update waits for the device, to leave out a step whose gradients overflow.
+    ``model`` may be wrapped for several processes. All of them then have the same gradients and the same
+    batch-norm statistics, those of the global mini-batch. ``scaler`` belongs to ``precision``. Where it is on,
+    for fp16, the update waits for the device, so that a step whose gradients overflow can be left out.
     """
 
     model: nn.Module
@@ -145,36 +157,40 @@ class TrainStep:
     max_grad_norm: float = 0.0
 
     def __call__(self, batch: Batch, num_bn_groups: int, draws: Draws) -> Tensor:
-        """The mean loss of this process's clips, on the device, finite or not.
+        """Train on ``batch``; return the mean loss of this process's clips, on the device, finite or not.
 
-        ``draws`` begins with the first of them. Raises ValueError where ``max_clips`` are too few.
+        ``draws`` belongs to the first of these clips. Raises ValueError if ``max_clips`` is less than a BN group.
         """
         loss = self.backward(batch, num_bn_groups, draws)
         if self.max_grad_norm:
             self.scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
-        self.scaler.step(self.optimizer)
+        self.scaler.step(self.optimizer)  # optimizer.step(), unless fp16 gradients overflowed
         self.scaler.update()
         return loss
 
     def backward(self, batch: Batch, num_bn_groups: int, draws: Draws) -> Tensor:
-        """The gradients of a step, without the update; gives its loss."""
+        """Compute the gradients of a step without its update; return its loss."""
         parts = split(len(batch.clips), num_bn_groups, self.max_clips)
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         with one_sample(self.model) if len(parts) > 1 else nullcontext():
             losses = [self._backward(batch, part, draws, part is parts[-1]) for part in parts]
-        if self._is_shared and num_bn_groups > 0:  # else they are those of all processes already
+        # A group that spans processes has the statistics of all of them already.
+        if isinstance(self.model, DistributedDataParallel) and num_bn_groups > 0:
             share_statistics(self.model)
         return torch.stack(losses).sum()
 
     def _backward(self, batch: Batch, part: MicroBatch, draws: Draws, is_last: bool) -> Tensor:
-        """Adds the part's gradients of the mean loss of the batch; gives its share of that loss."""
+        """Add the gradients of one part; return its share of the mean loss of the batch."""
         set_num_groups(self.model, part.num_bn_groups)
         set_draws(self.model, draws.after(part.first))
         rows = slice(part.first, part.first + part.clips)
         own = batch.map(lambda tensor: tensor[rows])
-        with nullcontext() if is_last else self._without_reduction():
+        reduction: AbstractContextManager[None] = nullcontext()
+        if isinstance(self.model, DistributedDataParallel) and not is_last:
+            reduction = self.model.no_sync()  # gradients stay in this process until the last part
+        with reduction:
             clips = self.normalizer(own.clips, own.flipped)
             with self.precision.autocast(clips.device):
                 loss = self.loss(self.model(clips), own.labels)
@@ -182,23 +198,33 @@ class TrainStep:
             self.scaler.scale(share).backward()  # type: ignore[no-untyped-call]
         return share.detach()
 
-    @property
-    def _is_shared(self) -> bool:
-        return isinstance(self.model, DistributedDataParallel)
 
-    def _without_reduction(self) -> AbstractContextManager[None]:
-        """Gradients stay in this process until the last part."""
-        if isinstance(self.model, DistributedDataParallel):
-            reduced: Callable[[], AbstractContextManager[None]] = self.model.no_sync
-            return reduced()
-        return nullcontext()
+def build_step(
+    cfg: Config,
+    model: nn.Module,
+    state: State,
+    task: Task,
+    normalizer: Normalizer,
+    precision: Precision,
+) -> TrainStep:
+    """Build the step that trains ``model``: the model of ``state``, or its wrapper for several processes."""
+    return TrainStep(
+        model,
+        state.optimizer,
+        task.loss,
+        normalizer,
+        max_clips=cfg.TRAIN.MAX_CLIPS_PER_GPU,
+        precision=precision,
+        scaler=state.scaler,
+        max_grad_norm=cfg.SOLVER.CLIP_GRAD_L2NORM,
+    )
 
 
 def seed_step(seed: int, step: int) -> None:
-    """Seeds torch's draws as a function of the step, the same in every process.
+    """Seed torch's generator as a function of the step, the same in every process.
 
-    Nothing of ours draws from torch's generator while it trains, dropout included: it is seeded for what a
-    network of one's own draws, so that a resumed run draws the same.
+    Nothing of mgexp draws from torch's generator during training; even dropout does not. The seed serves the
+    networks of users, whose draws are then the same in a resumed run.
     """
     digest = hashlib.blake2b(f"{seed} {step}".encode(), digest_size=7).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))
@@ -210,10 +236,10 @@ INDUCTOR_MODES = {"default": "default", "cuda_graphs": "reduce-overhead"}
 
 @contextmanager
 def compiled(model: nn.Module, mode: Mode, num_graphs: int) -> Iterator[None]:
-    """Inside, ``model`` is compiled as a whole, in place; copies of it, which are evaluated, are not.
+    """Compile ``model`` as a whole, in place, for the block. Copies of it, which are evaluated, stay as they are.
 
-    torch gives up on a network that it has compiled too often, and then runs it slowly without a word: it may
-    do so ``num_graphs`` times here, and one time more, or a part that it cannot compile, is an error.
+    torch gives up on a network that it has compiled too often, and then runs it slowly without a message. Here it
+    may compile ``num_graphs`` times. One time more is an error, and so is a part that it cannot compile.
     """
     limits = {
         "recompile_limit": num_graphs,
@@ -231,10 +257,10 @@ def warm_up(
     batch_of: Callable[[StepShape], Batch],
     progress: bool,
 ) -> None:
-    """Forward and backward of a batch of each shape; weights, statistics and draws are then what they were."""
+    """Run forward and backward on a batch of each shape. Weights, statistics and draws stay what they were."""
     model = step.model
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    # None: a bar on a terminal alone.
+    # None shows a bar on a terminal alone.
     bar = tqdm(shapes, desc="compiling", unit="shape", disable=None if progress else True)
     with torch.random.fork_rng():
         for shape in bar:
@@ -245,8 +271,36 @@ def warm_up(
 
 
 def blank_batch(shape: StepShape, labels: torch.Tensor, device: torch.device) -> Batch:
-    """Black clips (B, 3, T, S, S) in the memory format of a loader's, half of them flipped."""
+    """Make black clips (B, 3, T, S, S) in the memory format of a loader's, half of them flipped."""
     size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
     clips = torch.zeros(size, dtype=torch.uint8, device=device).permute(0, 4, 1, 2, 3)
     flipped = torch.arange(shape.clips, device=device) % 2 == 0
     return Batch(clips, labels, (), flipped=flipped)
+
+
+@contextmanager
+def compiled_step(
+    mode: Literal["off"] | Mode,
+    step: TrainStep,
+    state: State,
+    task: Task,
+    shapes: Sequence[StepShape],
+    progress: bool,
+) -> Iterator[None]:
+    """Compile the network of ``state`` for every shape, for the block; do nothing if ``mode`` is off.
+
+    The clock of the run counts these seconds as training, and as shape warm-up.
+    """
+    if mode == "off":
+        yield
+        return
+
+    def batch_of(shape: StepShape) -> Batch:
+        device = step.normalizer.device
+        return blank_batch(shape, task.no_labels(shape.clips, device), device)
+
+    # Twice as many graphs as shapes: forward and backward are compiled apart.
+    with compiled(state.model, mode, num_graphs=2 * len(shapes)):
+        with state.clock.measure("train"), state.clock.measure("shape_warmup"):
+            warm_up(step, shapes, batch_of, progress)
+        yield

@@ -6,7 +6,7 @@ import pytest
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import flatten, load_config
-from mgexp.train.setup import schedule_of
+from mgexp.train.setup import build_row_schedule
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "beyond"
 NUM_VIDEOS = 1200  # of the quickstart
@@ -40,7 +40,7 @@ def test_the_control_of_two_levels_has_as_many_steps(row, steps):
         "MULTIGRID.EPOCH_FACTOR"
     ]
     names = f"two_level/{row}_fewer_epochs", f"two_level/{row}_two_level"
-    assert [schedule_of(config(name), NUM_VIDEOS).total_steps for name in names] == steps
+    assert [build_row_schedule(config(name), NUM_VIDEOS).total_steps for name in names] == steps
 
 
 @pytest.mark.parametrize("row", ["baseline", "long_short"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mgexp.config.load import load_config
-from mgexp.train.setup import schedule_of
+from mgexp.train.setup import build_row_schedule
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "quickstart"
 FLOPS = {
@@ -20,7 +20,7 @@ FLOPS = {
 @pytest.mark.parametrize("row", ["short", "long", "long_short"])
 def test_a_budget_is_the_flops_of_its_row_within_one_step(row):
     baseline, budget = (load_config(FOLDER / f"{n}.yaml") for n in ("baseline", f"budget/as_{row}"))
-    steps = [schedule_of(cfg, 1200).total_steps for cfg in (baseline, budget)]
+    steps = [build_row_schedule(cfg, 1200).total_steps for cfg in (baseline, budget)]
     assert abs(steps[1] - steps[0] * FLOPS[row] / FLOPS["baseline"]) <= 1
 
 

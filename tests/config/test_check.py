@@ -6,7 +6,7 @@ import pytest
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import flatten, load_config, smoke
-from mgexp.train.setup import schedule_of
+from mgexp.train.setup import build_row_schedule
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 ROWS = sorted(path for path in EXPERIMENTS.rglob("*.yaml") if path.parent.name != "base")
@@ -118,8 +118,8 @@ def test_smoke_has_every_phase_of_the_row_in_few_steps(path):
     # Phases of whole epochs are lost where a mini-batch has more videos than these epochs.
     cfg = load_config(path)
     small = smoke(cfg)
-    full = schedule_of(cfg, num_videos=10_000)
-    quick = schedule_of(small, small.DATA.MAX_TRAIN_VIDEOS)
+    full = build_row_schedule(cfg, num_videos=10_000)
+    quick = build_row_schedule(small, small.DATA.MAX_TRAIN_VIDEOS)
     assert [(p.stage, p.cycle) for p in quick.phases] == [(p.stage, p.cycle) for p in full.phases]
     assert quick.total_steps <= 60
 

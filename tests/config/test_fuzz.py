@@ -25,7 +25,7 @@ from mgexp.config.keys import BY_NAME
 from mgexp.config.load import flatten, load_config, read_config, smoke, to_yaml
 from mgexp.run.schedule_table import schedule_rows, schedule_table
 from mgexp.train.loop import milestones
-from mgexp.train.setup import schedule_of, try_schedule
+from mgexp.train.setup import build_row_schedule
 
 TOOL = Path(__file__).parents[2] / "tools" / "show_schedule.py"
 NUM_QUICK, NUM_SLOW = 200, 2500
@@ -109,9 +109,8 @@ def check_valid(case, path, printed):
     assert problems == []
     for _, value in flatten(cfg):
         hash(value)
-    schedule, found = try_schedule(cfg, printed["dataset_size"], case.num_gpus)
+    schedule = build_row_schedule(cfg, printed["dataset_size"], case.num_gpus)
     assert case.num_videos in {None, schedule.num_videos}
-    assert found == []
     assert broken_rules(schedule, case.num_gpus) == []
     assert printed["total_steps"] == schedule.total_steps
     assert (
@@ -159,7 +158,7 @@ def test_a_configuration_is_a_schedule_or_a_message(num, tmp_path, record_proper
 
 
 def test_the_rows_themselves_are_valid(tmp_path):
-    assert all(broken_rules(schedule_of(load_config(path), 9000), 1) == [] for path in ROWS)
+    assert all(broken_rules(build_row_schedule(load_config(path), 9000), 1) == [] for path in ROWS)
 
 
 def case(*pairs):

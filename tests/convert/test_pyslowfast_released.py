@@ -17,7 +17,7 @@ from mgexp.config.check import cross_problems  # noqa: E402
 from mgexp.config.load import flatten, load_config  # noqa: E402
 from mgexp.convert.pyslowfast import convert  # noqa: E402
 from mgexp.models.build import build_on_meta  # noqa: E402
-from mgexp.train.setup import build_multigrid, build_recipe, schedule_of  # noqa: E402
+from mgexp.train.setup import build_multigrid, build_recipe, build_row_schedule  # noqa: E402
 
 STEPWISE = "Kinetics/SLOWFAST_8x8_R50_stepwise"
 REFUSED = {
@@ -84,7 +84,7 @@ def test_every_key_becomes_one_thing_and_none_is_unknown(name):
 def test_the_result_is_a_configuration_with_a_schedule(name, load):
     cfg = load(name)
     assert cross_problems(cfg) == []
-    assert schedule_of(cfg, 100_000, num_processes=8).total_steps > 1000
+    assert build_row_schedule(cfg, 100_000, num_processes=8).total_steps > 1000
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -122,7 +122,7 @@ def test_schedule_is_what_the_released_code_derives(row, has_long, has_short, ep
     path = ROOT / "tests" / "golden" / f"kinetics_slowfast8x8_{row}.json"
     golden = json.loads(path.read_text())
     cfg = load(STEPWISE, MULTIGRID__LONG_CYCLE=has_long, MULTIGRID__SHORT_CYCLE=has_short)
-    phases = schedule_of(cfg, NUM_VIDEOS["kinetics"], golden["num_gpus"]).phases
+    phases = build_row_schedule(cfg, NUM_VIDEOS["kinetics"], golden["num_gpus"]).phases
     bounds = [*(phase.start_epoch for phase in phases), phases[-1].end_epoch]
     wanted = [*golden["solver_steps"], golden["max_epoch"]]
     assert bounds == pytest.approx(wanted, abs=epochs_off, rel=0)

@@ -7,7 +7,7 @@ from tiny import tiny_config
 from mgexp.models.build import build_model
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
 from mgexp.optim.build import build_groups
-from mgexp.train.setup import schedule_of
+from mgexp.train.setup import build_row_schedule
 
 BASELINE = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
 I3D = {"MODEL.MODEL_NAME": "I3D", "RESNET.DEPTH": 50}
@@ -41,7 +41,7 @@ def test_zeros_and_decay_are_the_same_in_every_phase(tmp_path):
     # pytorchvideo's depth 18: one bottleneck in each of 4 stages of two pathways
     assert sum(bool((norm.weight == 0).all()) for norm in norms_of(model)) == 8
     assert {len(group) for group in decays} >= {2 * len(norms_of(model))}
-    phases = schedule_of(cfg, 24).phases
+    phases = build_row_schedule(cfg, 24).phases
     assert len({phase.num_bn_groups for phase in phases}) == 4
     for phase in phases:
         set_num_groups(model, phase.num_bn_groups)

@@ -12,7 +12,7 @@ from mgexp.config.load import load_config
 from mgexp.models.build import build_model, model_problems
 from mgexp.models.cost import schedule_shapes
 from mgexp.multigrid.batchnorm import set_num_groups
-from mgexp.train.setup import schedule_of
+from mgexp.train.setup import build_row_schedule
 
 ROW = Path("experiments/main/k400_slowfast_8x8_r50/long_short.yaml")
 EIGHT_FRAMES = "DATA.NUM_FRAMES 8 DATA.SAMPLING_RATE 8"
@@ -37,7 +37,7 @@ def check_all_shapes(cfg, num_groups: int) -> None:
     """Logits and gradients of ``num_groups`` BN groups of two clips at each shape."""
     model = build_model(cfg).train()
     set_num_groups(model, num_groups)
-    shapes = schedule_shapes(schedule_of(cfg, 10**6))
+    shapes = schedule_shapes(build_row_schedule(cfg, 10**6))
     assert len(shapes) == 8
     for frames, crop in sorted(shapes):
         batch = torch.randn(2 * num_groups, 3, frames, crop, crop)
@@ -67,7 +67,7 @@ def test_forward_and_backward_at_full_width_at_every_shape(name, depth):
 @pytest.mark.parametrize("name", MODELS)
 def test_no_shape_of_a_released_configuration_is_a_problem(name, depth):
     cfg = load_config(ROW, [*MODELS[name].split(), "RESNET.DEPTH", str(depth)])
-    assert model_problems(cfg, schedule_shapes(schedule_of(cfg, 10**6))) == []
+    assert model_problems(cfg, schedule_shapes(build_row_schedule(cfg, 10**6))) == []
 
 
 def test_a_shape_that_a_model_cannot_take_is_a_problem():

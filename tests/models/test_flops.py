@@ -5,7 +5,7 @@ from tiny import tiny_config
 from torch import nn
 
 from mgexp.models.cost import macs_by_shape, schedule_shapes, train_flops
-from mgexp.train.setup import schedule_of
+from mgexp.train.setup import build_row_schedule
 
 
 def test_macs_of_a_convolution_by_hand():
@@ -16,7 +16,7 @@ def test_macs_of_a_convolution_by_hand():
 
 
 def test_training_is_six_macs_for_every_clip_of_every_step(tmp_path):
-    schedule = schedule_of(tiny_config(tmp_path), 24)
+    schedule = build_row_schedule(tiny_config(tmp_path), 24)
     macs = {shape: 1000 * shape[0] + shape[1] for shape in schedule_shapes(schedule)}
     plans = map(schedule.plan_at, range(schedule.total_steps))
     wanted = sum(6 * plan.clips * macs[plan.frames, plan.crop] for plan in plans)
@@ -31,6 +31,6 @@ def test_counting_leaves_the_statistics_alone():
 
 
 def test_shapes_of_a_schedule(tmp_path):
-    found = schedule_shapes(schedule_of(tiny_config(tmp_path), 24))
+    found = schedule_shapes(build_row_schedule(tiny_config(tmp_path), 24))
     crops = {2: {16, 23}, 4: {16, 23, 32}, 8: {16, 23, 32}}
     assert found == {(frames, crop) for frames, sizes in crops.items() for crop in sizes}

@@ -20,7 +20,7 @@ from mgexp.plan.doctor_row import (
 from mgexp.plan.loading import kinds_of, legs_of
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import Agreement, ShapeCheck
-from mgexp.train.setup import build_task, schedule_of
+from mgexp.train.setup import build_row_schedule, build_task
 from mgexp.train.step import Normalizer
 
 COARSE, FULL = StepShape(4, 32, 32, 4), StepShape(16, 64, 8, 1)
@@ -67,7 +67,7 @@ def test_steps_that_cost_unequal_time_are_a_warning():
 def test_loading_is_judged_by_the_cores_it_needs(
     tmp_path, core_seconds, workers, has_store, status, remedy
 ):
-    legs = legs_of(schedule_of(tiny_config(tmp_path), 24))
+    legs = legs_of(build_row_schedule(tiny_config(tmp_path), 24))
     seconds = dict.fromkeys(kinds_of(legs), core_seconds)
     found = loading_finding(legs, seconds, 1.0, workers, 4, has_store)
     assert found.status == status and found.remedy.startswith(remedy)
@@ -88,7 +88,7 @@ def test_steps_are_timed_and_the_model_left_alone(tmp_path):
     cfg = tiny_config(tmp_path)
     model = build_model(cfg)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    shapes = list(step_counts(schedule_of(cfg, 24)))
+    shapes = list(step_counts(build_row_schedule(cfg, 24)))
     normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, torch.device("cpu"))
     found = time_steps(model, shapes, build_task(cfg), normalizer, Precision("fp32"))
     assert {(one.shape.frames, one.shape.crop) for one in found} == {

@@ -4,12 +4,12 @@ import pytest
 from tiny import tiny_config
 
 from mgexp.plan.loading import core_seconds, kinds_of, legs_of, seconds_per_clip, unevenness
-from mgexp.train.setup import schedule_of
+from mgexp.train.setup import build_row_schedule
 
 
 @pytest.fixture
 def schedule(tmp_path):
-    return schedule_of(tiny_config(tmp_path), 24)
+    return build_row_schedule(tiny_config(tmp_path), 24)
 
 
 def test_every_shape_of_the_schedule_is_a_kind_once(schedule):

@@ -14,14 +14,14 @@ from mgexp.plan.loading import (
     step_table,
     way_table,
 )
-from mgexp.train.setup import schedule_of
+from mgexp.train.setup import build_row_schedule
 
 SECONDS = {"videos": (0.3, 0.5, 0.4), "store": (0.05, 0.1, 0.08)}
 
 
 @pytest.fixture
 def costs(tmp_path):
-    legs = legs_of(schedule_of(tiny_config(tmp_path), 24))
+    legs = legs_of(build_row_schedule(tiny_config(tmp_path), 24))
     kinds = kinds_of(legs)
     ways = {way: Timings(dict.fromkeys(kinds, values)) for way, values in SECONDS.items()}
     return LoadingCosts(legs, ways)

@@ -4,12 +4,12 @@ import pytest
 from tiny import tiny_config
 
 from mgexp.run.schedule_table import schedule_json, schedule_rows, schedule_table
-from mgexp.train.setup import schedule_of
+from mgexp.train.setup import build_row_schedule
 
 
 @pytest.fixture
 def schedule(tmp_path):
-    return schedule_of(tiny_config(tmp_path), 24)
+    return build_row_schedule(tiny_config(tmp_path), 24)
 
 
 def test_a_line_per_phase_with_its_mini_batches(schedule):
@@ -25,12 +25,12 @@ def test_a_line_per_phase_with_its_mini_batches(schedule):
 
 
 def test_small_batches_are_said(tmp_path):
-    schedule = schedule_of(tiny_config(tmp_path, {"MULTIGRID.BN_BASE_SIZE": 8}), 24)
+    schedule = build_row_schedule(tiny_config(tmp_path, {"MULTIGRID.BN_BASE_SIZE": 8}), 24)
     assert "fewer than 8 clips" in schedule_table(schedule).splitlines()[-1]
 
 
 def test_segments_have_no_stride(tmp_path):
-    schedule = schedule_of(tiny_config(tmp_path, {"DATA.TEMPORAL_GRID": "segments"}), 24)
+    schedule = build_row_schedule(tiny_config(tmp_path, {"DATA.TEMPORAL_GRID": "segments"}), 24)
     assert "segments" in schedule_table(schedule)
     assert schedule_json(schedule)["phases"][0]["stride_min"] is None
 
@@ -48,6 +48,6 @@ def test_rows_are_flat(schedule):
 
 
 def test_a_random_order_is_said(tmp_path, schedule):
-    permuted = schedule_of(tiny_config(tmp_path, {"MULTIGRID.SHAPE_ORDER": "random"}), 24)
+    permuted = build_row_schedule(tiny_config(tmp_path, {"MULTIGRID.SHAPE_ORDER": "random"}), 24)
     assert schedule_table(permuted).endswith("in another order in each turn of its cycle")
     assert "another order" not in schedule_table(schedule)

@@ -26,7 +26,7 @@ from mgexp.config.load import load_config
 from mgexp.run.files import read_jsonl
 from mgexp.run.folder import RunDir
 from mgexp.train.loop import milestones
-from mgexp.train.setup import schedule_of
+from mgexp.train.setup import build_row_schedule
 
 EXACT = ("step", "epoch", "clips", "frames", "crop", "lr", "loss")
 SCORES = ("step", "epoch", "top1", "top5", "loss", "views", "num_videos")
@@ -116,7 +116,7 @@ def milestones_of(run: RunDir) -> set[int]:
     """Steps after which the row is evaluated during training, by the configuration of the run."""
     cfg = load_config(run.config_yaml)
     listed = len(Path(cfg.DATA.TRAIN_LIST).read_text().splitlines())
-    schedule = schedule_of(cfg, cfg.DATA.MAX_TRAIN_VIDEOS or listed)
+    schedule = build_row_schedule(cfg, cfg.DATA.MAX_TRAIN_VIDEOS or listed)
     return set(milestones(schedule, cfg.TRAIN.NUM_EVALUATIONS)[:-1])
 
 

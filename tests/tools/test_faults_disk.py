@@ -170,8 +170,8 @@ def test_damage_to_the_last_checkpoint(finished_run, cfg, output, main, tmp_path
     os.truncate(RunDir(output).checkpoint(last), 50_000)
     assert main(command(cfg, output)) == 0
     said = capsys.readouterr().err
-    assert f"DAMAGED CHECKPOINT: going on after step {earlier} instead of step {last}" in said
-    assert f"going on after step {earlier} of 10" in said
+    assert f"DAMAGED CHECKPOINT: resuming after step {earlier} instead of step {last}" in said
+    assert f"resuming after step {earlier} of 10" in said
     assert RunDir(output).damaged_checkpoint(last).stat().st_size == 50_000
     assert_bit_identical(output, finished_run)
     assert losses(output) == losses(finished_run)

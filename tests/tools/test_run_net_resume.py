@@ -143,7 +143,7 @@ def test_a_folder_of_another_seed_is_left_alone(interrupted, cfg, main, capsys):
 )
 def test_override_takes_effect_from_there_on(pair, interrupted, finished_run, cfg, main, capsys):
     assert main([*command(cfg, interrupted, *pair), "--override"]) == 0
-    assert "going on after step 3 of 10" in capsys.readouterr().err
+    assert "resuming after step 3 of 10" in capsys.readouterr().err
     assert losses(interrupted)[:4] == losses(finished_run)[:4]
     first, second = read_lines(interrupted / "starts.jsonl")
     assert (first["after_step"], first["changes"], second["after_step"]) == (0, [], 3)
@@ -160,7 +160,9 @@ def test_the_state_of_another_optimizer_is_not_gone_on_with(
     arguments = command(cfg, interrupted, "SOLVER.OPTIMIZING_METHOD", "lamb")
     message = refused(main, capsys, [*arguments, *override])
     assert "SOLVER.OPTIMIZING_METHOD lamb: the checkpoints of" in message
-    assert "hold the state of sgd, which it cannot go on from: choose another --output" in message
+    assert (
+        "hold the state of sgd, which lamb cannot resume from: choose another --output" in message
+    )
     assert "add --override" not in message
     assert contents(interrupted) == before
 

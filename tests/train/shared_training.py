@@ -26,10 +26,10 @@ from mgexp.run.log import Progress
 from mgexp.stop import StopRequest
 from mgexp.train.checkpoint import State
 from mgexp.train.evaluator import precise_requests, with_precise_bn
-from mgexp.train.loop import Loop
+from mgexp.train.loop import LoadedClips, Loop, Saving
 from mgexp.train.precision import Precision
-from mgexp.train.setup import build_step, schedule_of
-from mgexp.train.step import Normalizer
+from mgexp.train.setup import build_row_schedule, build_task
+from mgexp.train.step import Normalizer, build_step
 
 CPU = torch.device("cpu")
 NUM_VIDEOS, SEED = 128, 3
@@ -42,13 +42,12 @@ class Training:
         self.processes, self.folder = processes, folder
         folder.mkdir(parents=True, exist_ok=True)
         self.cfg = tiny_config(folder, changes)
-        self.schedule = schedule_of(self.cfg, NUM_VIDEOS, processes.count)
+        self.schedule = build_row_schedule(self.cfg, NUM_VIDEOS, processes.count)
         self.normalizer = Normalizer(self.cfg.DATA.MEAN, self.cfg.DATA.STD, CPU, dtype)
         model = build_model(self.cfg).to(dtype)
         self.state = State(model, build_optimizer(self.cfg, model), Clock())
-        self.step = build_step(
-            self.cfg, dist.shared(processes, model), self.state, self.normalizer, Precision()
-        )
+        model, task = dist.shared(processes, model), build_task(self.cfg)
+        self.step = build_step(self.cfg, model, self.state, task, self.normalizer, Precision())
         self.requests = list(StepSampler(self.schedule, SEED, 0, processes.rank))
 
     def train(self):
@@ -58,16 +57,14 @@ class Training:
             state=self.state,
             train_step=self.step,
             schedule=self.schedule,
-            device=CPU,
             processes=self.processes,
+            stop=StopRequest(),
             seed=SEED,
             milestones=(),
-            checkpoint_seconds=1e9,
             settle_steps=1,
-            stop=StopRequest(),
-            save=lambda: None,
             evaluate=lambda: None,
-            check_unusable=lambda: None,
+            saving=Saving(lambda: None, seconds=1e9),
+            loaded=LoadedClips(self.state, self.processes, lambda: None),
         )
         with Progress(path, 0, self.schedule.total_steps, 1) as progress:
             assert loop.run(map(batch_of, self.requests), progress)

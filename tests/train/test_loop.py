@@ -19,11 +19,11 @@ from mgexp.run.files import read_jsonl
 from mgexp.run.log import Progress
 from mgexp.stop import StopRequest
 from mgexp.train.checkpoint import State
-from mgexp.train.loop import Loop
-from mgexp.train.setup import schedule_of
+from mgexp.train.loop import LoadedClips, Loop, Saving, milestones
+from mgexp.train.setup import build_row_schedule
 from mgexp.train.step import Normalizer, TrainStep
 
-CPU = torch.device("cpu")
+NORMALIZER = Normalizer((0.45,) * 3, (0.225,) * 3, torch.device("cpu"))
 NUM_STEPS = 10  # of the tiny row on 24 videos
 
 
@@ -49,20 +49,16 @@ class Bench:
         self.before_step = {}
         self.loop = Loop(
             state=self.state,
-            train_step=TrainStep(
-                model, optimizer, F.cross_entropy, Normalizer((0.45,) * 3, (0.225,) * 3, CPU)
-            ),
-            schedule=schedule_of(tiny_config(folder), 24),
-            device=CPU,
-            settle_steps=settle_steps,
+            train_step=TrainStep(model, optimizer, F.cross_entropy, NORMALIZER),
+            schedule=build_row_schedule(tiny_config(folder), 24),
             processes=Processes(),
+            stop=self.stop,
             seed=0,
             milestones=milestones,
-            checkpoint_seconds=checkpoint_seconds,
-            stop=self.stop,
-            save=lambda: self.note("save"),
+            settle_steps=settle_steps,
             evaluate=lambda: self.note("evaluate"),
-            check_unusable=lambda: self.note("check"),
+            saving=Saving(lambda: self.note("save"), checkpoint_seconds),
+            loaded=LoadedClips(self.state, Processes(), lambda: self.note("check")),
         )
 
     def note(self, name):
@@ -143,7 +139,7 @@ def test_several_processes_stop_after_the_same_step(tmp_path, monkeypatch):
     monkeypatch.setattr("mgexp.dist.mean_", lambda processes, losses: losses)
     monkeypatch.setattr("mgexp.dist.total", lambda processes, levels: levels)
     bench = Bench(tmp_path)
-    bench.loop.processes = Processes(0, 2)
+    bench.loop.processes = bench.loop.loaded.processes = Processes(0, 2)
     bench.before_step[2] = lambda: os.kill(os.getpid(), signal.SIGTERM)
     with bench.stop.listening():
         assert not bench.run()
@@ -166,7 +162,7 @@ def test_slow_steps_are_looked_at_more_often(tmp_path, monkeypatch):
     bench = Bench(tmp_path, settle_steps=5)
     agreed = []
     agree = bench.loop._agree
-    bench.loop._agree = lambda: agreed.append(bench.state.step) or agree()
+    bench.loop._agree = lambda pending: agreed.append(bench.state.step) or agree(pending)
     assert bench.run()
     assert agreed == [5, 8, 10]
 
@@ -288,6 +284,7 @@ class FakeStep:
     """A step of which fewer clips do not fit either."""
 
     max_clips = 0
+    normalizer = NORMALIZER
 
     def __init__(self, call):
         self.call = call
@@ -297,3 +294,24 @@ class FakeStep:
         return self.call(batch, num_bn_groups)
 
     backward = __call__
+
+
+BASELINE = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
+
+
+def test_steps_of_one_shape_are_divided_evenly(tmp_path):
+    schedule = build_row_schedule(tiny_config(tmp_path, BASELINE), 100)  # 4 epochs of 25 steps
+    assert milestones(schedule, 4) == (25, 50, 75, 100)
+    assert milestones(schedule, 1) == (100,)
+
+
+def test_shapes_are_divided_by_cost(tmp_path):
+    schedule = build_row_schedule(tiny_config(tmp_path), 2400)
+    found = milestones(schedule, 5)
+    costs = [schedule.cost_before(step) / schedule.cost_before(found[-1]) for step in found]
+    assert [round(cost, 2) for cost in costs] == [0.2, 0.4, 0.6, 0.8, 1.0]
+
+
+def test_a_run_of_few_steps_has_no_step_twice_and_not_the_first(tmp_path):
+    schedule = build_row_schedule(tiny_config(tmp_path, BASELINE), 3)  # 3 steps
+    assert milestones(schedule, 10) == (1, 2, 3)

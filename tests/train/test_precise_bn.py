@@ -10,7 +10,7 @@ from torch import nn
 from mgexp.dist import Processes
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.train.evaluator import precise_requests, with_precise_bn
-from mgexp.train.setup import schedule_of
+from mgexp.train.setup import build_row_schedule
 from mgexp.train.step import Normalizer
 
 IDENTITY = Normalizer((0.0,) * 3, (1 / 255,) * 3, torch.device("cpu"))
@@ -42,7 +42,7 @@ def test_statistics_are_those_of_all_batches(num_groups):
 
 
 def test_requests_are_full_shape_batches_of_an_epoch_at_most(tmp_path):
-    schedule = schedule_of(tiny_config(tmp_path), 10)
+    schedule = build_row_schedule(tiny_config(tmp_path), 10)
     found = precise_requests(schedule, 0, 200, Processes())
     assert [len(batch) for batch in found] == [4, 4, 4]  # ceil(10 / 4)
     assert {(r.frames, r.crop, r.stride_range) for batch in found for r in batch} == {
@@ -53,14 +53,14 @@ def test_requests_are_full_shape_batches_of_an_epoch_at_most(tmp_path):
 
 
 def test_processes_share_the_batches_of_one(tmp_path):
-    schedule = schedule_of(tiny_config(tmp_path), 10)
+    schedule = build_row_schedule(tiny_config(tmp_path), 10)
     alone = precise_requests(schedule, 0, 200, Processes())
     shares = [precise_requests(schedule, 0, 200, Processes(rank, 2)) for rank in range(2)]
     assert [[*a, *b] for a, b in zip(*shares, strict=True)] == alone
 
 
 def test_draws_are_not_those_of_training(tmp_path):
-    schedule = schedule_of(tiny_config(tmp_path), 10)
+    schedule = build_row_schedule(tiny_config(tmp_path), 10)
     (first, *_), (other, *_) = (precise_requests(schedule, seed, 1, Processes()) for seed in (0, 1))
     assert all(request.seed[0] != 0 for request in first)
     assert [request.seed for request in first] != [request.seed for request in other]

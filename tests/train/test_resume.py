@@ -1,16 +1,36 @@
-"""Which checkpoint a run goes on after."""
+"""How a run starts in its folder, which checkpoint it resumes from, and how schedules are compared."""
+
+import csv
+from dataclasses import replace
 
 import pytest
 import torch
+from tiny import tiny_config
 from torch import nn
 
+from mgexp.config.load import to_yaml
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
 from mgexp.run.clock import Clock
+from mgexp.run.files import append_jsonl, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
 from mgexp.run.torch_file import read_seal
 from mgexp.train.checkpoint import State, save_checkpoint
-from mgexp.train.resume import NO_CHOICE, choose_checkpoint, schedule_problems, set_aside, take_over
+from mgexp.train.resume import (
+    NO_CHOICE,
+    check_folder,
+    choose_checkpoint,
+    config_problems,
+    cut_records,
+    differences,
+    fingerprint,
+    is_evaluated,
+    schedule_problems,
+    set_aside,
+    take_over,
+    write_folder,
+)
+from mgexp.train.setup import build_row_schedule
 
 
 def new_state(weight=0.0, step=0, size=1):
@@ -65,7 +85,7 @@ def test_after_a_damaged_one_comes_the_one_before_loudly(run_dir, caplog):
     assert taken_over(run_dir).step == 5
     assert "step_00000015.pt cannot be read: its bytes are not those" in caplog.text
     assert "it is kept as step_00000010.pt.damaged" in caplog.text
-    assert "DAMAGED CHECKPOINT: going on after step 5 instead of step 15" in caplog.text
+    assert "DAMAGED CHECKPOINT: resuming after step 5 instead of step 15" in caplog.text
 
 
 def test_a_damaged_one_does_not_push_out_those_that_follow(run_dir):
@@ -153,3 +173,181 @@ def test_other_processes_load_what_the_main_one_chose(run_dir, monkeypatch):
 def test_another_file_than_the_main_process_s_is_an_error(wanted, words, run_dir, monkeypatch):
     with pytest.raises(InputError, match=words):
         second_process(run_dir, monkeypatch, wanted)
+
+
+VIDEOS = {"num_train_videos": 24, "train_sha256": "abc", "missing": []}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    found = RunDir(tmp_path / "run")
+    found.root.mkdir()
+    return found
+
+
+@pytest.fixture
+def written(folder, tmp_path):
+    cfg = tiny_config(tmp_path)
+    write_folder(folder, to_yaml(cfg), VIDEOS, build_row_schedule(cfg, 24))
+    return folder
+
+
+def config(tmp_path, **changes):
+    return to_yaml(tiny_config(tmp_path, {k.replace("__", "."): v for k, v in changes.items()}))
+
+
+def test_a_new_folder_and_the_same_run_are_fine(folder, tmp_path):
+    cfg = tiny_config(tmp_path)
+    check_folder(folder, to_yaml(cfg), VIDEOS, override=False)
+    write_folder(folder, to_yaml(cfg), VIDEOS, build_row_schedule(cfg, 24))
+    check_folder(folder, to_yaml(cfg), VIDEOS, override=False)
+
+
+@pytest.fixture
+def checkpointed(written):
+    """A folder whose run has come somewhere."""
+    written.checkpoints.mkdir()
+    written.checkpoint(7).touch()
+    return written
+
+
+def test_every_difference_is_listed(checkpointed, tmp_path):
+    other = config(tmp_path, SOLVER__BASE_LR=0.5, RNG_SEED=3)
+    with pytest.raises(InputError) as caught:
+        check_folder(checkpointed, other, {**VIDEOS, "num_train_videos": 23}, override=False)
+    text = str(caught.value)
+    for words in ("SOLVER.BASE_LR", "RNG_SEED", "was 24, now it is 23", "--override"):
+        assert words in text
+    changes = check_folder(checkpointed, other, VIDEOS, override=True)
+    assert [change.split(":")[0] for change in changes] == ["SOLVER.BASE_LR", "RNG_SEED"]
+
+
+def test_anything_may_change_before_the_first_checkpoint(written, tmp_path):
+    other = config(tmp_path, SOLVER__BASE_LR=0.5)
+    assert check_folder(written, other, VIDEOS, override=False) == []
+
+
+def test_every_start_is_recorded(checkpointed, tmp_path, caplog):
+    cfg = tiny_config(tmp_path)
+    first = read_json(checkpointed.environment_json)
+    write_json(checkpointed.environment_json, {**first, "torch": "1.0"})
+    write_folder(
+        checkpointed, to_yaml(cfg), VIDEOS, build_row_schedule(cfg, 24), ["SOLVER.BASE_LR: …"]
+    )
+    lines = read_jsonl(checkpointed.starts_jsonl)
+    assert [(line["after_step"], line["changes"]) for line in lines] == [
+        (0, []),
+        (7, ["SOLVER.BASE_LR: …"]),
+    ]
+    assert read_json(checkpointed.environment_json)["torch"] == "1.0"
+    assert "torch was 1.0 at the first start" in caplog.text
+
+
+def test_a_start_says_which_keys_were_given_beside_the_yaml(folder, tmp_path):
+    cfg = tiny_config(tmp_path)
+    given = ("SOLVER.BASE_LR",)
+    write_folder(folder, to_yaml(cfg), VIDEOS, build_row_schedule(cfg, 24), given=given)
+    assert read_jsonl(folder.starts_jsonl)[0]["given"] == ["SOLVER.BASE_LR"]
+
+
+def test_ignored_sections_may_differ(written, tmp_path):
+    other = config(tmp_path, TEST__NUM_ENSEMBLE_VIEWS=5, SOLVER__BASE_LR=0.5)
+    problems = config_problems(written, other, ignored=("TEST.",))
+    assert problems == ["SOLVER.BASE_LR: the run folder has 0.005, this start 0.5"]
+
+
+def test_the_schedule_is_a_table_of_phases(written):
+    with written.schedule_csv.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["start_step"] for row in rows] == ["0", "2", "4", "6", "8", "9"]
+    assert rows[0]["cycle"] == "64x2x16 32x2x23 32x2x23"
+
+
+def test_records_of_what_is_done_again_are_forgotten(written):
+    for step in range(6):
+        append_jsonl(written.metrics_jsonl, {"step": step})
+    for step, full in ((2, False), (4, False), (5, False), (4, True)):
+        append_jsonl(written.evaluations_jsonl, {"step": step, "full_protocol": full})
+    cut_records(written, 4)
+    assert [line["step"] for line in read_jsonl(written.metrics_jsonl)] == [0, 1, 2, 3]
+    left = [(line["step"], line["full_protocol"]) for line in read_jsonl(written.evaluations_jsonl)]
+    assert left == [(2, False), (4, False)]
+    assert is_evaluated(written, 4)
+    assert not is_evaluated(written, 5)
+
+
+def changed(schedule, number, **fields):
+    """The schedule as other code might have made it."""
+    phases = list(schedule.phases)
+    phases[number] = replace(phases[number], **fields)
+    return replace(schedule, phases=tuple(phases))
+
+
+def test_values_are_plain_and_come_back(tmp_path):
+    schedule = build_row_schedule(tiny_config(tmp_path), 24)
+    found = fingerprint(schedule, 0)
+    torch.save(found, tmp_path / "x.pt")
+    assert torch.load(tmp_path / "x.pt", weights_only=True) == found
+    assert differences(found, fingerprint(schedule, 0)) == []
+    assert found["phases"][0] == {
+        "steps": "0–2",
+        "stage": 0,
+        "first clip": 0,
+        "mini-batches": "64x2x16² 32x2x23² 32x2x23²",
+        "strides": "1–4",
+        "clips of a BN group": 4,
+        "first learning rate": 0.04,
+        "last learning rate": 0.04,
+    }
+
+
+def test_each_change_is_told_in_words(tmp_path):
+    schedule = build_row_schedule(tiny_config(tmp_path), 24)
+    saved = fingerprint(schedule, 0)
+    (text,) = differences(saved, fingerprint(changed(schedule, 1, lr_factor=1.0), 0))
+    assert text == (
+        "schedule: phase 1: first learning rate: 0.02 before, now 0.005, "
+        "last learning rate: 0.02 before, now 0.005"
+    )
+    (text,) = differences(saved, fingerprint(changed(schedule, 2, num_bn_groups=1), 0))
+    assert text == "schedule: phase 2: clips of a BN group: 4 before, now 8"
+    shorter = replace(schedule, phases=schedule.phases[:-1])
+    count, phase = differences(saved, fingerprint(shorter, 0))
+    assert (count, phase) == ("schedule: steps: 10 before, now 9", "schedule: phase 5 is gone")
+    assert differences(fingerprint(shorter, 0), saved)[1] == "schedule: phase 5 is new"
+
+
+def test_other_draws_are_another_schedule(tmp_path):
+    schedule = build_row_schedule(tiny_config(tmp_path), 24)
+    (text,) = differences(fingerprint(schedule, 0), fingerprint(schedule, 1))
+    assert text.startswith("schedule: first videos of the stream: [")
+
+
+def test_more_videos_are_another_schedule(tmp_path):
+    cfg = tiny_config(tmp_path)
+    few, many = (fingerprint(build_row_schedule(cfg, num), 0) for num in (24, 240))
+    texts = differences(few, many)
+    assert texts[0] == "schedule: training videos: 24 before, now 240"
+    assert texts[-1].count("phase ") == 6
+
+
+def test_the_number_of_processes_changes_nothing(tmp_path):
+    cfg = tiny_config(tmp_path)
+    wanted = fingerprint(build_row_schedule(cfg, 24), 0)
+    for num in (2, 4):  # one group of 4 clips then spans all processes at the full shape
+        assert differences(wanted, fingerprint(build_row_schedule(cfg, 24, num), 0)) == []
+
+
+def test_the_last_bits_of_a_learning_rate_may_differ(tmp_path):
+    schedule = build_row_schedule(tiny_config(tmp_path), 24)
+    factor = schedule.phases[0].lr_factor * (1 + 1e-14)
+    other = fingerprint(changed(schedule, 0, lr_factor=factor), 0)
+    assert differences(fingerprint(schedule, 0), other) == []
+
+
+def test_another_order_of_shapes_is_told(tmp_path):
+    short = {"MULTIGRID.LONG_CYCLE": False}
+    ordered = fingerprint(build_row_schedule(tiny_config(tmp_path, short), 24), 0)
+    changes = {**short, "MULTIGRID.SHAPE_ORDER": "random"}
+    permuted = fingerprint(build_row_schedule(tiny_config(tmp_path, changes), 24), 0)
+    assert "phase 1: mini-batches: " in " ".join(differences(ordered, permuted))

@@ -1,6 +1,9 @@
-"""One training step, by hand."""
+"""One training step, by hand; mini-batches cut into parts; freed memory."""
 
 import copy
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -12,8 +15,9 @@ from mgexp.data.clips import Batch
 from mgexp.models.build import build_model
 from mgexp.models.layers import Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
+from mgexp.multigrid.steps import StepShape
 from mgexp.plan.ways import build_training_step
-from mgexp.train.step import Normalizer, TrainStep, seed_step
+from mgexp.train.step import MicroBatch, Normalizer, TrainStep, seed_step, split, split_problems
 
 CPU = torch.device("cpu")
 IDENTITY = Normalizer((0.0,) * 3, (1 / 255,) * 3, CPU)
@@ -184,3 +188,63 @@ def test_draws_of_torch_are_a_function_of_seed_and_step():
     first = [draw(*key) for key in keys]
     assert len(set(first)) == len(keys)
     assert [draw(*key) for key in keys] == first
+
+
+@pytest.mark.parametrize(
+    ("clips", "groups", "max_clips", "parts"),
+    [
+        (64, 8, 0, [(0, 64, 8)]),
+        (64, 8, 64, [(0, 64, 8)]),
+        (64, 8, 63, [(0, 32, 4), (32, 32, 4)]),
+        (64, 8, 24, [(0, 16, 2), (16, 24, 3), (40, 24, 3)]),
+        (64, 8, 8, [(first, 8, 1) for first in range(0, 64, 8)]),
+        (6, 3, 5, [(0, 2, 1), (2, 4, 2)]),
+        (8, -2, 8, [(0, 8, -2)]),
+    ],
+)
+def test_parts_are_whole_groups(clips, groups, max_clips, parts):
+    assert split(clips, groups, max_clips) == tuple(MicroBatch(*part) for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"), [(1, "BN group of 64 clips"), (-2, "one BN group spans 2 processes")]
+)
+def test_what_cannot_be_cut_is_refused(groups, said):
+    with pytest.raises(ValueError, match=said):
+        split(64, groups, 32)
+
+
+def test_problems_name_the_shape_and_the_remedy():
+    shapes = [StepShape(8, 112, 64, 2), StepShape(8, 112, 64, 8)]
+    (problem,) = split_problems(shapes, 16)
+    assert "TRAIN.MAX_CLIPS_PER_GPU = 16 is too few for 64x8x112²" in problem
+    assert "raise it to 32 or more" in problem
+
+
+MEMORY_CODE = """
+import sys
+import numpy as np
+from mgexp.train.step import keep_memory
+
+
+def resident_mb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 1e6
+
+
+if sys.argv[1] == "keep":
+    assert keep_memory()
+before = resident_mb()
+block = np.ones(300_000_000, np.uint8)
+del block
+print(resident_mb() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone has mallopt")
+@pytest.mark.parametrize(("how", "least", "most"), [("keep", 290, 320), ("give", -20, 20)])
+def test_a_large_block_stays(how, least, most):
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY_CODE, how], check=True, capture_output=True, text=True
+    )
+    assert least < float(done.stdout) < most

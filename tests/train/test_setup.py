@@ -1,0 +1,311 @@
+"""What a run must know before its first file: recipe, schedule, lists, task, memory."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tiny import data_keys, tiny_config
+
+from mgexp.data.records import Action, ActionRecord, VideoList, VideoRecord
+from mgexp.errors import InputError
+from mgexp.train import setup as build
+from mgexp.train.setup import (
+    Inputs,
+    build_inputs,
+    build_memory_problems,
+    build_multigrid,
+    build_num_videos,
+    build_ready_bytes,
+    build_recipe,
+    build_row_schedule,
+    build_task,
+    device_problems,
+    frame_problems,
+    list_problems,
+    listed,
+    raise_problems,
+    shared_memory_problems,
+    unusable_problem,
+)
+from mgexp.train.task import MAX, SUM
+
+OFF = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
+
+
+def test_the_recipe_is_the_baseline_of_the_row(tmp_path):
+    recipe = build_recipe(tiny_config(tmp_path))
+    assert (recipe.clips, recipe.frames, recipe.crop, recipe.stride) == (4, 8, 32, 1)
+    assert (tuple(recipe.stage_epochs), recipe.max_epoch) == ((0, 3), 4)
+    assert build_recipe(tiny_config(tmp_path, OFF)) == recipe
+
+
+def test_segments_have_no_stride(tmp_path):
+    assert build_recipe(tiny_config(tmp_path, {"DATA.TEMPORAL_GRID": "segments"})).stride is None
+
+
+@pytest.mark.parametrize(("long", "num_long"), [(True, 4), (False, 1)])
+@pytest.mark.parametrize(("short", "num_short"), [(True, 2), (False, 0)])
+def test_a_cycle_that_is_off_has_one_shape(long, num_long, short, num_short, tmp_path):
+    changes = {"MULTIGRID.LONG_CYCLE": long, "MULTIGRID.SHORT_CYCLE": short}
+    found = build_multigrid(tiny_config(tmp_path, changes))
+    assert (len(found.long_factors), len(found.short_factors)) == (num_long, num_short)
+    assert found.epoch_factor == (2.0 if long or short else 1.0)
+    assert found.fine_tuning == long
+
+
+def test_the_baseline_has_one_shape_in_all_steps(tmp_path):
+    schedule = build_row_schedule(tiny_config(tmp_path, OFF), 24)
+    plans = [schedule.plan_at(step) for step in range(schedule.total_steps)]
+    assert len(plans) == 24  # 4 epochs of 24 videos by 4
+    assert {(plan.clips, plan.frames, plan.crop) for plan in plans} == {(4, 8, 32)}
+
+
+def test_inputs_hold_the_videos_of_the_lists(tiny_data, tmp_path):
+    cfg = tiny_config(tmp_path, data_keys(tiny_data))
+    found = build_inputs(cfg, [], 1)
+    assert (len(found.train), len(found.val), found.missing) == (24, 8, ())
+    assert found.schedule == build_row_schedule(cfg, 24)
+
+
+CLIP = 3 * 8 * 32**2
+"""Bytes of a clip of the tiny row at the full shape: 8 frames of 32 pixels."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "processes", "wanted"),
+    [
+        # 4 training clips of 32 pixels, and the 16 clips of TEST.BATCH_SIZE beside them.
+        # 32 clips of 2 frames of 23 pixels are the largest mini-batch of the long cycle, rounded up.
+        ({}, 1, 3 * 32 * 2 * 23**2 + 16 * CLIP),
+        (OFF, 1, (4 + 16) * CLIP),
+        (OFF, 2, (2 + 16) * CLIP),
+        (
+            {**OFF, "TEST.BATCH_SIZE": 1},
+            1,
+            (4 + 4) * CLIP,
+        ),  # precise BN loads more than an evaluation
+        ({**OFF, "TEST.BATCH_SIZE": 1, "BN.USE_PRECISE_STATS": False}, 1, (4 + 1) * CLIP),
+        (
+            {**OFF, "DATA.TEST_CROP_SIZE": 64},
+            1,
+            16 * 4 * CLIP,
+        ),  # the final evaluation is the worst time
+        ({**OFF, "TRAIN.ENABLE": False}, 1, 16 * CLIP),
+    ],
+)
+def test_bytes_that_loaders_keep_ready_at_a_time(changes, processes, wanted, tmp_path):
+    cfg = tiny_config(tmp_path, changes)
+    assert build_ready_bytes(cfg, build_row_schedule(cfg, 24), processes) == wanted
+
+
+def test_too_little_shared_memory_is_refused_before_workers_start(tiny_data, tmp_path, monkeypatch):
+    cfg = tiny_config(tmp_path, {**data_keys(tiny_data), **OFF, "DATA_LOADER.NUM_WORKERS": 2})
+    needed = 5 * 20 * CLIP
+    free = SimpleNamespace(free=needed)
+    monkeypatch.setattr(build, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(build.shutil, "disk_usage", {tmp_path: free}.__getitem__)
+    build_inputs(cfg, [], 1)
+    free.free = needed - 1
+    with pytest.raises(InputError, match="--shm-size"):
+        build_inputs(cfg, [], 1)
+    monkeypatch.setattr(build, "SHARED_MEMORY", tmp_path / "none")  # not Linux
+    build_inputs(cfg, [], 1)
+
+
+def test_processes_on_this_machine_share_its_memory(tmp_path, monkeypatch):
+    cfg = tiny_config(tmp_path, {**OFF, "DATA_LOADER.NUM_WORKERS": 2})
+    monkeypatch.setattr(build, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(build.shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 18 * CLIP))
+    schedule = build_row_schedule(cfg, 24)
+    assert build_memory_problems(cfg, schedule, 2, num_local=1) == []
+    assert len(build_memory_problems(cfg, schedule, 2, num_local=2)) == 1
+
+
+def test_problems_given_come_first_and_with_those_found(tmp_path):
+    cfg = tiny_config(tmp_path, {"DATA.NUM_FRAMES": 10})
+    with pytest.raises(InputError) as caught:
+        build_inputs(cfg, ["a key is misspelt"], 1)
+    problems = caught.value.problems
+    assert problems[0] == "a key is misspelt"
+    for words in ("DATA.TRAIN_LIST is not set", "DATA.VAL_LIST is not set", "10 frames"):
+        assert any(words in problem for problem in problems)
+
+
+def test_the_number_of_videos_is_given_else_listed_else_configured(tiny_data, tmp_path):
+    listed = tiny_config(tmp_path, {**data_keys(tiny_data), "DATA.NUM_VIDEOS": 7})
+    assert build_num_videos(listed, 5) == (5, [])
+    assert build_num_videos(listed, None) == (24, [])
+    assert build_num_videos(tiny_config(tmp_path, {"DATA.NUM_VIDEOS": 7}), None) == (7, [])
+    assert build_num_videos(tiny_config(tmp_path), None)[1]
+
+
+@pytest.mark.parametrize(
+    ("format_", "name"),
+    [
+        *(("list", name) for name in ("x" * 300, "/", "~", "binary")),
+        *(("hmdb51", name) for name in (".", "/", "a**b", "[", "x" * 300)),
+        *(("folders", name) for name in ("binary", "x" * 300)),
+        *(("kinetics", name) for name in ("binary", "/dev/full")),
+    ],
+)
+def test_lists_that_are_none_are_problems(format_, name, tmp_path):
+    (tmp_path / "binary").write_bytes(b"\xff\xfe 0\n")
+    file = str(tmp_path / name) if name == "binary" else name
+    keys = {"DATA.TRAIN_LIST": file, "DATA.VAL_LIST": file, "DATA.QUARANTINE": file}
+    cfg = tiny_config(tmp_path, {**keys, "DATA.FORMAT": format_, "DATA.STORE": name})
+    with pytest.raises(InputError):
+        build_inputs(cfg, [], 1)
+    assert build_num_videos(cfg, None)[1] != []
+
+
+@pytest.mark.slow
+def test_the_largest_model_is_looked_at_without_its_memory(tiny_data, tmp_path):
+    changes = {"RESNET.WIDTH_PER_GROUP": 10_000, "SLOWFAST.FUSION_CONV_CHANNEL_RATIO": 1000}
+    cfg = tiny_config(tmp_path, {**data_keys(tiny_data), **changes, "MODEL.NUM_CLASSES": 10**6})
+    build_inputs(cfg, [], 1)
+
+
+def test_order_of_shapes_and_plain_batch_norm_are_keys(tmp_path):
+    changes = {"MULTIGRID.SHAPE_ORDER": "random", "MULTIGRID.BN_BASE_SIZE": 0}
+    schedule = build_row_schedule(tiny_config(tmp_path, changes), 24)
+    assert {(p.shape_order, p.num_bn_groups) for p in schedule.phases} == {("random", 1)}
+    ordered = build_row_schedule(tiny_config(tmp_path), 24)
+    assert {phase.shape_order for phase in ordered.phases} == {"coarse_to_fine"}
+
+
+RECORDS = tuple(VideoRecord(f"/{index}.mp4", index % 2) for index in range(10))
+
+
+@pytest.mark.parametrize(
+    ("num", "share", "is_fine"), [(0, 0, 1), (1, 0, 0), (2, 0.2, 1), (3, 0.2, 0)]
+)
+def test_the_share_of_unusable_videos_is_a_limit(num, share, is_fine):
+    names = [f"{index}.mp4" for index in range(num)]
+    assert (unusable_problem(names, 10, (), 10, share) is None) == bool(is_fine)
+    assert (unusable_problem((), 10, names, 10, share) is None) == bool(is_fine)
+
+
+def test_missing_videos_count_in_the_list_and_broken_ones_among_those_used():
+    assert unusable_problem(["a.mp4"], 10, ["b.mp4"], 10, 0.2) is None
+    problem = unusable_problem(["a.mp4"], 1000, ["b.mp4"], 2, 0.2)
+    assert (
+        "1 of 1000 training videos are missing or quarantined and 1 of 2 cannot be decoded"
+        in problem
+    )
+
+
+def test_a_long_list_is_cut_and_counted():
+    assert listed(["a", "b"]) == "a, b"
+    assert listed(["x"] * 25).endswith("x and 5 more")
+
+
+def test_a_missing_validation_video_is_never_tolerated():
+    val = VideoList(RECORDS[1:], ("/0.mp4",), ())
+    problems = list(list_problems(VideoList(RECORDS, (), ()), val, 1.0))
+    assert len(problems) == 1
+    assert "/0.mp4" in problems[0]
+
+
+def test_frames_must_divide_by_alpha(tmp_path):
+    schedule = build_row_schedule(tiny_config(tmp_path), 24)  # 2, 4 and 8 frames
+    assert list(frame_problems(schedule, "SlowFast", 2)) == []
+    (problem,) = frame_problems(schedule, "SlowFast", 4)
+    assert "2 frames" in problem
+    assert len(list(frame_problems(schedule, "SlowFast", 8))) == 2
+
+
+def test_i3d_needs_two_frames(tmp_path):
+    i3d = {"MODEL.MODEL_NAME": "I3D"}
+    build_row_schedule(tiny_config(tmp_path, i3d), 24)
+    short = tiny_config(tmp_path, {**i3d, "DATA.NUM_FRAMES": 4})  # 1, 2 and 4 frames
+    with pytest.raises(InputError, match="I3D cannot take a shape of 1 frame"):
+        build_row_schedule(short, 24)
+
+
+def test_a_gpu_that_was_asked_for_must_be_there():
+    (problem,) = device_problems("cuda", has_cuda=False)
+    assert "DEVICE" in problem
+    assert [*device_problems("cuda", has_cuda=True), *device_problems("auto", has_cuda=False)] == []
+
+
+MEGABYTE = 10**6
+
+
+# (workers × prefetch + 1) × processes × bytes: what was found in /dev/shm while a loader ran (torch 2.15):
+# 3, 5, 9 and 4 batches for (1, 2), (2, 2), (2, 4) and (3, 1).
+@pytest.mark.parametrize(
+    ("workers", "prefetch", "processes", "num_batches"),
+    [(1, 2, 1, 3), (2, 2, 1, 5), (2, 4, 1, 9), (3, 1, 1, 4), (2, 2, 8, 40)],
+)
+def test_shared_memory_must_hold_what_workers_keep_ready(workers, prefetch, processes, num_batches):
+    needed = num_batches * MEGABYTE
+    counts = (workers, prefetch, processes)
+    assert list(shared_memory_problems(MEGABYTE, *counts, free_bytes=needed)) == []
+    assert len(list(shared_memory_problems(MEGABYTE, *counts, free_bytes=needed - 1))) == 1
+
+
+def test_without_workers_no_shared_memory_is_needed():
+    assert list(shared_memory_problems(MEGABYTE, 0, 2, 1, free_bytes=0)) == []
+
+
+def test_too_little_shared_memory_names_numbers_and_remedies():
+    (problem,) = shared_memory_problems(50 * MEGABYTE, 8, 2, 1, free_bytes=64 * MEGABYTE)
+    for word in ("850.0 MB", "64.0 MB free", "--shm-size=2g", "DATA_LOADER.NUM_WORKERS (now 8)"):
+        assert word in problem
+    assert "DATA_LOADER.PREFETCH_FACTOR (now 2)" in problem
+
+
+def test_the_fingerprint_knows_paths_labels_and_order(tmp_path):
+    schedule = build_row_schedule(tiny_config(tmp_path), 10)
+    other_label = (VideoRecord("/0.mp4", 1), *RECORDS[1:])
+    kinds = [RECORDS, RECORDS[::-1], RECORDS[:-1], other_label]
+    found = [Inputs(kind, kind[:1], (), 10, schedule).fingerprint() for kind in kinds]
+    assert len({one["train_sha256"] for one in found}) == 4
+    assert len({one["val_sha256"] for one in found}) == 3  # the third starts as the first
+    other_val = Inputs(RECORDS, RECORDS, (), 10, schedule).fingerprint()
+    assert other_val["train_sha256"] == found[0]["train_sha256"]
+
+
+def test_the_fingerprint_knows_actions_and_their_seconds(tmp_path):
+    schedule = build_row_schedule(tiny_config(tmp_path), 10)
+    kinds = [(), (Action(1, 0.0, 2.0),), (Action(1, 0.0, 2.5),), (Action(2, 0.0, 2.0),)]
+    records = [(ActionRecord("/0.mp4", kind, 3),) for kind in kinds]
+    found = {Inputs(one, one, (), 1, schedule).fingerprint()["val_sha256"] for one in records}
+    assert len(found) == 4
+
+
+def test_each_problem_is_said_once():
+    raise_problems([])
+    with pytest.raises(InputError) as caught:
+        raise_problems(["a is wrong", "b is wrong", "a is wrong"])
+    assert caught.value.problems == ("a is wrong", "b is wrong")
+
+
+CSV = "id,actions\nAAAAA,c000 0 1\nBBBBB,\nCCCCC,c001 0 1\n"
+
+
+@pytest.mark.parametrize(
+    ("loss", "method", "wanted"),
+    [("cross_entropy", "sum", SUM), ("cross_entropy", "max", MAX), ("bce_logit", "max", MAX)],
+)
+def test_keys_choose_loss_and_ensemble(loss, method, wanted, tmp_path):
+    task = build_task(
+        tiny_config(tmp_path, {"MODEL.LOSS_FUNC": loss, "DATA.ENSEMBLE_METHOD": method})
+    )
+    assert task.ensemble is wanted
+    assert task.label_type == {"cross_entropy": torch.int64, "bce_logit": torch.float32}[loss]
+    assert task.num_classes == 2
+
+
+def test_a_schedule_counts_an_official_list_without_its_videos(tmp_path):
+    (tmp_path / "train.csv").write_text(CSV)
+    keys = {"DATA.FORMAT": "charades", "DATA.TRAIN_LIST": str(tmp_path / "train.csv")}
+    cfg = tiny_config(tmp_path, {**keys, "DATA.PATH_PREFIX": str(tmp_path)})
+    assert build_num_videos(cfg, None) == (3, [])
+    assert build_num_videos(cfg, 7) == (7, [])
+
+
+def test_problems_of_an_official_list_are_told(tmp_path):
+    keys = {"DATA.FORMAT": "charades", "DATA.TRAIN_LIST": str(tmp_path / "no.csv")}
+    _, (problem,) = build_num_videos(tiny_config(tmp_path, keys), None)
+    assert "no.csv does not exist" in problem
