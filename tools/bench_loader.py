@@ -50,7 +50,7 @@ from mgexp.studies.bench_videos import make_bench_videos
 from mgexp.studies.opponent import LabeledVideos
 from mgexp.train.setup import build_num_videos, build_row_schedule
 from mgexp.video.paths import evenly_spaced
-from mgexp.video.reader import Decoder, Opener, SourceOpener, VideoError, choose_decoder
+from mgexp.video.reader import Decoder, Opener, VideoError, choose_decoder
 from mgexp.video.store import StoreDir, StoreIndex
 from mgexp.video.store_fill import StoreError
 
@@ -171,10 +171,10 @@ def ways_of(cfg: Config, records: Sequence[Record]) -> dict[str, Load]:
     """Each way by its name, that of training without a store first."""
     found = decoders()
     videos: dict[str, Opener] = {
-        f"videos, {name}": SourceOpener(decoder.opener) for name, decoder in found.items()
+        f"videos, {name}": decoder.opener for name, decoder in found.items()
     }
     ways = build_loads(cfg, records, videos)
-    clips = build_training_clips(cfg, records, SourceOpener(found["PyAV"].opener))
+    clips = build_training_clips(cfg, records, found["PyAV"].opener)
     ways["videos, LabeledVideoDataset"] = LabeledVideos(clips)
     if cfg.DATA.STORE:
         store, root = StoreDir(Path(cfg.DATA.STORE)), videos_root(cfg.DATA)

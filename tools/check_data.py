@@ -32,8 +32,7 @@ from mgexp.errors import InputError
 from mgexp.options import not_positive, too_small
 from mgexp.run.environment import num_cores
 from mgexp.run.folder import CheckDir
-from mgexp.video.check import VideoCheck
-from mgexp.video.check_many import CheckLog, CheckSummary, check_videos
+from mgexp.video.check import CheckLog, CheckSummary, VideoCheck, check_videos
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -18,26 +18,20 @@ from mgexp.data.augment import Augment, AugmentByShape
 from mgexp.data.clips import Batch, Request, TrainingClips, collate
 from mgexp.data.lists import videos_root
 from mgexp.data.records import Record
-from mgexp.data.views import EvaluationViews, collate_views
-from mgexp.dist import Processes
-from mgexp.errors import InputError
-from mgexp.stop import STOP_SIGNALS
-from mgexp.video.reader import (
-    Decoder,
-    Opener,
-    ReaderOpener,
-    SourceOpener,
-    choose_decoder,
-    open_video,
-)
-from mgexp.video.store import StoreDir, StoreIndex
-from mgexp.video.time_limit import (
+from mgexp.data.time_limit import (
     NO_LIMIT,
     TimeLimit,
     end_where_batches_are_lost,
     end_workers_at_exit,
     read_timeouts,
 )
+from mgexp.data.views import EvaluationViews, collate_views
+from mgexp.dist import Processes
+from mgexp.errors import InputError
+from mgexp.stop import STOP_SIGNALS
+from mgexp.video.pyav import open_pyav
+from mgexp.video.reader import Decoder, Opener, choose_decoder
+from mgexp.video.store import StoreDir, StoreIndex
 
 
 class DeviceBatches:
@@ -158,10 +152,10 @@ def build_augment(cfg: Config) -> AugmentByShape | None:
 
 def build_opener(cfg: Config) -> Opener:
     """Opens the videos, or their copies in DATA.STORE. Raises InputError where that is no clip store."""
-    open_reader = build_decoder(cfg).opener
+    opener = build_decoder(cfg).opener
     if not cfg.DATA.STORE:
-        return SourceOpener(open_reader)
-    return _store_index(cfg.DATA.STORE, videos_root(cfg.DATA), open_reader)
+        return opener
+    return _store_index(cfg.DATA.STORE, videos_root(cfg.DATA), opener)
 
 
 def store_problems(cfg: Config, records: Sequence[Record]) -> list[str]:
@@ -169,11 +163,11 @@ def store_problems(cfg: Config, records: Sequence[Record]) -> list[str]:
     if not cfg.DATA.STORE or not records:
         return []
     try:
-        open_reader = build_decoder(cfg).opener
+        opener = build_decoder(cfg).opener
     except InputError:  # told by itself; nothing is opened here
-        open_reader = open_video
+        opener = open_pyav
     try:
-        index = _store_index(cfg.DATA.STORE, videos_root(cfg.DATA), open_reader)
+        index = _store_index(cfg.DATA.STORE, videos_root(cfg.DATA), opener)
     except InputError as error:
         return [f"DATA.STORE: {problem}" for problem in error.problems]
     if any(index.entry(record.path) for record in records):
@@ -185,9 +179,9 @@ def store_problems(cfg: Config, records: Sequence[Record]) -> list[str]:
 
 
 @lru_cache(maxsize=1)
-def _store_index(store: str, root: Path, open_reader: ReaderOpener) -> StoreIndex:
+def _store_index(store: str, root: Path, opener: Opener) -> StoreIndex:
     """Read once: every loader of a run, and every worker, shares it."""
-    return StoreIndex(StoreDir(Path(store)), root, open_reader)
+    return StoreIndex(StoreDir(Path(store)), root, opener)
 
 
 def build_view_loader(

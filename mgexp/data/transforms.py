@@ -1,7 +1,7 @@
 """Which square of a video's frames a clip shows, and how it becomes crop × crop pixels.
 
 Resizing a whole frame to a short side of s pixels and cutting a square of crop pixels from it is the same
-as cutting crop * short / s pixels from the source and resizing that: the second way, used here, only
+as cutting crop * short / s pixels from the source and resizing that. The second way, used here, only
 touches the pixels that are kept.
 """
 
@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from mgexp.video.region import Region
+from mgexp.video.reader import FramesArray, Region
 from mgexp.wheels import transforms_v2
-
-FramesArray = NDArray[np.uint8]
-"""Decoded frames: uint8, (T, H, W, 3)."""
 
 
 def draw_short_side(
@@ -26,9 +22,9 @@ def draw_short_side(
     inverse_uniform: bool,
     rng: np.random.Generator,
 ) -> float:
-    """The short side, in pixels, that a frame is resized to before a crop of ``crop`` pixels is cut from it.
+    """Draw the short side, in pixels, that a frame is resized to before a crop of ``crop`` pixels is cut from it.
 
-    Uniform in [min_short_side, max_short_side]; with ``inverse_uniform`` its inverse is (SSv2 and Charades).
+    It is uniform in [min_short_side, max_short_side]; with ``inverse_uniform`` its inverse is (SSv2 and Charades).
     Source: released code, slowfast/datasets/transform.py, random_short_side_scale_jitter.
     """
     _check_fits(crop, min_short_side)
@@ -40,7 +36,7 @@ def draw_short_side(
 def random_region(
     height: int, width: int, crop: int, short_side: float, rng: np.random.Generator
 ) -> Region:
-    """The source square of a random crop of ``crop`` pixels from a frame resized to ``short_side``.
+    """Draw the source square of a random crop of ``crop`` pixels from a frame resized to ``short_side``.
 
     Every offset of the square is equally likely, the last included (the released code never draws it).
     Draws: top, left. Source: released code, slowfast/datasets/transform.py, random_crop.
@@ -54,7 +50,7 @@ def random_region(
 def view_region(
     height: int, width: int, crop: int, short_side: float, index: int, num: int
 ) -> Region:
-    """The source square of crop number ``index``, of ``num`` evenly spaced along the long side.
+    """Return the source square of crop number ``index``, of ``num`` evenly spaced along the long side.
 
     One crop is the centre; three are left, centre, right, or top, centre, bottom of an upright video.
     Source: released code, slowfast/datasets/transform.py, uniform_crop.
@@ -73,7 +69,7 @@ def view_region(
 
 
 def resize(frames: FramesArray, crop: int) -> Tensor:
-    """Every frame at ``crop`` × ``crop`` pixels: uint8, (T, crop, crop, 3), contiguous.
+    """Resize every frame to ``crop`` × ``crop`` pixels: uint8, (T, crop, crop, 3), contiguous.
 
     Bilinear with antialiasing, on uint8. A region of larger frames is not copied first: torch reads the strides
     of the (T, 3, H, W) view of channels-last frames as they are, twice as fast as from contiguous planes
@@ -89,7 +85,7 @@ def resize(frames: FramesArray, crop: int) -> Tensor:
 
 
 def _source_side(height: int, width: int, crop: int, short_side: float) -> int:
-    """Pixels of the source that become ``crop`` pixels when the frame's short side becomes ``short_side``."""
+    """Return the pixels of the source that become ``crop`` pixels when its short side becomes ``short_side``."""
     return max(1, round(crop * min(height, width) / short_side))
 
 

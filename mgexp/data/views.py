@@ -16,22 +16,22 @@ from torch.utils.data import Dataset
 
 from mgexp.data.clips import Times, segment_times, view_times
 from mgexp.data.records import Record, Target
-from mgexp.data.transforms import FramesArray, resize, view_region
+from mgexp.data.time_limit import NO_LIMIT, TimeLimit
+from mgexp.data.transforms import resize, view_region
 from mgexp.errors import InputError
-from mgexp.video.reader import Opener, Picture, VideoError, open_source
-from mgexp.video.time_limit import NO_LIMIT, TimeLimit
+from mgexp.video.pyav import open_pyav
+from mgexp.video.reader import Opener, VideoError
 
 FrameOrder = Literal["forward", "repeated", "shuffled"]
-"""Controls for what a network uses of time: the middle frame at all times, or frames in random order."""
+"""Controls that show what a network uses of time: the middle frame at all times, or frames in random order."""
 
 
 @dataclass(frozen=True)
 class View:
     """All crops of one temporal view: ``frames`` uint8 (num_crops, T, S, S, 3), of record ``video``.
 
-    ``label`` is that of the whole video.
-
-    If the video failed, ``error`` says why and ``frames`` has no crops: (0, T, S, S, 3).
+    ``label`` is that of the whole video. If the video failed, ``error`` says why and ``frames`` has no crops:
+    (0, T, S, S, 3).
     """
 
     frames: Tensor
@@ -55,7 +55,7 @@ class ViewBatch:
     errors: tuple[tuple[int, str], ...]
 
     def pin_memory(self) -> ViewBatch:
-        """The same batch in page-locked memory; a DataLoader with ``pin_memory=True`` calls this."""
+        """Return the same batch in page-locked memory; a DataLoader with ``pin_memory=True`` calls this."""
         return replace(
             self,
             clips=self.clips.pin_memory(),
@@ -69,7 +69,7 @@ class EvaluationViews(Dataset[View]):
 
     Item i is view i % num_views of record i // num_views. ``stride`` None: the middle frame of each of
     ``frames`` segments of the video. ``crop`` pixels are cut from a short side of ``short_side`` pixels.
-    ``limit``: of the time that a video may take.
+    ``limit``: the time that a video may take.
     Raises InputError for a crop larger than the short side, or several views of the same segments.
     """
 
@@ -85,10 +85,21 @@ class EvaluationViews(Dataset[View]):
         num_views: int,
         num_crops: int,
         frame_order: FrameOrder = "forward",
-        opener: Opener = open_source,
+        opener: Opener = open_pyav,
         limit: TimeLimit = NO_LIMIT,
     ) -> None:
-        _check_views(stride, crop, short_side, num_views)
+        problems = []
+        if crop > short_side:
+            problems.append(
+                f"test crops of {crop} pixels do not fit into a short side of {short_side} pixels: "
+                "make the crop smaller or the short side larger"
+            )
+        if stride is None and num_views != 1:
+            problems.append(
+                f"{num_views} temporal views of one frame per segment would all be the same: use 1 view"
+            )
+        if problems:
+            raise InputError(problems)
         self.records = records
         self.frames = frames
         self.stride = stride
@@ -105,16 +116,27 @@ class EvaluationViews(Dataset[View]):
         return len(self.records) * self.num_views
 
     def __getitem__(self, item: int) -> View:
-        video, view = divmod(item, self.num_views)
-        record = self.records[video]
+        index, view = divmod(item, self.num_views)
+        record = self.records[index]
         try:
-            with self.limit(record.path), self.opener(record.path) as opened:
-                times = self._times(opened.duration_seconds, view)
-                picture = opened.frames_at(times, self.short_side)
+            with self.limit(record.path), self.opener(record.path) as video:
+                found = video.frames_at(self._times(video.duration_seconds, view), self.short_side)
+                frames = found.rgb()
         except VideoError as error:
             nothing = torch.empty((0, self.frames, self.crop, self.crop, 3), dtype=torch.uint8)
-            return View(nothing, video, record.target(), str(error))
-        return View(self._crops(picture, video), video, record.target(), None)
+            return View(nothing, index, record.target(), str(error))
+        if self.frame_order == "repeated":
+            frames = frames[[self.frames // 2] * self.frames]
+        elif self.frame_order == "shuffled":
+            # The order is drawn from the video's index: all its views have the same.
+            frames = frames[np.random.default_rng(index).permutation(self.frames)]
+        copy_size = (frames.shape[1], frames.shape[2])
+        crops = []
+        for number in range(self.num_crops):
+            region = view_region(*found.size, self.crop, self.short_side, number, self.num_crops)
+            shown = region.on(found.size, copy_size)
+            crops.append(resize(frames[:, shown.rows, shown.columns], self.crop))
+        return View(torch.stack(crops), index, record.target(), None)
 
     def _times(self, duration_seconds: float, view: int) -> Times:
         if self.stride is None:
@@ -123,29 +145,9 @@ class EvaluationViews(Dataset[View]):
             duration_seconds, self.frames, self.stride, self.target_fps, view, self.num_views
         )
 
-    def _ordered(self, frames: FramesArray, video: int) -> FramesArray:
-        """The frames in ``frame_order``; a shuffle is drawn from the video's index, one for all its views."""
-        if self.frame_order == "repeated":
-            return frames[[self.frames // 2] * self.frames]
-        if self.frame_order == "shuffled":
-            return frames[np.random.default_rng(video).permutation(self.frames)]
-        return frames
-
-    def _crops(self, picture: Picture, video: int) -> Tensor:
-        frames = self._ordered(picture.frames, video)
-        regions = [
-            view_region(*picture.size, self.crop, self.short_side, index, self.num_crops)
-            for index in range(self.num_crops)
-        ]
-        copy_size = (frames.shape[1], frames.shape[2])
-        shown = [region.on(picture.size, copy_size) for region in regions]
-        return torch.stack(
-            [resize(frames[:, region.rows, region.columns], self.crop) for region in shown]
-        )
-
 
 def collate_views(views: Sequence[View]) -> ViewBatch:
-    """One batch of all crops of ``views``, in their order."""
+    """Make one batch of all crops of ``views``, in their order."""
     num_crops = torch.tensor([len(view.frames) for view in views])
     return ViewBatch(
         # Channels are last in memory: the permuted view is channels_last_3d without a copy.
@@ -154,18 +156,3 @@ def collate_views(views: Sequence[View]) -> ViewBatch:
         labels=torch.tensor([view.label for view in views]).repeat_interleave(num_crops, dim=0),
         errors=tuple((view.video, view.error) for view in views if view.error is not None),
     )
-
-
-def _check_views(stride: int | None, crop: int, short_side: int, num_views: int) -> None:
-    problems = []
-    if crop > short_side:
-        problems.append(
-            f"test crops of {crop} pixels do not fit into a short side of {short_side} pixels: "
-            "make the crop smaller or the short side larger"
-        )
-    if stride is None and num_views != 1:
-        problems.append(
-            f"{num_views} temporal views of one frame per segment would all be the same: use 1 view"
-        )
-    if problems:
-        raise InputError(problems)

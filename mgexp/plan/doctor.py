@@ -177,7 +177,7 @@ def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
 
 def decode_finding() -> Finding:
     """Milliseconds of one core for a clip of a made H.264 video, in the fashion of training."""
-    from mgexp.video.reader import open_video
+    from mgexp.video.pyav import open_pyav
 
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "made.mp4")
@@ -185,8 +185,8 @@ def decode_finding() -> Finding:
         times = [[(start + k) / 30 for k in range(CLIP_FRAMES)] for start in range(NUM_CLIPS)]
         start = time.process_time()
         for clip in times:
-            with open_video(path) as reader:
-                reader.frames_at(clip)
+            with open_pyav(path) as reader:
+                reader.frames_at(clip).rgb()
     ms = 1000 * (time.process_time() - start) / NUM_CLIPS
     text = f"{ms:.0f} core-ms per clip, {1000 * CLIP_FRAMES / ms:.0f} frames/s ({WIDTH} x {HEIGHT}, H.264)"
     if ms > SLOW_CLIP_MS:

@@ -20,6 +20,7 @@ from mgexp import dist
 from mgexp.config.keys import Config
 from mgexp.data.loader import build_time_limit, build_train_loader, build_view_loader
 from mgexp.data.records import Record
+from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.dist import Processes
 from mgexp.multigrid.batchnorm import keeping, set_num_groups, share_statistics
 from mgexp.multigrid.phases import num_bn_groups

@@ -1,18 +1,35 @@
-"""One video file, opened and decoded to see whether training can use it, and what is wrong with it if not."""
+"""Checks video files: can training use them, and what is wrong with those that it cannot use?
+
+`check_video` decodes one file, `check_videos` many in processes of their own, since a damaged file can hang or
+crash its decoder. `CheckLog` keeps what was found in a folder, so that a second call goes on where the first one
+stopped.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import av
+from pebble import ProcessExpired
 
+from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_jsonl
+from mgexp.run.folder import CheckDir
+from mgexp.video.paths import Root
+from mgexp.video.processes import map_in_processes
 from mgexp.video.pyav import AV_ERRORS
+
+# ruff: noqa: ANN401 (the objects of PyAV are untyped here)
 
 KINDS = {
     "ok": "decodes, nothing strange",
@@ -31,7 +48,7 @@ KINDS = {
 """What can be found, in the order of the table, and what it means."""
 USABLE_KINDS = frozenset({"ok", "timestamps_not_monotonic"})
 QUICK_SECONDS = 1.0
-"""Of the start and of the end of a video that a quick check decodes. Assumption: files that were cut short or
+"""A quick check decodes so much of the start and of the end of a video. Assumption: files that were cut short or
 written badly fail at their ends; what is damaged in the middle needs the full check."""
 
 
@@ -41,7 +58,7 @@ class VideoCheck:
 
     ``frames``: those that were decoded. ``fps`` and ``duration_seconds`` as the header says, the duration
     from the frames where it does not. ``width`` and ``height``: pixels of the first frame. None: unknown.
-    ``seconds``: how long the check took.
+    ``seconds``: how long the check took, 0 if its process died.
     """
 
     path: str
@@ -75,8 +92,8 @@ class _Seen:
     num_disordered: int = 0
     damage: list[str] = field(default_factory=list)
 
-    def add(self, frame: Any) -> None:  # noqa: ANN401 (PyAV is untyped here)
-        """Takes note of one decoded frame, unless it is not later than ``seen_until``."""
+    def add(self, frame: Any) -> None:
+        """Note one decoded frame, unless it is not later than ``seen_until``."""
         if None not in (frame.pts, self.seen_until) and frame.pts <= self.seen_until:
             return
         self.frames += 1
@@ -95,11 +112,11 @@ class _Seen:
         self.last_time = frame.pts
 
     def add_damage(self, what: str) -> None:
-        """Takes note of a packet or frame that is not sound, and where."""
+        """Note a packet or frame that is not sound, and where it is."""
         self.damage.append(f"after {self.frames} frames: {what}")
 
     def verdict(self) -> tuple[str, str]:
-        """Kind and reason."""
+        """Return kind and reason."""
         if not self.times and (self.damage or self.frames):
             reason = self.damage[0] if self.damage else f"none of {self.frames} frames has a time"
             return "decode_error_no_frame", reason
@@ -107,19 +124,19 @@ class _Seen:
             return "zero_frames", "the file ends without a frame"
         if self.damage:
             return "decode_error_partial", f"{len(self.damage)} times, first {self.damage[0]}"
-        if self.other_size:
-            return "changes_size", f"from {_pixels(self.size)} to {_pixels(self.other_size)}"
+        if self.size and self.other_size:
+            before, after = ("×".join(map(str, size)) for size in (self.size, self.other_size))
+            return "changes_size", f"from {before} to {after}"
         num_strange = self.num_disordered + self.frames - self.times
         if num_strange:
-            reason = (
-                f"{num_strange} of {self.frames} frames have no time, or one not after the last"
-            )
+            strange = f"{num_strange} of {self.frames} frames"
+            reason = f"{strange} have no time, or one not after the last"
             return "timestamps_not_monotonic", reason
         return "ok", ""
 
 
 def check_video(path: str, quick: bool) -> VideoCheck:
-    """Decodes all frames of a video; with ``quick`` its first and its last second. Raises nothing for a bad file.
+    """Decode all frames of a video; with ``quick`` its first and its last second. Raises nothing for a bad file.
 
     After a packet that cannot be decoded it goes on with the next one.
     """
@@ -130,7 +147,7 @@ def check_video(path: str, quick: bool) -> VideoCheck:
 
 
 def _kind_of_file(path: str) -> tuple[str, str] | None:
-    """Kind and reason where there is nothing to open."""
+    """Return kind and reason where there is nothing to open."""
     try:
         status = os.stat(path)  # noqa: PTH116 (paths are text everywhere in lists)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
@@ -146,38 +163,50 @@ def _check_content(path: str, quick: bool) -> VideoCheck:
     except AV_ERRORS as error:
         return VideoCheck(path, "open_fails", _words(error))
     with container:
-        stream = container.streams.best("video")
+        stream: Any = container.streams.best("video")
         if stream is None or stream.codec_context is None:
             reason = "no video stream" if stream is None else "its codec is unknown"
             return VideoCheck(path, "no_video_stream", reason)
         stream.codec_context.thread_count = 1  # the files are checked in parallel
         seen = _Seen()
         (_decode_ends if quick else _decode_rest)(container, stream, seen)
-        return _described(path, container, stream, seen)
+        kind, reason = seen.verdict()
+        duration = _header_duration(container, stream)
+        if duration is None and seen.first_time is not None and seen.last_time is not None:
+            duration = float((seen.last_time - seen.first_time) * stream.time_base)
+        rate = stream.average_rate
+        width, height = seen.size or (None, None)
+        return VideoCheck(
+            path=path,
+            kind=kind,
+            reason=reason,
+            frames=seen.frames,
+            fps=float(rate) if rate else None,
+            duration_seconds=duration,
+            width=width,
+            height=height,
+            codec=stream.codec_context.name,
+        )
 
 
 def _decode_rest(
-    container: Any,  # noqa: ANN401
-    stream: Any,  # noqa: ANN401
-    seen: _Seen,
-    is_enough: Callable[[], bool] = lambda: False,
+    container: Any, stream: Any, seen: _Seen, is_enough: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Decodes from where the container is until it ``is_enough``; False if it came to its end before."""
+    """Decode from where the container is until it ``is_enough``; False if the file came to its end before."""
     for packet in _packets(container, stream, seen):
         try:
             for frame in packet.decode():
                 seen.add(frame)
         except AV_ERRORS as error:
             seen.add_damage(_words(error))
-        if (
-            packet.size and is_enough()
-        ):  # the last packet is empty: it brings out what was held back
+        # The last packet is empty: it brings out what was held back.
+        if packet.size and is_enough():
             return True
     return False
 
 
-def _packets(container: Any, stream: Any, seen: _Seen) -> Iterator[Any]:  # noqa: ANN401
-    """The packets up to the end of the file, or to where it cannot be read further."""
+def _packets(container: Any, stream: Any, seen: _Seen) -> Iterator[Any]:
+    """Yield the packets up to the end of the file, or to where it cannot be read further."""
     try:
         for packet in container.demux(stream):
             if packet.is_corrupt:
@@ -187,8 +216,8 @@ def _packets(container: Any, stream: Any, seen: _Seen) -> Iterator[Any]:  # noqa
         seen.add_damage(f"cannot be read further: {_words(error)}")
 
 
-def _decode_ends(container: Any, stream: Any, seen: _Seen) -> None:  # noqa: ANN401
-    """Decodes the first second and the last one; everything where it is unknown where the end is."""
+def _decode_ends(container: Any, stream: Any, seen: _Seen) -> None:
+    """Decode the first second and the last one; everything where it is unknown where the end is."""
     start, ticks = stream.start_time or 0, QUICK_SECONDS / float(stream.time_base)
 
     def is_enough() -> bool:
@@ -208,27 +237,7 @@ def _decode_ends(container: Any, stream: Any, seen: _Seen) -> None:  # noqa: ANN
         seen.add_damage("no frame comes from its last second")
 
 
-def _described(path: str, container: Any, stream: Any, seen: _Seen) -> VideoCheck:  # noqa: ANN401
-    kind, reason = seen.verdict()
-    duration = _header_duration(container, stream)
-    if duration is None and seen.first_time is not None and seen.last_time is not None:
-        duration = float((seen.last_time - seen.first_time) * stream.time_base)
-    rate = stream.average_rate
-    width, height = seen.size or (None, None)
-    return VideoCheck(
-        path=path,
-        kind=kind,
-        reason=reason,
-        frames=seen.frames,
-        fps=float(rate) if rate else None,
-        duration_seconds=duration,
-        width=width,
-        height=height,
-        codec=stream.codec_context.name,
-    )
-
-
-def _header_duration(container: Any, stream: Any) -> float | None:  # noqa: ANN401
+def _header_duration(container: Any, stream: Any) -> float | None:
     if stream.duration:
         return float(stream.duration * stream.time_base)
     if container.duration:
@@ -240,5 +249,148 @@ def _words(error: BaseException) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-def _pixels(size: tuple[int, int] | None) -> str:
-    return "×".join(map(str, size or ()))
+CheckOne = Callable[..., VideoCheck]
+"""``check_video``, or what stands in for it: called with a path and ``quick``."""
+
+
+def check_videos(
+    paths: Sequence[str],
+    *,
+    quick: bool,
+    num_processes: int,
+    limit_seconds: float,
+    check: CheckOne = check_video,
+) -> Generator[VideoCheck, None, None]:
+    """Check the videos in ``num_processes`` processes; yield them in the order in which they are done.
+
+    A video without a result after ``limit_seconds`` is ``hung``; one whose process died is ``crashed``.
+    Raises RuntimeError if a process ends before it was given a video.
+    """
+
+    def failed(path: str, error: Exception) -> VideoCheck:
+        if isinstance(error, FutureTimeoutError):
+            reason = f"no result after {limit_seconds:g} s"
+            return VideoCheck(path, "hung", reason, seconds=limit_seconds)
+        if isinstance(error, ProcessExpired):
+            code = error.exitcode or 0
+            ending = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            return VideoCheck(path, "crashed", f"its process ended with {ending}")
+        return VideoCheck(path, "crashed", f"the check ended with {error!r}")
+
+    # Niceness: the machine stays usable for what runs beside it, since checking a data set takes hours.
+    return map_in_processes(
+        partial(check, quick=quick),
+        paths,
+        num_processes,
+        limit_seconds=limit_seconds,
+        failure=failed,
+        niceness=10,
+    )
+
+
+NUM_EXAMPLES = 3
+"""Videos of each kind that the table names; the file of lines has all."""
+
+
+@dataclass(frozen=True)
+class CheckSummary:
+    """The checks of all videos of a call; ``num_known`` of them were made by an earlier one."""
+
+    checks: Sequence[VideoCheck]
+    num_known: int
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Videos of each kind that was found, in the order of KINDS."""
+        found = Counter(check.kind for check in self.checks)
+        return {kind: found[kind] for kind in KINDS if found[kind]}
+
+    @property
+    def num_unusable(self) -> int:
+        """Videos that training cannot use."""
+        return sum(num for kind, num in self.counts.items() if kind not in USABLE_KINDS)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the numbers for programs."""
+        return {
+            "num_videos": len(self.checks),
+            "num_unusable": self.num_unusable,
+            "num_known": self.num_known,
+            "kinds": self.counts,
+            "video_seconds": sum(check.duration_seconds or 0.0 for check in self.checks),
+        }
+
+    def as_text(self) -> str:
+        """Return a line for each kind, with its share and meaning; below it, the first videos that are not ok."""
+        lines = [f"{'kind':<26}{'videos':>9}{'share':>9}  meaning"]
+        for kind, num in self.counts.items():
+            lines.append(f"{kind:<26}{num:>9,}{num / len(self.checks):>9.2%}  {KINDS[kind]}")
+            if kind == "ok":
+                continue
+            found = [check for check in self.checks if check.kind == kind]
+            lines += [f"    {check.path}: {check.reason}" for check in found[:NUM_EXAMPLES]]
+            if num > NUM_EXAMPLES:
+                lines.append(f"    ... and {num - NUM_EXAMPLES:,} more")
+        lines.append(
+            f"{len(self.checks):,} videos, {self.num_unusable:,} unusable; "
+            f"{self.num_known:,} were known from an earlier call"
+        )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class CheckLog:
+    """Checks made with one setting, in ``folder``; its lock must be held.
+
+    ``quick``: a line of a quick check answers a quick call only, one of a full check both.
+    ``limit_seconds``: a video that hung is checked again where this is more than it was given.
+    """
+
+    folder: CheckDir
+    quick: bool
+    limit_seconds: float
+
+    def known(self, paths: Sequence[str]) -> dict[str, VideoCheck]:
+        """Return the checks of ``paths`` that still hold; lines that do not are deleted.
+
+        A line holds while its file has the size and the time of change that it had.
+        """
+        asked = set(paths)
+        cut_jsonl(
+            self.folder.videos_jsonl, lambda line: line["path"] not in asked or self._holds(line)
+        )
+        names = [field.name for field in fields(VideoCheck)]
+        return {
+            line["path"]: VideoCheck(**{name: line[name] for name in names})
+            for line in read_jsonl(self.folder.videos_jsonl)
+            if line["path"] in asked
+        }
+
+    def add(self, check: VideoCheck) -> None:
+        """Append a line."""
+        line = {**asdict(check), "quick": self.quick, **_state_of(check.path)}
+        append_jsonl(self.folder.videos_jsonl, line)
+
+    def write_quarantine(self, checks: Iterable[VideoCheck], root: Path) -> None:
+        """Write a line for each video that training cannot use, sorted, as ``Root.name`` names it."""
+        base = Root(root)
+        lines = sorted(base.name(check.path) for check in checks if not check.is_usable)
+        atomic_write_text(self.folder.quarantine_txt, "".join(f"{line}\n" for line in lines))
+
+    def _holds(self, line: Mapping[str, Any]) -> bool:
+        if line["kind"] == "crashed":  # perhaps for want of memory: ask again
+            return False
+        if line["kind"] == "hung" and line["seconds"] < self.limit_seconds:
+            return False
+        if line["quick"] and not self.quick:
+            return False
+        return all(line[name] == value for name, value in _state_of(line["path"]).items())
+
+
+def _state_of(path: str) -> dict[str, int | None]:
+    """Return size and time of change, None where there is no file."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 (paths are text everywhere in lists)
+    except (OSError, ValueError):  # ValueError: a NUL in the path
+        return {"bytes": None, "mtime_ns": None}
+    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}

@@ -16,30 +16,40 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any
 
 import av
 import numpy as np
-from numpy.typing import NDArray
 
-from mgexp.video.reader import TOLERANCE_SECONDS, VideoError
-from mgexp.video.region import RegionOf, whole
-from mgexp.video.rgb import ClipFrames
+from mgexp.video.reader import (
+    SOURCE,
+    TOLERANCE_SECONDS,
+    Frames,
+    FramesArray,
+    Region,
+    Size,
+    Times,
+    VideoError,
+    whole,
+)
+from mgexp.video.rgb import RgbConverter, displayed_size, quarter_turns
 
 # ruff: noqa: ANN401 (the objects of PyAV are untyped here)
-
 
 _HEADER_ONLY: Any = {"format": "mp4", "options": {"skip_frame": "all", "probesize": "32"}}
 """Opens an mp4 without probing: its header tells codec, size, times and duration."""
 AV_ERRORS = (av.FFmpegError, ValueError, RuntimeError)
 """What PyAV raises for a file that it cannot read; the last two where it does not know a format."""
 
+Rows = Sequence[int]
+"""Places in a clip that show the same frame."""
+
 
 class PyavReader:
-    """An open video file; see ``mgexp.video.reader.VideoReader``."""
+    """An open video file; see ``mgexp.video.reader.Video``."""
 
     def __init__(self, path: str, container: Any) -> None:
         self.path = path
@@ -56,41 +66,50 @@ class PyavReader:
         # Some formats only state when the file as a whole ends; that is a duration if the video starts at 0.
         if self._container.duration and not self._start:
             return float(self._container.duration / av.time_base)
-        return self._read_duration()
+        with all_packets(self.path, "cannot be read") as (_, packets):
+            ends = [p.pts + (p.duration or 0) for p in packets if p.pts is not None]
+            if not ends:
+                raise VideoError(self.path, "has no frame with a timestamp")
+            return float((max(ends) - self._start) / self._ticks_per_second)
 
-    def frames_at(
-        self, times_seconds: Sequence[float] | NDArray[np.float64], region_of: RegionOf = whole
-    ) -> NDArray[np.uint8]:
-        """The frames on display at the given times; see ``mgexp.video.reader.VideoReader``."""
+    def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
+        """Decode up to the first of the frames on display at these times; see ``Video``."""
         times = [float(time) for time in times_seconds]
-        ticks = _ticks(times, self._start, self._ticks_per_second)
-        with suppress(*AV_ERRORS):
-            frames = self._decode_wanted(ticks, region_of)
-            if frames is not None:
-                return frames
-        return self._decode_from_start(times, region_of)
+        return _DecodedFrames(self.path, len(times), self._decode(times))
 
-    def _decode_wanted(self, ticks: Sequence[int], region_of: RegionOf) -> NDArray[np.uint8] | None:
-        """The frames at ``ticks`` from the groups of pictures that hold them; None where that is uncertain."""
+    def _ticks(self, times: Sequence[float]) -> list[int]:
+        return _ticks(times, self._start, self._ticks_per_second)
+
+    def _decode(self, times: Sequence[float]) -> Iterator[tuple[Any, Rows]]:
+        """Yield every wanted frame with its rows of the clip; a row that comes again is to be overwritten."""
+        ticks = self._ticks(times)
+        with suppress(*AV_ERRORS):
+            is_complete = yield from self._decode_wanted(ticks)
+            if is_complete:
+                return
+        yield from self._decode_from_start(times)
+
+    def _decode_wanted(self, ticks: Sequence[int]) -> Generator[tuple[Any, Rows], None, bool]:
+        """Yield the frames at ``ticks`` from the groups of pictures that hold them; return False where unsure."""
         packets = self._packets_between(min(ticks), max(ticks))
         rows = rows_by_pts(packets, ticks)
         if rows is None:
-            return None
+            return False
         pts = [packet.pts for packet in packets]
         keys = [index for index, packet in enumerate(packets) if packet.is_keyframe]
         targets = [index for index, time in enumerate(pts) if time in rows]
-        clip = ClipFrames(self.path, len(ticks), region_of)
         for run in plan_runs(pts, keys, targets):
             latest = -math.inf
             for frame in self._decode_run(packets[run.start : run.stop], rows):
                 if frame.pts is None or frame.pts <= latest:
-                    return None
+                    return False
                 latest = frame.pts
-                clip.put(frame, rows.pop(frame.pts, ()))
-        return None if rows else clip.frames
+                if frame.pts in rows:
+                    yield frame, rows.pop(frame.pts)
+        return not rows
 
     def _packets_between(self, first_tick: int, last_tick: int) -> list[Any]:
-        """The packets, in decoding order, from a keyframe to the last that can be on display at last_tick."""
+        """Return packets, in decoding order, from a keyframe to the last that can be on display at last_tick."""
         # Some formats search by decoding time, which is a little earlier than display time.
         for margin_seconds in (0, 1):
             earlier = first_tick - int(margin_seconds * self._ticks_per_second)
@@ -104,7 +123,7 @@ class PyavReader:
         return packets
 
     def _decode_run(self, packets: Sequence[Any], wanted: Mapping[int, object]) -> Iterator[Any]:
-        """The frames of adjacent packets that begin with a keyframe; those not ``wanted`` may be left out."""
+        """Yield frames of adjacent packets that begin with a keyframe; those not ``wanted`` may be left out."""
         context = self._context
         # In H.264 nal_ref_idc = 0 promises that no other frame refers to this one. (In HEVC the same mark
         # promises less: a frame of a higher temporal layer may refer to it.)
@@ -118,9 +137,8 @@ class PyavReader:
         if any(packet.pts in wanted for packet in packets):
             yield from context.decode(None)
 
-    def _decode_from_start(self, times: Sequence[float], region_of: RegionOf) -> NDArray[np.uint8]:
-        """The frames at ``times`` by decoding one frame after the other: slow, and right by definition."""
-        clip = ClipFrames(self.path, len(times), region_of)
+    def _decode_from_start(self, times: Sequence[float]) -> Iterator[tuple[Any, Rows]]:
+        """Yield the frames at ``times`` by decoding one frame after the other: slow, and right by definition."""
         with all_packets(self.path, "cannot be decoded") as (stream, packets):
             ticks = _ticks(times, *stream_clock(stream))
             waiting = sorted(range(len(ticks)), key=ticks.__getitem__)
@@ -128,35 +146,69 @@ class PyavReader:
             shown = None
             for frame in (frame for frame in frames if frame.pts is not None):
                 num_shown = sum(ticks[row] < frame.pts for row in waiting) if shown else 0
-                clip.put(shown, waiting[:num_shown])
+                if num_shown:
+                    yield shown, waiting[:num_shown]
                 waiting = waiting[num_shown:]
                 shown = frame
                 if not waiting:
-                    break
+                    return
             if shown is None:
                 raise VideoError(self.path, "has no frame with a timestamp that can be decoded")
-            clip.put(shown, waiting)
-        return clip.frames
+            yield shown, waiting
 
-    def _read_duration(self) -> float:
-        """Seconds from the start of the video stream to the end of its last packet, from all its packets."""
-        with all_packets(self.path, "cannot be read") as (_, packets):
-            ends = [p.pts + (p.duration or 0) for p in packets if p.pts is not None]
-            if not ends:
-                raise VideoError(self.path, "has no frame with a timestamp")
-            return float((max(ends) - self._start) / self._ticks_per_second)
+
+class _DecodedFrames:
+    """The frames of a clip from a video file; see ``mgexp.video.reader.Frames``.
+
+    Decoding pauses at the first frame, which tells the size, and goes on when the region is known: that way a
+    large picture becomes RGB only where it is wanted, and no more than one of them is held.
+    """
+
+    level = SOURCE
+
+    def __init__(self, path: str, num_frames: int, decoded: Iterator[tuple[Any, Rows]]) -> None:
+        self._path = path
+        self._num_frames = num_frames
+        first = next(decoded)
+        self._decoded: Iterator[tuple[Any, Rows]] | None = chain([first], decoded)
+        self.size: Size = displayed_size(first[0])
+
+    def rgb(self, region: Region | None = None) -> FramesArray:
+        """Decode the rest, and return the RGB pixels of the region."""
+        if self._decoded is None:
+            raise RuntimeError(
+                "the frames of a clip can be read once: ask the video for them again"
+            )
+        decoded, self._decoded = self._decoded, None
+        part = region or whole(self.size)
+        pixels = np.empty((self._num_frames, part.height, part.width, 3), np.uint8)
+        to_rgb = RgbConverter()
+        with _as_video_error(self._path, "cannot be decoded"):
+            for frame, rows in decoded:
+                size = displayed_size(frame)
+                if size != self.size:
+                    raise VideoError(self._path, f"changes shape: {self.size}, then {size}")
+                turns = quarter_turns(frame.rotation)
+                if turns:
+                    upright = np.rot90(to_rgb(frame, whole((frame.height, frame.width))), turns)
+                    picture = upright[part.rows, part.columns]
+                else:
+                    picture = to_rgb(frame, part)
+                for row in rows:
+                    pixels[row] = picture
+        return pixels
 
 
 @contextmanager
 def open_pyav(path: str) -> Iterator[PyavReader]:
-    """The reader of a video file, closed on leaving the context. Raises VideoError if it cannot be opened."""
+    """Open a video file, and close it on leaving the context. Raises VideoError if it cannot be opened."""
     with opened(path) as container:
         yield PyavReader(path, container)
 
 
 @contextmanager
 def opened(path: str) -> Iterator[Any]:
-    """The container of a file for a PyavReader, closed on leaving; VideoError if it cannot be opened."""
+    """Open the container of a file for a PyavReader. Raises VideoError if it cannot be opened."""
     with _as_video_error(path, "cannot be opened"):
         container = _open(path, by_header=True)
     with container:
@@ -165,7 +217,7 @@ def opened(path: str) -> Iterator[Any]:
 
 @contextmanager
 def all_packets(path: str, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
-    """The video stream of a file and all its packets, the last one empty (it flushes the decoder), from the start.
+    """Give the video stream of a file and all its packets from the start; the last, empty, flushes the decoder.
 
     Inside, what PyAV raises becomes a VideoError that says ``what`` about the file, and so does a damaged packet.
     """
@@ -175,7 +227,7 @@ def all_packets(path: str, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
 
 
 def plan_runs(pts: Sequence[int], keys: Sequence[int], targets: Iterable[int]) -> list[range]:
-    """Which packets to decode so that the ``targets`` come out: disjoint ranges, each from a keyframe.
+    """Plan which packets to decode so that the ``targets`` come out: disjoint ranges, each from a keyframe.
 
     ``pts``: display times of the packets, in decoding order. ``keys``, ``targets``: ascending indices of
     the keyframes, the first of them 0, and of the wanted frames.
@@ -194,7 +246,7 @@ def plan_runs(pts: Sequence[int], keys: Sequence[int], targets: Iterable[int]) -
 
 
 def rows_by_pts(packets: Sequence[Any], ticks: Sequence[int]) -> dict[int, list[int]] | None:
-    """Time of each packet on display at one of ``ticks`` -> indices of these ticks; None where uncertain."""
+    """Map the time of each packet on display at one of ``ticks`` to the indices of these ticks; None if unsure."""
     pts = [packet.pts for packet in packets]
     if None in pts or len(set(pts)) < len(pts) or any(packet.is_corrupt for packet in packets):
         return None
@@ -211,25 +263,27 @@ def rows_by_pts(packets: Sequence[Any], ticks: Sequence[int]) -> dict[int, list[
 
 
 def stream_clock(stream: Any) -> tuple[int, float]:
-    """The timestamp at which a stream starts, and timestamps per second."""
+    """Return the timestamp at which a stream starts, and the number of timestamps per second."""
     base = stream.time_base
     return stream.start_time or 0, base.denominator / base.numerator
 
 
 def _ticks(times: Sequence[float], start: int, ticks_per_second: float) -> list[int]:
-    """The times, in seconds, as timestamps of a stream, none before its start."""
+    """Turn times in seconds into timestamps of a stream, none before its start."""
     return [start + max(0, math.floor((t + TOLERANCE_SECONDS) * ticks_per_second)) for t in times]
 
 
 def _open(path: str, by_header: bool) -> Any:
     if by_header and path.lower().endswith((".mp4", ".m4v", ".mov")):
-        with suppress(*AV_ERRORS):  # not what its name says: find out what it is
+        with suppress(
+            *AV_ERRORS
+        ):  # The file is not what its name says; FFmpeg finds out what it is.
             return av.open(path, metadata_errors="replace", **_HEADER_ONLY)
     return av.open(path, metadata_errors="replace")
 
 
 def _video_stream(path: str, container: Any) -> Any:
-    """The video stream, set to decode in one thread: loaders run a process for each core."""
+    """Return the video stream, set to decode in one thread, since loaders run a process for each core."""
     stream = container.streams.best("video")
     if stream is None or stream.codec_context is None:
         raise VideoError(path, "has no video stream of a codec that is known")

@@ -1,27 +1,39 @@
-"""What a clip needs of an open video, whether it is the file itself or a copy of it in a clip store."""
+"""What every open video can do, whether it is the file itself or copies of it in a clip store.
+
+Loading a clip takes three steps: open the video, ask for the frames at some times, and ask those frames for the
+RGB pixels of a region. The frames know their size before any pixel is converted, so that a random region can be
+drawn for that size. (The file as a whole is not asked for its size: PyAV cannot tell from a header that a phone
+held its camera upright, and decoding a frame for that alone would make decoding small videos a seventh slower.)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mgexp.data.transforms import FramesArray
 from mgexp.errors import InputError
-from mgexp.video.region import Region, RegionOf, Size, whole
+
+FramesArray = NDArray[np.uint8]
+"""Decoded frames: uint8, RGB, (T, H, W, 3)."""
+Size = tuple[int, int]
+"""Height and width of a picture, in pixels."""
+Times = Sequence[float] | NDArray[np.float64]
+"""Moments in seconds from the start of the video."""
+Backend = Literal["auto", "pyav", "torchcodec"]
 
 TOLERANCE_SECONDS = 1e-6
 """A frame is on display this much early, so that k / frame_rate, rounded, is a time of frame k."""
-
-Backend = Literal["auto", "pyav", "torchcodec"]
+SOURCE = "source"
+"""The level of frames that come from the video itself, not from a copy."""
 
 
 class VideoError(Exception):
-    """One video file that cannot be used: ``path``, and the ``reason`` in words."""
+    """A video file that cannot be used: its ``path``, and the ``reason`` in words."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -32,89 +44,59 @@ class VideoError(Exception):
         return f"{self.path}: {self.reason}"
 
 
-class VideoReader(Protocol):
-    """An open video file."""
+@dataclass(frozen=True)
+class Region:
+    """A rectangle of a picture, in pixels: rows [top, top + height), columns [left, left + width)."""
+
+    top: int
+    left: int
+    height: int
+    width: int
 
     @property
-    def duration_seconds(self) -> float:
-        """Seconds from the first frame to the end of the last, as the header says; else by reading the file."""
+    def rows(self) -> slice:
+        """The rows of the picture that are in the region."""
+        return slice(self.top, self.top + self.height)
 
-    def frames_at(
-        self, times_seconds: Sequence[float] | NDArray[np.float64], region_of: RegionOf = whole
-    ) -> NDArray[np.uint8]:
-        """The frames on display at the given times: uint8, RGB, (T, H, W, 3).
+    @property
+    def columns(self) -> slice:
+        """The columns of the picture that are in the region."""
+        return slice(self.left, self.left + self.width)
 
-        Of each frame only the part that ``region_of`` its size: the size of all frames, which it is given
-        turned, and maybe more than once.
+    def on(self, size: Size, copy_size: Size) -> Region:
+        """Return the same part of a copy; ``size`` is the size of the picture that this region is drawn on.
 
-        Times count from the start of the video stream, in any order; they may repeat. The frame on display
-        is the last one whose timestamp is not later than the time. Before the first frame it is the first,
-        past the end the last: a clip longer than the video repeats its last frame.
-        A picture is turned as the file asks players to turn it, to the nearest quarter turn; H and W are
-        those of the turned picture. (A matrix that also mirrors or scales is read for its turn alone.)
-        Raises VideoError where the file cannot give them.
+        The edges are rounded to whole pixels of the copy, of which the region has at least one.
         """
+        tall, wide = copy_size[0] / size[0], copy_size[1] / size[1]
+        top, left = round(self.top * tall), round(self.left * wide)
+        bottom = max(top + 1, round((self.top + self.height) * tall))
+        right = max(left + 1, round((self.left + self.width) * wide))
+        return Region(top, left, bottom - top, right - left)
 
 
-ReaderOpener = Callable[[str], AbstractContextManager[VideoReader]]
-"""From a path to the reader of that file, closed on leaving the context; raises VideoError if it does not open."""
+def whole(size: Size) -> Region:
+    """Return the region that is all of a picture of ``size``."""
+    return Region(0, 0, *size)
 
 
-@dataclass(frozen=True)
-class Decoder:
-    """One of the decoders: ``name`` with versions, for people, and ``opener``, which travels to workers."""
+class Frames(Protocol):
+    """The frames of a video at the times that were asked for, before they are RGB."""
 
-    name: str
-    opener: ReaderOpener
+    @property
+    def size(self) -> Size:
+        """Height and width of the video as it is displayed; regions are given in its pixels."""
 
+    @property
+    def level(self) -> str:
+        """Where the frames come from: SOURCE, or the short side of a copy in the store, such as "160"."""
 
-def open_video(path: str) -> AbstractContextManager[VideoReader]:
-    """The reader of a video file by the decoder that is always there, PyAV."""
-    from mgexp.video.pyav import open_pyav
+    def rgb(self, region: Region | None = None) -> FramesArray:
+        """Return that part of every frame, by default all of it: uint8 RGB (T, h, w, 3).
 
-    return open_pyav(path)
-
-
-def choose_decoder(backend: Backend) -> Decoder:
-    """The decoder that DATA.DECODING_BACKEND asks for; auto: torchcodec where it works, else PyAV.
-
-    Raises InputError where torchcodec is asked for and does not work here.
-    """
-    if backend != "pyav":
-        from mgexp.video import torchcodec_reader as decode_torchcodec
-
-        fault = decode_torchcodec.fault()
-        if not fault:
-            return Decoder(decode_torchcodec.version(), decode_torchcodec.open_torchcodec)
-        if backend == "torchcodec":
-            raise InputError([_remedy(fault)])
-    import av
-
-    return Decoder(f"PyAV {av.__version__}", open_video)
-
-
-def _remedy(fault: str) -> str:
-    return (
-        f"DATA.DECODING_BACKEND = torchcodec, but it does not work here: {fault}. Install it with "
-        "pip install 'mgexp[torchcodec]' and FFmpeg's shared libraries with apt-get install ffmpeg "
-        "(or conda install -c conda-forge ffmpeg), or set DATA.DECODING_BACKEND auto or pyav"
-    )
-
-
-SOURCE = "source"
-"""The level of a picture that comes from the video itself, not from a copy."""
-
-
-@dataclass(frozen=True)
-class Picture:
-    """Frames uint8 (T, h, w, 3) of a video of ``size`` (height, width), itself or a smaller copy of it, or a part.
-
-    ``level`` says which: "source", or the short side that the store names the copy by, such as "160".
-    """
-
-    frames: FramesArray
-    size: Size
-    level: str
+        From a copy, (h, w) are the pixels that the copy has there. Call it once, while the video is open.
+        Raises VideoError where the file cannot give the frames, or they differ in size.
+        """
 
 
 class Video(Protocol):
@@ -122,65 +104,55 @@ class Video(Protocol):
 
     @property
     def duration_seconds(self) -> float:
-        """Seconds from the first frame to the end of the last."""
+        """Seconds from the first frame to the end of the last, as the header says; else by reading the file."""
 
-    def frames_at(
-        self,
-        times_seconds: Sequence[float] | NDArray[np.float64],
-        short_side: float,
-        region_of: RegionOf = whole,
-    ) -> Picture:
-        """The frames on display at the given times, as sharp as a short side of ``short_side`` pixels needs.
+    def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
+        """Return the frames on display at the given times.
 
-        Of each the part that ``region_of`` the video's size, in its pixels, whichever copy they come from.
-        Raises VideoError where the file cannot give them.
+        Times count from the start of the video stream, in any order; they may repeat. The frame on display
+        is the last one whose timestamp is not later than the time. Before the first frame it is the first,
+        past the end the last: a clip longer than the video repeats its last frame.
+        A picture is turned as the file asks players to turn it, to the nearest quarter turn. (A matrix that also
+        mirrors or scales is read for its turn alone.)
+
+        ``short_side``: a copy with so many pixels on its short side is sharp enough; None: no copy will do.
+        Raises VideoError where the file cannot give the frames.
         """
 
 
 Opener = Callable[[str], AbstractContextManager[Video]]
-"""From the path of a video to the open video; raises VideoError where it cannot be opened."""
-
-
-class SourceVideo:
-    """A video file as it is: it has one size, whatever short side is asked for."""
-
-    def __init__(self, reader: VideoReader) -> None:
-        self._reader = reader
-
-    @property
-    def duration_seconds(self) -> float:
-        """Seconds from the first frame to the end of the last."""
-        return self._reader.duration_seconds
-
-    def frames_at(
-        self,
-        times_seconds: Sequence[float] | NDArray[np.float64],
-        short_side: float,
-        region_of: RegionOf = whole,
-    ) -> Picture:
-        """The frames on display at the given times; see ``VideoReader.frames_at``."""
-        sizes: list[Size] = []
-
-        def region(size: Size) -> Region:
-            sizes.append(size)
-            return region_of(size)
-
-        frames = self._reader.frames_at(times_seconds, region)
-        return Picture(frames, sizes[-1], SOURCE)
+"""Opens the video at a path, and closes it on leaving the context; raises VideoError where it does not open."""
 
 
 @dataclass(frozen=True)
-class SourceOpener:
-    """Opens video files as they are, by one of the decoders; an ``Opener``."""
+class Decoder:
+    """One of the decoders: ``name`` with versions, for people, and ``opener``, which travels to workers."""
 
-    open_reader: ReaderOpener
-
-    @contextmanager
-    def __call__(self, path: str) -> Iterator[SourceVideo]:
-        """The video file itself, closed on leaving the context. Raises VideoError if it cannot be opened."""
-        with self.open_reader(path) as reader:
-            yield SourceVideo(reader)
+    name: str
+    opener: Opener
 
 
-open_source = SourceOpener(open_video)
-"""By the decoder that is always there."""
+def choose_decoder(backend: Backend) -> Decoder:
+    """Return the decoder that DATA.DECODING_BACKEND asks for; auto: torchcodec where it works, else PyAV.
+
+    Raises InputError where torchcodec is asked for and does not work here.
+    """
+    if backend != "pyav":
+        from mgexp.video import torchcodec_reader
+
+        fault = torchcodec_reader.fault()
+        if not fault:
+            return Decoder(torchcodec_reader.version(), torchcodec_reader.open_torchcodec)
+        if backend == "torchcodec":
+            problem = f"DATA.DECODING_BACKEND = torchcodec, but it does not work here: {fault}"
+            remedy = (
+                "Install it with pip install 'mgexp[torchcodec]' and FFmpeg's shared libraries with "
+                "apt-get install ffmpeg (or conda install -c conda-forge ffmpeg), "
+                "or set DATA.DECODING_BACKEND auto or pyav"
+            )
+            raise InputError([f"{problem}. {remedy}"])
+    import av
+
+    from mgexp.video.pyav import open_pyav
+
+    return Decoder(f"PyAV {av.__version__}", open_pyav)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mgexp.errors import InputError
 from mgexp.run.files import is_file, read_json, read_jsonl, sha256_of
 from mgexp.video.paths import Root
-from mgexp.video.reader import Picture, ReaderOpener, SourceVideo, Video, open_video
-from mgexp.video.region import RegionOf, whole
+from mgexp.video.pyav import open_pyav
+from mgexp.video.reader import Frames, FramesArray, Opener, Region, Size, Times, Video
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What tells whether a file has changed; ``sha256`` of its content, None where nobody asked for it."""
+    """Tells whether a file has changed. ``sha256`` is that of its content, None where nobody asked for it."""
 
     size_bytes: int
     mtime_ns: int
@@ -45,9 +42,9 @@ class Stamp:
 class StoredVideo:
     """A line of the manifest: the video at ``path``, relative to the root, and its copies by level.
 
-    ``height`` and ``width`` are of the picture as it is displayed, which is the decoded one turned by
-    ``quarter_turns``, counterclockwise; the copies are turned already. ``failure`` says why there is no copy; all
-    but the stamp is 0 then.
+    ``height`` and ``width`` are those of the picture as it is displayed, which is the decoded one turned
+    counterclockwise by ``quarter_turns``; the copies are turned already. ``failure`` says why there is no copy;
+    all numbers but the stamp are 0 then.
     """
 
     path: str
@@ -60,25 +57,16 @@ class StoredVideo:
     levels: Mapping[int, Copy]
     failure: str | None = None
 
-    @property
-    def short_side(self) -> int:
-        """Pixels of the shorter side of the picture."""
-        return min(self.height, self.width)
-
     def line(self) -> dict[str, Any]:
-        """The record in the manifest."""
+        """Return the record in the manifest."""
         fps = self.num_frames / self.duration_seconds if self.duration_seconds else 0.0
         levels = {str(level): asdict(copy) for level, copy in self.levels.items()}
-        return {
-            **self.__dict__,
-            "stamp": asdict(self.stamp),
-            "levels": levels,
-            "fps": round(fps, 3),
-        }
+        stamp = asdict(self.stamp)
+        return {**self.__dict__, "stamp": stamp, "levels": levels, "fps": round(fps, 3)}
 
     @classmethod
     def from_line(cls, line: Mapping[str, Any]) -> StoredVideo:
-        """The video of a record; raises KeyError or TypeError where it is none."""
+        """Return the video of a record; raises KeyError or TypeError where it is none."""
         values = {name: line[name] for name in cls.__dataclass_fields__}
         values["stamp"] = Stamp(**line["stamp"])
         values["levels"] = {int(level): Copy(**copy) for level, copy in line["levels"].items()}
@@ -98,7 +86,7 @@ class StoreDir:
 
     @property
     def manifest_jsonl(self) -> Path:
-        """A line per video; of several for one video the last holds."""
+        """A line per video; where a video has several lines the last one holds."""
         return self.root / "manifest.jsonl"
 
     @property
@@ -107,16 +95,14 @@ class StoreDir:
         return self.root / "lock"
 
     def copy(self, level: int, path: str) -> Path:
-        """The copy of the video at ``path``, relative to the root of the videos."""
+        """Return the file of a copy; ``path`` is that of the video, relative to the root of the videos."""
         return self.root / str(level) / copy_name(path)
 
     def read(self) -> dict[str, StoredVideo]:
-        """The manifest, by path. Raises InputError where there is no store, or a line is not of a store."""
+        """Read the manifest, by path. Raises InputError where there is no store, or a line is not of a store."""
         if not is_file(self.settings_json):
-            remedy = "give the folder that tools/prepare_data.py made"
-            raise InputError(
-                [f"{self.root} is no clip store, it has no {self.settings_json.name}: {remedy}"]
-            )
+            problem = f"{self.root} is no clip store, it has no {self.settings_json.name}"
+            raise InputError([f"{problem}: give the folder that tools/prepare_data.py made"])
         read_json(self.settings_json)
         try:
             videos = [StoredVideo.from_line(line) for line in read_jsonl(self.manifest_jsonl)]
@@ -128,22 +114,26 @@ class StoreDir:
 
 
 def copy_name(path: str) -> str:
-    """The name of a copy, which is an mp4 file whatever the video is."""
+    """Return the name of a copy, which is an mp4 file whatever the video is."""
     return path if path.lower().endswith(".mp4") else f"{path}.mp4"
 
 
 def level_size(height: int, width: int, level: int) -> tuple[int, int]:
-    """Height and width, even, of the copy at ``level`` of a picture of ``height`` x ``width``; never larger.
+    """Return height and width of the copy at ``level`` of a picture of ``height`` x ``width``.
 
-    Even, since 4:2:0 halves the colours' resolution: of an odd picture a line or column less.
+    A copy is never larger than its video. Both numbers are even, since 4:2:0 halves the resolution of colours: a
+    picture of an odd size loses a line or a column.
     """
-    short_side = min(height, width)
-    factor = min(1.0, level / short_side)
-    return _even(height, factor), _even(width, factor)
+    factor = min(1.0, level / min(height, width))
+
+    def even(pixels: int) -> int:
+        return max(2, min(2 * round(pixels * factor / 2), pixels - pixels % 2))
+
+    return even(height), even(width)
 
 
 def distinct_levels(height: int, width: int, levels: tuple[int, ...]) -> tuple[int, ...]:
-    """The levels that a picture needs: of those as large as itself only the smallest."""
+    """Return the levels that a picture needs: where several would be of the same size, only the smallest."""
     ascending = sorted(set(levels))
     sizes = [level_size(height, width, level) for level in ascending]
     return tuple(
@@ -152,21 +142,17 @@ def distinct_levels(height: int, width: int, levels: tuple[int, ...]) -> tuple[i
 
 
 def stamp_of(path: str, with_hash: bool) -> Stamp:
-    """Size, time of last change, and, where asked for, SHA-256 of a file. Raises OSError."""
+    """Read size, time of last change, and, where asked for, SHA-256 of a file. Raises OSError."""
     status = os.stat(path)  # noqa: PTH116 (called for each clip)
     return Stamp(status.st_size, status.st_mtime_ns, sha256_of(Path(path)) if with_hash else None)
 
 
-def _even(pixels: int, factor: float) -> int:
-    nearest = 2 * round(pixels * factor / 2)
-    return max(2, min(nearest, pixels - pixels % 2))
-
-
 @dataclass(frozen=True)
 class Entry:
-    """What reading needs of a stored video; ``short_sides``: (level, pixels of that copy's short side), ascending.
+    """What reading needs of a stored video; small, since the index of a large data set holds 240,000 of them.
 
-    For ``height`` and ``width`` see ``StoredVideo``.
+    ``short_sides``: (level, pixels of that copy's short side), ascending. For ``height`` and ``width`` see
+    ``StoredVideo``.
     """
 
     size_bytes: int
@@ -178,110 +164,114 @@ class Entry:
 
 
 class StoreIndex:
-    """The copies of a store, by the path of the video; an opener, see ``mgexp.video.reader.Opener``.
+    """Opens videos by their copies in a store, and those without a copy by themselves; an ``Opener``.
 
-    ``root`` is the folder that the paths of the manifest are relative to; ``open_reader`` opens copies and
-    videos. Raises InputError where ``store`` is no store.
+    ``root`` is the folder that the paths of the manifest are relative to; ``open_file`` opens copies and videos.
+    Raises InputError where ``store`` is no store.
     """
 
-    def __init__(self, store: StoreDir, root: Path, open_reader: ReaderOpener = open_video) -> None:
+    def __init__(self, store: StoreDir, root: Path, open_file: Opener = open_pyav) -> None:
         self._store = store
         self._root = Root(root)
-        self._open_reader = open_reader
-        self._entries = _entries(store.read())
+        self._open_file = open_file
+        self._entries: dict[str, Entry] = {}
+        for video in store.read().values():
+            if video.levels:
+                sides = ((level, min(c.height, c.width)) for level, c in video.levels.items())
+                short_sides = tuple(sorted(sides, key=lambda pair: (pair[1], pair[0])))
+                stamp, size = video.stamp, (video.height, video.width)
+                self._entries[video.path] = Entry(
+                    stamp.size_bytes, stamp.mtime_ns, video.duration_seconds, *size, short_sides
+                )
 
     def __len__(self) -> int:
-        """Videos with copies."""
+        """Count the videos with copies."""
         return len(self._entries)
 
     def entry(self, path: str) -> Entry | None:
-        """The copies of the video at the absolute ``path``; None if there is none of the file as it is now."""
-        entry = self._entries.get(self._root.relative(path) or "")
+        """Return what is stored of the video at the absolute ``path``; None if it has changed or is gone."""
+        entry = self._entries.get(self._root.name(path))
         try:
             status = os.stat(path)  # noqa: PTH116 (called for each clip)
         except OSError:
             return None
-        if entry is None or (status.st_size, status.st_mtime_ns) != (
-            entry.size_bytes,
-            entry.mtime_ns,
-        ):
+        if entry is None or entry.size_bytes != status.st_size:
             return None
-        return entry
+        return entry if entry.mtime_ns == status.st_mtime_ns else None
 
     @contextmanager
     def __call__(self, path: str) -> Iterator[Video]:
-        """The open video; a level is chosen when frames are asked for. Raises VideoError."""
+        """Open the video; its copies are opened when frames are asked for. Raises VideoError."""
         entry = self.entry(path)
-        if entry is not None:
-            name = self._root.relative(path) or ""
-            yield _StoredVideo(self._store, name, path, entry, self._open_reader)
-            return
-        with self._open_reader(path) as reader:
-            yield SourceVideo(reader)
+        with ExitStack() as files:
+            if entry is None:
+                yield files.enter_context(self._open_file(path))
+            else:
+                yield _StoredVideo(self, path, entry, files)
+
+    def open_level(self, path: str, level: int | None) -> AbstractContextManager[Video]:
+        """Open one copy of a stored video; None: the video itself."""
+        if level is None:
+            return self._open_file(path)
+        return self._open_file(str(self._store.copy(level, self._root.name(path))))
 
 
+@dataclass(frozen=True)
 class _StoredVideo:
-    """A video with copies; it says what the manifest says, so that draws are the same with a store and without."""
+    """A video with copies; it says what the manifest says, so that draws are the same with a store and without.
 
-    def __init__(
-        self, store: StoreDir, name: str, path: str, entry: Entry, open_reader: ReaderOpener
-    ) -> None:
-        self._store = store
-        self._name = name
-        self._path = path
-        self._entry = entry
-        self._open_reader = open_reader
+    ``files`` closes what is opened.
+    """
+
+    index: StoreIndex
+    path: str
+    entry: Entry
+    files: ExitStack
 
     @property
     def duration_seconds(self) -> float:
         """Seconds from the first frame to the end of the last."""
-        return self._entry.duration_seconds
+        return self.entry.duration_seconds
 
-    def frames_at(
-        self,
-        times_seconds: Sequence[float] | NDArray[np.float64],
-        short_side: float,
-        region_of: RegionOf = whole,
-    ) -> Picture:
-        """From the copy that ``choose_level`` takes. Raises VideoError where that copy is missing or damaged."""
-        entry = self._entry
-        level = choose_level(entry.short_sides, min(entry.height, entry.width), short_side)
-        if level is None:
-            with self._open_reader(self._path) as reader:
-                return SourceVideo(reader).frames_at(times_seconds, short_side, region_of)
+    def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
+        """Take the frames from the smallest copy that is sharp enough.
+
+        Raises VideoError where that copy is missing or damaged.
+        """
+        entry = self.entry
         size = (entry.height, entry.width)
-        with self._open_reader(str(self._store.copy(level, self._name))) as reader:
-            frames = reader.frames_at(times_seconds, lambda copy: region_of(size).on(size, copy))
-        return Picture(frames, size, str(level))
+        level = (
+            None if short_side is None else choose_level(entry.short_sides, min(size), short_side)
+        )
+        video = self.files.enter_context(self.index.open_level(self.path, level))
+        frames = video.frames_at(times_seconds)
+        return frames if level is None else _CopyFrames(frames, size, str(level))
+
+
+@dataclass(frozen=True)
+class _CopyFrames:
+    """The frames of a copy, for regions in pixels of the video, which has ``size``."""
+
+    frames: Frames
+    size: Size
+    level: str
+
+    def rgb(self, region: Region | None = None) -> FramesArray:
+        """Return the same part of the copy."""
+        return self.frames.rgb(region and region.on(self.size, self.frames.size))
 
 
 def choose_level(
     short_sides: Sequence[tuple[int, int]], source_short_side: int, needed: float
 ) -> int | None:
-    """The smallest level with a short side of ``needed`` pixels or more.
+    """Choose the smallest level with a short side of ``needed`` pixels or more.
 
     Where none has: the largest, if that is as large as the video; else None, for the video itself.
-    ``short_sides``: (level, pixels of that copy), ascending. A video of an odd size has copies of a pixel less:
-    those are as large as it.
+    ``short_sides``: (level, pixels of that copy), ascending. The copies of a video of an odd size are a pixel
+    smaller; they count as just as large.
     """
     for level, pixels in short_sides:
         if pixels >= needed:
             return level
     level, pixels = short_sides[-1]
     return level if pixels >= source_short_side - source_short_side % 2 else None
-
-
-def _entries(videos: Mapping[str, StoredVideo]) -> dict[str, Entry]:
-    return {video.path: _entry(video) for video in videos.values() if video.levels}
-
-
-def _entry(video: StoredVideo) -> Entry:
-    short_sides = ((level, min(copy.height, copy.width)) for level, copy in video.levels.items())
-    return Entry(
-        video.stamp.size_bytes,
-        video.stamp.mtime_ns,
-        video.duration_seconds,
-        video.height,
-        video.width,
-        tuple(sorted(short_sides, key=lambda pair: (pair[1], pair[0]))),
-    )

@@ -1,18 +1,18 @@
-"""What a clip store will take, from a sample of it: bytes on the disk, and seconds of encoding."""
+"""Fills a clip store with copies of videos, and estimates from a sample what it will take."""
 
 from __future__ import annotations
 
 import errno
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from pebble import ProcessExpired
 from tqdm import tqdm
 
 from mgexp.errors import InputError
@@ -25,7 +25,9 @@ from mgexp.video.store import Stamp, StoreDir, StoredVideo, copy_name, distinct_
 from mgexp.video.store_encode import CODEC, MAX_QUANTIZER, Coding, encode_video
 
 VERSION = 1
-"""Of the form of the manifest."""
+"""The version of the form of the manifest."""
+NUM_SAMPLED = 8
+"""Videos of a sample. Assumption: enough for the mean, few enough for a minute."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -73,45 +75,58 @@ class Filled:
 def fill_store(
     store: StoreDir, order: Order, paths: Sequence[str], num_processes: int, progress: bool
 ) -> Filled:
-    """Copies the videos at ``paths``, relative to the root, that the store lacks or that changed since.
+    """Copy the videos at ``paths``, relative to the root, that the store lacks or that changed since.
 
     Videos that failed are tried again. ``progress`` shows a bar on a terminal. Raises InputError if the folder
     holds something else, another process fills it, or a path is outside the root; StoreError if the disk is full.
     """
-    _check(store, order, paths, num_processes)
+    _check_paths(order, paths, num_processes)
+    settings = {"version": VERSION, "codec": CODEC, **asdict(order.coding)}
+    _check_settings(store, settings)
     with _full_disk_is_an_error(store):
         store.root.mkdir(parents=True, exist_ok=True)
         busy = f"another process fills {store.root}: wait until it ends, or stop it"
         with lock_file(store.lock, busy):
-            known = _prepare(store, order)
-            lacking = [path for path in paths if not _is_kept(store, order, known, path)]
-            copied = _fill(store, order, known, lacking, num_processes, progress)
-    failures = tuple((video.path, video.failure) for video in copied if video.failure)
-    num_kept = len(paths) - len(lacking)
-    return Filled(len(lacking) - len(failures), num_kept, failures)
+            if not store.settings_json.exists():
+                write_json(store.settings_json, settings)
+            # A killed process may have left files and a line half-written, and lines that no longer hold.
+            for leftover in store.root.rglob(".*.tmp"):
+                leftover.unlink()
+            known = store.read()
+            lines = [json_line(video.line()) for video in known.values()]
+            atomic_write_text(store.manifest_jsonl, "".join(lines))
+
+            lacking = [path for path in paths if not _is_kept(store, order, known.get(path))]
+            encoded = map_in_processes(partial(copy_video, store, order), lacking, num_processes)
+            # disable=None: a bar on a terminal alone.
+            bar = tqdm(total=len(lacking), unit=" videos", disable=None if progress else True)
+            failures = []
+            with bar, closing(encoded) as videos:
+                for video in videos:
+                    append_jsonl(store.manifest_jsonl, _merged(known.get(video.path), video).line())
+                    if video.failure:
+                        failures.append((video.path, video.failure))
+                    bar.update()
+    return Filled(len(lacking) - len(failures), len(paths) - len(lacking), tuple(failures))
 
 
 def copy_video(store: StoreDir, order: Order, path: str) -> StoredVideo:
-    """Encodes one video; a failure of the video is in the result. Raises OSError if the disk is full."""
+    """Encode one video; a failure of the video is in the result. Raises OSError if the disk is full."""
     source = order.root / path
     stamp = Stamp(0, 0)
     try:
         stamp = stamp_of(str(source), order.with_hash)
         return encode_video(source, path, stamp, store, order.levels, order.coding)
     except VideoError as error:
-        return failed(path, stamp, error.reason)
+        reason = error.reason
     except OSError as error:
         if error.errno in NO_SPACE:
             raise
-        return failed(path, stamp, f"cannot be read or copied: {error.strerror or error}")
-
-
-def failed(path: str, stamp: Stamp, reason: str) -> StoredVideo:
-    """The record of a video without copies."""
+        reason = f"cannot be read or copied: {error.strerror or error}"
     return StoredVideo(path, stamp, 0, 0.0, 0, 0, 0, {}, reason)
 
 
-def _check(store: StoreDir, order: Order, paths: Sequence[str], num_processes: int) -> None:
+def _check_paths(order: Order, paths: Sequence[str], num_processes: int) -> None:
     problems = []
     if num_processes < 1:
         problems.append(f"--processes {num_processes}: give 1 or more")
@@ -124,24 +139,20 @@ def _check(store: StoreDir, order: Order, paths: Sequence[str], num_processes: i
             problems.append(f"{path} and {other} would have the same copy: rename one of them")
     if problems:
         raise InputError(problems)
-    _check_settings(store, order)
 
 
-def _check_settings(store: StoreDir, order: Order) -> None:
-    """Raises InputError unless the folder is new, or a store of copies that are encoded in the same way."""
+def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
+    """Raise InputError unless the folder is new, or a store of copies that are encoded in the same way."""
     if not store.settings_json.exists():
         found = [path.name for path in store.root.iterdir()] if store.root.exists() else []
         if any(name != store.lock.name and not name.endswith(".tmp") for name in found):
-            raise InputError(
-                [
-                    f"{store.root} holds files but no {store.settings_json.name}: choose an empty folder"
-                ]
-            )
+            problem = f"{store.root} holds files but no {store.settings_json.name}"
+            raise InputError([f"{problem}: choose an empty folder"])
         return
-    found_settings, asked = read_json(store.settings_json), _settings(order)
+    found_settings = read_json(store.settings_json)
     differences = [
         f"{name} {found_settings.get(name)} there, {value} now"
-        for name, value in asked.items()
+        for name, value in settings.items()
         if found_settings.get(name) != value
     ]
     if differences:
@@ -149,79 +160,40 @@ def _check_settings(store: StoreDir, order: Order) -> None:
         raise InputError([f"{store.root} holds other copies ({'; '.join(differences)}): {remedy}"])
 
 
-def _settings(order: Order) -> dict[str, Any]:
-    return {"version": VERSION, "codec": CODEC, **asdict(order.coding)}
-
-
-def _prepare(store: StoreDir, order: Order) -> dict[str, StoredVideo]:
-    """The manifest, a line per video, after what a killed process left half-written is cleared."""
-    if not store.settings_json.exists():
-        write_json(store.settings_json, _settings(order))
-    for leftover in store.root.rglob(".*.tmp"):
-        leftover.unlink()
-    known = store.read()
-    lines = [json_line(video.line()) for video in known.values()]
-    atomic_write_text(store.manifest_jsonl, "".join(lines))
-    return known
-
-
-def _is_kept(store: StoreDir, order: Order, known: dict[str, StoredVideo], path: str) -> bool:
-    """Whether the store holds all copies of the video as it is now."""
-    video = known.get(path)
+def _is_kept(store: StoreDir, order: Order, video: StoredVideo | None) -> bool:
+    """Tell whether the store holds all copies of the video as it is now."""
     if video is None or video.failure is not None:
         return False
     if not set(distinct_levels(video.height, video.width, order.levels)) <= video.levels.keys():
         return False
-    if not all(_has_copy(store, video, level) for level in video.levels):
-        return False
-    return _is_unchanged(store, order, video)
-
-
-def _has_copy(store: StoreDir, video: StoredVideo, level: int) -> bool:
     try:
-        return store.copy(level, video.path).stat().st_size == video.levels[level].size_bytes
+        return all(
+            store.copy(level, video.path).stat().st_size == copy.size_bytes
+            for level, copy in video.levels.items()
+        ) and _is_unchanged(store, order, video)
     except OSError:
         return False
 
 
 def _is_unchanged(store: StoreDir, order: Order, video: StoredVideo) -> bool:
-    """By size and time of last change; a file of the same size and content, by its hash, only gets a new time."""
-    try:
-        stamp = stamp_of(str(order.root / video.path), with_hash=False)
-        if stamp.is_same_file(video.stamp):
-            return video.stamp.sha256 is not None or not order.with_hash
-        if not order.with_hash or stamp.size_bytes != video.stamp.size_bytes:
-            return False
-        stamp = stamp_of(str(order.root / video.path), with_hash=True)
-    except OSError:
+    """Compare size and time of last change. Raises OSError where the video is gone.
+
+    With a hash, a file of the same content that only has a new time is unchanged, and its new time is noted.
+    """
+    source = str(order.root / video.path)
+    stamp = stamp_of(source, with_hash=False)
+    if stamp.is_same_file(video.stamp):
+        return video.stamp.sha256 is not None or not order.with_hash
+    if not order.with_hash or stamp.size_bytes != video.stamp.size_bytes:
         return False
+    stamp = stamp_of(source, with_hash=True)
     if stamp.sha256 == video.stamp.sha256:
         append_jsonl(store.manifest_jsonl, replace(video, stamp=stamp).line())
     return stamp.sha256 == video.stamp.sha256
 
 
-def _fill(
-    store: StoreDir,
-    order: Order,
-    known: Mapping[str, StoredVideo],
-    lacking: Sequence[str],
-    num_processes: int,
-    progress: bool,
-) -> list[StoredVideo]:
-    copied = []
-    # None: a bar on a terminal alone.
-    bar = tqdm(total=len(lacking), unit=" videos", disable=None if progress else True)
-    encoded = map_in_processes(partial(copy_video, store, order), lacking, num_processes)
-    with bar, closing(encoded) as videos:
-        for video in videos:
-            append_jsonl(store.manifest_jsonl, _merged(known.get(video.path), video).line())
-            copied.append(video)
-            bar.update()
-    return copied
-
-
 def _merged(before: StoredVideo | None, video: StoredVideo) -> StoredVideo:
-    """With the copies at other levels that were made before, if the video is still the same."""
+    """Add the copies at other levels that were made before, if the video is still the same."""
     if before is None or video.failure is not None or not before.stamp.is_same_file(video.stamp):
         return video
     return replace(video, levels={**before.levels, **video.levels})
@@ -232,46 +204,19 @@ def _full_disk_is_an_error(store: StoreDir) -> Iterator[None]:
     again = "then give the same command again, it goes on with the rest"
     try:
         yield
+    except (ProcessExpired, BrokenProcessPool) as error:
+        problem = "a process that encodes was killed, perhaps for want of memory"
+        raise StoreError(f"{problem}: give fewer --processes, {again}") from error
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        raise StoreError(
-            f"the disk of {store.root} is full; the copies made so far are whole: make room, {again}"
-        ) from error
-    except BrokenProcessPool as error:
-        raise StoreError(
-            f"a process that encodes was killed, perhaps for want of memory: give fewer --processes, {again}"
-        ) from error
-
-
-NUM_SAMPLED = 8
-"""Videos of a sample. Assumption: enough for the mean, few enough for a minute."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What all videos will take. ``level_bytes`` by short side; ``encode_seconds`` of one process.
-
-    Copies take so many bytes per byte of their videos as in the sample of ``num_sampled``, of which ``failures``
-    (path, reason) have none.
-    """
-
-    num_videos: int
-    source_bytes: int
-    num_sampled: int
-    level_bytes: dict[int, int]
-    encode_seconds: float
-    failures: tuple[tuple[str, str], ...]
-
-    @property
-    def total_bytes(self) -> int:
-        """Of all levels."""
-        return sum(self.level_bytes.values())
+        problem = f"the disk of {store.root} is full; the copies made so far are whole"
+        raise StoreError(f"{problem}: make room, {again}") from error
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A store of some videos in a temporary folder."""
+    """A store of some videos in a temporary folder, and the seconds that one process took to encode them."""
 
     store: StoreDir
     videos: tuple[StoredVideo, ...]
@@ -285,7 +230,7 @@ class Sample:
 
 @contextmanager
 def sample_store(order: Order, paths: Sequence[str], num: int = NUM_SAMPLED) -> Iterator[Sample]:
-    """Copies of ``num`` evenly spaced videos, in a folder that is gone afterwards.
+    """Make copies of ``num`` evenly spaced videos in a folder that is gone afterwards.
 
     Raises InputError where none of them can be copied, OSError where the temporary folder is full.
     """
@@ -304,8 +249,24 @@ def sample_store(order: Order, paths: Sequence[str], num: int = NUM_SAMPLED) -> 
         yield sample
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """What all videos will take. ``level_bytes`` by short side; ``encode_seconds`` of one process.
+
+    Copies take as many bytes per byte of their videos as in the sample, which has ``num_sampled`` videos;
+    ``failures`` are the (path, reason) of those without copies.
+    """
+
+    num_videos: int
+    source_bytes: int
+    num_sampled: int
+    level_bytes: dict[int, int]
+    encode_seconds: float
+    failures: tuple[tuple[str, str], ...]
+
+
 def estimate(order: Order, paths: Sequence[str], sample: Sample) -> Estimate:
-    """From the sample to all videos at ``paths``, in proportion to the bytes of the videos."""
+    """Estimate from the sample what all videos at ``paths`` take, in proportion to the bytes of the videos."""
     source_bytes = sum((order.root / path).stat().st_size for path in paths)
     share = source_bytes / sum(video.stamp.size_bytes for video in sample.copied)
     levels = dict.fromkeys(sorted(set(order.levels), reverse=True), 0)
@@ -323,25 +284,25 @@ def estimate(order: Order, paths: Sequence[str], sample: Sample) -> Estimate:
 
 
 def disk_table(found: Estimate, num_processes: int, free_bytes: int) -> str:
-    """Lines: each level, all of them, the time to encode them, and a warning where they do not fit."""
+    """Print each level, all of them, the time to encode them, and a warning where they do not fit."""
+    total_bytes = sum(found.level_bytes.values())
     rows = [
         ("videos", found.source_bytes),
         *((f"short side {level}", size) for level, size in found.level_bytes.items()),
-        ("store in all", found.total_bytes),
+        ("store in all", total_bytes),
     ]
-    encoding = _duration(found.encode_seconds / num_processes)
+    seconds = found.encode_seconds / num_processes
+    if seconds < 120:
+        encoding = f"{seconds:.0f} seconds"
+    elif seconds < 7200:
+        encoding = f"{seconds / 60:.0f} minutes"
+    else:
+        encoding = f"{seconds / 3600:.0f} hours"
     lines = [
         f"{found.num_videos} videos, from a sample of {found.num_sampled}:",
         *(f"  {name:<16} {size / 10**9:10.3f} GB" for name, size in rows),
         f"  encoding takes about {encoding} with {num_processes} processes",
     ]
-    if found.total_bytes > free_bytes:
+    if total_bytes > free_bytes:
         lines.append(f"  it does not fit: {free_bytes / 10**9:.3f} GB are free there")
     return "\n".join(lines)
-
-
-def _duration(seconds: float) -> str:
-    """In the unit that people would say."""
-    if seconds < 120:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"

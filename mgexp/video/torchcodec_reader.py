@@ -14,18 +14,18 @@ from __future__ import annotations
 import io
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from typing import Any
 
 import av
 import numpy as np
-from numpy.typing import NDArray
 
-from mgexp.video.pyav import PyavReader, opened, rows_by_pts
-from mgexp.video.region import RegionOf
+from mgexp.video.pyav import AV_ERRORS, PyavReader, opened, rows_by_pts
+from mgexp.video.reader import SOURCE, Frames, FramesArray, Region, Size, Times
 
 MIN_VERSION = (0, 12)
 """torchcodec turns pictures as the file says since 0.11 (its pull request 1173); tested from 0.12 on."""
@@ -35,32 +35,36 @@ _ERRORS = (RuntimeError, ValueError, IndexError, AssertionError)
 
 
 class TorchcodecReader(PyavReader):
-    """An open video file; see ``mgexp.video.reader.VideoReader``."""
+    """An open video file; see ``mgexp.video.reader.Video``."""
 
-    def _decode_wanted(self, ticks: Sequence[int], region_of: RegionOf) -> NDArray[np.uint8] | None:
-        """The frames at ``ticks``; None where that is uncertain."""
+    def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
+        """Decode the frames on display at these times, by PyAV where torchcodec is not certain to give them."""
         # AVI holds no display times: each release of FFmpeg makes up its own, and PyAV sees where they fail.
         if self._container.format.name != "avi":
-            packets = self._packets_between(min(ticks), max(ticks))
-            rows = rows_by_pts(packets, ticks)
-            if rows is None:
-                return None
-            with suppress(*_ERRORS):
-                frames = self._decode_by_index(packets, _per_row(rows, len(ticks)))
-                if frames is not None:
-                    part = region_of((frames.shape[1], frames.shape[2]))
-                    return frames[:, part.rows, part.columns]
-        return super()._decode_wanted(ticks, region_of)
+            with suppress(*AV_ERRORS, *_ERRORS):
+                pixels = self._decode_by_index(self._ticks([float(time) for time in times_seconds]))
+                if pixels is not None:
+                    return _RgbFrames(pixels)
+        return super().frames_at(times_seconds)
 
-    def _decode_by_index(
-        self, packets: Sequence[Any], wanted: NDArray[np.int64]
-    ) -> NDArray[np.uint8] | None:
-        """The frames with timestamps ``wanted``; None where torchcodec gave others."""
+    def _decode_by_index(self, ticks: Sequence[int]) -> FramesArray | None:
+        """Return the frames at ``ticks``; None where that is uncertain, or where torchcodec gave others."""
+        packets = self._packets_between(min(ticks), max(ticks))
+        rows = rows_by_pts(packets, ticks)
+        if rows is None:
+            return None
+        wanted = np.empty(len(ticks), np.int64)
+        for time, places in rows.items():
+            wanted[places] = time
         displayed = sorted((p for p in packets if not p.is_discard), key=lambda p: p.pts)
+        index = [
+            {"pts": p.pts, "duration": p.duration or 0, "key_frame": int(p.is_keyframe)}
+            for p in displayed
+        ]
         decoder = _decoder(
             self.path,
             stream_index=self._stream.index,
-            custom_frame_mappings=_mappings(displayed),
+            custom_frame_mappings=json.dumps({"frames": index}),
         )
         pts = [packet.pts for packet in displayed]
         batch = decoder.get_frames_at([bisect_left(pts, time) for time in wanted])
@@ -68,15 +72,32 @@ class TorchcodecReader(PyavReader):
         return batch.data.numpy() if np.array_equal(times, wanted) else None
 
 
+@dataclass(frozen=True)
+class _RgbFrames:
+    """Frames that torchcodec has decoded and turned: uint8 RGB (T, H, W, 3)."""
+
+    pixels: FramesArray
+    level: str = SOURCE
+
+    @property
+    def size(self) -> Size:
+        """Height and width of the video as it is displayed."""
+        return self.pixels.shape[1], self.pixels.shape[2]
+
+    def rgb(self, region: Region | None = None) -> FramesArray:
+        """Cut the region out of every frame."""
+        return self.pixels if region is None else self.pixels[:, region.rows, region.columns]
+
+
 @contextmanager
 def open_torchcodec(path: str) -> Iterator[TorchcodecReader]:
-    """The reader of a video file, closed on leaving the context. Raises VideoError if it cannot be opened."""
+    """Open a video file, and close it on leaving the context. Raises VideoError if it cannot be opened."""
     with opened(path) as container:
         yield TorchcodecReader(path, container)
 
 
 def version() -> str:
-    """Versions of torchcodec and of the FFmpeg that it found, for people."""
+    """Name the versions of torchcodec and of the FFmpeg that it found, for people."""
     import torchcodec
 
     ffmpeg = getattr(torchcodec, "ffmpeg_major_version", "?")
@@ -85,9 +106,10 @@ def version() -> str:
 
 @cache
 def fault() -> str:
-    """Why torchcodec cannot be used here, in one line; empty where it can.
+    """Say in one line why torchcodec cannot be used here; empty where it can.
 
-    It imports without FFmpeg, or with one that lacks H.264, and then fails on every file: so one is decoded.
+    torchcodec imports without FFmpeg, or with one that lacks H.264, and then fails on every file. So this decodes
+    a small H.264 file.
     """
     try:
         found = metadata.version("torchcodec")
@@ -101,16 +123,8 @@ def fault() -> str:
     return ""
 
 
-def _per_row(rows: Mapping[int, Sequence[int]], num_rows: int) -> NDArray[np.int64]:
-    """The timestamp of each row, from the rows of each timestamp."""
-    times = np.empty(num_rows, np.int64)
-    for time, places in rows.items():
-        times[places] = time
-    return times
-
-
 def _decoder(source: str | bytes, **options: Any) -> Any:  # noqa: ANN401
-    """A decoder in one thread: loaders run a process for each core."""
+    """Make a decoder of one thread, since loaders run a process for each core."""
     from torchcodec.decoders import VideoDecoder
 
     return VideoDecoder(
@@ -118,17 +132,8 @@ def _decoder(source: str | bytes, **options: Any) -> Any:  # noqa: ANN401
     )
 
 
-def _mappings(packets: Sequence[Any]) -> str:
-    """The index that torchcodec takes, in its words."""
-    frames = [
-        {"pts": packet.pts, "duration": packet.duration or 0, "key_frame": int(packet.is_keyframe)}
-        for packet in packets
-    ]
-    return json.dumps({"frames": frames})
-
-
 def _sample_h264() -> bytes:
-    """An mp4 file of one H.264 frame."""
+    """Encode an mp4 file of one H.264 frame."""
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=30)

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from fakes import FakeFrames
 
 from mgexp.data.clips import TrainingClips, collate
 from mgexp.data.records import Action, ActionRecord
 from mgexp.data.views import EvaluationViews, collate_views
-from mgexp.video.reader import SourceVideo
-from mgexp.video.region import whole
 
 
 @dataclass(frozen=True)
@@ -28,16 +27,15 @@ class FakeReader:
 
     duration_seconds = 2.0
 
-    def frames_at(self, times_seconds, region_of=whole):
+    def frames_at(self, times_seconds, short_side):
         frames = np.zeros((len(times_seconds), 32, 32, 3), dtype=np.uint8)
         frames[:] = np.minimum(np.floor(times_seconds * 30), 59)[:, None, None, None]
-        region = region_of((32, 32))
-        return frames[:, region.rows, region.columns]
+        return FakeFrames(frames)
 
 
 @contextmanager
 def opener(path):
-    yield SourceVideo(FakeReader())
+    yield FakeReader()
 
 
 def clips_of(actions, stride):

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from fakes import FakeFrames
 from tiny import data_keys, tiny_config
 from torch.utils.data import DataLoader
 
@@ -16,7 +17,7 @@ from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, build_training_clips, build_view_loader
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes
-from mgexp.video.reader import SourceVideo, VideoError
+from mgexp.video.reader import VideoError
 
 AUGMENT = Augment(2, 9, 0.4, 0.5, (115, 115, 115))
 NOTHING = Augment(0, 9, 0.0, 0.0, (115, 115, 115))
@@ -37,18 +38,17 @@ class FakeReader:
 
     duration_seconds = 2.0
 
-    def frames_at(self, times_seconds, region_of):
+    def frames_at(self, times_seconds, short_side):
         rng = np.random.default_rng(0)
         frame = rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)
-        region = region_of((40, 48))
-        return frame[None, region.rows, region.columns].repeat(len(times_seconds), axis=0)
+        return FakeFrames(frame[None].repeat(len(times_seconds), axis=0))
 
 
 @contextmanager
 def open_fake(broken, path):
     if path in broken:
         raise VideoError(path, "is broken")
-    yield SourceVideo(FakeReader())
+    yield FakeReader()
 
 
 def training_clips(augment, broken=()):

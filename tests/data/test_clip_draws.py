@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from fakes import FakeFrames
 
 from mgexp.data import clips as module
 from mgexp.data.clips import TrainingClips
 from mgexp.data.records import VideoRecord
-from mgexp.video.reader import SourceVideo
-from mgexp.video.region import Region
+from mgexp.video.reader import Region
 
 # (inverse uniform, stride range, seed, first and last time, region, flipped) of 8 frames at a crop of 112,
 # from 10 s of 256 x 340 pixels, with short sides of 256 to 320 at a full crop of 224.
@@ -47,12 +47,11 @@ class Recorder:
 
     def __init__(self):
         self.times = ()
-        self.region = None
 
-    def frames_at(self, times_seconds, region_of):
+    def frames_at(self, times_seconds, short_side):
         self.times = (times_seconds[0], times_seconds[-1])
-        self.region = region_of((256, 340))
-        return np.zeros((len(times_seconds), 256, 340, 3), np.uint8)
+        self.frames = FakeFrames(np.zeros((len(times_seconds), 256, 340, 3), np.uint8))
+        return self.frames
 
 
 @pytest.mark.parametrize("row", TABLE, ids=str)
@@ -65,7 +64,7 @@ def test_draws_are_what_they_were(row, monkeypatch):
 
     @contextmanager
     def opener(path):
-        yield SourceVideo(reader)
+        yield reader
 
     monkeypatch.setattr(module, "resize", resize)
     clips = TrainingClips(
@@ -79,5 +78,5 @@ def test_draws_are_what_they_were(row, monkeypatch):
     )
     clip = clips[Request(stride_range, seed)]
     assert reader.times == pytest.approx(times, abs=1e-8)
-    assert reader.region == Region(*corner)
+    assert reader.frames.region == Region(*corner)
     assert clip.flipped == flipped

@@ -9,13 +9,13 @@ import av
 import numpy as np
 import pytest
 import torch
+from fakes import FakeFrames
 from torch.utils.data import DataLoader
 
 from mgexp.data.clips import TrainingClips, collate
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
-from mgexp.video.reader import SourceVideo, VideoError
-from mgexp.video.region import whole
+from mgexp.video.reader import VideoError
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,12 @@ class FakeReader:
     height = 32
     width = 48
 
-    def frames_at(self, times_seconds, region_of=whole):
+    def frames_at(self, times_seconds, short_side):
         frames = np.zeros((len(times_seconds), self.height, self.width, 3), dtype=np.uint8)
         frames[..., 0] = np.minimum(np.floor(times_seconds * 30), 59)[:, None, None]
         frames[..., 1] = np.arange(self.height)[:, None]
         frames[..., 2] = np.arange(self.width)
-        region = region_of((self.height, self.width))
-        return frames[:, region.rows, region.columns]
+        return FakeFrames(frames)
 
 
 def opener_that_fails_for(*paths):
@@ -48,7 +47,7 @@ def opener_that_fails_for(*paths):
     def opener(path):
         if path in paths:
             raise VideoError(path, "is broken")
-        yield SourceVideo(FakeReader())
+        yield FakeReader()
 
     return opener
 
@@ -268,19 +267,3 @@ def test_workers_change_nothing(real_records):
         assert torch.equal(one.clips, other.clips)
         assert torch.equal(one.labels, other.labels)
         assert other.clips.is_contiguous(memory_format=torch.channels_last_3d)
-
-
-def test_a_reader_that_asks_twice_for_the_region_changes_nothing():
-    class Twice(FakeReader):
-        def frames_at(self, times_seconds, region_of=whole):
-            region_of((self.height, self.width))
-            return super().frames_at(times_seconds, region_of)
-
-    @contextmanager
-    def opener(path):
-        yield SourceVideo(Twice())
-
-    clips, twice = training_clips(jitter=(32, 160)), training_clips(jitter=(32, 160))
-    twice.opener = opener
-    for one, other in zip(many(clips, 10), many(twice, 10), strict=True):
-        assert same(one, other)

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, Dataset
 from mgexp.config.load import load_config
 from mgexp.data.loader import build_time_limit, build_train_loader, build_view_loader
 from mgexp.data.records import VideoRecord
+from mgexp.data.time_limit import EXIT_NOT_HANDED_ON, TimeLimit, Timeout, write_timeout
 from mgexp.dist import Processes
-from mgexp.video.time_limit import EXIT_NOT_HANDED_ON, TimeLimit, Timeout, write_timeout
 
 ROW = Path("experiments/quickstart/baseline.yaml")
 

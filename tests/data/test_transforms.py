@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from mgexp.data.transforms import draw_short_side, random_region, resize, view_region
-from mgexp.video.region import Region
+from mgexp.video.reader import Region
 
 
 def random_frames(num_frames, height, width):

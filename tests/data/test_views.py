@@ -5,13 +5,13 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
+from fakes import FakeFrames
 from torch.utils.data import DataLoader
 
 from mgexp.data.records import VideoRecord
 from mgexp.data.views import EvaluationViews, ViewBatch, collate_views
 from mgexp.errors import InputError
-from mgexp.video.reader import SourceVideo, VideoError
-from mgexp.video.region import whole
+from mgexp.video.reader import VideoError
 
 
 class FakeReader:
@@ -19,13 +19,12 @@ class FakeReader:
 
     duration_seconds = 2.0
 
-    def frames_at(self, times_seconds, region_of=whole):
+    def frames_at(self, times_seconds, short_side):
         frames = np.zeros((len(times_seconds), 32, 48, 3), dtype=np.uint8)
         frames[..., 0] = np.floor(times_seconds * 30 + 1e-6)[:, None, None]
         frames[..., 1] = np.arange(32)[:, None]
         frames[..., 2] = np.arange(48)
-        region = region_of((32, 48))
-        return frames[:, region.rows, region.columns]
+        return FakeFrames(frames)
 
 
 def evaluation_views(broken=(), num_records=5, **changes):
@@ -36,7 +35,7 @@ def evaluation_views(broken=(), num_records=5, **changes):
         opened.append(path)
         if path in {f"{index}.mp4" for index in broken}:
             raise VideoError(path, "is broken")
-        yield SourceVideo(FakeReader())
+        yield FakeReader()
 
     arguments = {
         "frames": 4,

@@ -162,15 +162,15 @@ from contextlib import contextmanager
 spec = importlib.util.spec_from_file_location("run_net", sys.argv[1])
 run_net = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(run_net)
-from mgexp.data import decode_pyav
-plain = decode_pyav.PyavReader.frames_at
-def frames_at(reader, times, region_of):
+from mgexp.video import pyav
+plain = pyav.PyavReader.frames_at
+def frames_at(reader, times, short_side=None):
     if reader.path.endswith("train5.mp4"):  # C code that no signal interrupts
         lock, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
         libc.pthread_mutex_lock(lock)
         libc.pthread_mutex_lock(lock)
-    return plain(reader, times, region_of)
-decode_pyav.PyavReader.frames_at = frames_at
+    return plain(reader, times, short_side)
+pyav.PyavReader.frames_at = frames_at
 sys.exit(run_net.main(sys.argv[2:]))
 """
 

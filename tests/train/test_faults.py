@@ -6,10 +6,10 @@ import os
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
+from mgexp.data.time_limit import EXIT_HUNG, EXIT_NOT_HANDED_ON, Timeout, write_timeout
 from mgexp.errors import TrainingError
 from mgexp.run.folder import RunDir
 from mgexp.train.faults import explanation, faults_told
-from mgexp.video.time_limit import EXIT_HUNG, EXIT_NOT_HANDED_ON, Timeout, write_timeout
 
 
 def error_of(number, name="x.pt"):

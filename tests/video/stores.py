@@ -8,7 +8,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-from mgexp.video.reader import open_video
+from mgexp.video.pyav import open_pyav
 from mgexp.video.store import StoreDir
 from mgexp.video.store_encode import Coding
 from mgexp.video.store_fill import Order
@@ -70,8 +70,8 @@ def store_in(folder: Path) -> StoreDir:
 
 def frames_of(path: Path, times) -> np.ndarray:
     """Frames of a file."""
-    with open_video(str(path)) as reader:
-        return reader.frames_at(times)
+    with open_pyav(str(path)) as reader:
+        return reader.frames_at(times).rgb()
 
 
 def psnr(one: np.ndarray, other: np.ndarray) -> float:

@@ -6,8 +6,7 @@ import pytest
 
 from mgexp.run.files import read_jsonl
 from mgexp.run.folder import CheckDir
-from mgexp.video.check import VideoCheck
-from mgexp.video.check_many import CheckLog
+from mgexp.video.check import CheckLog, VideoCheck
 
 
 @pytest.fixture

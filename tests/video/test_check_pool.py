@@ -7,7 +7,7 @@ import bad_checks
 import pytest
 from videos import write_video
 
-from mgexp.video.check_many import check_videos
+from mgexp.video.check import check_videos
 
 
 def run(paths, num_processes=2, limit_seconds=30.0, quick=False):

@@ -1,7 +1,6 @@
 """The table by kind, against lines written by hand."""
 
-from mgexp.video.check import VideoCheck
-from mgexp.video.check_many import CheckSummary
+from mgexp.video.check import CheckSummary, VideoCheck
 
 CHECKS = [
     *(VideoCheck(f"{index}.mp4", "ok", duration_seconds=1.5) for index in range(4)),

@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
 
 def frames_at(opener, path, times):
     with opener(str(path)) as reader:
-        return reader.frames_at(times)
+        return reader.frames_at(times).rgb()
 
 
 @pytest.mark.parametrize("name", FILES)

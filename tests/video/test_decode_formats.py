@@ -9,7 +9,7 @@ from decode_files import DECODERS, NEEDS_TORCHCODEC
 from videos import LONG_GOP, TALL, WIDE, decode_all, numbers_of, set_display_matrix, write_video
 
 from mgexp.video.pyav import open_pyav
-from mgexp.video.region import Region
+from mgexp.video.reader import Region
 from mgexp.video.rgb import quarter_turns
 from mgexp.video.torchcodec_reader import open_torchcodec
 
@@ -68,7 +68,7 @@ def written(tmp_path_factory):
 
 def frames_at(opener, path, times):
     with opener(str(path)) as reader:
-        return reader.frames_at(times)
+        return reader.frames_at(times).rgb()
 
 
 @pytest.mark.parametrize("opener", DECODERS)
@@ -105,20 +105,21 @@ PARTS = {
 @pytest.mark.parametrize("name", FILES | ONLY_IN_PARTS)
 def test_a_region_is_that_part_of_the_whole_frames(name, part, opener, written):
     with opener(str(written(name))) as reader:
-        frames = reader.frames_at(TIMES[:6])
-        cut = reader.frames_at(TIMES[:6], lambda size: part)
+        frames = reader.frames_at(TIMES[:6]).rgb()
+        cut = reader.frames_at(TIMES[:6]).rgb(part)
     np.testing.assert_array_equal(cut, frames[:, part.rows, part.columns])
 
 
 @pytest.mark.parametrize("opener", DECODERS)
-def test_regions_are_asked_for_with_the_size_as_displayed(opener, tmp_path):
+def test_frames_have_the_size_as_displayed(opener, tmp_path):
     path = write_video(tmp_path / "turned.mp4", options=LONG_GOP)
     set_display_matrix(path, MATRICES["clockwise"])
-    sizes, part = [], Region(3, 5, 20, 10)
+    part = Region(3, 5, 20, 10)
     with opener(str(path)) as reader:
-        cut = reader.frames_at([0.55], lambda size: sizes.append(size) or part)
-        frames = reader.frames_at([0.55])
-    assert set(sizes) == {(WIDE, TALL)}
+        found = reader.frames_at([0.55])
+        cut = found.rgb(part)
+        frames = reader.frames_at([0.55]).rgb()
+    assert found.size == (WIDE, TALL)
     np.testing.assert_array_equal(cut, frames[:, part.rows, part.columns])
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.parametrize("opener", DECODERS)
 def read(opener, path, times=(0.0, 0.55, 9.0)):
     with opener(str(path)) as reader:
         assert reader.duration_seconds > 0
-        return reader.frames_at(times)
+        return reader.frames_at(times).rgb()
 
 
 def write_sound_mp4(path):

@@ -4,9 +4,11 @@ import av
 import numpy as np
 import pytest
 from decode_files import FILES, NUM_FRAMES, numbers_on_display, random_times, starts_of, write_files
+from odd_videos import write_pictures
 from videos import LONG_GOP, decode_all, numbers_of, write_video
 
 from mgexp.video.pyav import PyavReader, open_pyav, plan_runs
+from mgexp.video.reader import VideoError
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +18,7 @@ def folder(tmp_path_factory):
 
 def frames_at(path, times):
     with open_pyav(str(path)) as reader:
-        return reader.frames_at(times)
+        return reader.frames_at(times).rgb()
 
 
 def forbid(monkeypatch, method):
@@ -24,6 +26,12 @@ def forbid(monkeypatch, method):
         raise AssertionError(f"{method} was called")
 
     monkeypatch.setattr(PyavReader, method, fail)
+
+
+def no_frames():
+    """A short cut that is not certain of anything."""
+    return False
+    yield
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -35,7 +43,7 @@ def test_the_short_cut_gives_the_pixels_of_a_plain_decoder(folder, name, monkeyp
         for _ in range(20):
             times = random_times(name, rng)
             expected = every_frame[numbers_on_display(name, times)]
-            np.testing.assert_array_equal(reader.frames_at(times), expected)
+            np.testing.assert_array_equal(reader.frames_at(times).rgb(), expected)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -43,13 +51,13 @@ def test_every_frame_alone(folder, name, monkeypatch):
     forbid(monkeypatch, "_decode_from_start")
     starts = starts_of(name)
     with open_pyav(str(folder / name)) as reader:
-        frames = np.concatenate([reader.frames_at([start + 0.002]) for start in starts])
+        frames = np.concatenate([reader.frames_at([start + 0.002]).rgb() for start in starts])
     assert numbers_of(frames) == list(range(NUM_FRAMES))
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_decoding_from_the_start_gives_the_same(folder, name, monkeypatch):
-    monkeypatch.setattr(PyavReader, "_decode_wanted", lambda *_: None)
+    monkeypatch.setattr(PyavReader, "_decode_wanted", lambda *_: no_frames())
     rng = np.random.default_rng(0)
     for _ in range(5):
         times = random_times(name, rng)
@@ -62,7 +70,7 @@ def test_a_frame_is_on_display_from_its_own_time_on(folder, name, short_cut, mon
     if short_cut:
         forbid(monkeypatch, "_decode_from_start")
     else:
-        monkeypatch.setattr(PyavReader, "_decode_wanted", lambda *_: None)
+        monkeypatch.setattr(PyavReader, "_decode_wanted", lambda *_: no_frames())
     # A sum of thirtieths: some of the times are a rounding error early.
     times = np.cumsum([0] + [1 / 30] * (NUM_FRAMES - 1))
     assert numbers_of(frames_at(folder / name, times)) == list(range(NUM_FRAMES))
@@ -71,8 +79,35 @@ def test_a_frame_is_on_display_from_its_own_time_on(folder, name, short_cut, mon
 def test_frames_that_come_out_of_order_are_not_trusted(folder, monkeypatch):
     in_order = PyavReader._decode_run
     monkeypatch.setattr(PyavReader, "_decode_run", lambda *run: reversed([*in_order(*run)]))
-    monkeypatch.setattr(PyavReader, "_decode_from_start", lambda *_: "from the start")
-    assert frames_at(folder / "long_gop.mp4", [0.0, 0.5]) == "from the start"
+    from_start, starts = PyavReader._decode_from_start, []
+
+    def spy(reader, times):
+        starts.append(times)
+        return from_start(reader, times)
+
+    monkeypatch.setattr(PyavReader, "_decode_from_start", spy)
+    assert numbers_of(frames_at(folder / "long_gop.mp4", [0.0, 0.5])) == [0, 15]
+    assert starts == [[0.0, 0.5]]
+
+
+def test_a_change_of_size_is_an_error_wherever_the_first_frame_is(tmp_path):
+    """The size is that of the frames on display at the times, not what the header says."""
+    sizes = [(64, 48)] * 10 + [(48, 48)] * 10
+    path = write_pictures(tmp_path / "a.mkv", sizes, range(20))
+    with open_pyav(str(path)) as reader:
+        for times, size in (([0.1, 0.5], (48, 64)), ([1.2, 1.8], (48, 48))):
+            found = reader.frames_at(times)
+            assert (found.size, found.rgb().shape) == (size, (2, *size, 3))
+        with pytest.raises(VideoError, match=r"changes shape: \(48, 64\), then \(48, 48\)"):
+            reader.frames_at([1.5, 0.5]).rgb()
+
+
+def test_frames_are_read_once(folder):
+    with open_pyav(str(folder / "intra.mp4")) as reader:
+        frames = reader.frames_at([0.5])
+        frames.rgb()
+        with pytest.raises(RuntimeError, match="once"):
+            frames.rgb()
 
 
 def test_a_file_without_certain_times_is_decoded_from_its_start(tmp_path):

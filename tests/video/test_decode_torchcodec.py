@@ -36,7 +36,7 @@ def test_torchcodec_gives_the_pixels_of_a_plain_decoder_by_itself(folder, name, 
         for _ in range(10):
             times = random_times(name, rng)
             expected = every_frame[numbers_on_display(name, times)]
-            np.testing.assert_array_equal(reader.frames_at(times), expected)
+            np.testing.assert_array_equal(reader.frames_at(times).rgb(), expected)
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
@@ -71,20 +71,20 @@ def test_what_torchcodec_gets_wrong_is_decoded_by_pyav(folder, wrong, monkeypatc
     right = decode_torchcodec._decoder
     monkeypatch.setattr(decode_torchcodec, "_decoder", lambda *a, **k: wrong(right(*a, **k)))
     with open_torchcodec(str(folder / "gop_8.mp4")) as reader:
-        assert numbers_of(reader.frames_at([0.11, 0.55])) == [3, 16]
+        assert numbers_of(reader.frames_at([0.11, 0.55]).rgb()) == [3, 16]
 
 
 def test_avi_files_are_left_to_pyav(folder, monkeypatch):
     monkeypatch.setattr(decode_torchcodec, "_decoder", None)
     with open_torchcodec(str(folder / "mpeg4.avi")) as reader:
-        assert numbers_of(reader.frames_at([0.11])) == [3]
+        assert numbers_of(reader.frames_at([0.11]).rgb()) == [3]
 
 
 def outcome(opener, path):
     """The shape of the clip of a file, or why there is none."""
     try:
         with opener(str(path)) as reader:
-            return reader.frames_at([0.0, 0.55, reader.duration_seconds]).shape
+            return reader.frames_at([0.0, 0.55, reader.duration_seconds]).rgb().shape
     except VideoError as error:
         return error.reason
 

@@ -14,9 +14,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from mgexp.data.clips import TrainingClips
 from mgexp.data.records import VideoRecord
+from mgexp.data.time_limit import TimeLimit, Timeout, read_timeouts, write_timeout
 from mgexp.multigrid.sampler import ClipRequest
-from mgexp.video.reader import SourceVideo, VideoError, open_source, open_video
-from mgexp.video.time_limit import TimeLimit, Timeout, read_timeouts, write_timeout
+from mgexp.video.pyav import open_pyav
+from mgexp.video.reader import VideoError
 
 
 def take(limit, path="a.mp4", seed=(0, 7), wait=lambda: time.sleep(20)):
@@ -37,7 +38,7 @@ def test_a_pipe_that_nobody_writes_into_is_given_up(tmp_path):
     os.mkfifo(tmp_path / "a.mp4")
 
     def wait():
-        with open_video(str(tmp_path / "a.mp4")):
+        with open_pyav(str(tmp_path / "a.mp4")):
             pass
 
     with pytest.raises(VideoError, match=r"gave no frames in 0\.5 s"):
@@ -109,8 +110,8 @@ def test_time_outs_come_back_from_disk(tmp_path):
 def hang_at_train3(path):
     if path.endswith("train3.mp4"):
         time.sleep(20)
-    with open_video(path) as reader:
-        yield SourceVideo(reader)
+    with open_pyav(path) as reader:
+        yield reader
 
 
 def clips(tiny_data, opener, limit):
@@ -134,7 +135,7 @@ def test_a_clip_is_replaced_alike_now_and_in_a_later_start(tiny_data, tmp_path):
     first = clips(tiny_data, hang_at_train3, TimeLimit(0.5, record))[request]
     known = frozenset(read_timeouts(record))
     assert known == {Timeout(str(tiny_data / "train3.mp4"), (0, 11))}
-    later = clips(tiny_data, open_source, TimeLimit(0.5, record, known))[request]
+    later = clips(tiny_data, open_pyav, TimeLimit(0.5, record, known))[request]
     assert later.index == first.index != 3
     assert later.frames.equal(first.frames)
     assert [index for index, _ in later.unusable] == [index for index, _ in first.unusable] == [3]
@@ -167,7 +168,7 @@ def test_a_worker_that_cannot_be_interrupted_ends(tmp_path):
 
 SUSPENDED = """
 import time
-from mgexp.video.time_limit import TimeLimit
+from mgexp.data.time_limit import TimeLimit
 with TimeLimit(2.0)("a.mp4"):
     print("waiting", flush=True)
     time.sleep(0.5)
