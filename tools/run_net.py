@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Train, evaluate and judge one row: python tools/run_net.py --cfg experiments/quickstart/long_short.yaml
 
-Starting the same command again goes on where it stopped, or says that the run is complete.
-Exit codes: 0 done, 1 failed, 2 bad configuration or data (one message with all problems) or a run folder
-in use, 3 an EXPECTED was missed, 4 interrupted and saved (run again to go on).
+Start the same command again to continue a run that stopped. If the run is complete, the command says so.
+Exit codes: 0 done; 1 failed; 2 bad configuration or data (one message with all problems), or the run folder
+is in use; 3 an EXPECTED value was missed; 4 interrupted and saved (run the command again to continue).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mgexp.train.result import Outcome
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line; KEY VALUE pairs stay as text."""
+    """Read the command line. KEY VALUE pairs stay text."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -35,24 +35,24 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--launcher",
         choices=LAUNCHERS,
         default="here",
-        help="here: one process (default); torchrun: this command was started by torchrun; "
-        "local: background processes of this machine, waited for; slurm: a job, not waited for",
+        help="here: one process (default); torchrun: torchrun starts this command; "
+        "local: background processes of this machine, and wait; slurm: submit a job, and return",
     )
     parser.add_argument(
         "--smoke",
         action="store_true",
-        help="a run of a few steps: fewer videos, steps and channels, all else the same",
+        help="run a few steps, with fewer videos and channels; all else is the same",
     )
     parser.add_argument(
         "--max-clips-per-gpu",
         type=int,
         metavar="N",
-        help="for small memories: clips that go through the network at once (TRAIN.MAX_CLIPS_PER_GPU)",
+        help="if memory is small: clips that pass the network at once (TRAIN.MAX_CLIPS_PER_GPU)",
     )
     parser.add_argument(
         "--override",
         action="store_true",
-        help="go on in a run folder although the configuration, the videos or the schedule changed",
+        help="continue in a run folder although the configuration, the videos or the schedule changed",
     )
     add_resource_arguments(parser)
     parser.add_argument(
@@ -65,7 +65,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def read(options: argparse.Namespace) -> RunOptions:
-    """What is run."""
+    """Return what to run."""
     return RunOptions(
         config=options.cfg,
         overrides=tuple(options.overrides),
@@ -78,7 +78,7 @@ def read(options: argparse.Namespace) -> RunOptions:
 
 
 def main(arguments: list[str]) -> Outcome:
-    """Runs, or submits, and turns an error into an exit code and one message."""
+    """Run or submit, and turn an error into an exit code and one message."""
     options = parse(arguments)
     resources, problems = read_resources(options)
     try:
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> Outcome:
 
 
 def say(message: str) -> None:
-    """To people."""
+    """Tell the user."""
     print(f"run_net.py: {message}", file=sys.stderr)
 
 

@@ -6,10 +6,10 @@
     python tools/sweep.py status DIR
     python tools/sweep.py cancel DIR
 
-The first call freezes code and configurations in the sweep's folder, and checks every run before it writes
-anything. The same call again starts what is neither finished nor queued nor running; such runs go on where they
-stopped. tools/collect.py takes the folder's runs/.
-Exit codes: 0; of local runs, and of those here, the worst that run_net.py gave; 2 bad input (one message).
+The first call checks every run before it writes anything. Then it freezes the code and the configurations in the
+folder of the sweep. The same call again starts the runs that are neither finished nor queued nor running, and they
+continue where they stopped. tools/collect.py reports on the folder runs/ of the sweep.
+Exit codes: 0, or 2 for bad input (one message). Runs on this machine give the worst exit code of run_net.py.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from mgexp.train.result import Outcome
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line of `run`; KEY VALUE pairs stay as text."""
+    """Read the command line of a sweep. KEY VALUE pairs stay text."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -56,14 +56,17 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="experiments, then configuration keys for all of them",
     )
     parser.add_argument(
-        "--seeds", default="1", metavar="N", help="how many, from 0; or which: 0,5 (default: 1)"
+        "--seeds",
+        default="1",
+        metavar="N",
+        help="number of seeds from 0, or a list such as 0,5 (default: 1)",
     )
     parser.add_argument(
         "--grid",
         action="append",
         default=[],
         metavar="KEY=V1,V2",
-        help="values to try, repeatedly: every combination is run",
+        help="values to try; may be repeated, and then every combination is run",
     )
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="folder of the sweep (default: runs/sweeps/…)"
@@ -72,7 +75,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--launcher",
         choices=("here", "local", "slurm"),
         default="here",
-        help="here: one after another, with their logs (default); local: in the background of this machine; slurm",
+        help="here: one after another, with logs (default); local: in the background of this machine; slurm: jobs",
     )
     parser.add_argument(
         "--parallel", type=int, metavar="N", help="runs at a time (local: 1, slurm: all)"
@@ -85,7 +88,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def parse_command(name: str, arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line of `status` and `cancel`."""
+    """Read the command line of `status` or `cancel`."""
     parser = argparse.ArgumentParser(prog=f"sweep.py {name}")
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the sweep")
     parser.add_argument("--json", action="store_true", help="print for machines")
@@ -93,7 +96,7 @@ def parse_command(name: str, arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs a command, and turns an error into an exit code and one message."""
+    """Run a command, and turn an error into an exit code and one message."""
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", ())
     try:
         if name in COMMANDS:
@@ -105,14 +108,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def status(options: argparse.Namespace) -> int:
-    """Prints how far each run is."""
+    """Print how far each run is."""
     folder = SweepDir(options.folder)
     show(states(folder, all_names(folder)), options.json)
     return 0
 
 
 def stop(options: argparse.Namespace) -> int:
-    """Cancels what is queued or running."""
+    """Cancel the runs that are queued or running."""
     folder = SweepDir(options.folder)
     all_names(folder)
     names = cancel(folder)
@@ -120,7 +123,9 @@ def stop(options: argparse.Namespace) -> int:
         print(simplejson.dumps({"cancelled": names}, indent=2))
     else:
         print(
-            "\n".join([f"{len(names)} cancelled; the same sweep again goes on with them", *names])
+            "\n".join(
+                [f"{len(names)} cancelled; start the same sweep again to continue them", *names]
+            )
         )
     return 0
 
@@ -129,7 +134,7 @@ COMMANDS = {"status": status, "cancel": stop}
 
 
 def run(options: argparse.Namespace) -> int:
-    """Checks all, freezes, and starts what is missing."""
+    """Check all runs, freeze the sweep, and start what is missing."""
     sweep, resources, problems = read(options)
     if options.dry_run:
         check_sweep(sweep, resources, options.launcher != "slurm", problems)
@@ -143,13 +148,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def start(sweep: Sweep, resources: Resources, options: argparse.Namespace) -> int:
-    """Starts the runs that nobody has in hand, and says how to follow them."""
+    """Start the runs that are not finished, queued or running, and say how to follow them."""
     now = states(sweep.folder, [run.name for run in sweep.runs])
     todo = [run for run, state in zip(sweep.runs, now, strict=True) if state.state not in IN_HAND]
     say(age_of_code(sweep.folder))
-    say(
-        f"{sweep.folder.root}: {len(sweep.runs)} runs, {len(sweep.runs) - len(todo)} of them in hand or done"
-    )
+    num_known = len(sweep.runs) - len(todo)
+    say(f"{sweep.folder.root}: {len(sweep.runs)} runs, {num_known} of them finished or in progress")
     if not todo:
         return 0
     say(f"follow: python tools/sweep.py status {sweep.folder.root}\n"
@@ -163,7 +167,7 @@ def start(sweep: Sweep, resources: Resources, options: argparse.Namespace) -> in
 
 
 def read(options: argparse.Namespace) -> tuple[Sweep, Resources, list[str]]:
-    """What is asked for, and what is wrong with it that does not keep the rest from being checked."""
+    """Return what is asked for, and the problems that do not prevent further checks."""
     paths = [word for word in options.words if word.endswith((".yaml", ".yml"))]
     resources, problems = read_resources(options)
     if options.parallel is not None and (options.launcher == "here" or options.parallel < 1):
@@ -198,7 +202,7 @@ def read(options: argparse.Namespace) -> tuple[Sweep, Resources, list[str]]:
 
 
 def enough_cpus(sweep: Sweep, resources: Resources) -> tuple[Resources, list[str]]:
-    """For the run that needs most: those of an array have the same."""
+    """Return the CPUs of the run that needs most, since all runs of an array get the same."""
     try:
         each = [with_cpus(sweep.options(run), resources) for run in sweep.runs]
     except InputError as error:
@@ -207,7 +211,7 @@ def enough_cpus(sweep: Sweep, resources: Resources) -> tuple[Resources, list[str
 
 
 def preview(sweep: Sweep, as_json: bool) -> int:
-    """Prints what would be submitted, in the state that it is in; writes nothing."""
+    """Print what would be submitted and its state. Write nothing."""
     found = states(sweep.folder, [run.name for run in sweep.runs])
     pairs = list(zip(sweep.runs, found, strict=True))
     if as_json:
@@ -226,7 +230,7 @@ def preview(sweep: Sweep, as_json: bool) -> int:
 
 
 def entry(sweep: Sweep, one: SweepRun, state: RunState) -> dict[str, str | int]:
-    """A line of the preview."""
+    """Return a line of the preview."""
     return {
         "row": one.experiment,
         "seed": one.seed,
@@ -237,7 +241,7 @@ def entry(sweep: Sweep, one: SweepRun, state: RunState) -> dict[str, str | int]:
 
 
 def show(found: Sequence[RunState], as_json: bool) -> None:
-    """The states as a table, or for machines."""
+    """Print the states as a table or as JSON."""
     if as_json:
         print(simplejson.dumps([one.record() for one in found], indent=2))
     else:
@@ -245,7 +249,7 @@ def show(found: Sequence[RunState], as_json: bool) -> None:
 
 
 def say(text: str) -> None:
-    """What a person wants to know while it works."""
+    """Tell the user what happens."""
     if text:
         print(text, file=sys.stderr, flush=True)
 

@@ -1,9 +1,10 @@
-"""Starts Python with the signals held back that a job may get before anybody listens.
+"""Start Python and hold back the signals that a job may get before it listens to them.
 
     python -I -S hold_signals.py ARGUMENTS OF PYTHON
 
-Imports take seconds. A warning of Slurm that comes meanwhile would kill the process, and a job that ends by itself
-is not queued again. Held back, it waits for ``release``. Run as a script, without torch, and soon after the start.
+Imports take seconds. A warning from Slurm during that time would kill the process, and Slurm does not queue a job
+again that ends by itself. So the signal is held back until ``release``. This file runs as a script before anything
+else is imported, so it must not import torch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ HELD = (signal.SIGTERM, signal.SIGUSR2)
 
 
 def release() -> None:
-    """Now somebody listens: what came meanwhile comes now."""
+    """Deliver the signals that came in the meantime, and all later ones."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
 
 

@@ -1,4 +1,4 @@
-"""What a run asks of a launcher: processes, GPUs, and what Slurm's users know as options of sbatch."""
+"""What a run asks of a launcher: processes, GPUs, and the options that Slurm users know from sbatch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAUNCHERS = ("here", "torchrun", "local", "slurm")
 DEFAULT_MINUTES = 240
 DEFAULT_WARNING_SECONDS = 120
 MIN_SAVING_SECONDS = 10
-"""Least time between the warning and the limit. Assumption: a step and a small checkpoint."""
+"""The least time between the warning and the limit. Assumption: enough for a step and a small checkpoint."""
 
 TEXT_OPTIONS = {
     "partition": "partition (default: the cluster's)",
@@ -28,7 +28,7 @@ TEXT_OPTIONS = {
     "reservation": "reservation to use",
     "comment": "a comment on the job",
 }
-"""Options that sbatch takes as they are, by name."""
+"""Options that are passed to sbatch unchanged, with their help texts."""
 
 OURS = (
     "array",
@@ -42,7 +42,7 @@ OURS = (
     "time",
     "wrap",
 )
-"""Options of sbatch that --sbatch may not change: the launcher needs them as they are."""
+"""Options of sbatch that --sbatch may not change, because the launcher sets them."""
 
 USED_BY: Mapping[str, tuple[str, ...]] = {
     "gpus_per_node": ("local", "slurm"),
@@ -54,15 +54,16 @@ USED_BY: Mapping[str, tuple[str, ...]] = {
     "sbatch": ("slurm",),
     **dict.fromkeys(TEXT_OPTIONS, ("slurm",)),
 }
-"""Launchers that can use an option; of the others it is an error."""
+"""The launchers that can use an option. With any other launcher the option is an error."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Of one run. ``cpus_per_task`` 0: as many as the run has loader workers and threads.
+    """The resources of one run.
 
-    ``sbatch``: further (option, value) pairs of sbatch. The job may run ``minutes``, and is warned
-    ``warning_seconds`` before their end.
+    ``cpus_per_task`` 0 stands for the loader workers plus the threads of a process. ``sbatch`` holds further
+    (option, value) pairs of sbatch. The job may run for ``minutes``. It is warned ``warning_seconds``
+    before that limit.
     """
 
     nodes: int = 1
@@ -75,12 +76,12 @@ class Resources:
 
     @property
     def num_processes(self) -> int:
-        """Of one run, on all nodes."""
+        """Return the number of processes of one run, on all nodes."""
         return self.nodes * self.tasks_per_node
 
 
 def add_resource_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options, in two groups; their names are those of sbatch where it has one."""
+    """Add the options in two groups. They are named as in sbatch where sbatch has them."""
     several = parser.add_argument_group("several processes (--launcher local and slurm)")
     several.add_argument(
         "--gpus-per-node",
@@ -100,18 +101,18 @@ def add_resource_arguments(parser: argparse.ArgumentParser) -> None:
         "--cpus-per-task",
         type=int,
         metavar="N",
-        help="of each process (default: its loader workers and its threads)",
+        help="CPUs of each process (default: its loader workers plus its threads)",
     )
     slurm.add_argument(
         "--time-limit",
         metavar="TIME",
-        help="minutes, h:m:s or days-h:m:s (default: 4:00:00); a run that needs longer is requeued and goes on",
+        help="minutes, h:m:s or days-h:m:s (default: 4:00:00); a longer run is queued again and continues",
     )
     slurm.add_argument(
         "--warning-seconds",
         type=int,
         metavar="N",
-        help=f"before the limit, in which the run saves (default: {DEFAULT_WARNING_SECONDS})",
+        help=f"seconds before the limit in which the run saves (default: {DEFAULT_WARNING_SECONDS})",
     )
     for name, text in TEXT_OPTIONS.items():
         slurm.add_argument(f"--{name}", metavar="TEXT", help=text)
@@ -119,12 +120,12 @@ def add_resource_arguments(parser: argparse.ArgumentParser) -> None:
         "--sbatch",
         action="append",
         metavar="OPTION=VALUE",
-        help="any other option of sbatch, repeatedly",
+        help="any other option of sbatch; may be repeated",
     )
 
 
 def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
-    """What the options ask for, and what is wrong with them; those with a problem have their default."""
+    """Return the resources that the options ask for, and the problems. A wrong option has its default."""
     given = {name: value for name in USED_BY if (value := getattr(options, name)) is not None}
     problems = [*_unused(given, options.launcher), *_not_positive(given), *_not_plain(given)]
     minutes, time_problems = _minutes(given.get("time_limit"))
@@ -156,7 +157,7 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
 
 
 def local_problems(resources: Resources, num_runs: int = 1) -> Iterator[str]:
-    """GPUs that this machine lacks for so many runs at a time."""
+    """Yield a problem if this machine has too few GPUs for ``num_runs`` at the same time."""
     wanted, there = num_runs * resources.gpus_per_node, torch.cuda.device_count()
     if wanted > there:
         yield (
@@ -166,7 +167,7 @@ def local_problems(resources: Resources, num_runs: int = 1) -> Iterator[str]:
 
 
 def minutes_of(text: str) -> int:
-    """Of a time as sbatch reads it, rounded up; raises ValueError where it is none.
+    """Return the minutes of a time as sbatch reads it, rounded up. Raises ValueError if it is not a time.
 
     Source: man sbatch, --time: "minutes", "minutes:seconds", "hours:minutes:seconds", "days-hours",
     "days-hours:minutes" and "days-hours:minutes:seconds".
@@ -186,7 +187,7 @@ def minutes_of(text: str) -> int:
 
 
 def _default_gpus(launcher: str) -> int:
-    """On this machine, one where there is one, as a run in this process takes it."""
+    """Return 1 on a machine with a GPU, as a run in this process uses one; Slurm users name theirs."""
     return min(1, torch.cuda.device_count()) if launcher != "slurm" else 0
 
 
@@ -213,7 +214,7 @@ def _not_positive(given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _not_plain(given: Mapping[str, Any]) -> Iterator[str]:
-    """Texts that would not stay on their line of the batch script."""
+    """Yield a problem for each text that would not stay on one line of the batch script."""
     for name in TEXT_OPTIONS:
         if name in given and not (given[name].strip() and given[name].isprintable()):
             yield f"{_flag(name)} {given[name]!r}: it takes one line of printable characters"

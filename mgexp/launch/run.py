@@ -1,4 +1,7 @@
-"""A copy of the code, that later changes of the working tree do not reach."""
+"""One run: from the options of a command line to a checked job, run in this process.
+
+The module also freezes the code, so that a queued run does not see later changes of the working tree.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config, smoke, to_yaml
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError, collected
@@ -23,13 +25,16 @@ from mgexp.train.result import Outcome
 from mgexp.train.resume import check_folder
 from mgexp.train.setup import build_initial_weights, build_inputs
 
+FROZEN = ("mgexp", "tools")
+"""The folders that a copy of the code contains."""
+
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What is run: the options of run_net.py but those of its launcher. ``config``: the YAML.
+    """The options of run_net.py that say what to run. The options of its launcher are ``Resources``.
 
-    ``output`` None: the default run folder. ``override``: go on although the configuration changed.
-    ``given``: KEY VALUE pairs that the YAML holds already, as that of a point of a sweep does.
+    ``config`` is the YAML. ``output`` None selects the default run folder. ``override`` continues a run whose
+    configuration changed. ``given`` are KEY VALUE pairs that the YAML already contains, as in a point of a sweep.
     """
 
     config: Path
@@ -43,20 +48,31 @@ class RunOptions:
 
     @property
     def experiment(self) -> str:
-        """Its name, such as quickstart/baseline."""
+        """Return the name of the experiment, such as quickstart/baseline."""
         return experiment_name(self.config)
+
+    @property
+    def pairs(self) -> list[str]:
+        """Return the KEY VALUE pairs that other options stand for."""
+        options = {"RNG_SEED": self.seed, "TRAIN.MAX_CLIPS_PER_GPU": self.max_clips_per_gpu}
+        return [
+            text
+            for key, value in options.items()
+            if value is not None
+            for text in (key, str(value))
+        ]
 
 
 def build_job(
     options: RunOptions, processes: Processes, problems: Sequence[str] = (), is_here: bool = True
 ) -> Job:
-    """Reads and checks everything; raises InputError, with ``problems`` too, before a file is written.
+    """Read and check everything that a run needs, before any file is written.
 
-    ``is_here`` False: the run is for another machine, whose devices and memory are not looked at.
+    With ``is_here`` False the run is for another machine, so devices and memory of this one are not examined.
+    Raises InputError with ``problems`` and all that are found here.
     """
-    pairs = _pairs(options)
-    whole, found = read_config(options.config, options.overrides, pairs)
-    given = (*options.given, *options.overrides, *pairs)[::2]
+    whole, found = read_config(options.config, options.overrides, options.pairs)
+    given = (*options.given, *options.overrides, *options.pairs)[::2]
     cfg = smoke(whole) if options.is_smoke else whole
     default = default_run_dir(options.experiment, cfg.RNG_SEED, options.is_smoke)
     run_dir = RunDir(options.output) if options.output else default
@@ -64,19 +80,12 @@ def build_job(
     with collected(problems):
         initial = build_initial_weights(whole, run_dir)
     if options.is_smoke:
-        initial = None  # they fit all channels; that they do was worth knowing
+        # The weights were checked, but a smoke run has fewer channels than they have.
+        initial = None
     inputs = build_inputs(cfg, problems, processes.count, processes.local_count, is_here)
     return Job(
         cfg, options.experiment, run_dir, inputs, processes, options.override, initial, given
     )
-
-
-def _pairs(options: RunOptions) -> list[str]:
-    seed, limit = options.seed, options.max_clips_per_gpu
-    return [
-        *([] if seed is None else ["RNG_SEED", str(seed)]),
-        *([] if limit is None else ["TRAIN.MAX_CLIPS_PER_GPU", str(limit)]),
-    ]
 
 
 def run_in_process(
@@ -86,9 +95,9 @@ def run_in_process(
     stop: StopRequest | None = None,
     problems: Sequence[str] = (),
 ) -> Outcome:
-    """Runs, and turns an error into an exit code and one message, that ``say`` gets.
+    """Run, and turn an error into an exit code and one message for ``say``.
 
-    ``problems`` that are known already join those that are found here.
+    ``problems`` are those that the caller found before. They are reported together with those found here.
     """
     stop, job = stop or StopRequest(), None
     try:
@@ -112,18 +121,19 @@ def run_in_process(
 
 
 def check_submission(
-    options: RunOptions, processes: Processes, is_here: bool, problems: Sequence[str]
+    options: RunOptions, resources: Resources, is_here: bool, problems: Sequence[str] = ()
 ) -> RunDir:
-    """The checks of a run that can be made before it is submitted; its folder. Raises InputError."""
+    """Check a run before it is submitted, and return its folder. Raises InputError with all problems."""
+    processes = Processes(count=resources.num_processes, local_count=resources.tasks_per_node)
     job = build_job(options, processes, problems, is_here)
     check_folder(job.run_dir, to_yaml(job.cfg), job.inputs.fingerprint(), options.override)
     return job.run_dir
 
 
 def with_cpus(options: RunOptions, resources: Resources) -> Resources:
-    """``resources`` with the number of CPUs that a process of the run uses, where none was given.
+    """Return ``resources`` with the CPUs of a process: its loader workers and its threads.
 
-    Raises InputError where the number of loader workers is measured on the machine.
+    A number that was given stays. Raises InputError if the number of workers is only known on the machine.
     """
     if resources.cpus_per_task:
         return resources
@@ -133,26 +143,20 @@ def with_cpus(options: RunOptions, resources: Resources) -> Resources:
             "--cpus-per-task is not given, and DATA_LOADER.NUM_WORKERS = auto needs to know it"
         )
         raise InputError([f"{problem}: give one of them as a number"])
-    return replace(resources, cpus_per_task=_num_cpus(cfg))
+    num_cpus = cfg.DATA_LOADER.NUM_WORKERS + max(1, cfg.TRAIN.NUM_THREADS)
+    return replace(resources, cpus_per_task=num_cpus)
 
 
-def _num_cpus(cfg: Config) -> int:
-    return int(cfg.DATA_LOADER.NUM_WORKERS) + max(1, int(cfg.TRAIN.NUM_THREADS))
-
-
-def frozen_yaml(options: RunOptions) -> tuple[str, list[str]]:
-    """The whole configuration as YAML, and what is wrong with its keys and values."""
-    cfg, problems = read_config(options.config, options.overrides)
-    return to_yaml(cfg), problems
-
-
-FROZEN = ("mgexp", "tools")
+def frozen_yaml(options: RunOptions) -> str:
+    """Return the whole configuration as YAML."""
+    cfg, _ = read_config(options.config, options.overrides)
+    return to_yaml(cfg)
 
 
 def freeze_code(target: Path, source: Path = REPOSITORY) -> str:
-    """Copies the package and the tools from ``source``, with their commit; returns the commit.
+    """Copy the package, the tools and their commit from ``source`` to ``target``; return the commit.
 
-    A copy that is there already stays as it is. A kill leaves none or a whole one.
+    A copy that exists stays as it is. A kill leaves no copy or a complete one.
     """
     if not target.exists():
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -166,11 +170,11 @@ def freeze_code(target: Path, source: Path = REPOSITORY) -> str:
 
 
 def require_frozen(code: Path) -> None:
-    """Raises InputError where this process runs other code than the copy in ``code``."""
+    """Raise InputError if this process runs other code than the copy in ``code``."""
     if code.resolve() != REPOSITORY:
         raise InputError(
             [
-                f"mgexp was imported from {REPOSITORY}, not from the frozen copy in {code}: unset "
-                "PYTHONSAFEPATH, and keep PYTHONPATH from naming another copy"
+                f"mgexp was imported from {REPOSITORY} and not from the frozen copy in {code}: unset "
+                "PYTHONSAFEPATH, and remove other copies of mgexp from PYTHONPATH"
             ]
         )

@@ -1,4 +1,4 @@
-"""One run handed to a launcher: checked here, run elsewhere."""
+"""Hand runs to submitit: to Slurm, or to background processes of this machine that are followed here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from submitit import Job, LocalJob
 from submitit.core.core import Executor
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.launch import hold_signals
 from mgexp.launch.resources import Resources, local_problems
@@ -30,18 +29,18 @@ from mgexp.run.folder import LaunchDir, RunDir, new_launch_dir
 from mgexp.train.result import Outcome
 
 MAX_TIMEOUTS = 1000
-"""Time limits that a run may reach before submitit gives it up. Assumption: no run that ends needs more."""
-
+"""How often a run may reach its time limit before submitit gives up. Assumption: no run needs more."""
 SIGNAL_VARIABLE = "SUBMITIT_PREEMPT_SIGNAL"
-"""The environment variable by which submitit takes another signal than SIGUSR2."""
-
+"""The environment variable that makes submitit use another signal than SIGUSR2."""
 LOCAL_MINUTES = 10 * 365 * 24 * 60
-"""A local job has no time limit, and submitit wants one."""
+"""The time limit of a local job. It has none, but submitit wants a number."""
+POLL_SECONDS = 0.2
+KILLED = "its process ended without a message: see the log"
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What is submitted together. ``code``: where the code is, or is frozen."""
+    """What is submitted together. ``code`` is the folder that holds the frozen code, or will hold it."""
 
     launch: LaunchDir
     code: Path
@@ -50,19 +49,60 @@ class Submission:
     name: str
     num_parallel: int = 1
 
-    def task(self, options: RunOptions) -> TrainTask:
-        """The callable of one run."""
-        return TrainTask(options, self.launch, self.code, self.working_directory, self.resources)
+    def send(self, executor: Executor, runs: Sequence[RunOptions]) -> list[Job[None]]:
+        """Freeze the code, and submit one task for each run."""
+        self.launch.root.mkdir(parents=True, exist_ok=True)
+        freeze_code(self.code)
+        # A task starts in the folder that it is submitted from, and Python looks for modules there first.
+        before = Path.cwd()
+        os.chdir(self.code)
+        try:
+            with executor.batch():
+                return [
+                    executor.submit(
+                        TrainTask(
+                            run, self.launch, self.code, self.working_directory, self.resources
+                        )
+                    )
+                    for run in runs
+                ]
+        finally:
+            os.chdir(before)
+
+    def python(self) -> str:
+        """Return the beginning of the command that starts a task, quoted for a shell."""
+        script = self.code / Path(hold_signals.__file__).relative_to(REPOSITORY)
+        return shlex.join([sys.executable, "-I", "-S", str(script)])
+
+    def log_folder(self) -> Path:
+        """Return the folder of the logs.
+
+        Raises InputError if submitit would misread its name, or would send another signal than a run expects.
+        """
+        folder = self.launch.root.absolute()
+        signal_name = os.environ.get(SIGNAL_VARIABLE, WARNING)
+        problems = []
+        if "%" in str(folder):
+            problems.append(
+                f"{folder}: Slurm and submitit read a % in a path as the number of a job; choose another folder"
+            )
+        if signal_name.removeprefix("SIG") != WARNING.removeprefix("SIG"):
+            problems.append(
+                f"{SIGNAL_VARIABLE} = {signal_name}: runs listen to {WARNING}; unset it"
+            )
+        if problems:
+            raise InputError(problems)
+        return folder
 
 
 def to_slurm(submission: Submission, runs: Sequence[RunOptions]) -> list[Job[None]]:
-    """Submits runs of the same resources, several as one array; returns submitit's jobs.
+    """Submit runs with the same resources to Slurm, several as one array. Return submitit's jobs.
 
-    Raises InputError with Slurm's message where it refuses.
+    Raises InputError with Slurm's message if it refuses.
     """
-    resources, folder = submission.resources, _log_folder(submission)
+    resources, folder = submission.resources, submission.log_folder()
     try:
-        executor = submitit.SlurmExecutor(folder, MAX_TIMEOUTS, python=_python(submission))
+        executor = submitit.SlurmExecutor(folder, MAX_TIMEOUTS, python=submission.python())
     except RuntimeError as error:
         raise InputError(
             [f"--launcher slurm: there is no Slurm on this machine: {error}"]
@@ -77,27 +117,27 @@ def to_slurm(submission: Submission, runs: Sequence[RunOptions]) -> list[Job[Non
         signal_delay_s=resources.warning_seconds,
         array_parallelism=submission.num_parallel,
         srun_args=[
-            "--kill-on-bad-exit=1",  # one process failing ends all
+            "--kill-on-bad-exit=1",  # if one process fails, all end
             f"--cpus-per-task={resources.cpus_per_task}",  # since Slurm 22.05 srun does not take it from sbatch
         ],
         additional_parameters={
-            "requeue": True,  # where the cluster has JobRequeue=0
+            "requeue": True,  # for clusters with JobRequeue=0
             **dict(resources.sbatch),
         },
     )
     try:
-        return _submit(submission, executor, runs)
+        return submission.send(executor, runs)
     except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as error:
         text = " ".join(str(error).split())
         raise InputError([f"sbatch refused the job, nothing is queued: {text}"]) from error
 
 
 def to_this_machine(submission: Submission, run: RunOptions, slot: int = 0) -> LocalJob[None]:
-    """Starts a run in background processes, that survive this one; returns submitit's job.
+    """Start a run in background processes that survive this one. Return submitit's job.
 
-    ``slot``: of the runs at a time, which decides the GPUs.
+    ``slot`` numbers the runs that train at the same time. It selects the GPUs.
     """
-    executor = submitit.LocalExecutor(_log_folder(submission), python=_python(submission))
+    executor = submitit.LocalExecutor(submission.log_folder(), python=submission.python())
     executor.update_parameters(
         timeout_min=LOCAL_MINUTES,
         tasks_per_node=submission.resources.tasks_per_node,
@@ -105,34 +145,13 @@ def to_this_machine(submission: Submission, run: RunOptions, slot: int = 0) -> L
         visible_gpus=_gpus(submission.resources.gpus_per_node, slot),
     )
     with _ignoring_interrupts():
-        (job,) = _submit(submission, executor, [run])
+        (job,) = submission.send(executor, [run])
     assert isinstance(job, LocalJob)
     return job
 
 
-def _log_folder(submission: Submission) -> Path:
-    """Raises InputError where submitit would misread it, or send another signal than a run listens to."""
-    folder = submission.launch.root.absolute()
-    signal_name = os.environ.get(SIGNAL_VARIABLE, WARNING)
-    problems = []
-    if "%" in str(folder):
-        text = f"{folder}: Slurm and submitit read a % in a path as the number of a job"
-        problems.append(f"{text}; choose another folder")
-    if signal_name.removeprefix("SIG") != WARNING.removeprefix("SIG"):
-        problems.append(f"{SIGNAL_VARIABLE} = {signal_name}: runs listen to {WARNING}; unset it")
-    if problems:
-        raise InputError(problems)
-    return folder
-
-
-def _python(submission: Submission) -> str:
-    """The beginning of the command that starts a task, for a shell."""
-    script = submission.code / Path(hold_signals.__file__).relative_to(REPOSITORY)
-    return shlex.join([sys.executable, "-I", "-S", str(script)])
-
-
 def _gpus(num: int, slot: int) -> tuple[int, ...]:
-    """Numbers of the GPUs of a slot, among those that CUDA_VISIBLE_DEVICES leaves where it is set."""
+    """Return the numbers of the GPUs of a slot, out of CUDA_VISIBLE_DEVICES if that is set."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible else [str(k) for k in range((slot + 1) * num)]
     mine = names[slot * num : (slot + 1) * num]
@@ -142,29 +161,9 @@ def _gpus(num: int, slot: int) -> tuple[int, ...]:
     return tuple(map(int, mine))
 
 
-def _submit(
-    submission: Submission, executor: Executor, runs: Sequence[RunOptions]
-) -> list[Job[None]]:
-    """From inside the frozen code: Python looks for modules there first, before any installed copy."""
-    submission.launch.root.mkdir(parents=True, exist_ok=True)
-    freeze_code(submission.code)
-    with _inside(submission.code), executor.batch():
-        return [executor.submit(submission.task(run)) for run in runs]
-
-
-@contextmanager
-def _inside(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
-
-
 @contextmanager
 def _ignoring_interrupts() -> Iterator[None]:
-    """Processes started inside leave Ctrl-C to the run, which saves, and end when it has."""
+    """Start processes that leave Ctrl-C to the run: it saves first, and then they end with it."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -172,20 +171,16 @@ def _ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-POLL_SECONDS = 0.2
-KILLED = "its process ended without a word: see the log"
-
-
 @dataclass
 class Follower:
-    """Prints what is new in the log of a job."""
+    """Print what is new in the logs of a job."""
 
     launch: LaunchDir
     job_id: str
     _read: dict[Path, int] = field(default_factory=dict)
 
     def show(self) -> None:
-        """To standard error, as the run itself would."""
+        """Print it to standard error, as the run itself would."""
         for path in (self.launch.output_log(self.job_id), self.launch.error_log(self.job_id)):
             if path.exists():
                 with path.open("rb") as file:
@@ -197,7 +192,7 @@ class Follower:
 
 
 def wait(job: LocalJob[None], launch: LaunchDir) -> Outcome:
-    """Shows the log until the job ends; Ctrl-C reaches the run, which saves first, a second one ends this."""
+    """Show the log until the job ends. The first Ctrl-C stops the run, saved; a second one ends this wait."""
     follower = Follower(launch, job.job_id)
     was_interrupted = False
     while not job.done():
@@ -208,13 +203,13 @@ def wait(job: LocalJob[None], launch: LaunchDir) -> Outcome:
             if was_interrupted:
                 raise
             was_interrupted = True
-            stop(job.job_id, launch)  # a start-up does not listen to Ctrl-C
+            stop(job.job_id, launch)  # a run that is still starting does not listen to Ctrl-C
     follower.show()
     return outcome_of(launch, job.job_id)[0]
 
 
 def outcome_of(launch: LaunchDir, job_id: str) -> tuple[Outcome, str]:
-    """How an ended job ended, and its message: what went wrong first, in any process."""
+    """Return how a job ended, and its message: that of the first process that went wrong."""
     records = [read_json(path) for path in launch.outcomes(job_id)]
     wrong = [record for record in records if record["outcome"] != Outcome.OK]
     if not records:
@@ -224,9 +219,9 @@ def outcome_of(launch: LaunchDir, job_id: str) -> tuple[Outcome, str]:
 
 
 def is_alive(job_id: str, launch: LaunchDir) -> bool:
-    """Whether the job's controller, whose process number is the job's, is still there.
+    """Return whether the controller of a local job still runs. The job's id is its process number.
 
-    Another process may have got its number since: the command line says whose it is.
+    Another process may have got the number since, so the command line must name the folder of the job.
     """
     try:
         command = Path("/proc", job_id, "cmdline").read_bytes()
@@ -236,7 +231,7 @@ def is_alive(job_id: str, launch: LaunchDir) -> bool:
 
 
 def stop(job_id: str, launch: LaunchDir) -> bool:
-    """Asks a job to save and end; False where it has ended."""
+    """Ask a local job to save and end. Return False if it has ended."""
     if not is_alive(job_id, launch):
         return False
     try:
@@ -249,14 +244,14 @@ def stop(job_id: str, launch: LaunchDir) -> bool:
 def to_local(
     run: RunOptions, resources: Resources, problems: Sequence[str], say: Callable[[str], None]
 ) -> Outcome:
-    """Runs in background processes of this machine, shows the log and waits. Raises InputError.
+    """Run in background processes of this machine, show the log and wait. Raises InputError.
 
-    The run survives the end of this process; Ctrl-C stops it, saved.
+    The run survives the end of this process. Ctrl-C stops the run after it has saved.
     """
     problems = [*problems, *local_problems(resources)]
-    run_dir = check_submission(run, _processes(resources), True, problems)
+    run_dir = check_submission(run, resources, True, problems)
     submission = _submission(run_dir, run, resources)
-    job = to_this_machine(submission, _absolute(run))
+    job = to_this_machine(submission, replace(run, config=run.config.absolute()))
     say(
         f"process {job.job_id}, logs in {submission.launch.root}; to stop it, saved: kill {job.job_id}"
     )
@@ -266,44 +261,30 @@ def to_local(
 def to_queue(
     run: RunOptions, resources: Resources, problems: Sequence[str], say: Callable[[str], None]
 ) -> Outcome:
-    """Submits to Slurm and returns. Raises InputError."""
+    """Submit to Slurm and return. Raises InputError."""
     problems = list(problems)
     try:
         resources = with_cpus(run, resources)
     except InputError as error:
         problems += error.problems
-    run_dir = check_submission(run, _processes(resources), False, problems)
+    run_dir = check_submission(run, resources, False, problems)
     if run_dir.result_json.exists():
         say(f"{run_dir.root}: this run is complete, nothing was submitted")
         return Outcome.OK
     submission = _submission(run_dir, run, resources)
-    (job,) = to_slurm(submission, [_absolute(run)])
-    launch = submission.launch
+    (job,) = to_slurm(submission, [replace(run, config=run.config.absolute())])
     say(
         f"job {job.job_id} is submitted\n"
         f"  queue:  squeue --jobs {job.job_id}\n"
-        f"  follow: tail -F {launch.error_log(job.job_id)}\n"
+        f"  follow: tail -F {submission.launch.error_log(job.job_id)}\n"
         f"  cancel: scancel {job.job_id}\n"
         f"The run folder will be {run_dir.root}."
     )
     return Outcome.OK
 
 
-def _processes(resources: Resources) -> Processes:
-    return Processes(count=resources.num_processes, local_count=resources.tasks_per_node)
-
-
 def _submission(run_dir: RunDir, run: RunOptions, resources: Resources) -> Submission:
-    """Each has a copy of the code as it is now, so that a queued run does not see later changes."""
+    """Prepare the submission of one run, with its own copy of the code as it is now."""
     launch = new_launch_dir(run_dir.launches)
-    return Submission(
-        launch=launch,
-        code=(launch.root / "code").absolute(),
-        working_directory=Path.cwd(),
-        resources=resources,
-        name=run.experiment,
-    )
-
-
-def _absolute(run: RunOptions) -> RunOptions:
-    return replace(run, config=run.config.absolute())
+    code = (launch.root / "code").absolute()
+    return Submission(launch, code, Path.cwd(), resources, run.experiment)

@@ -1,4 +1,4 @@
-"""Starts what a sweep lacks, and cancels what it has started."""
+"""A sweep: rows × points of a grid × seeds. It is checked and frozen, and then its missing runs are started."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from submitit import LocalJob
 
 from mgexp.config.check import differing_keys
 from mgexp.config.load import flatten
-from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.launch.resources import Resources
 from mgexp.launch.run import RunOptions, check_submission, freeze_code, frozen_yaml
@@ -39,11 +38,10 @@ from mgexp.train.result import Outcome
 
 EVERYWHERE = "all"
 """The name of the only point of a sweep without a grid."""
-
 BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
 Point = tuple[tuple[str, str], ...]
-"""(key, value as text) of each key of the grid."""
+"""A (key, value as text) pair for each key of the grid."""
 
 
 @dataclass(frozen=True)
@@ -56,27 +54,25 @@ class SweepRun:
 
     @property
     def point_name(self) -> str:
-        """The name of its point's folder."""
+        """Return the name of the folder of its point."""
         text = ",".join(f"{key}={value}" for key, value in self.point) or EVERYWHERE
         name = file_name(text)
-        return name if name == text else _distinct(name, text)
+        if name == text:
+            return name
+        # Two texts that are no file names may become the same name. A hash of the text keeps them apart.
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        return f"{name[: MAX_NAME - 9]}-{digest}"
 
     @property
     def name(self) -> str:
-        """<point>/<experiment>/seed<N>: where its run folder is, and what it is called."""
+        """Return its name and the path of its run folder: <point>/<experiment>/seed<N>."""
         return f"{self.point_name}/{self.experiment}/seed{self.seed}"
 
 
-def _distinct(name: str, text: str) -> str:
-    """Where a text is no file name, two may become the same: its hash keeps them apart."""
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{name[: MAX_NAME - 9]}-{digest}"
-
-
 def read_grid(texts: Sequence[str]) -> tuple[Point, ...]:
-    """Every combination of the values of KEY=V1,V2; raises InputError with every problem.
+    """Return every combination of the values of KEY=V1,V2. Raises InputError with every problem.
 
-    A comma in brackets is part of a value: SOLVER.STEPS=[0,3],[0,4] has two.
+    A comma in brackets belongs to a value: SOLVER.STEPS=[0,3],[0,4] has two values.
     """
     problems, axes, seen = [], [], set()
     for text in texts:
@@ -98,7 +94,7 @@ def read_grid(texts: Sequence[str]) -> tuple[Point, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside brackets."""
+    """Split a text at the commas outside brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += BRACKETS.get(character, 0)
@@ -110,7 +106,7 @@ def _split(text: str) -> list[str]:
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
-    """ "3": seeds 0, 1 and 2; "3,5": these. Raises InputError."""
+    """Read seeds: "3" stands for 0, 1 and 2; "3,5" stands for 3 and 5. Raises InputError."""
     try:
         numbers = tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
@@ -126,7 +122,7 @@ def read_seeds(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Sweep:
-    """``experiments`` (name, YAML) × ``points`` × ``seeds``, with the KEY VALUE pairs ``overrides`` for all."""
+    """``experiments`` (YAML by name) × ``points`` × ``seeds``. The pairs ``overrides`` apply to all runs."""
 
     folder: SweepDir
     experiments: Mapping[str, Path]
@@ -137,7 +133,7 @@ class Sweep:
 
     @property
     def runs(self) -> tuple[SweepRun, ...]:
-        """Seed by seed, so that every row has a result early."""
+        """Return all runs, seed by seed, so that every row has a first result early."""
         return tuple(
             SweepRun(experiment, point, seed)
             for seed in self.seeds
@@ -146,7 +142,7 @@ class Sweep:
         )
 
     def options(self, run: SweepRun) -> RunOptions:
-        """Of a run, from the YAML as it is now."""
+        """Return the options of a run, from the YAML as it is now."""
         return RunOptions(
             config=self.experiments[run.experiment],
             overrides=self._pairs(run),
@@ -156,7 +152,7 @@ class Sweep:
         )
 
     def frozen_options(self, run: SweepRun) -> RunOptions:
-        """Of a run, from the frozen YAML; no path depends on the folder that it is started from."""
+        """Return the options of a run, from the frozen YAML and with absolute paths."""
         return RunOptions(
             config=self.folder.config_yaml(run.point_name, run.experiment).absolute(),
             seed=run.seed,
@@ -168,24 +164,34 @@ class Sweep:
     def _pairs(self, run: SweepRun) -> tuple[str, ...]:
         return (*self.overrides, *(text for pair in run.point for text in pair))
 
-    def working_directory(self) -> Path:
-        """That of the first call: relative paths of the configurations mean the same in every later one."""
-        if self.folder.sweep_json.exists():
-            return Path(read_json(self.folder.sweep_json)["working_directory"])
-        return Path.cwd()
+    def submission(self, resources: Resources, num_parallel: int = 1) -> Submission:
+        """Prepare a submission of some of its runs.
+
+        They run in the working directory of the first call, so that relative paths of the configurations keep
+        their meaning in every later call.
+        """
+        known = self.folder.sweep_json.exists()
+        first = read_json(self.folder.sweep_json)["working_directory"] if known else Path.cwd()
+        return Submission(
+            launch=new_launch_dir(self.folder.launches),
+            code=self.folder.code.absolute(),
+            working_directory=Path(first),
+            resources=resources,
+            name=self.folder.root.name,
+            num_parallel=num_parallel,
+        )
 
 
 def check_sweep(
     sweep: Sweep, resources: Resources, is_here: bool, problems: Sequence[str] = ()
 ) -> None:
-    """Raises InputError with all that is wrong with any run, and with ``problems``; writes nothing."""
-    processes = Processes(count=resources.num_processes, local_count=resources.tasks_per_node)
+    """Check every run and write nothing. Raises InputError with all problems, ``problems`` included."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     checked = [run for run in sweep.runs if run.seed == sweep.seeds[0]]
     for run in checked:
         name = run.name.rpartition("/")[0]
         try:
-            check_submission(sweep.options(run), processes, is_here, _conflicts(sweep, run))
+            check_submission(sweep.options(run), resources, is_here, _conflicts(sweep, run))
         except InputError as error:
             for problem in error.problems:
                 found[problem].append(name)
@@ -198,20 +204,20 @@ def check_sweep(
 
 
 def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
-    """Where the sweep has frozen another configuration for the same run folder."""
+    """Return a problem for each key that the sweep has frozen with another value for the same run folder."""
     path = sweep.folder.config_yaml(run.point_name, run.experiment)
     if not path.exists():
         return []
     frozen = dict(flatten(yaml.safe_load(path.read_text(encoding="utf-8"))))
-    now = dict(flatten(yaml.safe_load(frozen_yaml(sweep.options(run))[0])))
+    now = dict(flatten(yaml.safe_load(frozen_yaml(sweep.options(run)))))
     return [
-        f"{key}: the sweep in {sweep.folder.root} has {old!r} for it, this call {new!r}; choose another --output"
+        f"{key}: the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}; choose another --output"
         for key, old, new in differing_keys(frozen, now)
     ]
 
 
 def freeze(sweep: Sweep) -> None:
-    """Copies the code and writes the YAMLs; what is frozen already stays as it is."""
+    """Copy the code and write the YAMLs. What is frozen already stays as it is."""
     folder = sweep.folder
     folder.root.mkdir(parents=True, exist_ok=True)
     commit = freeze_code(folder.code)
@@ -219,7 +225,7 @@ def freeze(sweep: Sweep) -> None:
         path = folder.config_yaml(run.point_name, run.experiment)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write_text(path, frozen_yaml(sweep.options(run))[0])
+            atomic_write_text(path, frozen_yaml(sweep.options(run)))
     record = {
         "commit": commit,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -232,24 +238,55 @@ def freeze(sweep: Sweep) -> None:
 
 
 def age_of_code(folder: SweepDir) -> str:
-    """A sentence where the code of a sweep may not be that of the working tree; else nothing."""
+    """Return a sentence if the code of the sweep may differ from the working tree, else an empty text."""
     if not folder.code.exists():
         return ""
     frozen, now = git_commit(folder.code), git_commit(REPOSITORY)
     if frozen == now and not now.endswith("-dirty"):
         return ""
-    return f"The code is that of the sweep's first call, commit {frozen}; another --output takes it as it is now."
+    return (
+        f"This sweep uses the code of its first call, commit {frozen}; "
+        "choose another --output to use the present code."
+    )
 
 
 def submit_array(
     sweep: Sweep, runs: Sequence[SweepRun], resources: Resources, num_parallel: int
 ) -> list[str]:
-    """Submits ``runs`` to Slurm as one array, at most ``num_parallel`` of them at a time; their job ids."""
-    submission = _submission(sweep, resources, num_parallel)
+    """Submit ``runs`` to Slurm as one array, at most ``num_parallel`` at a time. Return their job ids."""
+    submission = sweep.submission(resources, num_parallel)
     jobs = to_slurm(submission, [sweep.frozen_options(run) for run in runs])
     for run, job in zip(runs, jobs, strict=True):
         _note(sweep.folder, run.name, "slurm", job.job_id, submission.launch)
     return [job.job_id for job in jobs]
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A run in background processes of this machine. ``follower`` shows its log, if it is to be shown."""
+
+    name: str
+    job: LocalJob[None]
+    launch: LaunchDir
+    follower: Follower | None
+
+    @classmethod
+    def start(
+        cls, sweep: Sweep, run: SweepRun, resources: Resources, slot: int, shows_log: bool
+    ) -> _Running:
+        """Start the run on the GPUs of its slot."""
+        submission = sweep.submission(resources)
+        job = to_this_machine(submission, sweep.frozen_options(run), slot)
+        _note(sweep.folder, run.name, "local", job.job_id, submission.launch)
+        follower = Follower(submission.launch, job.job_id) if shows_log else None
+        return cls(run.name, job, submission.launch, follower)
+
+    def has_ended(self) -> bool:
+        """Show what is new in the log, and return whether the run has ended."""
+        ended = bool(self.job.done())
+        if self.follower:
+            self.follower.show()
+        return ended
 
 
 def run_on_this_machine(
@@ -260,9 +297,9 @@ def run_on_this_machine(
     shows_log: bool,
     say: Callable[[str], None],
 ) -> Outcome:
-    """Runs all, ``num_parallel`` at a time, and waits; what went wrong worst, as the exit code of the sweep.
+    """Run all, ``num_parallel`` at a time, and wait. Return the worst outcome, which is the sweep's exit code.
 
-    Ctrl-C, or a cancel from elsewhere, starts no more and waits until those that run have saved.
+    After Ctrl-C, or a cancel from elsewhere, no further run starts, and those that run save first.
     """
     waiting, slots = list(runs), list(range(num_parallel))
     outcomes: list[Outcome] = []
@@ -271,7 +308,7 @@ def run_on_this_machine(
         try:
             while waiting and slots and not sweep.folder.cancelled.exists():
                 slot = slots.pop(0)
-                running[slot] = _start(sweep, waiting.pop(0), resources, slot, shows_log)
+                running[slot] = _Running.start(sweep, waiting.pop(0), resources, slot, shows_log)
                 say(f"{running[slot].name}: started, process {running[slot].job.job_id}")
             time.sleep(POLL_SECONDS)
             for slot in [slot for slot, one in running.items() if one.has_ended()]:
@@ -286,79 +323,39 @@ def run_on_this_machine(
                 stop(one.job.job_id, one.launch)
     if waiting:
         outcomes.append(Outcome.INTERRUPTED)
-    return worst(outcomes)
-
-
-def worst(outcomes: Sequence[Outcome]) -> Outcome:
-    """Failures before bad input, before a stop, before a missed expectation."""
+    # A failure is worse than bad input, that is worse than a stop, and a missed expectation is the mildest.
     order = (Outcome.FAILED, Outcome.BAD_INPUT, Outcome.INTERRUPTED, Outcome.MISSED)
     return next((outcome for outcome in order if outcome in outcomes), Outcome.OK)
 
 
 def cancel(folder: SweepDir) -> list[str]:
-    """Stops every run that is queued or running, which save first; their names."""
+    """Stop every run that is queued or running; those that run save first. Return their names."""
     folder.cancelled.touch()
     known = submissions(folder)
     active = [one for one in states(folder, known) if one.state in (QUEUED, RUNNING)]
-    found = [one.name for one in active]
     in_slurm = [one for one in active if known[one.name]["launcher"] == "slurm"]
     if running := [one.job_id for one in in_slurm if one.state == RUNNING]:
-        # A run takes SIGTERM for a warning, and goes on until it is killed: Ctrl-C stops it sooner.
+        # A run takes SIGTERM for a warning and continues until it is killed. Ctrl-C stops it sooner.
         subprocess.run(["scancel", "--signal=INT", *running], check=False, capture_output=True)
     if in_slurm:
-        _scancel([one.job_id for one in in_slurm])
-    for name in found:
-        line = known[name]
+        try:
+            command = ["scancel", *(one.job_id for one in in_slurm)]
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise InputError(
+                [f"scancel failed: {getattr(error, 'stderr', '') or error}"]
+            ) from error
+    for one in active:
+        line = known[one.name]
         if line["launcher"] != "slurm":
             stop(line["job_id"], LaunchDir(folder.root / line["launch"]))
         append_jsonl(folder.submissions_jsonl, {**line, "cancelled": True})
-    return found
-
-
-def _scancel(job_ids: Sequence[str]) -> None:
-    try:
-        subprocess.run(["scancel", *job_ids], check=True, capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise InputError([f"scancel failed: {getattr(error, 'stderr', '') or error}"]) from error
-
-
-class _Running:
-    """A run of this machine, and its log."""
-
-    def __init__(self, name: str, job: LocalJob[None], launch: LaunchDir, shows_log: bool) -> None:
-        self.name, self.job, self.launch = name, job, launch
-        self._follower = Follower(launch, job.job_id) if shows_log else None
-
-    def has_ended(self) -> bool:
-        """Also shows what is new in the log."""
-        ended = bool(self.job.done())
-        if self._follower:
-            self._follower.show()
-        return ended
-
-
-def _start(
-    sweep: Sweep, run: SweepRun, resources: Resources, slot: int, shows_log: bool
-) -> _Running:
-    submission = _submission(sweep, resources, num_parallel=1)
-    job = to_this_machine(submission, sweep.frozen_options(run), slot)
-    _note(sweep.folder, run.name, "local", job.job_id, submission.launch)
-    return _Running(run.name, job, submission.launch, shows_log)
-
-
-def _submission(sweep: Sweep, resources: Resources, num_parallel: int) -> Submission:
-    return Submission(
-        launch=new_launch_dir(sweep.folder.launches),
-        code=sweep.folder.code.absolute(),
-        working_directory=sweep.working_directory(),
-        resources=resources,
-        name=sweep.folder.root.name,
-        num_parallel=num_parallel,
-    )
+    return [one.name for one in active]
 
 
 def _note(folder: SweepDir, name: str, launcher: str, job_id: str, launch: LaunchDir) -> None:
-    cut_jsonl(folder.submissions_jsonl, lambda _: True)  # what a kill left torn
+    """Record that a run was submitted."""
+    cut_jsonl(folder.submissions_jsonl, lambda _: True)  # drops a line that a kill left torn
     append_jsonl(
         folder.submissions_jsonl,
         {

@@ -1,4 +1,4 @@
-"""How far each run of a sweep is, from its run folder, its last submission and Slurm's queue."""
+"""How far each run of a sweep is: read from its run folder, its last submission and Slurm's queue."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ from mgexp.train.result import MISSED, Outcome
 MISSING, QUEUED, RUNNING, STOPPED, FAILED = "missing", "queued", "running", "stopped", "failed"
 FINISHED, MISSED_IT = "finished", "missed"
 IN_HAND = (QUEUED, RUNNING, FINISHED, MISSED_IT)
-"""States of runs that a second call does not submit again."""
+"""Runs in these states are not submitted again by a second call."""
 
 TAIL_BYTES = 2**14
 OF_SLURM, OF_SRUN = "slurmstepd", "srun: "
-"""How the lines begin in which Slurm says why it ended a job, and that it did."""
+"""How the log lines begin in which Slurm says why a job ended, and in which srun says that it ended."""
 GOES_ON = ("DUE TO JOB REQUEUE", "DUE TO PREEMPTION")
-"""What such a line says where the job was queued again."""
+"""Such a line contains one of these if the job was queued again."""
 
 
 @dataclass(frozen=True)
 class RunState:
-    """``step`` of ``total`` (0: not known yet); ``score`` in percent, so far; ``error``: its last line.
+    """The state of one run.
 
-    ``note``: why a queued job waits, in Slurm's words.
+    It has done ``step`` of ``total`` steps (0: not known yet). ``score`` is its last evaluation in percent.
+    ``error`` is the last line of its error. ``note`` is Slurm's reason why a queued job waits.
     """
 
     name: str
@@ -53,14 +54,14 @@ class RunState:
     log: str = ""
 
     def cells(self) -> tuple[str, ...]:
-        """A line of the table."""
+        """Return a line of the table."""
         progress = f"{self.step}/{self.total}" if self.total else ""
         eta = "" if self.eta_seconds is None else tqdm.format_interval(self.eta_seconds)
         score = "" if self.score is None else f"{self.metric} {self.score:.2f} %"
         return (self.name, self.state, self.job_id, progress, eta, score, self.error or self.note)
 
     def record(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the state as JSON values."""
         return asdict(self)
 
 
@@ -68,24 +69,24 @@ COLUMNS = ("run", "state", "job", "step", "ETA", "so far", "why")
 
 
 def slurm_queue() -> dict[str, tuple[str, str]]:
-    """(state, reason) of every job of this user, by job id, 12 or 12_3. Raises InputError."""
+    """Return (state, reason) of every job of this user by job id, such as 12 or 12_3. Raises InputError."""
     command = ["squeue", "--noheader", "--array", "--format=%i|%T|%r", "--user", getpass.getuser()]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         reason = " ".join((getattr(error, "stderr", "") or str(error)).split())
-        raise InputError([f"squeue failed, so nobody knows what is queued: {reason}"]) from error
+        raise InputError([f"squeue failed, so the queue is unknown: {reason}"]) from error
     rows = (line.split("|", 2) for line in done.stdout.splitlines())
     return {row[0]: (row[1], row[2]) for row in rows}
 
 
 def submissions(folder: SweepDir) -> dict[str, dict[str, Any]]:
-    """The last submission of each run, by name."""
+    """Return the last submission of each run by its name."""
     return {line["run"]: line for line in read_jsonl(folder.submissions_jsonl)}
 
 
 def states(folder: SweepDir, names: Iterable[str]) -> tuple[RunState, ...]:
-    """Of the runs of these names. Slurm is asked where one of the sweep was submitted to it."""
+    """Return the states of the named runs. Slurm is asked only if a run of the sweep was submitted to it."""
     known = submissions(folder)
     uses_slurm = any(line["launcher"] == "slurm" for line in known.values())
     queue = slurm_queue() if uses_slurm else {}
@@ -93,7 +94,7 @@ def states(folder: SweepDir, names: Iterable[str]) -> tuple[RunState, ...]:
 
 
 def all_names(folder: SweepDir) -> list[str]:
-    """Of the runs that it was ever called with, in order. Raises InputError where the folder is no sweep."""
+    """Return the names of all runs that the sweep ever had, in order. Raises InputError if there is no sweep."""
     if not folder.sweep_json.exists():
         raise InputError([f"{folder.root} is not the folder of a sweep: it has no sweep.json"])
     return list(read_json(folder.sweep_json)["runs"])
@@ -137,7 +138,7 @@ def _finished(name: str, run: RunDir) -> RunState:
 def _alive(
     launcher: str, launch: LaunchDir, job_id: str, queue: Mapping[str, tuple[str, str]]
 ) -> tuple[str, str] | None:
-    """Running or queued, and why it waits; None where the job has ended."""
+    """Return whether a job runs or is queued, and why it waits. Return None if it has ended."""
     if launcher == "slurm":
         if job_id not in queue:
             return None
@@ -147,7 +148,7 @@ def _alive(
 
 
 def _progress(run: RunDir) -> dict[str, Any]:
-    """Step, total, ETA and the score so far, as the run folder has them."""
+    """Read the step, the total, the remaining seconds and the score so far from the run folder."""
     records = [*_records(run.metrics_jsonl)]
     total = _total_steps(run.schedule_csv)
     step = records[-1]["step"] + 1 if records else 0
@@ -172,16 +173,16 @@ def _last_score(evaluations: list[dict[str, Any]]) -> tuple[str, float | None]:
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """Those of the last lines of a line file; of long files not all."""
+    """Yield the last records of a JSON-lines file; of a long file not all."""
     for line in _tail(path):
         try:
             yield simplejson.loads(line)
-        except ValueError:  # the first line is cut, the last may be
+        except ValueError:  # the first line is cut off, and a kill may have cut the last
             continue
 
 
 def last_error(log: Path) -> str:
-    """Of a job that was killed: why, in Slurm's words, or else the last line of its own."""
+    """Return why a job was killed: Slurm's words, or else the last line of the job itself."""
     lines = [line for line in _tail(log) if line.strip()]
     of_slurm = [
         line

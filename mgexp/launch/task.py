@@ -1,17 +1,19 @@
-"""What submitit runs in a job: one process of a run, saved and queued again where the job is interrupted.
+"""The task that submitit runs in a job: one process of a run, saved and queued again if it is interrupted.
 
-What a signal does, as it was found on Slurm 22.05:
+This is what a signal does. We observed it on Slurm 22.05:
 
-- SIGUSR2 (a warning before the time limit; preemption where SlurmctldParameters has preempt_send_user_signal):
-  all processes save at the same step, and rank 0 hands the signal to submitit, which queues the job again.
-- SIGTERM (scancel; `scontrol requeue`; preemption without the former): Slurm ends the job whatever it does, and
-  queues it again itself or not. A job that ends by itself is not queued again. So the run saves and goes on.
-- SIGUSR2 where no step ends for long, as in a compilation: the job is queued again before the limit, to go on
-  after what is on disk.
-- Either of them before anybody listens: it is held back until the task does, see `hold_signals.py`.
+- SIGUSR2 is the warning before the time limit. It also announces preemption if SlurmctldParameters has
+  preempt_send_user_signal. All processes save at the same step. Rank 0 then passes the signal to submitit, which
+  queues the job again.
+- SIGTERM comes from scancel, from `scontrol requeue`, and from preemption without that parameter. Slurm ends the
+  job in any case, and decides itself whether to queue it again. It does not queue a job again that ends by itself.
+  So the run saves and continues until it is killed.
+- If no step ends for a long time after SIGUSR2, as in a compilation, the job is queued again before its limit. It
+  then continues from what is on disk.
+- A signal that comes before the task listens is held back until then: see `hold_signals.py`.
 
-The pickle of a job never changes: what a run has done is in its run folder, so that a start from the original
-pickle goes on as well. Under submitit's local executor, where nobody else ends a job, SIGTERM stops it.
+The pickle of a job never changes. The state of a run is in its run folder, so a start from the first pickle
+continues the run. Under submitit's local executor nobody else ends a job, so SIGTERM stops it.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from mgexp.stop import StopRequest
 from mgexp.train.result import Outcome
 
 EARLY_SECONDS = 60
-"""So much before its time the warning may come. Source: man sbatch, --signal."""
+"""Slurm may send the warning this much too early. Source: man sbatch, --signal."""
 LOOPBACK = "127.0.0.1"
 WARNING = "SIGUSR2"
 ENDS_IT = ("SIGTERM", "SIGINT")
@@ -52,10 +54,10 @@ ENDS_IT = ("SIGTERM", "SIGINT")
 
 @dataclass(frozen=True)
 class TrainTask:
-    """One run as submitit's callable, called in each of its processes.
+    """One run as the callable that submitit calls in each of its processes.
 
-    ``code``: the frozen copy that must be running. Relative paths of the options are relative to
-    ``working_directory``. ``resources``: those of the job.
+    ``code`` is the frozen copy that must be running. Relative paths in the options start at ``working_directory``.
+    ``resources`` are those of the job.
     """
 
     options: RunOptions
@@ -65,7 +67,7 @@ class TrainTask:
     resources: Resources
 
     def __call__(self) -> None:
-        """Runs to the end; exits with the code of run_net.py where that is not 0."""
+        """Run to the end. Exit with the code of run_net.py if it is not 0."""
         job = submitit.JobEnvironment()
         is_slurm = job.cluster == "slurm"
         stop = StopRequest(only_save=(signal.SIGTERM,) if is_slurm else ())
@@ -83,15 +85,15 @@ class TrainTask:
             raise SystemExit(int(outcome))
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
-        """What submitit queues again: the same task, since its state is in the run folder."""
+        """Return what submitit queues again: the same task, since its state is in the run folder."""
         return submitit.helpers.DelayedSubmission(self)
 
     def __submitit_checkpoint__(self) -> submitit.helpers.DelayedSubmission:
-        """As ``checkpoint``, under the name that submitit looks for first."""
+        """Do the same as ``checkpoint``, under the name that submitit looks for first."""
         return self.checkpoint()
 
     def _run(self, job: submitit.JobEnvironment, stop: StopRequest) -> Outcome:
-        """Runs, and leaves how it ended beside the logs."""
+        """Run, and write beside the logs how the run ended."""
         messages: list[str] = []
 
         def say(message: str) -> None:
@@ -109,7 +111,9 @@ class TrainTask:
             if not stop.requested:
                 self._record(job, Outcome.FAILED, f"{type(error).__name__}: {error}")
                 raise
-            say(f"after {stop.signal_name}: {error}")  # others may have left before this process
+            say(
+                f"after {stop.signal_name}: {error}"
+            )  # other processes may have left before this one
             outcome = Outcome.INTERRUPTED
         if outcome is not Outcome.INTERRUPTED or stop.signal_name in ENDS_IT:
             saved = f"{stop.signal_name}: saved" if outcome is Outcome.INTERRUPTED else ""
@@ -121,17 +125,17 @@ class TrainTask:
         write_json(self.launch.outcome_json(job.job_id, job.global_rank), record)
 
     def _queue_again(self, job: submitit.JobEnvironment) -> None:
-        """Everything is saved: rank 0 gives the signal to submitit's handler, which exits; the others end."""
+        """End after everything is saved. On rank 0, submitit's handler of the signal queues the job and exits."""
         if job.global_rank == 0:
             signal.raise_signal(signal.SIGUSR2)
         raise SystemExit(0)
 
 
 def seconds_to_wait(resources: Resources, since_start: float) -> float:
-    """How long a job that is warned ``since_start`` seconds after its start may wait for a step to end.
+    """Return how long a job may wait for a step to end. It was warned ``since_start`` seconds after its start.
 
-    Before the time limit, until half of the warning is left; where the limit is far, Slurm preempts the job,
-    and may end it before that.
+    If the time limit is near, the job may wait until half of the warning time is left. If it is far, the warning
+    announces preemption, and Slurm may end the job sooner: then the job waits for half of the warning time.
     """
     margin, left = resources.warning_seconds / 2, 60 * resources.minutes - since_start
     is_time_limit = left < resources.warning_seconds + EARLY_SECONDS
@@ -139,9 +143,9 @@ def seconds_to_wait(resources: Resources, since_start: float) -> float:
 
 
 class _Deadline(threading.Thread):
-    """Queues a Slurm job again that was warned, and has not ended a step in ``seconds_to_wait``.
+    """Queue a Slurm job again if it was warned and no step ended within ``seconds_to_wait``.
 
-    A thread, since the main one may be anywhere. It waits within its context.
+    This is a thread, since the main thread may be busy anywhere. It lives as long as its context.
     """
 
     def __init__(self, stop: StopRequest, resources: Resources, job_id: str) -> None:
@@ -159,7 +163,7 @@ class _Deadline(threading.Thread):
         self._run_ended.set()
 
     def run(self) -> None:
-        """Waits for the warning, then for the run to end."""
+        """Wait for the warning, then for the run to end."""
         while self._request.signal_name != WARNING:
             if self._run_ended.wait(0.2):
                 return
@@ -168,14 +172,14 @@ class _Deadline(threading.Thread):
             return
         print(
             f"run_net.py: {WARNING} came {seconds:.0f} s ago, and no step has ended since: "
-            "queued again, to go on after what is saved",
+            "the job is queued again and will continue from what is saved",
             file=sys.stderr,
         )
         subprocess.run(["scontrol", "requeue", self._job_id], check=True)
 
 
 def _processes(job: submitit.JobEnvironment) -> Processes:
-    """This process among those of the job, and where torch finds the first of them."""
+    """Return which process of the job this is, and tell torch the address of the first one."""
     if job.num_tasks == 1:
         return Processes()
     found: Any = TorchDistributedEnvironment()

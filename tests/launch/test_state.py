@@ -116,7 +116,7 @@ def test_the_process_that_failed_first_has_the_word(folder, queue):
         ("step 3\nslurmstepd: error: Detected 1 oom-kill\nsrun: error: x\n",
          "slurmstepd: error: Detected 1 oom-kill"),
         ("slurmstepd: error: JOB 1 ON n1 CANCELLED AT 1 DUE TO JOB REQUEUE\nstep 4\n", "step 4"),
-        ("", "its process ended without a word: see the log"),
+        ("", "its process ended without a message: see the log"),
     ],
 )  # fmt: skip
 def test_of_a_killed_run_the_log_is_asked(log, error, folder, queue):
