@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: it leaves as soon as nothing is lost.
+"""Signals that ask a run to stop: it leaves as soon as nothing is lost, and all its processes leave together.
 
 In training that is the next step boundary, after a save. Where there is nothing to save, as before the first step
 and in an evaluation, the run leaves at once, or after the batch under way.
@@ -14,6 +14,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
+import torch
+
+from mgexp import dist
+from mgexp.dist import Processes
+
 STOP_SIGNALS = (
     signal.SIGTERM,
     signal.SIGINT,
@@ -21,7 +26,7 @@ STOP_SIGNALS = (
 )  # kill, Ctrl-C, Slurm through submitit
 
 ONE_CTRL_C_SECONDS = 1.0
-"""A second Ctrl-C after less is the first one again, which torchrun hands on to processes that have got it."""
+"""A second Ctrl-C after less is the first one again: torchrun passes it on to processes that have got it."""
 
 Item = TypeVar("Item")
 
@@ -29,7 +34,7 @@ Item = TypeVar("Item")
 class Interrupted(BaseException):
     """A signal stopped the run where nothing is lost; ``signal_name`` says which.
 
-    As KeyboardInterrupt it is no Exception: nobody takes it for a file that cannot be read.
+    Like KeyboardInterrupt it is no Exception, so that nobody takes it for a file that cannot be read.
     """
 
     def __init__(self, signal_name: str) -> None:
@@ -38,18 +43,18 @@ class Interrupted(BaseException):
 
 
 class StopRequest:
-    """Whether a signal came; a second Ctrl-C ends the process at once, without saving.
+    """Whether a signal came. A second Ctrl-C ends the process at once, without saving.
 
     After a signal of ``only_save`` the run saves and goes on: whoever sent it ends the process, or does not.
     """
 
     def __init__(self, only_save: Collection[int] = ()) -> None:
         self.signal_name: str | None = None
+        self.should_save = False
+        self._only_save = only_save
         self._since = 0.0
         self._is_at_once = False
         self._process = 0
-        self.should_save = False
-        self._only_save = only_save
 
     @property
     def requested(self) -> bool:
@@ -57,12 +62,12 @@ class StopRequest:
         return self.signal_name is not None
 
     def saved(self) -> None:
-        """The run has saved: signals before this one are answered, but for those that stop it."""
+        """Take note that the run has saved, which answers earlier signals that only ask for that."""
         self.should_save = False
 
     @contextmanager
     def listening(self) -> Iterator[StopRequest]:
-        """Catches the signals inside the block, then restores what was there before."""
+        """Catch the signals inside the block, then restore what was there before."""
         self._process = os.getpid()
         before = {number: signal.signal(number, self._catch) for number in STOP_SIGNALS}
         try:
@@ -73,9 +78,9 @@ class StopRequest:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside the block nothing can be lost: a signal, or one that came before, raises Interrupted in it.
+        """Inside the block nothing can be lost: a signal, or one that came before, raises Interrupted there.
 
-        At its end too: a library may take what was raised in it for an error of its own.
+        It is raised at the end of the block too: a library may take what was raised in it for an error of its own.
         """
         with self._mode(is_at_once=True):
             self.check()
@@ -84,7 +89,7 @@ class StopRequest:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Inside the block, as where nothing else is said, a signal is a request that somebody will look at."""
+        """Inside the block, as outside ``at_once``, a signal is a request that somebody will look at."""
         with self._mode(is_at_once=False):
             yield
 
@@ -97,12 +102,12 @@ class StopRequest:
             self._is_at_once = before
 
     def check(self) -> None:
-        """Raises Interrupted where a signal came."""
+        """Raise Interrupted where a signal came."""
         if self.signal_name is not None:
             raise Interrupted(self.signal_name)
 
     def watch(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items, until a signal came: then raises Interrupted in place of the next one."""
+        """Give the items until a signal came, then raise Interrupted in place of the next one."""
         for item in items:
             self.check()
             yield item
@@ -112,15 +117,43 @@ class StopRequest:
             return  # a loader's worker that has just been forked; it will ignore signals by itself
         if number in self._only_save:
             self.should_save = True
-            return
-        if self.requested:
-            self._catch_again(number)
-            return
-        self.signal_name, self._since = signal.Signals(number).name, time.monotonic()
-        if self._is_at_once:
-            self.check()
-
-    def _catch_again(self, number: int) -> None:
-        if number == signal.SIGINT and time.monotonic() - self._since > ONE_CTRL_C_SECONDS:
+        elif not self.requested:
+            self.signal_name, self._since = signal.Signals(number).name, time.monotonic()
+            if self._is_at_once:
+                self.check()
+        elif number == signal.SIGINT and time.monotonic() - self._since > ONE_CTRL_C_SECONDS:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+
+
+def watched_together(
+    stop: StopRequest, items: Iterable[Item], processes: Processes, device: torch.device
+) -> Iterator[Item]:
+    """Give the items; after a signal to one process raise Interrupted in all, in place of the next item.
+
+    Every process must have equally many items. Between them the processes may wait for each other.
+    """
+    for item in items:
+        _leave_if_any(processes, stop.signal_name, device)
+        yield item
+
+
+@contextmanager
+def leaving_together(processes: Processes, device: torch.device) -> Iterator[None]:
+    """Raise Interrupted in all processes behind the block, where Interrupted ended it in one.
+
+    Inside the block no process may wait for another. So the processes agree before they put together what each
+    has found.
+    """
+    name = None
+    try:
+        yield
+    except Interrupted as error:
+        name = error.signal_name
+    _leave_if_any(processes, name, device)
+
+
+def _leave_if_any(processes: Processes, signal_name: str | None, device: torch.device) -> None:
+    (is_over,) = dist.any_true(processes, (signal_name is not None,), device)
+    if is_over:
+        raise Interrupted(signal_name or "a signal to another process")

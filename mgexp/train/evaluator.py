@@ -31,16 +31,14 @@ from mgexp.run.files import append_jsonl, atomic_file
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER
 from mgexp.run.torch_file import DamagedFileError, check_whole, load_torch, save_torch
-from mgexp.stop import Interrupted, StopRequest
+from mgexp.stop import Interrupted, StopRequest, leaving_together, watched_together
 from mgexp.train.checkpoint import State
 from mgexp.train.scores import (
     Evaluation,
     Partial,
     Scores,
     check_decoded,
-    leaving_together,
     score_views,
-    watched_together,
 )
 from mgexp.train.setup import Inputs
 from mgexp.train.step import Normalizer, check_clips

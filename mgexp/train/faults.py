@@ -1,4 +1,4 @@
-"""Faults of the machine under a run: a full disk, a loader's worker that died. One message, not a traceback."""
+"""Faults of the machine under a run, each as one message: no memory, a full disk, a loader's worker that died."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ from mgexp.multigrid.steps import StepShape
 from mgexp.run.folder import RunDir
 from mgexp.train.step import TrainStep, least_clips, split
 
-SIGNS = (
-    "can't allocate memory",  # of torch on a CPU
-    "could not create a memory object",  # of oneDNN, as the next
+SIGNS_OF_NO_MEMORY = (
+    "can't allocate memory",  # torch on a CPU
+    "could not create a memory object",  # oneDNN, as the next
     "could not create a primitive",
-    "out of memory",  # of CUDA and its libraries
-    "STATUS_ALLOC_FAILED",  # of cuDNN and cuBLAS
+    "out of memory",  # CUDA and its libraries
+    "STATUS_ALLOC_FAILED",  # cuDNN and cuBLAS
     "std::bad_alloc",
 )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether it says that memory ran out, of a GPU or of the machine."""
+    """Whether ``error`` says that the memory of a GPU or of the machine ran out."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
+    return isinstance(error, RuntimeError) and any(
+        sign in str(error) for sign in SIGNS_OF_NO_MEMORY
+    )
 
 
 def shape_message(
@@ -44,23 +46,26 @@ def shape_message(
     batch: Batch,
     may_try: bool,
 ) -> str:
-    """One sentence. ``shape`` did not fit, ``shapes`` are all of the schedule, ``batch`` is what was trained.
+    """Say in one sentence that ``shape`` did not fit, and which keys to set.
 
-    ``may_try``: fewer clips of ``batch`` are trained here until some fit; else half of them are a guess. They
-    cannot be tried where other processes take part in a step, nor on a CPU, where libraries crash once memory is
-    short. The weights stay as they are; gradients do not.
+    ``shapes`` are all shapes of the schedule, and ``batch`` is what was trained. With ``may_try``, train fewer
+    and fewer clips of it until some fit; else suggest half of them as a guess. Do not try where other processes
+    take part in a step, nor on a CPU, where libraries crash once memory is short. The weights stay as they are,
+    the gradients do not.
     """
     at_once = max(part.clips for part in split(shape.clips, shape.num_bn_groups, step.max_clips))
     size = least_clips(shape)
-    choices = list(_halves(at_once // size)) if shape.num_bn_groups > 0 else []
-    needed = max(least_clips(one) for one in shapes)  # of clips, for every shape
+    choices = []  # numbers of whole BN groups: a half, a quarter, … of those that did not fit
+    if shape.num_bn_groups > 0:  # a group that spans processes cannot be cut
+        num_groups = at_once // size
+        while num_groups > 1:
+            num_groups //= 2
+            choices.append(num_groups)
     fits = next((n for n in choices if _fits(step, batch, n, size)), 0) if may_try else 0
-    clips = size * fits
+    needed = max(least_clips(one) for one in shapes)  # the fewest clips that every shape can have
     remedies = "TRAIN.ACTIVATION_CHECKPOINTING True, or a smaller TRAIN.BATCH_SIZE"
-    if clips >= needed:
-        remedies = (
-            f"TRAIN.MAX_CLIPS_PER_GPU {clips} (so many fit, in whole BN groups), or {remedies}"
-        )
+    if size * fits >= needed:
+        remedies = f"TRAIN.MAX_CLIPS_PER_GPU {size * fits} (so many fit, in whole BN groups), or {remedies}"
     elif not may_try and choices and size * choices[0] >= needed:
         guess = f"TRAIN.MAX_CLIPS_PER_GPU {size * choices[0]} (half as many, in whole BN groups)"
         remedies = f"{guess}, or {remedies}"
@@ -70,20 +75,8 @@ def shape_message(
     )
 
 
-def first_line(error: BaseException) -> str:
-    """What it says, without where in C++ it was raised."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def _halves(num: int) -> Iterator[int]:
-    """num/2, num/4, …, 1."""
-    while num > 1:
-        num //= 2
-        yield num
-
-
 def _fits(step: TrainStep, batch: Batch, num_groups: int, group_clips: int) -> bool:
-    """Whether so many groups of the batch go forward and back."""
+    """Whether so many BN groups of the batch go forward and back."""
     rows = slice(0, num_groups * group_clips)
     try:
         gc.collect()
@@ -96,7 +89,12 @@ def _fits(step: TrainStep, batch: Batch, num_groups: int, group_clips: int) -> b
     return True
 
 
-OF_FILES = {
+def first_line(error: BaseException) -> str:
+    """The first line of its message; those below it say where in C++ it was raised."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+REMEDIES_OF_FILES = {
     errno.ENOSPC: "make room there",
     errno.EDQUOT: "make room there, or ask for a larger quota",
     errno.EFBIG: "see `ulimit -f`",
@@ -107,7 +105,7 @@ OF_FILES = {
     errno.ESTALE: "see whether the file server was restarted",
     errno.ENOLCK: "see whether the file server locks files",
 }
-"""What to do about an error of a file, by its number; others are bugs, and keep their traceback."""
+"""What to do about an error of a file, by its number. Other numbers are bugs, and keep their traceback."""
 
 # Source of these texts: torch/utils/data/dataloader.py, torch/csrc/DataLoader.cpp
 KILLED = re.compile(r"DataLoader worker \(pid (?P<pid>\d+)\) is killed by signal: (?P<name>[^.]+)")
@@ -121,86 +119,66 @@ FEWER = "set DATA_LOADER.NUM_WORKERS or DATA_LOADER.PREFETCH_FACTOR lower"
 
 @contextmanager
 def faults_told(run_dir: RunDir) -> Iterator[None]:
-    """Inside, such a fault is a TrainingError: what happened, what to do, and where the run goes on."""
+    """Turn such a fault in the block into a TrainingError: what happened, what to do, where the run goes on."""
     try:
         yield
     except (OSError, EOFError, RuntimeError) as error:
         text = explanation(error, run_dir)
         if text is None:
             raise
-        raise TrainingError(f"{text}. {_how_to_go_on(run_dir)}") from error
+        steps = run_dir.checkpoint_steps()
+        goes_on = "Started again, the run begins anew: there is no checkpoint yet"
+        if steps:
+            goes_on = f"Started again, the run goes on after step {steps[-1]}, its last checkpoint"
+        raise TrainingError(f"{text}. {goes_on}") from error
 
 
 def explanation(error: BaseException, run_dir: RunDir) -> str | None:
-    """A sentence for a fault of the machine, None for a bug."""
-    if isinstance(error, OSError | EOFError) and _is_of_loader(error):
-        return f"a loader's worker ended while it handed on a batch, most likely killed (see `dmesg`): {FEWER}"
+    """Explain a fault of the machine in a sentence; None for a bug."""
+    if isinstance(error, OSError | EOFError):
+        files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+        # The loader was taking a batch from another process.
+        if all(
+            any(part in name for name in files)
+            for part in ("/multiprocessing/", "/torch/utils/data/")
+        ):
+            return f"a loader's worker ended while it handed on a batch, most likely killed (see `dmesg`): {FEWER}"
     if isinstance(error, OSError):
-        return _file_fault(error)
-    texts = [str(one) for one in _chain(error)]
-    found = (_worker_fault(text, run_dir) for text in (*texts[::-1], *texts))
+        remedy = REMEDIES_OF_FILES.get(error.errno or 0)
+        name = error.filename or "a file"
+        return f"{name} cannot be written or read: {error.strerror}; {remedy}" if remedy else None
+    # torch says in one error that a worker is gone, and in another, its cause, what the worker died of.
+    texts: list[str] = []
+    one: BaseException | None = error
+    while one is not None:
+        texts.append(str(one))
+        one = one.__cause__ or one.__context__
+    found = (_worker_fault(text, run_dir) for text in reversed(texts))
     return next((text for text in found if text), None)
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, and those it came from: torch says in one that a worker is gone, in another of what it died."""
-    one: BaseException | None = error
-    while one is not None:
-        yield one
-        one = one.__cause__ or one.__context__
-
-
-def _is_of_loader(error: BaseException) -> bool:
-    """Whether it was raised where the loader takes a batch from another process."""
-    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    from_other = any("/multiprocessing/" in name for name in files)
-    return from_other and any("/torch/utils/data/" in name for name in files)
-
-
-def _file_fault(error: OSError) -> str | None:
-    remedy = OF_FILES.get(error.errno or 0)
-    if remedy is None:
-        return None
-    return f"{error.filename or 'a file'} cannot be written or read: {error.strerror}; {remedy}"
-
-
 def _worker_fault(text: str, run_dir: RunDir) -> str | None:
-    if found := KILLED.search(text):
-        return _killed_text(found["pid"], found["name"])
-    if found := EXITED.search(text):
-        return _exit_text(found["pid"], int(found["code"]), run_dir)
-    if found := GONE.search(text):
-        return f"the loader's worker {found['pid']} ended unexpectedly: see what it said above"
-    return None
-
-
-def _exit_text(pid: str, code: int, run_dir: RunDir) -> str:
+    """Explain what torch says of a worker of the loader; None where it says nothing of one."""
+    found = KILLED.search(text) or EXITED.search(text) or GONE.search(text)
+    if not found:
+        return None
+    worker, groups = f"the loader's worker {found['pid']}", found.groupdict()
+    if name := groups.get("name"):
+        why = {
+            "Killed": f"memory ran out, of the machine or of the job (see `dmesg`): {FEWER}",
+            "Bus error": f"shared memory (/dev/shm) ran out: {FEWER}",
+        }
+        crash = "a video may crash the decoder; tools/check_data.py finds it, DATA.QUARANTINE leaves it out"
+        end = f", most likely since {why[name]}" if name in why else f": {crash}"
+        return f"{worker} was killed by a signal ({name}){end}"
+    code = int(groups.get("code") or 0)
     if code == EXIT_HUNG:
-        return _hung_text(run_dir)
+        return (
+            f"{read_timeouts(run_dir.timeouts_jsonl)[-1].path} gave no frames, and nothing could interrupt that, "
+            "so that the loader's worker was ended. From now on this run trains without it; a validation video is "
+            "never left out: list that in DATA.QUARANTINE"
+        )
     if code == EXIT_NOT_HANDED_ON:
-        return f"the loader's worker {pid} ran out of shared memory (/dev/shm), as it says above: {FEWER}"
-    return f"the loader's worker {pid} ended with exit code {code}: see what it said above"
-
-
-def _killed_text(pid: str, name: str) -> str:
-    worker = f"the loader's worker {pid} was killed by a signal ({name})"
-    if name == "Killed":
-        return f"{worker}, most likely since memory ran out, of the machine or of the job (see `dmesg`): {FEWER}"
-    if name == "Bus error":
-        return f"{worker}, most likely since shared memory (/dev/shm) ran out: {FEWER}"
-    return f"{worker}: a video may crash the decoder; tools/check_data.py finds it, DATA.QUARANTINE leaves it out"
-
-
-def _hung_text(run_dir: RunDir) -> str:
-    path = read_timeouts(run_dir.timeouts_jsonl)[-1].path
-    return (
-        f"{path} gave no frames, and nothing could interrupt that, so that the loader's worker was ended. From "
-        "now on this run trains without it; a validation video is never left out: list that in DATA.QUARANTINE"
-    )
-
-
-def _how_to_go_on(run_dir: RunDir) -> str:
-    steps = run_dir.checkpoint_steps()
-    if not steps:
-        return "Started again, the run begins anew: there is no checkpoint yet"
-    return f"Started again, the run goes on after step {steps[-1]}, its last checkpoint"
+        return f"{worker} ran out of shared memory (/dev/shm), as it says above: {FEWER}"
+    how = f"with exit code {code}" if "code" in groups else "unexpectedly"
+    return f"{worker} ended {how}: see what it said above"

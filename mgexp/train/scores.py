@@ -1,13 +1,12 @@
-"""The part of a long evaluation that is done, on disk, so that one that was killed goes on."""
+"""Scores of the views of each video, and the part of them that is on disk while a long evaluation runs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,41 +16,8 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, listed
 from mgexp.run.log import LOGGER
 from mgexp.run.torch_file import DamagedFileError, load_torch, save_torch
-from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.step import Normalizer
 from mgexp.train.task import Task
-
-Item = TypeVar("Item")
-
-
-def watched_together(
-    stop: StopRequest, items: Iterable[Item], processes: Processes, device: torch.device
-) -> Iterator[Item]:
-    """The items, of which every process has equally many; Interrupted in all after a signal to one.
-
-    Between them the processes may wait for each other.
-    """
-    for item in items:
-        (is_over,) = dist.any_true(processes, (stop.requested,), device)
-        if is_over:
-            raise Interrupted(stop.signal_name or "a signal to another process")
-        yield item
-
-
-@contextmanager
-def leaving_together(processes: Processes, device: torch.device) -> Iterator[None]:
-    """Behind the block, all processes leave where Interrupted ended it in one: it is raised in each.
-
-    Inside, none may wait for another. So the processes agree before they put together what each has found.
-    """
-    name = None
-    try:
-        yield
-    except Interrupted as error:
-        name = error.signal_name
-    (is_over,) = dist.any_true(processes, (name is not None,), device)
-    if is_over:
-        raise Interrupted(name or "a signal to another process")
 
 
 @dataclass(frozen=True)
