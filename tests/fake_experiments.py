@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from mgexp.results.table import COLUMNS, Result
+from mgexp.results.load import as_line, write_lines
+from mgexp.results.model import Evaluation, Run
+from mgexp.run.confusion import Confusion
 from mgexp.run.folder import ExperimentsDir
 
 CPU, GPU = "Test CPU", "Test GPU"
@@ -26,9 +28,12 @@ def result(
     num_train_videos: int = 960,
     commit: str = "c" * 40,
     date: str = "2026-11-21T12:00:00+00:00",
-) -> Result:
-    """A line of results.csv."""
-    return Result(
+    environment: Mapping[str, Any] | None = None,
+    evaluations: tuple[Evaluation, ...] = (),
+    confusion: Confusion | None = None,
+) -> Run:
+    """A line of results.csv, or a run with more than that."""
+    return Run(
         experiment=experiment,
         row=experiment.rpartition("/")[2],
         seed=seed,
@@ -48,11 +53,14 @@ def result(
         num_train_videos=num_train_videos,
         commit=commit,
         date=date,
+        environment=environment or {},
+        evaluations=evaluations,
+        confusion=confusion,
     )
 
 
 def experiments_with(
-    root: Path, yamls: dict[str, str], *results: Result, published: str = ""
+    root: Path, yamls: dict[str, str], *results: Run, published: str = ""
 ) -> ExperimentsDir:
     """`yamls`: text by name, without .yaml; `published`: lines below the headings."""
     for name, text in yamls.items():
@@ -60,9 +68,6 @@ def experiments_with(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     experiments = ExperimentsDir(root)
-    with experiments.results_csv.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(one) for one in results)
+    write_lines(experiments.results_csv, [as_line(one) for one in results])
     experiments.published_csv.write_text(f"experiment,metric,value,source,note\n{published}")
     return experiments

@@ -13,14 +13,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import simplejson
 
 from mgexp.config.load import flatten, load_config
 from mgexp.errors import InputError
-from mgexp.results.collect import collect
-from mgexp.results.confusion import read_class_names
+from mgexp.figures.pages import report_with_figures
+from mgexp.results.collect import Collected, Resolve, append_results, store_runs
+from mgexp.results.load import SHORTER
+from mgexp.results.page import write_page
+from mgexp.run.confusion import read_class_names
+from mgexp.run.files import read_json
+from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_runs
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 
@@ -58,6 +65,118 @@ def main() -> int:
 def resolve(experiment: str) -> dict[str, object]:
     """Flat configuration that the YAML of an experiment such as quickstart/baseline means now."""
     return dict(flatten(load_config(EXPERIMENTS / f"{experiment}.yaml", [])))
+
+
+class Summary(NamedTuple):
+    """What `collect` did: the files report.md and runs.jsonl that it wrote, and the page of all rows.
+
+    `tables` is None where another results.csv was given, so that the page stays as it was.
+    """
+
+    collected: Collected
+    reports: tuple[Path, ...]
+    stored: tuple[Path, ...]
+    tables: Path | None
+
+    def as_json(self) -> dict[str, Any]:
+        """For machines: paths as text."""
+        done = self.collected
+        lists = {
+            "added": done.added,
+            "skipped": done.skipped,
+            "unfinished": done.unfinished,
+            "reports": self.reports,
+            "stored": self.stored,
+        }
+        left_out = {"not_rows": done.not_rows, "refused": done.refused}
+        return {
+            **{name: [str(path) for path in paths] for name, paths in lists.items()},
+            **{
+                name: {str(o.run): list(o.problems) for o in runs}
+                for name, runs in left_out.items()
+            },
+            "tables": str(self.tables) if self.tables else None,
+        }
+
+    def as_text(self) -> str:
+        """For people: a line for each run and file, an indented line for each problem."""
+        done = self.collected
+        lines: list[tuple[str, object]] = [("added", path) for path in done.added]
+        lines += [("known", path) for path in done.skipped]
+        lines += [("unfinished", path) for path in done.unfinished]
+        for word, runs in (("not a row", done.not_rows), ("refused", done.refused)):
+            for run in runs:
+                lines.append((word, "\n".join([str(run.run), *(f"  - {p}" for p in run.problems)])))
+        lines += [("report", path) for path in self.reports]
+        lines += [("stored", path) for path in self.stored]
+        lines += [("tables", self.tables)] if self.tables else []
+        return "\n".join(f"{word:<12}{what}" for word, what in lines)
+
+
+def collect(
+    runs: Path,
+    results_csv: Path,
+    experiments_root: Path,
+    resolve: Resolve,
+    class_names: Sequence[str] = (),
+    is_stored: bool = False,
+) -> Summary:
+    """Append every finished run below `runs` to results.csv, write the report of every folder, and the tables.
+
+    A report lists the rows that have a YAML beside those that were run. The tables are written where results.csv
+    is that of `experiments_root`. `class_names` are those of the classes 0, 1, … in every report. With `is_stored`
+    the runs that results.csv has are also kept beside their YAMLs, with a report of them there. Raises InputError
+    where there is no run, or a file cannot be understood.
+    """
+    found = find_runs(runs)
+    if not found:
+        raise InputError([f"{runs}: holds no run folder; train one with tools/run_net.py"])
+    collected = append_results(found, results_csv, experiments_root, resolve)
+    folders = find_row_folders(runs)
+    reported = folders_to_report(folders)
+    for folder in reported:
+        report_with_figures(folder.root, expected_rows(folder, experiments_root), class_names)
+    stored: list[RunsDir] = []
+    if is_stored:
+        known = {*collected.added, *collected.skipped}
+        names = tuple(class_names)
+        stored = [store_runs(one, known, experiments_root, resolve, names) for one in folders]
+    stored_reported = folders_to_report(stored)
+    for place in stored_reported:
+        report_with_figures(place.root, rows_of(place.root))
+    experiments = ExperimentsDir(experiments_root)
+    is_of_page = results_csv.resolve() == experiments.results_csv.resolve()
+    if is_of_page:
+        write_page(experiments)
+    return Summary(
+        collected,
+        tuple(folder.report_md for folder in (*reported, *stored_reported)),
+        tuple(place.stored_jsonl for place in stored),
+        experiments.readme_md if is_of_page else None,
+    )
+
+
+def folders_to_report(folders: Sequence[RunsDir]) -> tuple[RunsDir, ...]:
+    """The folders that have a report of their own; ``SHORTER`` is part of the report of the rows beside it."""
+    found = []
+    for folder in folders:
+        above = RunsDir(folder.root.parent)
+        is_part = above.stored_jsonl.exists() or any(above.runs())
+        found.append(above if folder.root.name == SHORTER and is_part else folder)
+    return tuple(dict.fromkeys(found))
+
+
+def expected_rows(folder: RunsDir, experiments_root: Path) -> tuple[str, ...]:
+    """The YAMLs beside those that the finished runs of a folder came from."""
+    finished = (run for _, _, run in folder.runs() if run.result_json.exists())
+    experiments = {read_json(run.result_json)["experiment"] for run in finished}
+    groups = {(experiments_root / experiment).parent for experiment in experiments}
+    return tuple(sorted({name for group in groups for name in rows_of(group)}))
+
+
+def rows_of(group: Path) -> tuple[str, ...]:
+    """The rows of a folder of experiments."""
+    return tuple(sorted(path.stem for path in group.glob("*.yaml")))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from mgexp.data.loader import build_view_loader
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes, device_of
 from mgexp.errors import InputError
-from mgexp.results.confusion import name_of, read_class_names
+from mgexp.run.confusion import name_of, read_class_names
 from mgexp.run.folder import RunDir
 from mgexp.train.predict import Prediction, build_predictor
 from mgexp.train.setup import device_problems

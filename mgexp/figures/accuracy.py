@@ -23,8 +23,15 @@ from mgexp.figures.style import (
     row_colours,
     row_label,
 )
-from mgexp.results.compare import BASELINE, Comparison, Evaluation, FinishedRun, Row
-from mgexp.results.stats import Difference, paired_difference
+from mgexp.results.model import (
+    BASELINE,
+    Comparison,
+    Estimate,
+    Evaluation,
+    Row,
+    Run,
+    estimate_mean,
+)
 
 HEIGHT_INCHES: dict[Columns, float] = {1: 7.2, 2: 3.1}
 MOST_INTERVAL = 2.0
@@ -36,8 +43,8 @@ class Scale:
     """What accuracy is shown over: ``at`` an evaluation of a run, None where it is not known."""
 
     label: str
-    at: Callable[[Row, FinishedRun, Evaluation], float | None]
-    end: Callable[[FinishedRun], float]
+    at: Callable[[Row, Run, Evaluation], float | None]
+    end: Callable[[Run], float]
 
 
 def draw_accuracy(
@@ -81,22 +88,22 @@ def _pairs(figure: PrintFigure, columns: Columns) -> list[tuple[Axes, Axes]]:
 
 def _scales(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Scale]:
     runs = [run for row in comparison.finished for run in row.runs.values()]
-    unit, name = flops_unit(max(run.result.train_flops for run in runs))
+    unit, name = flops_unit(max(run.train_flops for run in runs))
     schedules = {row.name: row for row in rows}
 
-    def flops(row: Row, run: FinishedRun, one: Evaluation) -> float | None:
+    def flops(row: Row, run: Run, one: Evaluation) -> float | None:
         schedule = schedules.get(row.name)
-        if schedule is None or schedule.work != (run.result.steps, run.result.train_flops):
+        if schedule is None or schedule.work != (run.steps, run.train_flops):
             return None
         return schedule.flops_before(one.step) / unit
 
     return [
-        Scale(f"training FLOPs{name}", flops, lambda run: run.result.train_flops / unit),
-        Scale("training steps", lambda _row, _run, one: one.step, lambda run: run.result.steps),
+        Scale(f"training FLOPs{name}", flops, lambda run: run.train_flops / unit),
+        Scale("training steps", lambda _row, _run, one: one.step, lambda run: run.steps),
         Scale(
             "training time (seconds)",
             lambda _row, _run, one: one.train_seconds,
-            lambda run: run.result.train_seconds,
+            lambda run: run.train_seconds,
         ),
     ]
 
@@ -128,19 +135,20 @@ def _draw_ends(
     for row in _ways(comparison):
         colour = colours[row.name]
         at = [scale.end(run) for run in row.runs.values()]
-        scores = [run.score for run in row.runs.values()]
+        scores = row.scores
         axes.plot(at, scores, "o", ms=2.2, color=colour, alpha=0.6, mew=0)
         final = _final(row)
-        draw_center(axes, (fmean(at), final.mean), colour, 4.2, up=final.half_width)
+        up = final.interval and final.interval[1] - final.mean
+        draw_center(axes, (fmean(at), final.mean), colour, 4.2, up=up)
     axes.set_ylim(*_limits(comparison))
     axes.yaxis.set_major_locator(round_ticks(5))
     axes.tick_params(labelbottom=False)
     quiet_grid(axes)
 
 
-def _final(row: Row) -> Difference:
+def _final(row: Row) -> Estimate:
     """The mean score of a finished row and its interval."""
-    mean = paired_difference([run.score for run in row.runs.values()])
+    mean = estimate_mean(row.scores)
     assert mean is not None  # a finished row has a run
     return mean
 
@@ -148,7 +156,7 @@ def _final(row: Row) -> Difference:
 def _ends(row: Row) -> tuple[float, float]:
     """Of the interval; of one seed, its score."""
     final = _final(row)
-    return final.ends or (final.mean, final.mean)
+    return final.interval or (final.mean, final.mean)
 
 
 def _ways(comparison: Comparison) -> list[Row]:

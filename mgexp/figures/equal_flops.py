@@ -26,9 +26,8 @@ from mgexp.figures.style import (
     row_label,
     signed,
 )
-from mgexp.results.cells import points_text
-from mgexp.results.compare import BASELINE, Comparison, Row
-from mgexp.results.stats import Difference
+from mgexp.results.model import BASELINE, Comparison, Estimate, Row
+from mgexp.results.tables import points_text
 
 HEIGHT_INCHES: dict[Columns, float] = {1: 4.4, 2: 2.4}
 MOST_INTERVAL = 1.0
@@ -61,8 +60,7 @@ class Gain:
 
     name: str
     colour: str
-    each: tuple[float, ...]
-    difference: Difference
+    difference: Estimate
 
 
 def draw_equal_flops(comparison: Comparison, columns: Columns = 2) -> PrintFigure:
@@ -92,21 +90,19 @@ def draw_equal_flops(comparison: Comparison, columns: Columns = 2) -> PrintFigur
 
 
 def _flops(row: Row) -> float:
-    return fmean(run.result.train_flops for run in row.runs.values())
+    return row.mean(lambda run: run.train_flops)
 
 
 def _end(row: Row, unit: float, colour: str) -> End:
-    scores = tuple(run.score for run in row.runs.values())
-    return End(row_label(row.name), _flops(row) / unit, scores, colour)
+    return End(row_label(row.name), _flops(row) / unit, row.scores, colour)
 
 
 def _gains(comparison: Comparison, rows: Sequence[Row], colours: Mapping[str, str]) -> list[Gain]:
     found = []
     for row in rows:
-        pairs = comparison.pairs_of_equal_flops(row)
-        difference = pairs.difference
+        difference = comparison.pair_of_equal_flops(row).difference
         assert difference is not None  # the rows have pairs
-        found.append(Gain(row_label(row.name), colours[row.name], pairs.differences, difference))
+        found.append(Gain(row_label(row.name), colours[row.name], difference))
     return found
 
 
@@ -128,8 +124,8 @@ def _draw_gains(axes: Axes, gains: Sequence[Gain]) -> None:
     """A line for each row, the first on top."""
     for place, gain in enumerate(gains):
         _draw_gain(axes, gain, -place)
-    points = [0.0, *(value for gain in gains for value in gain.each)]
-    ends = [end for gain in gains for end in gain.difference.ends or ()]
+    points = [0.0, *(value for gain in gains for value in gain.difference.each)]
+    ends = [end for gain in gains for end in gain.difference.interval or ()]
     low, high, span = reach(points, ends, MOST_INTERVAL)
     axes.set_xlim(low - 0.08 * span, high + 0.08 * span)
     axes.set_ylim(0.4 - len(gains), 0.6)
@@ -142,10 +138,11 @@ def _draw_gains(axes: Axes, gains: Sequence[Gain]) -> None:
 
 
 def _draw_gain(axes: Axes, gain: Gain, height: float) -> None:
-    mean, half = gain.difference.mean, gain.difference.half_width
-    across = None if half is None else [[half], [half]]
+    mean, interval = gain.difference.mean, gain.difference.interval
+    across = interval and [[mean - interval[0]], [interval[1] - mean]]
     draw_center(axes, (mean, height), gain.colour, 4.6, across)
-    draw_seeds(axes, gain.each, [height] * len(gain.each), gain.colour)
+    each = gain.difference.each
+    draw_seeds(axes, each, [height] * len(each), gain.colour)
     axes.annotate(
         points_text(mean),
         (mean, height),

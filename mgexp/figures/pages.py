@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -23,7 +23,9 @@ from mgexp.figures.style import Columns, PrintFigure, printed, row_label
 from mgexp.models.build import network_of
 from mgexp.models.cost import macs_by_shape, schedule_shapes
 from mgexp.multigrid.schedule import Schedule
-from mgexp.results.compare import SHORTER, Comparison, Row, load_comparison, read_stored, row_order
+from mgexp.results.load import load_comparison
+from mgexp.results.model import Comparison, Row, row_order
+from mgexp.results.report import Picture, write_report
 from mgexp.run.folder import RunsDir
 from mgexp.train.setup import build_num_videos, build_row_schedule
 
@@ -76,32 +78,37 @@ Counted = dict[tuple[object, ...], dict[tuple[int, int], int]]
 def load_results(folder: Path) -> tuple[Comparison, tuple[RowSchedule, ...]]:
     """The runs of a folder and the schedules of its rows.
 
-    ``folder`` holds run folders (runs/quickstart), or YAMLs and the runs that were stored beside them
-    (experiments/quickstart), or YAMLs alone. Raises InputError where it holds none of them, or a file cannot be
-    understood.
+    ``folder`` is what `load_comparison` takes. The YAML of a row lies in it; else the row has the configuration of
+    one of its runs. Raises InputError where a file cannot be understood.
     """
-    if not any(folder.glob("*.yaml")):
-        comparison = load_comparison(folder)
-        if not comparison.rows:
-            raise InputError([f"{folder}: holds neither runs nor the YAML of a row; give another"])
-        return comparison, _schedules(comparison, _yamls_of_runs(folder))
-    comparison = replace(_stored(folder), shorter=_stored(folder / SHORTER).rows)
-    return comparison, _schedules(comparison, {path.stem: path for path in folder.glob("*.yaml")})
+    comparison = load_comparison(folder)
+    yamls = {path.stem: path for path in folder.glob("*.yaml")}
+    yamls = yamls or {row: run.config_yaml for row, _, run in RunsDir(folder).runs()}
+    return comparison, _schedules(comparison, yamls)
 
 
-def _stored(folder: Path) -> Comparison:
-    path = RunsDir(folder).stored_jsonl
-    return read_stored(path) if path.exists() else Comparison(())
+def report_with_figures(
+    folder: Path,
+    expected_rows: Sequence[str] = (),
+    class_names: Sequence[str] = (),
+    output: Path | None = None,
+) -> None:
+    """Write report.md, report.html and figures/ into ``output``, by default ``folder``.
+
+    ``folder`` is what `load_results` takes. ``expected_rows`` are listed as not run where they have no run.
+    ``class_names`` are those of the classes 0, 1, …; without them the report has their numbers. Raises InputError
+    where a file cannot be understood, or where a run has more classes than there are names.
+    """
+    comparison, rows = load_results(folder)
+    comparison = comparison.with_class_names(class_names, folder)
+    pictures = [drawn(figure) for figure in figures(comparison, rows)]
+    title = folder.resolve().name
+    write_report(output or folder, title, comparison, pictures, expected_rows)
 
 
 def load_rows(folder: Path) -> tuple[RowSchedule, ...]:
     """The schedules of the rows of ``folder``, as `load_results` gives them."""
     return load_results(folder)[1]
-
-
-def _yamls_of_runs(folder: Path) -> dict[str, Path]:
-    """The configuration of a run of each row."""
-    return {row: run.config_yaml for row, _, run in RunsDir(folder).runs()}
 
 
 def _schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[RowSchedule, ...]:
@@ -110,7 +117,7 @@ def _schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[RowSc
     rows = []
     for name in sorted(yamls, key=row_order):
         runs = comparison.row(name).runs.values()
-        num_videos = {run.result.num_train_videos for run in runs}
+        num_videos = {run.num_train_videos for run in runs}
         cfg = load_config(yamls[name])
         schedule = _schedule(name, cfg, sorted(num_videos))
         if schedule:
@@ -150,8 +157,8 @@ MAX_CLASSES_DRAWN = 50
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A figure of a report; ``alt`` is for those who do not see it."""
+class ReportFigure:
+    """A figure of a report before it is drawn; ``alt`` is for those who do not see it."""
 
     name: str
     alt: str
@@ -159,20 +166,19 @@ class Picture:
     draw: Callable[[Columns], PrintFigure]
 
 
-def num_classes(comparison: Comparison) -> int:
-    """The classes that occur in what the report shows; 0 where no run says what it confuses."""
-    found = (row.confusion.num_classes for row in comparison.confused if row.confusion)
-    return max(found, default=0)
+def drawn(figure: ReportFigure) -> Picture:
+    """Draw a figure for two columns and for one."""
+    wide, narrow = figure.draw(2), figure.draw(1)
+    png, wide_svg, narrow_svg = wide.file("png"), wide.file("svg"), narrow.file("svg")
+    return Picture(figure.name, figure.alt, figure.caption, png, wide_svg, narrow_svg)
 
 
-def pictures(
-    comparison: Comparison, rows: Sequence[RowSchedule], class_names: Sequence[str] = ()
-) -> tuple[Picture, ...]:
+def figures(comparison: Comparison, rows: Sequence[RowSchedule]) -> tuple[ReportFigure, ...]:
     """All that can be drawn of the finished runs and of the schedules of the rows, in the order of the report."""
     found = _of_runs(comparison, rows) if comparison.finished else []
     if rows:
         found.append(
-            Picture(
+            ReportFigure(
                 "schedule",
                 "schedules of the rows, step by step",
                 "Thin lines: the shapes that a phase takes in turn; thick: their mean; dotted: a new stage of the "
@@ -181,22 +187,24 @@ def pictures(
                 lambda columns: draw_schedule(rows, columns),
             )
         )
-    if 0 < num_classes(comparison) <= MAX_CLASSES_DRAWN:
+    if 0 < comparison.num_classes <= MAX_CLASSES_DRAWN:
         found.append(
-            Picture(
+            ReportFigure(
                 "confusion",
                 "which classes are taken for which",
                 "Of the videos of each class (line), how many are taken for each class (column).",
-                lambda columns: draw_confusions(comparison.confused, class_names, columns),
+                lambda columns: draw_confusions(
+                    comparison.confused, comparison.class_names, columns
+                ),
             )
         )
     return tuple(found)
 
 
-def _of_runs(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Picture]:
+def _of_runs(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[ReportFigure]:
     metric = comparison.metric
     found = [
-        Picture(
+        ReportFigure(
             "accuracy",
             f"{metric} over training FLOPs, steps and time",
             "Above: final evaluations, a small point per seed, their mean and its 95 % interval (hollow: one "
@@ -204,9 +212,9 @@ def _of_runs(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Pictur
             lambda columns: draw_accuracy(comparison, rows, columns),
         )
     ]
-    if any(comparison.pairs(row) for row in comparison.compared):
+    if any(comparison.pair(row).runs for row in comparison.compared):
         found.append(
-            Picture(
+            ReportFigure(
                 "speed_up",
                 f"speed-up against {metric}",
                 "Small points: seeds, each against the baseline of the same seed. Large points: geometric mean of "
@@ -217,7 +225,7 @@ def _of_runs(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Pictur
         )
     if comparison.compared_at_equal_flops:
         found.append(
-            Picture(
+            ReportFigure(
                 "equal_flops",
                 f"{metric} against baselines with as many FLOPs",
                 "Squares: the baseline for fewer epochs, each with the FLOPs of a row, and the whole one. Small "
@@ -226,7 +234,7 @@ def _of_runs(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Pictur
                 lambda columns: draw_equal_flops(comparison, columns),
             )
         )
-    seconds = Picture(
+    seconds = ReportFigure(
         "seconds",
         "seconds of each row by what they were spent on",
         "Mean seconds over seeds. In colour: the training clock; in grey: the rest of the program. Right: "

@@ -25,7 +25,7 @@ from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, train_flops
 from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.shapes import BatchShape
-from mgexp.results.compare import COARSE_CONTROL
+from mgexp.results.model import COARSE_CONTROL
 
 MAX_LR_STEPS = 400
 """Steps whose learning rate is looked at: more do not show in a panel of a few centimetres."""

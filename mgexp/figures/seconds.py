@@ -17,7 +17,7 @@ from mgexp.figures.style import (
     row_colours,
     row_label,
 )
-from mgexp.results.compare import Comparison, FinishedRun
+from mgexp.results.model import Comparison, Run
 
 BAR_INCHES = 0.27
 WORDS_ROOM: dict[Columns, float] = {1: 1.75, 2: 1.4}
@@ -31,26 +31,17 @@ class Part:
 
     name: str
     colour: str
-    seconds: Callable[[FinishedRun], float]
-
-
-def _compute(run: FinishedRun) -> float:
-    return run.seconds["steady"] - run.seconds["input_wait"]
-
-
-def _rest(run: FinishedRun) -> float:
-    counted = ("train", "evaluate", "precise_bn", "checkpoint")
-    return run.seconds["program"] - sum(run.seconds[name] for name in counted)
+    seconds: Callable[[Run], float]
 
 
 PARTS = (
-    Part("training steps", "#56B4E9", _compute),
-    Part("waiting for input", "#CC79A7", lambda run: run.seconds["input_wait"]),
-    Part("first use of a shape", "#009E73", lambda run: run.seconds["shape_warmup"]),
-    Part("evaluation", "#707070", lambda run: run.seconds["evaluate"]),
-    Part("precise BN", "#9A9A9A", lambda run: run.seconds["precise_bn"]),
-    Part("checkpoints", "#404040", lambda run: run.seconds["checkpoint"]),
-    Part("start-up and the rest", "#C8C8C8", _rest),
+    Part("training steps", "#56B4E9", lambda run: run.steady_seconds - run.input_wait_seconds),
+    Part("waiting for input", "#CC79A7", lambda run: run.input_wait_seconds),
+    Part("first use of a shape", "#009E73", lambda run: run.other_seconds["shape_warmup"]),
+    Part("evaluation", "#707070", lambda run: run.other_seconds["evaluate"]),
+    Part("precise BN", "#9A9A9A", lambda run: run.other_seconds["precise_bn"]),
+    Part("checkpoints", "#404040", lambda run: run.other_seconds["checkpoint"]),
+    Part("start-up and the rest", "#C8C8C8", lambda run: run.rest_seconds),
 )
 """In colour what the training clock counts, in grey the rest of the program. No colour is that of a row."""
 
@@ -86,13 +77,13 @@ def _draw_bars(axes: Axes, comparison: Comparison, words_room: float) -> None:
             label = part.name if place == 0 else None
             axes.barh(place, seconds, left=left, height=0.66, color=part.colour, lw=0, label=label)
             left += seconds
-        ends = [run.seconds["program"] for run in runs]
+        ends = [run.program_seconds for run in runs]
         if len(ends) > 1:
             axes.errorbar(
                 left, place, xerr=[[left - min(ends)], [max(ends) - left]],
                 color="black", elinewidth=0.8, capsize=2, capthick=0.8,
             )  # fmt: skip
-        training = fmean(run.seconds["train"] for run in runs)
+        training = fmean(run.train_seconds for run in runs)
         _write(axes, max(ends), place, f"{left:,.0f} s, training {training:,.0f} s")
     axes.set_xlabel("seconds of the program; line: range")
     longest = axes.get_xlim()[1]

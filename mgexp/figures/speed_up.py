@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from statistics import geometric_mean
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
@@ -25,9 +24,8 @@ from mgexp.figures.style import (
     row_label,
     signed,
 )
-from mgexp.results.cells import points_text
-from mgexp.results.compare import BASELINE, Comparison, FinishedRun, Row
-from mgexp.results.stats import Difference, ratio_interval
+from mgexp.results.model import BASELINE, Comparison, Estimate, Row, Run
+from mgexp.results.tables import points_text
 
 HEIGHT_INCHES: dict[Columns, float] = {1: 5.0, 2: 2.7}
 MOST_INTERVAL = 1.5
@@ -43,28 +41,22 @@ class Gain:
     """A way to count what training takes."""
 
     label: str
-    of: Callable[[FinishedRun], float]
+    of: Callable[[Run], float]
 
 
 GAINS = (
-    Gain("speed-up in training time", lambda run: run.result.train_seconds),
-    Gain("saving of training FLOPs", lambda run: run.result.train_flops),
+    Gain("speed-up in training time", lambda run: run.train_seconds),
+    Gain("saving of training FLOPs", lambda run: run.train_flops),
 )
 
 
 @dataclass(frozen=True)
 class Point:
-    """A row: every pair with the baseline of the same seed, and their means with 95 % intervals.
-
-    That of the ratios is the geometric mean.
-    """
+    """A row against the baseline: what it gains, and its difference in accuracy."""
 
     row: Row
-    ratios: tuple[float, ...]
-    differences: tuple[float, ...]
-    speed_up: float
-    interval: tuple[float, float] | None
-    accuracy: Difference
+    gain: Estimate
+    accuracy: Estimate
 
 
 def draw_speed_up(comparison: Comparison, columns: Columns = 2) -> PrintFigure:
@@ -93,18 +85,18 @@ def draw_speed_up(comparison: Comparison, columns: Columns = 2) -> PrintFigure:
 def _points(comparison: Comparison, gain: Gain) -> list[Point]:
     found = []
     for row in comparison.compared:
-        pairs = comparison.pairs(row)
-        difference, ratios = pairs.difference, pairs.ratios(gain.of)
-        if difference is None:
-            continue
-        speed_up, interval = geometric_mean(ratios), ratio_interval(ratios)
-        found.append(Point(row, ratios, pairs.differences, speed_up, interval, difference))
+        pair = comparison.pair(row)
+        ratio, difference = pair.ratio(gain.of), pair.difference
+        if ratio and difference:
+            found.append(Point(row, ratio, difference))
     return found
 
 
 def _draw_panel(axes: Axes, points: list[Point], colours: Mapping[str, str]) -> None:
-    axes.set_xlim(*_limits([r for p in points for r in p.ratios], _speed_up_ends(points), 1.0))
-    axes.set_ylim(*_limits([d for p in points for d in p.differences], _accuracy_ends(points), 0.0))
+    axes.set_xlim(*_limits([r for p in points for r in p.gain.each], _speed_up_ends(points), 1.0))
+    axes.set_ylim(
+        *_limits([d for p in points for d in p.accuracy.each], _accuracy_ends(points), 0.0)
+    )
     axes.axhspan(axes.get_ylim()[0], 0, color=LOSS, lw=0, zorder=0)
     axes.axhline(0, color=COLOURS[BASELINE], lw=0.7, zorder=1)
     axes.axvline(1, color=COLOURS[BASELINE], lw=0.7, zorder=1)
@@ -120,22 +112,23 @@ def _draw_panel(axes: Axes, points: list[Point], colours: Mapping[str, str]) -> 
 
 def _draw_point(axes: Axes, point: Point, colour: str) -> None:
     """Seeds, and the mean with its intervals; an interval of nothing but equal numbers is a point."""
-    center = point.speed_up
-    across = None
-    if point.interval:
-        low, high = point.interval
-        across = [[max(0.0, center - low)], [max(0.0, high - center)]]  # 0 but for rounding
-    accuracy = point.accuracy
-    draw_center(axes, (center, accuracy.mean), colour, 4.6, across, accuracy.half_width)
-    draw_seeds(axes, point.ratios, point.differences, colour)
+    gain, accuracy = point.gain, point.accuracy
+    across, up = None, None
+    if gain.interval:
+        low, high = gain.interval
+        across = [[max(0.0, gain.mean - low)], [max(0.0, high - gain.mean)]]  # 0 but for rounding
+    if accuracy.interval:
+        up = accuracy.interval[1] - accuracy.mean
+    draw_center(axes, (gain.mean, accuracy.mean), colour, 4.6, across, up)
+    draw_seeds(axes, gain.each, accuracy.each, colour)
 
 
 def _speed_up_ends(points: list[Point]) -> list[float]:
-    return [end for point in points for end in point.interval or ()]
+    return [end for point in points for end in point.gain.interval or ()]
 
 
 def _accuracy_ends(points: list[Point]) -> list[float]:
-    return [end for point in points for end in point.accuracy.ends or ()]
+    return [end for point in points for end in point.accuracy.interval or ()]
 
 
 def _limits(values: list[float], ends: list[float], origin: float) -> tuple[float, float]:
@@ -146,13 +139,13 @@ def _limits(values: list[float], ends: list[float], origin: float) -> tuple[floa
 
 def _write_names(axes: Axes, points: list[Point], colours: Mapping[str, str]) -> None:
     """Rows, baseline and the two halves by name."""
-    pairs = [pair for p in points for pair in zip(p.ratios, p.differences, strict=True)]
+    pairs = [pair for p in points for pair in zip(p.gain.each, p.accuracy.each, strict=True)]
     labels = [Label("baseline", 1, 0, COLOURS[BASELINE])]
     for point in points:
         text = row_label(point.row.name)
         if len(points) <= MOST_NUMBERED:
-            text += f"\n{point.speed_up:.2f}×, {points_text(point.accuracy.mean)} points"
-        labels.append(Label(text, point.speed_up, point.accuracy.mean, colours[point.row.name]))
+            text += f"\n{point.gain.mean:.2f}×, {points_text(point.accuracy.mean)} points"
+        labels.append(Label(text, point.gain.mean, point.accuracy.mean, colours[point.row.name]))
     for place, words, at in ((1.0, "more accurate", "top"), (0.0, "less accurate", "bottom")):
         axes.text(
             0.99,
@@ -173,6 +166,6 @@ def _lines(axes: Axes, points: list[Point]) -> list[tuple[float, float]]:
         [(end, 0) for end in axes.get_xlim()]
     )
     for p in points:
-        found += along([(p.speed_up, end) for end in p.accuracy.ends or ()])
-        found += along([(end, p.accuracy.mean) for end in p.interval or ()])
+        found += along([(p.gain.mean, end) for end in p.accuracy.interval or ()])
+        found += along([(end, p.accuracy.mean) for end in p.gain.interval or ()])
     return found

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
-from mgexp.results.compare import COARSE_CONTROL
+from mgexp.results.model import COARSE_CONTROL
 
 # Okabe & Ito, "Color Universal Design" (2008): told apart with every common colour blindness.
 COLOURS = {"baseline": "#404040", "short": "#E69F00", "long": "#0072B2", "long_short": "#D55E00"}

@@ -1,131 +1,174 @@
-"""Everything that is done with a folder of finished runs: results.csv, the reports, the tables of all rows."""
+"""Decide which finished runs are rows, append them to results.csv, and store them beside their YAMLs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from mgexp.config.check import differing_keys
+from mgexp.config.load import from_yaml
 from mgexp.errors import InputError
-from mgexp.results.compare import SHORTER, store
-from mgexp.results.page import write_experiments_table
-from mgexp.results.report import write_report
-from mgexp.results.table import Collected, append_results
-from mgexp.run.files import read_json
-from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_runs
+from mgexp.results.load import (
+    as_line,
+    load_runs,
+    read_lines,
+    read_result,
+    write_lines,
+    write_stored,
+)
+from mgexp.run.files import read_jsonl
+from mgexp.run.folder import RunDir, RunsDir
+
+IDENTITY = ("experiment", "row", "seed", "commit", "date")
+"""The cells that make two lines of results.csv the same run."""
+LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.STORE", "DATA.QUARANTINE")
+"""Where the lists and the copies are. A YAML may leave these keys to the command line, as those of Kinetics do."""
+
+Resolve = Callable[[str], Mapping[str, object]]
+"""Gives the flat configuration {"TRAIN.BATCH_SIZE": 8, ...} that the YAML of an experiment, such as
+"quickstart/baseline", means today."""
 
 
 @dataclass(frozen=True)
-class Summary:
-    """What `collect` did; `reports` are the files report.md that it wrote, `stored` those of the runs it keeps.
+class LeftOut:
+    """A run that was not appended, and every reason why."""
 
-    `tables` is the page of all rows; None where it is of another results.csv, and stays as it was.
+    run: Path
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What `append_results` did with each run folder; `skipped` were in results.csv already.
+
+    `not_rows` were given other values than their YAML's, on the command line or by a grid. `refused` are those
+    with which something is wrong.
     """
 
-    collected: Collected
-    reports: tuple[Path, ...]
-    stored: tuple[Path, ...]
-    tables: Path | None
-
-    def as_json(self) -> dict[str, Any]:
-        """For machines: paths as text."""
-        left_out = {"not_rows": self.collected.not_rows, "refused": self.collected.refused}
-        lists = {
-            "added": self.collected.added,
-            "skipped": self.collected.skipped,
-            "unfinished": self.collected.unfinished,
-            "reports": self.reports,
-            "stored": self.stored,
-        }
-        return {
-            **{name: [str(path) for path in paths] for name, paths in lists.items()},
-            **{
-                name: {str(one.run): list(one.problems) for one in runs}
-                for name, runs in left_out.items()
-            },
-            "tables": str(self.tables) if self.tables else None,
-        }
-
-    def as_text(self) -> str:
-        """For people: a line for each run and report, an indented line for each problem."""
-        done = self.collected
-        lines = [f"added       {path}" for path in done.added]
-        lines += [f"known       {path}" for path in done.skipped]
-        lines += [f"unfinished  {path}" for path in done.unfinished]
-        for word, runs in (("not a row ", done.not_rows), ("refused   ", done.refused)):
-            for run in runs:
-                lines += [f"{word}  {run.run}", *(f"  - {problem}" for problem in run.problems)]
-        lines += [f"report      {path}" for path in self.reports]
-        lines += [f"stored      {path}" for path in self.stored]
-        lines += [f"tables      {self.tables}"] if self.tables else []
-        return "\n".join(lines)
+    added: tuple[Path, ...]
+    skipped: tuple[Path, ...]
+    unfinished: tuple[Path, ...]
+    not_rows: tuple[LeftOut, ...]
+    refused: tuple[LeftOut, ...]
 
 
-def collect(
-    runs: Path,
-    results_csv: Path,
-    experiments_root: Path,
-    resolve: Callable[[str], Mapping[str, object]],
-    class_names: Sequence[str] = (),
-    is_stored: bool = False,
-) -> Summary:
-    """Append every finished run below `runs` to results.csv, write the report of every folder, and the tables.
+class _NotARowError(InputError):
+    """The run was given other values than its YAML's."""
 
-    The tables are written where results.csv is that of `experiments_root`.
-    A report lists the rows that have a YAML beside those that were run; what a folder ``SHORTER`` holds is in that
-    of the rows beside it. `resolve` as in
-    `append_results`; `class_names` are those of the classes 0, 1, … in every report.
-    `is_stored`: the runs that results.csv has are also kept beside their YAMLs, with a report of them there.
-    Raises InputError where there is no run, or a file cannot be understood.
+
+def append_results(
+    runs: Sequence[RunDir], results_csv: Path, experiments_root: Path, resolve: Resolve
+) -> Collected:
+    """Append a line for each finished run that results.csv does not hold yet. May be called again at any time.
+
+    A run that was trained with another configuration than its YAML's is refused; it is "not a row" where that
+    was asked for. Raises InputError where results.csv has other columns.
     """
-    found = find_runs(runs)
-    if not found:
-        raise InputError([f"{runs}: holds no run folder; train one with tools/run_net.py"])
-    collected = append_results(found, results_csv, experiments_root, resolve)
-    folders = find_row_folders(runs)
-    reported = _reported(folders)
-    for folder in reported:
-        write_report(folder.root, _expected_rows(folder, experiments_root), class_names)
-    known = {*collected.added, *collected.skipped}
-    kept = [
-        store(one, known, experiments_root, resolve, class_names) for one in folders if is_stored
+    lines = read_lines(results_csv)
+    known = {tuple(line[name] for name in IDENTITY) for line in lines}
+    added, skipped, unfinished = [], [], []
+    not_rows: list[LeftOut] = []
+    refused: list[LeftOut] = []
+    for run in runs:
+        if not run.result_json.exists():
+            unfinished.append(run.root)
+            continue
+        try:
+            result = read_result(run)
+            line = as_line(result)
+            identity = tuple(line[name] for name in IDENTITY)
+            if identity in known:
+                skipped.append(run.root)
+                continue
+            _check_config(run, result.experiment, experiments_root, resolve)
+        except InputError as error:
+            left_out = not_rows if isinstance(error, _NotARowError) else refused
+            left_out.append(LeftOut(run.root, error.problems))
+            continue
+        known.add(identity)
+        lines.append(line)
+        added.append(run.root)
+    if added:
+        write_lines(results_csv, lines)
+    return Collected(
+        tuple(added), tuple(skipped), tuple(unfinished), tuple(not_rows), tuple(refused)
+    )
+
+
+def _check_config(run: RunDir, experiment: str, experiments_root: Path, resolve: Resolve) -> None:
+    """Raise InputError with every key in which the run and its experiment's YAML differ.
+
+    Raise _NotARowError where the run was given the values of some of them beside the YAML.
+    """
+    experiment_yaml = experiments_root / f"{experiment}.yaml"
+    if not experiment_yaml.exists():
+        raise InputError([f"{experiment_yaml}: not found; results.csv holds only runs of a YAML"])
+    saved, now = from_yaml(run.config_yaml), resolve(experiment)
+    starts = read_jsonl(run.starts_jsonl)
+    given = {key for start in starts for key in start.get("given", ())}
+    texts = [
+        f"{key}: it was given {ours!r}, its YAML says {theirs!r}"
+        for key, ours, theirs in _differing(saved, now)
+        if key in given
     ]
-    retold = _reported(kept)
-    for place in retold:
-        write_report(place.root, _yamls(place.root))
-    reports = tuple(folder.report_md for folder in (*reported, *retold))
-    stored = tuple(place.stored_jsonl for place in kept)
-    return Summary(collected, reports, stored, _write_tables(results_csv, experiments_root))
+    if texts:
+        raise _NotARowError(texts)
+    problems = [*differences(saved, now)]
+    if any(start["changes"] for start in starts):
+        problems.append(f"{run.starts_jsonl}: was resumed with --override; train it again")
+    if problems:
+        raise InputError(problems)
 
 
-def _reported(folders: Sequence[RunsDir]) -> tuple[RunsDir, ...]:
-    """Those with a report of their own: a folder ``SHORTER`` is told of in that of the rows beside it."""
-    found = []
-    for folder in folders:
-        above = RunsDir(folder.root.parent)
-        is_told_there = above.stored_jsonl.exists() or any(above.runs())
-        found.append(above if folder.root.name == SHORTER and is_told_there else folder)
-    return tuple(dict.fromkeys(found))
+def differences(run: Mapping[str, object], experiment: Mapping[str, object]) -> Iterator[str]:
+    """Write a sentence for each key that can change a result and differs. Both are flat configurations."""
+    for key, ours, theirs in _differing(run, experiment):
+        yield f"{key}: the run had {ours!r}, its YAML now says {theirs!r}; train it again"
 
 
-def _write_tables(results_csv: Path, experiments_root: Path) -> Path | None:
-    """The page of all rows, where ``results_csv`` is the one that it is of."""
-    experiments = ExperimentsDir(experiments_root)
-    if results_csv.resolve() != experiments.results_csv.resolve():
-        return None
-    write_experiments_table(experiments)
-    return experiments.readme_md
+def _differing(
+    run: Mapping[str, object], experiment: Mapping[str, object]
+) -> Iterator[tuple[str, object, object]]:
+    for key, ours, theirs in differing_keys(run, experiment):
+        if key not in LIST_KEYS or theirs != "":
+            yield key, ours, theirs
 
 
-def _expected_rows(folder: RunsDir, experiments_root: Path) -> tuple[str, ...]:
-    """Names of the YAMLs beside those that the finished runs of a folder came from."""
-    finished = (run for _, _, run in folder.runs() if run.result_json.exists())
-    experiments = {read_json(run.result_json)["experiment"] for run in finished}
-    groups = {(experiments_root / experiment).parent for experiment in experiments}
-    return tuple(sorted({name for group in groups for name in _yamls(group)}))
+def store_runs(
+    folder: RunsDir,
+    known: Collection[Path],
+    experiments_root: Path,
+    resolve: Resolve,
+    class_names: tuple[str, ...] = (),
+) -> RunsDir:
+    """Keep finished runs of `folder` beside their YAMLs, in place of those kept before. Return where.
 
-
-def _yamls(group: Path) -> tuple[str, ...]:
-    """The rows of a folder of experiments."""
-    return tuple(sorted(path.stem for path in group.glob("*.yaml")))
+    `known` are the run folders that results.csv has; only these are kept. `resolve` is that of `append_results`.
+    Raises InputError where there is no such run, where one was trained with other values than its YAML has now, or
+    where their YAMLs lie in several folders.
+    """
+    run_dirs = {(name, seed): run for name, seed, run in folder.runs() if run.root in known}
+    loaded = load_runs(folder.root)
+    rows = tuple(
+        replace(row, runs={s: run for s, run in row.runs.items() if (row.name, s) in run_dirs})
+        for row in loaded.rows
+    )
+    kept = replace(loaded, rows=rows, class_names=class_names)
+    groups = sorted({(experiments_root / run.experiment).parent for run in kept.runs})
+    if len(groups) != 1:
+        found = ", ".join(map(str, groups)) or "no YAML"
+        problem = f"{folder.root}: its runs are of {found}"
+        raise InputError([f"{problem}: only runs of one folder of rows are stored"])
+    problems = [
+        f"{run_dir.root} is not stored: {difference}"
+        for (name, seed), run_dir in run_dirs.items()
+        for difference in differences(
+            from_yaml(run_dir.config_yaml), resolve(kept.row(name).runs[seed].experiment)
+        )
+    ]
+    if problems:
+        raise InputError(problems)
+    place = RunsDir(groups[0])
+    write_stored(place.stored_jsonl, kept)
+    return place

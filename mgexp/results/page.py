@@ -1,4 +1,4 @@
-"""experiments/README.md: a table per folder of rows, from results.csv and published.csv.
+"""experiments/README.md: a table for each folder of rows, from results.csv and published.csv.
 
 python -m mgexp.results.page [experiments]
 """
@@ -12,156 +12,24 @@ from pathlib import Path
 from statistics import fmean
 
 from mgexp.errors import InputError
-from mgexp.results.cells import (
-    NONE,
+from mgexp.results.model import COARSE_CONTROL, ROW_ORDER, Pair, Run
+from mgexp.results.rows import Experiment, Line, Page, read_page
+from mgexp.results.tables import (
     deviation_text,
+    difference_text,
     interval_text,
     markdown,
-    points_text,
+    plain_cell,
     ratio_text,
+    seeds_text,
+    to_published,
+    verdict,
 )
-from mgexp.results.compare import COARSE_CONTROL, ROW_ORDER
-from mgexp.results.counted import Measured, Versus, to_published, verdict
-from mgexp.results.rows import Experiment, Line, Page, read_page
 from mgexp.run.files import atomic_write_text
 from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
 
 NOT_RUN = "not run"
 OTHER_SITTING = " †"
-
-
-def result_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
-    """What was published, what was measured, the verdict; without the columns that are empty."""
-    metrics = _metrics(page, lines)
-    names = " or ".join(METRIC_NAMES[metric] for metric in metrics)
-    unit = f", {names} (%)" if names else " (%)"
-    headings = ("row", f"published{unit}", f"ours{unit}", "seeds", "measured on", "verdict")
-    cells = [_result_cells(page, folder, line, metrics) for line in lines]
-    empty = {heading for heading, *column in zip(headings, *cells, strict=True) if not any(column)}
-    kept = [number for number, heading in enumerate(headings) if heading not in empty]
-    table = [[one[number] for number in kept] for one in cells]
-    return markdown([headings[n] for n in kept], table, ("measured on", "verdict"))
-
-
-def _result_cells(
-    page: Page, folder: str, line: Line, metrics: Sequence[str]
-) -> tuple[str, str, str, str, str, str]:
-    published = page.published_of(line.row, metrics)
-    name = _name(line.row, folder)
-    if line.measured is None:
-        return name, published or "unknown", NOT_RUN, "", "", ""
-    where = f"{_setting(line, page)}, {_commits(line.measured)}"
-    seeds, ours = _seeds(line.measured.runs), deviation_text(line.measured.scores)
-    return name, published or "unknown", ours, seeds, where, _verdict(line, published)
-
-
-def difference_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
-    """Each row against its baseline; nothing where no pair was run."""
-    found = [(line, line.versus_baseline) for line in lines if line.versus_baseline]
-    headings = ("row", *_VERSUS_HEADINGS)
-    cells = [
-        [_name(line.row, folder, line, page), *_versus_cells(versus)]
-        for line, versus in found
-        if versus.pairs
-    ]
-    return ["", "Against the baseline:", "", *markdown(headings, cells)] if cells else []
-
-
-def change_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
-    """Each row against the row that it is over, where that is not its baseline; nothing where no pair was run."""
-    found = [(line, line.versus_parent) for line in lines if line.versus_parent]
-    headings = ("row", "changes", *_VERSUS_HEADINGS, "verdict")
-    cells = []
-    for line, versus in found:
-        parent = page.experiments.parent(line.row)
-        if versus.pairs and parent:
-            names = [_name(line.row, folder, line, page), _name(parent, folder)]
-            cells.append([*names, *_versus_cells(versus), verdict(versus)])
-    if not cells:
-        return []
-    table = markdown(headings, cells, ("changes", "verdict"))
-    return ["", "Against the row that each one changes:", "", *table]
-
-
-_VERSUS_HEADINGS = (
-    *("seeds", "points", "95 % interval"),
-    *("speed-up, wall-clock", "95 % interval", "speed-up, FLOPs"),
-)
-
-
-def _versus_cells(versus: Versus) -> list[str]:
-    """Under _VERSUS_HEADINGS, of at least a pair."""
-    difference, interval = versus.difference, versus.time_interval
-    mark = "" if versus.is_one_sitting else OTHER_SITTING
-    return [
-        _seeds(versus.seeds),
-        points_text(difference.mean) if difference else NONE,
-        interval_text(difference),
-        ratio_text(versus.time_ratios) + mark,
-        f"{interval[0]:.2f}–{interval[1]:.2f}×" if interval else interval_text(None),
-        ratio_text(versus.flop_ratios),
-    ]
-
-
-# --- cells
-
-
-def _name(row: Experiment, folder: str, line: Line | None = None, page: Page | None = None) -> str:
-    """Linked; with its folder where that is another one, with its setting where it has several."""
-    label = row.label.replace("|", "\\|")
-    where = "" if row.folder == folder else f" ({row.folder})"
-    several = line and page and len(page.count.measured[row.name]) > 1
-    setting = f" on {_setting(line, page)}" if line and page and several else ""
-    return f"[{label}]({row.name}.yaml){where}{setting}"
-
-
-def _setting(line: Line, page: Page) -> str:
-    """Device and precision; the number of videos where the row was run with several."""
-    assert line.measured is not None
-    device, precision, num_videos = line.measured.setting
-    numbers = {one.setting[2] for one in page.count.measured[line.row.name]}
-    videos = f", {num_videos:,} videos" if len(numbers) > 1 else ""
-    return f"{device}, {precision}{videos}"
-
-
-def _commits(measured: Measured) -> str:
-    """The commit; of several, each with its seeds."""
-    seeds: dict[str, list[int]] = {}
-    for result in measured.results:
-        seeds.setdefault(short_commit(result.commit), []).append(result.seed)
-    if len(seeds) == 1:
-        return next(iter(seeds))
-    return ", ".join(f"{commit} (seeds {_seeds(which)})" for commit, which in seeds.items())
-
-
-def short_commit(commit: str) -> str:
-    """The first seven digits of a commit, and whether files had changed."""
-    return re.sub(r"^([0-9a-f]{7})[0-9a-f]{33}", r"\1", commit)
-
-
-def _seeds(seeds: Iterable[int]) -> str:
-    return ", ".join(map(str, seeds))
-
-
-def _verdict(line: Line, published: str | None) -> str:
-    assert line.measured is not None
-    scores = line.measured.scores
-    parts = [to_published(fmean(scores), published)] if published else []
-    if line.row.file == COARSE_CONTROL:
-        parts.append("control")
-    alone = "baseline" if line.row.is_baseline else "no baseline to be held against"
-    parts.append(verdict(line.versus_baseline) if line.versus_baseline else alone)
-    return "; ".join(parts)
-
-
-def _metrics(page: Page, lines: Sequence[Line]) -> list[str]:
-    """Of our scores; where nothing was run, of the published ones."""
-    results = [one for line in lines if line.measured for one in line.measured.results]
-    ours = {"map" if one.top1 is None else "top1" for one in results}
-    names = {line.row.name for line in lines}
-    known = {one.metric for one in page.published if one.experiment in names} - {"top5"}
-    return sorted(ours or known, reverse=True)
-
 
 HEAD = """\
 <!-- Written by tools/collect.py from results.csv, published.csv and the YAMLs: change those, not this file. -->
@@ -194,107 +62,209 @@ LEGEND = """\
   data sets want several GPUs: `torchrun --nproc-per-node 8 tools/run_net.py … --launcher torchrun`, or Slurm."""
 
 
-def write_experiments_table(experiments: ExperimentsDir) -> None:
+def write_page(experiments: ExperimentsDir) -> None:
     """Write README.md. Raises InputError where a file that it is made from cannot be understood."""
     atomic_write_text(experiments.readme_md, render(experiments))
 
 
 def render(experiments: ExperimentsDir) -> str:
-    """The page as Markdown."""
+    """Write the page as Markdown."""
     page = read_page(experiments)
-    sections = [HEAD, *_index(page)]
-    for folder in page.folders:
+    sections = [HEAD, "", *_index(page)]
+    for folder in page.experiments.folders:
         sections += ["", *_section(page, folder)]
-    sections += [*_sources(page), *_left_out(page), "", "## How to read it", "", LEGEND]
+    sections += ["", "## Published numbers", "", *_sources(page)]
+    if left_out := _left_out(page):
+        sections += ["", "## Results that do not count", "", *left_out]
+    sections += ["", "## How to read it", "", LEGEND]
     return "\n".join(sections) + "\n"
 
 
 def _index(page: Page) -> list[str]:
-    lines = []
-    for folder in page.folders:
+    """A table of all tables, with the verdict on long+short, the default row of multigrid."""
+    cells = []
+    for folder in page.experiments.folders:
         rows = page.experiments.table(folder)
-        num_run = sum(page.was_run(row) for row in rows)
-        link = f"[{folder}](#{_anchor(folder)})"
+        num_run = sum(row.name in page.counted.rows for row in rows)
+        long_short = [row for row in rows if row.file == ROW_ORDER[-1]]
+        verdicts = [
+            f"{verdict(line.against_baseline)} ({line.setting.device})"
+            for row in long_short
+            for line in page.lines_of(row)
+            if line.against_baseline and line.setting
+        ]
+        # GitHub makes the anchor of a heading from its letters and digits.
+        anchor = re.sub(r"[^\w\- ]", "", folder.lower()).replace(" ", "-")
         run = str(num_run) if num_run else NOT_RUN
-        lines.append([link, str(len(rows)), run, _of_long_short(page, folder)])
-    headings = ("table", "rows", "run", "long+short")
-    return ["", *markdown(headings, lines, ("long+short",))]
-
-
-def _of_long_short(page: Page, folder: str) -> str:
-    """The verdict on the default row of multigrid, where a table has one that was run."""
-    rows = [row for row in page.experiments.table(folder) if row.file == ROW_ORDER[-1]]
-    lines = [line for row in rows for line in page.lines_of(row)]
-    return "<br>".join(
-        f"{verdict(line.versus_baseline)} ({line.measured.setting[0]})"
-        for line in lines
-        if line.versus_baseline and line.measured
-    )
+        cells.append([f"[{folder}](#{anchor})", str(len(rows)), run, "<br>".join(verdicts)])
+    return markdown(("table", "rows", "run", "long+short"), cells, ("long+short",))
 
 
 def _section(page: Page, folder: str) -> Iterator[str]:
+    """A table with all that belongs to it."""
     lines = page.lines(folder)
     yield from [f"## {folder}", ""]
-    if pages := _pages(page, folder):
-        yield from [f"More: {', '.join(pages)}.", ""]
-    yield from result_table(page, folder, lines)
-    own = [line for line in lines if line.row.folder == folder]
-    yield from difference_table(page, folder, own)
-    yield from change_table(page, folder, own)
+    places = [folder, folder.rpartition("/")[0]]  # beside its YAMLs, or above them
+    paths = [f"{place}/{name}" for place in places if place for name in ("README.md", "report.md")]
+    if links := [f"[{path}]({path})" for path in paths if (page.root / path).exists()]:
+        yield from [f"More: {', '.join(links)}.", ""]
+    yield from _result_table(page, folder, lines)
+    own = [line for line in lines if line.experiment.folder == folder]
+    if table := _difference_table(page, folder, own):
+        yield from ["", "Against the baseline:", "", *table]
+    if table := _change_table(page, folder, own):
+        yield from ["", "Against the row that each one changes:", "", *table]
     commands = "\n".join(row.command for row in page.experiments.table(folder))
     yield from ["", "<details><summary>Commands</summary>", "", "```bash", commands, "```", ""]
     yield "</details>"
 
 
-def _pages(page: Page, folder: str) -> list[str]:
-    """Links to the pages on a table: beside its YAMLs, or above them."""
-    places = [folder, folder.rpartition("/")[0]]
-    paths = [f"{place}/{name}" for place in places if place for name in ("README.md", "report.md")]
-    return [f"[{path}]({path})" for path in paths if (page.root / path).exists()]
+# --- tables
 
 
-# --- below the tables
+def _result_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
+    """What was published, what was measured, the verdict; without the columns that are empty."""
+    runs = [run for line in lines if line.row for run in line.row.runs.values()]
+    ours = {"map" if run.top1 is None else "top1" for run in runs}
+    names = {line.experiment.name for line in lines}
+    published = {one.metric for one in page.published if one.experiment in names} - {"top5"}
+    metrics = sorted(ours or published, reverse=True)
+    unit = f", {' or '.join(METRIC_NAMES[metric] for metric in metrics)} (%)" if metrics else " (%)"
+    headings = ("row", f"published{unit}", f"ours{unit}", "seeds", "measured on", "verdict")
+    cells = [_result_cells(page, folder, line, metrics) for line in lines]
+    kept = [n for n in range(len(headings)) if any(one[n] for one in cells)]
+    table = [[one[n] for n in kept] for one in cells]
+    return markdown([headings[n] for n in kept], table, ("measured on", "verdict"))
+
+
+def _result_cells(page: Page, folder: str, line: Line, metrics: Sequence[str]) -> list[str]:
+    published = page.published_of(line.experiment, metrics)
+    cells = [_name(line.experiment, folder), published or "unknown"]
+    if line.row is None:
+        return [*cells, NOT_RUN, "", "", ""]
+    verdicts = [to_published(fmean(line.row.scores), published)] if published else []
+    if line.experiment.file == COARSE_CONTROL:
+        verdicts.append("control")
+    alone = "baseline" if line.experiment.is_baseline else "no baseline to be held against"
+    verdicts.append(verdict(line.against_baseline) if line.against_baseline else alone)
+    return [
+        *cells,
+        deviation_text(line.row.scores),
+        seeds_text(line.row.runs),
+        f"{_setting(line, page)}, {_commits(line.row.runs.values())}",
+        "; ".join(verdicts),
+    ]
+
+
+PAIR_HEADINGS = (
+    *("seeds", "points", "95 % interval"),
+    *("speed-up, wall-clock", "95 % interval", "speed-up, FLOPs"),
+)
+
+
+def _pair_cells(pair: Pair) -> list[str]:
+    """The cells under PAIR_HEADINGS."""
+    ends = pair.speed_up and pair.speed_up.interval
+    return [
+        seeds_text(pair.seeds),
+        difference_text(pair.difference),
+        interval_text(pair.difference),
+        ratio_text(pair.speed_up) + (OTHER_SITTING if pair.seeds_apart else ""),
+        f"{ends[0]:.2f}–{ends[1]:.2f}×" if ends else interval_text(None),
+        ratio_text(pair.flop_saving),
+    ]
+
+
+def _difference_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
+    """Each row against its baseline, where they have seeds to compare."""
+    cells = [
+        [_name(line.experiment, folder, line, page), *_pair_cells(line.against_baseline)]
+        for line in lines
+        if line.against_baseline and line.against_baseline.runs
+    ]
+    return markdown(("row", *PAIR_HEADINGS), cells)
+
+
+def _change_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
+    """Each row against the row that it is over, where that is not its baseline and they have seeds to compare."""
+    cells = []
+    for line in lines:
+        pair, parent = line.against_parent, page.experiments.parent(line.experiment)
+        if pair and pair.runs and parent:
+            names = [_name(line.experiment, folder, line, page), _name(parent, folder)]
+            cells.append([*names, *_pair_cells(pair), verdict(pair)])
+    return markdown(("row", "changes", *PAIR_HEADINGS, "verdict"), cells, ("changes", "verdict"))
 
 
 def _sources(page: Page) -> list[str]:
     """Where the published numbers are from."""
-    names = page.experiments.rows
     cells = [
         [
-            f"[{one.experiment}]({names[one.experiment].name}.yaml)",
+            f"[{one.experiment}]({one.experiment}.yaml)",
             *(METRIC_NAMES[one.metric], one.value),
-            *(text.replace("|", "\\|") for text in (one.source, one.note)),
+            *(plain_cell(one.source), plain_cell(one.note)),
         ]
         for one in page.published
     ]
     headings = ("row", "metric", "value (%)", "source", "note")
-    table = markdown(headings, cells, ("source", "note"))
-    return ["", "## Published numbers", "", *(table or ["None are known."])]
+    return markdown(headings, cells, ("source", "note")) or ["None are known."]
 
 
 def _left_out(page: Page) -> list[str]:
     """Lines of results.csv that are in no table, and why."""
     gone = dict.fromkeys(one.experiment for one in page.results)
     lines = [f"- {name}: its YAML is gone." for name in gone if name not in page.experiments.rows]
-    for one in page.count.of_another_recipe:
+    for one in page.counted.of_another_recipe:
         what = f"{one.steps:,} steps and {one.train_flops:.4g} FLOPs"
-        where = f"{one.experiment}, seed {one.seed}, on {one.device}, {short_commit(one.commit)}"
+        where = f"{one.experiment}, seed {one.seed}, on {one.device}, {_short_commit(one)}"
         lines.append(f"- {where}: {what}, which the newest run of the row has not.")
-    if page.count.older:
-        lines.append(f"- Older results of runs that were made again: {len(page.count.older)}.")
-    return ["", "## Results that do not count", "", *lines] if lines else []
+    if page.counted.older:
+        lines.append(f"- Older results of runs that were made again: {len(page.counted.older)}.")
+    return lines
 
 
-def _anchor(heading: str) -> str:
-    """Where GitHub puts a heading."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+# --- cells
+
+
+def _name(
+    experiment: Experiment, folder: str, line: Line | None = None, page: Page | None = None
+) -> str:
+    """A link; with its folder where that is another one, with its setting where it has several."""
+    where = "" if experiment.folder == folder else f" ({experiment.folder})"
+    several = line and page and len(page.counted.rows[experiment.name]) > 1
+    setting = f" on {_setting(line, page)}" if line and page and several else ""
+    return f"[{plain_cell(experiment.label)}]({experiment.name}.yaml){where}{setting}"
+
+
+def _setting(line: Line, page: Page) -> str:
+    """Device and precision; the number of videos where the row was run with several."""
+    assert line.setting is not None  # the line was run
+    settings = page.counted.rows[line.experiment.name]
+    several = len({one.num_train_videos for one in settings}) > 1
+    videos = f", {line.setting.num_train_videos:,} videos" if several else ""
+    return f"{line.setting.device}, {line.setting.precision}{videos}"
+
+
+def _commits(runs: Iterable[Run]) -> str:
+    """The commit; of several commits, each with its seeds."""
+    seeds: dict[str, list[int]] = {}
+    for run in runs:
+        seeds.setdefault(_short_commit(run), []).append(run.seed)
+    if len(seeds) == 1:
+        return next(iter(seeds))
+    return ", ".join(f"{commit} (seeds {seeds_text(which)})" for commit, which in seeds.items())
+
+
+def _short_commit(run: Run) -> str:
+    """The first seven digits of its commit, and whether files had changed."""
+    return re.sub(r"^([0-9a-f]{7})[0-9a-f]{33}", r"\1", run.commit)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the page of a folder, by default experiments."""
     experiments = ExperimentsDir(Path(arguments[0] if arguments else "experiments"))
     try:
-        write_experiments_table(experiments)
+        write_page(experiments)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,55 +1,45 @@
-"""Reports on folders of rows, with their figures: what was saved, what was lost, and how it was measured.
+"""The report on the rows of a folder: what was saved, what was lost, and how it was measured.
 
-    python -m mgexp.results.report runs/quickstart           the runs of a folder
-    python -m mgexp.results.report experiments/quickstart    the runs that are stored beside their YAMLs
-    python -m mgexp.results.report experiments/main/k400_slowfast_8x8_r50    YAMLs alone: their schedules
-
-Writes report.md, report.html, which is one file with all figures in it, and figures/ (SVG and PNG for two columns,
-SVG for one: *_narrow.svg). Exit 0; 2 where the folder holds nothing of that, or a file cannot be understood.
+`render` writes it as Markdown; `to_html` makes one page of it, with all figures inside. tools/report.py draws the
+figures and calls `write_report`.
 """
 
 from __future__ import annotations
 
-import argparse
 import base64
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from statistics import fmean
 
 from markdown import Markdown
 
-from mgexp.errors import InputError
-from mgexp.figures.pages import Picture, load_results, num_classes, pictures
-from mgexp.results.cells import (
-    DIFFERENCE_COLUMNS,
-    EQUAL_FLOPS_COLUMNS,
+from mgexp.results.model import (
+    COARSE_CONTROL,
+    Comparison,
+    Pair,
+    Row,
+    Run,
+    estimate_mean,
+    estimate_ratio,
+)
+from mgexp.results.tables import (
     NONE,
-    ROW_COLUMNS,
-    TIME_COLUMNS,
-    confused_pairs,
+    difference_text,
     interval_text,
     markdown,
     mean_text,
-    points_text,
+    plain_cell,
     ratio_text,
-    table,
-    worst_classes,
+    seeds_text,
 )
-from mgexp.results.compare import (
-    BASELINE,
-    COARSE_CONTROL,
-    Comparison,
-    Evaluation,
-    FinishedRun,
-    Pairs,
-    control,
-)
-from mgexp.results.confusion import read_class_names
-from mgexp.results.stats import paired_difference
+from mgexp.run.confusion import name_of
 from mgexp.run.files import atomic_file, atomic_write_text
 from mgexp.run.folder import RunsDir
+
+NUM_CLASSES_SHOWN = 5
+"""Worst classes and most confused pairs that a report names. Assumption: more are not read."""
 
 FRAME_ORDERS = {
     "repeated": "the baseline, one frame repeated",
@@ -71,133 +61,294 @@ CLOCKS = """\
 """
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A figure as the bytes of its files: for two columns (wide) and for one (narrow).
+
+    `caption` stands below it; `alt` is for those who do not see it.
+    """
+
+    name: str
+    alt: str
+    caption: str
+    png: bytes
+    wide_svg: bytes
+    narrow_svg: bytes
+
+    @property
+    def link(self) -> str:
+        """Where Markdown finds it, below the folder of the report."""
+        return f"figures/{self.name}.png"
+
+    @property
+    def html(self) -> str:
+        """The element that holds it whole."""
+        wide, narrow = (
+            f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+            for svg in (self.wide_svg, self.narrow_svg)
+        )
+        source = f'<source media="{NARROW}" srcset="{narrow}">'
+        return f'<picture>{source}<img alt="{escape(self.alt)}" src="{wide}"></picture>'
+
+
+def write_report(
+    folder: Path,
+    title: str,
+    comparison: Comparison,
+    pictures: Sequence[Picture] = (),
+    expected_rows: Sequence[str] = (),
+) -> None:
+    """Write report.md, report.html and figures/ into `folder`.
+
+    `expected_rows` are listed as not run where they have no run.
+    """
+    runs = RunsDir(folder)
+    for one in pictures:
+        runs.figures.mkdir(parents=True, exist_ok=True)
+        files = {
+            runs.figure(one.name, "png"): one.png,
+            runs.figure(one.name, "svg"): one.wide_svg,
+            runs.figure(f"{one.name}_narrow", "svg"): one.narrow_svg,
+        }
+        for path, content in files.items():
+            with atomic_file(path) as file:
+                file.write(content)
+    text = render(title, comparison, pictures, expected_rows)
+    atomic_write_text(runs.report_md, text)
+    atomic_write_text(runs.report_html, to_html(text, pictures))
+
+
 def render(
     title: str,
     comparison: Comparison,
-    pictures: Mapping[str, str],
+    pictures: Sequence[Picture] = (),
     expected_rows: Sequence[str] = (),
-    class_names: Sequence[str] = (),
 ) -> str:
-    """The whole report as Markdown; without a finished run, only what is missing, and the schedules.
-
-    `pictures` are those that there are, by name, as lines of Markdown.
-    """
-    numbers = _numbers(comparison, pictures, class_names) if comparison.finished else []
-    schedules = _section("Schedules", _picture(pictures, "schedule")[:1])
-    missing = _section("Not in the tables", _missing(comparison, expected_rows))
-    how = _section("How the numbers were taken", _how(comparison)) if comparison.finished else []
-    return "\n".join([f"# {title}", *numbers, *schedules, *missing, *how]) + "\n"
-
-
-def _numbers(
-    comparison: Comparison, pictures: Mapping[str, str], class_names: Sequence[str]
-) -> list[str]:
-    others, finished = comparison.compared, comparison.finished
-    return [
-        *["", *_picture(pictures, "accuracy"), *_summary(comparison)],
-        *_section("Rows", table(ROW_COLUMNS, comparison, finished)),
-        *_section(
-            "Against the baseline",
-            [*_picture(pictures, "speed_up"), *table(DIFFERENCE_COLUMNS, comparison, others)],
-        ),
-        *_section("At equal FLOPs", _equal_flops(comparison, pictures)),
-        *_section(
-            "Where the time went",
-            [*_picture(pictures, "seconds"), *table(TIME_COLUMNS, comparison, finished)],
-        ),
-        *_section("Controls", _controls(comparison)),
-        *_section("Classes", _classes(comparison, pictures, class_names)),
-    ]
-
-
-def _equal_flops(comparison: Comparison, pictures: Mapping[str, str]) -> list[str]:
-    """Rows against the baseline trained for fewer epochs; nothing where that was not run."""
-    lines = table(EQUAL_FLOPS_COLUMNS, comparison, comparison.compared_at_equal_flops)
-    return [*_picture(pictures, "equal_flops"), *lines] if lines else []
-
-
-def _picture(pictures: Mapping[str, str], name: str) -> list[str]:
-    return [pictures[name], ""] if name in pictures else []
-
-
-def _classes(
-    comparison: Comparison, pictures: Mapping[str, str], class_names: Sequence[str]
-) -> Iterator[str]:
-    """What the baseline and the fastest row get wrong, in the final evaluations of all seeds together."""
-    rows = comparison.confused
-    if not rows:
-        return
-    yield from _picture(pictures, "confusion")
-    names = " and ".join(row.name for row in rows)
-    yield f"Final evaluations of {names}, the seeds of a row together: the classes of lowest accuracy,"
-    yield from ["and the pairs that are confused most.", ""]
-    yield from worst_classes(rows, class_names) or ["Every video was taken for what it is."]
-    yield from ["", *confused_pairs(rows, class_names)]
+    """Write the report as Markdown. Without a finished run it has only what is missing, and the schedules."""
+    shown = {
+        one.name: [f"![{one.alt}]({one.link})", "", f"*{one.caption}*", ""] for one in pictures
+    }
+    lines = [f"# {title}"]
+    if comparison.finished:
+        lines += ["", *shown.get("accuracy", ()), *_summary(comparison)]
+        lines += _section("Rows", _row_table(comparison))
+        lines += _section(
+            "Against the baseline", [*shown.get("speed_up", ()), *_difference_table(comparison)]
+        )
+        if comparison.compared_at_equal_flops:
+            equal = [*shown.get("equal_flops", ()), *_equal_flops_table(comparison)]
+            lines += _section("At equal FLOPs", equal)
+        seconds = [*shown.get("seconds", ()), *_time_table(comparison)]
+        lines += _section("Where the time went", seconds)
+        lines += _section("Controls", _control_table(comparison))
+        if comparison.confused:
+            classes = [*shown.get("confusion", ()), *_classes(comparison)]
+            lines += _section("Classes", classes)
+    lines += _section("Schedules", shown.get("schedule", [])[:-1])
+    lines += _section("Not in the tables", _missing(comparison, expected_rows))
+    if comparison.finished:
+        lines += _section("How the numbers were taken", _how(comparison.runs))
+    return "\n".join(lines) + "\n"
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
+    """A heading and what stands below it; nothing without lines."""
     body = list(lines)
     return ["", f"## {title}", "", *body] if body else []
 
 
 def _summary(comparison: Comparison) -> Iterator[str]:
-    """A line for each row: the gain and the loss in one sentence."""
+    """Say for each row what it gains and what it loses, in one sentence."""
     for row in comparison.compared:
-        pairs = comparison.pairs(row)
-        difference = pairs.difference
-        if difference is None:
+        pair = comparison.pair(row)
+        if pair.difference is None:
             yield f"- **{row.name}**: no comparable baseline run of the same seed."
             continue
-        seconds = ratio_text(pairs.ratios(lambda run: run.result.train_seconds))
-        flops = ratio_text(pairs.ratios(lambda run: run.result.train_flops))
-        yield (
-            f"- **{row.name}**: speed-up {seconds} in training time, {flops} in FLOPs; "
-            f"{comparison.metric} {points_text(difference.mean)} points "
-            f"(95 % interval: {interval_text(difference)}).{_apart(pairs)}"
+        sentence = (
+            f"- **{row.name}**: speed-up {ratio_text(pair.speed_up)} in training time, "
+            f"{ratio_text(pair.flop_saving)} in FLOPs; "
+            f"{comparison.metric} {difference_text(pair.difference)} points "
+            f"(95 % interval: {interval_text(pair.difference)})."
         )
+        if pair.seeds_apart:
+            sentence += (
+                f" Seeds {seeds_text(pair.seeds_apart)}: at another commit than the baseline, "
+                "or more than an hour apart; the training time may tell of that."
+            )
+        yield sentence
 
 
-def _apart(pairs: Pairs) -> str:
-    """A warning where the seconds of a pair do not compare."""
-    if not pairs.apart:
-        return ""
-    seeds = ", ".join(map(str, pairs.apart))
-    return (
-        f" Seeds {seeds}: at another commit than the baseline, or more than an hour apart; "
-        "the training time may tell of that."
+# --- tables
+
+
+def _row_table(comparison: Comparison) -> list[str]:
+    headings = (
+        *("row", "seeds", f"{comparison.metric} (%)", "steps", "epochs"),
+        *("training FLOPs (10¹²)", "training (s)", "speed-up, FLOPs", "speed-up, wall-clock"),
+        *("steady speed-up", "waiting for input"),
     )
-
-
-def _controls(comparison: Comparison) -> list[str]:
-    """The same network with the order of time destroyed, and one that never saw a fine clip."""
-    headings = ("control", "seeds", f"{comparison.metric} (%)", "difference (points)")
-    baseline = comparison.row(BASELINE).runs
     lines = []
+    for row in comparison.finished:
+        pair = comparison.pair(row)
+        waiting = row.mean(lambda run: run.input_wait_seconds / run.train_seconds)
+        lines.append(
+            [
+                _name(row),
+                seeds_text(row.runs),
+                mean_text(row.scores, 2),
+                mean_text(row.each(lambda run: run.steps)),
+                mean_text(row.each(lambda run: run.epochs), 1),
+                mean_text(row.each(lambda run: run.train_flops / 1e12), 1),
+                mean_text(row.each(lambda run: run.train_seconds)),
+                ratio_text(pair.flop_saving),
+                ratio_text(pair.speed_up),
+                ratio_text(pair.ratio(lambda run: run.steady_seconds)),
+                f"{100 * waiting:.1f} %",
+            ]
+        )
+    return markdown(headings, lines)
+
+
+def _difference_table(comparison: Comparison) -> list[str]:
+    headings = (
+        *("row", "seeds", f"{comparison.metric} difference (points)", "95 % interval"),
+        *("speed-up, 95 % interval", "steps", "clips read", "steady FLOP/s"),
+    )
+    lines = []
+    for row in comparison.compared:
+        pair = comparison.pair(row)
+        ends = pair.speed_up and pair.speed_up.interval
+        speed_up = f"{ends[0]:.2f}× to {ends[1]:.2f}×" if ends else interval_text(None)
+        lines.append(
+            [
+                _name(row),
+                seeds_text(pair.seeds),
+                difference_text(pair.difference),
+                interval_text(pair.difference),
+                speed_up if pair.runs else NONE,
+                _times_baseline(pair, lambda run: run.steps),
+                _times_baseline(pair, lambda run: run.clips_seen),
+                _times_baseline(pair, lambda run: run.steady_flops_per_second),
+            ]
+        )
+    return markdown(headings, lines)
+
+
+def _times_baseline(pair: Pair, of: Callable[[Run], float]) -> str:
+    """A number of the row over that of the baseline."""
+    ratio = pair.ratio(of)
+    return ratio_text(estimate_ratio([1 / one for one in ratio.each]) if ratio else None)
+
+
+def _equal_flops_table(comparison: Comparison) -> list[str]:
+    """Each row against the baseline that was trained for fewer epochs."""
+    headings = (
+        *("row", "seeds", f"{comparison.metric} (%)", "the baseline with as many FLOPs"),
+        *("its epochs", "difference (points)", "95 % interval"),
+    )
+    lines = []
+    for row in comparison.compared_at_equal_flops:
+        pair = comparison.pair_of_equal_flops(row)
+        lines.append(
+            [
+                _name(row),
+                seeds_text(pair.seeds),
+                mean_text([run.score for run, _ in pair.runs], 2),
+                mean_text([base.score for _, base in pair.runs], 2),
+                mean_text([base.epochs for _, base in pair.runs], 1),
+                difference_text(pair.difference),
+                interval_text(pair.difference),
+            ]
+        )
+    return markdown(headings, lines)
+
+
+def _time_table(comparison: Comparison) -> list[str]:
+    headings = (
+        *("row", "program (s)", "training", "evaluation", "precise BN", "checkpoints"),
+        *("start-up and the rest", "first use of shapes (s)"),
+    )
+    parts: tuple[Callable[[Run], float], ...] = (
+        lambda run: run.train_seconds,
+        lambda run: run.other_seconds["evaluate"],
+        lambda run: run.other_seconds["precise_bn"],
+        lambda run: run.other_seconds["checkpoint"],
+        lambda run: run.rest_seconds,
+    )
+    lines = []
+    for row in comparison.finished:
+        runs = row.runs.values()
+        shares = [fmean(part(run) / run.program_seconds for run in runs) for part in parts]
+        percent = [f"{100 * share:.1f} %" for share in shares]
+        program = mean_text(row.each(lambda run: run.program_seconds))
+        warmup = row.each(lambda run: run.other_seconds["shape_warmup"])
+        lines.append([_name(row), program, *percent, mean_text(warmup, 1)])
+    return markdown(headings, lines)
+
+
+def _control_table(comparison: Comparison) -> list[str]:
+    """The baseline with the order of frames destroyed, and a network that never saw a fine clip."""
+    scores: dict[str, list[tuple[int, float, float]]] = {}  # (seed, control, baseline) by name
     for order, name in FRAME_ORDERS.items():
-        found = {seed: control(run, order) for seed, run in baseline.items()}
-        lines.append(_control(name, {seed: _scores(pair) for seed, pair in found.items() if pair}))
-    coarse = comparison.pairs(comparison.row(COARSE_CONTROL))
-    scores = {run.result.seed: (run.score, base.score) for run, base in coarse}
-    lines.append(_control("trained at the coarsest shape alone", scores))
+        found = {seed: run.control(order) for seed, run in comparison.baseline.runs.items()}
+        scores[name] = [(seed, one[0].score, one[1].score) for seed, one in found.items() if one]
+    coarse = comparison.pair(comparison.row(COARSE_CONTROL))
+    scores["trained at the coarsest shape alone"] = [
+        (run.seed, run.score, base.score) for run, base in coarse.runs
+    ]
+    headings = ("control", "seeds", f"{comparison.metric} (%)", "difference (points)")
+    lines = []
+    for name, each in scores.items():
+        difference = estimate_mean([control - plain for _, control, plain in each])
+        lines.append(
+            [
+                name,
+                seeds_text(seed for seed, _, _ in each),
+                mean_text([control for _, control, _ in each], 2) if each else "not evaluated",
+                difference_text(difference),
+                interval_text(difference) if each else NONE,
+            ]
+        )
     return markdown((*headings, "95 % interval"), lines)
 
 
-def _scores(pair: tuple[Evaluation, Evaluation]) -> tuple[float, float]:
-    return pair[0].score, pair[1].score
+def _name(row: Row) -> str:
+    return f"{row.name} (control)" if row.name == COARSE_CONTROL else row.name
 
 
-def _control(name: str, scores: Mapping[int, tuple[float, float]]) -> list[str]:
-    """`scores` are (control, baseline) by seed."""
-    difference = paired_difference([changed - plain for changed, plain in scores.values()])
-    if difference is None:
-        return [name, NONE, "not evaluated", NONE, NONE]
-    mean = mean_text([changed for changed, _ in scores.values()], 2)
-    seeds = ", ".join(map(str, scores))
-    return [name, seeds, mean, points_text(difference.mean), interval_text(difference)]
+def _classes(comparison: Comparison) -> list[str]:
+    """What the baseline and the fastest row get wrong, in the final evaluations of all their seeds."""
+
+    def name(label: int) -> str:
+        return plain_cell(name_of(label, comparison.class_names))
+
+    worst, pairs = [], []
+    for row in comparison.confused:
+        assert row.confusion is not None  # `confused` has only such rows
+        most = row.confusion.most_confused()
+        for score in row.confusion.worst(NUM_CLASSES_SHOWN):
+            rival = next(predicted for label, predicted, _ in most if label == score.label)
+            numbers = [f"{score.num_videos:,}", f"{score.percent:.1f}"]
+            worst.append([row.name, name(score.label), *numbers, name(rival)])
+        videos = {score.label: score.num_videos for score in row.confusion.classes}
+        for label, predicted, num in most[:NUM_CLASSES_SHOWN]:
+            numbers = [f"{num:,}", f"{100 * num / videos[label]:.1f} %"]
+            pairs.append([row.name, name(label), name(predicted), *numbers])
+    names = " and ".join(row.name for row in comparison.confused)
+    headings = ("row", "class", "videos", "accuracy (%)", "most often taken for")
+    return [
+        f"Final evaluations of {names}, the seeds of a row together: the classes of lowest accuracy,",
+        *("and the pairs that are confused most.", ""),
+        *(markdown(headings, worst) or ["Every video was taken for what it is."]),
+        *["", *markdown(("row", "class", "taken for", "videos", "of the class"), pairs)],
+    ]
+
+
+# --- below the tables
 
 
 def _missing(comparison: Comparison, expected_rows: Sequence[str]) -> Iterator[str]:
-    """Rows and runs that are not there, and pairs that cannot be compared."""
+    """List rows and runs that are not there, and runs that cannot be compared."""
     there = {row.name for row in comparison.rows}
     yield from (f"- {name}: not run." for name in expected_rows if name not in there)
     for row in comparison.rows:
@@ -206,48 +357,40 @@ def _missing(comparison: Comparison, expected_rows: Sequence[str]) -> Iterator[s
             yield f"- {row.name}, seed {seed}: unfinished, {last}."
         for seed in sorted({*comparison.seeds} - {*row.runs} - {*row.unfinished}):
             yield f"- {row.name}, seed {seed}: not run."
-    yield from _not_comparable(comparison)
-
-
-def _not_comparable(comparison: Comparison) -> Iterator[str]:
-    baseline = comparison.row(BASELINE).runs
     for row in comparison.finished:
-        for seed, run in row.runs.items():
-            if seed in baseline and run.setting != baseline[seed].setting:
-                yield (
-                    f"- {row.name}, seed {seed}: not compared with the baseline, "
-                    f"{run.setting} against {baseline[seed].setting}."
-                )
+        for seed, (own, base) in comparison.pair(row).other_settings.items():
+            yield (
+                f"- {row.name}, seed {seed}: not compared with the baseline, "
+                f"{tuple(own)} against {tuple(base)}."
+            )
 
 
-def _how(comparison: Comparison) -> Iterator[str]:
-    """Machine, versions, protocol: every distinct value, so that a mixture shows."""
-    runs = [run for row in comparison.finished for run in row.runs.values()]
+def _how(runs: Sequence[Run]) -> Iterator[str]:
+    """List machine, versions and protocol with every distinct value, so that a mixture shows."""
     for key in ("cpu", "cores", "gpu", "threads", "torch", "torchvision", "python"):
         yield f"- {key}: {_distinct(run.environment.get(key, 'unknown') for run in runs)}"
-    yield f"- device: {_distinct(run.result.device for run in runs)}"
-    yield f"- precision: {_distinct(run.result.precision for run in runs)}"
-    yield f"- seeds: {_distinct(run.result.seed for run in runs)}"
-    yield f"- training videos: {_distinct(run.result.num_train_videos for run in runs)}"
-    yield f"- final evaluation: {_protocols(runs, full_protocol=True)}"
-    yield f"- evaluation during training: {_protocols(runs, full_protocol=False)}"
-    yield f"- commit: {_distinct(run.result.commit for run in runs)}"
-    dates = sorted(run.result.date for run in runs)
+    yield f"- device: {_distinct(run.device for run in runs)}"
+    yield f"- precision: {_distinct(run.precision for run in runs)}"
+    yield f"- seeds: {_distinct(run.seed for run in runs)}"
+    yield f"- training videos: {_distinct(run.num_train_videos for run in runs)}"
+    for name, is_full in (("final evaluation", True), ("evaluation during training", False)):
+        curve = (one for run in runs for one in run.curve if one.full_protocol == is_full)
+        protocols = _distinct(f"{one.num_videos} videos × {one.views} views" for one in curve)
+        yield f"- {name}: {protocols or 'none'}"
+    yield f"- commit: {_distinct(run.commit for run in runs)}"
+    dates = sorted(run.date for run in runs)
     yield f"- date: {' to '.join(dict.fromkeys([dates[0], dates[-1]]))}"
     yield from CLOCKS.splitlines()
-
-
-def _protocols(runs: Sequence[FinishedRun], *, full_protocol: bool) -> str:
-    curve = (one for run in runs for one in run.curve if one.full_protocol == full_protocol)
-    return _distinct(f"{one.num_videos} videos × {one.views} views" for one in curve) or "none"
 
 
 def _distinct(values: Iterable[object]) -> str:
     return ", ".join(sorted({"none" if value is None else str(value) for value in values}))
 
 
+# --- the page
+
 RAW_OR_LINK = ("html", "link", "reference", "short_reference", "autolink", "automail")
-"""What a report never holds by itself: names of rows and classes stay text, whatever they look like."""
+"""Markdown that a report never holds by itself. Names of rows and classes stay text, whatever they look like."""
 
 # Figures are white cards in either scheme; the rest takes the colours of the reader's.
 PAGE = """\
@@ -281,30 +424,8 @@ NARROW = "(max-width: 640px)"
 """Screens on which a figure of two columns would have letters of less than 2 mm."""
 
 
-@dataclass(frozen=True)
-class InlinePicture:
-    """A figure for two columns and for one, as SVG; `link` is where Markdown finds it, `alt` what it is."""
-
-    alt: str
-    link: str
-    wide: bytes
-    narrow: bytes
-
-    @property
-    def markdown(self) -> str:
-        """The line that shows it in a report."""
-        return f"![{self.alt}]({self.link})"
-
-    @property
-    def html(self) -> str:
-        """The element that holds it whole."""
-        wide, narrow = _data(self.wide), _data(self.narrow)
-        source = f'<source media="{NARROW}" srcset="{narrow}">'
-        return f'<picture>{source}<img alt="{escape(self.alt)}" src="{wide}"></picture>'
-
-
-def to_html(text: str, pictures: Sequence[InlinePicture]) -> str:
-    """The report in Markdown as a page, with its pictures in the place of their links."""
+def to_html(text: str, pictures: Sequence[Picture]) -> str:
+    """Turn the report in Markdown into a page, with its pictures in the place of their links."""
     converter = Markdown(extensions=["tables", "sane_lists"])
     converter.preprocessors.deregister("html_block")
     for name in RAW_OR_LINK:
@@ -316,90 +437,3 @@ def to_html(text: str, pictures: Sequence[InlinePicture]) -> str:
     body = body.replace("</table>", "</table></div>")
     title = text.splitlines()[0].removeprefix("# ")
     return PAGE.format(title=escape(title), body=body)
-
-
-def _data(svg: bytes) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
-
-
-def write_report(
-    folder: Path,
-    expected_rows: Sequence[str] = (),
-    class_names: Sequence[str] = (),
-    output: Path | None = None,
-) -> None:
-    """Write report.md, report.html and figures/ into `output`, by default `folder`.
-
-    `folder` is what `figures.build.load_results` takes. `expected_rows` are listed as not run where they have
-    no run. `class_names`: those of the classes 0, 1, …; without them they are numbers. Raises InputError
-    where a file cannot be understood, or a run has more classes than there are names.
-    """
-    comparison, rows = load_results(folder)
-    class_names = class_names or comparison.class_names
-    _check_names(comparison, folder, class_names)
-    runs = RunsDir(output or folder)
-    drawn = pictures(comparison, rows, class_names)
-    inline = [_write_picture(picture, runs) for picture in drawn]
-    lines = {
-        picture.name: f"{one.markdown}\n\n*{picture.caption}*"
-        for picture, one in zip(drawn, inline, strict=True)
-    }
-    text = render(folder.resolve().name, comparison, lines, expected_rows, class_names)
-    atomic_write_text(runs.report_md, text)
-    atomic_write_text(runs.report_html, to_html(text, inline))
-
-
-def _write_picture(picture: Picture, runs: RunsDir) -> InlinePicture:
-    """Write its files, and say how the report names it and what it is made of."""
-    runs.figures.mkdir(parents=True, exist_ok=True)
-    wide, narrow = picture.draw(2), picture.draw(1)
-    link = runs.figure(picture.name, "png")
-    files = {
-        link: wide.file("png"),
-        runs.figure(picture.name, "svg"): wide.file("svg"),
-        runs.figure(f"{picture.name}_narrow", "svg"): narrow.file("svg"),
-    }
-    for path, content in files.items():
-        with atomic_file(path) as file:
-            file.write(content)
-    _, wide_svg, narrow_svg = files.values()
-    return InlinePicture(picture.alt, link.relative_to(runs.root).as_posix(), wide_svg, narrow_svg)
-
-
-def _check_names(comparison: Comparison, folder: Path, class_names: Sequence[str]) -> None:
-    num = num_classes(comparison)
-    if class_names and num > len(class_names):
-        problem = f"{folder}: its runs have {num} classes or more, but {len(class_names)} have"
-        raise InputError([f"{problem} a name: give the file of their data set, or leave it out"])
-
-
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m mgexp.results.report",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("folder", type=Path, help="folder of runs <row>/seed<N>, or of YAMLs")
-    parser.add_argument("--output", type=Path, help="folder for the report (default: the same)")
-    parser.add_argument("--classes", type=Path, help="names of the classes, a class a line")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: list[str]) -> int:
-    """Parse, write the report, say where it is."""
-    options = parse(arguments)
-    try:
-        names = read_class_names(options.classes) if options.classes else ()
-        yamls = tuple(sorted(path.stem for path in options.folder.glob("*.yaml")))
-        write_report(options.folder, yamls, names, options.output)
-    except InputError as error:
-        print(f"report: {error}", file=sys.stderr)
-        return 2
-    written = RunsDir(options.output or options.folder)
-    print(f"{written.report_md}\n{written.report_html}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
 from mgexp.config.values import BASE_KEY, parse_yaml
 from mgexp.errors import InputError
-from mgexp.results.compare import BASELINE, row_order
-from mgexp.results.counted import Count, Measured, Versus, count
-from mgexp.results.table import Published, Result, read_published, read_results
-from mgexp.run.folder import ExperimentsDir
+from mgexp.results.load import read_results
+from mgexp.results.model import BASELINE, Pair, Row, Run, Setting, row_order
+from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
 
-BASES = "base"
-WITHOUT_TABLE = (BASES, "own_data")
-"""Folders that hold no rows: what rows share, and files to copy for own videos."""
+WITHOUT_TABLE = ("base", "own_data")
+"""Folders of experiments/ that hold no rows: what rows share, and files to copy for own videos."""
 NO_CHANGE = {BASE_KEY, "ROW", "EXPECTED"}
-"""Keys that a row may have and still be no more than its base."""
+"""Keys that a YAML may have and still change nothing of its base."""
 COMMAND = re.compile(r"^# *(python tools/run_net\.py .*(?:(?<=\\)\n#.*)*)", re.MULTILINE)
-"""The command in the comments of a YAML: lines that end in a backslash go on."""
+"""The command in the comments of a YAML. A line that ends in a backslash goes on in the next."""
+FIRST = ("main", "models", "pretraining", "one_gpu", "datasets", "ablations", "tsm", "large_batch")
+LAST = ("beyond", "quickstart")
+"""Folders of experiments/ in the order of their tables; others come between the two."""
+
+
+# --- the YAMLs
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A row. `name` is the path of its YAML below experiments/ without .yaml, such as quickstart/baseline.
+    """A YAML that is a row. `name` is its path below experiments/ without .yaml, such as quickstart/baseline.
 
-    `label` is its ROW, else its file's name; `base` the name of what it is based on, "" for none;
-    `is_plain`: it changes nothing of that; `command` trains it.
+    `label` is its ROW, or the name of its file where it has none. `base` is the name of what it is based on, ""
+    for none. `is_plain` says that it changes nothing of that. `command` trains it.
     """
 
     name: str
@@ -62,12 +68,26 @@ class Experiments:
 
     @cached_property
     def folders(self) -> tuple[str, ...]:
-        """The tables, by name."""
-        return tuple(sorted({row.folder for row in self.rows.values()}, key=_natural))
+        """The tables, in the order of the page."""
+
+        def place(folder: str) -> tuple[object, ...]:
+            top = folder.split("/", maxsplit=1)[0]
+            if top in LAST:
+                return 2, LAST.index(top), _natural(folder)
+            return *((0, FIRST.index(top)) if top in FIRST else (1, 0)), _natural(folder)
+
+        return tuple(sorted({row.folder for row in self.rows.values()}, key=place))
 
     def table(self, folder: str) -> tuple[Experiment, ...]:
         """The rows of a folder: each baseline before those that are held against it, as in the paper."""
-        return tuple(sorted(self._inside(folder), key=self._order))
+
+        def order(row: Experiment) -> tuple[object, ...]:
+            baseline = self.baseline(row)
+            first = baseline if baseline and baseline.folder == row.folder else row
+            group = () if baseline and baseline != first else _natural(first.file)
+            return group, baseline is not None, row_order(row.file)[0], _natural(row.file)
+
+        return tuple(sorted(self._inside(folder), key=order))
 
     def parent(self, row: Experiment) -> Experiment | None:
         """The row that it changes; None where it is over a base file."""
@@ -76,9 +96,9 @@ class Experiments:
     def baseline(self, row: Experiment) -> Experiment | None:
         """The row that it is held against; None where it is a baseline, or has none.
 
-        That is, in this order: baseline_<its name> beside it; the row beside it called <prefix>baseline, where
-        <prefix> begins its own name (the longest); what changes nothing of its base file, beside it or in
-        another table.
+        The first that exists of: baseline_<its name> beside it; the row beside it called <prefix>baseline, where
+        <prefix> begins its own name (the longest prefix wins); a row that changes nothing of its base file, beside
+        it or in another table.
         """
         if row.is_baseline:
             return None
@@ -87,11 +107,12 @@ class Experiments:
         named = [one for one in beside if one.file.endswith(BASELINE)]
         prefixed = [one for one in named if row.file.startswith(one.file[: -len(BASELINE)])]
         prefixed.sort(key=lambda one: -len(one.file))
-        plain = [one for one in self.rows.values() if one.is_plain and one.base == self._root(row)]
+        base_file = self._base_file(row)
+        plain = [one for one in self.rows.values() if one.is_plain and one.base == base_file]
         plain.sort(key=lambda one: (one.folder != row.folder, one.file != BASELINE, one.name))
         return next(iter([*own, *prefixed, *plain]), None)
 
-    def _root(self, row: Experiment) -> str:
+    def _base_file(self, row: Experiment) -> str:
         """The base file below all rows that it is over; "" where there is none."""
         seen = {row.name}
         while (above := self.rows.get(row.base)) and above.name not in seen:
@@ -102,133 +123,201 @@ class Experiments:
     def _inside(self, folder: str) -> Iterator[Experiment]:
         return (row for row in self.rows.values() if row.folder == folder)
 
-    def _order(self, row: Experiment) -> tuple[object, ...]:
-        baseline = self.baseline(row)
-        first = baseline if baseline and baseline.folder == row.folder else row
-        group = () if baseline and baseline != first else _natural(first.file)
-        return group, baseline is not None, row_order(row.file)[0], _natural(row.file)
-
 
 def _natural(name: str) -> tuple[tuple[float, str], ...]:
-    """Sorts 8x before 16x, and 0.0025 before 0.01."""
+    """Sort key that puts 8x before 16x, and 0.0025 before 0.01."""
     parts = re.findall(r"(\d+(?:\.\d+)?)|(\D+)", name)
     return tuple((float(number), "") if number else (float("inf"), text) for number, text in parts)
 
 
 def read_experiments(root: Path) -> Experiments:
-    """Every YAML below `root` that is a row. Raises InputError where one is no plain YAML."""
+    """Read every YAML below `root` that is a row. Raises InputError where one is not a plain YAML."""
     paths = sorted(root.rglob("*.yaml"))
     found = (path for path in paths if path.relative_to(root).parts[0] not in WITHOUT_TABLE)
-    rows = (_read(path, root) for path in found)
-    return Experiments({row.name: row for row in rows})
+    return Experiments({row.name: row for row in (_read_row(path, root) for path in found)})
 
 
-def _read(path: Path, root: Path) -> Experiment:
+def _read_row(path: Path, root: Path) -> Experiment:
     text = path.read_text(encoding="utf-8")
     try:
         values = parse_yaml(text)
     except ValueError as error:
         raise InputError([f"{path} is not a YAML file of configuration keys: {error}"]) from error
     values = values if isinstance(values, dict) else {}
+    base = values.get(BASE_KEY)
+    base = base[0] if isinstance(base, list) and base else base
+    base_path = (path.parent / base).resolve() if isinstance(base, str) else None
+    is_inside = base_path is not None and base_path.is_relative_to(root.resolve())
     name = _name(path, root)
-    given = re.search(COMMAND, text)
+    command = re.search(COMMAND, text)
     return Experiment(
         name=name,
         label=str(values.get("ROW") or name.rpartition("/")[2]),
-        base=_base(values.get(BASE_KEY), path, root),
+        base=_name(base_path, root) if base_path and is_inside else "",
         is_plain=BASE_KEY in values and not values.keys() - NO_CHANGE,
-        command=_unfolded(given[1])
-        if given
+        # The lines of the comment become lines of a shell.
+        command=re.sub(r"\n# *", "\n    ", command[1]).strip()
+        if command
         else f"python tools/run_net.py --cfg {root.name}/{name}.yaml",
     )
-
-
-def _unfolded(command: str) -> str:
-    """Lines of a comment as lines of a shell."""
-    return re.sub(r"\n# *", "\n    ", command).strip()
-
-
-def _base(value: object, path: Path, root: Path) -> str:
-    """The name of the (first) file that a YAML is over; "" where it is not below `root`."""
-    first = value[0] if isinstance(value, list) and value else value
-    if not isinstance(first, str):
-        return ""
-    base = (path.parent / first).resolve()
-    return _name(base, root) if base.is_relative_to(root.resolve()) else ""
 
 
 def _name(path: Path, root: Path) -> str:
     return path.resolve().relative_to(root.resolve()).as_posix().removesuffix(".yaml")
 
 
-ORDER = ("main", "models", "pretraining", "one_gpu", "datasets", "ablations", "tsm", "large_batch")
-LAST = ("beyond", "quickstart")
-"""Folders of experiments/ in the order of their tables; others come between the two."""
+# --- published.csv
+
+
+@dataclass(frozen=True)
+class Published:
+    """A line of published.csv; the fields are its columns. `value` is percent, as it was published."""
+
+    experiment: str
+    metric: str
+    value: str
+    source: str
+    note: str
+
+
+def read_published(published_csv: Path) -> tuple[Published, ...]:
+    """Read what was published of the rows, with its source; people write this file.
+
+    Nothing where there is no file. Raises InputError with all that is wrong.
+    """
+    if not published_csv.exists():
+        return ()
+    with published_csv.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file, restkey="more", restval="")
+        lines = list(reader)
+    columns = [field.name for field in fields(Published)]
+    if list(reader.fieldnames or ()) != columns:
+        raise InputError([f"{published_csv}: its first line is not {','.join(columns)!r}"])
+    problems = []
+    for number, line in enumerate(lines, start=2):
+        where = f"{published_csv}, line {number}:"
+        if line.pop("more", None):
+            problems.append(f"{where} has too many cells; put text with a comma into quotes")
+        if line["metric"] not in METRIC_NAMES:
+            known = ", ".join(METRIC_NAMES)
+            problems.append(f"{where} the metric {line['metric']!r} is none of {known}")
+        if not line["value"].replace(".", "", 1).isdecimal():
+            problems.append(f"{where} the value {line['value']!r} is no number of percent")
+        if not line["source"]:
+            problems.append(f"{where} has no source")
+    if problems:
+        raise InputError(problems)
+    return tuple(Published(**line) for line in lines)
+
+
+# --- which results count
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The results of each experiment that count: a Row for each setting in which it was run.
+
+    `older`: a newer run of the same seed and setting counts in their place. `of_another_recipe`: their steps or
+    FLOPs are not those of the newest run of the experiment in their setting.
+    """
+
+    rows: Mapping[str, Mapping[Setting, Row]]
+    older: tuple[Run, ...]
+    of_another_recipe: tuple[Run, ...]
+
+
+def count_results(runs: Iterable[Run]) -> Counted:
+    """For each experiment, seed and setting count the newest run by date; of equally new runs, the last.
+
+    Then keep only runs with the steps and FLOPs of the newest: a mean over two recipes describes neither.
+    """
+    newest: dict[tuple[str, Setting, int], Run] = {}
+    older = []
+    for run in sorted(runs, key=lambda one: one.finished_at):  # a stable sort
+        key = (run.experiment, run.setting, run.seed)
+        if key in newest:
+            older.append(newest.pop(key))
+        newest[key] = run
+    groups: defaultdict[tuple[str, Setting], list[Run]] = defaultdict(list)
+    for (experiment, setting, _), run in newest.items():  # the oldest first
+        groups[experiment, setting].append(run)
+    rows: defaultdict[str, dict[Setting, Row]] = defaultdict(dict)
+    others: list[Run] = []
+    for (experiment, setting), found in sorted(groups.items()):
+        recipe = (found[-1].steps, found[-1].train_flops)
+        alike = [one for one in found if (one.steps, one.train_flops) == recipe]
+        others += [one for one in found if one not in alike]
+        by_seed = {one.seed: one for one in sorted(alike, key=lambda one: one.seed)}
+        rows[experiment][setting] = Row(experiment, by_seed)
+    return Counted(dict(rows), tuple(older), tuple(others))
+
+
+# --- the page
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row in one setting; `measured` None where it was not run."""
+    """An experiment in one setting; `setting` and `row` are None where it was not run."""
 
-    row: Experiment
-    measured: Measured | None
-    versus_baseline: Versus | None = None
-    versus_parent: Versus | None = None
+    experiment: Experiment
+    setting: Setting | None = None
+    row: Row | None = None
+    against_baseline: Pair | None = None
+    against_parent: Pair | None = None
 
 
 @dataclass(frozen=True)
 class Page:
-    """All that the page is made from. `root`: the folder experiments/."""
+    """All that the page is made from. `root` is the folder experiments/."""
 
     root: Path
     experiments: Experiments
     published: tuple[Published, ...]
-    results: tuple[Result, ...]
+    results: tuple[Run, ...]
 
     @cached_property
-    def count(self) -> Count:
+    def counted(self) -> Counted:
         """Which results count."""
-        return count(self.results)
-
-    @cached_property
-    def folders(self) -> tuple[str, ...]:
-        """The tables in their order."""
-        return tuple(sorted(self.experiments.folders, key=_place))
+        return count_results(self.results)
 
     def lines(self, folder: str) -> list[Line]:
-        """Of a table; first the baselines and parents that lie in other folders."""
+        """The lines of a table; first the baselines and parents that lie in other folders."""
         inside = self.experiments.table(folder)
         others = [self.experiments.baseline(row) for row in inside]
         others += [self.experiments.parent(row) for row in inside]
         outside = [row for row in others if row and row.folder != folder]
         return [line for row in dict.fromkeys([*outside, *inside]) for line in self.lines_of(row)]
 
-    def published_of(self, row: Experiment, metrics: Iterable[str]) -> str | None:
-        """The number to hold against ours."""
-        found = (one for one in self.published if one.experiment == row.name)
-        return next((one.value for one in found if one.metric in metrics), None)
-
-    def was_run(self, row: Experiment) -> bool:
-        """Whether it has a result."""
-        return row.name in self.count.measured
-
-    def lines_of(self, row: Experiment) -> list[Line]:
-        """A line for each setting that a row was run in, one where it was not run."""
-        baseline, parent = self.experiments.baseline(row), self.experiments.parent(row)
+    def lines_of(self, experiment: Experiment) -> list[Line]:
+        """A line for each setting that an experiment was run in; one line where it was not run."""
+        baseline, parent = (
+            self.experiments.baseline(experiment),
+            self.experiments.parent(experiment),
+        )
         parent = None if parent == baseline else parent
-        return [
-            Line(row, one, self._versus(baseline, one), self._versus(parent, one))
-            for one in self.count.measured.get(row.name, ())
-        ] or [Line(row, None)]
 
-    def _versus(self, base: Experiment | None, own: Measured) -> Versus | None:
-        if base is None:
-            return None
-        return Versus(self.count.of(base.name, own.setting) or Measured(own.setting, {}), own)
+        def against(base: Experiment | None, setting: Setting, row: Row) -> Pair | None:
+            if base is None:
+                return None
+            return Pair(row, self.counted.rows.get(base.name, {}).get(setting, Row(base.name)))
+
+        return [
+            Line(
+                *(experiment, setting, row),
+                against_baseline=against(baseline, setting, row),
+                against_parent=against(parent, setting, row),
+            )
+            for setting, row in self.counted.rows.get(experiment.name, {}).items()
+        ] or [Line(experiment)]
+
+    def published_of(self, experiment: Experiment, metrics: Sequence[str]) -> str | None:
+        """The published number to hold against ours."""
+        found = (one for one in self.published if one.experiment == experiment.name)
+        return next((one.value for one in found if one.metric in metrics), None)
 
 
 def read_page(experiments: ExperimentsDir) -> Page:
-    """From the files. Raises InputError where one cannot be understood, or names a row that is none."""
+    """Read all files. Raises InputError where one cannot be understood, or names a row that does not exist."""
     page = Page(
         experiments.root,
         read_experiments(experiments.root),
@@ -241,11 +330,3 @@ def read_page(experiments: ExperimentsDir) -> Page:
         where = experiments.published_csv
         raise InputError([f"{where}: {name}.yaml is no row; correct its name" for name in unknown])
     return page
-
-
-def _place(folder: str) -> tuple[int, int]:
-    """Of a table in the page; a stable sort keeps those of a top folder in their order."""
-    top = folder.split("/", maxsplit=1)[0]
-    if top in LAST:
-        return 2, LAST.index(top)
-    return (0, ORDER.index(top)) if top in ORDER else (1, 0)

@@ -20,13 +20,12 @@ from mgexp import dist
 from mgexp.config.keys import Config
 from mgexp.data.loader import build_time_limit, build_train_loader, build_view_loader
 from mgexp.data.records import Record
-from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.dist import Processes
 from mgexp.multigrid.batchnorm import keeping, set_num_groups, share_statistics
 from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.sampler import ClipRequest, Stream
 from mgexp.multigrid.schedule import Schedule
-from mgexp.results.confusion import count_confusions, write_confusion
+from mgexp.run.confusion import count_confusions, write_confusion
 from mgexp.run.files import append_jsonl, atomic_file
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER

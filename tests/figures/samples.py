@@ -10,8 +10,7 @@ from matplotlib.transforms import Bbox
 from mgexp.figures.schedule import RowSchedule
 from mgexp.multigrid.recipe import LONG_SHORT, Multigrid, Recipe
 from mgexp.multigrid.schedule import build_schedule
-from mgexp.results.compare import Comparison, Evaluation, FinishedRun, Row, row_order
-from mgexp.results.table import Result
+from mgexp.results.model import Comparison, Evaluation, Row, Run, row_order
 
 RECIPE = Recipe(
     clips=8,
@@ -43,22 +42,22 @@ def run(
     flops: float = 1e13,
     steps: int = 1000,
     curve: tuple[tuple[int, float, float], ...] = (),
-) -> FinishedRun:
+) -> Run:
     """`curve` is (step, train seconds, top-1) during training."""
-    result = Result(
-        *(f"quickstart/{row}", row, seed, top1, 99.0, None, steps, 10.0, 12_000, flops),
-        *(seconds, seconds - 1, 5.0, seconds + 30, "CPU", "fp32", 1200, "c0ffee", "2026-11-21"),
-    )
-    parts = {"evaluate": 12.0, "precise_bn": 8.0, "checkpoint": 1.0, "shape_warmup": 1.0}
-    clocks = {"train": seconds, "steady": seconds - 1, "input_wait": 5.0, "program": seconds + 30}
     during = [Evaluation(step, at, score, 1, 60, False, "forward") for step, at, score in curve]
     end = Evaluation(steps, seconds, top1, 1, 1200, True, "forward")
-    return FinishedRun(result, clocks | parts, {"threads": 2}, (*during, end))
+    return Run(
+        *(f"quickstart/{row}", row, seed, top1, 99.0, None, steps, 10.0, 12_000, flops),
+        *(seconds, seconds - 1, 5.0, seconds + 30, "CPU", "fp32", 1200, "c0ffee", "2026-11-21"),
+        {"evaluate": 12.0, "precise_bn": 8.0, "checkpoint": 1.0, "shape_warmup": 1.0},
+        {"threads": 2},
+        (*during, end),
+    )
 
 
-def comparison(*runs: FinishedRun) -> Comparison:
-    names = sorted({one.result.row for one in runs}, key=row_order)
-    of = {name: {r.result.seed: r for r in runs if r.result.row == name} for name in names}
+def comparison(*runs: Run) -> Comparison:
+    names = sorted({one.row for one in runs}, key=row_order)
+    of = {name: {r.seed: r for r in runs if r.row == name} for name in names}
     return Comparison(tuple(Row(name, of[name], {}) for name in names))
 
 

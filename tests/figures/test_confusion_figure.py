@@ -5,8 +5,8 @@ from dataclasses import replace
 from samples import overlaps, run
 
 from mgexp.figures.pages import draw_confusions
-from mgexp.results.compare import Row
-from mgexp.results.confusion import Confusion
+from mgexp.results.model import Row
+from mgexp.run.confusion import Confusion
 
 COUNTS = Confusion(((0, 0, 3), (0, 1, 1), (1, 1, 4)))
 

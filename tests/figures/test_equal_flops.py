@@ -6,7 +6,7 @@ import pytest
 from samples import comparison, outside, overlaps, quickstart, run
 
 from mgexp.figures.equal_flops import draw_equal_flops
-from mgexp.results.compare import Comparison, Row
+from mgexp.results.model import Comparison, Row
 
 
 def shorter(row: str, scores: dict[int, float], flops: float) -> Row:

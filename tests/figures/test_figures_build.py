@@ -2,14 +2,12 @@
 
 import pytest
 import yaml
-from samples import comparison, run
 
 from mgexp.config.load import load_config, to_yaml
 from mgexp.errors import InputError
 from mgexp.figures.pages import load_results, load_rows
 from mgexp.models.build import build_model
 from mgexp.models.cost import macs_by_shape
-from mgexp.results.compare import write_stored
 
 SMALL = {
     "TRAIN": {"BATCH_SIZE": 8},
@@ -56,15 +54,6 @@ def test_multiply_adds_are_those_that_training_counts(tmp_path):
     (row,) = load_rows(tmp_path)
     model = build_model(load_config(path))
     assert row.macs == macs_by_shape(model, [(8, 64)])
-
-
-def test_stored_shorter_baselines_are_beside_the_rows(tmp_path):
-    for folder, name in ((tmp_path, "long"), (tmp_path / "budget", "as_long")):
-        write(folder / f"{name}.yaml", DATA={})
-        write_stored(folder / "runs.jsonl", comparison(run(name)))
-    found, _ = load_results(tmp_path)
-    assert [row.name for row in found.rows] == ["long"]
-    assert [row.name for row in found.shorter] == ["as_long"]
 
 
 def test_runs_have_the_schedule_they_were_trained_with(tmp_path):

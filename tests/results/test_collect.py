@@ -1,26 +1,18 @@
-"""tools/collect.py as a user starts it, on runs of an experiment that is in the repository."""
+"""Which runs are appended to results.csv, and which are stored beside their YAMLs."""
 
 from __future__ import annotations
 
-import sys
-
 import pytest
-import simplejson
-import yaml
-from fake_runs import fake_run, unfinished_run
-from tiny import load_tool
+from fake_runs import CONFIG, fake_run, unfinished_run
 
-from mgexp.config.load import flatten, load_config, to_yaml
-from mgexp.results.compare import load_comparison, read_stored
-from mgexp.results.confusion import write_confusion
+from mgexp.config.load import flatten
+from mgexp.errors import InputError
+from mgexp.results.collect import append_results, differences, store_runs
+from mgexp.results.load import read_stored
 from mgexp.run.files import append_jsonl, read_json, write_json
-from mgexp.run.folder import RunsDir
+from mgexp.run.folder import RunsDir, find_runs
 
-
-def results_without_schedules(folder):
-    """What a report takes, but for what is counted on networks."""
-    stored = RunsDir(folder).stored_jsonl
-    return (read_stored(stored) if stored.exists() else load_comparison(folder)), ()
+YAML = {"TRAIN.BATCH_SIZE": 8, "TRAIN.ENABLE": True, "SOLVER.STEPS": (0, 4, 8), "RNG_SEED": 0}
 
 
 @pytest.fixture
@@ -29,156 +21,211 @@ def runs(tmp_path):
 
 
 @pytest.fixture
-def collect(tmp_path, runs, monkeypatch, capsys):
-    """Start the tool in this process on an experiments folder of its own; (exit code, output)."""
-    experiments = tmp_path / "experiments"
-    (experiments / "quickstart").mkdir(parents=True)
+def append(tmp_path, runs):
+    """Append all runs below `runs`, against a YAML that means YAML."""
+    experiments = tmp_path / "experiments" / "quickstart"
+    experiments.mkdir(parents=True)
     for row in ("baseline", "long"):
-        (experiments / "quickstart" / f"{row}.yaml").write_text("TRAIN: {BATCH_SIZE: 8}\n")
-    tool = load_tool("collect")
-    monkeypatch.setattr(tool, "EXPERIMENTS", experiments)
-    monkeypatch.setattr("mgexp.results.report.load_results", results_without_schedules)
-    monkeypatch.setattr("mgexp.results.report.pictures", lambda *_: ())  # test_report.py draws them
+        (experiments / f"{row}.yaml").touch()
 
-    def call(*arguments):
-        results = ["--results", str(experiments / "results.csv")]
-        monkeypatch.setattr(sys, "argv", ["collect.py", str(runs.parent), *results, *arguments])
-        return tool.main(), capsys.readouterr()
+    def call(resolve=lambda experiment: YAML):
+        table = tmp_path / "experiments" / "results.csv"
+        done = append_results(find_runs(runs), table, experiments.parent, resolve)
+        return done, table.read_text().splitlines() if table.exists() else None
 
     return call
 
 
-def trained_with(run, tmp_path, *overrides):
-    """Give a fake run the configuration that training would have saved."""
-    path = tmp_path / "experiments" / "quickstart" / "baseline.yaml"
-    run.config_yaml.write_text(to_yaml(load_config(path, overrides)))
-    return run
+def test_a_finished_run_is_one_line(append, runs):
+    run = fake_run(runs, "baseline", top1=93.4166667)
+    done, lines = append()
+    assert done.added == (run.root,)
+    assert len(lines) == 2
+    assert lines[1].startswith("quickstart/baseline,baseline,1,93.4167,99.5,,1000,")
 
 
-def test_runs_are_collected_and_reported(collect, runs, tmp_path):
-    run = trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
-    code, output = collect()
-    assert code == 0
-    assert output.out.splitlines() == [
-        f"added       {run.root}",
-        f"report      {runs / 'report.md'}",
-        f"tables      {tmp_path / 'experiments' / 'README.md'}",
-    ]
-    assert (tmp_path / "experiments" / "results.csv").read_text().count("\n") == 2
-    assert "- long: not run." in (runs / "report.md").read_text()
-    assert (runs / "report.html").exists()
+def test_a_second_collection_adds_only_what_is_new(append, runs):
+    first = fake_run(runs, "baseline", top1=93.4166667)
+    _, before = append()
+    second = fake_run(runs, "baseline", seed=2)
+    done, lines = append()
+    assert (done.added, done.skipped) == ((second.root,), (first.root,))
+    assert lines[:2] == before
+    assert lines[2].startswith("quickstart/baseline,baseline,2,90.0,")
+    assert len(lines) == 3
 
 
-def test_a_second_start_changes_nothing(collect, runs, tmp_path):
-    trained_with(fake_run(runs, "baseline"), tmp_path)
-    collect()
-    files = (tmp_path / "experiments" / "results.csv", runs / "report.md")
-    before = [path.read_bytes() for path in files]
-    code, output = collect()
-    assert code == 0
-    assert output.out.startswith("known       ")
-    assert [path.read_bytes() for path in files] == before
-
-
-def test_a_run_with_other_values_is_refused_with_both(collect, runs, tmp_path):
-    run = trained_with(fake_run(runs, "baseline"), tmp_path, "SOLVER.BASE_LR", "0.3")
-    unfinished = unfinished_run(runs, "long")
-    code, output = collect("--json")
-    assert code == 2
-    assert simplejson.loads(output.out) == {
-        "added": [],
-        "skipped": [],
-        "unfinished": [str(unfinished.root)],
-        "reports": [str(runs / "report.md")],
-        "stored": [],
-        "tables": str(tmp_path / "experiments" / "README.md"),
-        "not_rows": {},
-        "refused": {
-            str(run.root): [
-                "SOLVER.BASE_LR: the run had 0.3, its YAML now says 0.1; train it again"
-            ]
-        },
-    }
-
-
-def test_a_run_that_was_given_another_value_is_told_and_is_no_failure(collect, runs, tmp_path):
-    run = trained_with(fake_run(runs, "baseline"), tmp_path, "SOLVER.BASE_LR", "0.3")
-    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["SOLVER.BASE_LR"]})
-    code, output = collect()
-    assert code == 0
-    assert output.out.splitlines()[:2] == [
-        f"not a row   {run.root}",
-        "  - SOLVER.BASE_LR: it was given 0.3, its YAML says 0.1",
-    ]
-    assert not (tmp_path / "experiments" / "results.csv").exists()
-
-
-def test_the_tables_show_what_was_collected(collect, runs, tmp_path):
-    trained_with(fake_run(runs, "baseline", top1=91.5), tmp_path)
-    collect()
-    tables = (tmp_path / "experiments" / "README.md").read_text()
-    assert "| [baseline](quickstart/baseline.yaml) | unknown | 91.50 | 1 |" in tables
-    assert "| [long](quickstart/long.yaml) | unknown | not run |" in tables
-
-
-def test_another_table_of_results_leaves_the_page_as_it_is(collect, runs, tmp_path):
-    trained_with(fake_run(runs, "baseline"), tmp_path)
-    code, output = collect("--json", "--results", str(tmp_path / "mine.csv"))
-    assert code == 0
-    assert simplejson.loads(output.out)["tables"] is None
-    assert (tmp_path / "mine.csv").exists()
-    assert not (tmp_path / "experiments" / "README.md").exists()
-
-
-def test_a_folder_without_runs_is_bad_input(collect, runs):
-    runs.mkdir(parents=True)
-    code, output = collect()
-    assert code == 2
-    assert "holds no run folder" in output.err
-
-
-def test_a_saved_configuration_reads_back_as_its_yaml(tmp_path, collect):
-    path = tmp_path / "experiments" / "quickstart" / "baseline.yaml"
-    saved = yaml.safe_load(to_yaml(load_config(path)))
-    assert dict(flatten(saved))["TRAIN.BATCH_SIZE"] == 8
-
-
-def test_names_of_classes_reach_the_report(collect, runs, tmp_path):
-    run = trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
-    write_confusion(run.confusion_csv, ((0, 1, 3), (1, 1, 1)))
-    (tmp_path / "classes.txt").write_text("open\nclose\n")
-    assert collect("--classes", str(tmp_path / "classes.txt"))[0] == 0
-    assert "| baseline | open | close | 3 | 100.0 % |" in (runs / "report.md").read_text()
-
-
-def test_names_that_cannot_be_read_are_bad_input(collect, runs, tmp_path):
+def test_a_run_trained_again_is_a_line_of_its_own(append, runs, tmp_path):
     fake_run(runs, "baseline")
-    code, output = collect("--classes", str(tmp_path / "lost.txt"))
-    assert code == 2
-    assert "lost.txt cannot be read" in output.err
+    append()
+    (runs / "baseline").rename(tmp_path / "old")
+    fake_run(runs, "baseline", date="2026-11-22T12:00:00+00:00")
+    done, lines = append()
+    assert len(done.added) == 1
+    assert len(lines) == 3
 
 
-def test_stored_runs_are_reported_beside_their_yamls(collect, runs, tmp_path):
-    trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
-    (tmp_path / "classes.txt").write_text("open\nclose\n")
-    code, output = collect("--store", "--classes", str(tmp_path / "classes.txt"))
-    place = tmp_path / "experiments" / "quickstart"
-    assert code == 0
-    assert f"report      {place}/report.md\nstored      {place}/runs.jsonl\n" in output.out
-    assert read_stored(place / "runs.jsonl").class_names == ("open", "close")
-    assert (place / "report.md").read_text() == (runs / "report.md").read_text()
+def test_a_run_of_another_config_is_refused_and_the_others_go_on(append, runs):
+    refused = fake_run(runs, "baseline")
+    added = fake_run(runs, "long")
+    changed = {**YAML, "TRAIN.BATCH_SIZE": 16, "SOLVER.BASE_LR": 0.2}
+    done, lines = append(lambda experiment: changed if experiment.endswith("baseline") else YAML)
+    assert done.added == (added.root,)
+    assert [one.run for one in done.refused] == [refused.root]
+    rate, size = done.refused[0].problems
+    assert all(part in rate for part in ("SOLVER.BASE_LR", "0.1", "0.2", "train it again"))
+    assert all(part in size for part in ("TRAIN.BATCH_SIZE", "8", "16", "train it again"))
+    assert len(lines) == 2
 
 
-def test_shorter_baselines_are_stored_and_told_of_beside_their_rows(collect, runs, tmp_path):
-    trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
-    run = trained_with(fake_run(runs / "budget", "as_long"), tmp_path, "RNG_SEED", "1")
-    experiment = {"experiment": "quickstart/budget/as_long"}
-    write_json(run.result_json, {**read_json(run.result_json), **experiment})
-    place = tmp_path / "experiments" / "quickstart"
-    (place / "budget").mkdir()
-    (place / "budget" / "as_long.yaml").write_text("TRAIN: {BATCH_SIZE: 8}\n")
-    code, output = collect("--store")
-    told = [line.split()[1] for line in output.out.splitlines() if line.startswith("report")]
-    assert (code, told) == (0, [f"{runs}/report.md", f"{place}/report.md"])
-    stored = read_stored(place / "budget" / "runs.jsonl")
-    assert [row.name for row in stored.rows] == ["as_long"]
+def test_the_number_of_videos_for_schedules_without_data_may_change():
+    assert list(differences({"DATA.NUM_VIDEOS": 0}, {"DATA.NUM_VIDEOS": 1200})) == []
+
+
+def test_keys_without_effect_may_differ_and_tuples_equal_lists():
+    run = {"RNG_SEED": 7, "TRAIN.ENABLE": False, "A": [[0, 4], 8], "DATA_LOADER.NUM_WORKERS": 9}
+    yaml = {"RNG_SEED": 0, "TRAIN.ENABLE": True, "A": ((0, 4), 8), "DATA_LOADER.NUM_WORKERS": 1}
+    assert list(differences(run, yaml)) == []
+    assert len(list(differences({**run, "A": [[0, 4], 9]}, yaml))) == 1
+
+
+def test_a_key_that_is_newer_than_a_run_has_its_default_there():
+    assert list(differences({}, {"AUG.COLOR_JITTER": 0.0})) == []
+    (problem,) = differences({}, {"AUG.COLOR_JITTER": 0.4})
+    assert "AUG.COLOR_JITTER: the run had 0.0" in problem
+    (problem,) = differences({"NO.LONGER": 1}, {})
+    assert "its YAML now says 'absent'" in problem
+
+
+def test_a_yaml_may_leave_the_lists_to_the_command_line():
+    run = {"DATA.TRAIN_LIST": "/data/train.csv", "DATA.VAL_LIST": "/data/val.csv"}
+    assert list(differences(run, {"DATA.TRAIN_LIST": "", "DATA.VAL_LIST": ""})) == []
+    (problem,) = differences(run, {"DATA.TRAIN_LIST": "other.csv", "DATA.VAL_LIST": ""})
+    assert "DATA.TRAIN_LIST" in problem
+
+
+def test_a_run_that_was_gone_on_with_by_override_is_refused(append, runs):
+    run = fake_run(runs, "baseline")
+    for changes in ([], ["SOLVER.BASE_LR: the run folder has 0.5, this start 0.1"]):
+        append_jsonl(run.starts_jsonl, {"after_step": 3, "changes": changes})
+    done, lines = append()
+    assert "--override" in done.refused[0].problems[0]
+    assert lines is None
+
+
+def test_a_run_that_was_given_other_values_is_no_row(append, runs):
+    run = fake_run(runs, "baseline")
+    append_jsonl(
+        run.starts_jsonl, {"changes": [], "given": ["TRAIN.BATCH_SIZE", "DATA.PATH_PREFIX"]}
+    )
+    done, lines = append(lambda experiment: {**YAML, "TRAIN.BATCH_SIZE": 16, "SOLVER.BASE_LR": 0.2})
+    assert (done.added, done.refused) == ((), ())
+    assert [one.run for one in done.not_rows] == [run.root]
+    assert done.not_rows[0].problems == ("TRAIN.BATCH_SIZE: it was given 8, its YAML says 16",)
+    assert lines is None
+
+
+def test_a_run_that_was_given_the_values_of_its_yaml_is_a_row(append, runs):
+    run = fake_run(runs, "baseline")
+    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["TRAIN.BATCH_SIZE"]})
+    done, _ = append()
+    assert done.added == (run.root,)
+
+
+def test_a_run_whose_yaml_changed_is_refused_whatever_else_it_was_given(append, runs):
+    run = fake_run(runs, "baseline")
+    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["DATA.PATH_PREFIX"]})
+    done, _ = append(lambda experiment: {**YAML, "TRAIN.BATCH_SIZE": 16})
+    assert [one.run for one in done.refused] == [run.root]
+
+
+def test_smoke_runs_are_left_out(append, runs, tmp_path):
+    fake_run(runs / "smoke" / "quickstart", "baseline")
+    done, lines = append()
+    assert (done.added, done.refused, lines) == ((), (), None)
+
+
+def test_a_run_without_a_yaml_is_refused(append, runs):
+    fake_run(runs, "own_idea")
+    done, lines = append()
+    assert "own_idea.yaml: not found" in done.refused[0].problems[0]
+    assert lines is None
+
+
+def test_a_run_whose_yaml_is_bad_now_is_refused(append, runs):
+    fake_run(runs, "baseline")
+
+    def resolve(experiment):
+        raise InputError(["no key TRIAN"])
+
+    done, _ = append(resolve)
+    assert done.refused[0].problems == ("no key TRIAN",)
+
+
+def test_an_unfinished_run_is_listed_and_not_appended(append, runs):
+    run = unfinished_run(runs, "baseline", steps=3)
+    done, lines = append()
+    assert done.unfinished == (run.root,)
+    assert lines is None
+
+
+def test_a_result_that_lacks_a_value_is_refused(append, runs):
+    run = fake_run(runs, "baseline")
+    record = read_json(run.result_json)
+    del record["seconds"]["steady"]
+    write_json(run.result_json, record)
+    done, _ = append()
+    assert "lacks 'steady'" in done.refused[0].problems[0]
+
+
+def test_a_table_with_other_columns_is_not_touched(append, runs, tmp_path):
+    fake_run(runs, "baseline")
+    table = tmp_path / "experiments" / "results.csv"
+    table.write_text("row,accuracy\nbaseline,12\n")
+    with pytest.raises(InputError, match=r"results\.csv: first line is not"):
+        append()
+    assert table.read_text() == "row,accuracy\nbaseline,12\n"
+
+
+# --- runs.jsonl
+
+
+def same(_experiment):
+    """The configuration of every fake run, as its YAML."""
+    return dict(flatten(CONFIG))
+
+
+@pytest.fixture
+def three_runs(runs, tmp_path):
+    """Two rows of quickstart; the experiments are beside them."""
+    fake_run(runs, "baseline", 0)
+    fake_run(runs, "long_short", 0)
+    fake_run(runs, "long_short", 1)
+    (tmp_path / "experiments" / "quickstart").mkdir(parents=True)
+    return runs
+
+
+def test_only_runs_of_results_csv_are_stored(three_runs, tmp_path):
+    known = {three_runs / "baseline" / "seed0", three_runs / "long_short" / "seed1"}
+    place = store_runs(RunsDir(three_runs), known, tmp_path / "experiments", same)
+    assert place.root == tmp_path / "experiments" / "quickstart"
+    found = read_stored(place.stored_jsonl)
+    assert {row.name: [*row.runs] for row in found.rows} == {"baseline": [0], "long_short": [1]}
+
+
+def test_without_a_run_of_results_csv_nothing_is_stored(three_runs, tmp_path):
+    with pytest.raises(InputError, match="no YAML"):
+        store_runs(RunsDir(three_runs), (), tmp_path / "experiments", same)
+    assert not [*(tmp_path / "experiments").rglob("*.jsonl")]
+
+
+def test_a_run_of_another_configuration_is_not_stored(three_runs, tmp_path):
+    known = {three_runs / "baseline" / "seed0", three_runs / "long_short" / "seed1"}
+    changed = {**same(""), "TRAIN.BATCH_SIZE": 16}
+    with pytest.raises(InputError) as caught:
+        store_runs(RunsDir(three_runs), known, tmp_path / "experiments", lambda _: changed)
+    problem = caught.value.problems[0]
+    assert problem.startswith(f"{three_runs}/baseline/seed0 is not stored: TRAIN.BATCH_SIZE:")
+    assert "had 8" in problem
+    assert "says 16" in problem
+    assert not [*(tmp_path / "experiments").rglob("*.jsonl")]

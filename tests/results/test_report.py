@@ -1,119 +1,321 @@
-"""The files of a report: of runs, of stored runs and of YAMLs alone."""
+"""The report of fake runs, its numbers worked out by hand; and its page, which needs nothing but itself."""
 
+from __future__ import annotations
+
+import base64
 import re
-from pathlib import Path
 
 import pytest
 from fake_runs import fake_run, unfinished_run
+from markdown_tables import row, section, tables
 
-from mgexp.errors import InputError
-from mgexp.figures.pages import load_results
-from mgexp.results.compare import load_comparison, write_stored
-from mgexp.results.confusion import write_confusion
-from mgexp.results.report import InlinePicture, main, write_report
-from mgexp.run.folder import RunsDir
+from mgexp.results.load import load_runs
+from mgexp.results.report import Picture, render, to_html, write_report
+from mgexp.run.confusion import write_confusion
+from mgexp.run.files import read_json, write_json
+from mgexp.run.folder import RunDir
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-SMALL = """\
-MODEL: {MODEL_NAME: SlowFast, NUM_CLASSES: 2}
-RESNET: {DEPTH: 18, WIDTH_PER_GROUP: 8}
-SLOWFAST: {ALPHA: 2, BETA_INV: 4}
-"""
-ROW = f"TRAIN: {{BATCH_SIZE: 8}}\nDATA: {{NUM_VIDEOS: 960, NUM_FRAMES: 8, TRAIN_CROP_SIZE: 64}}\n{SMALL}"
+NAMES = ("open", "close", "push|pull")
 
 
 @pytest.fixture
-def runs(tmp_path):
-    """A baseline and long_short of one seed."""
-    folder = tmp_path / "quickstart"
-    for row, seconds in (("baseline", 200.0), ("long_short", 80.0)):
-        fake_run(folder, row, 1, train_seconds=seconds).config_yaml.write_text(ROW)
-    return folder
+def report(tmp_path):
+    """The report of the folder."""
+
+    def call(expected_rows=(), pictures=(), names=()):
+        comparison = load_runs(tmp_path).with_class_names(names, tmp_path)
+        return render("runs", comparison, pictures, expected_rows)
+
+    return call
 
 
-def fake_picture(picture, runs):
-    """As it would be written, but not drawn."""
-    return InlinePicture(picture.alt, f"figures/{picture.name}.png", b"", b"")
+@pytest.fixture
+def two_rows(tmp_path):
+    for seed, seconds in ((1, 200.0), (2, 220.0)):
+        fake_run(
+            tmp_path,
+            "baseline",
+            seed,
+            top1=97.0,
+            train_seconds=seconds,
+            controls={"repeated": 40.0 + seed, "shuffled": 50.0},
+        )
+        fake_run(
+            tmp_path,
+            "long_short",
+            seed,
+            top1=96.0 + 0.4 * seed,
+            train_seconds=80.0,
+            train_flops=2.5e13,
+            steps=250,
+            epochs=24.0,
+        )
 
 
-def figures(folder):
-    return sorted(path.name for path in RunsDir(folder).figures.iterdir())
-
-
-def test_every_figure_is_there_wide_and_narrow_and_shown(runs):
-    write_report(runs)
-    names = ("accuracy", "schedule", "seconds", "speed_up")
-    kinds = (".png", ".svg", "_narrow.svg")
-    assert figures(runs) == [f"{name}{kind}" for name in names for kind in kinds]
-    text = RunsDir(runs).report_md.read_text()
-    shown = re.findall(r"!\[.*\]\((.*)\)", text)
-    assert sorted(shown) == [f"figures/{name}.png" for name in names]
-    assert RunsDir(runs).report_html.read_text().count("<picture>") == 4
-
-
-def test_classes_are_drawn_where_they_are_known(runs):
-    write_confusion(
-        RunsDir(runs).root / "baseline" / "seed1" / "confusion.csv", ((0, 1, 3), (1, 1, 1))
-    )
-    write_report(runs)
-    assert "confusion.png" in figures(runs)
-
-
-def test_names_of_another_data_set_are_refused(runs):
-    write_confusion(RunsDir(runs).root / "baseline" / "seed1" / "confusion.csv", ((2, 2, 4),))
-    with pytest.raises(InputError, match="3 classes or more, but 2 have a name"):
-        write_report(runs, class_names=("open", "close"))
-    assert not RunsDir(runs).report_md.exists()
-
-
-def test_without_a_finished_run_there_is_only_the_list(tmp_path):
-    unfinished_run(tmp_path, "long", 1, steps=1)
-    write_report(tmp_path)
-    assert not RunsDir(tmp_path).figures.exists()
-    assert RunsDir(tmp_path).report_html.exists()
-
-
-def test_stored_runs_are_reported_as_the_runs_are(runs, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("mgexp.results.report._write_picture", fake_picture)
-    folder = tmp_path / "experiments" / "quickstart"
-    folder.mkdir(parents=True)
-    for row in ("baseline", "long_short"):
-        (folder / f"{row}.yaml").write_text(ROW)
-    write_stored(RunsDir(folder).stored_jsonl, load_comparison(runs))
-    assert main([str(folder)]) == 0
-    assert capsys.readouterr().out == f"{folder}/report.md\n{folder}/report.html\n"
-    write_report(runs)
-    assert RunsDir(folder).report_md.read_text() == RunsDir(runs).report_md.read_text()
-    assert load_results(folder) == load_results(runs)
-
-
-def test_yamls_alone_have_their_schedules(tmp_path):
-    (tmp_path / "rows").mkdir()
-    (tmp_path / "rows" / "baseline.yaml").write_text(ROW)
-    assert main([str(tmp_path / "rows"), "--output", str(tmp_path)]) == 0
-    assert figures(tmp_path) == ["schedule.png", "schedule.svg", "schedule_narrow.svg"]
-    text = RunsDir(tmp_path).report_md.read_text()
-    assert "- baseline: not run." in text
-    assert "## Schedules" in text
-
-
-def test_a_folder_of_nothing_is_bad_input(tmp_path, capsys):
-    assert main([str(tmp_path)]) == 2
-    assert "holds neither runs nor the YAML of a row" in capsys.readouterr().err
-
-
-def test_the_report_that_is_committed_is_that_of_the_stored_runs(tmp_path, monkeypatch):
-    """Its text; the figures are bytes of one version of matplotlib. `python -m mgexp.results.report` mends it."""
-    monkeypatch.setattr("mgexp.results.report.to_html", lambda *_: "")
-    monkeypatch.setattr("mgexp.results.report._write_picture", fake_picture)
-    folder = EXPERIMENTS / "quickstart"
-    assert main([str(folder), "--output", str(tmp_path)]) == 0
-    assert (tmp_path / "report.md").read_text() == (folder / "report.md").read_text()
-
-
-def test_figures_that_are_committed_are_small():
-    found = [*EXPERIMENTS.rglob("figures/*.png")]
-    assert {"accuracy.png", "schedule.png", "seconds.png", "speed_up.png"} <= {
-        one.name for one in found
+def test_the_table_of_rows(report, two_rows):
+    (table,) = tables(report(), "## Rows")
+    # Steady: (196/76, 216/76) = 2.5789, 2.8421. Waiting: (5/200 + 5/220)/2 = 2.386 %.
+    assert row(table, "baseline") == {
+        "row": "baseline",
+        "seeds": "1, 2",
+        "top-1 (%)": "97.00",
+        "steps": "1,000",
+        "epochs": "8.0",
+        "training FLOPs (10¹²)": "100.0",
+        "training (s)": "210 (200–220)",
+        "speed-up, FLOPs": "1.00×",
+        "speed-up, wall-clock": "1.00×",
+        "steady speed-up": "1.00×",
+        "waiting for input": "2.4 %",
     }
-    assert [str(path) for path in found if path.stat().st_size > 300_000] == []
+    assert [*row(table, "long_short").values()] == [
+        *("long_short", "1, 2", "96.60 (96.40–96.80)", "250", "24.0", "25.0", "80"),
+        *("4.00×", "2.62× (2.50–2.75)", "2.71× (2.58–2.84)", "6.2 %"),
+    ]
+
+
+def test_gain_and_loss_stand_in_one_sentence(report, two_rows):
+    # Differences -0.6 and -0.2: mean -0.4, error 0.2, times 12.706 for 1 degree of freedom.
+    (found,) = (line for line in report().splitlines() if line.startswith("- **long_short**"))
+    for number in ("2.62× (2.50–2.75)", "4.00×", "top-1 −0.40 points", "−2.94 to +2.14"):
+        assert number in found
+    assert "another commit" not in found
+
+
+def test_seconds_of_another_sitting_are_told(report, two_rows, tmp_path):
+    path = RunDir(tmp_path / "long_short" / "seed2").result_json
+    write_json(path, {**read_json(path), "date": "2026-11-25T12:00:00+00:00"})
+    (found,) = (line for line in report().splitlines() if line.startswith("- **long_short**"))
+    assert "Seeds 2: at another commit than the baseline, or more than an hour apart" in found
+
+
+def test_the_table_of_differences(report, two_rows):
+    # Speed-ups 2.5 and 2.75: logarithms of mean 0.96394, error 0.04766, times 12.706.
+    # Steady FLOP/s: (25/76)/(100/196) = 0.6447 and (25/76)/(100/216) = 0.7105.
+    ((found,),) = tables(report(), "## Against the baseline")
+    assert [*found.values()] == [
+        *("long_short", "1, 2", "−0.40", "−2.94 to +2.14", "1.43× to 4.80×"),
+        *("0.25×", "3.00×", "0.68× (0.64–0.71)"),
+    ]
+
+
+def test_shorter_baselines_stand_beside_the_row_of_their_flops(report, two_rows, tmp_path):
+    assert "## At equal FLOPs" not in report()
+    for seed, top1 in ((1, 86.4), (2, 90.8)):
+        fake_run(tmp_path / "budget", "as_long_short", seed, top1=top1, epochs=2.5)
+    # Differences 10 and 6: mean 8, error 2, times 12.706.
+    ((found,),) = tables(report(), "## At equal FLOPs")
+    assert [*found.values()] == [
+        *("long_short", "1, 2", "96.60 (96.40–96.80)", "88.60 (86.40–90.80)", "2.5"),
+        *("+8.00", "−17.41 to +33.41"),
+    ]
+
+
+def test_where_the_time_went(report, tmp_path):
+    fake_run(tmp_path, "baseline", train_seconds=75.0, shape_warmup_seconds=1.5)
+    # Program 100 s: training 75, evaluation 10, precise BN 2, checkpoints 1, so 12 remain.
+    ((found,),) = tables(report(), "## Where the time went")
+    assert [*found.values()] == [
+        *("baseline", "100", "75.0 %", "10.0 %", "2.0 %", "1.0 %", "12.0 %", "1.5"),
+    ]
+
+
+def test_controls_beside_the_baseline(report, two_rows, tmp_path):
+    fake_run(tmp_path, "coarse", 1, top1=70.0, train_seconds=20.0)
+    text = report()
+    (table,) = tables(text, "## Controls")
+    # Repeated: 41 and 42 against 97: mean -55.5, error 0.5, times 12.706.
+    assert [[*line.values()][1:] for line in table] == [
+        ["1, 2", "41.50 (41.00–42.00)", "−55.50", "−61.85 to −49.15"],
+        ["1, 2", "50.00", "−47.00", "−47.00 to −47.00"],
+        ["1", "70.00", "−27.00", "needs two seeds"],
+    ]
+    assert "**coarse**" not in text
+
+
+def test_controls_that_were_not_evaluated_say_so(report, tmp_path):
+    fake_run(tmp_path, "baseline")
+    (table,) = tables(report(), "## Controls")
+    assert [*row(table, "shuffled").values()][1:] == ["–", "not evaluated", "–", "–"]
+
+
+def test_what_is_missing_is_listed(report, two_rows, tmp_path):
+    unfinished_run(tmp_path, "short", 1, steps=5)
+    unfinished_run(tmp_path, "short", 2)
+    fake_run(tmp_path, "coarse", 1, threads=1)
+    lines = section(report(("baseline", "short", "long", "long_short")), "## Not in the tables")
+    assert lines[:4] == [
+        "- long: not run.",
+        "- short, seed 1: unfinished, last logged step 4.",
+        "- short, seed 2: unfinished, no step logged.",
+        "- coarse, seed 2: not run.",
+    ]
+    assert lines[4].startswith("- coarse, seed 1: not compared with the baseline")
+    assert "('cpu', 'fp32', 1, 960) against ('cpu', 'fp32', 2, 960)" in lines[4]
+
+
+def test_without_a_baseline_no_speed_up_is_shown(report, tmp_path):
+    fake_run(tmp_path, "long", top1=95.0)
+    (table,) = tables(report(), "## Rows")
+    found = row(table, "long")
+    assert found["top-1 (%)"] == "95.00"
+    assert {value for name, value in found.items() if "speed-up" in name} == {"–"}
+    assert "- **long**: no comparable baseline run of the same seed." in report()
+
+
+def test_without_a_finished_run_there_is_only_the_list(report, tmp_path):
+    unfinished_run(tmp_path, "long", 1, steps=1)
+    lines = [line for line in report().splitlines() if line]
+    missing = "- long, seed 1: unfinished, last logged step 0."
+    assert lines == ["# runs", "## Not in the tables", missing]
+
+
+def test_how_the_numbers_were_taken_shows_a_mixture(report, tmp_path):
+    fake_run(tmp_path, "baseline", 1, commit="c0ffee", curve=((50.0, 60.0),))
+    fake_run(tmp_path, "baseline", 2, commit="bad-dirty", date="2026-11-23T00:00:00+00:00")
+    lines = section(report(), "## How the numbers were taken")
+    assert {
+        "- commit: bad-dirty, c0ffee",
+        "- date: 2026-11-21T12:00:00+00:00 to 2026-11-23T00:00:00+00:00",
+        "- cpu: Test CPU",
+        "- gpu: none",
+        "- torch: unknown",
+        "- final evaluation: 1200 videos × 3 views",
+        "- evaluation during training: 240 videos × 1 views",
+    } <= {*lines}
+
+
+def test_a_task_without_top1_is_reported_in_map(report, tmp_path):
+    run = fake_run(tmp_path, "baseline")
+    record = read_json(run.result_json)
+    write_json(run.result_json, {**record, "metrics": {"map": 38.25}})
+    ((found,),) = tables(report(), "## Rows")
+    assert found["mAP (%)"] == "38.25"
+
+
+def picture(name):
+    wide, narrow = f"<svg>wide {name}</svg>".encode(), f"<svg>narrow {name}</svg>".encode()
+    return Picture(name, f"{name} & more", f"What {name} shows.", b"png", wide, narrow)
+
+
+def test_pictures_stand_where_they_are_spoken_of(report, two_rows, tmp_path):
+    path = RunDir(tmp_path / "baseline" / "seed1").confusion_csv
+    write_confusion(path, ((0, 0, 4), (1, 1, 4)))
+    places = {
+        "accuracy": "# runs",
+        "speed_up": "## Against the baseline",
+        "seconds": "## Where the time went",
+        "schedule": "## Schedules",
+        "confusion": "## Classes",
+    }
+    text = report(pictures=[picture(name) for name in places])
+    for name, heading in places.items():
+        first, second, *_ = section(text, heading)
+        assert first == f"![{name} & more](figures/{name}.png)"
+        assert second == f"*What {name} shows.*"
+
+
+def test_runs_elsewhere_are_not_in_the_report(report, two_rows, tmp_path):
+    other = RunDir(tmp_path / "deeper" / "row" / "seed9")
+    other.root.mkdir(parents=True)
+    other.config_yaml.touch()
+    assert "seed 9" not in report()
+
+
+# --- classes
+
+
+@pytest.fixture
+def confused(tmp_path):
+    """Baseline of two seeds; long_short is faster than short."""
+    of_seeds = (
+        ((0, 0, 3), (0, 1, 1), (1, 1, 4), (2, 2, 4)),
+        ((0, 0, 2), (0, 2, 2), (1, 0, 1), (1, 1, 3), (2, 2, 4)),
+    )
+    for seed, counts in enumerate(of_seeds, start=1):
+        write_confusion(fake_run(tmp_path, "baseline", seed).confusion_csv, counts)
+    for name, seconds in (("short", 80.0), ("long_short", 40.0), ("coarse", 10.0)):
+        run = fake_run(tmp_path, name, 1, train_seconds=seconds)
+        write_confusion(run.confusion_csv, ((0, 0, 4), (1, 2, 4), (2, 2, 4)))
+
+
+def test_the_worst_classes_and_pairs_of_the_baseline_and_the_fastest_row(report, confused):
+    worst, pairs = tables(report(names=NAMES), "## Classes")
+    # Baseline, both seeds: class 0 5 of 8, taken twice for class 2; class 1 7 of 8; class 2 is perfect.
+    assert [[*line.values()] for line in worst] == [
+        ["baseline", "open", "8", "62.5", r"push\|pull"],
+        ["baseline", "close", "8", "87.5", "open"],
+        ["long_short", "close", "4", "0.0", r"push\|pull"],
+    ]
+    assert [[*line.values()] for line in pairs] == [
+        ["baseline", "open", r"push\|pull", "2", "25.0 %"],
+        ["baseline", "open", "close", "1", "12.5 %"],
+        ["baseline", "close", "open", "1", "12.5 %"],
+        ["long_short", "close", r"push\|pull", "4", "100.0 %"],
+    ]
+
+
+def test_without_names_classes_are_numbers(report, confused):
+    _, pairs = tables(report(), "## Classes")
+    assert [*pairs[-1].values()] == ["long_short", "class 1", "class 2", "4", "100.0 %"]
+
+
+def test_runs_that_do_not_say_what_they_confuse_have_no_such_section(report, tmp_path):
+    fake_run(tmp_path, "baseline")
+    assert "## Classes" not in report()
+
+
+def test_a_perfect_run_says_so(report, tmp_path):
+    write_confusion(fake_run(tmp_path, "baseline").confusion_csv, ((0, 0, 4), (1, 1, 4)))
+    assert "Every video was taken for what it is." in report()
+
+
+# --- the page
+
+TEXT = """\
+# runs
+
+![accuracy & more](figures/accuracy.png)
+
+- **long**: speed-up 2×.
+
+| row | top-1 |
+| :-- | --: |
+| long | 97 |
+"""
+
+
+def test_the_page_holds_its_tables_and_both_widths_of_its_pictures():
+    one = picture("accuracy")
+    page = to_html(TEXT, [one])
+    assert "<title>runs</title>" in page
+    assert re.search(r'<td style="text-align: right;">97</td>', page)
+    assert page.count('<div class="scroll"><table>') == page.count("</table></div>") == 1
+    for svg in (one.wide_svg, one.narrow_svg):
+        assert f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}" in page
+    assert 'alt="accuracy &amp; more"' in page
+
+
+def test_nothing_is_loaded_and_nothing_runs():
+    page = to_html(TEXT, [picture("accuracy")])
+    assert "default-src 'none'; img-src data:; style-src 'unsafe-inline'" in page
+    assert re.findall(r'(?:src|srcset|href)="(?!data:)[^"]*"', page) == []
+    assert "<script" not in page
+
+
+@pytest.mark.parametrize(
+    "name", ["<script>alert(1)</script>", "<b>bold</b>", "[a](javascript:alert(1))", "<http://a.b>"]
+)
+def test_names_stay_text(name):
+    page = to_html(f"# runs\n\n- {name}: not run.\n\n{name}\n", [])
+    assert not re.search(r"<(script|b|a)\b", page.split("<body>")[1])
+
+
+def test_a_report_is_two_files_and_the_figures(two_rows, tmp_path):
+    write_report(tmp_path / "out", "runs", load_runs(tmp_path), [picture("accuracy")])
+    files = {path.name: path for path in (tmp_path / "out").rglob("*.*")}
+    assert files["accuracy.png"].read_bytes() == b"png"
+    assert files["accuracy.svg"].read_bytes() == b"<svg>wide accuracy</svg>"
+    assert files["accuracy_narrow.svg"].read_bytes() == b"<svg>narrow accuracy</svg>"
+    assert "figures/accuracy.png" in files["report.md"].read_text()
+    assert files["report.html"].read_text().count("<picture>") == 1

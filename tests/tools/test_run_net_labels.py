@@ -13,8 +13,8 @@ from run_files import read_lines, refused, torchrun
 from tiny import NUM_TRAIN, NUM_VAL, command, write_config
 
 from mgexp.config.load import flatten, load_config
-from mgexp.results.collect import collect
-from mgexp.run.folder import RunDir
+from mgexp.results.collect import append_results
+from mgexp.run.folder import RunDir, find_runs
 from mgexp.train import scores as partial
 
 NUM_CLASSES = 3
@@ -76,7 +76,8 @@ def test_a_run_of_many_labels_ends_with_its_map(charades_cfg, output, main, tmp_
     def resolve(name):
         return dict(flatten(load_config(tmp_path / "experiments" / f"{name}.yaml")))
 
-    collect(tmp_path, tmp_path / "results.csv", tmp_path / "experiments", resolve)
+    runs = find_runs(tmp_path)
+    append_results(runs, tmp_path / "results.csv", tmp_path / "experiments", resolve)
     (row,) = csv.DictReader((tmp_path / "results.csv").open())
     assert (row["top1"], float(row["map"])) == ("", pytest.approx(lines[-1]["map"], abs=1e-4))
 

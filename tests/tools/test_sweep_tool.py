@@ -14,7 +14,6 @@ from run_files import assert_bit_identical, read_lines
 from tiny import TOOL, data_keys, load_tool, write_config
 
 from mgexp.config.load import flatten, load_config
-from mgexp.results.collect import collect
 
 SWEEP = TOOL.with_name("sweep.py")
 GRID = ("--grid", "SOLVER.BASE_LR=0.005,0.004")
@@ -128,7 +127,7 @@ def test_a_sweep_runs_all_and_a_second_call_what_is_missing(
     assert [one["state"] for one in found] == ["finished"] * 2
     assert all(one["step"] == one["total"] == 10 for one in found)
     experiments = tmp_path / "experiments"
-    summary = collect(
+    summary = load_tool("collect").collect(
         folder / "runs",
         experiments / "results.csv",
         experiments,

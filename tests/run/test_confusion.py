@@ -3,7 +3,7 @@
 import pytest
 
 from mgexp.errors import InputError
-from mgexp.results.confusion import (
+from mgexp.run.confusion import (
     ClassScore,
     Confusion,
     count_confusions,

@@ -1,14 +1,14 @@
-"""Rows, their parents and their baselines: of small trees, and of the rows of this repository."""
+"""Rows, their parents and their baselines; published numbers; which results count."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from fake_experiments import experiments_with
+from fake_experiments import CPU, GPU, experiments_with, result
 
 from mgexp.errors import InputError
-from mgexp.results.rows import read_experiments
+from mgexp.results.rows import Published, count_results, read_experiments, read_published
 
 OVER_BASE = "_BASE_: ../base/small.yaml\n"
 ROOT = Path(__file__).parents[2] / "experiments"
@@ -146,3 +146,97 @@ def test_the_rows_of_this_repository_have_the_baselines_that_they_should():
         ),
     }
     assert {name: baseline_of(found, name) for name in expected} == expected
+
+
+# --- published.csv
+
+HEADER = "experiment,metric,value,source,note\n"
+
+
+@pytest.fixture
+def table(tmp_path):
+    def write(text):
+        path = tmp_path / "published.csv"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_line_is_a_number_with_its_source(table):
+    path = table(HEADER + 'main/x,top1,76.8,"A zoo, column ""standard""",\n')
+    assert read_published(path) == (
+        Published("main/x", "top1", "76.8", 'A zoo, column "standard"', ""),
+    )
+
+
+def test_no_file_is_no_number(tmp_path):
+    assert read_published(tmp_path / "published.csv") == ()
+
+
+def test_every_problem_is_told(table):
+    path = table(HEADER + "x,top3,many,,\ny,map,1.5,a zoo,column, standard\n")
+    with pytest.raises(InputError) as caught:
+        read_published(path)
+    assert [problem.partition(": ")[2] for problem in caught.value.problems] == [
+        "the metric 'top3' is none of top1, top5, map",
+        "the value 'many' is no number of percent",
+        "has no source",
+        "has too many cells; put text with a comma into quotes",
+    ]
+    assert "published.csv, line 3" in caught.value.problems[3]
+
+
+def test_other_columns_are_bad_input(table):
+    with pytest.raises(InputError, match="first line is not 'experiment,metric,value,source,note'"):
+        read_published(table("row,value\nx,1\n"))
+
+
+# --- which results count
+
+
+def scores(found):
+    return {
+        name: [
+            (setting.device, dict(zip(row.runs, row.scores, strict=True)))
+            for setting, row in rows.items()
+        ]
+        for name, rows in found.rows.items()
+    }
+
+
+def test_of_the_same_row_seed_and_device_the_newest_counts_wherever_its_line_is():
+    new = result("q/x", 0, 92.0, commit="b" * 40, date="2026-11-22T12:00:00+00:00")
+    old = result("q/x", 0, 91.0, date="2026-11-21T12:00:00+00:00")
+    found = count_results([new, old, result("q/x", 1, 93.0)])
+    assert scores(found) == {"q/x": [(CPU, {0: 92.0, 1: 93.0})]}
+    assert found.older == (old,)
+
+
+def test_dates_are_compared_as_moments():
+    early = result("q/x", 0, 91.0, date="2026-11-21T13:00:00+02:00")  # 11:00 UTC
+    late = result("q/x", 0, 92.0, date="2026-11-21T12:00:00+00:00")
+    assert scores(count_results([late, early])) == {"q/x": [(CPU, {0: 92.0})]}
+
+
+def test_of_equally_new_results_the_last_line_counts():
+    found = count_results([result("q/x", 0, 91.0), result("q/x", 0, 92.0)])
+    assert scores(found) == {"q/x": [(CPU, {0: 92.0})]}
+
+
+@pytest.mark.parametrize(
+    "other", [{"device": GPU}, {"precision": "bf16"}, {"num_train_videos": 480}]
+)
+def test_other_settings_stand_beside_each_other(other):
+    found = count_results([result("q/x", 0, 91.0), result("q/x", 0, 92.0, **other)])
+    changed = result("q/x", 0, **other).setting
+    assert len(found.rows["q/x"]) == 2
+    assert found.older == ()
+    assert found.rows["q/x"][changed].scores == (92.0,)
+
+
+def test_seeds_of_another_recipe_do_not_count_results():
+    before = result("q/x", 1, 50.0, steps=1500, date="2026-11-20T12:00:00+00:00")
+    found = count_results([before, result("q/x", 0, 48.0, steps=375)])
+    assert scores(found) == {"q/x": [(CPU, {0: 48.0})]}
+    assert found.of_another_recipe == (before,)

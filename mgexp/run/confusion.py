@@ -1,4 +1,4 @@
-"""Which classes a model takes for which: of the videos of each class, how many were taken for each class."""
+"""confusion.csv of a run: for the videos of each class, how many the model took for each class."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mgexp.run.files import atomic_write_text
 COLUMNS = ("label", "predicted", "num_videos", "percent")
 
 Counts = tuple[tuple[int, int, int], ...]
-"""(label, predicted class, videos), only those that occur, by label and prediction."""
+"""(label, predicted class, videos) for each pair that occurs, sorted by label and prediction."""
 
 
 @dataclass(frozen=True)
 class ClassScore:
-    """One class: ``num_correct`` of ``num_videos`` were taken for what they are."""
+    """One class: the model recognised ``num_correct`` of its ``num_videos``."""
 
     label: int
     num_videos: int
@@ -54,12 +54,12 @@ class Confusion:
         return tuple(ClassScore(k, videos[k], correct.get(k, 0)) for k in sorted(videos))
 
     def worst(self, num: int) -> tuple[ClassScore, ...]:
-        """The ``num`` classes of lowest accuracy, the lowest first; none that are perfect."""
+        """The ``num`` classes of lowest accuracy, the lowest first. Perfect classes are left out."""
         wrong = (score for score in self.classes if score.num_correct < score.num_videos)
         return tuple(sorted(wrong, key=lambda score: (score.percent, score.label))[:num])
 
     def most_confused(self, num: int | None = None) -> Counts:
-        """The ``num`` pairs of different classes with most videos, the most first; None: all."""
+        """The ``num`` pairs of different classes with the most videos, the most first; None: all pairs."""
         pairs = (count for count in self.counts if count[0] != count[1])
         return tuple(sorted(pairs, key=lambda count: (-count[2], count[:2]))[:num])
 
@@ -73,13 +73,13 @@ class Confusion:
 
 
 def count_confusions(labels: Iterable[int], predicted: Iterable[int]) -> Counts:
-    """Counts of the pairs of a label and a prediction, one pair per video."""
+    """Count the pairs of a label and a prediction; there is one pair for each video."""
     found = Counter(zip(labels, predicted, strict=True))
     return tuple((*pair, found[pair]) for pair in sorted(found))
 
 
 def sum_confusions(confusions: Iterable[Confusion]) -> Confusion:
-    """The videos of all together, as of several seeds."""
+    """Add the videos of several evaluations, such as those of several seeds."""
     total: Counter[tuple[int, int]] = Counter()
     for confusion in confusions:
         total.update({(label, predicted): num for label, predicted, num in confusion.counts})
@@ -87,9 +87,9 @@ def sum_confusions(confusions: Iterable[Confusion]) -> Confusion:
 
 
 def write_confusion(path: Path, counts: Counts) -> None:
-    """Writes confusion.csv: a line per pair that occurs, and one per class for its accuracy, 0 included.
+    """Write confusion.csv: a line for each pair that occurs, and for each class its accuracy, even if it is 0.
 
-    ``percent`` is of the videos of the label: where label and prediction agree, the accuracy of the class.
+    ``percent`` is the share of the videos of the label. Where label and prediction agree, it is the accuracy.
     """
     scores = {score.label: score for score in Confusion(counts).classes}
     found = {(label, predicted): num for label, predicted, num in counts}
@@ -104,34 +104,26 @@ def write_confusion(path: Path, counts: Counts) -> None:
 
 
 def read_confusion(path: Path) -> Confusion | None:
-    """The matrix in a file; None where there is no file. Raises InputError where it cannot be understood."""
+    """Read confusion.csv; None where there is no file. Raises InputError where it cannot be understood."""
     if not path.exists():
         return None
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            counts = tuple(_counts(csv.DictReader(file)))
+            lines = [[int(line[name]) for name in COLUMNS[:3]] for line in csv.DictReader(file)]
     except (KeyError, ValueError, TypeError) as error:
         remedy = "remove it, or evaluate the run again"
         raise InputError([f"{path}: is not a confusion matrix ({error!r}): {remedy}"]) from error
+    counts = tuple((label, predicted, num) for label, predicted, num in lines if num)
     return Confusion(counts) if counts else None
 
 
-def _counts(lines: Iterable[dict[str, str]]) -> Iterable[tuple[int, int, int]]:
-    for line in lines:
-        label, predicted, num = (int(line[name]) for name in COLUMNS[:3])
-        if num:
-            yield label, predicted, num
-
-
 def read_class_names(path: Path) -> tuple[str, ...]:
-    """The names of the classes 0, 1, …: a line each, in UTF-8. Raises InputError where that is not so."""
+    """Read the names of the classes 0, 1, …: one a line, in UTF-8. Raises InputError where one is missing."""
     try:
         names = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        problem = (
-            f"{path} cannot be read ({error}): give a text file with the name of a class a line"
-        )
-        raise InputError([problem]) from error
+        remedy = "give a text file with the name of one class on each line"
+        raise InputError([f"{path} cannot be read ({error}): {remedy}"]) from error
     while names and not names[-1]:
         names.pop()
     if not names or "" in names:
@@ -141,5 +133,5 @@ def read_class_names(path: Path) -> tuple[str, ...]:
 
 
 def name_of(label: int, names: Sequence[str]) -> str:
-    """The name of a class; its number where there are no names."""
+    """The name of a class, or its number where there are no names."""
     return names[label] if names else f"class {label}"

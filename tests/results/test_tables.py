@@ -1,21 +1,48 @@
-"""Verdicts on results chosen by hand."""
+"""Numbers as text, and verdicts on results chosen by hand."""
 
 from __future__ import annotations
 
 import pytest
 from fake_experiments import result
 
-from mgexp.results.counted import Versus, count, to_published, verdict
+from mgexp.results.model import Pair, Row, estimate_ratio
+from mgexp.results.tables import (
+    deviation_text,
+    interval_text,
+    markdown,
+    mean_text,
+    points_text,
+    ratio_text,
+    seeds_text,
+    to_published,
+    verdict,
+)
+
+
+def test_numbers_have_their_range():
+    assert mean_text([]) == ratio_text(None) == seeds_text([]) == "–"
+    assert mean_text([1000.0, 1000.2]) == "1,000"
+    assert mean_text([93.5, 92.9], 2) == "93.20 (92.90–93.50)"
+    # The geometric mean of 2, 2.5 and 10 is the third root of 50.
+    assert ratio_text(estimate_ratio([2.0, 2.5, 10.0])) == "3.68× (2.00–10.00)"
+    assert deviation_text([97.0]) == "97.00"
+    assert deviation_text([96.0, 98.0]) == "97.00 ± 1.41"
+    assert points_text(-0.4) == "−0.40"
+    assert interval_text(None) == "needs two seeds"
+
+
+def test_a_table_escapes_nothing_and_needs_a_line():
+    assert markdown(("a", "b"), []) == []
+    found = markdown(("a", "b", "c"), [["1", "2", "3"]], ("c",))
+    assert found == ["| a | b | c |", "| :-- | --: | :-- |", "| 1 | 2 | 3 |"]
 
 
 def versus(base, own, **changes):
     """Scores of seeds 0, 1, …; the runs take 100 s, or as `changes` say."""
-    results = [result("q/base", seed, score) for seed, score in enumerate(base)]
-    results += [result("q/own", seed, score, **changes) for seed, score in enumerate(own)]
-    (base_measured,), (own_measured,) = (
-        count(results).measured[name] for name in ("q/base", "q/own")
+    return Pair(
+        Row("own", {seed: result("q/own", seed, top1, **changes) for seed, top1 in enumerate(own)}),
+        Row("base", {seed: result("q/base", seed, top1) for seed, top1 in enumerate(base)}),
     )
-    return Versus(base_measured, own_measured)
 
 
 @pytest.mark.parametrize(
@@ -36,11 +63,11 @@ def test_losses_and_gains_are_said_alike(base, own, seconds, said):
 
 def test_a_speed_up_that_varies_is_not_resolved():
     # Ratios 2 and 0.8: logarithms 0.693 and −0.223; with 12.706 for one degree the interval holds 0.
-    results = [result("q/base", seed, 90.0, train_seconds=100.0) for seed in (0, 1)]
-    results += [result("q/own", 0, 90.0, train_seconds=50.0)]
-    results += [result("q/own", 1, 90.0, train_seconds=125.0)]
-    found = count(results)
-    one = Versus(found.measured["q/base"][0], found.measured["q/own"][0])
+    base = {seed: result("q/base", seed, 90.0, train_seconds=100.0) for seed in (0, 1)}
+    own = {
+        seed: result("q/own", seed, 90.0, train_seconds=s) for seed, s in ((0, 50.0), (1, 125.0))
+    }
+    one = Pair(Row("own", own), Row("base", base))
     assert verdict(one) == "no difference seen, 1.26× faster (not resolved)"  # √1.6
 
 

@@ -1,0 +1,392 @@
+"""The one model of results: a run, a row (its runs by seed), a pair of rows, and all rows of a folder.
+
+Reports, tables and figures are all made from these. `load.py` reads them from files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from datetime import datetime
+from functools import cached_property
+from statistics import fmean, geometric_mean, stdev
+from typing import Any, NamedTuple
+
+from mgexp.errors import InputError
+from mgexp.run.confusion import Confusion, sum_confusions
+from mgexp.run.folder import METRIC_NAMES
+
+BASELINE = "baseline"
+COARSE_CONTROL = "coarse"
+"""A control, not a way to train: tables and figures keep it apart from the rows."""
+ROW_ORDER = (BASELINE, "short", "long", "long_short")
+
+SITTING_SECONDS = 3600.0
+"""Other work on a shared machine comes and goes: hours later the same steps took 1.5 times as long (measured)."""
+
+# Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom.
+# Source: NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2.
+T_QUANTILES_95 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+
+
+# --- one number over several seeds
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with its 95 % interval. ``interval`` is None for one seed."""
+
+    each: tuple[float, ...]
+    mean: float
+    interval: tuple[float, float] | None
+
+    def holds(self, value: float) -> bool:
+        """Whether the interval holds ``value``, so that the mean may differ from it by chance."""
+        return self.interval is not None and self.interval[0] <= value <= self.interval[1]
+
+
+def estimate_mean(values: Sequence[float]) -> Estimate | None:
+    """Estimate the mean, with the interval of Student's t; None without a value.
+
+    Raises InputError for more than 31 values, where the table of quantiles ends.
+    """
+    num = len(values)
+    if num == 0:
+        return None
+    mean = fmean(values)
+    if num == 1:
+        return Estimate(tuple(values), mean, None)
+    if num > len(T_QUANTILES_95) + 1:
+        raise InputError([f"{num} seeds of one row: intervals are known up to 31 seeds"])
+    half_width = T_QUANTILES_95[num - 2] * (stdev(values) / math.sqrt(num))
+    return Estimate(tuple(values), mean, (mean - half_width, mean + half_width))
+
+
+def estimate_ratio(ratios: Sequence[float]) -> Estimate | None:
+    """Estimate the geometric mean, with the interval of Student's t on the logarithms; None without a ratio."""
+    logs = estimate_mean([math.log(ratio) for ratio in ratios])
+    if logs is None:
+        return None
+    interval = logs.interval and (math.exp(logs.interval[0]), math.exp(logs.interval[1]))
+    return Estimate(tuple(ratios), geometric_mean(ratios), interval)
+
+
+# --- a run
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A line of evaluations.jsonl. `score` is percent: top-1, or mAP where there is no top-1."""
+
+    step: int
+    train_seconds: float
+    score: float
+    views: int
+    num_videos: int
+    full_protocol: bool
+    frame_order: str
+
+    @property
+    def protocol(self) -> tuple[int, bool, int, int]:
+        """What must agree before a control is compared with the plain evaluation."""
+        return (self.step, self.full_protocol, self.num_videos, self.views)
+
+
+class Setting(NamedTuple):
+    """What two runs must have in common before they are compared. results.csv does not know the threads."""
+
+    device: str
+    precision: str
+    threads: object
+    num_train_videos: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished execution of a row. The fields without a default are the columns of results.csv, in order.
+
+    Accuracies are percent, None where the task has another metric. `train_seconds` includes waiting for input
+    and the first use of each shape; `steady_seconds` leaves out the latter. The fields with a default are known
+    from a run folder or from runs.jsonl. A run that was read from results.csv does not have them.
+    """
+
+    experiment: str
+    row: str
+    seed: int
+    top1: float | None
+    top5: float | None
+    map: float | None
+    steps: int
+    epochs: float
+    clips_seen: int
+    train_flops: float
+    train_seconds: float
+    steady_seconds: float
+    input_wait_seconds: float
+    program_seconds: float
+    device: str
+    precision: str
+    num_train_videos: int
+    commit: str
+    date: str
+    other_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of evaluate, precise_bn, checkpoint and shape_warmup, by these names."""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    evaluations: tuple[Evaluation, ...] = ()
+    confusion: Confusion | None = None
+
+    @property
+    def score(self) -> float:
+        """Final top-1 (mAP where there is no top-1) in percent."""
+        score = self.map if self.top1 is None else self.top1
+        if score is None:
+            raise InputError([f"{self.experiment}: result.json holds neither top1 nor map"])
+        return score
+
+    @property
+    def setting(self) -> Setting:
+        """What another run must have in common with this one before the two are compared."""
+        threads = self.environment.get("threads")
+        return Setting(self.device, self.precision, threads, self.num_train_videos)
+
+    @property
+    def finished_at(self) -> datetime:
+        """The moment at which it ended."""
+        return datetime.fromisoformat(self.date)
+
+    @property
+    def rest_seconds(self) -> float:
+        """Seconds of start-up, and of all else but training, evaluation, precise BN and checkpoints."""
+        counted = (self.other_seconds[name] for name in ("evaluate", "precise_bn", "checkpoint"))
+        return self.program_seconds - sum(counted, start=self.train_seconds)
+
+    @property
+    def steady_flops_per_second(self) -> float:
+        """Training FLOPs over the seconds of training without the first use of each shape."""
+        return self.train_flops / self.steady_seconds
+
+    @property
+    def curve(self) -> tuple[Evaluation, ...]:
+        """The evaluations of the plain videos, in the order of time."""
+        forward = (one for one in self.evaluations if one.frame_order == "forward")
+        return tuple(sorted(forward, key=lambda one: (one.train_seconds, one.full_protocol)))
+
+    def control(self, frame_order: str) -> tuple[Evaluation, Evaluation] | None:
+        """The last evaluation with that order of frames, and the plain one of the same protocol."""
+        plain = {one.protocol: one for one in self.curve}
+        changed = (one for one in self.evaluations if one.frame_order == frame_order)
+        matched = [(one, plain[one.protocol]) for one in changed if one.protocol in plain]
+        return max(matched, key=lambda pair: pair[0].protocol, default=None)
+
+
+COLUMN_TYPES = {
+    one.name: str(one.type)
+    for one in fields(Run)
+    if one.default is MISSING and one.default_factory is MISSING
+}
+"""The columns of results.csv, in order, each with the type of its cells."""
+
+
+def is_one_sitting(one: Run, other: Run) -> bool:
+    """Whether the seconds of two runs compare: the same code, and run soon after each other.
+
+    From the end of one to the start of the other is an hour at most, or what the two took together.
+    """
+    earlier, later = sorted((one, other), key=lambda run: run.finished_at)
+    between = (later.finished_at - earlier.finished_at).total_seconds() - later.program_seconds
+    took = one.program_seconds + other.program_seconds
+    return one.commit == other.commit and between <= max(SITTING_SECONDS, took)
+
+
+# --- a row, and a pair of rows
+
+
+@dataclass(frozen=True)
+class Row:
+    """The finished runs of a YAML by seed, and for each unfinished one its last logged step, if any."""
+
+    name: str
+    runs: Mapping[int, Run] = field(default_factory=dict)
+    unfinished: Mapping[int, int | None] = field(default_factory=dict)
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """The final score of each seed, in percent."""
+        return self.each(lambda run: run.score)
+
+    def each(self, of: Callable[[Run], float]) -> tuple[float, ...]:
+        """One number of each finished run."""
+        return tuple(of(run) for run in self.runs.values())
+
+    def mean(self, of: Callable[[Run], float]) -> float:
+        """The mean of one number over the finished runs."""
+        return fmean(self.each(of))
+
+    @cached_property
+    def confusion(self) -> Confusion | None:
+        """The confusions of all its finished runs that have one, added."""
+        found = [run.confusion for run in self.runs.values() if run.confusion]
+        return sum_confusions(found) if found else None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A row held against another one, its base, seed by seed.
+
+    Only seeds that both rows have finished in the same setting are compared.
+    """
+
+    own: Row
+    base: Row
+
+    @cached_property
+    def runs(self) -> tuple[tuple[Run, Run], ...]:
+        """(run, run of the base) for each seed that compares."""
+        both = [
+            (run, self.base.runs[seed])
+            for seed, run in self.own.runs.items()
+            if seed in self.base.runs
+        ]
+        return tuple((run, base) for run, base in both if run.setting == base.setting)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that compare."""
+        return tuple(run.seed for run, _ in self.runs)
+
+    @property
+    def other_settings(self) -> dict[int, tuple[Setting, Setting]]:
+        """The settings of run and base for each seed that both have, but in different settings."""
+        settings = {
+            seed: (run.setting, self.base.runs[seed].setting)
+            for seed, run in self.own.runs.items()
+            if seed in self.base.runs
+        }
+        return {seed: (own, base) for seed, (own, base) in settings.items() if own != base}
+
+    @property
+    def seeds_apart(self) -> tuple[int, ...]:
+        """The seeds whose seconds do not compare: other code, or not run in one sitting."""
+        return tuple(run.seed for run, base in self.runs if not is_one_sitting(run, base))
+
+    @property
+    def difference(self) -> Estimate | None:
+        """Final score minus that of the base, in points; None without a seed to compare."""
+        return estimate_mean([run.score - base.score for run, base in self.runs])
+
+    def ratio(self, of: Callable[[Run], float]) -> Estimate | None:
+        """A number of the base over that of the row, as a speed-up is; None without a seed to compare."""
+        return estimate_ratio([of(base) / of(run) for run, base in self.runs])
+
+    @property
+    def speed_up(self) -> Estimate | None:
+        """The ratio of the training seconds."""
+        return self.ratio(lambda run: run.train_seconds)
+
+    @property
+    def flop_saving(self) -> Estimate | None:
+        """The ratio of the training FLOPs."""
+        return self.ratio(lambda run: run.train_flops)
+
+
+# --- the rows of a folder
+
+
+def row_order(name: str) -> tuple[int, str]:
+    """Sort key: baseline, short, long, long_short, then the others by name, the control last."""
+    if name in ROW_ORDER:
+        return ROW_ORDER.index(name), name
+    return len(ROW_ORDER) + (name == COARSE_CONTROL), name
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows of a folder against its baseline, in the order of `row_order`.
+
+    ``class_names`` are those of the classes 0, 1, …; there may be none. ``shorter`` holds the baseline trained for
+    fewer epochs: its row ``as_<row>`` takes the FLOPs of ``<row>``.
+    """
+
+    rows: tuple[Row, ...]
+    class_names: tuple[str, ...] = ()
+    shorter: tuple[Row, ...] = ()
+
+    @property
+    def metric(self) -> str:
+        """What the scores are: top-1, or mAP where the task has no top-1."""
+        runs = (run for row in self.rows for run in row.runs.values())
+        return METRIC_NAMES["map" if all(run.top1 is None for run in runs) else "top1"]
+
+    @cached_property
+    def finished(self) -> tuple[Row, ...]:
+        """The rows with at least one finished run."""
+        return tuple(row for row in self.rows if row.runs)
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """Every finished run."""
+        return tuple(run for row in self.rows for run in row.runs.values())
+
+    @cached_property
+    def seeds(self) -> tuple[int, ...]:
+        """Every seed that some row was trained with."""
+        return tuple(sorted({seed for row in self.rows for seed in (*row.runs, *row.unfinished)}))
+
+    def row(self, name: str) -> Row:
+        """The row of that name; a row without runs where there is none."""
+        return next((row for row in self.rows if row.name == name), Row(name))
+
+    @property
+    def baseline(self) -> Row:
+        """The row that the others are held against."""
+        return self.row(BASELINE)
+
+    @cached_property
+    def compared(self) -> tuple[Row, ...]:
+        """The finished rows but for the baseline and the control."""
+        return tuple(row for row in self.finished if row.name not in {BASELINE, COARSE_CONTROL})
+
+    @cached_property
+    def confused(self) -> tuple[Row, ...]:
+        """The baseline and the row of least training seconds, of the rows whose runs have a confusion matrix."""
+        known = [row for row in self.compared if row.confusion]
+        fastest = sorted(known, key=lambda row: row.mean(lambda run: run.train_seconds))[:1]
+        return tuple(row for row in (self.baseline, *fastest) if row.confusion)
+
+    @property
+    def num_classes(self) -> int:
+        """The classes that occur in `confused`; 0 where no run has a confusion matrix."""
+        found = (row.confusion.num_classes for row in self.confused if row.confusion)
+        return max(found, default=0)
+
+    def pair(self, row: Row) -> Pair:
+        """Hold a row against the baseline."""
+        return Pair(row, self.baseline)
+
+    def pair_of_equal_flops(self, row: Row) -> Pair:
+        """Hold a row against the baseline with as many FLOPs; without seeds where that was not run."""
+        name = f"as_{row.name}"
+        return Pair(row, next((one for one in self.shorter if one.name == name), Row(name)))
+
+    @cached_property
+    def compared_at_equal_flops(self) -> tuple[Row, ...]:
+        """The rows of `compared` that have such a pair."""
+        return tuple(row for row in self.compared if self.pair_of_equal_flops(row).runs)
+
+    def with_class_names(self, names: Sequence[str], where: object) -> Comparison:
+        """Name the classes, if there are names. Raises InputError that says `where` if some class has no name."""
+        named = replace(self, class_names=tuple(names)) if names else self
+        num_named = len(named.class_names)
+        if num_named and self.num_classes > num_named:
+            problem = (
+                f"{where}: its runs have {self.num_classes} classes or more, but {num_named} have"
+            )
+            raise InputError(
+                [f"{problem} a name: give the file of their data set, or leave it out"]
+            )
+        return named

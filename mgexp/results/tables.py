@@ -1,0 +1,117 @@
+"""How results become text: numbers, verdicts and Markdown tables, for reports and for experiments/README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean, stdev
+
+from mgexp.results.model import Estimate, Pair
+
+NONE = "–"  # no number, because a run is missing or not comparable
+NOT_RESOLVED = " (not resolved)"
+"""Said where the 95 % interval holds "no difference"."""
+
+
+def markdown(
+    headings: Sequence[str], lines: Sequence[Sequence[str]], to_the_left: Sequence[str] = ()
+) -> list[str]:
+    """Write a table as lines of Markdown; no lines, no table.
+
+    The first column and the columns `to_the_left` are flush left, the others flush right.
+    """
+    if not lines:
+        return []
+    left = {headings[0], *to_the_left}
+    rule = [":--" if heading in left else "--:" for heading in headings]
+    return [f"| {' | '.join(cells)} |" for cells in (headings, rule, *lines)]
+
+
+def plain_cell(text: str) -> str:
+    """Escape a name so that a cell of a table can hold it."""
+    return text.replace("|", "\\|")
+
+
+# --- numbers
+
+
+def seeds_text(seeds: Iterable[int]) -> str:
+    """Seeds: "0, 1, 2"."""
+    return ", ".join(map(str, seeds)) or NONE
+
+
+def mean_text(values: Sequence[float], decimals: int = 0) -> str:
+    """Mean, and its range over more than one value: "93.20 (92.90–93.50)"."""
+    return _with_range(fmean(values), values, decimals) if values else NONE
+
+
+def ratio_text(ratio: Estimate | None) -> str:
+    """Geometric mean, and the range of more than one value: "2.71× (2.65–2.80)"."""
+    return _with_range(ratio.mean, ratio.each, 2, "×") if ratio else NONE
+
+
+def _with_range(center: float, values: Sequence[float], decimals: int, unit: str = "") -> str:
+    low, high = (f"{value:,.{decimals}f}" for value in (min(values), max(values)))
+    span = f" ({low}–{high})" if low != high else ""
+    return f"{center:,.{decimals}f}{unit}{span}"
+
+
+def deviation_text(values: Sequence[float]) -> str:
+    """Mean, and standard deviation of more than one value: "96.83 ± 0.44"."""
+    spread = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{fmean(values):.2f}{spread}"
+
+
+def points_text(value: float) -> str:
+    """A signed difference of percentages: "−0.42"."""
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def difference_text(difference: Estimate | None) -> str:
+    """The mean difference: "−0.42"."""
+    return points_text(difference.mean) if difference else NONE
+
+
+def interval_text(difference: Estimate | None) -> str:
+    """The ends of the 95 % interval of a difference: "−1.28 to +0.41"."""
+    if difference is None or difference.interval is None:
+        return "needs two seeds"
+    return " to ".join(map(points_text, difference.interval))
+
+
+# --- verdicts
+
+
+def verdict(pair: Pair) -> str:
+    """Say what a row gains or loses, such as "loses 1.17 points (not resolved), 2.76× faster".
+
+    Losses are said as readily as gains, and one seed is said to be one. Seconds of different code, or of hours
+    apart, are no verdict: FLOPs stand in for them.
+    """
+    difference, speed_up, flop_saving = pair.difference, pair.speed_up, pair.flop_saving
+    if difference is None or speed_up is None or flop_saving is None:
+        return "not compared: no run of its base with the same seed, device, precision and videos"
+    points = f"{abs(difference.mean):.2f}"
+    doubt = NOT_RESOLVED if difference.holds(0.0) else ""
+    verb = "gains" if difference.mean > 0 else "loses"
+    gain = "no difference seen" if points == "0.00" else f"{verb} {points} points{doubt}"
+    if pair.seeds_apart:
+        cost = _times(flop_saving.mean, "fewer FLOPs", "more FLOPs", "as many FLOPs")
+    else:
+        doubt = NOT_RESOLVED if speed_up.holds(1.0) else ""
+        cost = _times(speed_up.mean, f"faster{doubt}", f"slower{doubt}", "as fast")
+    return f"{gain}, {cost}{'; one seed' if len(pair.runs) == 1 else ''}"
+
+
+def _times(ratio: float, above: str, below: str, same: str) -> str:
+    if f"{ratio:.2f}" == "1.00":
+        return same
+    return f"{max(ratio, 1 / ratio):.2f}× {above if ratio > 1 else below}"
+
+
+def to_published(score: float, published: str) -> str:
+    """Say how far a score is from a published one: "0.20 points below the published 76.8"."""
+    distance = f"{abs(score - float(published)):.2f}"
+    if distance == "0.00":
+        return f"the published {published}"
+    side = "above" if score > float(published) else "below"
+    return f"{distance} points {side} the published {published}"

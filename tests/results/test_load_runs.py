@@ -1,0 +1,153 @@
+"""Runs read from run folders, from runs.jsonl and from results.csv."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from fake_runs import fake_run, unfinished_run
+
+from mgexp.errors import InputError
+from mgexp.results.load import (
+    as_line,
+    load_comparison,
+    load_runs,
+    read_result,
+    read_results,
+    read_stored,
+    write_lines,
+    write_stored,
+)
+from mgexp.run.confusion import write_confusion
+from mgexp.run.files import append_jsonl
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+HEADER = (
+    "experiment,row,seed,top1,top5,map,steps,epochs,clips_seen,train_flops,train_seconds,"
+    "steady_seconds,input_wait_seconds,program_seconds,device,precision,num_train_videos,commit,date"
+)
+LINE = (
+    "quickstart/baseline,baseline,1,93.4167,99.5,,1000,8.0,7680,100000000000000.0,100.0,"
+    "96.0,5.0,125.0,cpu,fp32,960,c0ffee,2026-11-21T12:00:00+00:00"
+)
+
+
+# --- run folders
+
+
+def test_rows_come_in_the_order_of_the_paper_the_control_last(tmp_path):
+    for row in ("coarse", "zebra", "long_short", "another", "baseline", "long", "short"):
+        unfinished_run(tmp_path, row)
+    names = [row.name for row in load_runs(tmp_path).rows]
+    assert names == ["baseline", "short", "long", "long_short", "another", "zebra", "coarse"]
+
+
+def test_pairs_are_of_the_same_seed_and_setting(tmp_path):
+    for seed in (1, 2, 3):
+        fake_run(tmp_path, "baseline", seed, train_seconds=100.0 * seed)
+    fake_run(tmp_path, "long", 1, train_seconds=50.0)
+    fake_run(tmp_path, "long", 2, train_seconds=50.0, threads=1)
+    fake_run(tmp_path, "long", 4, train_seconds=50.0)
+    comparison = load_runs(tmp_path)
+    pair = comparison.pair(comparison.row("long"))
+    assert pair.seeds == (1,)
+    assert pair.speed_up.each == (2.0,)
+    assert pair.other_settings.keys() == {2}
+    assert comparison.seeds == (1, 2, 3, 4)
+
+
+def test_clocks_add_up(tmp_path):
+    fake_run(tmp_path, "baseline", train_seconds=75.0)
+    run = load_runs(tmp_path).baseline.runs[1]
+    # Program 100 s: training 75, evaluation 10, precise BN 2, checkpoints 1, so 12 remain.
+    assert (run.program_seconds, run.other_seconds["evaluate"], run.rest_seconds) == (100, 10, 12)
+
+
+def test_a_seed_that_is_not_the_folders_is_bad_input(tmp_path):
+    run = fake_run(tmp_path, "baseline", seed=1)
+    run.root.rename(run.root.with_name("seed2"))
+    with pytest.raises(InputError, match="another seed"):
+        load_runs(tmp_path)
+
+
+def test_a_run_that_went_on_elsewhere_compares_with_no_other(tmp_path):
+    fake_run(tmp_path, "baseline", threads=2)
+    moved = fake_run(tmp_path, "long", threads=2)
+    for threads in (2, 16):
+        append_jsonl(moved.starts_jsonl, {"threads": threads, "changes": []})
+    comparison = load_runs(tmp_path)
+    row = comparison.row("long")
+    assert row.runs[1].environment["threads"] == "2, then 16"
+    assert comparison.pair(row).runs == ()
+
+
+def test_a_folder_of_nothing_is_bad_input(tmp_path):
+    with pytest.raises(InputError, match="holds neither runs nor the YAML of a row"):
+        load_comparison(tmp_path)
+
+
+# --- runs.jsonl
+
+
+def test_stored_runs_read_back_as_they_were(tmp_path):
+    folder = tmp_path / "runs" / "quickstart"
+    run = fake_run(folder, "baseline", 0, curve=((10.0, 50.0),), controls={"repeated": 17.0})
+    write_confusion(run.confusion_csv, ((0, 0, 3), (0, 1, 1)))
+    fake_run(folder, "long_short", 0, top1=89.0)
+    comparison = replace(load_runs(folder), class_names=("open", "close"))
+    write_stored(tmp_path / "runs.jsonl", comparison)
+    assert read_stored(tmp_path / "runs.jsonl") == comparison
+
+
+def test_the_stored_runs_of_this_repository_keep_their_bytes(tmp_path):
+    for path in EXPERIMENTS.rglob("runs.jsonl"):
+        write_stored(tmp_path / "again.jsonl", read_stored(path))
+        assert (tmp_path / "again.jsonl").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("text", ["", '{"class_names": []}\n{"name": "long"}\n', '{"a": 1}\n'])
+def test_a_file_of_something_else_is_bad_input(tmp_path, text):
+    (tmp_path / "runs.jsonl").write_text(text)
+    with pytest.raises(InputError, match="does not hold stored runs"):
+        read_stored(tmp_path / "runs.jsonl")
+
+
+def test_stored_shorter_baselines_are_beside_the_rows(tmp_path):
+    fake_run(tmp_path / "runs", "long")
+    fake_run(tmp_path / "shorter", "as_long")
+    for folder, name, runs in (("", "long", "runs"), ("budget", "as_long", "shorter")):
+        place = tmp_path / "rows" / folder
+        place.mkdir(parents=True)
+        (place / f"{name}.yaml").touch()
+        write_stored(place / "runs.jsonl", load_runs(tmp_path / runs))
+    found = load_comparison(tmp_path / "rows")
+    assert [row.name for row in found.rows] == ["long"]
+    assert [row.name for row in found.shorter] == ["as_long"]
+
+
+# --- results.csv
+
+
+def test_a_run_is_a_line_and_reads_back(tmp_path):
+    run = read_result(fake_run(tmp_path / "quickstart", "baseline", top1=93.4166667))
+    write_lines(tmp_path / "results.csv", [as_line(run)])
+    assert (tmp_path / "results.csv").read_text() == f"{HEADER}\n{LINE}\n"
+    (found,) = read_results(tmp_path / "results.csv")
+    assert found == replace(run, top1=93.4167, other_seconds={})
+    assert found.finished_at == datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("93.4167", "many"), ("12:00:00", "noon"), (",c0ffee", "")]
+)
+def test_a_line_that_is_damaged_is_bad_input(before, after, tmp_path):
+    table = tmp_path / "results.csv"
+    table.write_text(f"{HEADER}\n{LINE.replace(before, after)}\n")
+    with pytest.raises(InputError, match=r"results\.csv, line 2: .*; restore it from git"):
+        read_results(table)
+
+
+def test_no_table_is_no_results(tmp_path):
+    assert read_results(tmp_path / "results.csv") == ()

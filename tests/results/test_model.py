@@ -1,0 +1,171 @@
+"""Estimates, pairs and controls, worked out by hand; the quantiles by integrating Student's density."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from fake_experiments import GPU, result
+
+from mgexp.errors import InputError
+from mgexp.results.model import (
+    T_QUANTILES_95,
+    Comparison,
+    Evaluation,
+    Pair,
+    Row,
+    estimate_mean,
+    estimate_ratio,
+)
+from mgexp.run.confusion import Confusion
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 5, 13, 30])
+def test_quantiles_leave_2_5_percent_above(degrees):
+    quantile = T_QUANTILES_95[degrees - 1]
+    log_scale = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)
+    scale = math.exp(log_scale) / math.sqrt(degrees * math.pi)
+    x = np.linspace(0, quantile, 200_001)
+    density = scale * (1 + x**2 / degrees) ** (-(degrees + 1) / 2)
+    area = np.sum((density[1:] + density[:-1]) / 2 * np.diff(x))
+    assert 0.5 + area == pytest.approx(0.975, abs=2e-5)
+
+
+def test_there_is_a_quantile_for_each_of_30_degrees():
+    assert len(T_QUANTILES_95) == 30
+    assert list(T_QUANTILES_95) == sorted(T_QUANTILES_95, reverse=True)
+
+
+def test_interval_of_three_values():
+    # Mean -1, standard deviation 1, error 1/sqrt(3) = 0.57735, times 4.303 for 2 degrees.
+    difference = estimate_mean([-2.0, -1.0, 0.0])
+    assert difference.mean == -1
+    assert difference.interval == pytest.approx((-1 - 2.4843, -1 + 2.4843), abs=1e-4)
+    assert difference.each == (-2.0, -1.0, 0.0)
+    assert difference.holds(0.0)
+    assert not difference.holds(2.0)
+
+
+def test_one_value_has_no_interval_and_none_no_estimate():
+    one = estimate_mean([-0.5])
+    assert (one.mean, one.interval, one.holds(-0.5)) == (-0.5, None, False)
+    assert estimate_mean([]) is None
+    assert estimate_ratio([]) is None
+    assert estimate_ratio([2.0]).interval is None
+
+
+def test_no_interval_is_guessed_beyond_the_table():
+    with pytest.raises(InputError, match="32 seeds"):
+        estimate_mean([0.0] * 32)
+
+
+def test_interval_of_three_ratios():
+    # Logarithms 0, 1 and 2: mean 1, standard deviation 1, error 0.57735, times 4.303.
+    ratio = estimate_ratio([1.0, math.e, math.e**2])
+    low, high = ratio.interval
+    assert ratio.mean == pytest.approx(math.e)
+    assert math.log(low) == pytest.approx(1 - 4.303 / math.sqrt(3))
+    assert math.log(high) == pytest.approx(1 + 4.303 / math.sqrt(3))
+
+
+def row(name, *runs):
+    return Row(name, {run.seed: run for run in runs})
+
+
+def pair(base, own):
+    return Pair(row("own", *own), row("base", *base))
+
+
+def test_runs_of_the_same_seed_are_compared():
+    base = [result("q/base", seed, 90.0 + seed, train_seconds=200.0) for seed in (0, 1, 2)]
+    own = [result("q/own", seed, 89.0, train_seconds=100.0, train_flops=5e13) for seed in (1, 2, 3)]
+    found = pair(base, own)
+    assert found.seeds == (1, 2)
+    assert found.difference.each == (-2.0, -3.0)
+    assert found.difference.mean == -2.5
+    assert found.speed_up.each == found.flop_saving.each == (2.0, 2.0)
+    assert found.speed_up.interval == pytest.approx((2.0, 2.0))
+    assert found.ratio(lambda run: run.steady_seconds).each == (196 / 96, 196 / 96)
+    assert found.seeds_apart == ()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"device": GPU},
+        {"precision": "bf16"},
+        {"num_train_videos": 480},
+        {"environment": {"threads": 1}},
+        {"environment": {"threads": "2, then 16"}},
+    ],
+)
+def test_runs_of_another_setting_are_not_compared_and_are_told(other):
+    same = {"environment": {"threads": 2}}
+    base = [result("q/base", seed, **same) for seed in (0, 1)]
+    own = [result("q/own", 0, **same), result("q/own", 1, **{**same, **other})]
+    found = pair(base, own)
+    assert found.seeds == (0,)
+    assert found.other_settings == {1: (own[1].setting, base[1].setting)}
+
+
+def test_nothing_to_compare_is_no_estimate():
+    found = pair([], [result("q/own")])
+    assert (found.runs, found.difference, found.speed_up) == ((), None, None)
+
+
+def test_seeds_of_other_commits_are_apart():
+    base = [result("q/base", 0), result("q/base", 1)]
+    own = [result("q/own", 0), result("q/own", 1, commit="d" * 40)]
+    assert pair(base, own).seeds_apart == (1,)
+
+
+@pytest.mark.parametrize(
+    ("train_seconds", "date", "is_one"),
+    [
+        # From the end at 12:00 to a start 125 s before the date.
+        (100.0, "2026-11-21T13:02:05+00:00", True),
+        (100.0, "2026-11-21T13:02:06+00:00", False),
+        (100.0, "2026-11-21T10:57:55+00:00", True),  # run before its base
+        (100.0, "2026-11-21T10:57:54+00:00", False),
+        # 20,025 s each: the other may begin 40,050 s after the end.
+        (20_000.0, "2026-11-22T04:41:15+00:00", True),
+        (20_000.0, "2026-11-22T04:41:16+00:00", False),
+    ],
+)
+def test_a_sitting_is_an_hour_or_as_long_as_the_runs(train_seconds, date, is_one):
+    base = [result("q/base", 0, train_seconds=train_seconds)]
+    own = [result("q/own", 0, train_seconds=train_seconds, date=date)]
+    assert (pair(base, own).seeds_apart == ()) == is_one
+
+
+def evaluation(score, frame_order="forward", *, full=True, views=3):
+    return Evaluation(1000, 100.0, score, views, 1200 if full else 240, full, frame_order)
+
+
+def test_a_control_is_compared_under_the_same_protocol():
+    # The last evaluation in training, 1 view of 240 videos, must not be taken for the final one.
+    during = evaluation(80.0, full=False, views=1)
+    evaluations = (during, evaluation(97.0), evaluation(60.0, "shuffled"))
+    run = result("q/base", evaluations=evaluations)
+    changed, plain = run.control("shuffled")
+    assert (changed.score, plain.score) == (60.0, 97.0)
+    assert run.control("repeated") is None
+    other_views = (evaluation(97.0), evaluation(60.0, "shuffled", views=1))
+    assert result("q/base", evaluations=other_views).control("shuffled") is None
+
+
+def test_a_run_without_a_score_is_bad_input():
+    with pytest.raises(InputError, match="neither top1 nor map"):
+        result("q/base", top1=None).score  # noqa: B018
+
+
+def test_names_of_classes_must_be_enough():
+    confusion = Confusion(((2, 2, 4),))
+    comparison = Comparison((row("baseline", result("q/baseline", confusion=confusion)),))
+    with pytest.raises(
+        InputError, match="runs: its runs have 3 classes or more, but 2 have a name"
+    ):
+        comparison.with_class_names(("open", "close"), "runs")
+    assert comparison.with_class_names("abc", "runs").class_names == ("a", "b", "c")
+    assert comparison.with_class_names((), "runs") == comparison

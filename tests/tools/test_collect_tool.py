@@ -1,0 +1,178 @@
+"""tools/collect.py as a user starts it, on runs of an experiment that is in the repository."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import simplejson
+import yaml
+from fake_runs import fake_run, unfinished_run
+from tiny import load_tool
+
+from mgexp.config.load import flatten, load_config, to_yaml
+from mgexp.results.load import read_stored
+from mgexp.run.confusion import write_confusion
+from mgexp.run.files import append_jsonl, read_json, write_json
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return tmp_path / "runs" / "quickstart"
+
+
+@pytest.fixture
+def collect(tmp_path, runs, monkeypatch, capsys):
+    """Start the tool in this process on an experiments folder of its own; (exit code, output)."""
+    experiments = tmp_path / "experiments"
+    (experiments / "quickstart").mkdir(parents=True)
+    for row in ("baseline", "long"):
+        (experiments / "quickstart" / f"{row}.yaml").write_text("TRAIN: {BATCH_SIZE: 8}\n")
+    tool = load_tool("collect")
+    monkeypatch.setattr(tool, "EXPERIMENTS", experiments)
+    # test_report.py draws the figures, and counts the networks of the schedules.
+    monkeypatch.setattr("mgexp.figures.pages.figures", lambda *_: ())
+    monkeypatch.setattr("mgexp.figures.pages._schedules", lambda *_: ())
+
+    def call(*arguments):
+        results = ["--results", str(experiments / "results.csv")]
+        monkeypatch.setattr(sys, "argv", ["collect.py", str(runs.parent), *results, *arguments])
+        return tool.main(), capsys.readouterr()
+
+    return call
+
+
+def trained_with(run, tmp_path, *overrides):
+    """Give a fake run the configuration that training would have saved."""
+    path = tmp_path / "experiments" / "quickstart" / "baseline.yaml"
+    run.config_yaml.write_text(to_yaml(load_config(path, overrides)))
+    return run
+
+
+def test_runs_are_collected_and_reported(collect, runs, tmp_path):
+    run = trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
+    code, output = collect()
+    assert code == 0
+    assert output.out.splitlines() == [
+        f"added       {run.root}",
+        f"report      {runs / 'report.md'}",
+        f"tables      {tmp_path / 'experiments' / 'README.md'}",
+    ]
+    assert (tmp_path / "experiments" / "results.csv").read_text().count("\n") == 2
+    assert "- long: not run." in (runs / "report.md").read_text()
+    assert (runs / "report.html").exists()
+
+
+def test_a_second_start_changes_nothing(collect, runs, tmp_path):
+    trained_with(fake_run(runs, "baseline"), tmp_path)
+    collect()
+    files = (tmp_path / "experiments" / "results.csv", runs / "report.md")
+    before = [path.read_bytes() for path in files]
+    code, output = collect()
+    assert code == 0
+    assert output.out.startswith("known       ")
+    assert [path.read_bytes() for path in files] == before
+
+
+def test_a_run_with_other_values_is_refused_with_both(collect, runs, tmp_path):
+    run = trained_with(fake_run(runs, "baseline"), tmp_path, "SOLVER.BASE_LR", "0.3")
+    unfinished = unfinished_run(runs, "long")
+    code, output = collect("--json")
+    assert code == 2
+    assert simplejson.loads(output.out) == {
+        "added": [],
+        "skipped": [],
+        "unfinished": [str(unfinished.root)],
+        "reports": [str(runs / "report.md")],
+        "stored": [],
+        "tables": str(tmp_path / "experiments" / "README.md"),
+        "not_rows": {},
+        "refused": {
+            str(run.root): [
+                "SOLVER.BASE_LR: the run had 0.3, its YAML now says 0.1; train it again"
+            ]
+        },
+    }
+
+
+def test_a_run_that_was_given_another_value_is_told_and_is_no_failure(collect, runs, tmp_path):
+    run = trained_with(fake_run(runs, "baseline"), tmp_path, "SOLVER.BASE_LR", "0.3")
+    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["SOLVER.BASE_LR"]})
+    code, output = collect()
+    assert code == 0
+    assert output.out.splitlines()[:2] == [
+        f"not a row   {run.root}",
+        "  - SOLVER.BASE_LR: it was given 0.3, its YAML says 0.1",
+    ]
+    assert not (tmp_path / "experiments" / "results.csv").exists()
+
+
+def test_the_tables_show_what_was_collected(collect, runs, tmp_path):
+    trained_with(fake_run(runs, "baseline", top1=91.5), tmp_path)
+    collect()
+    tables = (tmp_path / "experiments" / "README.md").read_text()
+    assert "| [baseline](quickstart/baseline.yaml) | unknown | 91.50 | 1 |" in tables
+    assert "| [long](quickstart/long.yaml) | unknown | not run |" in tables
+
+
+def test_another_table_of_results_leaves_the_page_as_it_is(collect, runs, tmp_path):
+    trained_with(fake_run(runs, "baseline"), tmp_path)
+    code, output = collect("--json", "--results", str(tmp_path / "mine.csv"))
+    assert code == 0
+    assert simplejson.loads(output.out)["tables"] is None
+    assert (tmp_path / "mine.csv").exists()
+    assert not (tmp_path / "experiments" / "README.md").exists()
+
+
+def test_a_folder_without_runs_is_bad_input(collect, runs):
+    runs.mkdir(parents=True)
+    code, output = collect()
+    assert code == 2
+    assert "holds no run folder" in output.err
+
+
+def test_a_saved_configuration_reads_back_as_its_yaml(tmp_path, collect):
+    path = tmp_path / "experiments" / "quickstart" / "baseline.yaml"
+    saved = yaml.safe_load(to_yaml(load_config(path)))
+    assert dict(flatten(saved))["TRAIN.BATCH_SIZE"] == 8
+
+
+def test_names_of_classes_reach_the_report(collect, runs, tmp_path):
+    run = trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
+    write_confusion(run.confusion_csv, ((0, 1, 3), (1, 1, 1)))
+    (tmp_path / "classes.txt").write_text("open\nclose\n")
+    assert collect("--classes", str(tmp_path / "classes.txt"))[0] == 0
+    assert "| baseline | open | close | 3 | 100.0 % |" in (runs / "report.md").read_text()
+
+
+def test_names_that_cannot_be_read_are_bad_input(collect, runs, tmp_path):
+    fake_run(runs, "baseline")
+    code, output = collect("--classes", str(tmp_path / "lost.txt"))
+    assert code == 2
+    assert "lost.txt cannot be read" in output.err
+
+
+def test_stored_runs_are_reported_beside_their_yamls(collect, runs, tmp_path):
+    trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
+    (tmp_path / "classes.txt").write_text("open\nclose\n")
+    code, output = collect("--store", "--classes", str(tmp_path / "classes.txt"))
+    place = tmp_path / "experiments" / "quickstart"
+    assert code == 0
+    assert f"report      {place}/report.md\nstored      {place}/runs.jsonl\n" in output.out
+    assert read_stored(place / "runs.jsonl").class_names == ("open", "close")
+    assert (place / "report.md").read_text() == (runs / "report.md").read_text()
+
+
+def test_shorter_baselines_are_stored_and_told_of_beside_their_rows(collect, runs, tmp_path):
+    trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
+    run = trained_with(fake_run(runs / "budget", "as_long"), tmp_path, "RNG_SEED", "1")
+    experiment = {"experiment": "quickstart/budget/as_long"}
+    write_json(run.result_json, {**read_json(run.result_json), **experiment})
+    place = tmp_path / "experiments" / "quickstart"
+    (place / "budget").mkdir()
+    (place / "budget" / "as_long.yaml").write_text("TRAIN: {BATCH_SIZE: 8}\n")
+    code, output = collect("--store")
+    told = [line.split()[1] for line in output.out.splitlines() if line.startswith("report")]
+    assert (code, told) == (0, [f"{runs}/report.md", f"{place}/report.md"])
+    stored = read_stored(place / "budget" / "runs.jsonl")
+    assert [row.name for row in stored.rows] == ["as_long"]

@@ -1,0 +1,135 @@
+"""tools/report.py as a user starts it: on runs, on stored runs and on YAMLs alone."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from fake_runs import fake_run, unfinished_run
+from tiny import load_tool
+
+from mgexp.figures.pages import load_results
+from mgexp.results.load import load_runs, write_stored
+from mgexp.results.report import Picture
+from mgexp.run.confusion import write_confusion
+from mgexp.run.folder import RunsDir
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+SMALL = """\
+MODEL: {MODEL_NAME: SlowFast, NUM_CLASSES: 2}
+RESNET: {DEPTH: 18, WIDTH_PER_GROUP: 8}
+SLOWFAST: {ALPHA: 2, BETA_INV: 4}
+"""
+ROW = f"TRAIN: {{BATCH_SIZE: 8}}\nDATA: {{NUM_VIDEOS: 960, NUM_FRAMES: 8, TRAIN_CROP_SIZE: 64}}\n{SMALL}"
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A baseline and long_short of one seed."""
+    folder = tmp_path / "quickstart"
+    for row, seconds in (("baseline", 200.0), ("long_short", 80.0)):
+        fake_run(folder, row, 1, train_seconds=seconds).config_yaml.write_text(ROW)
+    return folder
+
+
+@pytest.fixture
+def report(monkeypatch):
+    """Start the tool in this process; the exit code."""
+    tool = load_tool("report")
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["report.py", *map(str, arguments)])
+        return tool.main()
+
+    return call
+
+
+@pytest.fixture
+def not_drawn(monkeypatch):
+    """Figures as they would be written, but empty."""
+
+    def empty(figure):
+        return Picture(figure.name, figure.alt, figure.caption, b"", b"", b"")
+
+    monkeypatch.setattr("mgexp.figures.pages.drawn", empty)
+
+
+def figures(folder):
+    return sorted(path.name for path in RunsDir(folder).figures.iterdir())
+
+
+def test_every_figure_is_there_wide_and_narrow_and_shown(runs, report):
+    assert report(runs) == 0
+    names = ("accuracy", "schedule", "seconds", "speed_up")
+    kinds = (".png", ".svg", "_narrow.svg")
+    assert figures(runs) == [f"{name}{kind}" for name in names for kind in kinds]
+    text = RunsDir(runs).report_md.read_text()
+    shown = re.findall(r"!\[.*\]\((.*)\)", text)
+    assert sorted(shown) == [f"figures/{name}.png" for name in names]
+    assert RunsDir(runs).report_html.read_text().count("<picture>") == 4
+
+
+def test_classes_are_drawn_where_they_are_known(runs, report):
+    write_confusion(
+        RunsDir(runs).root / "baseline" / "seed1" / "confusion.csv", ((0, 1, 3), (1, 1, 1))
+    )
+    assert report(runs) == 0
+    assert "confusion.png" in figures(runs)
+
+
+def test_names_of_another_data_set_are_refused(runs, report, tmp_path, capsys):
+    write_confusion(RunsDir(runs).root / "baseline" / "seed1" / "confusion.csv", ((2, 2, 4),))
+    (tmp_path / "classes.txt").write_text("open\nclose\n")
+    assert report(runs, "--classes", tmp_path / "classes.txt") == 2
+    assert "3 classes or more, but 2 have a name" in capsys.readouterr().err
+    assert not RunsDir(runs).report_md.exists()
+
+
+def test_without_a_finished_run_there_is_only_the_list(report, tmp_path):
+    unfinished_run(tmp_path, "long", 1, steps=1)
+    assert report(tmp_path) == 0
+    assert not RunsDir(tmp_path).figures.exists()
+    assert RunsDir(tmp_path).report_html.exists()
+
+
+def test_stored_runs_are_reported_as_the_runs_are(runs, report, tmp_path, capsys, not_drawn):
+    folder = tmp_path / "experiments" / "quickstart"
+    folder.mkdir(parents=True)
+    for row in ("baseline", "long_short"):
+        (folder / f"{row}.yaml").write_text(ROW)
+    write_stored(RunsDir(folder).stored_jsonl, load_runs(runs))
+    assert report(folder) == 0
+    assert capsys.readouterr().out == f"{folder}/report.md\n{folder}/report.html\n"
+    assert report(runs) == 0
+    assert RunsDir(folder).report_md.read_text() == RunsDir(runs).report_md.read_text()
+    assert load_results(folder) == load_results(runs)
+
+
+def test_yamls_alone_have_their_schedules(tmp_path, report):
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "baseline.yaml").write_text(ROW)
+    assert report(tmp_path / "rows", "--output", tmp_path) == 0
+    assert figures(tmp_path) == ["schedule.png", "schedule.svg", "schedule_narrow.svg"]
+    text = RunsDir(tmp_path).report_md.read_text()
+    assert "- baseline: not run." in text
+    assert "## Schedules" in text
+
+
+def test_a_folder_of_nothing_is_bad_input(tmp_path, report, capsys):
+    assert report(tmp_path) == 2
+    assert "holds neither runs nor the YAML of a row" in capsys.readouterr().err
+
+
+def test_the_report_that_is_committed_is_that_of_the_stored_runs(tmp_path, report, not_drawn):
+    """Its text; the figures are bytes of one version of matplotlib. `python tools/report.py` mends it."""
+    folder = EXPERIMENTS / "quickstart"
+    assert report(folder, "--output", tmp_path) == 0
+    assert (tmp_path / "report.md").read_text() == (folder / "report.md").read_text()
+
+
+def test_figures_that_are_committed_are_small():
+    found = [*EXPERIMENTS.rglob("figures/*.png")]
+    assert {"accuracy.png", "schedule.png", "seconds.png", "speed_up.png"} <= {
+        one.name for one in found
+    }
+    assert [str(path) for path in found if path.stat().st_size > 300_000] == []

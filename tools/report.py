@@ -1,0 +1,45 @@
+"""Write the report on a folder of rows, with its figures: what was saved, what was lost, and how it was measured.
+
+    python tools/report.py runs/quickstart           the runs of a folder
+    python tools/report.py experiments/quickstart    the runs that are stored beside their YAMLs
+    python tools/report.py experiments/main/k400_slowfast_8x8_r50    YAMLs alone: their schedules
+
+Writes report.md, report.html, which is one file with all figures in it, and figures/ (SVG and PNG for two columns,
+SVG for one: *_narrow.svg). Exit 0; 2 where the folder holds nothing of that, or a file cannot be understood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from mgexp.errors import InputError
+from mgexp.figures.pages import report_with_figures
+from mgexp.run.confusion import read_class_names
+from mgexp.run.folder import RunsDir
+
+
+def main() -> int:
+    """Parse, write the report, say where it is."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="folder of runs <row>/seed<N>, or of YAMLs")
+    parser.add_argument("--output", type=Path, help="folder for the report (default: the same)")
+    parser.add_argument("--classes", type=Path, help="names of the classes, a class a line")
+    options = parser.parse_args()
+    try:
+        names = read_class_names(options.classes) if options.classes else ()
+        rows = sorted(path.stem for path in options.folder.glob("*.yaml"))
+        report_with_figures(options.folder, rows, names, options.output)
+    except InputError as error:
+        print(f"report: {error}", file=sys.stderr)
+        return 2
+    written = RunsDir(options.output or options.folder)
+    print(f"{written.report_md}\n{written.report_html}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
