@@ -26,7 +26,7 @@ from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
 from mgexp.config.load import read_config
 from mgexp.data.lists import build_list, videos_root
-from mgexp.data.loader import build_training_clips, store_problems
+from mgexp.data.loader import build_opener, build_training_clips, store_problems
 from mgexp.data.records import Record
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.options import add_measuring_options, not_positive, too_small, without_folder
@@ -157,7 +157,9 @@ def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
     num_videos, problems = build_num_videos(cfg, given)
     with collected(problems):
         schedule = build_row_schedule(cfg, num_videos)
-    raise_problems([*problems, *store_problems(cfg, videos.records)])
+    with collected(problems):
+        problems += store_problems(build_opener(cfg), cfg.DATA.STORE, videos.records)
+    raise_problems(problems)
     legs = legs_of(schedule)
     records = evenly_spaced(videos.records, options.num_clips)
     with one_core():

@@ -142,7 +142,8 @@ def row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
 def loading(cfg: Config, schedule: Schedule, step_seconds: float) -> Finding:
     """What loading the row's videos costs, where there are any."""
     from mgexp.data.lists import build_list
-    from mgexp.data.loader import store_problems
+    from mgexp.data.loader import build_opener, store_problems
+    from mgexp.errors import collected
     from mgexp.plan.doctor_row import loading_finding
     from mgexp.plan.workers import clip_seconds, num_workers_of
     from mgexp.run.environment import num_cores
@@ -153,7 +154,9 @@ def loading(cfg: Config, schedule: Schedule, step_seconds: float) -> Finding:
     if videos is None or not videos.records:
         remedy = "give DATA.TRAIN_LIST and DATA.PATH_PREFIX, and look at tools/check_data.py"
         return Finding("loading", "warning", "not measured: the row's videos are not here", remedy)
-    problems = store_problems(cfg, videos.records)
+    problems: list[str] = []
+    with collected(problems):
+        problems += store_problems(build_opener(cfg), cfg.DATA.STORE, videos.records)
     if problems:
         return Finding("loading", "problem", problems[0], "see tools/prepare_data.py")
     legs, records = legs_of(schedule), evenly_spaced(videos.records, NUM_CLIPS)

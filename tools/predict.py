@@ -21,7 +21,7 @@ import simplejson
 import torch
 
 from mgexp.config.load import load_config
-from mgexp.data.loader import build_view_loader
+from mgexp.data.loader import build_opener, build_view_loader
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes, device_of
 from mgexp.errors import InputError
@@ -71,7 +71,7 @@ def predictions(options: argparse.Namespace) -> tuple[Iterator[Prediction], Sequ
     device = device_of(options.device)
     predictor = build_predictor(cfg, run_dir, device)
     records = [VideoRecord(video, 0) for video in options.videos]  # the label is not looked at
-    views = build_view_loader(cfg, records, True, device, Processes())
+    views = build_view_loader(cfg, records, True, device, Processes(), build_opener(cfg))
     num_best = options.top or min(NUM_BEST, num_classes)
     return predictor.predict(tuple(options.videos), views, num_best), names
 

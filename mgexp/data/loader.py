@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from mgexp.data.time_limit import (
 )
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
-from mgexp.errors import InputError
+from mgexp.errors import InputError, collected, raise_problems
 from mgexp.stop import STOP_SIGNALS
 from mgexp.video.pyav import open_pyav
 from mgexp.video.reader import Decoder, Opener, choose_decoder
@@ -98,11 +98,12 @@ def build_train_loader(
     records: Sequence[Record],
     batches: Iterable[Sequence[Request]],
     device: torch.device,
+    opener: Opener,
     limit: TimeLimit = NO_LIMIT,
 ) -> DataLoader[object]:
     """Loads the clips of ``batches``, one list of requests a step: one loader serves every shape."""
     return DataLoader(
-        build_training_clips(cfg, records, build_opener(cfg), limit),
+        build_training_clips(cfg, records, opener, limit),
         batch_sampler=batches,  # type: ignore[arg-type]
         collate_fn=collate,
         **_worker_options(cfg, device),
@@ -151,37 +152,33 @@ def build_augment(cfg: Config) -> AugmentByShape | None:
 
 
 def build_opener(cfg: Config) -> Opener:
-    """Opens the videos, or their copies in DATA.STORE. Raises InputError where that is no clip store."""
-    opener = build_decoder(cfg).opener
-    if not cfg.DATA.STORE:
-        return opener
-    return _store_index(cfg.DATA.STORE, videos_root(cfg.DATA), opener)
+    """Build what opens the videos, or their copies in DATA.STORE. A run builds it once: a store may be large.
 
-
-def store_problems(cfg: Config, records: Sequence[Record]) -> list[str]:
-    """A DATA.STORE that is no clip store, or that has a copy of none of ``records`` as they are now."""
-    if not cfg.DATA.STORE or not records:
-        return []
-    try:
+    Raises InputError if the decoder does not work here, or if DATA.STORE is no clip store.
+    """
+    problems: list[str] = []
+    opener: Opener = open_pyav
+    with collected(problems):
         opener = build_decoder(cfg).opener
-    except InputError:  # told by itself; nothing is opened here
-        opener = open_pyav
-    try:
-        index = _store_index(cfg.DATA.STORE, videos_root(cfg.DATA), opener)
-    except InputError as error:
-        return [f"DATA.STORE: {problem}" for problem in error.problems]
-    if any(index.entry(record.path) for record in records):
+    if cfg.DATA.STORE:
+        try:
+            opener = StoreIndex(StoreDir(Path(cfg.DATA.STORE)), videos_root(cfg.DATA), opener)
+        except InputError as error:
+            problems += [f"DATA.STORE: {problem}" for problem in error.problems]
+    raise_problems(problems)
+    return opener
+
+
+def store_problems(opener: Opener, store: str, records: Sequence[Record]) -> list[str]:
+    """Check that the clip store ``store``, if ``opener`` is one, has copies of ``records`` as they are now."""
+    if not isinstance(opener, StoreIndex) or not records:
+        return []
+    if any(opener.entry(record.path) for record in records):
         return []
     return [
-        f"DATA.STORE = {cfg.DATA.STORE} has a copy of none of the {len(records)} training videos as they are now: "
+        f"DATA.STORE = {store} has a copy of none of the {len(records)} training videos as they are now: "
         "run tools/prepare_data.py with the same lists and root, or set DATA.STORE ''"
     ]
-
-
-@lru_cache(maxsize=1)
-def _store_index(store: str, root: Path, opener: Opener) -> StoreIndex:
-    """Read once: every loader of a run, and every worker, shares it."""
-    return StoreIndex(StoreDir(Path(store)), root, opener)
 
 
 def build_view_loader(
@@ -190,6 +187,7 @@ def build_view_loader(
     full_protocol: bool,
     device: torch.device,
     processes: Processes,
+    opener: Opener,
     first_batch: int = 0,
     limit: TimeLimit = NO_LIMIT,
 ) -> DataLoader[object]:
@@ -210,7 +208,7 @@ def build_view_loader(
         num_views=cfg.TEST.NUM_ENSEMBLE_VIEWS if full_protocol else 1,
         num_crops=num_crops,
         frame_order=cfg.TEST.FRAME_ORDER,
-        opener=build_opener(cfg),
+        opener=opener,
         limit=replace(limit, known=frozenset()),
     )
     batch_size = max(1, cfg.TEST.BATCH_SIZE // num_crops)

@@ -306,7 +306,9 @@ def build_protocol(
     records = evenly_spaced(inputs.val, 0 if full else cfg.TRAIN.EVALUATION_VIDEOS)
     limit = build_time_limit(cfg, run_dir.timeouts_jsonl)
     return Protocol(
-        partial(build_view_loader, cfg, records, full, device, processes, limit=limit),
+        partial(
+            build_view_loader, cfg, records, full, device, processes, inputs.opener, limit=limit
+        ),
         records=records,
         num_clips=cfg.TEST.NUM_ENSEMBLE_VIEWS if full else 1,
         num_crops=cfg.TEST.NUM_SPATIAL_CROPS if full else 1,
@@ -348,7 +350,7 @@ def build_precise_bn(
 
     def load() -> Iterable[Any]:
         limit = build_time_limit(cfg, timeouts)  # with the time-outs up to now
-        return build_train_loader(cfg, inputs.train, requests, device, limit)
+        return build_train_loader(cfg, inputs.train, requests, device, inputs.opener, limit)
 
     groups = num_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)
     return PreciseBn(load, groups)

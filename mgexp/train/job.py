@@ -163,13 +163,15 @@ def _train(
                 loop.evaluate()
             sampler = StepSampler(inputs.schedule, cfg.RNG_SEED, state.step, processes.rank)
             limit = build_time_limit(cfg, run_dir.timeouts_jsonl)
-            loader = build_train_loader(cfg, inputs.train, sampler, device, limit)
+            loader = build_train_loader(cfg, inputs.train, sampler, device, inputs.opener, limit)
+            metrics = run_dir.metrics_jsonl if processes.is_main else None
+            total = inputs.schedule.total_steps
             with (
-                _progress(job, state.step, trackers) as progress,
+                Progress(metrics, state.step, total, cfg.LOG_PERIOD, trackers.step) as progress,
                 stop.at_once(),
                 compiled_step(cfg.TRAIN.COMPILE, step, state, task, shapes, processes.is_main),
             ):
-                batches = iter(loader)  # the workers start here, with the optimised memory settings
+                batches = iter(loader)  # starts the workers: a signal may still end the run at once
                 with stop.deferred():
                     is_done = loop.run(batches, progress)
             if not is_done:
@@ -251,12 +253,6 @@ def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
     LOGGER.info("%s; decoder %s; %s", job.inputs.summary(), decoder, machine)
     if first_step:
         LOGGER.info("resuming after step %d of %d", first_step, schedule.total_steps)
-
-
-def _progress(job: Job, first_step: int, trackers: Trackers) -> Progress:
-    path = job.run_dir.metrics_jsonl if job.processes.is_main else None
-    total_steps = job.inputs.schedule.total_steps
-    return Progress(path, first_step, total_steps, job.cfg.LOG_PERIOD, trackers.step)
 
 
 def _finish(

@@ -1,4 +1,4 @@
-"""The result of a finished run, whether it is what its YAML expects, and the exit code that says so."""
+"""The result of a finished run: its numbers, whether its YAML expected them, and the exit code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Outcome(IntEnum):
 
 
 def judge(metrics: Mapping[str, float], expected: Expectations) -> str:
-    """``met`` where every (metric, percent, tolerance) holds."""
+    """Return the verdict: met if every expected (metric, percent, tolerance) holds."""
     if not expected:
         return NO_EXPECTATION
     held = all(abs(metrics[name] - want) <= within for name, want, within in expected)
@@ -37,12 +37,12 @@ def judge(metrics: Mapping[str, float], expected: Expectations) -> str:
 
 
 def outcome_of(result: Mapping[str, Any]) -> Outcome:
-    """What a finished run ends with, from its result.json."""
+    """Return the exit code of a finished run, from its result.json."""
     return Outcome.MISSED if result["verdict"] == MISSED else Outcome.OK
 
 
 def numbers(state: State, inputs: Inputs) -> dict[str, Any]:
-    """What was trained: videos, steps, clips, FLOPs, parameters."""
+    """Count what was trained: videos, steps, epochs, clips, FLOPs, parameters."""
     schedule = inputs.schedule
     macs = macs_by_shape(state.model, schedule_shapes(schedule))
     return {
@@ -58,7 +58,7 @@ def numbers(state: State, inputs: Inputs) -> dict[str, Any]:
 
 
 def seconds_record(clock: Clock) -> dict[str, float]:
-    """Seconds by what they went into; ``steady`` is training without the first use of each shape."""
+    """List the seconds by what they went into. ``steady`` is training without the first use of each shape."""
     names = ("input_wait", "evaluate", "precise_bn", "checkpoint", "shape_warmup", "program")
     train = clock.seconds("train")
     return {
@@ -69,21 +69,19 @@ def seconds_record(clock: Clock) -> dict[str, float]:
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """One line for the end of a log."""
+    """Say a result in one line, for the end of a log."""
     seconds = result["seconds"]
     first = dict([*result["metrics"].items()][:1])
+    clips: Mapping[str, int] = result.get("clips_by_level", {})
+    levels = ""
+    if list(clips) not in ([], [SOURCE]):  # else all clips came from the videos themselves
+        ordered = sorted(clips.items(), key=lambda item: -item[1])
+        total = sum(clips.values())
+        shares = (f"{100 * number / total:.0f} % from {level}" for level, number in ordered)
+        levels = f"clips {', '.join(shares)}; "
     return (
         f"{metrics_text(first)}, {result['steps']} steps, "
         f"{result['train_flops'] / 1e12:.1f} TFLOPs, {seconds['train']:.1f} s of training "
         f"({seconds['input_wait']:.1f} s waiting for input), {seconds['program']:.1f} s in all; "
-        f"{_from_levels(result.get('clips_by_level', {}))}"
-        f"expectation: {result['verdict']}"
+        f"{levels}expectation: {result['verdict']}"
     )
-
-
-def _from_levels(clips: Mapping[str, int]) -> str:
-    """Shares of the clips of process 0 by level of the clip store; nothing where all came from the videos."""
-    total = sum(clips.values())
-    ordered = sorted(clips.items(), key=lambda item: -item[1])
-    shares = ", ".join(f"{100 * number / total:.0f} % from {level}" for level, number in ordered)
-    return "" if list(clips) in ([], [SOURCE]) else f"clips {shares}; "

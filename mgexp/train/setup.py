@@ -15,7 +15,7 @@ from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
 from mgexp.data.classes import read_text
 from mgexp.data.lists import build_list, quarantine_problems
-from mgexp.data.loader import build_decoder, store_problems
+from mgexp.data.loader import build_opener, store_problems
 from mgexp.data.records import Record, VideoList
 from mgexp.dist import device_of
 from mgexp.errors import InputError, collected, listed, raise_problems
@@ -34,6 +34,7 @@ from mgexp.train.precision import Precision, resolve
 from mgexp.train.step import split_problems
 from mgexp.train.task import MAX, SUM, Task, many_labels, one_label
 from mgexp.video.paths import evenly_spaced
+from mgexp.video.reader import Opener
 
 SHARED_MEMORY = Path("/dev/shm")
 """Where torch puts the tensors that loader workers hand on, on Linux. Other systems have no such folder."""
@@ -41,7 +42,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Inputs:
-    """The videos of a run, and its schedule.
+    """The videos of a run, what opens them, and the schedule.
 
     ``missing``: paths in the training list, which has ``num_listed`` videos, that have no file or are
     quarantined.
@@ -52,6 +53,7 @@ class Inputs:
     missing: tuple[str, ...]
     num_listed: int
     schedule: Schedule
+    opener: Opener
 
     def fingerprint(self) -> dict[str, object]:
         """Identify the videos: a resumed run must have the same ones."""
@@ -100,8 +102,6 @@ def build_inputs(
         found += device_problems(cfg.DEVICE, torch.cuda.is_available())
         with collected(found):
             build_precision(cfg, device_of(cfg.DEVICE))
-    with collected(found):
-        build_decoder(cfg)
     if cfg.TRAIN.ENABLE:  # an evaluation alone is not tracked
         wandb_mode = cfg.WANDB.MODE if cfg.WANDB.ENABLE else None
         found += tracking_problems(cfg.TENSORBOARD.ENABLE, wandb_mode)
@@ -110,18 +110,20 @@ def build_inputs(
     found += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)
     train_records = evenly_spaced(train.records, cfg.DATA.MAX_TRAIN_VIDEOS)
     val_records = evenly_spaced(val.records, cfg.DATA.MAX_VAL_VIDEOS)
-    found += store_problems(cfg, train_records)
+    with collected(found):
+        opener = build_opener(cfg)
+        found += store_problems(opener, cfg.DATA.STORE, train_records)
     with collected(found):
         schedule = build_row_schedule(cfg, max(1, len(train_records)), num_processes)
     raise_problems(found)
-    # The next checks need a schedule without problems.
+    # From here on, schedule and opener are there.
     tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
     found += model_problems(cfg, {*schedule_shapes(schedule), tested})
     if is_here:
         found += build_memory_problems(cfg, schedule, num_processes, num_local or num_processes)
     found += split_problems(step_counts(schedule, num_processes), cfg.TRAIN.MAX_CLIPS_PER_GPU)
     raise_problems(found)
-    return Inputs(train_records, val_records, train.missing, train.num_listed, schedule)
+    return Inputs(train_records, val_records, train.missing, train.num_listed, schedule, opener)
 
 
 def device_problems(device: str, has_cuda: bool) -> Iterator[str]:

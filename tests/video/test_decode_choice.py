@@ -7,8 +7,7 @@ from decode_files import NEEDS_TORCHCODEC
 from videos import numbers_of, write_video
 
 from mgexp.config.load import load_config
-from mgexp.data.loader import build_decoder, build_train_loader, build_view_loader
-from mgexp.dist import Processes
+from mgexp.data.loader import build_decoder, build_opener
 from mgexp.errors import InputError
 from mgexp.video import torchcodec_reader as decode_torchcodec
 from mgexp.video.pyav import open_pyav
@@ -54,12 +53,9 @@ def test_a_decoder_that_does_not_work_is_refused_with_what_to_install(monkeypatc
 
 @pytest.mark.parametrize(("fault", "opener"), [("", open_torchcodec), ("none", open_pyav)])
 def test_loaders_decode_as_the_configuration_says(fault, opener, monkeypatch):
-    import torch
-
     assume(monkeypatch, fault)
-    cfg, cpu = load_config(ROW, ["DATA.DECODING_BACKEND", "auto"]), torch.device("cpu")
-    assert build_train_loader(cfg, [], [], cpu).dataset.opener is opener
-    assert build_view_loader(cfg, [], False, cpu, Processes()).dataset.opener is opener
+    cfg = load_config(ROW, ["DATA.DECODING_BACKEND", "auto"])
+    assert build_opener(cfg) is opener
     assert build_decoder(cfg).opener is opener
 
 
