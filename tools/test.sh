@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
 # Lint, types and tests. Sets everything up on a fresh machine.
 #   bash tools/test.sh [--slow] [arguments of pytest]
-#   bash tools/test.sh --slurm [arguments of pytest]     the tests on a real Slurm alone: about 10 minutes
+#   bash tools/test.sh --slurm [arguments of pytest]     only the tests on a real Slurm: about 10 minutes
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+run_pytest() { # exit code 5 means that the arguments select no test of this half
+    "$PYTHON" -W ignore::FutureWarning -m pytest -q "$@" || [ $? -eq 5 ]
+}
 
 if [ "${1:-}" = --slurm ]; then
     shift
@@ -12,4 +16,5 @@ fi
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .
 "$PYTHON" -m mypy mgexp
-"$PYTHON" -W ignore::FutureWarning -m pytest -q "$@"
+run_pytest -m alone "$@" # tests that measure time need a quiet machine
+run_pytest -m "not alone" --numprocesses auto --dist loadfile "$@"
