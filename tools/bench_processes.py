@@ -19,8 +19,7 @@ import simplejson
 from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, TrainingError
-from mgexp.multigrid.schedule import Schedule
-from mgexp.multigrid.steps import base_shapes
+from mgexp.multigrid.schedule import Schedule, base_shapes
 from mgexp.options import add_timing_options, timing_problems, too_small
 from mgexp.plan.machine import NoMemory
 from mgexp.plan.rows import build_shapes

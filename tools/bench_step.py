@@ -31,8 +31,7 @@ from mgexp.errors import InputError, TrainingError
 from mgexp.figures.steps import draw_steps
 from mgexp.models.build import build_model
 from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, activation_bytes, macs_by_shape
-from mgexp.multigrid.schedule import Schedule
-from mgexp.multigrid.steps import StepShape, base_shapes, step_counts
+from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes, step_counts
 from mgexp.options import add_timing_options, timing_problems, too_small, without_folder
 from mgexp.plan.machine import measure_peak, memory_meter, synchronizer
 from mgexp.plan.rows import build_shapes

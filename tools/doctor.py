@@ -20,8 +20,7 @@ import torch
 
 from mgexp.config.keys import Config
 from mgexp.errors import InputError
-from mgexp.multigrid.schedule import Schedule
-from mgexp.multigrid.steps import step_counts
+from mgexp.multigrid.schedule import Schedule, step_counts
 from mgexp.plan.doctor import Finding, exit_code, findings_json, findings_table, machine_findings
 from mgexp.plan.loading import legs_of
 

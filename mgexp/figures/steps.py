@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from mgexp.figures.style import QUIET, STYLE
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.tables import StepTimes
 from mgexp.plan.timing import ONE_GROUP, OURS, PLAIN
 from mgexp.run.files import atomic_file

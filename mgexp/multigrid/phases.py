@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from mgexp.multigrid.order import ORDERS, ShapeOrder, Turns, in_turn
 from mgexp.multigrid.recipe import LR_SCALINGS, CyclePer, Multigrid, Recipe
-from mgexp.multigrid.shapes import Cycle, long_cycle
+from mgexp.multigrid.shapes import ORDERS, Cycle, ShapeOrder, Turns, in_turn, long_cycle
 
 LEAST_SHARE = 1e-9
 """Of all epochs. What is shorter is left out: it lies between two boundaries that are one, but for rounding."""

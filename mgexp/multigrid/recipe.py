@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from mgexp.multigrid.order import ShapeOrder
-from mgexp.multigrid.shapes import FULL, LONG_FACTORS, SHORT_FACTORS, CropBase
+from mgexp.multigrid.shapes import FULL, LONG_FACTORS, SHORT_FACTORS, CropBase, ShapeOrder
 
 Policy = Literal["steps_with_relative_lrs", "cosine"]
 Scaling = Literal["linear", "sqrt", "none"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from mgexp.multigrid.batchnorm import set_num_groups
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.doctor import Finding
 from mgexp.plan.loading import Kind, Leg
 from mgexp.plan.machine import synchronizer

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mgexp.errors import InputError
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.loading import Kind
 from mgexp.plan.predict import StepCost
 from mgexp.run.files import read_json, read_jsonl

@@ -17,8 +17,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mgexp.multigrid.schedule import Schedule
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import Schedule, StepShape
 from mgexp.plan.communication import Communication
 from mgexp.plan.loading import Kind, Leg, legs_of
 

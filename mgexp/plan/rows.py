@@ -21,8 +21,7 @@ from mgexp.errors import InputError, collected, raise_problems
 from mgexp.models.build import model_problems
 from mgexp.models.cost import num_params, schedule_shapes
 from mgexp.models.layers import Draws
-from mgexp.multigrid.schedule import Schedule
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import Schedule, StepShape
 from mgexp.optim.build import set_lr
 from mgexp.plan.communication import Communication
 from mgexp.plan.loading import Kind, Load, Timings, kinds_of, legs_of, measure, one_core

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.loading import Kind
 from mgexp.plan.machine import Peak
 from mgexp.plan.predict import LOADING, Balance, LegPrediction, RowPrediction

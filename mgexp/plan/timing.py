@@ -18,7 +18,7 @@ from tqdm import tqdm
 from mgexp.data.clips import Batch
 from mgexp.models.layers import ClipDropout, Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.predict import StepCost
 from mgexp.train.step import TrainStep, seed_step
 from mgexp.train.task import Loss, Task

@@ -21,7 +21,7 @@ from mgexp.data.loader import build_training_clips
 from mgexp.data.records import Record
 from mgexp.models.build import build_model
 from mgexp.multigrid.phases import num_bn_groups
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.optim.build import build_groups, build_optimizer, set_lr
 from mgexp.plan.loading import Load, loader_of
 from mgexp.plan.timing import (

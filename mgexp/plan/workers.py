@@ -15,7 +15,7 @@ from mgexp.data.loader import build_opener
 from mgexp.data.records import Record
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.multigrid.steps import StepShape, step_counts
+from mgexp.multigrid.schedule import StepShape, step_counts
 from mgexp.plan.loading import Kind, Leg, kinds_of, legs_of, measure, one_core
 from mgexp.plan.machine import synchronizer
 from mgexp.plan.ways import build_loads, build_training_step

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mgexp.multigrid.order import ShapeOrder
 from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.schedule import Schedule
+from mgexp.multigrid.shapes import ShapeOrder
 
 ORDER_NOTES: dict[ShapeOrder, tuple[str, ...]] = {
     "coarse_to_fine": (),

@@ -15,7 +15,7 @@ from mgexp.data.clips import Batch
 from mgexp.data.time_limit import EXIT_HUNG, EXIT_NOT_HANDED_ON, read_timeouts
 from mgexp.errors import TrainingError
 from mgexp.models.layers import Draws
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.run.folder import RunDir
 from mgexp.train.step import TrainStep, least_clips, split
 

@@ -20,7 +20,7 @@ from mgexp.failure import Explained
 from mgexp.models.build import build_on_meta
 from mgexp.models.weights import Fit
 from mgexp.multigrid.sampler import StepSampler
-from mgexp.multigrid.steps import step_counts
+from mgexp.multigrid.schedule import step_counts
 from mgexp.run.clock import Clock, seconds_since_process_start
 from mgexp.run.environment import describe
 from mgexp.run.files import read_json, read_jsonl, write_json

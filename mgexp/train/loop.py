@@ -19,8 +19,7 @@ from mgexp.data.loader import DeviceBatches
 from mgexp.dist import Processes
 from mgexp.errors import TrainingError
 from mgexp.models.layers import Draws
-from mgexp.multigrid.schedule import Schedule, StepPlan
-from mgexp.multigrid.steps import StepShape, step_counts
+from mgexp.multigrid.schedule import Schedule, StepPlan, StepShape, step_counts
 from mgexp.optim.build import set_lr
 from mgexp.run.clock import Clock, StepTimer
 from mgexp.run.log import LOGGER, Progress, StepRecord

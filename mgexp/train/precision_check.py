@@ -41,7 +41,7 @@ from mgexp.data.clips import Batch
 from mgexp.dist import Processes
 from mgexp.errors import InputError, listed
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.run.environment import cpu_model
 from mgexp.run.files import read_json, write_json
 from mgexp.run.log import LOGGER

@@ -24,9 +24,8 @@ from mgexp.models.cost import schedule_shapes
 from mgexp.models.resnet import TEMPORAL
 from mgexp.models.weights import Fit, fit_weights, read_weights
 from mgexp.multigrid.recipe import Multigrid, Recipe
-from mgexp.multigrid.schedule import Schedule, build_schedule
+from mgexp.multigrid.schedule import Schedule, build_schedule, step_counts
 from mgexp.multigrid.shapes import FULL
-from mgexp.multigrid.steps import step_counts
 from mgexp.run.files import is_file
 from mgexp.run.folder import RunDir
 from mgexp.run.trackers import tracking_problems

@@ -23,7 +23,7 @@ from mgexp.data.clips import Batch
 from mgexp.errors import InputError, listed
 from mgexp.models.layers import Draws, set_draws
 from mgexp.multigrid.batchnorm import one_sample, set_num_groups, share_statistics
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.train.checkpoint import State
 from mgexp.train.precision import Precision
 from mgexp.train.task import Loss, Task

@@ -1,4 +1,4 @@
-"""GroupedBatchNorm3d against PySlowFast's numbers, batch_norm of each block, and one process instead of many."""
+"""Grouped batch normalisation against the released code's layers (golden), plain BN, and autograd in float64."""
 
 import copy
 import json
@@ -8,9 +8,17 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from recipes import ROWS
 from torch import nn
 
-from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
+from mgexp import multigrid
+from mgexp.multigrid.batchnorm import (
+    GroupedBatchNorm3d,
+    group_batchnorm,
+    keeping,
+    set_num_groups,
+    share_statistics,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "subbn_cases.json"
 CASES = json.loads(GOLDEN.read_text())["cases"]
@@ -242,3 +250,129 @@ def test_bf16_clips_have_fp32_statistics(num_groups):
         found, wanted = (getattr(norm, name) for norm in norms)
         assert found.dtype == torch.float32
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def share_block(rank, folder):
+    """What one of two processes has after three steps on its half of the clips, in groups of its own."""
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2
+    )
+    torch.save(
+        statistics_after(lambda seed: make_clips(8, seed=seed).chunk(2)[rank], 2),
+        f"{folder}/{rank}.pt",
+    )
+    dist.destroy_process_group()
+
+
+def statistics_after(clips_of, num_groups):
+    """Running statistics of two layers of different width after three steps."""
+    model = nn.Sequential(make_norm(), nn.Conv3d(3, 5, 1).double(), make_norm(5))
+    nn.init.constant_(model[1].weight, 0.3)
+    nn.init.zeros_(model[1].bias)
+    set_num_groups(model, num_groups)
+    for seed in range(3):
+        model(clips_of(seed))
+        share_statistics(model)
+    return [getattr(model[place], name) for place in (0, 2) for name in BUFFERS]
+
+
+@pytest.mark.slow
+def test_shared_statistics_are_those_of_the_groups_of_all_processes(tmp_path):
+    torch.multiprocessing.spawn(share_block, (str(tmp_path),), nprocs=2)
+    wanted = statistics_after(lambda seed: make_clips(8, seed=seed), 4)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    for one, other, alone in zip(first, second, wanted, strict=True):
+        assert torch.equal(one, other)
+        torch.testing.assert_close(one, alone, rtol=1e-12, atol=1e-12)
+
+
+def test_one_process_has_nothing_to_share():
+    norm = make_norm()
+    norm(make_clips(4))
+    before = norm.running_var.clone()
+    share_statistics(norm)
+    assert torch.equal(norm.running_var, before)
+
+
+@pytest.mark.parametrize("momenta", [(0.1, 0.2), (None, None), (0.0, 0.0)])
+def test_statistics_of_several_momenta_or_none_cannot_be_shared(momenta, monkeypatch):
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    with pytest.raises(ValueError, match="one momentum above 0"):
+        share_statistics(nn.Sequential(*(make_norm(momentum=one) for one in momenta)))
+
+
+@pytest.mark.parametrize("num_groups", [1, 4])
+def test_kept_statistics_move_nothing(num_groups):
+    norm = make_norm(num_groups=num_groups)
+    x = make_clips(8)
+    with keeping(norm) as (layer,):
+        norm(x)
+        (found,) = layer.kept
+    assert norm.kept is None and norm.running_mean.abs().sum() == 0
+    blocks = torch.stack(x.chunk(num_groups)).transpose(1, 2).flatten(2)
+    assert found.num_values == blocks.shape[2]
+    torch.testing.assert_close(found.means, blocks.mean(2))
+    torch.testing.assert_close(found.biased_variances(), blocks.var(2, correction=0))
+
+
+def network():
+    torch.manual_seed(0)
+    inner = nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4, eps=1e-3, momentum=0.2))
+    return nn.ModuleDict({"body": inner, "norm": nn.BatchNorm3d(4), "flat": nn.BatchNorm1d(4)})
+
+
+def test_every_layer_becomes_a_grouped_one_and_no_other_changes():
+    model = group_batchnorm(network())
+    kinds = [type(module).__name__ for module in model.modules()]
+    assert kinds == [
+        *("ModuleDict", "Sequential", "Conv3d", "GroupedBatchNorm3d"),
+        *("GroupedBatchNorm3d", "BatchNorm1d"),
+    ]
+
+
+def test_tensors_and_settings_stay():
+    model = network().eval()
+    model["body"][1].momentum = None
+    before = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    group_batchnorm(model)
+    after = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    assert list(after) == list(before)
+    assert all(after[name] is tensor for name, tensor in before.items())
+    norm = model["body"][1]
+    assert (norm.eps, norm.momentum, norm.training, norm.num_groups) == (1e-3, None, False, 1)
+
+
+def test_one_group_computes_what_the_plain_layer_does():
+    clips = torch.randn(4, 3, 2, 5, 5)
+    plain, grouped = network()["body"], group_batchnorm(network())["body"]
+    assert torch.equal(grouped(clips), plain(clips))
+    assert torch.equal(grouped[1].running_var, plain[1].running_var)
+
+
+def test_groups_are_normalised_apart():
+    clips = torch.randn(4, 3, 2, 5, 5)
+    model = group_batchnorm(network())
+    set_num_groups(model, 2)
+    alone = network()["body"]
+    assert torch.equal(model["body"](clips)[:2], alone(clips[:2]))
+
+
+def test_a_model_that_is_a_layer_is_replaced():
+    norm = nn.BatchNorm3d(4)
+    grouped = group_batchnorm(norm)
+    assert isinstance(grouped, GroupedBatchNorm3d)
+    assert grouped.weight is norm.weight
+    assert group_batchnorm(grouped) is grouped
+
+
+@pytest.mark.parametrize("setting", ["affine", "track_running_stats"])
+def test_a_layer_without_its_tensors_is_an_error(setting):
+    with pytest.raises(ValueError, match="need affine=True and track_running_stats=True"):
+        group_batchnorm(nn.Sequential(nn.BatchNorm3d(4, **{setting: False})))
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_rows_by_name_are_the_papers(row):
+    assert getattr(multigrid, row.upper()) == ROWS[row]

@@ -2,14 +2,17 @@
 
 import json
 import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from recipes import CHARADES, KINETICS, LONG, ROWS, TINY, schedule
+from tiny import tiny_config
 
 from mgexp.multigrid.recipe import Multigrid
-from mgexp.multigrid.schedule import build_schedule
+from mgexp.multigrid.schedule import StepShape, base_shapes, build_schedule, step_counts
+from mgexp.train.setup import build_row_schedule
 
 GOLDEN_FOLDER = Path(__file__).parents[1] / "golden"
 GOLDEN = {
@@ -290,3 +293,31 @@ def test_schedules_beyond_all_numbers_are_an_error(changes, num_videos, message)
     recipe = replace(CHARADES, **changes)
     with pytest.raises(ValueError, match=message):
         build_schedule(recipe, Multigrid(LONG, epoch_factor=1.5, fine_tuning=True), num_videos)
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_counts_are_those_of_the_plans(tmp_path, num_processes):
+    schedule = build_row_schedule(tiny_config(tmp_path), 24, num_processes)
+    plans = [schedule.plan_at(step) for step in range(schedule.total_steps)]
+    expected = Counter(
+        StepShape(plan.frames, plan.crop, plan.clips // num_processes, plan.num_bn_groups)
+        for plan in plans
+    )
+    assert step_counts(schedule, num_processes) == expected
+
+
+def test_base_shapes_are_those_of_the_long_cycle(tmp_path):
+    """8 frames of 32 pixels in batches of 4, BN groups of 4: by hand."""
+    schedule = build_row_schedule(tiny_config(tmp_path), 10_000)
+    assert base_shapes(schedule) == (
+        StepShape(2, 23, 32, 8),
+        StepShape(4, 23, 16, 4),
+        StepShape(4, 32, 8, 2),
+        StepShape(8, 32, 4, 1),
+    )
+    assert set(base_shapes(schedule)) < set(step_counts(schedule))
+
+
+def test_a_process_has_its_share_of_the_clips(tmp_path):
+    schedule = build_row_schedule(tiny_config(tmp_path), 10_000, 2)
+    assert base_shapes(schedule, 2)[-1] == StepShape(8, 32, 2, -2)

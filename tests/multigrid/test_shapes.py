@@ -1,11 +1,17 @@
-"""Shapes against figure 2 of the paper and the figures that the released code computes for Kinetics."""
+"""Shapes against figure 2 of the paper and the released code, and the order in which phases take them."""
 
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise, permutations
 from math import sqrt
 
 import pytest
-from recipes import LONG, SHORT
+from recipes import LONG, RECIPES, ROWS, SHORT, TINY, schedule
 
-from mgexp.multigrid.shapes import BatchShape, long_cycle
+from mgexp.multigrid.phases import derive_phases
+from mgexp.multigrid.sampler import StepSampler
+from mgexp.multigrid.schedule import build_schedule
+from mgexp.multigrid.shapes import BatchShape, Turns, _hash, long_cycle, scrambled
 
 
 def described(cycles):
@@ -128,3 +134,126 @@ def test_a_shape_may_come_again_later():
 def test_factors_next_to_nothing_are_an_error_and_no_overflow(factors):
     with pytest.raises(ValueError, match=r"cannot be cut|rounds to none"):
         long_cycle(32, 224, [factors, (1.0, 1.0)])
+
+
+RANDOM = replace(ROWS["long_short"], shape_order="random")
+
+
+def turns(order):
+    """Those of the short cycle alone: 4, 2 and 1 times the clips."""
+    (cycle,) = long_cycle(32, 224, short_factors=SHORT)
+    return Turns(cycle.shapes, stage=0, order=order)
+
+
+def test_a_place_is_hashed_by_splitmix64():
+    # The generator's first outputs from the seeds 0 and 1, as its authors' C code prints them.
+    assert _hash(0) == 0xE220A8397B1DCDAF
+    assert _hash(1) == 0x910A2DEC89025CC1
+
+
+def test_ratio_before_counts_whole_turns_and_the_rest():
+    found = [turns("coarse_to_fine").ratio_before(steps) for steps in range(8)]
+    assert found == [0, 4, 6, 7, 11, 13, 14, 18]
+
+
+def test_shapes_come_in_turn():
+    found = [turns("coarse_to_fine").shape_at(offset).ratio for offset in range(7)]
+    assert found == [4, 2, 1, 4, 2, 1, 4]
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 4, 50])
+def test_a_permutation_has_everything_once(num):
+    for place in ((0,), (3,), (1, 2), (0, 10**9)):
+        assert sorted(scrambled(num, *place)) == list(range(num))
+
+
+def test_all_permutations_come_about_as_often():
+    counts = Counter(scrambled(3, 1, turn) for turn in range(6000))
+    assert sorted(counts) == sorted(permutations(range(3)))
+    # 1,000 each; the standard deviation of a count is 29.
+    assert max(abs(count - 1000) for count in counts.values()) < 5 * 29
+
+
+def test_steps_of_a_permuted_cycle_are_exact_inside_a_turn():
+    permuted = turns("random")
+    drawn = [permuted.shape_at(offset).ratio for offset in range(30)]
+    assert [permuted.ratio_before(steps) for steps in range(31)] == [
+        sum(drawn[:steps]) for steps in range(31)
+    ]
+    assert all(sorted(drawn[i : i + 3]) == [1, 2, 4] for i in range(0, 30, 3))
+    assert drawn != [4, 2, 1] * 10
+
+
+def test_random_shapes_step_by_step():
+    # By hand. 8 clips, 230 videos: 4 steps for each long shape in stage 0, 2 in stage 1, 9 of fine-tuning, in
+    # halves of 4 and 5. The long shapes, b = 8, 4, 2, 1, come in the order 1 2 0 3 and then 0 1 3 2. The first
+    # turns of the short cycle are 012 012 in stage 0, 210 in stage 1 and 102 021 in stage 2.
+    built = build_schedule(TINY, RANDOM, 230)
+    expected = (
+        *(8, 4, 4, 8, *(8, 4, 2, 8), *(16, 8, 8, 16), *(4, 2, 1, 4)),
+        *(8, 8, *(4, 4), *(1, 2), *(2, 4)),
+        *(2, 4, 1, 4, *(2, 4, 1, 4, 1)),
+    )
+    plans = [built.plan_at(step) for step in range(built.total_steps)]
+    assert tuple(plan.clips // 8 for plan in plans) == expected
+    assert [phase.lr_factor for phase in built.phases] == pytest.approx(
+        [4, 2, 8, 1, 0.8, 0.4, 0.1, 0.2, 0.1, 0.01]
+    )
+    assert [plan.epoch for plan in plans] == [
+        8 * sum(expected[:step]) / 230 for step in range(len(expected))
+    ]
+    assert built.total_epochs == 8 * sum(expected) / 230
+
+
+@pytest.mark.parametrize("dataset", RECIPES)
+def test_the_order_changes_neither_the_shapes_nor_their_steps(dataset):
+    def parts(row):
+        return Counter(
+            (phase.stage, phase.cycle, round(phase.lr_factor, 9), phase.num_steps)
+            for phase in row.phases
+        )
+
+    ordered, permuted = schedule(dataset), schedule(dataset, shape_order="random")
+    assert parts(permuted) == parts(ordered)
+    assert [phase.cycle for phase in permuted.phases] != [phase.cycle for phase in ordered.phases]
+    assert permuted.phases[-1].cycle == ordered.phases[-1].cycle
+    assert permuted.total_steps == ordered.total_steps
+    assert permuted.total_epochs == pytest.approx(ordered.total_epochs, rel=1e-3)  # turns cut off
+
+
+@pytest.mark.parametrize("dataset", RECIPES)
+def test_the_warm_up_ends_in_the_first_phase(dataset):
+    # Elsewhere it would rise towards the learning rate of a batch that is not trained yet.
+    permuted = schedule(dataset, shape_order="random")
+    assert permuted.recipe.warmup_epochs < permuted.phases[0].end_epoch
+
+
+def test_cost_and_steps_in_whole_epochs_follow_the_order():
+    built = build_schedule(TINY, replace(RANDOM, granularity="epoch"), 230)
+    total = 0
+    for step in range(built.total_steps):
+        assert built.cost_before(step) == total
+        plan = built.plan_at(step)
+        total += plan.clips * plan.frames * plan.crop**2
+    assert built.cost_before(built.total_steps) == total
+    for phase in built.phases:
+        before_last = built.epoch_before(phase.end_step - 1)
+        assert before_last < phase.end_epoch <= built.epoch_before(phase.end_step)
+
+
+def test_a_run_goes_on_with_the_same_batches():
+    built = build_schedule(TINY, RANDOM, 230)
+    whole = list(StepSampler(built, seed=0))
+    for step in (1, 5, 17, 26):
+        assert list(StepSampler(built, seed=0, first_step=step)) == whole[step:]
+
+
+def test_shapes_that_come_twice_and_meet_are_one_phase():
+    twice = replace(RANDOM, long_factors=(*LONG[2:], *LONG[2:]), short_factors=())
+    phases = derive_phases(TINY, twice, 230)
+    identities = [(phase.stage, phase.cycle, phase.lr_factor) for phase in phases]
+    assert all(one != two for one, two in pairwise(identities))
+    steps = Counter()
+    for phase in phases[:-2]:
+        steps[phase.stage, phase.cycle.base.ratio] += phase.num_steps
+    assert len({n for (stage, _), n in steps.items() if stage == 0}) == 1

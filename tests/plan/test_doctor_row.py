@@ -7,7 +7,7 @@ import torch
 from tiny import tiny_config
 
 from mgexp.models.build import build_model
-from mgexp.multigrid.steps import StepShape, step_counts
+from mgexp.multigrid.schedule import StepShape, step_counts
 from mgexp.plan.doctor_row import (
     StepTime,
     compute_speedup,

@@ -3,8 +3,7 @@
 import pytest
 
 from mgexp.multigrid.recipe import Multigrid, Recipe
-from mgexp.multigrid.schedule import build_schedule
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape, build_schedule
 from mgexp.plan.communication import Communication, Link, Network
 from mgexp.plan.predict import Balance, Resources, StepCost, cost_of, leg_shapes, predict
 

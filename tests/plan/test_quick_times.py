@@ -1,6 +1,6 @@
 """Timing of steps within a budget, on a clock of the test's own."""
 
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.predict import StepCost
 from mgexp.plan.timing import QuickTimes
 

@@ -3,7 +3,7 @@
 import pytest
 import simplejson
 
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.machine import Peak
 from mgexp.plan.tables import StepTimes, step_report, times_json
 from mgexp.plan.timing import TimedSteps

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.plan import timing as step_time
 from mgexp.plan.machine import NoMemory
 from mgexp.plan.timing import TimedSteps, measure_steps, slowest_to_fastest

@@ -6,7 +6,7 @@ from tiny import tiny_config
 from torch import nn
 
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.timing import WAYS, RandomClips, plain_copy
 from mgexp.plan.ways import build_training_step, build_ways
 from mgexp.train.task import MAX, SUM, many_labels, one_label

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.tables import Team, TeamTimes, team_json, team_report
 from mgexp.plan.timing import TimedSteps
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from mgexp.models.layers import ClipDropout, Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.train.step import Normalizer, TrainStep, blank_batch, compiled, warm_up
 
 CPU = torch.device("cpu")

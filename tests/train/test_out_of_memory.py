@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from mgexp.data.clips import Batch
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.train.faults import is_out_of_memory, shape_message
 
 CPU_ERROR = (

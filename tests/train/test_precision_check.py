@@ -14,7 +14,7 @@ import mgexp.train.precision_check as checks
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import (
     Agreement,

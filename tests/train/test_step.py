@@ -15,7 +15,7 @@ from mgexp.data.clips import Batch
 from mgexp.models.build import build_model
 from mgexp.models.layers import Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.multigrid.steps import StepShape
+from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.ways import build_training_step
 from mgexp.train.step import MicroBatch, Normalizer, TrainStep, seed_step, split, split_problems
 
