@@ -5,8 +5,8 @@
     python tools/collect.py runs/quickstart --store    # also for experiments/quickstart and the notebooks
 
 The tables are experiments/README.md. A run that was given other values than its YAML's, on the command line or
-by a grid, is told as "not a row". Exit 0, or 2 if a run was refused (its config is not what its YAML says now)
-or a file is bad.
+by a grid, is reported as "not a row" and skipped. Exit 0; 2 if a run was refused, because its configuration is not
+what its YAML says now, or if a file cannot be understood.
 """
 
 from __future__ import annotations

@@ -107,8 +107,9 @@ def _other_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def _environment(run_dir: RunDir) -> dict[str, Any]:
-    """Read the environment of all starts. A changed value becomes "a, then b" and equals no other run's."""
+    """Read the environment of all starts. A value that changed becomes "a, then b"."""
     found = read_json(run_dir.environment_json)
+    # A run may go on with other threads or on another machine. Then it must not compare with runs of either.
     for start in read_jsonl(run_dir.starts_jsonl):
         for name, value in found.items():
             now = start.get(name, value)

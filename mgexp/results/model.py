@@ -63,12 +63,14 @@ def estimate_mean(values: Sequence[float]) -> Estimate | None:
         return Estimate(tuple(values), mean, None)
     if num > len(T_QUANTILES_95) + 1:
         raise InputError([f"{num} seeds of one row: intervals are known up to 31 seeds"])
+    # A row has three to ten seeds: too few for the quantile of the normal distribution.
     half_width = T_QUANTILES_95[num - 2] * (stdev(values) / math.sqrt(num))
     return Estimate(tuple(values), mean, (mean - half_width, mean + half_width))
 
 
 def estimate_ratio(ratios: Sequence[float]) -> Estimate | None:
     """Estimate the geometric mean, with the interval of Student's t on the logarithms; None without a ratio."""
+    # On the logarithms a speed-up of 2 and one of ½ cancel, as they should.
     logs = estimate_mean([math.log(ratio) for ratio in ratios])
     if logs is None:
         return None
@@ -247,6 +249,7 @@ class Pair:
     @cached_property
     def runs(self) -> tuple[tuple[Run, Run], ...]:
         """(run, run of the base) for each seed that compares."""
+        # Other devices, precisions or numbers of threads change the seconds; other videos change the score.
         both = [
             (run, self.base.runs[seed])
             for seed, run in self.own.runs.items()
@@ -353,7 +356,10 @@ class Comparison:
 
     @cached_property
     def confused(self) -> tuple[Row, ...]:
-        """The baseline and the row of least training seconds, of the rows whose runs have a confusion matrix."""
+        """The baseline and the row of least training seconds, of the rows whose runs have a confusion matrix.
+
+        Matrices of more rows would not fit beside each other in a figure.
+        """
         known = [row for row in self.compared if row.confusion]
         fastest = sorted(known, key=lambda row: row.mean(lambda run: run.train_seconds))[:1]
         return tuple(row for row in (self.baseline, *fastest) if row.confusion)
