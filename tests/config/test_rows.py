@@ -1,0 +1,181 @@
+"""The rows of experiments/: each differs from its control in what it is about, and makes a small smoke run."""
+
+from pathlib import Path
+
+import pytest
+
+from mgexp.config.check import cross_problems
+from mgexp.config.load import flatten, load_config, smoke
+from mgexp.train.setup import build_row_schedule
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+ROWS = sorted(path for path in EXPERIMENTS.rglob("*.yaml") if path.parent.name != "base")
+NUM_VIDEOS = 1200  # the quickstart's
+TWO_SHAPES = ((0.25, pytest.approx(0.5**0.5)), (1.0, 1.0))
+AUGMENTED = {"AUG.COLOR_JITTER": 0.4, "AUG.RE_PROB": 0.25}
+METHODS = ("sgd", "lars", "lamb", "pmd_lamb")
+
+
+def config(name):
+    """The configuration of a row."""
+    return load_config(EXPERIMENTS / f"{name}.yaml")
+
+
+def values(name):
+    """Every key of a row."""
+    return dict(flatten(config(name)))
+
+
+def changed(name, parent):
+    """Keys, and their values, in which a row differs from another, but for its name."""
+    found, before = values(name), values(parent)
+    return {key: found[key] for key in found if key != "ROW" and found[key] != before[key]}
+
+
+# --- smoke runs
+
+
+def test_smoke_changes_only_videos_width_and_the_verdict():
+    may_change = {"DATA.MAX_TRAIN_VIDEOS", "DATA.MAX_VAL_VIDEOS", "RESNET.WIDTH_PER_GROUP"}
+    may_change |= {"TRAIN.INIT_WEIGHTS", "EXPECTED"}
+    for path in ROWS:
+        cfg = load_config(path)
+        small = smoke(cfg)
+        before, after = dict(flatten(cfg)), dict(flatten(small))
+        assert {name for name in before if before[name] != after[name]} <= may_change, path
+        assert before.keys() == after.keys()
+        assert cross_problems(cfg) == cross_problems(small) == [], path
+
+
+def test_smoke_has_every_phase_of_a_row_in_few_steps():
+    # Phases of whole epochs are lost where a mini-batch has more videos than these epochs.
+    in_steps = [cfg for cfg in map(load_config, ROWS) if cfg.MULTIGRID.GRANULARITY == "step"]
+    assert len(in_steps) > 50
+    for cfg in in_steps:
+        small = smoke(cfg)
+        full = build_row_schedule(cfg, num_videos=10_000)
+        quick = build_row_schedule(small, small.DATA.MAX_TRAIN_VIDEOS)
+        assert [(p.stage, p.cycle) for p in quick.phases] == [
+            (p.stage, p.cycle) for p in full.phases
+        ], cfg.ROW
+        assert quick.total_steps <= 60, cfg.ROW
+
+
+def test_smoke_keeps_whole_channels_of_the_fast_pathway():
+    row = EXPERIMENTS / "quickstart" / "long_short.yaml"
+    assert smoke(load_config(row, ("RESNET.WIDTH_PER_GROUP", "96"))).RESNET.WIDTH_PER_GROUP == 8
+
+
+# --- beyond/: controls cost as much as their rows
+
+
+@pytest.mark.parametrize("row", ["long", "long_short"])
+def test_order_and_number_of_shapes_are_changed_alone_and_together(row):
+    paper, once = f"quickstart/{row}", {"MULTIGRID.LONG_CYCLE_PER": "training"}
+    two_shapes = {"MULTIGRID.LONG_CYCLE_FACTORS": TWO_SHAPES}
+    assert changed(f"beyond/two_level/{row}_once", paper) == once
+    assert changed(f"beyond/two_level/{row}_two_shapes", paper) == two_shapes
+    assert changed(f"beyond/two_level/{row}_two_level", paper) == once | two_shapes
+
+
+@pytest.mark.parametrize(("row", "steps"), [("long", [565, 566]), ("long_short", [382, 383])])
+def test_the_control_of_two_levels_has_as_many_steps(row, steps):
+    assert [*changed(f"beyond/two_level/{row}_fewer_epochs", f"quickstart/{row}")] == [
+        "MULTIGRID.EPOCH_FACTOR"
+    ]
+    names = f"beyond/two_level/{row}_fewer_epochs", f"beyond/two_level/{row}_two_level"
+    assert [build_row_schedule(config(name), NUM_VIDEOS).total_steps for name in names] == steps
+
+
+@pytest.mark.parametrize("row", ["baseline", "long_short"])
+def test_augmented_controls_differ_from_the_quickstart_by_augmentation_alone(row):
+    assert changed(f"beyond/augmentation_by_shape/{row}", f"quickstart/{row}") == AUGMENTED
+
+
+@pytest.mark.parametrize(("name", "strength"), [("weaker", 0.0), ("stronger", 1.5)])
+def test_rows_by_shape_differ_from_the_augmented_row_by_the_strength_alone(name, strength):
+    row, control = f"long_short_coarse_{name}", "long_short"
+    found = changed(
+        f"beyond/augmentation_by_shape/{row}", f"beyond/augmentation_by_shape/{control}"
+    )
+    assert found == {"AUG.COARSE_STRENGTH": strength}
+
+
+# --- quickstart/budget: the FLOPs of a row of multigrid, the baseline's recipe but for its length
+
+
+FLOPS = {
+    "baseline": 18533560320000,
+    "short": 12656757123072,
+    "long": 9034277363712,
+    "long_short": 5758274113536,
+}
+"""Of training, as counted in the runs of experiments/results.csv."""
+
+
+@pytest.mark.parametrize("row", ["short", "long", "long_short"])
+def test_a_budget_is_the_flops_of_its_row_within_one_step(row):
+    baseline, budget = (
+        load_config(EXPERIMENTS / "quickstart" / f"{n}.yaml")
+        for n in ("baseline", f"budget/as_{row}")
+    )
+    steps = [build_row_schedule(cfg, 1200).total_steps for cfg in (baseline, budget)]
+    assert abs(steps[1] - steps[0] * FLOPS[row] / FLOPS["baseline"]) <= 1
+
+
+@pytest.mark.parametrize("row", ["short", "long", "long_short"])
+def test_stages_and_warm_up_have_the_share_that_they_have_in_the_baseline(row):
+    baseline, budget = (
+        load_config(EXPERIMENTS / "quickstart" / f"{n}.yaml").SOLVER
+        for n in ("baseline", f"budget/as_{row}")
+    )
+    share = budget.MAX_EPOCH / baseline.MAX_EPOCH
+    wanted = [share * epoch for epoch in (*baseline.STEPS, baseline.WARMUP_EPOCHS)]
+    assert [*budget.STEPS, budget.WARMUP_EPOCHS] == pytest.approx(wanted, abs=1e-3)
+
+
+# --- large_batch/
+
+
+def test_the_row_of_sgd_is_the_quickstart():
+    assert changed("large_batch/sgd_1x", "quickstart/baseline") == {}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_rate_is_linear_in_the_clips_up_to_8_times(method):
+    rate = values(f"large_batch/{method}_1x")["SOLVER.BASE_LR"]
+    assert changed(f"large_batch/{method}_8x", f"large_batch/{method}_1x") == {
+        "TRAIN.BATCH_SIZE": 64,
+        "SOLVER.BASE_LR": pytest.approx(8 * rate),
+    }
+    assert changed(f"large_batch/{method}_16x", f"large_batch/{method}_8x") == {
+        "TRAIN.BATCH_SIZE": 128
+    }
+
+
+@pytest.mark.parametrize("times", [8, 16])
+def test_or_by_the_square_root_for_lamb(times):
+    rate = values("large_batch/lamb_1x")["SOLVER.BASE_LR"]
+    found = changed(f"large_batch/lamb_{times}x_sqrt", f"large_batch/lamb_{times}x")
+    assert found == {"SOLVER.BASE_LR": pytest.approx(times**0.5 * rate)}
+
+
+@pytest.mark.parametrize("times", [1, 8, 16])
+def test_pmd_lamb_differs_from_lamb_in_that_alone(times):
+    found = changed(f"large_batch/pmd_lamb_{times}x", f"large_batch/lamb_{times}x")
+    assert found == {"SOLVER.OPTIMIZING_METHOD": "pmd_lamb"}
+
+
+@pytest.mark.parametrize(("times", "period"), [(8, 25), (16, 13)])
+def test_a_period_has_as_many_clips_as_200_steps_of_8(times, period):
+    found = changed(
+        f"large_batch/pmd_lamb_{times}x_period{period}", f"large_batch/pmd_lamb_{times}x"
+    )
+    assert found == {"SOLVER.PMD_PERIOD": period}
+    assert period == -(-200 // times)
+
+
+def test_every_row_is_tested():
+    rows = {f"{method}_{times}x" for method in METHODS for times in (1, 8, 16)}
+    rows |= {"pmd_lamb_8x_period25", "pmd_lamb_16x_period13", "lamb_8x_sqrt", "lamb_16x_sqrt"}
+    assert {path.stem for path in (EXPERIMENTS / "large_batch").glob("*.yaml")} == rows

@@ -1,0 +1,167 @@
+"""Odd values and hostile YAML: one short message, at once, that names the key or the file."""
+
+import os
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from mgexp.config.keys import BY_NAME
+from mgexp.config.load import flatten, load_config, read_config
+from mgexp.config.values import MAX_YAML_BYTES, from_text, parse_yaml
+
+LAUGHS = "\n".join(
+    ["a0: &a0 [lol]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))]
+)
+
+
+def problem(tmp_path, text, name="row.yaml"):
+    """The one problem of a file."""
+    path = tmp_path / name
+    path.write_text(text)
+    _, found = read_config(path)
+    (told,) = found
+    assert len(told) < 1000
+    return told
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (LAUGHS, "aliases such as *a0 are not read; write the value out"),
+        ("ROW: &me [*me]", "aliases such as *me are not read"),
+        ("TRAIN: {ENABLE: True}\nTRAIN: {BATCH_SIZE: 8}", "the key TRAIN is there twice"),
+        ("TRAIN: {BATCH_SIZE: 4, BATCH_SIZE: 8}", "the key BATCH_SIZE is there twice"),
+        ("ROW: " + "[" * 5000, "is nested too deeply"),
+        ("# " + "x" * MAX_YAML_BYTES, "is larger than 131,072 bytes"),
+        ("ROW: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
+        ("ROW: 2024-13-45", "month must be in 1..12"),
+        ("ROW: !!bool maybe", "maybe"),
+        ("ROW: !!timestamp x", "has no attribute"),
+        ("LOG_PERIOD: " + "1" * 5000, "Exceeds the limit"),
+        ("? 0x" + "f" * 5000 + "\n: 1", "Exceeds the limit"),
+        ("\n".join(f"K{number}: 1" for number in range(1001)), "sets 1001 keys: there are"),
+    ],
+)
+def test_a_hostile_file_is_one_short_message_at_once(text, said, tmp_path):
+    start = time.monotonic()
+    assert said in problem(tmp_path, text)
+    assert time.monotonic() - start < 5
+
+
+def test_a_file_that_is_no_utf8_is_a_message(tmp_path):
+    (tmp_path / "row.yaml").write_bytes(b"ROW: \xff\xfe")
+    _, (told,) = read_config(tmp_path / "row.yaml")
+    assert "is not a YAML file of configuration keys: 'utf-8' codec can't decode" in told
+
+
+@pytest.mark.parametrize("base", ["/dev/zero", "/", "http://a/b.yaml", "fifo", "x" * 300, '"\\0"'])
+def test_a_base_is_a_regular_file(base, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    told = problem(tmp_path, f"_BASE_: {base}")
+    assert "row.yaml: its _BASE_" in told
+    assert "cannot be read: " in told
+
+
+def test_bases_are_not_read_without_end(tmp_path):
+    """Each names the next one twice: 2^30 files."""
+    for number in range(30):
+        (tmp_path / f"{number}.yaml").write_text(f"_BASE_: [{number + 1}.yaml, {number + 1}.yaml]")
+    (tmp_path / "30.yaml").write_text("ROW: last")
+    assert "or to too many files" in problem(tmp_path, "_BASE_: 0.yaml")
+
+
+def test_a_bad_base_is_named(tmp_path):
+    (tmp_path / "base.yaml").write_text("ROW: [")
+    assert "base.yaml: while parsing" in problem(tmp_path, "_BASE_: base.yaml")
+
+
+def test_two_bases_may_have_the_same_base(tmp_path):
+    (tmp_path / "low.yaml").write_text("LOG_PERIOD: 3")
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text(f"_BASE_: low.yaml\nROW: {name}")
+    (tmp_path / "row.yaml").write_text("_BASE_: [a.yaml, b.yaml]")
+    cfg = load_config(tmp_path / "row.yaml")
+    assert (cfg.ROW, cfg.LOG_PERIOD) == ("b", 3)
+
+
+def test_plain_values_are_those_of_safe_yaml():
+    assert parse_yaml("{a: [1, 2.5, x], b: yes}") == {"a": [1, 2.5, "x"], "b": True}
+
+
+def test_merge_keys_within_the_file_work():
+    assert parse_yaml("{<<: {a: 1}, b: 2}") == {"a": 1, "b": 2}
+
+
+ROW = Path(__file__).parents[2] / "experiments" / "quickstart" / "long_short.yaml"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("TRAIN.BATCH_SIZE", "1" * 5000, "is not a whole number"),
+        ("TRAIN.BATCH_SIZE", "0x" + "f" * 5000, "= a value too large to show is further from 0"),
+        ("TRAIN.BATCH_SIZE", str(2**53 + 1), "is further from 0 than 2^53"),
+        ("SOLVER.BASE_LR", "0x" + "f" * 5000, "= a value too large to show is not finite"),
+        ("SOLVER.BASE_LR", "1" + "0" * 400, "is not finite"),
+        ("SOLVER.BASE_LR", "1e400", "is not finite"),
+        ("SOLVER.STEPS", str(list(range(1001))), "is a list of more than 1000 values"),
+        ("SOLVER.STEPS", "[" * 9999, "is not a list"),
+        ("SOLVER.STEPS", "-" * 9999 + "1", "is not a list"),
+        ("SOLVER.STEPS", "{[]: 1}", "is not a list"),
+        ("SOLVER.STEPS", "2024-13-45", "is not a list"),
+        ("SOLVER.STEPS", "!!bool maybe", "is not a list"),
+        ("DATA.TRAIN_LIST", "a\x00b", "'a\\x00b' holds control characters"),
+        ("DATA.TRAIN_LIST", "\x1b[2J", "holds control characters"),
+        ("DATA.PATH_PREFIX", "\udcff", "or bytes that are no UTF-8"),
+        ("ROW", "a\nb", "holds control characters"),
+        ("MODEL.NUM_CLASSES", "10000000", "it takes 1 to 1,000,000"),
+        ("TRAIN.NUM_EVALUATIONS", "1000000000", "it takes 1 to 10,000"),
+        ("DATA.TRAIN_JITTER_SCALES", "[1, 100000]", "max <= 10,000"),
+        ("SOLVER.MAX_EPOCH", "1e-9", "it takes 0.000001 or more"),
+        ("SOLVER.BASE_LR", "1.7e308", "it takes more than 0, at most 1e38"),
+        ("SOLVER.WARMUP_START_LR", "1e308", "it takes 0 to 1e38"),
+        ("MULTIGRID.EPOCH_FACTOR", "1e300", "it takes 0.000001 to 1,000,000"),
+        ("WANDB.PROJECT", "../other", "it takes 1 to 128 letters, digits, _, - and ."),
+        ("WANDB.ENTITY", "a b", "or nothing"),
+    ],
+)
+def test_an_odd_value_is_one_short_message_at_once(name, text, said):
+    start = time.monotonic()
+    _, (told,) = read_config(ROW, [name, text])
+    assert time.monotonic() - start < 5
+    assert told.startswith(f"the command line: {name} = ")
+    assert said in told
+    assert told.isprintable()
+    assert len(told) < 600
+
+
+def test_a_name_of_no_key_is_shown_short_and_plain():
+    _, (told,) = read_config(ROW, ["\x1b[2J" + "A" * 10**5, "1"])
+    assert told.isprintable()
+    assert len(told) < 600
+
+
+def test_what_python_thinks_of_a_text_is_not_said():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert from_text("'C:\\data'") == "C:\\data"
+
+
+@pytest.mark.parametrize("text", ["x" * 20_000, "[1, 2", "&a [*a]"])
+def test_text_that_is_no_value_stays_text(text):
+    assert from_text(text) == text
+
+
+def test_an_override_does_not_run():
+    code = "__import__('os').getcwd()"
+    assert from_text(code) == code
+    assert code == load_config(ROW, ["ROW", code]).ROW
+
+
+def test_the_largest_values_are_legal():
+    pairs = ["RNG_SEED", str(2**53), "SOLVER.MAX_EPOCH", "1e300", "WANDB.PROJECT", "x" * 128]
+    values = dict(flatten(load_config(ROW, pairs)))
+    assert values["RNG_SEED"] == 2**53
+    assert BY_NAME["RNG_SEED"].legal.allows(2**53)
