@@ -23,7 +23,8 @@ from pathlib import Path
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
-from mgexp.convert.pyslowfast import Conversion, convert, read_pyslowfast
+from mgexp.convert.conversion import Conversion
+from mgexp.convert.pyslowfast import convert, read_pyslowfast
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.run.files import atomic_write_text
 from mgexp.train.setup import build_row_schedule

@@ -1,18 +1,17 @@
-"""The videos of a PySlowFast YAML, what is done to them, and how a run tests."""
+"""Convert the lists, clips, augmentation and tests of a PySlowFast YAML."""
 
 from __future__ import annotations
 
 import re
 
-from mgexp.convert.draft import Draft
+from mgexp.convert.conversion import Conversion
 
 FORMATS = {"kinetics": "list", "ssv2": "ssv2", "charades": "charades"}
 RAND_AUGMENT = re.compile(r"rand(?:-(?:m(?P<m>\d+(?:\.\d+)?)|n(?P<n>\d+)|mstd[\d.]+|inc\d))*")
-SAME_FRAMES = "charades' frames are counted as they were extracted, 24 a second"
 
 
-def convert_data(draft: Draft) -> None:
-    """DATA, DATA_LOADER, AUG and TEST."""
+def convert_data(draft: Conversion) -> None:
+    """Convert DATA, DATA_LOADER, AUG and TEST."""
     draft.keep("DATA.NUM_FRAMES", "DATA.TRAIN_JITTER_SCALES", "DATA.INV_UNIFORM_SAMPLE")
     draft.keep("DATA.RANDOM_FLIP", "DATA.TRAIN_CROP_SIZE", "DATA.ENSEMBLE_METHOD")
     draft.keep("DATA_LOADER.NUM_WORKERS", "MODEL.LOSS_FUNC")
@@ -32,27 +31,30 @@ def convert_data(draft: Draft) -> None:
     _test(draft, format_ or "list")
 
 
-def _lists(draft: Draft, format_: str) -> None:
-    folder = draft.value("DATA.PATH_TO_DATA_DIR")
+def _lists(draft: Conversion, format_: str) -> None:
+    folder = draft.value("DATA.PATH_TO_DATA_DIR").rstrip("/")
     if format_ == "list":
         draft.keep("DATA.PATH_PREFIX", "DATA.PATH_LABEL_SEPARATOR")
-        lists = ("train.csv", "val.csv")
+        names = ("train.csv", "val.csv")
     else:
-        why = f"of extracted frames; here DATA.PATH_PREFIX is the folder of the videos, with DATA.FORMAT {format_}"
+        why = (
+            "it is about extracted frames; here DATA.PATH_PREFIX is the folder of the videos, "
+            f"with DATA.FORMAT {format_}"
+        )
         draft.drop(why, "DATA.PATH_PREFIX", "DATA.PATH_LABEL_SEPARATOR")
-        lists = ("something-something-v2-train.json", "something-something-v2-validation.json")
-    if format_ == "charades" or not folder:
+        names = ("something-something-v2-train.json", "something-something-v2-validation.json")
+    if format_ == "charades" or not draft.value("DATA.PATH_TO_DATA_DIR"):
         why = "DATA.TRAIN_LIST and DATA.VAL_LIST, as the formats of data/README.md have them"
         draft.drop(why, "DATA.PATH_TO_DATA_DIR")
         return
-    train, val = (f"{folder.rstrip('/')}/{name}" for name in lists)
+    train, val = (f"{folder}/{name}" for name in names)
     why = f"DATA.TRAIN_LIST {train} and DATA.VAL_LIST {val}, which the final test uses too"
     draft.change("DATA.PATH_TO_DATA_DIR", why, DATA__TRAIN_LIST=train, DATA__VAL_LIST=val)
     if format_ == "ssv2":
-        draft.keys["DATA.CLASSES"] = f"{folder.rstrip('/')}/something-something-v2-labels.json"
+        draft.keys["DATA.CLASSES"] = f"{folder}/something-something-v2-labels.json"
 
 
-def _sampling(draft: Draft, format_: str) -> None:
+def _sampling(draft: Conversion, format_: str) -> None:
     """Which frames of a video a clip has."""
     if format_ == "ssv2":
         why = "frames are drawn from segments of the video, in PySlowFast too"
@@ -60,36 +62,29 @@ def _sampling(draft: Draft, format_: str) -> None:
         return
     draft.keep("DATA.SAMPLING_RATE")
     if format_ == "charades":
-        draft.change("DATA.TARGET_FPS", f"24: {SAME_FRAMES}", DATA__TARGET_FPS=24.0)
+        why = "24: charades' frames are counted as they were extracted, 24 a second"
+        draft.change("DATA.TARGET_FPS", why, DATA__TARGET_FPS=24.0)
     else:
         draft.keep("DATA.TARGET_FPS")
 
 
-def _labels(draft: Draft, format_: str) -> None:
-    many = draft.value("DATA.MULTI_LABEL")
-    if many != (format_ == "charades"):
-        draft.refuse(
-            "DATA.MULTI_LABEL",
-            f"has no counterpart with DATA.FORMAT = {format_}: only charades has many labels",
-        )
-    else:
-        draft.drop(f"DATA.FORMAT {format_} says it", "DATA.MULTI_LABEL")
-    activation = {"cross_entropy": "softmax", "bce_logit": "sigmoid"}.get(
-        draft.value("MODEL.LOSS_FUNC")
-    )
+def _labels(draft: Conversion, format_: str) -> None:
+    if draft.value("DATA.MULTI_LABEL") != (format_ == "charades"):
+        why = f"has no counterpart with DATA.FORMAT = {format_}: only charades has many labels"
+        draft.refuse("DATA.MULTI_LABEL", why)
+    draft.drop(f"DATA.FORMAT {format_} says it", "DATA.MULTI_LABEL")
+    activations = {"cross_entropy": "softmax", "bce_logit": "sigmoid"}
+    activation = activations.get(draft.value("MODEL.LOSS_FUNC"))
     if activation not in {None, draft.value("MODEL.HEAD_ACT")}:
-        draft.refuse(
-            "MODEL.HEAD_ACT", f"has no counterpart with that loss: scores are by {activation}"
-        )
-    else:
-        draft.drop("MODEL.LOSS_FUNC says it", "MODEL.HEAD_ACT")
+        why = f"has no counterpart with that loss: scores are by {activation}"
+        draft.refuse("MODEL.HEAD_ACT", why)
+    draft.drop("MODEL.LOSS_FUNC says it", "MODEL.HEAD_ACT")
 
 
-def _colours(draft: Draft, format_: str) -> None:
+def _colours(draft: Conversion, format_: str) -> None:
     """Frames are RGB here. PySlowFast decodes videos as RGB, and reads extracted frames as BGR."""
-    is_read_reversed = format_ != "list" and not draft.value("TRAIN.DATASET").lower().startswith(
-        "ptv"
-    )
+    is_video = format_ == "list" or draft.value("TRAIN.DATASET").lower().startswith("ptv")
+    is_read_reversed = not is_video
     for name in ("DATA.MEAN", "DATA.STD"):
         values = draft.value(name)
         if is_read_reversed and values != values[::-1]:
@@ -101,23 +96,22 @@ def _colours(draft: Draft, format_: str) -> None:
         draft.drop("the network sees red, green, blue, here as there", "DATA.REVERSE_INPUT_CHANNEL")
     else:
         why = (
-            "nothing: the network there sees blue, green, red, and here red, green, blue; that is the same from "
-            "random weights, and others must be of a network that saw it so"
+            "nothing: the network there sees blue, green, red, and here red, green, blue; from random weights "
+            "that is the same, and other weights must be of a network that saw it so"
         )
         draft.change("DATA.REVERSE_INPUT_CHANNEL", why)
 
 
-def _augmentation(draft: Draft) -> None:
+def _augmentation(draft: Conversion) -> None:
     names = ("AUG.NUM_SAMPLE", "AUG.AA_TYPE", "AUG.RE_PROB", "AUG.RE_MODE", "AUG.RE_COUNT")
     if not draft.value("AUG.ENABLE"):
         draft.drop("AUG.ENABLE is False", "AUG.ENABLE", *names)
         return
     draft.drop("AUG.RANDAUGMENT_OPS and AUG.RE_PROB say it", "AUG.ENABLE")
     for name in ("AUG.NUM_SAMPLE", "AUG.RE_COUNT"):
-        if draft.value(name) == 1:
-            draft.drop("each clip is drawn once, and erased once", name)
-        else:
+        if draft.value(name) != 1:
             draft.refuse(name, "has no counterpart: each clip is drawn once, and erased once")
+        draft.drop("each clip is drawn once, and erased once", name)
     draft.keep("AUG.RE_PROB")
     draft.change(
         "AUG.RE_MODE",
@@ -135,32 +129,24 @@ def _augmentation(draft: Draft) -> None:
     draft.change("AUG.AA_TYPE", why, AUG__RANDAUGMENT_OPS=ops, AUG__RANDAUGMENT_MAGNITUDE=magnitude)
 
 
-def _test(draft: Draft, format_: str) -> None:
+def _test(draft: Conversion, format_: str) -> None:
     draft.keep("TEST.NUM_SPATIAL_CROPS")
-    views = draft.value("TEST.NUM_ENSEMBLE_VIEWS")
-    if format_ == "ssv2" and views > 1:
+    if format_ == "ssv2" and draft.value("TEST.NUM_ENSEMBLE_VIEWS") > 1:
         why = "1: all views of the segments of a video are the same"
         draft.change("TEST.NUM_ENSEMBLE_VIEWS", why, TEST__NUM_ENSEMBLE_VIEWS=1)
     else:
         draft.keep("TEST.NUM_ENSEMBLE_VIEWS")
-    same = draft.value("TEST.DATASET") == draft.value("TRAIN.DATASET")
-    if draft.value("TEST.ENABLE") and not same:
+    if draft.value("TEST.ENABLE") and draft.value("TEST.DATASET") != draft.value("TRAIN.DATASET"):
         draft.refuse("TEST.DATASET", "is not TRAIN.DATASET: a run tests on DATA.VAL_LIST")
-    else:
-        draft.drop("a run tests on DATA.VAL_LIST", "TEST.DATASET")
+    draft.drop("a run tests on DATA.VAL_LIST", "TEST.DATASET")
     draft.drop("every run tests once it is trained", "TEST.ENABLE")
     gpus = max(1, draft.value("NUM_GPUS"))
     if gpus == 1:
         draft.keep("TEST.BATCH_SIZE")
     else:
         clips = max(1, draft.value("TEST.BATCH_SIZE") // gpus)
-        draft.change(
-            "TEST.BATCH_SIZE", f"{clips}: of one process of {gpus}", TEST__BATCH_SIZE=clips
-        )
-    _test_crop(draft, format_)
-
-
-def _test_crop(draft: Draft, format_: str) -> None:
+        why = f"{clips}: of one process of {gpus}"
+        draft.change("TEST.BATCH_SIZE", why, TEST__BATCH_SIZE=clips)
     crop, trained = draft.value("DATA.TEST_CROP_SIZE"), draft.value("DATA.TRAIN_CROP_SIZE")
     shortest = min(draft.value("DATA.TRAIN_JITTER_SCALES"), default=crop)
     differences = []
@@ -174,7 +160,7 @@ def _test_crop(draft: Draft, format_: str) -> None:
             f"the crop is cut from a short side of {crop} pixels; there of {shortest}"
         )
     if differences:
-        why = f"{crop}, but " + "; and ".join(differences)
+        why = f"{crop}, but {'; and '.join(differences)}"
         draft.change("DATA.TEST_CROP_SIZE", why, DATA__TEST_CROP_SIZE=crop)
     else:
         draft.keep("DATA.TEST_CROP_SIZE")

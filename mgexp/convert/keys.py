@@ -1,4 +1,4 @@
-"""PySlowFast's keys: kind and default of those that are converted, and why all others have no key here.
+"""PySlowFast's keys: types and defaults of those that are converted, and why all others have no key here.
 
 A key that a YAML leaves out has PySlowFast's default, which is often not ours: 8 frames and not 32.
 Source: slowfast/config/defaults.py of PySlowFast, main in 2021 (00eb2b4) and after the keys of 2022 were added.
@@ -9,142 +9,129 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mgexp.config.values import PathText, convert, from_text, is_text
+from mgexp.config.values import convert, from_text, is_text
 
 SQRT_HALF = 0.5**0.5
-OptionalFloat = float | None
-NONE_IS: dict[Any, Any] = {OptionalFloat: 0.0, str: "", PathText: ""}
-"""What a value that is left empty means, by type."""
-
-
-@dataclass(frozen=True)
-class Converted:
-    """A key whose value decides about keys of ours. ``type``: the annotation that such a key of ours has.
-
-    A value of type ``list`` is a list of lists, which PySlowFast does not check either.
-    """
-
-    type: Any
-    default: Any
-
-    def read(self, value: object) -> Any:  # noqa: ANN401 - of the key's own type
-        """Return the value of this type; raises ValueError that says what is wrong with it."""
-        if self.type is list:
-            return value
-        if value is None and self.type in NONE_IS:
-            return NONE_IS[self.type]
-        if isinstance(value, str) and not is_text(self.type):
-            value = from_text(value)
-        return convert(float if self.type == OptionalFloat else self.type, value)
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """A key with one legal value here: ``here`` says what mgexp does, which no key changes."""
+    """A key with one legal value: ``here`` says what mgexp always does."""
 
     allowed: tuple[Any, ...]
     here: str
 
 
-CONVERTED: dict[str, Converted] = {
-    "NUM_GPUS": Converted(int, 1),
-    "NUM_SHARDS": Converted(int, 1),
-    "RNG_SEED": Converted(int, 1),
-    "LOG_PERIOD": Converted(int, 10),
-    "TRAIN.ENABLE": Converted(bool, True),
-    "TRAIN.DATASET": Converted(str, "kinetics"),
-    "TRAIN.BATCH_SIZE": Converted(int, 64),
-    "TRAIN.CHECKPOINT_FILE_PATH": Converted(PathText, ""),
-    "TRAIN.CHECKPOINT_TYPE": Converted(str, "pytorch"),
-    "TRAIN.CHECKPOINT_INFLATE": Converted(bool, False),
-    "TRAIN.CHECKPOINT_EPOCH_RESET": Converted(bool, False),
-    "TRAIN.MIXED_PRECISION": Converted(bool, False),
-    "TEST.ENABLE": Converted(bool, True),
-    "TEST.DATASET": Converted(str, "kinetics"),
-    "TEST.BATCH_SIZE": Converted(int, 8),
-    "TEST.CHECKPOINT_FILE_PATH": Converted(PathText, ""),
-    "TEST.NUM_ENSEMBLE_VIEWS": Converted(int, 10),
-    "TEST.NUM_SPATIAL_CROPS": Converted(int, 3),
-    "DATA.PATH_TO_DATA_DIR": Converted(PathText, ""),
-    "DATA.PATH_LABEL_SEPARATOR": Converted(str, " "),
-    "DATA.PATH_PREFIX": Converted(PathText, ""),
-    "DATA.NUM_FRAMES": Converted(int, 8),
-    "DATA.SAMPLING_RATE": Converted(int, 8),
-    "DATA.TARGET_FPS": Converted(float, 30.0),
-    "DATA.MEAN": Converted(tuple[float, ...], (0.45, 0.45, 0.45)),
-    "DATA.STD": Converted(tuple[float, ...], (0.225, 0.225, 0.225)),
-    "DATA.INPUT_CHANNEL_NUM": Converted(tuple[int, ...], (3, 3)),
-    "DATA.REVERSE_INPUT_CHANNEL": Converted(bool, False),
-    "DATA.TRAIN_JITTER_SCALES": Converted(tuple[int, ...], (256, 320)),
-    "DATA.TRAIN_CROP_SIZE": Converted(int, 224),
-    "DATA.TEST_CROP_SIZE": Converted(int, 256),
-    "DATA.INV_UNIFORM_SAMPLE": Converted(bool, False),
-    "DATA.RANDOM_FLIP": Converted(bool, True),
-    "DATA.MULTI_LABEL": Converted(bool, False),
-    "DATA.ENSEMBLE_METHOD": Converted(str, "sum"),
-    "DATA_LOADER.NUM_WORKERS": Converted(int, 8),
-    "AUG.ENABLE": Converted(bool, False),
-    "AUG.NUM_SAMPLE": Converted(int, 1),
-    "AUG.AA_TYPE": Converted(str, "rand-m9-mstd0.5-inc1"),
-    "AUG.RE_PROB": Converted(float, 0.25),
-    "AUG.RE_MODE": Converted(str, "pixel"),
-    "AUG.RE_COUNT": Converted(int, 1),
-    "MODEL.ARCH": Converted(str, "slowfast"),
-    "MODEL.MODEL_NAME": Converted(str, "SlowFast"),
-    "MODEL.NUM_CLASSES": Converted(int, 400),
-    "MODEL.LOSS_FUNC": Converted(str, "cross_entropy"),
-    "MODEL.HEAD_ACT": Converted(str, "softmax"),
-    "MODEL.DROPOUT_RATE": Converted(float, 0.5),
-    "MODEL.FC_INIT_STD": Converted(float, 0.01),
-    "MODEL.ACT_CHECKPOINT": Converted(bool, False),
-    "RESNET.DEPTH": Converted(int, 50),
-    "RESNET.WIDTH_PER_GROUP": Converted(int, 64),
-    "RESNET.ZERO_INIT_FINAL_BN": Converted(bool, False),
-    "RESNET.NUM_BLOCK_TEMP_KERNEL": Converted(list, [[3], [4], [6], [3]]),
-    "RESNET.SPATIAL_STRIDES": Converted(list, [[1], [2], [2], [2]]),
-    "RESNET.SPATIAL_DILATIONS": Converted(list, [[1], [1], [1], [1]]),
-    "NONLOCAL.LOCATION": Converted(list, [[[]], [[]], [[]], [[]]]),
-    "NONLOCAL.GROUP": Converted(list, [[1], [1], [1], [1]]),
-    "NONLOCAL.INSTANTIATION": Converted(str, "dot_product"),
-    "NONLOCAL.POOL": Converted(list, [[[1, 2, 2], [1, 2, 2]]] * 4),
-    "SLOWFAST.ALPHA": Converted(int, 8),
-    "SLOWFAST.BETA_INV": Converted(int, 8),
-    "SLOWFAST.FUSION_CONV_CHANNEL_RATIO": Converted(int, 2),
-    "SLOWFAST.FUSION_KERNEL_SZ": Converted(int, 5),
-    "BN.USE_PRECISE_STATS": Converted(bool, False),
-    "BN.NUM_BATCHES_PRECISE": Converted(int, 200),
-    "BN.WEIGHT_DECAY": Converted(float, 0.0),
-    "BN.NORM_TYPE": Converted(str, "batchnorm"),
-    "BN.NUM_SPLITS": Converted(int, 1),
-    "BN.NUM_SYNC_DEVICES": Converted(int, 1),
-    "BN.GLOBAL_SYNC": Converted(bool, False),
-    "MULTIGRID.LONG_CYCLE": Converted(bool, False),
-    "MULTIGRID.SHORT_CYCLE": Converted(bool, False),
-    "MULTIGRID.LONG_CYCLE_FACTORS": Converted(
-        tuple[tuple[float, float], ...],
-        ((0.25, SQRT_HALF), (0.5, SQRT_HALF), (0.5, 1.0), (1.0, 1.0)),
-    ),
-    "MULTIGRID.SHORT_CYCLE_FACTORS": Converted(tuple[float, ...], (0.5, SQRT_HALF)),
-    "MULTIGRID.EPOCH_FACTOR": Converted(float, 1.5),
-    "MULTIGRID.BN_BASE_SIZE": Converted(int, 8),
-    "SOLVER.BASE_LR": Converted(float, 0.1),
-    "SOLVER.BASE_LR_SCALE_NUM_SHARDS": Converted(bool, False),
-    "SOLVER.LR_POLICY": Converted(str, "cosine"),
-    "SOLVER.COSINE_END_LR": Converted(float, 0.0),
-    "SOLVER.COSINE_AFTER_WARMUP": Converted(bool, False),
-    "SOLVER.GAMMA": Converted(float, 0.1),
-    "SOLVER.STEPS": Converted(tuple[float, ...], ()),
-    "SOLVER.LRS": Converted(tuple[float, ...], ()),
-    "SOLVER.MAX_EPOCH": Converted(float, 300.0),
-    "SOLVER.MOMENTUM": Converted(float, 0.9),
-    "SOLVER.NESTEROV": Converted(bool, True),
-    "SOLVER.ZERO_WD_1D_PARAM": Converted(bool, False),
-    "SOLVER.CLIP_GRAD_L2NORM": Converted(OptionalFloat, 0.0),
-    "SOLVER.WEIGHT_DECAY": Converted(float, 1e-4),
-    "SOLVER.WARMUP_EPOCHS": Converted(float, 0.0),
-    "SOLVER.WARMUP_START_LR": Converted(float, 0.01),
+CONVERTED: dict[str, Any] = {
+    "NUM_GPUS": 1,
+    "NUM_SHARDS": 1,
+    "RNG_SEED": 1,
+    "LOG_PERIOD": 10,
+    "TRAIN.ENABLE": True,
+    "TRAIN.DATASET": "kinetics",
+    "TRAIN.BATCH_SIZE": 64,
+    "TRAIN.CHECKPOINT_FILE_PATH": "",
+    "TRAIN.CHECKPOINT_TYPE": "pytorch",
+    "TRAIN.CHECKPOINT_INFLATE": False,
+    "TRAIN.CHECKPOINT_EPOCH_RESET": False,
+    "TRAIN.MIXED_PRECISION": False,
+    "TEST.ENABLE": True,
+    "TEST.DATASET": "kinetics",
+    "TEST.BATCH_SIZE": 8,
+    "TEST.CHECKPOINT_FILE_PATH": "",
+    "TEST.NUM_ENSEMBLE_VIEWS": 10,
+    "TEST.NUM_SPATIAL_CROPS": 3,
+    "DATA.PATH_TO_DATA_DIR": "",
+    "DATA.PATH_LABEL_SEPARATOR": " ",
+    "DATA.PATH_PREFIX": "",
+    "DATA.NUM_FRAMES": 8,
+    "DATA.SAMPLING_RATE": 8,
+    "DATA.TARGET_FPS": 30.0,
+    "DATA.MEAN": (0.45, 0.45, 0.45),
+    "DATA.STD": (0.225, 0.225, 0.225),
+    "DATA.INPUT_CHANNEL_NUM": (3, 3),
+    "DATA.REVERSE_INPUT_CHANNEL": False,
+    "DATA.TRAIN_JITTER_SCALES": (256, 320),
+    "DATA.TRAIN_CROP_SIZE": 224,
+    "DATA.TEST_CROP_SIZE": 256,
+    "DATA.INV_UNIFORM_SAMPLE": False,
+    "DATA.RANDOM_FLIP": True,
+    "DATA.MULTI_LABEL": False,
+    "DATA.ENSEMBLE_METHOD": "sum",
+    "DATA_LOADER.NUM_WORKERS": 8,
+    "AUG.ENABLE": False,
+    "AUG.NUM_SAMPLE": 1,
+    "AUG.AA_TYPE": "rand-m9-mstd0.5-inc1",
+    "AUG.RE_PROB": 0.25,
+    "AUG.RE_MODE": "pixel",
+    "AUG.RE_COUNT": 1,
+    "MODEL.ARCH": "slowfast",
+    "MODEL.MODEL_NAME": "SlowFast",
+    "MODEL.NUM_CLASSES": 400,
+    "MODEL.LOSS_FUNC": "cross_entropy",
+    "MODEL.HEAD_ACT": "softmax",
+    "MODEL.DROPOUT_RATE": 0.5,
+    "MODEL.FC_INIT_STD": 0.01,
+    "MODEL.ACT_CHECKPOINT": False,
+    "RESNET.DEPTH": 50,
+    "RESNET.WIDTH_PER_GROUP": 64,
+    "RESNET.ZERO_INIT_FINAL_BN": False,
+    "RESNET.NUM_BLOCK_TEMP_KERNEL": [[3], [4], [6], [3]],
+    "RESNET.SPATIAL_STRIDES": [[1], [2], [2], [2]],
+    "RESNET.SPATIAL_DILATIONS": [[1], [1], [1], [1]],
+    "NONLOCAL.LOCATION": [[[]], [[]], [[]], [[]]],
+    "NONLOCAL.GROUP": [[1], [1], [1], [1]],
+    "NONLOCAL.INSTANTIATION": "dot_product",
+    "NONLOCAL.POOL": [[[1, 2, 2], [1, 2, 2]]] * 4,
+    "SLOWFAST.ALPHA": 8,
+    "SLOWFAST.BETA_INV": 8,
+    "SLOWFAST.FUSION_CONV_CHANNEL_RATIO": 2,
+    "SLOWFAST.FUSION_KERNEL_SZ": 5,
+    "BN.USE_PRECISE_STATS": False,
+    "BN.NUM_BATCHES_PRECISE": 200,
+    "BN.WEIGHT_DECAY": 0.0,
+    "BN.NORM_TYPE": "batchnorm",
+    "BN.NUM_SPLITS": 1,
+    "BN.NUM_SYNC_DEVICES": 1,
+    "BN.GLOBAL_SYNC": False,
+    "MULTIGRID.LONG_CYCLE": False,
+    "MULTIGRID.SHORT_CYCLE": False,
+    "MULTIGRID.LONG_CYCLE_FACTORS": ((0.25, SQRT_HALF), (0.5, SQRT_HALF), (0.5, 1.0), (1.0, 1.0)),
+    "MULTIGRID.SHORT_CYCLE_FACTORS": (0.5, SQRT_HALF),
+    "MULTIGRID.EPOCH_FACTOR": 1.5,
+    "MULTIGRID.BN_BASE_SIZE": 8,
+    "SOLVER.BASE_LR": 0.1,
+    "SOLVER.BASE_LR_SCALE_NUM_SHARDS": False,
+    "SOLVER.LR_POLICY": "cosine",
+    "SOLVER.COSINE_END_LR": 0.0,
+    "SOLVER.COSINE_AFTER_WARMUP": False,
+    "SOLVER.GAMMA": 0.1,
+    "SOLVER.STEPS": (),
+    "SOLVER.LRS": (),
+    "SOLVER.MAX_EPOCH": 300.0,
+    "SOLVER.MOMENTUM": 0.9,
+    "SOLVER.NESTEROV": True,
+    "SOLVER.ZERO_WD_1D_PARAM": False,
+    "SOLVER.CLIP_GRAD_L2NORM": 0.0,
+    "SOLVER.WEIGHT_DECAY": 1e-4,
+    "SOLVER.WARMUP_EPOCHS": 0.0,
+    "SOLVER.WARMUP_START_LR": 0.01,
 }
-"""By name: keys of which every value has a meaning here, or a message that says why it has none."""
+"""By name: PySlowFast's defaults of the keys that decide about keys of ours, whatever their value."""
+
+FLOATS, INTS = tuple[float, ...], tuple[int, ...]
+TYPES: dict[str, Any] = {
+    "DATA.MEAN": FLOATS,
+    "DATA.STD": FLOATS,
+    "DATA.INPUT_CHANNEL_NUM": INTS,
+    "DATA.TRAIN_JITTER_SCALES": INTS,
+    "MULTIGRID.LONG_CYCLE_FACTORS": tuple[tuple[float, float], ...],
+    "MULTIGRID.SHORT_CYCLE_FACTORS": FLOATS,
+    "SOLVER.STEPS": FLOATS,
+    "SOLVER.LRS": FLOATS,
+}
+"""Types that a default does not show. A list is a list of lists, which PySlowFast does not check either."""
+
 
 OFF = (False,)
 NONE = (None, 0, 0.0)
@@ -190,9 +177,9 @@ FIXED: dict[str, Fixed] = {
 _BY_PROTOCOL = (
     "a run tests at its end and never elsewhere: TEST.NUM_ENSEMBLE_VIEWS x TEST.NUM_SPATIAL_CROPS"
 )
-_AT_RUN_TIME = "PySlowFast writes it while it runs; here what varies is in the schedule"
+_AT_RUN_TIME = "PySlowFast writes it while it runs; here the schedule holds what varies"
 _UNREAD = "PySlowFast does not read it either"
-_OF_IMAGES = "of training on images"
+_OF_IMAGES = "it belongs to training on images"
 
 DROPPED: dict[str, str] = {
     "SHARD_ID": "machines are numbered by torchrun: --node-rank",
@@ -218,45 +205,62 @@ DROPPED: dict[str, str] = {
     "DATA.DECODING_SHORT_SIZE": "decoded at full size, or from the level of a clip store that covers a clip",
     "DATA.USE_OFFSET_SAMPLING": "the views of a test are evenly spaced, from the start of a video to its end",
     "DATA.PATH_TO_PRELOAD_IMDB": _OF_IMAGES,
-    "DATA.TRAIN_PCA_EIGVAL": _OF_IMAGES + " and of AVA",
-    "DATA.TRAIN_PCA_EIGVEC": _OF_IMAGES + " and of AVA",
+    "DATA.TRAIN_PCA_EIGVAL": f"{_OF_IMAGES} and on AVA",
+    "DATA.TRAIN_PCA_EIGVEC": f"{_OF_IMAGES} and on AVA",
     "DATA.IN22K_TRAINVAL": _OF_IMAGES,
     "DATA.IN22k_VAL_IN1K": _OF_IMAGES,
     "DATA.IN_VAL_CROP_RATIO": _OF_IMAGES,
     "DATA.LOADER_CHUNK_SIZE": "lists are read whole",
     "DATA.LOADER_CHUNK_OVERALL_SIZE": "lists are read whole",
-    "DATA.SSL_COLOR_BRI_CON_SAT": "of DATA.SSL_COLOR_JITTER, which is off",
-    "DATA.SSL_COLOR_HUE": "of DATA.SSL_COLOR_JITTER, which is off",
-    "DATA.SSL_BLUR_SIGMA_MIN": "of DATA.SSL_MOCOV2_AUG, which is off",
-    "DATA.SSL_BLUR_SIGMA_MAX": "of DATA.SSL_MOCOV2_AUG, which is off",
+    "DATA.SSL_COLOR_BRI_CON_SAT": "it belongs to DATA.SSL_COLOR_JITTER, which is off",
+    "DATA.SSL_COLOR_HUE": "it belongs to DATA.SSL_COLOR_JITTER, which is off",
+    "DATA.SSL_BLUR_SIGMA_MIN": "it belongs to DATA.SSL_MOCOV2_AUG, which is off",
+    "DATA.SSL_BLUR_SIGMA_MAX": "it belongs to DATA.SSL_MOCOV2_AUG, which is off",
     "DATA_LOADER.PIN_MEMORY": "memory is pinned where there is a GPU",
     "DATA_LOADER.ENABLE_MULTI_THREAD_DECODE": "a worker decodes in one thread; there are many workers",
     "AUG.COLOR_JITTER": "PySlowFast reads it for images only; AUG.COLOR_JITTER here is for clips",
     "AUG.INTERPOLATION": "clips are resized bilinearly, antialiased",
     "AUG.RE_SPLIT": "every clip may be erased",
-    "AUG.GEN_MASK_LOADER": "of MASK, which is off",
-    "AUG.MASK_TUBE": "of MASK, which is off",
-    "AUG.MASK_FRAMES": "of MASK, which is off",
-    "AUG.MASK_WINDOW_SIZE": "of MASK, which is off",
-    "AUG.MASK_RATIO": "of MASK, which is off",
-    "AUG.MAX_MASK_PATCHES_PER_BLOCK": "of MASK, which is off",
+    "AUG.GEN_MASK_LOADER": "it belongs to MASK, which is off",
+    "AUG.MASK_TUBE": "it belongs to MASK, which is off",
+    "AUG.MASK_FRAMES": "it belongs to MASK, which is off",
+    "AUG.MASK_WINDOW_SIZE": "it belongs to MASK, which is off",
+    "AUG.MASK_RATIO": "it belongs to MASK, which is off",
+    "AUG.MAX_MASK_PATCHES_PER_BLOCK": "it belongs to MASK, which is off",
     "SOLVER.STEP_SIZE": _UNREAD,
     "SOLVER.WARMUP_FACTOR": _UNREAD,
-    "SOLVER.BETAS": "of Adam",
+    "SOLVER.BETAS": "it belongs to Adam",
 }
-"""By name: keys that concern PySlowFast's own workings, with what is done here instead."""
+"""By name: keys of PySlowFast's own machinery, with what mgexp does instead."""
 
 SECTIONS: dict[str, str] = {
     "TENSORBOARD": "metrics.jsonl, evaluations.jsonl and the report of a run hold its curves",
     "BENCHMARK": "tools/bench_loader.py measures loading",
     "DEMO": "tools/predict.py classifies videos",
-    "DETECTION": "of detection, which is off",
-    "AVA": "of detection, which is off",
-    "MIXUP": "of mixing, which is off",
-    "MASK": "of masked training, which is off",
-    "VIS_MASK": "of masked training, which is off",
-    "CONTRASTIVE": "of training without labels",
-    "X3D": "of X3D networks",
-    "MVIT": "of transformers",
+    "DETECTION": "it belongs to detection, which is off",
+    "AVA": "it belongs to detection, which is off",
+    "MIXUP": "it belongs to mixing, which is off",
+    "MASK": "it belongs to masked training, which is off",
+    "VIS_MASK": "it belongs to masked training, which is off",
+    "CONTRASTIVE": "it belongs to training without labels",
+    "X3D": "it belongs to X3D networks",
+    "MVIT": "it belongs to transformers",
 }
-"""By section: why all keys of it that are not above are dropped."""
+"""By section: why all its other keys are dropped."""
+
+
+def type_of(name: str) -> Any:  # noqa: ANN401 - an annotation
+    """The type of a key that is converted."""
+    return TYPES.get(name, type(CONVERTED[name]))
+
+
+def read(name: str, value: object) -> Any:  # noqa: ANN401 - of the key's own type
+    """Return a given value as the type of its key; raises ValueError that says what is wrong with it."""
+    kind = type_of(name)
+    if kind is list:
+        return value
+    if value is None and (kind is str or name == "SOLVER.CLIP_GRAD_L2NORM"):
+        return kind()  # PySlowFast writes None for no file and for no limit
+    if isinstance(value, str) and not is_text(kind):
+        value = from_text(value)
+    return convert(kind, value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mgexp.convert.draft import Draft
+from mgexp.convert.conversion import Conversion
 
 STAGES = ("res2", "res3", "res4", "res5")
 BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
@@ -36,97 +36,71 @@ ARCHITECTURES = {
 }
 
 
-def convert_network(draft: Draft) -> None:
-    """MODEL, RESNET, NONLOCAL and SLOWFAST."""
-    found = _architecture(draft)
+WITHOUT = "the network has no counterpart"
+
+
+def convert_network(draft: Conversion) -> None:
+    """Convert MODEL, RESNET, NONLOCAL and SLOWFAST."""
     draft.keep("MODEL.NUM_CLASSES", "MODEL.DROPOUT_RATE", "MODEL.FC_INIT_STD")
     draft.keep("RESNET.WIDTH_PER_GROUP")
-    _checkpointing(draft)
-    if found is None:
-        _leave_unread(draft)
-        return
-    is_pytorchvideo = draft.value("MODEL.MODEL_NAME").startswith("PTV")
-    _initialisation(draft, is_pytorchvideo)
-    _blocks(draft, found, is_pytorchvideo)
-    _pathways(draft, found)
-    _nonlocal(draft, found, is_pytorchvideo)
-
-
-def _architecture(draft: Draft) -> Architecture | None:
-    """The architecture, or a problem. Files of before MODEL_NAME existed (2020) have MODEL.ARCH alone."""
-    found = ARCHITECTURES.get(draft.value("MODEL.ARCH"))
-    if found is None:
-        draft.refuse("MODEL.ARCH", f"has no counterpart: {', '.join(ARCHITECTURES)} have one")
-        draft.drop("of a network without a counterpart", "MODEL.MODEL_NAME")
-        return None
-    draft.change("MODEL.ARCH", f"MODEL.MODEL_NAME {found.name}", MODEL__MODEL_NAME=found.name)
-    if "MODEL.MODEL_NAME" not in draft.given:
-        return found
-    if draft.value("MODEL.MODEL_NAME") not in found.classes:
-        arch = draft.value("MODEL.ARCH")
-        draft.refuse(
-            "MODEL.MODEL_NAME",
-            f"has no counterpart with MODEL.ARCH = {arch}: {', '.join(found.classes)}",
-        )
-    else:
-        draft.drop("MODEL.ARCH says it", "MODEL.MODEL_NAME")
-    return found
-
-
-def _leave_unread(draft: Draft) -> None:
-    for section in ("RESNET.", "NONLOCAL.", "SLOWFAST."):
-        names = [name for name in draft.given if name.startswith(section)]
-        draft.drop("of a network without a counterpart", *set(names) - draft.settled())
-    draft.drop("of a network without a counterpart", "DATA.INPUT_CHANNEL_NUM")
-
-
-def _checkpointing(draft: Draft) -> None:
     if draft.value("MODEL.ACT_CHECKPOINT"):
         why = "TRAIN.ACTIVATION_CHECKPOINTING"
         draft.change("MODEL.ACT_CHECKPOINT", why, TRAIN__ACTIVATION_CHECKPOINTING=True)
     else:
         draft.drop("TRAIN.ACTIVATION_CHECKPOINTING is off", "MODEL.ACT_CHECKPOINT")
-
-
-def _initialisation(draft: Draft, is_pytorchvideo: bool) -> None:
+    found = ARCHITECTURES.get(draft.value("MODEL.ARCH"))
+    if found is None:
+        draft.refuse("MODEL.ARCH", f"has no counterpart: {', '.join(ARCHITECTURES)} have one")
+        unread = ("RESNET.", "NONLOCAL.", "SLOWFAST.")
+        draft.drop(WITHOUT, "MODEL.MODEL_NAME", "DATA.INPUT_CHANNEL_NUM")
+        draft.drop(WITHOUT, *(name for name in draft.given if name.startswith(unread)))
+        return
+    draft.change("MODEL.ARCH", f"MODEL.MODEL_NAME {found.name}", MODEL__MODEL_NAME=found.name)
+    # Files from before MODEL_NAME existed (2020) have MODEL.ARCH alone.
+    name = draft.value("MODEL.MODEL_NAME")
+    if "MODEL.MODEL_NAME" in draft.given and name not in found.classes:
+        arch, classes = draft.value("MODEL.ARCH"), ", ".join(found.classes)
+        why = f"has no counterpart with MODEL.ARCH = {arch}: {classes}"
+        draft.refuse("MODEL.MODEL_NAME", why)
+    draft.drop("MODEL.ARCH says it", "MODEL.MODEL_NAME")
+    is_pytorchvideo = name.startswith("PTV")
     if is_pytorchvideo and not draft.value("RESNET.ZERO_INIT_FINAL_BN"):
         why = "True: pytorchvideo's networks start with it whatever the key says"
         draft.change("RESNET.ZERO_INIT_FINAL_BN", why, RESNET__ZERO_INIT_FINAL_BN=True)
     else:
         draft.keep("RESNET.ZERO_INIT_FINAL_BN")
+    _blocks(draft, found, is_pytorchvideo)
+    _pathways(draft, found)
+    _nonlocal(draft, found, is_pytorchvideo)
 
 
-def _blocks(draft: Draft, found: Architecture, is_pytorchvideo: bool) -> None:
+def _blocks(draft: Conversion, found: Architecture, is_pytorchvideo: bool) -> None:
+    """Depth, strides and kernels of the residual blocks."""
     depth = draft.value("RESNET.DEPTH")
-    if depth not in BLOCKS:
-        draft.refuse("RESNET.DEPTH", "has no counterpart: networks of 50 and 101 layers have one")
-    else:
+    if depth in BLOCKS:
         draft.keep("RESNET.DEPTH")
+    else:
+        draft.refuse("RESNET.DEPTH", "has no counterpart: networks of 50 and 101 layers have one")
     for name, want in (
         ("RESNET.SPATIAL_STRIDES", [1, 2, 2, 2]),
         ("RESNET.SPATIAL_DILATIONS", [1] * 4),
     ):
-        if any(
-            _column(draft.value(name), pathway) != want for pathway in range(found.num_pathways)
-        ):
+        pathways = range(found.num_pathways)
+        if any(_column(draft.value(name), pathway) != want for pathway in pathways):
             draft.refuse(name, f"has no counterpart: res2 to res5 have {want} here")
-        else:
-            draft.drop("as in every network here", name)
+        draft.drop("every network here has the same", name)
     name = "RESNET.NUM_BLOCK_TEMP_KERNEL"
-    flattened = (
-        None if is_pytorchvideo else _flattened_stage(draft, found, BLOCKS.get(depth, BLOCKS[50]))
-    )
-    if flattened:
-        draft.refuse(
-            name,
-            f"has no counterpart: it takes convolutions along time out of blocks of {flattened}",
-        )
-    else:
-        draft.drop("no block loses a convolution along time by it", name)
+    stage = None
+    if not is_pytorchvideo:  # its builder does not read the key
+        stage = _flattened_stage(draft, found, BLOCKS.get(depth, BLOCKS[50]))
+    if stage:
+        why = f"has no counterpart: it takes convolutions along time out of blocks of {stage}"
+        draft.refuse(name, why)
+    draft.drop("no block loses a convolution along time by it", name)
 
 
-def _flattened_stage(draft: Draft, found: Architecture, blocks: tuple[int, ...]) -> str | None:
-    """The first stage with a block whose kernel over several frames becomes one over a single frame."""
+def _flattened_stage(draft: Conversion, found: Architecture, blocks: tuple[int, ...]) -> str | None:
+    """Find the first stage with a block whose kernel over several frames would shrink to a single frame."""
     for pathway, kernels in enumerate(found.kernels):
         limits = _column(draft.value("RESNET.NUM_BLOCK_TEMP_KERNEL"), pathway)
         if limits is None or not all(isinstance(limit, int) for limit in limits):
@@ -137,52 +111,44 @@ def _flattened_stage(draft: Draft, found: Architecture, blocks: tuple[int, ...])
     return None
 
 
-def _pathways(draft: Draft, found: Architecture) -> None:
+def _pathways(draft: Conversion, found: Architecture) -> None:
     channels = draft.value("DATA.INPUT_CHANNEL_NUM")[: found.num_pathways]
     if set(channels) != {3}:
         draft.refuse("DATA.INPUT_CHANNEL_NUM", "has no counterpart: clips have red, green and blue")
-    else:
-        draft.drop("clips have red, green and blue", "DATA.INPUT_CHANNEL_NUM")
+    draft.drop("clips have red, green and blue", "DATA.INPUT_CHANNEL_NUM")
     names = ("ALPHA", "BETA_INV", "FUSION_CONV_CHANNEL_RATIO", "FUSION_KERNEL_SZ")
     of_slowfast = [f"SLOWFAST.{name}" for name in names]
     if found.num_pathways == 2:
         draft.keep(*of_slowfast)
     else:
-        draft.drop("of SlowFast networks", *of_slowfast)
+        draft.drop("only SlowFast networks have it", *of_slowfast)
 
 
-def _nonlocal(draft: Draft, found: Architecture, is_pytorchvideo: bool) -> None:
+def _nonlocal(draft: Conversion, found: Architecture, is_pytorchvideo: bool) -> None:
+    """Non-local blocks: here a list for each stage, one pool for all, and no groups."""
+    all_keys = [name for name in draft.given if name.startswith("NONLOCAL.")]
     location = draft.value("NONLOCAL.LOCATION")
     places = [_column(location, pathway) for pathway in range(found.num_pathways)]
     if is_pytorchvideo or not any(any(one or [True]) for one in places):
         why = "pytorchvideo's networks have none" if is_pytorchvideo else "no block is non-local"
-        draft.drop(why, *_of_nonlocal(draft))
-    elif found.num_pathways == 2 or places[0] is None:
-        why = (
-            "SlowFast has no non-local blocks here"
-            if places[0]
-            else "it takes four lists of lists of blocks"
-        )
+        draft.drop(why, *all_keys)
+        return
+    stages = places[0]
+    if found.num_pathways == 2 or stages is None:
+        lists = "it takes four lists of lists of blocks"
+        why = "SlowFast has no non-local blocks here" if stages else lists
         draft.refuse("NONLOCAL.LOCATION", f"has no counterpart: {why}")
-        draft.drop("of non-local blocks without a counterpart", *_of_nonlocal(draft))
-    else:
-        stages = places[0]
-        why = f"{stages}: a list for each stage, as there is one pathway"
-        draft.change("NONLOCAL.LOCATION", why, NONLOCAL__LOCATION=stages)
-        draft.keep("NONLOCAL.INSTANTIATION")
-        _nonlocal_sizes(draft, [number for number, blocks in enumerate(stages) if blocks])
-
-
-def _nonlocal_sizes(draft: Draft, used: list[int]) -> None:
-    """Groups and pools of the stages that have non-local blocks."""
-    groups = _column(draft.value("NONLOCAL.GROUP"), 0)
+        draft.drop("its non-local blocks have no counterpart", *all_keys)
+        return
+    why = f"{stages}: a list for each stage, as there is one pathway"
+    draft.change("NONLOCAL.LOCATION", why, NONLOCAL__LOCATION=stages)
+    draft.keep("NONLOCAL.INSTANTIATION")
+    used = [number for number, blocks in enumerate(stages) if blocks]
+    groups, pools = (_column(draft.value(f"NONLOCAL.{name}"), 0) for name in ("GROUP", "POOL"))
+    together = "all frames of a clip are looked at together"
     if groups is None or any(groups[stage] != 1 for stage in used):
-        draft.refuse(
-            "NONLOCAL.GROUP", "has no counterpart: all frames of a clip are looked at together"
-        )
-    else:
-        draft.drop("all frames of a clip are looked at together", "NONLOCAL.GROUP")
-    pools = _column(draft.value("NONLOCAL.POOL"), 0)
+        draft.refuse("NONLOCAL.GROUP", f"has no counterpart: {together}")
+    draft.drop(together, "NONLOCAL.GROUP")
     sizes = [pools[stage] for stage in used] if pools else []
     if not sizes or any(size != sizes[0] for size in sizes):
         draft.refuse("NONLOCAL.POOL", "has no counterpart: all stages have one pool here")
@@ -190,13 +156,8 @@ def _nonlocal_sizes(draft: Draft, used: list[int]) -> None:
         draft.change("NONLOCAL.POOL", f"{sizes[0]} in every stage", NONLOCAL__POOL=sizes[0])
 
 
-def _of_nonlocal(draft: Draft) -> list[str]:
-    settled = draft.settled()
-    return [name for name in draft.given if name.startswith("NONLOCAL.") and name not in settled]
-
-
 def _column(rows: object, pathway: int) -> list | None:  # type: ignore[type-arg]
-    """What each of the four stages has for a pathway; one value counts for both. None: it is no such table."""
+    """Each of the four stages' value for a pathway; one value counts for both. None for another kind of table."""
     if not isinstance(rows, list | tuple) or len(rows) != len(STAGES):
         return None
     if not all(isinstance(row, list | tuple) and row for row in rows):

@@ -1,28 +1,42 @@
-"""The mini-batches of a PySlowFast YAML: how many clips, how they vary, and how many share BN statistics."""
+"""Convert the solver, mini-batches, multigrid and BN groups of a PySlowFast YAML."""
 
 from __future__ import annotations
 
 import math
 from itertools import pairwise
 
-from mgexp.convert.draft import Draft
+from mgexp.convert.conversion import Conversion
 
 
-def convert_solver(draft: Draft) -> None:
-    """SOLVER, and what MULTIGRID does to it."""
+def convert_solver(draft: Conversion) -> None:
+    """Convert SOLVER."""
     draft.keep("SOLVER.LR_POLICY", "SOLVER.MAX_EPOCH", "SOLVER.MOMENTUM", "SOLVER.NESTEROV")
     draft.keep("SOLVER.WEIGHT_DECAY", "SOLVER.WARMUP_EPOCHS")
     draft.keep("SOLVER.ZERO_WD_1D_PARAM", "SOLVER.CLIP_GRAD_L2NORM")
+    first = 1.0
     if draft.value("SOLVER.LR_POLICY") == "cosine":
-        first = _cosine(draft)
+        _cosine(draft)
     else:
         first = _stages(draft)
-        draft.drop("of the cosine policy", "SOLVER.COSINE_END_LR", "SOLVER.COSINE_AFTER_WARMUP")
-    _rates(draft, first)
+        why = "only the cosine policy has it"
+        draft.drop(why, "SOLVER.COSINE_END_LR", "SOLVER.COSINE_AFTER_WARMUP")
+    shards = draft.value("NUM_SHARDS")
+    machines = shards if draft.value("SOLVER.BASE_LR_SCALE_NUM_SHARDS") else 1
+    draft.drop(f"NUM_SHARDS = {shards}", "SOLVER.BASE_LR_SCALE_NUM_SHARDS")
+    for name, factor in (
+        ("SOLVER.BASE_LR", first * machines),
+        ("SOLVER.WARMUP_START_LR", machines),
+    ):
+        if factor == 1:
+            draft.keep(name)
+        else:
+            value = float(f"{draft.value(name) * factor:.9g}")
+            ours = {name.replace(".", "__"): value}
+            draft.change(name, f"{value:g}: times {factor:g}", **ours)
 
 
-def _stages(draft: Draft) -> float:
-    """STEPS, LRS and GAMMA; gives the first of LRS, that all rates are multiplied by."""
+def _stages(draft: Conversion) -> float:
+    """Convert STEPS, LRS and GAMMA; return the first of LRS, which multiplies all rates."""
     steps, last = draft.value("SOLVER.STEPS"), draft.value("SOLVER.MAX_EPOCH")
     reached = tuple(step for step in steps if step < last)
     if not reached:
@@ -43,8 +57,8 @@ def _stages(draft: Draft) -> float:
     return _decay(draft, len(reached))
 
 
-def _decay(draft: Draft, num_stages: int) -> float:
-    """SOLVER.GAMMA by the LRS of the stages, which must fall by one factor; gives the first of them."""
+def _decay(draft: Conversion, num_stages: int) -> float:
+    """Find SOLVER.GAMMA from the LRS of the stages, which must fall by one factor; return the first of LRS."""
     rates = draft.value("SOLVER.LRS")[:num_stages]
     if len(rates) < num_stages or not rates or min(rates) <= 0:
         draft.refuse("SOLVER.LRS", f"has no rate above 0 for each of {num_stages} stages")
@@ -60,17 +74,15 @@ def _decay(draft: Draft, num_stages: int) -> float:
     return float(rates[0])
 
 
-def _cosine(draft: Draft) -> float:
+def _cosine(draft: Conversion) -> None:
     if draft.value("SOLVER.COSINE_END_LR"):
         draft.refuse("SOLVER.COSINE_END_LR", "has no counterpart: the cosine ends at 0")
-    if draft.value("SOLVER.COSINE_AFTER_WARMUP") and draft.value("SOLVER.WARMUP_EPOCHS"):
-        draft.refuse(
-            "SOLVER.COSINE_AFTER_WARMUP", "has no counterpart: the cosine starts at epoch 0"
-        )
-    settled = draft.settled()
-    draft.drop("the cosine ends at 0", *{"SOLVER.COSINE_END_LR"} - settled)
-    draft.drop("the cosine starts at epoch 0", *{"SOLVER.COSINE_AFTER_WARMUP"} - settled)
-    draft.drop("not of the cosine policy", "SOLVER.LRS", "SOLVER.GAMMA")
+    draft.drop("the cosine ends at 0", "SOLVER.COSINE_END_LR")
+    name, why = "SOLVER.COSINE_AFTER_WARMUP", "the cosine starts at epoch 0"
+    if draft.value(name) and draft.value("SOLVER.WARMUP_EPOCHS"):
+        draft.refuse(name, f"has no counterpart: {why}")
+    draft.drop(why, name)
+    draft.drop("the cosine policy does not have it", "SOLVER.LRS", "SOLVER.GAMMA")
     if draft.value("MULTIGRID.LONG_CYCLE"):
         why = (
             "stages that the long cycle runs in, as there; but there the learning rate stays where batches grow "
@@ -78,28 +90,14 @@ def _cosine(draft: Draft) -> float:
         )
         draft.change("SOLVER.STEPS", why, SOLVER__STEPS=draft.value("SOLVER.STEPS") or (0.0,))
     else:
-        draft.drop("not of the cosine policy", "SOLVER.STEPS")
-    return 1.0
-
-
-def _rates(draft: Draft, first: float) -> None:
-    """BASE_LR and WARMUP_START_LR, times ``first`` of LRS and the number of machines."""
-    shards = draft.value("NUM_SHARDS")
-    machines = shards if draft.value("SOLVER.BASE_LR_SCALE_NUM_SHARDS") else 1
-    draft.drop(f"NUM_SHARDS = {shards}", "SOLVER.BASE_LR_SCALE_NUM_SHARDS")
-    for name, factor in (("BASE_LR", first * machines), ("WARMUP_START_LR", machines)):
-        if factor == 1:
-            draft.keep(f"SOLVER.{name}")
-            continue
-        value = float(f"{draft.value(f'SOLVER.{name}') * factor:.9g}")
-        draft.change(f"SOLVER.{name}", f"{value:g}: times {factor:g}", **{f"SOLVER__{name}": value})
+        draft.drop("the cosine policy does not have it", "SOLVER.STEPS")
 
 
 OF_NORM = ("BN.NORM_TYPE", "BN.NUM_SPLITS", "BN.NUM_SYNC_DEVICES", "BN.GLOBAL_SYNC")
 
 
-def convert_schedule(draft: Draft) -> None:
-    """TRAIN.BATCH_SIZE, NUM_GPUS, NUM_SHARDS, MULTIGRID and BN."""
+def convert_schedule(draft: Conversion) -> None:
+    """Convert TRAIN.BATCH_SIZE, NUM_GPUS, NUM_SHARDS, MULTIGRID and BN."""
     _batch(draft)
     _multigrid(draft)
     draft.keep("BN.WEIGHT_DECAY", "BN.USE_PRECISE_STATS")
@@ -115,15 +113,8 @@ def convert_schedule(draft: Draft) -> None:
         _bn_group(draft)
 
 
-def num_processes(draft: Draft) -> int:
-    """GPUs of all machines; 1 on a CPU."""
-    machines: int = draft.value("NUM_SHARDS")
-    gpus: int = draft.value("NUM_GPUS")
-    return max(1, machines) * max(1, gpus)
-
-
-def _batch(draft: Draft) -> None:
-    """PySlowFast's mini-batch is that of a machine; ours is that of all."""
+def _batch(draft: Conversion) -> None:
+    """Convert the mini-batch: PySlowFast's is that of one machine, ours that of all machines."""
     clips, gpus, machines = (draft.value(n) for n in ("TRAIN.BATCH_SIZE", "NUM_GPUS", "NUM_SHARDS"))
     if clips % max(1, gpus):
         draft.refuse("TRAIN.BATCH_SIZE", f"does not divide over NUM_GPUS = {gpus}")
@@ -137,7 +128,7 @@ def _batch(draft: Draft) -> None:
     draft.drop("machines are chosen at the start: torchrun --nnodes", "NUM_SHARDS")
 
 
-def _multigrid(draft: Draft) -> None:
+def _multigrid(draft: Conversion) -> None:
     has_long, has_short = (draft.value(f"MULTIGRID.{n}_CYCLE") for n in ("LONG", "SHORT"))
     draft.keep("MULTIGRID.LONG_CYCLE", "MULTIGRID.SHORT_CYCLE")
     for is_on, name in (
@@ -154,11 +145,11 @@ def _multigrid(draft: Draft) -> None:
         draft.change("MULTIGRID.GRANULARITY", why, MULTIGRID__GRANULARITY="epoch")
 
 
-def _bn_group(draft: Draft) -> None:
+def _bn_group(draft: Conversion) -> None:
     """MULTIGRID.BN_BASE_SIZE: the clips that share statistics in the baseline's mini-batch."""
     norm = draft.value("BN.NORM_TYPE")
     whole = draft.value("TRAIN.BATCH_SIZE") * max(1, draft.value("NUM_SHARDS"))
-    clips = whole / num_processes(draft)
+    clips = whole / draft.num_processes
     if norm == "sub_batchnorm":
         clips /= max(1, draft.value("BN.NUM_SPLITS"))
     elif norm.startswith("sync_batchnorm"):
@@ -167,7 +158,7 @@ def _bn_group(draft: Draft) -> None:
         )
     elif norm != "batchnorm":
         draft.refuse("BN.NORM_TYPE", "is none of batchnorm, sub_batchnorm and sync_batchnorm")
-        draft.drop("of an unknown BN.NORM_TYPE", *OF_NORM[1:])
+        draft.drop("BN.NORM_TYPE is unknown", *OF_NORM[1:])
         return
     if clips < 1 or clips != int(clips):
         draft.refuse("BN.NORM_TYPE", f"gives groups of {clips:g} clips; they must be whole")

@@ -12,7 +12,7 @@ CHARADES = "Charades/SLOWFAST_16x8_R50"
 
 def keys_of(name, **changes):
     conversion = convert(released(name, **changes))
-    assert conversion.problems == ()
+    assert conversion.problems == []
     return conversion.keys
 
 

@@ -1,0 +1,148 @@
+"""A conversion: what every key of a PySlowFast YAML becomes, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from mgexp.config.keys import BY_NAME
+from mgexp.config.values import as_lists
+from mgexp.convert.keys import CONVERTED, read
+
+
+@dataclass(frozen=True)
+class Note:
+    """What became of one key, and why."""
+
+    name: str
+    value: object
+    why: str
+
+    def __str__(self) -> str:
+        return self.name if self.value is None else f"{self.name} = {_written(self.value)}"
+
+
+@dataclass
+class Conversion:
+    """The ``given`` keys of a PySlowFast YAML, by dotted names, and our ``keys`` for them so far.
+
+    Each given key ends in exactly one of ``kept`` (the same key with the same value), ``changed`` (other keys or
+    values have its meaning), ``dropped`` (it means nothing here), ``unknown`` and ``refused`` (a problem).
+    """
+
+    given: Mapping[str, object]
+    keys: dict[str, Any] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
+    changed: list[Note] = field(default_factory=list)
+    dropped: list[Note] = field(default_factory=list)
+    unknown: list[Note] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._values = dict(CONVERTED)
+        for name in (name for name in CONVERTED if name in self.given):
+            try:
+                self._values[name] = read(name, self.given[name])
+            except ValueError as error:
+                self.refuse(name, str(error))
+
+    @property
+    def num_processes(self) -> int:
+        """Processes that share a mini-batch: the GPUs of all machines; 1 on a CPU."""
+        machines, gpus = self.value("NUM_SHARDS"), self.value("NUM_GPUS")
+        return int(max(1, machines) * max(1, gpus))
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - of the key's own type
+        """The value of a key that is converted; PySlowFast's default where it is not given."""
+        return self._values[name]
+
+    def keep(self, *names: str) -> None:
+        """Take over keys that have the same name and value here."""
+        for name in names:
+            self.keys[name] = self.value(name)
+            if name in self.given:
+                self.kept.append(name)
+
+    def change(self, name: str, why: str, **ours: object) -> None:
+        """Say a key by ``ours``, SECTION__KEY=value.
+
+        It is noted where it is given, or where PySlowFast's default differs in meaning from our defaults.
+        """
+        found = {key.replace("__", "."): value for key, value in ours.items()}
+        self.keys.update(found)
+        differs = not found or any(BY_NAME[key].default != value for key, value in found.items())
+        if name in self.given or differs:
+            self.changed.append(Note(name, self.given.get(name, self._values.get(name)), why))
+
+    def drop(self, why: str, *names: str) -> None:
+        """Drop the keys that are given and have no other note yet: they mean nothing here."""
+        settled = self.settled()
+        for name in names:
+            if name in self.given and name not in settled:
+                self.dropped.append(Note(name, self.given[name], why))
+
+    def refuse(self, name: str, why: str) -> None:
+        """Report a problem: the value has no counterpart."""
+        value = self.given.get(name, self._values.get(name))
+        default = "" if name in self.given else " (PySlowFast's default)"
+        self.problems.append(f"{name} = {_written(value)}{default} {why}")
+        self.refused.append(name)
+
+    def settled(self) -> set[str]:
+        """Names of the keys whose fate is known."""
+        notes = (*self.changed, *self.dropped, *self.unknown)
+        return {*self.kept, *self.refused, *(note.name for note in notes)}
+
+    def yaml_text(self, comment: str) -> str:
+        """Write the YAML of ``keys``, section by section, under ``comment``."""
+        lines = [f"# {line}" for line in comment.splitlines()]
+        section = ""
+        for name, value in self.keys.items():
+            *above, last = name.split(".")
+            if above and above[0] != section:
+                section = above[0]
+                lines.append(f"{section}:")
+            lines.append(f"{'  ' if above else ''}{last}: {_yaml_value(value)}")
+        return "\n".join(lines) + "\n"
+
+    def report(self) -> str:
+        """Tell what became of the keys, a line each; keys that are kept are only counted."""
+        lines = [f"{len(self.kept)} keys mean the same here, and are kept"]
+        changed = "are said by other keys or values, or mean something a little different"
+        unknown = "are unknown, and dropped: look what your PySlowFast does with them"
+        for words, sign, notes in (
+            (changed, " ->", self.changed),
+            ("are dropped", ":", self.dropped),
+            (unknown, ":", self.unknown),
+        ):
+            if notes:
+                lines += [
+                    f"{len(notes)} {words}",
+                    *(f"  {note}{sign} {note.why}" for note in notes),
+                ]
+        return "\n".join(lines)
+
+
+def _written(value: object) -> str:
+    """A value as people write it."""
+    return value if isinstance(value, str) and value else repr(value)
+
+
+def _yaml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value)
+    text = yaml.safe_dump(
+        _short(as_lists(value)), default_flow_style=True, allow_unicode=True, width=10**6
+    )
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _short(value: object) -> object:
+    """34 instead of 34.0, also in lists."""
+    if isinstance(value, list):
+        return [_short(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
