@@ -73,9 +73,9 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     from mgexp.errors import collected, raise_problems
     from mgexp.models.build import model_problems
     from mgexp.models.cost import schedule_shapes
+    from mgexp.train.precision import resolve_precision
     from mgexp.train.setup import (
         build_num_videos,
-        build_precision,
         build_row_schedule,
         device_problems,
     )
@@ -88,7 +88,7 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
         schedule = build_row_schedule(cfg, num_videos)
     problems += device_problems(cfg.DEVICE, torch.cuda.is_available())
     with collected(problems):
-        build_precision(cfg, device_of(cfg.DEVICE))
+        resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
     raise_problems(problems)
     raise_problems(model_problems(cfg, schedule_shapes(schedule)))
     return cfg, schedule
@@ -110,17 +110,18 @@ def row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
         speedup_finding,
         time_steps,
     )
-    from mgexp.train.precision import Precision
+    from mgexp.train.precision import Precision, resolve_precision
     from mgexp.train.precision_check import check_shapes
-    from mgexp.train.setup import build_memory_problems, build_precision, build_task
+    from mgexp.train.setup import build_memory_problems
     from mgexp.train.step import Normalizer
+    from mgexp.train.task import build_task
 
     device = device_of(cfg.DEVICE)
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     model, task, precision = (
         build_model(cfg).to(device),
         build_task(cfg),
-        build_precision(cfg, device),
+        resolve_precision(cfg.TRAIN.PRECISION, device),
     )
     normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
     counts = step_counts(schedule)

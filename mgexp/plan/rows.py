@@ -33,8 +33,9 @@ from mgexp.plan.timing import StepQuickTimes as Step
 from mgexp.plan.ways import build_loads, build_training_step
 from mgexp.plan.workers import num_workers_of
 from mgexp.run.environment import num_cores
-from mgexp.train.setup import build_num_videos, build_row_schedule, build_task, clip_bytes
+from mgexp.train.setup import build_num_videos, build_row_schedule, clip_bytes
 from mgexp.train.step import keep_memory
+from mgexp.train.task import build_task
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
 from mgexp.video.store import StoreIndex

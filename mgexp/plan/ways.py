@@ -38,8 +38,9 @@ from mgexp.plan.timing import (
 )
 from mgexp.run.clock import Clock
 from mgexp.train.checkpoint import State
-from mgexp.train.setup import build_precision, build_task
+from mgexp.train.precision import resolve_precision
 from mgexp.train.step import Normalizer, build_step, keep_memory
+from mgexp.train.task import build_task
 from mgexp.video.processes import start_process
 from mgexp.video.reader import Opener
 
@@ -129,7 +130,7 @@ def build_training_step(cfg: Config, device: torch.device) -> TrainingStep:
     optimizer = build_optimizer(cfg, model)
     set_lr(optimizer, LEARNING_RATE)
     normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
-    precision = build_precision(cfg, device)
+    precision = resolve_precision(cfg.TRAIN.PRECISION, device)
     precision.set_backends()  # as in a run
     state = State(model, optimizer, Clock(), scaler=precision.scaler(device))
     task = build_task(cfg)

@@ -34,13 +34,14 @@ from mgexp.train.checkpoint import State, build_first_state, build_last_state, s
 from mgexp.train.evaluator import Evaluator, build_evaluator, build_protocol
 from mgexp.train.faults import faults_told
 from mgexp.train.loop import LoadedClips, Loop, Saving, milestones
-from mgexp.train.precision import Precision
+from mgexp.train.precision import Precision, resolve_precision
 from mgexp.train.precision_check import require_precision
 from mgexp.train.result import Outcome, judge, numbers, outcome_of, seconds_record, summary
 from mgexp.train.resume import Choice
 from mgexp.train.scores import Evaluation
-from mgexp.train.setup import Inputs, build_precision, build_task
+from mgexp.train.setup import Inputs
 from mgexp.train.step import Normalizer, TrainStep, build_step, compiled_step, keep_memory
+from mgexp.train.task import build_task
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def run_job(job: Job, stop: StopRequest, explained: Explained = nullcontext) -> 
 def _prepare_torch(job: Job) -> Precision:
     """Set threads, backends and memory of this process; return what training computes with."""
     torch.set_num_threads(job.cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
-    precision = build_precision(job.cfg, job.device)
+    precision = resolve_precision(job.cfg.TRAIN.PRECISION, job.device)
     precision.set_backends()
     if job.device.type == "cpu":
         keep_memory()

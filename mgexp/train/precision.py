@@ -65,7 +65,7 @@ class Precision:
                 node.fp32_precision = value
 
 
-def resolve(name: str, device: torch.device) -> Precision:
+def resolve_precision(name: str, device: torch.device) -> Precision:
     """The precision that TRAIN.PRECISION asks for. auto is bf16 on GPUs that compute with it, else fp32.
 
     On a CPU auto is fp32: released versions of torch compute wrong bf16 gradients of convolutions there (see

@@ -14,9 +14,8 @@ from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model
 from mgexp.run.folder import RunDir
 from mgexp.run.torch_file import load_torch
-from mgexp.train.setup import build_task
 from mgexp.train.step import Normalizer
-from mgexp.train.task import Task
+from mgexp.train.task import Task, build_task
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,8 @@ from mgexp.multigrid.shapes import FULL
 from mgexp.run.files import is_file
 from mgexp.run.folder import RunDir
 from mgexp.run.trackers import tracking_problems
-from mgexp.train.precision import Precision, resolve
+from mgexp.train.precision import resolve_precision
 from mgexp.train.step import split_problems
-from mgexp.train.task import MAX, SUM, Task, many_labels, one_label
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import Opener
 
@@ -100,7 +99,7 @@ def build_inputs(
     if is_here:
         found += device_problems(cfg.DEVICE, torch.cuda.is_available())
         with collected(found):
-            build_precision(cfg, device_of(cfg.DEVICE))
+            resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
     if cfg.TRAIN.ENABLE:  # an evaluation alone is not tracked
         wandb_mode = cfg.WANDB.MODE if cfg.WANDB.ENABLE else None
         found += tracking_problems(cfg.TENSORBOARD.ENABLE, wandb_mode)
@@ -253,17 +252,6 @@ def build_num_videos(cfg: Config, given: int | None) -> tuple[int, list[str]]:
     if cfg.DATA.NUM_VIDEOS:
         return cfg.DATA.NUM_VIDEOS, []
     return 1, ["the number of training videos is unknown: add --num-videos N, or DATA.NUM_VIDEOS N"]
-
-
-def build_task(cfg: Config) -> Task:
-    """Build the task that MODEL.LOSS_FUNC and DATA.ENSEMBLE_METHOD ask for."""
-    kind = {"cross_entropy": one_label, "bce_logit": many_labels}[cfg.MODEL.LOSS_FUNC]
-    return kind(cfg.MODEL.NUM_CLASSES, {"sum": SUM, "max": MAX}[cfg.DATA.ENSEMBLE_METHOD])
-
-
-def build_precision(cfg: Config, device: torch.device) -> Precision:
-    """Find what TRAIN.PRECISION means on ``device``; raise InputError if the device cannot do it."""
-    return resolve(cfg.TRAIN.PRECISION, device)
 
 
 def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:

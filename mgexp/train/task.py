@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mgexp import dist
+from mgexp.config.keys import Config
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.run.folder import METRIC_NAMES
@@ -113,6 +114,12 @@ def many_labels(num_classes: int, ensemble: Ensemble) -> Task:
         label_shape=(num_classes,),
         label_type=torch.float32,
     )
+
+
+def build_task(cfg: Config) -> Task:
+    """Build the task that MODEL.LOSS_FUNC and DATA.ENSEMBLE_METHOD ask for."""
+    kind = {"cross_entropy": one_label, "bce_logit": many_labels}[cfg.MODEL.LOSS_FUNC]
+    return kind(cfg.MODEL.NUM_CLASSES, {"sum": SUM, "max": MAX}[cfg.DATA.ENSEMBLE_METHOD])
 
 
 def top1_and_top5(scores: Tensor, labels: Tensor) -> dict[str, float]:

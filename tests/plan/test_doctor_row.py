@@ -20,8 +20,9 @@ from mgexp.plan.doctor_row import (
 from mgexp.plan.loading import kinds_of, legs_of
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import Agreement, ShapeCheck
-from mgexp.train.setup import build_row_schedule, build_task
+from mgexp.train.setup import build_row_schedule
 from mgexp.train.step import Normalizer
+from mgexp.train.task import build_task
 
 COARSE, FULL = StepShape(4, 32, 32, 4), StepShape(16, 64, 8, 1)
 TIMES = [StepTime(COARSE, 8, 0.5), StepTime(FULL, 2, 1.0)]

@@ -28,8 +28,9 @@ from mgexp.train.checkpoint import State
 from mgexp.train.evaluator import precise_requests, with_precise_bn
 from mgexp.train.loop import LoadedClips, Loop, Saving
 from mgexp.train.precision import Precision
-from mgexp.train.setup import build_row_schedule, build_task
+from mgexp.train.setup import build_row_schedule
 from mgexp.train.step import Normalizer, build_step
+from mgexp.train.task import build_task
 
 CPU = torch.device("cpu")
 NUM_VIDEOS, SEED = 128, 3

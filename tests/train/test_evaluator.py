@@ -15,8 +15,8 @@ from mgexp.run.clock import Clock
 from mgexp.run.folder import RunDir
 from mgexp.train.checkpoint import State
 from mgexp.train.evaluator import Evaluator, PreciseBn, Protocol
-from mgexp.train.setup import build_task
 from mgexp.train.step import Normalizer
+from mgexp.train.task import build_task
 
 NORMALIZER = Normalizer((0.45,) * 3, (0.225,) * 3, torch.device("cpu"))
 

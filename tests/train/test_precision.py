@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mgexp.errors import InputError
-from mgexp.train.precision import NAMES, Precision, resolve
+from mgexp.train.precision import NAMES, Precision, resolve_precision
 
 CPU = torch.device("cpu")
 MATMUL = torch.backends.cuda.matmul
@@ -32,20 +32,20 @@ def test_products_have_the_type_and_losses_are_fp32(name, dtype):
 
 
 def test_on_a_cpu_auto_is_fp32():
-    assert resolve("auto", CPU) == Precision("fp32")
+    assert resolve_precision("auto", CPU) == Precision("fp32")
     assert Precision("fp32").is_exact and not Precision("tf32").is_exact
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16", "fp16"])
 def test_a_cpu_has_the_others(name):
-    assert resolve(name, CPU) == Precision(name)
+    assert resolve_precision(name, CPU) == Precision(name)
 
 
 def test_tf32_on_a_cpu_is_refused():
     with pytest.raises(
         InputError, match=r"TRAIN.PRECISION = tf32, but .* set TRAIN.PRECISION auto"
     ):
-        resolve("tf32", CPU)
+        resolve_precision("tf32", CPU)
 
 
 def test_a_name_that_is_none_is_refused():

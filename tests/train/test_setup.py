@@ -18,7 +18,6 @@ from mgexp.train.setup import (
     build_ready_bytes,
     build_recipe,
     build_row_schedule,
-    build_task,
     device_problems,
     frame_problems,
     list_problems,
@@ -27,7 +26,7 @@ from mgexp.train.setup import (
     shared_memory_problems,
     unusable_problem,
 )
-from mgexp.train.task import MAX, SUM
+from mgexp.train.task import MAX, SUM, build_task
 from mgexp.video.pyav import open_pyav
 
 OFF = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
