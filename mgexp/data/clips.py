@@ -123,7 +123,7 @@ class Clip:
 
     ``flipped``: the network is to see it mirrored, left for right. The flip is drawn here with everything else,
     and ``mgexp.train.step.Normalizer`` does it where the batch is trained: a GPU does it for nothing, and here it
-    would make a worker 1 to 3 % slower (measured: 0.03 ms for 8 × 112², 0.6 ms for 32 × 224², every second clip).
+    would make a worker up to 2 % slower (measured, every second clip: 0.03 ms for 8 × 112², 0.6 ms for 32 × 224²).
 
     ``index`` is not the requested one if videos failed: those are in ``unusable``, in the order tried.
     If all did, there are no frames: (0, S, S, 3). ``level``: where they come from, see ``video.reader.Frames``.

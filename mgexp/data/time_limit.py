@@ -1,13 +1,12 @@
 """A time limit for a video: one that hangs counts as unusable, and the run goes on.
 
-Two things end the wait. A signal interrupts Python code, and calls of the system that can be interrupted, such as
-the reading of a pipe or a socket: the video is given up, and the worker goes on. What no signal reaches, such as a
-loop inside a decoder, is ended after twice the time with the worker around it, and with it the run; started
-again, the run leaves the video out. (Neither ends a wait for a file server in the kernel, state D of ps: nothing
-can.)
+Two things end the wait. A signal interrupts Python code, and system calls that can be interrupted, such as reading
+a pipe or a socket: the video is given up, and the worker goes on. A loop inside a decoder is not interrupted by a
+signal. After twice the time its worker ends, and with it the run; when the run starts again, it leaves the video
+out. (Nothing ends a wait for a file server in the kernel, state D of ps.)
 
-What took too long may not do so the next time, so every time-out is on disk before another video takes its place:
-a run that goes on after a kill leaves out the same videos at the same positions.
+A video that took too long once may be fast the next time. So every time-out is on disk before another video takes
+its place: a run that was killed and resumed leaves out the same videos at the same positions.
 """
 
 from __future__ import annotations
@@ -32,24 +31,29 @@ from mgexp.run.files import append_jsonl, read_jsonl
 from mgexp.video.reader import VideoError
 
 EXIT_NOT_HANDED_ON = 74
-"""Exit code: a batch that is loaded cannot be handed on: EX_IOERR of sysexits.h."""
+"""Exit code of a worker that cannot hand a batch on: EX_IOERR of sysexits.h."""
 EXIT_HUNG = 75
-"""Exit code: a video hangs where nothing can interrupt it: EX_TEMPFAIL of sysexits.h."""
+"""Exit code of a worker with a video that hangs where nothing can interrupt it: EX_TEMPFAIL of sysexits.h."""
 
 
 def end_where_batches_are_lost() -> None:
-    """Ends this worker when a batch cannot be handed on, most likely since shared memory is full.
+    """End this worker when a batch cannot be handed on, most likely since shared memory is full.
 
-    A queue of the standard library prints the error, drops the batch and goes on, so that the run would wait for
-    it for ever. (Found with torch 2.15; source: multiprocessing/queues.py, Queue._feed.)
+    A queue of the standard library prints the error, drops the batch and goes on, and the run would wait for the
+    batch for ever. (Found with torch 2.15; source: multiprocessing/queues.py, Queue._feed.)
     """
-    setattr(Queue, "_on_queue_feeder_error", staticmethod(_end))  # noqa: B010 - types do not know it
+
+    def end(error: Exception, batch: object) -> None:
+        print(f"loader worker {os.getpid()}: {error}", file=sys.stderr, flush=True)
+        os._exit(EXIT_NOT_HANDED_ON)
+
+    setattr(Queue, "_on_queue_feeder_error", staticmethod(end))  # noqa: B010 - types do not know it
 
 
 def end_workers_at_exit() -> None:
-    """Kills the workers that are left when this program ends, as after an error.
+    """Kill the workers that are left when this program ends, such as after an error.
 
-    Python asks them to end, by a signal that they leave to their parent, and would then wait for them for ever.
+    Python asks them to end by a signal, which they leave to their parent, and would then wait for them for ever.
     """
     atexit.unregister(_kill_workers)
     atexit.register(_kill_workers)
@@ -60,14 +64,9 @@ def _kill_workers() -> None:
         child.kill()
 
 
-def _end(error: Exception, batch: object) -> None:
-    print(f"loader worker {os.getpid()}: {error}", file=sys.stderr, flush=True)
-    os._exit(EXIT_NOT_HANDED_ON)
-
-
 TICK_SECONDS = 0.25
-"""How often the time is looked at. It is counted in ticks, not read off a clock: while Slurm suspends a run by
-SIGSTOP, no video takes long."""
+"""How often the time is looked at. Ticks are counted rather than a clock read, so that no video takes long while
+Slurm suspends a run by SIGSTOP."""
 
 Seed = tuple[int, int]
 """Seed and position in the stream of a clip; see ``mgexp.data.clips.Request``."""
@@ -75,22 +74,22 @@ Seed = tuple[int, int]
 
 @dataclass(frozen=True)
 class Timeout:
-    """The video at ``path`` took too long at ``seed``; None: at any place of the run."""
+    """The video at ``path`` took too long at ``seed``; None stands for every place of the run."""
 
     path: str
     seed: Seed | None
 
 
 class _TimeUpError(BaseException):
-    """Raised by the signal in whatever runs; no Exception, so that no decoder takes it for a bad file."""
+    """The signal raises this in whatever runs; it is no Exception, so that no decoder takes it for a bad file."""
 
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """How long it may take to get the frames of a video: ``seconds``, 0 for as long as it likes.
+    """How long it may take to get the frames of a video: ``seconds``, 0 for no limit.
 
-    ``record``: the file that holds the time-outs, None to keep none. ``known``: those of earlier starts that are
-    to be so again.
+    ``record``: the file that holds the time-outs, None to keep none. ``known``: time-outs of earlier starts, which
+    this start repeats.
     """
 
     seconds: float = 0.0
@@ -99,14 +98,13 @@ class TimeLimit:
 
     @contextmanager
     def __call__(self, path: str, seed: Seed | None = None) -> Iterator[None]:
-        """Raises VideoError where the block takes too long, or took before. No limit but in a main thread.
+        """Raise VideoError where the block takes too long, or took too long before; only in a main thread.
 
-        Where nothing is drawn there is no ``seed``: what is too slow now may be tried again.
+        Evaluation draws nothing and gives no ``seed``: a video that is too slow now may be tried again.
         """
         if Timeout(path, None) in self.known or Timeout(path, seed) in self.known:
-            raise VideoError(
-                path, "hung in an earlier start of this run, and is left out as it was then"
-            )
+            text = "hung in an earlier start of this run, and is left out as it was then"
+            raise VideoError(path, text)
         if not self.seconds or threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -119,9 +117,8 @@ class TimeLimit:
                 watch.wait = None
         except (_TimeUpError, VideoError):
             watch.wait = None
-            if (
-                not wait.is_over
-            ):  # else the decoder tells of the interrupted call, and not of why it was
+            # A decoder whose call was interrupted reports that call, and not why it was interrupted.
+            if not wait.is_over:
                 raise
             if seed is not None:
                 write_timeout(self.record, Timeout(path, seed))
@@ -133,7 +130,7 @@ NO_LIMIT = TimeLimit()
 
 
 def read_timeouts(record: Path) -> Sequence[Timeout]:
-    """Those on disk, in their order."""
+    """Read the time-outs on disk, in their order."""
     return [
         Timeout(line["path"], None if line["seed"] is None else (line["seed"][0], line["seed"][1]))
         for line in read_jsonl(record)
@@ -141,14 +138,14 @@ def read_timeouts(record: Path) -> Sequence[Timeout]:
 
 
 def write_timeout(record: Path | None, timeout: Timeout) -> None:
-    """One short line: several processes may append at the same time."""
+    """Append one short line; several processes may do so at the same time."""
     if record is not None:
         append_jsonl(record, {"path": timeout.path, "seed": timeout.seed and list(timeout.seed)})
 
 
 @dataclass
 class _Wait:
-    """The main thread waits for the frames of the video at ``path``, ``seconds`` so far of ``limit_seconds``."""
+    """The main thread waits for the video at ``path``, so far ``seconds`` of ``limit_seconds``."""
 
     path: str
     limit_seconds: float
@@ -161,7 +158,7 @@ class _Wait:
 
 
 class _Watch(threading.Thread):
-    """Interrupts the main thread where it waits too long. Decoders let other threads run meanwhile."""
+    """A thread that interrupts the main thread where it waits too long; it runs while a decoder does."""
 
     _started: _Watch | None = None
 
@@ -172,7 +169,7 @@ class _Watch(threading.Thread):
 
     @classmethod
     def of_this_process(cls) -> _Watch:
-        """The one that is there, or a new one: threads do not survive a fork."""
+        """Return the thread of this process, or a new one, since threads do not survive a fork."""
         if cls._started is None or cls._started._process != os.getpid():
             cls._started = cls()
             signal.signal(signal.SIGALRM, cls._started._interrupt)
@@ -180,9 +177,9 @@ class _Watch(threading.Thread):
         return cls._started
 
     def run(self) -> None:
-        """Ends a worker that an interrupt does not bring back: it has no other."""
+        """Interrupt the main thread at the limit; end a worker that does not come back by twice the limit."""
         main, is_worker = threading.main_thread().ident, get_worker_info() is not None
-        assert main is not None  # it runs
+        assert main is not None  # the main thread runs
         while True:
             time.sleep(TICK_SECONDS)
             wait = self.wait
@@ -196,6 +193,6 @@ class _Watch(threading.Thread):
                 signal.pthread_kill(main, signal.SIGALRM)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        """It comes again with every tick, should something take it for an error of its own."""
+        """Raise in the main thread; every tick does so again, in case a decoder caught the error."""
         if self.wait is not None and self.wait.is_over:
             raise _TimeUpError

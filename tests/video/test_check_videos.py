@@ -1,0 +1,343 @@
+"""Checks of videos: what is found in a file, in processes, in a log, in a table."""
+
+import multiprocessing
+import os
+import time
+
+import bad_checks
+import pytest
+from odd_videos import (
+    EMPTY_GIF,
+    cut,
+    damage_frames,
+    write_four_seconds,
+    write_pictures,
+    write_sound,
+)
+from videos import LONG_GOP, write_video
+
+from mgexp.run.files import read_jsonl
+from mgexp.run.folder import CheckDir
+from mgexp.video.check import (
+    KINDS,
+    USABLE_KINDS,
+    CheckLog,
+    CheckSummary,
+    VideoCheck,
+    check_video,
+    check_videos,
+)
+from mgexp.video.pyav import open_pyav
+from mgexp.video.reader import VideoError
+
+# What is found in files that are wrong in one known way each, and in good ones.
+
+
+def write_bytes(path, content):
+    path.write_bytes(content)
+    return path
+
+
+BOTH = ((32, 48), (64, 48))
+MAKERS = {
+    "ok": lambda path: write_video(path / "a.mp4"),
+    "timestamps_not_monotonic": lambda path: write_pictures(
+        path / "a.mkv", [(32, 48)] * 4, (0, 2, 1, 3)
+    ),
+    "missing": lambda path: path / "a.mp4",
+    "empty_file": lambda path: write_bytes(path / "a.mp4", b""),
+    "open_fails": lambda path: write_bytes(path / "a.mp4", b"no video" * 50),
+    "no_video_stream": lambda path: write_sound(path / "a.wav"),
+    "zero_frames": lambda path: write_bytes(path / "a.gif", EMPTY_GIF),
+    "decode_error_partial": lambda path: damage_frames(
+        write_four_seconds(path / "a.mp4"), range(5, 40)
+    ),
+    "decode_error_no_frame": lambda path: damage_frames(
+        write_four_seconds(path / "a.mp4"), range(40)
+    ),
+    "changes_size": lambda path: write_pictures(path / "a.mkv", BOTH, (0, 1)),
+}
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("kind", MAKERS)
+def test_each_kind_is_found(kind, quick, tmp_path):
+    found = check_video(str(MAKERS[kind](tmp_path)), quick)
+    assert found.kind == kind
+    assert bool(found.reason) == (kind != "ok")
+
+
+def test_every_kind_of_a_file_is_tested():
+    """The other two are of its process: see below."""
+    assert {*KINDS} - {*MAKERS} == {"hung", "crashed"}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_what_is_called_usable_is_what_the_reader_of_training_can_read(kind, tmp_path):
+    try:
+        with open_pyav(str(MAKERS[kind](tmp_path))) as reader:
+            end = reader.duration_seconds
+            reader.frames_at([0.0, end / 2, end]).rgb()
+        reads = True
+    except VideoError:
+        reads = False
+    assert reads == (kind in USABLE_KINDS)
+
+
+def test_what_a_good_video_holds(tmp_path):
+    """videos.py writes 40 frames of 64 × 48 pixels at 30 per second."""
+    found = check_video(str(write_video(tmp_path / "a.mp4", options=LONG_GOP)), quick=False)
+    assert (found.frames, found.fps, found.width, found.height) == (40, 30.0, 64, 48)
+    assert found.duration_seconds == pytest.approx(40 / 30)
+    assert (found.codec, found.is_usable) == ("h264", True)
+    assert found.seconds > 0
+
+
+def test_damage_says_how_much_and_where(tmp_path):
+    path = damage_frames(write_four_seconds(tmp_path / "a.mp4"), (7, 8))
+    found = check_video(str(path), quick=False)
+    assert found.kind == "decode_error_partial"
+    assert found.reason.startswith("2 times, first after 7 frames")
+    assert found.frames == 38  # it goes on after the damage
+
+
+def test_a_file_that_was_cut_short_is_found(tmp_path):
+    path = cut(write_four_seconds(tmp_path / "a.mp4"), 0.5)
+    for quick in (False, True):
+        found = check_video(str(path), quick)
+        assert found.kind == "decode_error_partial"
+    assert 0 < found.frames < 40
+
+
+@pytest.mark.parametrize(
+    ("damaged", "kind"), [(range(15, 20), "ok"), ([39], "decode_error_partial")]
+)
+def test_a_quick_check_decodes_the_first_and_the_last_second(damaged, kind, tmp_path):
+    path = damage_frames(write_four_seconds(tmp_path / "a.mp4"), damaged)
+    found = check_video(str(path), quick=True)
+    assert found.kind == kind
+    assert found.frames < 25  # of 40; at 10 frames per second
+
+
+def test_a_quick_check_counts_no_frame_twice(tmp_path):
+    """With one keyframe for the whole video, the last second is reached by way of the first."""
+    ticks = [number * 1536 for number in range(40)]
+    path = write_video(tmp_path / "a.mp4", options=LONG_GOP, ticks=ticks)
+    assert check_video(str(path), quick=True).frames == 40
+
+
+def test_what_is_no_file_is_missing(tmp_path):
+    assert check_video(str(tmp_path), quick=False).kind == "missing"
+    assert check_video("nul\0.mp4", quick=False).kind == "missing"
+    os.mkfifo(tmp_path / "pipe.mp4")  # to open it would wait for ever
+    assert check_video(str(tmp_path / "pipe.mp4"), quick=False).kind == "missing"
+
+
+# Processes that hang are killed, those that die are replaced, and no video is lost or done twice.
+
+
+def run(paths, num_processes=2, limit_seconds=30.0, quick=False):
+    return list(
+        check_videos(
+            paths,
+            quick=quick,
+            num_processes=num_processes,
+            limit_seconds=limit_seconds,
+            check=bad_checks.check,
+        )
+    )
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_every_video_is_checked_once(num_processes):
+    paths = [f"{index}.mp4" for index in range(9)]
+    found = run(paths, num_processes, quick=True)
+    assert sorted(check.path for check in found) == paths
+    assert {check.reason for check in found} == {"quick=True"}
+    assert len({check.frames for check in found}) <= num_processes  # their process ids
+    assert multiprocessing.active_children() == []
+
+
+def test_a_video_that_hangs_is_killed_at_its_limit_and_the_others_go_on():
+    start = time.monotonic()
+    found = {check.path: check for check in run(["hang", "a", "b", "c"], 2, limit_seconds=1.0)}
+    assert {path: check.kind for path, check in found.items()} == {
+        "hang": "hung",
+        **dict.fromkeys("abc", "ok"),
+    }
+    assert found["hang"].seconds >= 1.0
+    assert time.monotonic() - start < 20
+    assert multiprocessing.active_children() == []
+
+
+def test_a_process_that_dies_names_how_and_is_replaced():
+    found = {check.path: check for check in run(["segfault", "leave", "a"], num_processes=1)}
+    assert [found[path].kind for path in ("segfault", "leave", "a")] == ["crashed", "crashed", "ok"]
+    assert "signal SIGSEGV" in found["segfault"].reason
+    assert "exit code 7" in found["leave"].reason
+
+
+def test_a_check_that_raises_is_a_crash():
+    (found,) = run(["raise"])
+    assert (found.kind, found.reason) == (
+        "crashed",
+        "the check ended with MemoryError('too large')",
+    )
+
+
+def test_no_videos_need_no_process():
+    assert run([]) == []
+
+
+def test_real_videos_are_checked(tmp_path):
+    path = str(write_video(tmp_path / "a.mp4"))
+    (found,) = check_videos([path], quick=False, num_processes=4, limit_seconds=30.0)
+    assert (found.path, found.kind, found.frames) == (path, "ok", 40)
+
+
+def test_who_stops_early_leaves_no_process():
+    checking = check_videos(
+        ["a", "b", "hang"], quick=False, num_processes=2, limit_seconds=99.0, check=bad_checks.check
+    )
+    next(checking)
+    checking.close()
+    assert multiprocessing.active_children() == []
+
+
+# Which lines of an earlier check still hold.
+
+
+@pytest.fixture
+def video(tmp_path):
+    path = tmp_path / "a.mp4"
+    path.write_bytes(b"video")
+    return path
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A log of checks made with this setting, in one folder."""
+
+    def log(quick=False, limit_seconds=60.0):
+        return CheckLog(CheckDir(tmp_path), quick, limit_seconds)
+
+    return log
+
+
+def test_a_line_has_the_fields_of_the_contract(log, video, tmp_path):
+    check = VideoCheck(str(video), "ok", "", 40, 30.0, 1.5, 64, 48, "h264", 0.25)
+    log().add(check)
+    (line,) = read_jsonl(tmp_path / "videos.jsonl")
+    state = {"bytes": 5, "mtime_ns": video.stat().st_mtime_ns, "quick": False}
+    assert line == {
+        "path": str(video),
+        "kind": "ok",
+        "reason": "",
+        "frames": 40,
+        "fps": 30.0,
+        "duration_seconds": 1.5,
+        "width": 64,
+        "height": 48,
+        "codec": "h264",
+        "seconds": 0.25,
+        **state,
+    }
+    assert log().known([str(video)]) == {str(video): check}
+
+
+def test_only_what_was_asked_for_is_known_and_the_rest_is_kept(log, video, tmp_path):
+    for name in (str(video), "other.mp4"):
+        log().add(VideoCheck(name, "missing"))
+    assert list(log().known(["other.mp4"])) == ["other.mp4"]
+    assert len(read_jsonl(tmp_path / "videos.jsonl")) == 2
+
+
+@pytest.mark.parametrize("change", ["size", "mtime", "gone"])
+def test_a_file_that_changed_is_not_known(change, log, video, tmp_path):
+    log().add(VideoCheck(str(video), "ok"))
+    if change == "size":
+        before = video.stat().st_mtime_ns
+        video.write_bytes(b"another")
+        os.utime(video, ns=(before, before))
+    elif change == "mtime":
+        os.utime(video, ns=(1, 1))
+    else:
+        video.unlink()
+    assert log().known([str(video)]) == {}
+    assert read_jsonl(tmp_path / "videos.jsonl") == []
+
+
+def test_a_missing_video_is_known_until_it_is_there(log, video):
+    video.unlink()
+    log().add(VideoCheck(str(video), "missing"))
+    assert len(log().known([str(video)])) == 1
+    video.write_bytes(b"video")
+    assert log().known([str(video)]) == {}
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "holds"),
+    [(True, True, 1), (False, True, 1), (False, False, 1), (True, False, 0)],
+)
+def test_a_full_check_does_not_trust_a_quick_one(was, now, holds, log, video):
+    log(quick=was).add(VideoCheck(str(video), "ok"))
+    assert len(log(quick=now).known([str(video)])) == holds
+
+
+@pytest.mark.parametrize(("limit_seconds", "holds"), [(10.0, 1), (30.0, 0)])
+def test_what_hung_is_tried_again_with_more_time(limit_seconds, holds, log, video):
+    log().add(VideoCheck(str(video), "hung", seconds=10.01))
+    assert len(log(limit_seconds=limit_seconds).known([str(video)])) == holds
+
+
+def test_what_crashed_is_tried_again(log, video):
+    log().add(VideoCheck(str(video), "crashed"))
+    assert log().known([str(video)]) == {}
+
+
+def test_a_torn_last_line_is_forgotten(log, video, tmp_path):
+    log().add(VideoCheck(str(video), "ok"))
+    with (tmp_path / "videos.jsonl").open("a") as file:
+        file.write('{"path": "b.mp4", "ki')
+    assert list(log().known([str(video), "b.mp4"])) == [str(video)]
+
+
+def test_the_quarantine_lists_what_cannot_be_used(log, tmp_path):
+    kinds = {"b": "hung", "a": "open_fails", "c": "ok", "d": "timestamps_not_monotonic"}
+    checks = [VideoCheck(str(tmp_path / f"{name}.mp4"), kind) for name, kind in kinds.items()]
+    log().write_quarantine(checks, tmp_path)
+    assert (tmp_path / "quarantine.txt").read_text() == "a.mp4\nb.mp4\n"
+
+
+# The table by kind, against lines written by hand.
+
+CHECKS = [
+    *(VideoCheck(f"{index}.mp4", "ok", duration_seconds=1.5) for index in range(4)),
+    *(VideoCheck(f"h{index}.mp4", "hung", "too slow") for index in range(5)),
+    VideoCheck("t.avi", "timestamps_not_monotonic", "3 of 9 frames"),
+]
+
+
+def test_the_summary_for_programs():
+    assert CheckSummary(CHECKS, num_known=3).as_json() == {
+        "num_videos": 10,
+        "num_unusable": 5,
+        "num_known": 3,
+        "kinds": {"ok": 4, "timestamps_not_monotonic": 1, "hung": 5},
+        "video_seconds": 6.0,
+    }
+
+
+def test_the_table_for_people():
+    lines = CheckSummary(CHECKS, num_known=3).as_text().splitlines()
+    assert lines[0].split() == ["kind", "videos", "share", "meaning"]
+    assert lines[1].split()[:3] == ["ok", "4", "40.00%"]
+    assert lines[2].split()[:3] == ["timestamps_not_monotonic", "1", "10.00%"]
+    assert lines[3] == "    t.avi: 3 of 9 frames"
+    assert lines[4].split()[:3] == ["hung", "5", "50.00%"]
+    assert lines[5:9] == [
+        *(f"    h{index}.mp4: too slow" for index in range(3)),
+        "    ... and 2 more",
+    ]
+    assert lines[9] == "10 videos, 5 unusable; 3 were known from an earlier call"
+    assert len(lines) == 10
