@@ -109,6 +109,32 @@ def text_files():
             yield path, data.decode(errors="replace")
 
 
+def test_no_import_goes_up():
+    up = [
+        f"{name_of(path)} imports {imported}"
+        for path in PACKAGE
+        if (own := path.relative_to(ROOT / "mgexp").parts[0]) in set.union(*LAYERS)
+        for imported in imported_packages(path)
+        if imported in FOR_TOOLS or height(imported) > height(own)
+    ]
+    assert up == []
+
+
+def test_no_import_goes_round():
+    """Packages form no circle; modules are then ordered too, since Python would not import them."""
+    edges = {
+        (path.relative_to(ROOT / "mgexp").parts[0], imported)
+        for path in PACKAGE
+        for imported in imported_packages(path)
+    }
+    left, before = edges, set()
+    while left != before:  # what begins nowhere or ends nowhere lies on no circle
+        before = left
+        importers, imported = {a for a, _ in left}, {b for _, b in left}
+        left = {(a, b) for a, b in left if a in imported and b in importers}
+    assert left == set()
+
+
 def test_the_core_imports_torch_and_itself_alone():
     allowed = {*sys.stdlib_module_names, "torch"}
     foreign = [
@@ -198,9 +224,11 @@ def test_a_branch_on_the_kind_of_row_is_recognised(code, is_one):
     assert any(VARIANT.search(one) for one in conditions(ast.parse(code))) == is_one
 
 
-def test_files_are_not_long():
+def test_files_are_neither_long_nor_crumbs():
     sizes = {name_of(p): len(p.read_text().splitlines()) for p in (*PACKAGE, *TOOLS, *TESTS)}
     assert {name: n for name, n in sizes.items() if n > MAX_FILE_LINES} == {}
+    crumbs = {name_of(p) for p in PACKAGE if sizes[name_of(p)] < MIN_FILE_LINES}
+    assert crumbs - PUBLIC_ENTRIES == set()
 
 
 def test_packages_are_not_crowded():
