@@ -1,4 +1,4 @@
-"""The processes of one run: who am I, and what do we know together."""
+"""The processes of one run: which one this is, and values that all of them share."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from torch.nn.parallel import DistributedDataParallel
 from mgexp.errors import InputError
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=15)
-"""How long a process waits for another that lives: for one whose videos load slowly, but not for one that hangs.
-Assumption. One that fails or is killed ends all within seconds: ``mgexp.failure``."""
+"""How long a process waits for another that lives: long enough for slow videos, but not for ever. Assumption.
+A process that fails or is killed ends all processes within 30 seconds, see ``mgexp.failure``."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among ``count``, ``local_count`` of them on this machine; rank 0 writes the files."""
+    """This process among ``count``, of which ``local_count`` run on this machine. Rank 0 writes the files."""
 
     rank: int = 0
     count: int = 1
@@ -36,12 +36,12 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process logs and writes."""
+        """Whether this is rank 0, the process that logs and writes."""
         return self.rank == 0
 
 
 def from_environment() -> Processes:
-    """What torchrun says in RANK, WORLD_SIZE and LOCAL_…; one process where it says nothing."""
+    """Read RANK, WORLD_SIZE and LOCAL_… of torchrun; without them there is one process."""
     count = os.environ.get("WORLD_SIZE", "1")
     return Processes(
         rank=int(os.environ.get("RANK", "0")),
@@ -52,9 +52,9 @@ def from_environment() -> Processes:
 
 
 def device_of(name: str, processes: Processes = Processes()) -> torch.device:
-    """The device that DEVICE names, auto, cpu or cuda: this process's GPU where there is one and it is allowed.
+    """The device that DEVICE names (auto, cpu or cuda): this process's GPU if there is one and DEVICE allows it.
 
-    Where one is demanded and there is none it is the CPU: ``device_problems`` says so before.
+    It is the CPU where DEVICE demands a GPU and there is none: ``device_problems`` says so before.
     """
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
@@ -63,9 +63,10 @@ def device_of(name: str, processes: Processes = Processes()) -> torch.device:
 
 @contextmanager
 def joined(processes: Processes, device: torch.device) -> Iterator[None]:
-    """Joins the other processes, and leaves them at the end: nccl between GPUs, gloo between CPUs.
+    """Join the other processes for the block: with nccl between GPUs, with gloo between CPUs.
 
-    After an error it does not leave: the others may wait in a collective. ``mgexp.failure`` ends them.
+    After an error this process does not leave the group, since the others may wait in a collective:
+    ``mgexp.failure`` ends them.
     """
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -79,7 +80,7 @@ def joined(processes: Processes, device: torch.device) -> Iterator[None]:
 
 
 def shared(processes: Processes, model: nn.Module) -> nn.Module:
-    """``model`` with gradients that are the means over the processes, and everywhere the weights of the first."""
+    """Wrap ``model`` so that gradients are means over the processes, and all start with the weights of rank 0."""
     if processes.count == 1:
         return model
     # A convolution of 1×1×1 has gradients in either memory format, which are the same numbers in the same order.
@@ -92,7 +93,7 @@ def shared(processes: Processes, model: nn.Module) -> nn.Module:
 def any_true(
     processes: Processes, flags: tuple[bool, ...], device: torch.device
 ) -> tuple[bool, ...]:
-    """For each flag, whether it is true in any process: all get the same answer."""
+    """Say for each flag whether it is true in any process. All processes get the same answer."""
     if processes.count == 1:
         return flags
     totals = torch.tensor(flags, dtype=torch.int32, device=device)
@@ -101,7 +102,7 @@ def any_true(
 
 
 def from_main(processes: Processes, value: T) -> T:
-    """Rank 0's ``value``, a plain one, in every process."""
+    """Give every process rank 0's ``value``, which must be a plain object."""
     if processes.count == 1:
         return value
     found = [value]
@@ -110,17 +111,17 @@ def from_main(processes: Processes, value: T) -> T:
 
 
 def merge(processes: Processes, own: dict[int, str]) -> dict[int, str]:
-    """The entries of all processes, those of lower ranks first: all get the same."""
+    """The entries of all processes, those of lower ranks first. All processes get the same."""
     return {key: value for entries in _gather(processes, own) for key, value in entries.items()}
 
 
 def total(processes: Processes, own: Counter[str]) -> Counter[str]:
-    """The counts of all processes: all get the same."""
+    """The sums of the counts of all processes. All processes get the same."""
     return sum(_gather(processes, own), Counter())
 
 
 def check_same(processes: Processes, own: str, what: str) -> None:
-    """Raises InputError in every process where one has another text than the first: ``what`` differs."""
+    """Raise InputError in every process if a process has another text than rank 0. ``what`` names the text."""
     texts = _gather(processes, own)
     others = [rank for rank, text in enumerate(texts) if text != texts[0]]
     if others:
@@ -133,26 +134,26 @@ def check_same(processes: Processes, own: str, what: str) -> None:
 
 
 def sum_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
-    """``values`` summed over the processes, in place."""
+    """Sum ``values`` over the processes, in place."""
     if processes.count > 1:
         dist.all_reduce(values)
     return values
 
 
 def mean_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
-    """The mean of each of ``values`` over the processes, in place."""
+    """Replace each of ``values`` by its mean over the processes."""
     return sum_(processes, values).div_(processes.count) if processes.count > 1 else values
 
 
 def max_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
-    """The largest of each of ``values`` over the processes, in place."""
+    """Replace each of ``values`` by the largest of all processes."""
     if processes.count > 1:
         dist.all_reduce(values, dist.ReduceOp.MAX)
     return values
 
 
 def _gather(processes: Processes, own: T) -> list[T]:
-    """That of each process, by rank."""
+    """The objects of all processes, by rank."""
     if processes.count == 1:
         return [own]
     found = [own] * processes.count

@@ -1,4 +1,4 @@
-"""Options that several tools have, and what can be wrong with any: found before time is spent."""
+"""Options that several tools share, and checks of options, made before time is spent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def too_small(numbers: Mapping[str, int | None], least: int = 1) -> list[str]:
-    """A problem for each option whose number is less than ``least``; None: not given."""
+    """Name each option whose number is less than ``least``. None means that it was not given."""
     return [
         f"{name} {value}: give {least} or more"
         for name, value in numbers.items()
@@ -17,7 +17,7 @@ def too_small(numbers: Mapping[str, int | None], least: int = 1) -> list[str]:
 
 
 def not_positive(numbers: Mapping[str, float | None]) -> list[str]:
-    """A problem for each option whose number is not above 0; None: not given."""
+    """Name each option whose number is not above 0. None means that it was not given."""
     return [
         f"{name} {value:g}: give more than 0"
         for name, value in numbers.items()
@@ -26,7 +26,7 @@ def not_positive(numbers: Mapping[str, float | None]) -> list[str]:
 
 
 def without_folder(files: Mapping[str, Path | None]) -> list[str]:
-    """A problem for each option whose file would lie in a folder that is not there; None: not given."""
+    """Name each option whose file would lie in a folder that does not exist. None means that it was not given."""
     return [
         f"{name} {path}: there is no folder {path.parent}; make it first"
         for name, path in files.items()
@@ -35,7 +35,7 @@ def without_folder(files: Mapping[str, Path | None]) -> list[str]:
 
 
 def add_measuring_options(parser: argparse.ArgumentParser) -> None:
-    """Of tools that measure a row: which, and where the numbers go."""
+    """Add the options of tools that measure a row: which row, and where the numbers go."""
     add = parser.add_argument
     add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
     add("--json", action="store_true", help="print everything that was measured, for programs")
@@ -44,7 +44,7 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_timing_options(parser: argparse.ArgumentParser) -> None:
-    """Of tools that time the steps of a row: those of measuring it, and how often."""
+    """Add the options of tools that time the steps of a row: those of measuring it, and how many steps."""
     add_measuring_options(parser)
     add = parser.add_argument
     add(
@@ -52,13 +52,19 @@ def add_timing_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=5,
         metavar="N",
-        help="timed, of all that is measured (default: 5)",
+        help="number of steps to time (default: 5)",
     )
-    add("--warmup", type=int, default=2, metavar="N", help="steps before those (default: 2)")
+    add(
+        "--warmup",
+        type=int,
+        default=2,
+        metavar="N",
+        help="number of steps before those, not timed (default: 2)",
+    )
 
 
 def timing_problems(options: argparse.Namespace) -> list[str]:
-    """What is wrong with those options."""
+    """Name what is wrong with the options of ``add_timing_options``."""
     return [
         *too_small({"--steps": options.steps, "--warmup": options.warmup}),
         *without_folder({"--output": options.output}),

@@ -1,4 +1,4 @@
-"""Rows of text in columns."""
+"""Text for people: values and names in one safe line, and rows in columns."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ FORBIDDEN = frozenset(("Cc", "Cs", "Zl", "Zp"))
 
 
 def is_plain(text: str) -> bool:
-    """Whether ``text`` is one line without control characters, and can be written to a file."""
+    """Whether ``text`` is one line without control characters that can be written to a file."""
     return text.isprintable() or not any(unicodedata.category(c) in FORBIDDEN for c in text)
 
 
 def escaped(text: str) -> str:
-    """``text`` in one line: what a terminal would not print, line ends among it, as Python's escapes.
+    """Write ``text`` in one line, with Python's escapes for line ends and all that a terminal would not print.
 
-    So no name of a file and no value can forge a line of a log, or steer the terminal that shows it.
+    So no name of a file and no value can forge a line of a log, or send commands to the terminal that shows it.
     """
     if text.isprintable():
         return text
@@ -27,12 +27,12 @@ def escaped(text: str) -> str:
 
 
 def escaped_lines(text: str) -> str:
-    """``text`` with its line ends, and the lines after the first indented."""
+    """Escape ``text`` line by line, and indent the lines after the first."""
     return "\n    ".join(escaped(line) for line in text.split("\n"))
 
 
 def shown(value: object) -> str:
-    """A value as messages show it: in one line, cut where it is long."""
+    """Show a value in a message: in one line, cut where it is long."""
     try:
         text = escaped(repr(value))
     except (ValueError, RecursionError):  # ValueError: Python writes no integer of 4,300 digits
@@ -41,7 +41,7 @@ def shown(value: object) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Columns of text, flush right but for the first."""
+    """Lay out rows as columns of text. The first column is flush left, the others flush right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(

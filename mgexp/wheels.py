@@ -1,4 +1,4 @@
-"""torch and torchvision as a matching pair, or one message that says what is wrong with the two.
+"""Import torchvision beside torch, or say in one message what is wrong with the two.
 
 ``python -m mgexp.wheels`` checks an installation.
 """
@@ -18,7 +18,7 @@ def _version(package: str) -> str:
 
 
 def mismatch_message(torch_version: str, torchvision_version: str, reason: str) -> str:
-    """What to do where torchvision does not import beside torch."""
+    """Say what to do where torchvision does not import beside torch."""
     return (
         f"torchvision {torchvision_version} does not import beside torch {torch_version} ({reason}). "
         "The two are no pair: a CPU-only torch (+cpu) beside PyPI's torchvision is the usual cause. "

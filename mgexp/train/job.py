@@ -31,7 +31,7 @@ from mgexp.run.trackers import NOBODY, TensorBoard, Tracker, Trackers, WandbRun
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train import resume
 from mgexp.train.checkpoint import State, build_first_state, build_last_state, save_checkpoint
-from mgexp.train.evaluator import Evaluator, build_evaluator, build_protocol
+from mgexp.train.evaluate import Evaluator, build_evaluator, build_protocol
 from mgexp.train.faults import faults_told
 from mgexp.train.loop import LoadedClips, Loop, Saving, milestones
 from mgexp.train.precision import Precision, resolve_precision

@@ -24,7 +24,7 @@ from mgexp.train.task import Task
 class Evaluation:
     """``metrics`` in percent, the mean ``loss`` per view, and what they come from: a row for each video.
 
-    ``scores`` (videos, classes) over all views of a video, and its ``labels``, both on the CPU.
+    ``scores`` (videos, classes) cover all views of a video. They and ``labels`` are on the CPU.
     """
 
     metrics: Mapping[str, float]
@@ -34,32 +34,32 @@ class Evaluation:
 
 
 class Scores:
-    """Scores over the views of each video, as the task puts views together."""
+    """Scores over the views of each video; the task's ensemble puts views together."""
 
     def __init__(self, num_videos: int, task: Task, device: torch.device) -> None:
         self.task = task
         self.sums = task.no_scores(num_videos, device)
         self.labels = task.no_labels(num_videos, device)
-        self.loss = torch.zeros(2, dtype=torch.float64, device=device)
+        self.loss = torch.zeros(2, dtype=torch.float64, device=device)  # sum over views, views
 
     def add(self, logits: Tensor, videos: Tensor, labels: Tensor) -> None:
-        """Views (N, classes) of ``videos`` (N,), with their labels (N, ...)."""
+        """Add the logits (N, classes) and labels (N, ...) of N views of ``videos`` (N,)."""
         self.task.ensemble.add(self.sums, videos, self.task.scores(logits.float()))
         self.labels[videos] = labels
         views = logits.new_tensor(len(labels))
         self.loss += torch.stack([self.task.loss(logits, labels) * views, views])
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What was added so far, by this process."""
+        """What this process has added so far."""
         return {"sums": self.sums, "labels": self.labels, "loss": self.loss}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on from what was added before."""
+        """Go on from what was added before."""
         for name, values in self.state_dict().items():
             values.copy_(state[name])
 
     def reduce(self, processes: Processes) -> Evaluation:
-        """The evaluation over the views of all processes."""
+        """Compute the evaluation over the views of all processes."""
         self.task.ensemble.reduce(processes, self.sums)
         dist.sum_(processes, self.loss)
         dist.max_(processes, self.labels)  # views of one video may be in several processes
@@ -79,9 +79,10 @@ def score_views(
     normalizer: Normalizer,
     after_batch: Callable[[], None] = lambda: None,
 ) -> dict[int, str]:
-    """Adds the views of ``batches`` to ``scores``; ``after_batch`` is called after each, until a video fails.
+    """Add the views of ``batches`` to ``scores``, and call ``after_batch`` after each batch.
 
-    Gives the videos that cannot be decoded, and why.
+    Returns the videos that cannot be decoded, and why. After the first of them no more views are scored: the
+    other batches are only searched for further broken videos.
     """
     model.eval()
     device = normalizer.device
@@ -97,20 +98,19 @@ def score_views(
 
 
 def check_decoded(errors: Mapping[int, str]) -> None:
-    """Raises InputError that lists every video of ``errors``, of all processes, by its index."""
+    """Raise InputError that lists every video of ``errors``, those of all processes, by its index."""
     if errors:
         names = [errors[video] for video in sorted(errors)]
         raise InputError([f"{len(names)} validation videos cannot be decoded: {listed(names)}"])
 
 
 @dataclass
-class Partial:
-    """Scores of this process after some of its batches.
+class PartialScores:
+    """Scores of this process after some of its batches, in the file ``path``, so that a killed evaluation goes on.
 
     They are saved after a batch where ``save_seconds`` have passed since the last time, and when all is done;
-    never where ``path`` is None, for an evaluation that is short.
-    ``identity``: what must be the same for a saved part to be of use, such as the videos.
-    ``num_batches`` and ``seconds``: of this evaluation so far, those of earlier starts included.
+    never where ``path`` is None, for an evaluation that is short. A file counts only for the same ``identity``,
+    such as a hash of the videos. ``num_batches`` and ``seconds`` include those of earlier starts.
     """
 
     path: Path | None
@@ -122,7 +122,7 @@ class Partial:
     _last_save: float = field(default_factory=time.perf_counter)
 
     def read(self) -> dict[str, Any] | None:
-        """The saved part, where there is one of the same evaluation; a damaged one is done again."""
+        """Read the file, where there is one of the same evaluation; a damaged one is done again."""
         if self.path is None or not self.path.exists():
             return None
         try:
@@ -133,7 +133,7 @@ class Partial:
         return saved if saved["identity"] == self.identity else None
 
     def go_on(self, scores: Scores) -> float:
-        """Takes over a saved part, where there is one; the seconds that went into it."""
+        """Load the file into ``scores``, where there is one; return the seconds that went into it."""
         saved = self.read()
         if saved is not None:
             scores.load_state_dict(saved["scores"])
@@ -142,13 +142,13 @@ class Partial:
         return self.seconds
 
     def count_batch(self, scores: Scores) -> None:
-        """One more batch is in ``scores``."""
+        """Take note that one more batch is in ``scores``; save them where it is time."""
         self.num_batches += 1
         if time.perf_counter() - self._last_save >= self.save_seconds:
             self.save(scores)
 
     def save(self, scores: Scores) -> None:
-        """Writes the part, in place of an earlier one."""
+        """Write the file, in place of an earlier one."""
         if self.path is None:
             return
         now = time.perf_counter()
@@ -163,6 +163,6 @@ class Partial:
         self._last_save = now
 
     def drop(self) -> None:
-        """Forgets a saved part."""
+        """Remove the file."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What is learned from labels, and how well: loss, scores of a clip, scores of a video, metrics."""
+"""What a run learns from labels, and how well: loss, scores of a clip, scores of a video, metrics."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Ensemble:
-    """From the scores of views to those of a video.
+    """How the scores of its views become the score of a video.
 
-    ``start``: the score of a video without a view. ``add(sums, videos, scores)`` takes views (N, classes) of
-    ``videos`` (N,) into ``sums`` (videos, classes), in place; ``reduce`` puts processes together, in place.
-    ``probabilities(sums, num_views)``: of one video, (classes,), from what ``add`` made of its views.
+    ``start`` is the score of a video without a view. ``add(sums, videos, scores)`` adds the scores (N, classes) of
+    views of ``videos`` (N,) to ``sums`` (videos, classes), in place. ``reduce`` combines the sums of all
+    processes, in place. ``probabilities(sums, num_views)`` of one video, (classes,), follow from its sums.
     """
 
     start: float
@@ -34,33 +34,28 @@ class Ensemble:
     probabilities: Callable[[Tensor, Tensor], Tensor]
 
 
-def _add_sum(sums: Tensor, videos: Tensor, scores: Tensor) -> Tensor:
-    return sums.index_add_(0, videos, scores)
-
-
 def _add_max(best: Tensor, videos: Tensor, scores: Tensor) -> Tensor:
     return best.scatter_reduce_(0, videos[:, None].expand_as(scores), scores, "amax")
 
 
-def _mean(sums: Tensor, num_views: Tensor) -> Tensor:
-    return sums / num_views
-
-
-def _as_it_is(best: Tensor, num_views: Tensor) -> Tensor:
-    return best
-
-
-SUM = Ensemble(0.0, _add_sum, dist.sum_, _mean)
-MAX = Ensemble(-torch.inf, _add_max, dist.max_, _as_it_is)
+SUM = Ensemble(
+    0.0,
+    add=lambda sums, videos, scores: sums.index_add_(0, videos, scores),
+    reduce=dist.sum_,
+    probabilities=lambda sums, num_views: sums / num_views,
+)
+MAX = Ensemble(
+    -torch.inf, add=_add_max, reduce=dist.max_, probabilities=lambda best, num_views: best
+)
 
 
 @dataclass(frozen=True)
 class Task:
-    """A kind of labels.
+    """A kind of labels, with the loss, scores and metrics that go with it.
 
-    ``scores``: logits (N, classes) → scores of the same shape. ``metrics``: scores (videos, classes) and
-    labels → percent by name, the first being the one that runs are compared by. ``label_shape`` and
-    ``label_type``: of the label of one video.
+    ``scores`` turns logits (N, classes) into scores of the same shape. ``metrics`` turns scores (videos, classes)
+    and labels into percent by name; runs are compared by the first one. ``label_shape`` and ``label_type`` are
+    those of the label of one video.
     """
 
     num_classes: int
@@ -72,22 +67,22 @@ class Task:
     label_type: torch.dtype
 
     def no_scores(self, num_videos: int, device: torch.device) -> Tensor:
-        """(num_videos, classes) before the first view: float32."""
+        """Scores (num_videos, classes) before the first view, float32."""
         return torch.full((num_videos, self.num_classes), self.ensemble.start, device=device)
 
     def no_labels(self, num_videos: int, device: torch.device) -> Tensor:
-        """(num_videos, ...) before the first view: zeros, which no label is below."""
+        """Labels (num_videos, ...) before the first view: zeros, which no label is below."""
         return torch.zeros(num_videos, *self.label_shape, dtype=self.label_type, device=device)
 
     def draw_labels(self, num_videos: int, generator: torch.Generator) -> Tensor:
-        """(num_videos, ...) at random, where there are no videos: a class, or 0 or 1 for each class."""
+        """Draw labels (num_videos, ...) where there are no videos: a class, or 0 or 1 for each class."""
         num_values = 2 if self.label_shape else self.num_classes
         size = (num_videos, *self.label_shape)
         return torch.randint(num_values, size, generator=generator).to(self.label_type)
 
 
 def one_label(num_classes: int, ensemble: Ensemble) -> Task:
-    """One class for each video: cross-entropy, softmax, top-1 and top-5. Labels are int64 numbers."""
+    """Each video has one class: cross-entropy, softmax, top-1 and top-5. Labels are int64 numbers."""
     return Task(
         num_classes=num_classes,
         loss=F.cross_entropy,
@@ -100,7 +95,7 @@ def one_label(num_classes: int, ensemble: Ensemble) -> Task:
 
 
 def many_labels(num_classes: int, ensemble: Ensemble) -> Task:
-    """Any number of classes for each video: binary cross-entropy, sigmoid, mAP. Labels are float32, 0 or 1.
+    """Each video has any number of classes: binary cross-entropy, sigmoid, mAP. Labels are float32, 0 or 1.
 
     Source: PySlowFast, MODEL.LOSS_FUNC bce_logit and HEAD_ACT sigmoid of its Charades configurations; the
     loss is the mean over clips and classes.
@@ -123,7 +118,7 @@ def build_task(cfg: Config) -> Task:
 
 
 def top1_and_top5(scores: Tensor, labels: Tensor) -> dict[str, float]:
-    """Percent of videos whose label (videos,) is the first, or among the first five, of their scores."""
+    """Percent of videos whose label (videos,) has the highest score, or one of the five highest."""
     ranked = scores.topk(min(5, scores.shape[1])).indices == labels[:, None]
     return {
         "top1": 100 * ranked[:, 0].double().mean().item(),
@@ -132,7 +127,7 @@ def top1_and_top5(scores: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def mean_average_precision(scores: Tensor, labels: Tensor) -> dict[str, float]:
-    """Percent: mean of the classes' average precisions, of labels (videos, classes) that are 0 or 1.
+    """The mean of the classes' average precisions, in percent. ``labels`` (videos, classes) are 0 or 1.
 
     Classes that no video shows are left out (PySlowFast, slowfast/utils/meters.py, get_map). Raises
     InputError where that leaves none.
@@ -150,10 +145,10 @@ def mean_average_precision(scores: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
-    """Of scores (videos,) and labels (videos,), 0 or 1, one of them 1: a float64 scalar.
+    """The average precision of one class, a float64 scalar, as scikit-learn's average_precision_score defines it.
 
-    The sum over all thresholds of precision times the gain in recall; videos of equal score come in at one
-    threshold. The definition of scikit-learn's average_precision_score.
+    It is the sum over all thresholds of precision times the gain in recall; videos of equal score come in at one
+    threshold. ``scores`` and ``labels`` are of shape (videos,), and labels are 0 or 1. One at least must be 1.
     """
     order = scores.argsort(descending=True)
     ranked, hits = scores[order], labels[order].double().cumsum(0)
@@ -166,5 +161,5 @@ def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def metrics_text(metrics: Mapping[str, float]) -> str:
-    """ "top-1 91.25 %, top-5 98.00 %"."""
+    """Show metrics as "top-1 91.25 %, top-5 98.00 %"."""
     return ", ".join(f"{METRIC_NAMES[name]} {value:.2f} %" for name, value in metrics.items())

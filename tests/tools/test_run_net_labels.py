@@ -15,7 +15,7 @@ from tiny import NUM_TRAIN, NUM_VAL, command, write_config
 from mgexp.config.load import flatten, load_config
 from mgexp.results.collect import append_results
 from mgexp.run.folder import RunDir, find_runs
-from mgexp.train import scores as partial
+from mgexp.train import evaluate, scores
 
 NUM_CLASSES = 3
 SHORT = {"SOLVER.STEPS": [0, 0.5], "SOLVER.MAX_EPOCH": 1, "TRAIN.NUM_EVALUATIONS": 2}
@@ -108,7 +108,7 @@ class Killed(BaseException):
 
 def kill_evaluation_after(num_batches, monkeypatch):
     """The final evaluation ends after so many batches, each saved."""
-    original = partial.Partial.count_batch
+    original = scores.PartialScores.count_batch
 
     def counted(self, scores):
         self.save_seconds = 0.0
@@ -116,16 +116,13 @@ def kill_evaluation_after(num_batches, monkeypatch):
         if self.path is not None and self.num_batches == num_batches:
             raise Killed
 
-    monkeypatch.setattr(partial.Partial, "count_batch", counted)
+    monkeypatch.setattr(scores.PartialScores, "count_batch", counted)
 
 
 def spy_on_precise_bn(monkeypatch):
     """Calls of precise batch norm, and numbers of views scored."""
-    from mgexp.train import evaluator
-    from mgexp.train import scores as evaluate
-
     seen = {"precise_bn": 0, "views": 0}
-    precise, add = evaluator.with_precise_bn, evaluate.Scores.add
+    precise, add = evaluate.with_precise_bn, scores.Scores.add
 
     def counted_precise(*arguments):
         seen["precise_bn"] += 1
@@ -135,8 +132,8 @@ def spy_on_precise_bn(monkeypatch):
         seen["views"] += len(videos)
         add(self, logits, videos, labels)
 
-    monkeypatch.setattr(evaluator, "with_precise_bn", counted_precise)
-    monkeypatch.setattr(evaluate.Scores, "add", counted_add)
+    monkeypatch.setattr(evaluate, "with_precise_bn", counted_precise)
+    monkeypatch.setattr(scores.Scores, "add", counted_add)
     return seen
 
 

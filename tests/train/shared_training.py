@@ -25,8 +25,8 @@ from mgexp.run.files import read_jsonl
 from mgexp.run.log import Progress
 from mgexp.stop import StopRequest
 from mgexp.train.checkpoint import State
-from mgexp.train.evaluator import precise_requests, with_precise_bn
 from mgexp.train.loop import LoadedClips, Loop, Saving
+from mgexp.train.precise_bn import precise_requests, with_precise_bn
 from mgexp.train.precision import Precision
 from mgexp.train.setup import build_row_schedule
 from mgexp.train.step import Normalizer, build_step

@@ -1,118 +1,109 @@
-"""Metrics over views: scores and labels by hand."""
+"""Evaluation leaves the trained model as it was."""
 
-import pytest
+from dataclasses import replace
+
 import torch
-import torch.nn.functional as F
-from torch.distributed import ReduceOp
-from view_batches import FirstPixels, Views
+from tiny import tiny_config
+from view_batches import Views
 
+from mgexp.data.clips import Batch
+from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes
-from mgexp.errors import InputError
-from mgexp.train.scores import Scores, check_decoded, score_views
+from mgexp.models.build import build_model
+from mgexp.optim.build import build_optimizer
+from mgexp.run.clock import Clock
+from mgexp.run.folder import RunDir
+from mgexp.train.checkpoint import State
+from mgexp.train.evaluate import Evaluator, Protocol
+from mgexp.train.precise_bn import PreciseBn
+from mgexp.train.task import build_task
 from mgexp.train.step import Normalizer
-from mgexp.train.task import MAX, SUM, many_labels, one_label
 
-CPU = torch.device("cpu")
-IDENTITY = Normalizer((0.0,), (1 / 255,), CPU)
+NORMALIZER = Normalizer((0.45,) * 3, (0.225,) * 3, torch.device("cpu"))
 
 
-def evaluate(batches, num_videos, task, model=None):
-    """The evaluation of these batches by one process."""
-    scores = Scores(num_videos, task, CPU)
-    check_decoded(score_views(model or FirstPixels(), batches, scores, IDENTITY))
-    return scores.reduce(Processes())
+def batches():
+    generator = torch.Generator().manual_seed(0)
+    clips = torch.randint(0, 256, (4, 3, 8, 32, 32), dtype=torch.uint8, generator=generator)
+    return [Batch(clips, torch.zeros(4, dtype=torch.long), ())]
 
 
-def views(rows, videos, labels, errors=()):
-    clips = torch.tensor(rows, dtype=torch.uint8).view(len(rows), 1, 1, 1, -1)
-    return Views(clips, torch.tensor(videos), torch.tensor(labels), errors)
+def ready(tmp_path, precise):
+    cfg = tiny_config(tmp_path)
+    model = build_model(cfg).train()
+    state = State(model, build_optimizer(cfg, model), Clock())
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    evaluator = Evaluator(
+        RunDir(tmp_path), NORMALIZER, Processes(), build_task(cfg), precise, 600.0
+    )
+    return state, before, evaluator.ready_model(state)
 
 
-def test_softmax_scores_of_the_views_are_summed():
-    """Views of video 0 say class 0 strongly and class 1 twice weakly: the sum of scores is class 1's."""
-    batches = [
-        views([[9, 0, 0], [0, 9, 0]], [0, 1], [1, 0]),
-        views([[0, 2, 0], [0, 2, 0]], [0, 0], [1, 1]),
+def differing(model, before):
+    return {
+        name for name, value in model.state_dict().items() if not torch.equal(value, before[name])
+    }
+
+
+def test_precise_statistics_are_the_copy_s_alone(tmp_path):
+    state, before, found = ready(tmp_path, PreciseBn(batches, 1))
+    assert differing(state.model, before) == set()
+    assert state.model.training
+    changed = differing(found, before)
+    assert changed
+    assert all("running" in name or "num_batches" in name for name in changed)
+    assert state.clock.seconds("precise_bn") > 0
+
+
+def test_without_precise_statistics_the_copy_is_the_model(tmp_path):
+    state, before, found = ready(tmp_path, None)
+    assert found is not state.model
+    assert differing(found, before) == set()
+    assert state.clock.seconds("precise_bn") == 0
+
+
+def final_evaluation(tmp_path, labels, **changes):
+    """Of two videos of one view each, by the untrained model of the tiny row; what it found."""
+    cfg = tiny_config(tmp_path, changes)
+    model = build_model(cfg)
+    state = State(model, build_optimizer(cfg, model), Clock())
+    clips = torch.zeros(2, 3, 8, 32, 32, dtype=torch.uint8)
+    view = Views(clips, torch.arange(2), torch.tensor(labels))
+    records = (VideoRecord("a.mp4", 0), VideoRecord("b.mp4", 1))
+    protocol = Protocol(lambda first: [view][first:], records, 1, 1, batch_size=2, is_full=True)
+    task = build_task(cfg)
+    evaluator = Evaluator(RunDir(tmp_path), NORMALIZER, Processes(), task, None, 600.0)
+    return evaluator.evaluate_finally(state, protocol)
+
+
+def test_which_classes_are_confused_is_written(tmp_path):
+    """Both videos are the same picture, so one of them is taken for the other's class."""
+    found = final_evaluation(tmp_path, [0, 1])
+    taken = found.scores[0].argmax().item()
+    lines = (tmp_path / "confusion.csv").read_text().splitlines()[1:]
+    rows = [line.split(",")[:3] for line in lines]
+    assert [row for row in rows if row[2] != "0"] == [
+        ["0", str(taken), "1"],
+        ["1", str(taken), "1"],
     ]
-    found = evaluate(batches, 2, one_label(3, SUM))
-    assert found.metrics == {"top1": 50.0, "top5": 100.0}
-    wanted = torch.tensor([[9.0, 0, 0], [0, 2, 0], [0, 2, 0]]).softmax(1).sum(0)
-    torch.testing.assert_close(found.scores[0], wanted)
-    assert found.labels.tolist() == [1, 0]
-    logits = torch.tensor([[9.0, 0, 0], [0, 9, 0], [0, 2, 0], [0, 2, 0]])
-    wanted = F.cross_entropy(logits, torch.tensor([1, 0, 1, 1])).item()
-    assert found.loss == pytest.approx(wanted, rel=1e-6)
 
 
-def test_top5_of_more_than_five_classes():
-    scores = Scores(2, one_label(7, SUM), CPU)
-    logits = torch.arange(7.0).repeat(2, 1)  # best five: classes 6, 5, 4, 3, 2
-    scores.add(logits, torch.tensor([0, 1]), torch.tensor([2, 1]))
-    found = scores.reduce(Processes())
-    assert found.metrics == {"top1": 0.0, "top5": 50.0}
+def test_videos_of_many_labels_confuse_no_classes(tmp_path):
+    changes = {"MODEL.LOSS_FUNC": "bce_logit", "DATA.ENSEMBLE_METHOD": "max"}
+    final_evaluation(tmp_path, [[1.0, 0.0], [1.0, 1.0]], **changes)
+    assert not (tmp_path / "confusion.csv").exists()
 
 
-def test_the_best_score_of_the_views_counts_where_asked():
-    """By the sum class 1 would win; the best view says class 0."""
-    batches = [views([[9, 0, 0]], [0], [1]), views([[0, 2, 0], [0, 2, 0]], [0, 0], [1, 1])]
-    found = evaluate(batches, 1, one_label(3, MAX))
-    assert found.metrics["top1"] == 0.0
-    logits = torch.tensor([[9.0, 0, 0], [0, 2, 0]])
-    torch.testing.assert_close(found.scores[0], logits.softmax(1).amax(0))
-
-
-def test_sigmoid_scores_and_many_labels():
-    labels = [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
-    batches = [views([[1, 0, 2], [3, 1, 0]], [0, 1], labels), views([[0, 4, 0]], [0], labels[:1])]
-    found = evaluate(batches, 2, many_labels(3, MAX))
-    logits = torch.tensor([[1.0, 4.0, 2.0], [3.0, 1.0, 0.0]])
-    torch.testing.assert_close(found.scores, 1 / (1 + (-logits).exp()))
-    assert found.labels.tolist() == labels
-    assert found.metrics == {"map": 100.0}  # by hand: in each class the right video is first
-    rows = torch.tensor([[1.0, 0, 2], [3, 1, 0], [0, 4, 0]])
-    truth = torch.tensor([labels[0], labels[1], labels[0]])
-    signed = torch.where(truth == 1, rows, -rows)
-    assert found.loss == pytest.approx((1 + (-signed).exp()).log().mean().item(), rel=1e-6)
-
-
-@pytest.mark.parametrize(("ensemble", "wanted"), [(SUM, 2 * 0.9), (MAX, 0.9)])
-def test_views_of_one_video_may_be_in_two_processes(ensemble, wanted, monkeypatch):
-    """Its label is not their sum."""
-    task = one_label(3, ensemble)
-    parts = [Scores(1, task, CPU) for _ in range(2)]
-    logits = torch.tensor([[0.05, 0.9, 0.05]]).log()
-    for part in parts:
-        part.add(logits, torch.tensor([0]), torch.tensor([1]))
-    own, other = (part.state_dict() for part in parts)
-    others = {values.data_ptr(): other[name] for name, values in own.items()}
-
-    def all_reduce(values, op=ReduceOp.SUM):
-        from_other = others[values.data_ptr()]
-        values.copy_(values + from_other if op == ReduceOp.SUM else values.maximum(from_other))
-
-    monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
-    found = parts[0].reduce(Processes(0, 2))
-    assert found.metrics["top1"] == 100.0
-    assert found.scores[0, 1].item() == pytest.approx(wanted)
-    assert found.loss == pytest.approx(-torch.tensor(0.9).log().item(), 1e-5)
-
-
-def test_every_broken_video_is_named_once():
-    broken = ((0, "a.mp4: is broken"),)
-    more = ((0, "a.mp4: is broken"), (1, "b.mp4: is empty"))
-    batches = [views([[1, 0, 0]], [2], [0], broken), views([[1, 0, 0]], [3], [0], more)]
-    with pytest.raises(InputError, match="2 validation videos") as caught:
-        evaluate(batches, 4, one_label(3, SUM))
-    assert "a.mp4: is broken, b.mp4: is empty" in str(caught.value)
-
-
-def test_evaluation_is_in_eval_mode_and_leaves_no_gradients():
-    seen = []
-
-    class Spy(FirstPixels):
-        def forward(self, clips):
-            seen.append((self.training, torch.is_grad_enabled()))
-            return super().forward(clips)
-
-    evaluate([views([[1, 0, 0]], [0], [0])], 1, one_label(3, SUM), Spy().train())
-    assert seen == [(False, False)]
+def test_a_part_counts_for_the_same_videos_labels_and_batches_only():
+    records = (VideoRecord("a.mp4", 0), VideoRecord("b.mp4", 1))
+    plain = Protocol(
+        lambda first: [], records, num_clips=10, num_crops=3, batch_size=16, is_full=True
+    )
+    others = [
+        replace(plain, batch_size=8),
+        replace(plain, records=records[::-1]),
+        replace(plain, records=(records[0], VideoRecord("b.mp4", 0))),
+    ]
+    assert len({one.fingerprint() for one in (plain, *others)}) == 4
+    assert (plain.name, plain.num_views) == ("10x3_forward", 30)
+    assert replace(plain, num_clips=30, num_crops=1).name != plain.name

@@ -9,7 +9,7 @@ from torch import nn
 
 from mgexp.dist import Processes
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.train.evaluator import precise_requests, with_precise_bn
+from mgexp.train.precise_bn import precise_requests, with_precise_bn
 from mgexp.train.setup import build_row_schedule
 from mgexp.train.step import Normalizer
 

@@ -1,0 +1,126 @@
+"""Precise batch-norm statistics for an evaluation: over many training batches at the full shape, on a copy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mgexp.config.keys import Config
+from mgexp.data.loader import build_time_limit, build_train_loader
+from mgexp.dist import Processes
+from mgexp.multigrid.batchnorm import keeping, set_num_groups, share_statistics
+from mgexp.multigrid.phases import num_bn_groups
+from mgexp.multigrid.sampler import ClipRequest, Stream
+from mgexp.multigrid.schedule import Schedule
+from mgexp.train.setup import Inputs
+from mgexp.train.step import Normalizer, check_clips
+
+SEED_OFFSET = 1_000_003
+"""Added to the seed of training: the same videos with other draws."""
+
+
+@dataclass(frozen=True)
+class PreciseBn:
+    """What ``with_precise_bn`` needs: ``batches()`` loads clips, in ``num_groups`` BN groups."""
+
+    batches: Callable[[], Iterable[Any]]
+    num_groups: int
+
+
+def precise_requests(
+    schedule: Schedule, seed: int, max_batches: int, processes: Processes
+) -> list[list[ClipRequest]]:
+    """This process's share of min(max_batches, ceil(N/B)) batches of B clips at the full shape."""
+    recipe = schedule.recipe
+    stream = Stream(schedule.num_videos, seed + SEED_OFFSET)
+    num_batches = min(max_batches, math.ceil(schedule.num_videos / recipe.clips))
+    share = recipe.clips // processes.count
+    stride = None if recipe.stride is None else (recipe.stride, recipe.stride)
+    firsts = [batch * recipe.clips + processes.rank * share for batch in range(num_batches)]
+    return [
+        [
+            ClipRequest(stream.index_at(p), recipe.frames, recipe.crop, stride, (stream.seed, p))
+            for p in range(first, first + share)
+        ]
+        for first in firsts
+    ]
+
+
+def build_precise_bn(
+    cfg: Config, inputs: Inputs, device: torch.device, processes: Processes, timeouts: Path
+) -> PreciseBn:
+    """Load training clips at the full shape, in BN groups as training has them there."""
+    schedule = inputs.schedule
+    requests = precise_requests(schedule, cfg.RNG_SEED, cfg.BN.NUM_BATCHES_PRECISE, processes)
+
+    def load() -> Iterable[Any]:
+        limit = build_time_limit(cfg, timeouts)  # with the time-outs up to now
+        return build_train_loader(cfg, inputs.train, requests, device, inputs.opener, limit)
+
+    groups = num_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)
+    return PreciseBn(load, groups)
+
+
+@torch.no_grad()
+def with_precise_bn(
+    model: nn.Module, batches: Iterable[Any], num_groups: int, normalizer: Normalizer
+) -> nn.Module:
+    """Give ``model``, a copy of the trained one, the statistics of ``batches``; return it in eval mode.
+
+    The model normalises in ``num_groups`` groups, as training does at the full shape. Every process must call
+    this with its share of the batches. All get the same statistics.
+    """
+    model.train()
+    set_num_groups(model, num_groups)
+    population = Population()
+    with keeping(model) as layers:
+        for batch in batches:
+            check_clips(batch)
+            for layer in layers:
+                layer.kept = []
+            model(normalizer(batch.clips, batch.flipped))
+            kept = [stats for layer in layers for stats in layer.kept or ()]
+            population.add(
+                torch.cat([stats.means for stats in kept], dim=1),
+                torch.cat([stats.biased_variances() for stats in kept], dim=1),
+            )
+    sizes = [layer.num_features for layer in layers]
+    variances = (population.within + population.between).split_with_sizes(sizes)
+    means = population.mean.split_with_sizes(sizes)
+    for layer, mean, variance in zip(layers, means, variances, strict=True):
+        assert layer.running_mean is not None and layer.running_var is not None
+        layer.running_mean.copy_(mean)
+        layer.running_var.copy_(variance)
+    share_statistics(model, momentum=1.0)
+    return model.eval()
+
+
+@dataclass
+class Population:
+    """Mean and variance of all groups that were added, each of shape (C,).
+
+    ``within`` is the mean of the groups' biased variances, ``between`` the variance of their means. Source of the
+    update: Chan, Golub and LeVeque, 1983.
+    """
+
+    num_batches: int = 0
+    mean: Tensor = field(default_factory=partial(torch.zeros, ()))
+    within: Tensor = field(default_factory=partial(torch.zeros, ()))
+    between: Tensor = field(default_factory=partial(torch.zeros, ()))
+
+    def add(self, means: Tensor, variances: Tensor) -> None:
+        """Add the (groups, C) means and biased variances of a batch. All batches have equally many groups."""
+        self.num_batches += 1
+        share = 1 / self.num_batches
+        apart = means.mean(0) - self.mean
+        between = means.var(0, correction=0) + apart.square() * (1 - share)
+        self.mean = self.mean + apart * share
+        self.within = self.within + (variances.mean(0) - self.within) * share
+        self.between = self.between + (between - self.between) * share
