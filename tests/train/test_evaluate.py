@@ -16,8 +16,8 @@ from mgexp.run.folder import RunDir
 from mgexp.train.checkpoint import State
 from mgexp.train.evaluate import Evaluator, Protocol
 from mgexp.train.precise_bn import PreciseBn
-from mgexp.train.task import build_task
 from mgexp.train.step import Normalizer
+from mgexp.train.task import build_task
 
 NORMALIZER = Normalizer((0.45,) * 3, (0.225,) * 3, torch.device("cpu"))
 
