@@ -71,7 +71,7 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     from mgexp.config.load import read_config
     from mgexp.dist import device_of
     from mgexp.errors import collected, raise_problems
-    from mgexp.models.build import model_problems
+    from mgexp.models.build import build_problems
     from mgexp.models.cost import schedule_shapes
     from mgexp.train.precision import resolve_precision
     from mgexp.train.setup import (
@@ -90,7 +90,7 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     with collected(problems):
         resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
     raise_problems(problems)
-    raise_problems(model_problems(cfg, schedule_shapes(schedule)))
+    raise_problems(build_problems(cfg, schedule_shapes(schedule)))
     return cfg, schedule
 
 

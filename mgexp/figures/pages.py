@@ -20,7 +20,7 @@ from mgexp.figures.schedule import RowSchedule, draw_schedule
 from mgexp.figures.seconds import draw_seconds
 from mgexp.figures.speed_up import draw_speed_up
 from mgexp.figures.style import Columns, PrintFigure, printed, row_label
-from mgexp.models.build import network_of
+from mgexp.models.build import build_network
 from mgexp.models.cost import macs_by_shape, schedule_shapes
 from mgexp.multigrid.schedule import Schedule
 from mgexp.results.load import load_comparison
@@ -147,7 +147,7 @@ def _macs(cfg: Config, schedule: Schedule, counted: Counted) -> dict[tuple[int, 
     known = counted.setdefault(key, {})
     new = schedule_shapes(schedule) - known.keys()
     if new:
-        network = network_of(cfg).to(memory_format=torch.channels_last_3d)  # twice as fast
+        network = build_network(cfg).to(memory_format=torch.channels_last_3d)  # twice as fast
         known.update(macs_by_shape(network, new))
     return known
 

@@ -1,4 +1,4 @@
-"""From the configuration to a model."""
+"""The network of a configuration, its initial weights, and whether it takes clips of every shape."""
 
 from __future__ import annotations
 
@@ -14,18 +14,83 @@ from mgexp.models.slowfast import slowfast
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 
 
+def build_model(cfg: Config) -> nn.Module:
+    """Build the model on the CPU in channels_last_3d. The same seed gives the same weights in every row."""
+    torch.manual_seed(cfg.RNG_SEED)
+    model = build_network(cfg)
+    if cfg.TRAIN.ACTIVATION_CHECKPOINTING:
+        assert isinstance(model.blocks, nn.ModuleList)
+        model.blocks = CheckpointedBlocks(model.blocks)
+    init_weights(model, cfg.MODEL.FC_INIT_STD, cfg.RESNET.ZERO_INIT_FINAL_BN)
+    return model.to(memory_format=torch.channels_last_3d)
+
+
+def build_on_meta(cfg: Config) -> nn.Module:
+    """Build the model without weights, which is fast however large it is. Raises ValueError if there is none."""
+    with torch.device("meta"):
+        return build_network(cfg)
+
+
+def build_network(cfg: Config) -> nn.Module:
+    """Build the network of MODEL.MODEL_NAME; its weights are not initialised as training needs them."""
+    if cfg.MODEL.MODEL_NAME == "SlowFast":
+        model: nn.Module = slowfast(
+            num_classes=cfg.MODEL.NUM_CLASSES,
+            depth=cfg.RESNET.DEPTH,
+            width=cfg.RESNET.WIDTH_PER_GROUP,
+            alpha=cfg.SLOWFAST.ALPHA,
+            beta_inv=cfg.SLOWFAST.BETA_INV,
+            fusion_channel_ratio=cfg.SLOWFAST.FUSION_CONV_CHANNEL_RATIO,
+            fusion_kernel_frames=cfg.SLOWFAST.FUSION_KERNEL_SZ,
+            dropout=cfg.MODEL.DROPOUT_RATE,
+            norm=GroupedBatchNorm3d,
+        )
+    else:
+        model = insert_nonlocals(
+            resnet(
+                TEMPORAL[cfg.MODEL.MODEL_NAME],
+                num_classes=cfg.MODEL.NUM_CLASSES,
+                depth=cfg.RESNET.DEPTH,
+                width=cfg.RESNET.WIDTH_PER_GROUP,
+                dropout=cfg.MODEL.DROPOUT_RATE,
+                norm=GroupedBatchNorm3d,
+            ),
+            places=cfg.NONLOCAL.LOCATION,
+            pool=cfg.NONLOCAL.POOL,
+            instantiation=cfg.NONLOCAL.INSTANTIATION,
+            norm=GroupedBatchNorm3d,
+        )
+    return drop_by_clip(model)
+
+
+def build_problems(cfg: Config, shapes: Iterable[tuple[int, int]]) -> list[str]:
+    """Report what keeps the model from taking clips of the (frames, crop) in ``shapes``; computes nothing."""
+    try:
+        model = build_on_meta(cfg).eval()
+    except (RuntimeError, ValueError) as error:  # RuntimeError: too large to be counted
+        return [f"MODEL.MODEL_NAME = {cfg.MODEL.MODEL_NAME} cannot be built: {error}"]
+    problems = []
+    for frames, crop in sorted(shapes):
+        try:
+            model(torch.zeros(1, 3, frames, crop, crop, device="meta"))
+        except (RuntimeError, ValueError) as error:
+            shape = f"{frames} frames of {crop} x {crop} pixels"
+            problems.append(f"{cfg.MODEL.MODEL_NAME} cannot take clips of {shape}: {error}")
+    return problems
+
+
 def init_weights(
     model: nn.Module, fc_init_std: float = 0.01, zero_init_final_bn: bool = True
 ) -> None:
-    """Draw the initial weights of ``model`` from torch's current generator: the caller seeds it.
+    """Draw the initial weights of ``model`` from torch's current generator, which the caller seeds.
 
-    Convolutions: normal with variance 2 / fan_out (He et al. 2015). Fully connected: normal with
-    standard deviation ``fc_init_std``, bias 0. Batch normalisation: gamma 1, beta 0; with
-    ``zero_init_final_bn`` gamma 0 in the last one of each residual block (Goyal et al. 2017, section
-    5.1), which pytorchvideo's blocks mark by ``block_final_bn``, whatever its class.
-    Constants: PySlowFast's init_weights. That one loses the zeros in sub-batch normalisation, which
-    there is no nn.BatchNorm3d, so that a multigrid run did not start like its baseline; here it does.
-    Raises TypeError for a layer with parameters of any other kind.
+    Convolutions: normal with variance 2 / fan_out (He et al. 2015). Fully connected layers: normal with standard
+    deviation ``fc_init_std``, bias 0. Batch normalisation: gamma 1, beta 0; with ``zero_init_final_bn``, gamma is
+    0 in the last one of each residual block (Goyal et al. 2017, section 5.1). pytorchvideo marks it by
+    ``block_final_bn``.
+    The constants are those of PySlowFast's init_weights. PySlowFast loses the zeros in sub-batch normalisation,
+    because that layer is no nn.BatchNorm3d there, so a multigrid run does not start like its baseline. Here it
+    does. Raises TypeError for any other kind of layer that has parameters.
     """
     for module in model.modules():
         if isinstance(module, nn.Conv3d):
@@ -41,76 +106,3 @@ def init_weights(
             nn.init.zeros_(module.bias)
         elif any(True for _ in module.parameters(recurse=False)):
             raise TypeError(f"init_weights knows no initial weights for {type(module).__name__}")
-
-
-def build_model(cfg: Config) -> nn.Module:
-    """The model of ``cfg`` on the CPU in channels_last_3d; the same seed gives the same weights in every row."""
-    torch.manual_seed(cfg.RNG_SEED)
-    model = network_of(cfg)
-    if cfg.TRAIN.ACTIVATION_CHECKPOINTING:
-        assert isinstance(model.blocks, nn.ModuleList)
-        model.blocks = CheckpointedBlocks(model.blocks)
-    init_weights(model, cfg.MODEL.FC_INIT_STD, cfg.RESNET.ZERO_INIT_FINAL_BN)
-    return model.to(memory_format=torch.channels_last_3d)
-
-
-def build_on_meta(cfg: Config) -> nn.Module:
-    """The model of ``cfg`` without weights: at once, however large. Raises ValueError where there is none."""
-    with torch.device("meta"):
-        return network_of(cfg)
-
-
-def model_problems(cfg: Config, shapes: Iterable[tuple[int, int]]) -> list[str]:
-    """What keeps the model of ``cfg`` from taking clips of the (frames, crop) in ``shapes``; computes nothing."""
-    try:
-        model = build_on_meta(cfg).eval()
-    except (RuntimeError, ValueError) as error:  # RuntimeError: too large to be counted
-        return [f"MODEL.MODEL_NAME = {cfg.MODEL.MODEL_NAME} cannot be built: {error}"]
-    problems = []
-    for frames, crop in sorted(shapes):
-        try:
-            model(torch.zeros(1, 3, frames, crop, crop, device="meta"))
-        except (RuntimeError, ValueError) as error:
-            shape = f"{frames} frames of {crop} x {crop} pixels"
-            problems.append(f"{cfg.MODEL.MODEL_NAME} cannot take clips of {shape}: {error}")
-    return problems
-
-
-def network_of(cfg: Config) -> nn.Module:
-    """The network of ``cfg``, weights not yet initialised."""
-    model = slowfast_of(cfg) if cfg.MODEL.MODEL_NAME == "SlowFast" else resnet_of(cfg)
-    return drop_by_clip(model)
-
-
-def slowfast_of(cfg: Config) -> nn.Module:
-    """SlowFast with the configured widths, weights not yet initialised."""
-    return slowfast(
-        num_classes=cfg.MODEL.NUM_CLASSES,
-        depth=cfg.RESNET.DEPTH,
-        width=cfg.RESNET.WIDTH_PER_GROUP,
-        alpha=cfg.SLOWFAST.ALPHA,
-        beta_inv=cfg.SLOWFAST.BETA_INV,
-        fusion_channel_ratio=cfg.SLOWFAST.FUSION_CONV_CHANNEL_RATIO,
-        fusion_kernel_frames=cfg.SLOWFAST.FUSION_KERNEL_SZ,
-        dropout=cfg.MODEL.DROPOUT_RATE,
-        norm=GroupedBatchNorm3d,
-    )
-
-
-def resnet_of(cfg: Config) -> nn.Module:
-    """I3D, C2D, Slow or TSM with the configured width and non-local blocks, weights not yet initialised."""
-    model = resnet(
-        TEMPORAL[cfg.MODEL.MODEL_NAME],
-        num_classes=cfg.MODEL.NUM_CLASSES,
-        depth=cfg.RESNET.DEPTH,
-        width=cfg.RESNET.WIDTH_PER_GROUP,
-        dropout=cfg.MODEL.DROPOUT_RATE,
-        norm=GroupedBatchNorm3d,
-    )
-    return insert_nonlocals(
-        model,
-        places=cfg.NONLOCAL.LOCATION,
-        pool=cfg.NONLOCAL.POOL,
-        instantiation=cfg.NONLOCAL.INSTANTIATION,
-        norm=GroupedBatchNorm3d,
-    )

@@ -1,4 +1,4 @@
-"""A model as people and programs read it: its size, and what a clip costs at each shape of a schedule."""
+"""The size of a model, and what a clip costs at each shape of a schedule: FLOPs, and memory for backward."""
 
 from __future__ import annotations
 
@@ -20,13 +20,21 @@ TRAINING_PER_FORWARD = 3  # the backward pass costs twice the forward pass (assu
 def macs_by_shape(
     model: nn.Module, shapes: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], int]:
-    """Multiply-accumulates of a forward pass of one clip, by (frames, crop). Runs each shape once, on the CPU."""
+    """Count multiply-accumulates of one clip, forward, by (frames, crop). Runs each shape once, on the CPU."""
+    with no_jit_warning():
+        from fvcore.nn import FlopCountAnalysis
+
     clone = copy.deepcopy(model).eval().cpu()
-    return {shape: _macs(clone, *shape) for shape in sorted(set(shapes))}
+    macs = {}
+    for frames, crop in sorted(set(shapes)):
+        analysis = FlopCountAnalysis(clone, torch.zeros(1, 3, frames, crop, crop))
+        analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+        macs[frames, crop] = int(analysis.total())
+    return macs
 
 
 def train_flops(schedule: Schedule, macs: dict[tuple[int, int], int]) -> int:
-    """FLOPs of all training steps."""
+    """Count the FLOPs of all training steps."""
     total = 0
     for phase in schedule.phases:
         for shape, num_steps in phase.turns.steps_by_shape(phase.num_steps):
@@ -35,26 +43,17 @@ def train_flops(schedule: Schedule, macs: dict[tuple[int, int], int]) -> int:
 
 
 def schedule_shapes(schedule: Schedule) -> set[tuple[int, int]]:
-    """Every (frames, crop) that a schedule trains."""
+    """Return every (frames, crop) that a schedule trains."""
     return {(s.frames, s.crop) for phase in schedule.phases for s in phase.cycle.shapes}
 
 
-def _macs(model: nn.Module, frames: int, crop: int) -> int:
-    with no_jit_warning():
-        from fvcore.nn import FlopCountAnalysis
-
-    clip = torch.zeros(1, 3, frames, crop, crop)
-    analysis = FlopCountAnalysis(model, clip)
-    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-    return int(analysis.total())
-
-
 def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
-    """Bytes that a training forward pass in fp32 keeps of one clip (3, frames, crop, crop); nothing is computed.
+    """Estimate the bytes that a training forward pass in fp32 keeps of one clip (3, frames, crop, crop).
 
-    The tensors that autograd saves on a copy of ``model`` on the meta device, each storage once, the weights
-    not counted; of two clips, halved, since batch norm does not train on a single value.
-    An estimate: a step also needs weights, gradients, momenta and the workspace of convolutions.
+    These are the tensors that autograd saves on a copy of ``model`` on the meta device, each storage once, without
+    the weights. Nothing is computed. The pass takes two clips, and half of its bytes are returned, because batch
+    norm does not train on a single value. A step also needs weights, gradients, momenta and the workspace of
+    convolutions.
     """
     clone = copy.deepcopy(model).to("meta").train()
     weights = [tensor.untyped_storage() for tensor in (*clone.parameters(), *clone.buffers())]
@@ -76,7 +75,10 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class ShapeCost:
-    """One clip of a shape, forward; ``clips`` make a mini-batch. ``activation_bytes``: kept for backward, fp32."""
+    """What the forward pass of one clip costs; ``clips`` of them make a mini-batch.
+
+    ``activation_bytes`` are kept for the backward pass, in fp32.
+    """
 
     frames: int
     crop: int
@@ -86,12 +88,12 @@ class ShapeCost:
 
 
 def num_params(model: nn.Module) -> int:
-    """Trained numbers of a model."""
+    """Count the parameters of a model."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def shape_costs(model: nn.Module, schedule: Schedule) -> list[ShapeCost]:
-    """Every shape of the schedule, the smallest mini-batches last."""
+    """Return the cost of every shape of the schedule, the smallest mini-batches last."""
     shapes = {(s.frames, s.crop): s for phase in schedule.phases for s in phase.cycle.shapes}
     macs = macs_by_shape(model, shapes)
     costs = [
@@ -108,13 +110,13 @@ def shape_costs(model: nn.Module, schedule: Schedule) -> list[ShapeCost]:
 
 
 def model_json(name: str, model: nn.Module, schedule: Schedule) -> dict[str, Any]:
-    """The JSON of show_model.py."""
+    """Return the JSON of show_model.py."""
     costs = [asdict(cost) for cost in shape_costs(model, schedule)]
     return {"model": name, "params": num_params(model), "shapes": costs}
 
 
 def model_table(name: str, model: nn.Module, schedule: Schedule) -> str:
-    """The same for people."""
+    """Return the same as a table for people."""
     lines = [
         f"{name}: {num_params(model):,} parameters",
         "",

@@ -1,11 +1,11 @@
-"""Blocks of a network that keep less for the backward pass, and compute the rest again."""
+"""Layers and blocks that our networks add to pytorchvideo's: dropout by clip, and blocks computed twice."""
 
 from __future__ import annotations
 
 import hashlib
 import struct
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,8 +20,10 @@ from mgexp.multigrid.batchnorm import untracked
 
 @contextmanager
 def no_jit_warning() -> Iterator[None]:
-    """For imports of fvcore.nn and pytorchvideo: fvcore compiles a loss, which is not used here, with
-    ``torch.jit.script``, and torch says on every start that this is deprecated."""
+    """Import fvcore.nn and pytorchvideo without a warning.
+
+    fvcore compiles a loss that we do not use with ``torch.jit.script``, which torch says is deprecated.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"`torch\.jit\.script`", category=FutureWarning)
         yield
@@ -42,18 +44,27 @@ class Draws:
     first_clip: int = 0
 
     def after(self, num_clips: int) -> Draws:
-        """For the clips that follow the first ``num_clips``."""
+        """Return the draws of the clips that follow the first ``num_clips``."""
         return replace(self, first_clip=self.first_clip + num_clips)
 
 
 class ClipDropout(nn.Dropout):
-    """``nn.Dropout`` of values (B, ...) whose mask is a function of ``set_draws`` and of their place; see above.
+    """Dropout of values (B, ...) whose mask does not depend on how processes or parts share a mini-batch.
 
-    In evaluation it is the identity, as ``nn.Dropout``; the state_dict has nothing of it.
+    ``nn.Dropout`` takes the next numbers of its process's generator. Here each number is a hash of the seed of the
+    run, the step, the place of the clip in the global mini-batch and the place of the value in the clip. So a clip
+    gets the same mask in whichever process it is trained, alone or with others, on a CPU or on a GPU.
+
+    The hash is lowbias32 (C. Wellons, "Prospecting for Hash Functions", 2018, public domain): if an input bit
+    flips, an output bit flips nearly half of the time. Numbers are hashed one in the other, hash(x ^ hash(y)), the
+    nested form of M. Jarzynski and M. Olano ("Hash Functions for GPU Rendering", JCGT 9(3), 2020). The cost is a
+    dozen elementwise operations on what is dropped, which is the input of the classifier.
+
+    In evaluation it is the identity, as ``nn.Dropout`` is. It has nothing in the state_dict.
     """
 
     draws: Tensor
-    """Two words of a key and the first clip, int64. A tensor, so that a compiled network is not compiled anew."""
+    """Two words of a key and the first clip, int64. A tensor, so that a compiled network is not compiled again."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(p)
@@ -66,7 +77,7 @@ class ClipDropout(nn.Dropout):
         return x * self.kept(x) * scale
 
     def kept(self, x: Tensor) -> Tensor:
-        """Which values of ``x`` (B, ...) are not dropped: bool, of its shape."""
+        """Return which values of ``x`` (B, ...) are not dropped: bool, of the same shape."""
         low, high, first = self.draws.unbind()
         clips = first + torch.arange(x.shape[0], device=x.device)
         values = torch.arange(x[0].numel(), device=x.device)
@@ -75,18 +86,18 @@ class ClipDropout(nn.Dropout):
         return (drawn >= round(self.p * 2**32)).view(x.shape)
 
     def set_draws(self, draws: Draws, layer: int) -> None:
-        """The masks of the next forward pass; ``layer`` tells those of several layers apart."""
+        """Set what the next forward pass draws from; the number ``layer`` tells several layers apart."""
         digest = hashlib.blake2b(f"{draws.seed} {draws.step} {layer}".encode(), digest_size=8)
         for place, value in zip(
             self.draws.unbind(),
             (*struct.unpack("<II", digest.digest()), draws.first_clip),
             strict=True,
         ):
-            place.fill_(value)  # a GPU is not waited for
+            place.fill_(value)  # does not wait for a GPU
 
 
 def mix(x: Tensor) -> Tensor:
-    """lowbias32 of each number in [0, 2**32), int64 to the same."""
+    """Apply lowbias32 to each number in [0, 2**32), int64; the results are in the same range."""
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & BITS
     # The factor is negative, but the same modulo 2**32: no product leaves 64 bits.
     x = ((x ^ (x >> 15)) * (0x846CA68B - 2**32)) & BITS
@@ -94,14 +105,14 @@ def mix(x: Tensor) -> Tensor:
 
 
 def set_draws(model: nn.Module, draws: Draws) -> None:
-    """Sets what the masks of all dropout layers of ``model`` are drawn from."""
+    """Set what the masks of all dropout layers of ``model`` are drawn from."""
     layers = (module for module in model.modules() if isinstance(module, ClipDropout))
     for number, layer in enumerate(layers):
         layer.set_draws(draws, number)
 
 
 def drop_by_clip(model: nn.Module) -> nn.Module:
-    """``model`` with every ``nn.Dropout`` replaced by a ``ClipDropout``, in place."""
+    """Replace every ``nn.Dropout`` in ``model`` by a ``ClipDropout``, in place, and return the model."""
     for name, module in list(model.named_modules()):
         if type(module) is nn.Dropout:
             model.set_submodule(name, ClipDropout(module.p))
@@ -109,10 +120,10 @@ def drop_by_clip(model: nn.Module) -> nn.Module:
 
 
 class CheckpointedBlocks(nn.ModuleList):
-    """The ``blocks`` of a network, under the same names; in training all but the last are computed twice.
+    """The ``blocks`` of a network under the same names; training computes all but the last of them twice.
 
-    What goes from block to block is kept, and nothing inside them. Statistics of batch normalisation are noted
-    the first time alone, so that the result is the same.
+    Only what goes from block to block is kept for the backward pass, which computes the rest again. The
+    statistics of batch normalisation count the first time only, so that the result is the same.
     """
 
     def __iter__(self) -> Iterator[Any]:
@@ -123,25 +134,22 @@ class CheckpointedBlocks(nn.ModuleList):
         recomputes = self.training and torch.is_grad_enabled()
         if not recomputes or not isinstance(position, int) or position % len(self) == len(self) - 1:
             return block
-        return _twice(block)
+        return partial(
+            checkpoint,
+            partial(_run_block, block),
+            use_reentrant=False,
+            preserve_rng_state=False,  # the dropout is in the last block
+            context_fn=partial(_contexts, block),
+        )
 
 
-def _twice(block: nn.Module) -> Callable[[Any], Any]:
-    return partial(
-        checkpoint,
-        partial(_run, block),
-        use_reentrant=False,
-        preserve_rng_state=False,  # the dropout is in the last block
-        context_fn=partial(_contexts, block),
-    )
-
-
-def _run(block: nn.Module, x: Any) -> Any:  # noqa: ANN401 - clips, or a list of them for each pathway
-    """A list is copied: the block writes its results over it, and is to find the same the second time."""
+def _run_block(block: nn.Module, x: Any) -> Any:  # noqa: ANN401 - clips, or a list of them for each pathway
+    # A block writes its results over a list of pathways, but must find the same input the second time.
     return block([*x] if isinstance(x, list) else x)
 
 
 def _contexts(
     block: nn.Module,
 ) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Return the contexts of the first and of the second computation."""
     return nullcontext(), untracked(block)

@@ -1,4 +1,7 @@
-"""Non-local blocks (Wang et al., CVPR 2018) between the residual blocks of a ResNet."""
+"""I3D, C2D, Slow and TSM: one ResNet, built by pytorchvideo, with four ways to look along time.
+
+Non-local blocks (Wang et al., CVPR 2018) may stand between its residual blocks.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,15 @@ from torch import Tensor, nn
 from mgexp.models.layers import no_jit_warning
 
 SHARE = 8
-"""Of this many channels one comes from the next frame and one from the frame before (paper, section 3)."""
+"""The temporal shift takes 1 of this many channels from the next frame and 1 from the frame before
+(Lin et al., ICCV 2019, section 3)."""
 
 
 def temporal_shift(x: Tensor) -> Tensor:
-    """(B, C, T, H, W) to the same, in its memory format: a clip's frames exchange 2/8 of their channels.
+    """Let the frames of each clip exchange 2/8 of their channels: (B, C, T, H, W) to the same, in its format.
 
-    Frame t of the first C/8 channels is frame t + 1 of the input, of the next C/8 frame t − 1; there are
-    zeros where the clip has no such frame. The rest stays.
+    In the first C/8 channels, frame t is frame t + 1 of the input; in the next C/8 it is frame t − 1. If the clip
+    has no such frame, these are zeros. The other channels stay.
 
         T = 4        0 1 2 3          (numbers: frames of the input)
         C/8 ahead    1 2 3 0s
@@ -35,9 +39,9 @@ def temporal_shift(x: Tensor) -> Tensor:
 
 
 class ShiftConv3d(nn.Conv3d):
-    """A convolution that sees shifted frames; its weights and keys are those of nn.Conv3d.
+    """A convolution of shifted frames; its weights and keys are those of nn.Conv3d.
 
-    Raises ValueError for channels that do not divide by SHARE.
+    Raises ValueError if the number of channels does not divide by SHARE.
     """
 
     def __init__(self, in_channels: int, *args: object, **kwargs: object) -> None:
@@ -52,7 +56,7 @@ class ShiftConv3d(nn.Conv3d):
 
 
 DEPTHS = (50, 101)
-"""Legal depths, those of the released configurations."""
+"""Legal depths: those of the released configurations."""
 
 NUM_STAGES = 4
 
@@ -61,9 +65,9 @@ NUM_STAGES = 4
 class Temporal:
     """What a ResNet does along time, in frames.
 
-    ``stem``: kernel of the first convolution. ``blocks``: for each stage the kernels of the first
-    convolution of its blocks, repeated over them. ``pools``: two frames become one after the first stage.
-    ``shifts``: channels move between frames instead (TSM).
+    ``stem``: kernel of the first convolution. ``blocks``: for each stage, the kernels of the first convolution of
+    its blocks, which repeat over the blocks. ``pools``: two frames become one after the first stage.
+    ``shifts``: channels move between frames instead of wider kernels (TSM).
     """
 
     stem: int
@@ -93,13 +97,13 @@ def resnet(
     dropout: float,
     norm: Callable[..., nn.Module],
 ) -> nn.Module:
-    """A network for float clips (B, 3, T, S, S) -> logits (B, num_classes); T >= 2 where ``temporal`` pools.
+    """Build a network from float clips (B, 3, T, S, S) to logits (B, num_classes); T >= 2 if ``temporal`` pools.
 
-    ``depth`` is one of DEPTHS, ``width`` the stem's channels. ``norm(num_features=, eps=, momentum=)``
-    makes a normalisation layer, nn.BatchNorm3d or a subclass of it. The head averages over all frames and
-    pixels, of any number: a test on larger crops is fully convolutional. Logits come out in training and in
-    evaluation alike; the keys of the state_dict are pytorchvideo's own. Raises ValueError for an unknown
-    depth, or channels that cannot be shifted.
+    ``depth`` is one of DEPTHS, ``width`` the number of channels of the stem.
+    ``norm(num_features=, eps=, momentum=)`` makes a normalisation layer, nn.BatchNorm3d or a subclass of it. The
+    head averages over any number of frames and pixels, so a test on larger crops is fully convolutional. The
+    network returns logits in training and in evaluation. The keys of the state_dict are pytorchvideo's own.
+    Raises ValueError for an unknown depth, or channels that cannot be shifted.
     """
     if depth not in DEPTHS:
         raise ValueError(f"a ResNet of depth {depth} is unknown; known depths are {DEPTHS}")
@@ -126,13 +130,13 @@ def resnet(
 
 
 INSTANTIATIONS = ("softmax", "dot_product")
-"""How a position weighs the others; softmax is the embedded Gaussian."""
+"""How a position weights the others. softmax is the embedded Gaussian of the paper."""
 
 
 class NonLocalStage(nn.Module):
-    """A residual stage, some of whose blocks are followed by a non-local one: (B, C, T, H, W) to the same.
+    """A residual stage with a non-local block after some of its blocks: (B, C, T, H, W) to the same.
 
-    The keys of the residual blocks stay as they were; the non-local ones are nonlocals.<block>.….
+    The keys of the residual blocks stay as they were. Those of the non-local blocks are nonlocals.<block>.….
     """
 
     def __init__(self, res_blocks: nn.ModuleList, nonlocals: Mapping[int, nn.Module]) -> None:
@@ -156,48 +160,41 @@ def insert_nonlocals(
     instantiation: str,
     norm: Callable[..., nn.Module],
 ) -> nn.Module:
-    """Puts non-local blocks into ``model``, a ResNet of ``mgexp.models.resnet``, and returns it.
+    """Put non-local blocks into ``model``, a ResNet of this module, and return it.
 
-    ``places``: for each of the four stages the blocks, from 0, that one follows. ``pool``: max pool (frames,
-    height, width) of the positions that are looked at. Inside there are half the channels.
-    Source: released configurations; there they follow blocks 1, 3 of res3 and 1, 3, 5 of res4, with a
-    softmax and a pool of (1, 2, 2). The last batch norm is marked to start at 0, as PySlowFast's is and
-    pytorchvideo's is not: a non-local block then starts as the identity.
+    ``places``: for each of the four stages, the blocks, from 0, that a non-local one follows. ``pool``: max pool
+    (frames, height, width) of the positions that it looks at. A non-local block works with half of the channels.
+    In the released configurations they follow blocks 1 and 3 of res3 and 1, 3 and 5 of res4, with a softmax and a
+    pool of (1, 2, 2). Their last batch norm is marked to start at 0, as PySlowFast's does and pytorchvideo's does
+    not, so that a non-local block starts as the identity.
     Raises ValueError for a place that does not exist or an unknown instantiation.
     """
     if instantiation not in INSTANTIATIONS:
         raise ValueError(f"non-local {instantiation} is unknown; known are {INSTANTIATIONS}")
+    with no_jit_warning():
+        from pytorchvideo.layers.nonlocal_net import create_nonlocal
+
     blocks: Any = model.get_submodule("blocks")
     stages = [name for name, block in blocks.named_children() if hasattr(block, "res_blocks")]
     res_blocks = [blocks[int(name)].res_blocks for name in stages]
     _check_places(places, [len(stage) for stage in res_blocks])
     for name, stage, numbers in zip(stages, res_blocks, places, strict=True):
         channels = stage[0].branch2.conv_c.out_channels
-        made = {n: _nonlocal(channels, pool, instantiation, norm) for n in numbers}
+        made = {
+            number: create_nonlocal(
+                dim_in=channels,
+                dim_inner=channels // 2,
+                pool_size=pool,
+                instantiation=instantiation,
+                norm=norm,
+            )
+            for number in numbers
+        }
+        for block in made.values():
+            block.norm.block_final_bn = True
         if made:
             blocks[int(name)] = NonLocalStage(stage, made)
     return model
-
-
-def _nonlocal(
-    channels: int,
-    pool: tuple[int, int, int],
-    instantiation: str,
-    norm: Callable[..., nn.Module],
-) -> nn.Module:
-    with no_jit_warning():
-        from pytorchvideo.layers.nonlocal_net import create_nonlocal
-
-    block: Any = create_nonlocal(
-        dim_in=channels,
-        dim_inner=channels // 2,
-        pool_size=pool,
-        instantiation=instantiation,
-        norm=norm,
-    )
-    block.norm.block_final_bn = True
-    made: nn.Module = block
-    return made
 
 
 def _check_places(places: Sequence[Sequence[int]], num_blocks: Sequence[int]) -> None:

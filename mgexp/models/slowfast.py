@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from mgexp.models.layers import no_jit_warning
 
 DEPTHS = (18, 50, 101)
-"""Legal depths. 18 is pytorchvideo's: one bottleneck per stage, not the ResNet-18 of images."""
+"""Legal depths. 18 is pytorchvideo's network with one bottleneck per stage, not the ResNet-18 of images."""
 
 
 class SlowFast(nn.Module):
-    """pytorchvideo's SlowFast network, but it picks the frames of its slow pathway itself.
+    """pytorchvideo's SlowFast network. It picks the frames of its slow pathway itself.
 
                 .-> T frames, few channels -------> fast pathway ---.
         clips --|                                     |  fusion     |--> pool, concatenate --> fc
@@ -29,7 +29,7 @@ class SlowFast(nn.Module):
         self.alpha = alpha
 
     def forward(self, clips: Tensor) -> Tensor:
-        """Logits (B, num_classes) of float clips (B, 3, T, S, S); ValueError if alpha does not divide T."""
+        """Return logits (B, num_classes) of float clips (B, 3, T, S, S); ValueError if alpha does not divide T."""
         *stages, pool, head = self.blocks
         pathways = [self.slow_clips(clips), clips]
         for stage in stages:
@@ -38,7 +38,7 @@ class SlowFast(nn.Module):
         return logits
 
     def slow_clips(self, clips: Tensor) -> Tensor:
-        """The slow pathway's frames (B, 3, T/alpha, S, S) of clips (B, 3, T, S, S), in their memory format."""
+        """Pick the slow frames (B, 3, T/alpha, S, S) of clips (B, 3, T, S, S), in their memory format."""
         # int(): fvcore counts FLOPs by tracing, where a size is a tensor.
         frames = slow_frames(int(clips.shape[2]), self.alpha)
         # Slices, not an index tensor: copying one to the GPU would make it wait at each step. And
@@ -47,12 +47,13 @@ class SlowFast(nn.Module):
 
 
 def slow_frames(num_frames: int, alpha: int) -> tuple[int, ...]:
-    """Indices of the slow pathway's frames: linspace(0, T-1, T/alpha) truncated, as PySlowFast takes them.
+    """Return the indices of the slow pathway's frames: linspace(0, T-1, T/alpha), truncated, as PySlowFast does.
 
-    So 8 frames with alpha 4 give (0, 7). Exact, in whole numbers: PySlowFast's float32 linspace agrees
-    up to T = 128; beyond, rounding gives it the frame before in rare cases (first at T = 160, alpha 4).
-    Raises ValueError if alpha does not divide T: the fusion convolution, of temporal stride alpha,
-    would then not give one output for each slow frame.
+    8 frames with alpha 4 give (0, 7). We compute in whole numbers, which is exact. PySlowFast's float32 linspace
+    agrees up to T = 128; for longer clips its rounding takes the frame before in rare cases, first at T = 160 with
+    alpha 4.
+    Raises ValueError if alpha does not divide T. The fusion convolution has the temporal stride alpha, and would
+    then not give one output for each slow frame.
     """
     if num_frames % alpha:
         raise ValueError(
@@ -75,15 +76,15 @@ def slowfast(
     dropout: float,
     norm: Callable[..., nn.Module],
 ) -> SlowFast:
-    """A SlowFast network with logits as output, in training and in evaluation alike.
+    """Build a SlowFast network that returns logits, in training and in evaluation.
 
-    ``depth`` is one of DEPTHS; ``width`` the slow stem's channels, of which the fast pathway has
-    1/``beta_inv``; ``alpha`` the ratio of fast to slow frames; the fusion convolution spans
+    ``depth`` is one of DEPTHS. ``width`` is the number of channels of the slow stem; the fast pathway has
+    1/``beta_inv`` of them. ``alpha`` is the ratio of fast to slow frames. The fusion convolution spans
     ``fusion_kernel_frames`` fast frames and multiplies their channels by ``fusion_channel_ratio``.
     ``norm(num_features=, eps=, momentum=)`` makes a normalisation layer, nn.BatchNorm3d or a subclass of it.
-    The released configurations have beta_inv 8, fusion_channel_ratio 2, and alpha 4 with 7 frames (8x8,
-    16x8) or 5 (R101), alpha 8 with 5 frames (4x16).
-    Raises ValueError for arguments that pytorchvideo would round or refuse without a reason.
+    The released configurations have beta_inv 8 and fusion_channel_ratio 2. They have alpha 4 with 7 frames (8x8,
+    16x8) or 5 (R101), and alpha 8 with 5 frames (4x16).
+    Raises ValueError for arguments that pytorchvideo would round, or refuse without a reason.
     """
     _check_arguments(depth, width, beta_inv, fusion_kernel_frames)
     with no_jit_warning():

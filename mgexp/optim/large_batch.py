@@ -1,4 +1,18 @@
-"""LAMB, and LAMB with periodical moments decay."""
+"""LARS, LAMB, and LAMB with periodical moments decay (PMD): optimizers for large mini-batches.
+
+PMD-LAMB is named in the abstract of LargeDet (ECCV 2020). In each period of 200 steps a coefficient goes from 1 to
+0 and multiplies the decay rates of both moments, so that the accumulated moments weigh less and less. Then it
+starts again. We did not have the published equations, curve and period, so this is our reading and not a
+reproduction:
+
+- The coefficient c is 1 in the first step of a period and 0 in its last, on a cosine or a line between them.
+- A moment m of a gradient g becomes cβ·m + (1 − cβ)·g, so that its weights sum to 1 but for the start.
+- A new period starts as a run does: the moments are zero, and corrected for that. After the last step of a
+  period they hold the gradient of that step alone. Without a new start, this one mini-batch would have most of the
+  weight in v for the next 30 steps (β₂ = 0.999, cosine).
+
+Without a period, c is always 1, and this is LAMB.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +25,6 @@ import torch
 from torch import Tensor
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
-
-
-def trust_ratios(
-    weights: Tensors,
-    updates: Tensors,
-    coefficient: float = 1.0,
-    weight_decay: float = 0.0,
-) -> tuple[Tensor, ...]:
-    """``coefficient``·|w| / (|u| + ``weight_decay``·|w|) of each pair of tensors; 1 where |w| or |u| is 0.
-
-    | | is the Euclidean norm of a whole tensor. The ratios are scalars on the device of the tensors, all on the
-    same, and nothing waits for it.
-    """
-    sizes = torch.stack(torch._foreach_norm(weights))
-    lengths = torch.stack(torch._foreach_norm(updates))
-    ratios = coefficient * sizes / (lengths + weight_decay * sizes)
-    return torch.where((sizes > 0) & (lengths > 0), ratios, 1.0).unbind()
-
-
 Curve = Literal["cosine", "linear"]
 
 CURVES: dict[Curve, Callable[[float], float]] = {
@@ -39,25 +34,63 @@ CURVES: dict[Curve, Callable[[float], float]] = {
 """From the position in a period, 0 in its first step and 1 in its last, to the coefficient."""
 
 
+def trust_ratios(
+    weights: Tensors,
+    updates: Tensors,
+    coefficient: float = 1.0,
+    weight_decay: float = 0.0,
+) -> tuple[Tensor, ...]:
+    """Return ``coefficient``·|w| / (|u| + ``weight_decay``·|w|) of each pair of tensors; 1 if |w| or |u| is 0.
+
+    | | is the Euclidean norm of a whole tensor. All tensors lie on one device, and so do the ratios, which are
+    scalars. Nothing waits for the device.
+    """
+    sizes = torch.stack(torch._foreach_norm(weights))
+    lengths = torch.stack(torch._foreach_norm(updates))
+    ratios = coefficient * sizes / (lengths + weight_decay * sizes)
+    return torch.where((sizes > 0) & (lengths > 0), ratios, 1.0).unbind()
+
+
 def place(step: int, period: int | None) -> int:
-    """Of the ``step``-th step, from 0: how many steps its period had before it."""
+    """Count the steps that the period of ``step`` had before it. Steps count from 0; None: one endless period."""
     return step if period is None else step % period
 
 
 def coefficient(step: int, period: int | None, curve: Curve) -> float:
-    """That of the ``step``-th step, from 0, where a period has ``period`` steps, 2 or more; 1 without periods."""
+    """Return the coefficient of ``step``, from 0, in periods of ``period`` steps, 2 or more; 1 without periods."""
     return 1.0 if period is None else CURVES[curve](place(step, period) / (period - 1))
 
 
-class Lars(torch.optim.Optimizer):
+class _GroupOptimizer(torch.optim.Optimizer):
+    """An optimizer that updates the parameters of a group together. They lie on one device."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Update every parameter that has a gradient; return what ``closure`` returns."""
+        with torch.enable_grad():
+            loss = closure() if closure else None
+        for group in self.param_groups:
+            for params in self._alike([p for p in group["params"] if p.grad is not None]):
+                self._update(params, group)
+        return loss
+
+    def _alike(self, params: list[Tensor]) -> list[list[Tensor]]:
+        """Split parameters with a gradient into lists that can be updated together."""
+        return [params] if params else []
+
+    def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class Lars(_GroupOptimizer):
     """LARS (You et al., arXiv 1708.03888, algorithm 1).
 
-    With the gradient g, λ = trust_coefficient·|w| / (|g| + weight_decay·|w|) of each tensor, or 1 where |w| or |g|
-    is 0: v ← momentum·v + lr·λ·(g + weight_decay·w), w ← w − v. As in the paper the rate is inside the momentum,
-    where torch's SGD has it outside: after a change of rate, earlier steps keep theirs. ``nesterov`` is not in the
-    paper: it looks ahead as torch's SGD does, which this is where λ is 1 and the rate stays.
+    g is the gradient of a tensor w. λ = trust_coefficient·|w| / (|g| + weight_decay·|w|), or 1 if |w| or |g| is 0.
+    A step is v ← momentum·v + lr·λ·(g + weight_decay·w), w ← w − v. As in the paper, the rate is inside the
+    momentum: after a change of rate, earlier steps keep theirs. torch's SGD has it outside. ``nesterov`` is not in
+    the paper. It looks ahead as torch's SGD does, and equals it if λ is 1 and the rate stays the same.
 
-    A group whose ``adapts`` is False has a λ of 1. All parameters of a group lie on one device. Raises ValueError.
+    In a group with ``adapts`` False, λ is 1. Raises ValueError for numbers out of range.
     """
 
     def __init__(
@@ -77,22 +110,19 @@ class Lars(torch.optim.Optimizer):
         trust = {"trust_coefficient": trust_coefficient, "adapts": True}
         super().__init__(params, {**rates, "weight_decay": weight_decay, **trust})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Updates every parameter that has a gradient; gives what ``closure`` does."""
-        with torch.enable_grad():
-            loss = closure() if closure else None
-        for group in self.param_groups:
-            params = [param for param in group["params"] if param.grad is not None]
-            if params:
-                self._update(params, group)
-        return loss
-
     def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        """A step of the parameters of one group."""
-        momentum = group["momentum"]
-        velocities = [self._velocity(param) for param in params]
-        moves = self._moves(params, group)
+        for param in params:
+            if not self.state[param]:
+                self.state[param]["momentum_buffer"] = torch.zeros_like(param)
+        velocities = [self.state[param]["momentum_buffer"] for param in params]
+        momentum, decay = group["momentum"], group["weight_decay"]
+        # lr·λ·(g + weight_decay·w) of each parameter
+        grads = [param.grad for param in params if param.grad is not None]
+        moves = torch._foreach_add(grads, params, alpha=decay)
+        if group["adapts"]:
+            ratios = trust_ratios(params, grads, group["trust_coefficient"], decay)
+            torch._foreach_mul_(moves, ratios)
+        torch._foreach_mul_(moves, group["lr"])
         torch._foreach_mul_(velocities, momentum)
         torch._foreach_add_(velocities, moves)
         if group["nesterov"]:
@@ -101,47 +131,27 @@ class Lars(torch.optim.Optimizer):
         else:
             torch._foreach_sub_(params, velocities)
 
-    def _velocity(self, param: Tensor) -> Tensor:
-        state = self.state[param]
-        if not state:
-            state["momentum_buffer"] = torch.zeros_like(param)
-        velocity: Tensor = state["momentum_buffer"]
-        return velocity
-
-    def _moves(self, params: list[Tensor], group: dict[str, Any]) -> tuple[Tensor, ...]:
-        """lr·λ·(g + weight_decay·w) of each parameter."""
-        decay = group["weight_decay"]
-        grads = [param.grad for param in params if param.grad is not None]
-        moves = torch._foreach_add(grads, params, alpha=decay)
-        if group["adapts"]:
-            ratios = trust_ratios(params, grads, group["trust_coefficient"], decay)
-            torch._foreach_mul_(moves, ratios)
-        torch._foreach_mul_(moves, group["lr"])
-        return moves
-
 
 Pair = tuple[float, float]
 
 
-class Lamb(torch.optim.Optimizer):
-    """LAMB (You et al., arXiv 1904.00962, algorithm 2); PMD-LAMB where there is a ``period``.
+class Lamb(_GroupOptimizer):
+    """LAMB (You et al., arXiv 1904.00962, algorithm 2), and PMD-LAMB if there is a ``period``.
 
-    With bias-corrected moments m and v of the gradient, u = m / (√v + eps) + weight_decay·w, and each tensor takes
-    a step w ← w − lr·|w|/|u|·u. The paper's φ is the identity here, and a ratio with a norm of 0 is 1. Bias
-    correction, which not every implementation has, holds for decay rates that vary: see ``coefficient``,
-    which also says what of PMD-LAMB is our reading.
+    With the bias-corrected moments m and v of the gradient, u = m / (√v + eps) + weight_decay·w, and each tensor
+    takes the step w ← w − lr·|w|/|u|·u. The paper's φ is the identity here, and a ratio with a norm of 0 is 1. Not
+    every implementation corrects the bias; here the correction also holds for decay rates that vary.
 
-    ``period``: steps, 2 or more, in which the coefficient of the decay rates ``betas`` goes from 1 to 0 on
-    ``curve``, counted for each parameter by its own steps, which the state holds. A group whose ``adapts`` is
-    False has a ratio of 1: without a period this is AdamW. All parameters of a group lie on one device. Raises
-    ValueError.
+    ``period``: number of steps, 2 or more, in which the decay rates ``betas`` are multiplied by a coefficient that
+    falls from 1 to 0 on ``curve``. Each parameter counts its own steps in its state. In a group with ``adapts``
+    False the ratio is 1: without a period this is AdamW. Raises ValueError for numbers out of range.
     """
 
     def __init__(
         self,
         params: Iterable[Tensor] | Iterable[dict[str, Any]],
         lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
+        betas: Pair = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.0,
         period: int | None = None,
@@ -156,22 +166,10 @@ class Lamb(torch.optim.Optimizer):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**defaults, "period": period, "curve": curve, "adapts": True})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Updates every parameter that has a gradient; gives what ``closure`` does."""
-        with torch.enable_grad():
-            loss = closure() if closure else None
-        for group in self.param_groups:
-            for params in self._alike(group["params"]):
-                self._update(params, group)
-        return loss
-
-    def _alike(self, params: Iterable[Tensor]) -> list[list[Tensor]]:
-        """Parameters with a gradient, those together that took as many steps and forgot as much."""
+    def _alike(self, params: list[Tensor]) -> list[list[Tensor]]:
+        """Put together the parameters that took as many steps and forgot as much."""
         found = defaultdict(list)
         for param in params:
-            if param.grad is None:
-                continue
             state = self.state[param]
             if not state:
                 state["step"], state["starts"] = 0, (1.0, 1.0)
@@ -180,7 +178,6 @@ class Lamb(torch.optim.Optimizer):
         return list(found.values())
 
     def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        """A step of parameters of one group that are alike."""
         updates = self._directions(params, group)
         if group["weight_decay"]:
             torch._foreach_add_(updates, params, alpha=group["weight_decay"])
@@ -189,7 +186,7 @@ class Lamb(torch.optim.Optimizer):
         torch._foreach_add_(params, updates, alpha=-group["lr"])
 
     def _directions(self, params: list[Tensor], group: dict[str, Any]) -> tuple[Tensor, ...]:
-        """m / (√v + eps) of each parameter, after its moments m and v took in its gradient."""
+        """Take the gradients into the moments m and v; return m / (√v + eps) of each parameter."""
         grads = [param.grad for param in params if param.grad is not None]
         means = [self.state[param]["exp_avg"] for param in params]
         squares = [self.state[param]["exp_avg_sq"] for param in params]
@@ -204,11 +201,11 @@ class Lamb(torch.optim.Optimizer):
         return torch._foreach_div(means, roots)
 
     def _forget(self, params: list[Tensor], group: dict[str, Any]) -> tuple[Pair, Pair]:
-        """The decay rates of the moments m and v in this step, and the weights that their starts have after it.
+        """Count the step. Return its decay rates of m and v, and the weights that their starts have after it.
 
-        A moment that started at zero is too small by 1 minus that weight, the product of its rates so far,
-        whatever these were: the weights of its gradients sum to that. Counts the step; the first of a period
-        begins with m = v = 0.
+        The weight of a start is the product of the rates so far. The weights of the gradients sum to 1 minus that,
+        whatever the rates were, so a moment that started at zero is too small by this factor. The first step of
+        a period begins with m = v = 0.
         """
         first = self.state[params[0]]
         kept = coefficient(first["step"], group["period"], group["curve"])

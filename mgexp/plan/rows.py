@@ -18,7 +18,7 @@ from mgexp.data.loader import build_opener
 from mgexp.data.records import Record
 from mgexp.dist import device_of
 from mgexp.errors import InputError, collected, raise_problems
-from mgexp.models.build import model_problems
+from mgexp.models.build import build_problems
 from mgexp.models.cost import num_params, schedule_shapes
 from mgexp.models.layers import Draws
 from mgexp.multigrid.schedule import Schedule, StepShape
@@ -55,7 +55,7 @@ def build_shapes(cfg: Config, problems: Iterable[str], num_processes: int = 1) -
     with collected(found):
         schedule = build_row_schedule(cfg, NUM_VIDEOS, num_processes)
     raise_problems(found)
-    raise_problems(model_problems(cfg, schedule_shapes(schedule)))
+    raise_problems(build_problems(cfg, schedule_shapes(schedule)))
     return schedule
 
 

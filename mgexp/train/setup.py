@@ -19,7 +19,7 @@ from mgexp.data.loader import build_opener, store_problems
 from mgexp.data.records import Record, VideoList
 from mgexp.dist import device_of
 from mgexp.errors import InputError, collected, listed, raise_problems
-from mgexp.models.build import build_on_meta, model_problems
+from mgexp.models.build import build_on_meta, build_problems
 from mgexp.models.cost import schedule_shapes
 from mgexp.models.resnet import TEMPORAL
 from mgexp.models.weights import Fit, fit_weights, read_weights
@@ -116,7 +116,7 @@ def build_inputs(
     raise_problems(found)
     # From here on, schedule and opener are there.
     tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
-    found += model_problems(cfg, {*schedule_shapes(schedule), tested})
+    found += build_problems(cfg, {*schedule_shapes(schedule), tested})
     if is_here:
         found += build_memory_problems(cfg, schedule, num_processes, num_local or num_processes)
     found += split_problems(step_counts(schedule, num_processes), cfg.TRAIN.MAX_CLIPS_PER_GPU)

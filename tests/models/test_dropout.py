@@ -7,7 +7,7 @@ import torch
 from tiny import tiny_config
 from torch import nn
 
-from mgexp.models.build import build_model, network_of
+from mgexp.models.build import build_model, build_network
 from mgexp.models.layers import BITS, ClipDropout, Draws, drop_by_clip, mix, set_draws
 
 
@@ -136,7 +136,7 @@ def test_heads_of_all_our_models_drop_by_clip(name, tmp_path):
     depth = 18 if name == "SlowFast" else 50
     cfg = tiny_config(tmp_path, {"MODEL.MODEL_NAME": name, "RESNET.DEPTH": depth})
     with torch.device("meta"):
-        model = network_of(cfg)
+        model = build_network(cfg)
     kinds = [type(module) for module in model.modules() if isinstance(module, nn.Dropout)]
     assert kinds == [ClipDropout]
 

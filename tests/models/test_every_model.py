@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from mgexp.config.load import load_config
-from mgexp.models.build import build_model, model_problems
+from mgexp.models.build import build_model, build_problems
 from mgexp.models.cost import schedule_shapes
 from mgexp.multigrid.batchnorm import set_num_groups
 from mgexp.train.setup import build_row_schedule
@@ -67,16 +67,16 @@ def test_forward_and_backward_at_full_width_at_every_shape(name, depth):
 @pytest.mark.parametrize("name", MODELS)
 def test_no_shape_of_a_released_configuration_is_a_problem(name, depth):
     cfg = load_config(ROW, [*MODELS[name].split(), "RESNET.DEPTH", str(depth)])
-    assert model_problems(cfg, schedule_shapes(build_row_schedule(cfg, 10**6))) == []
+    assert build_problems(cfg, schedule_shapes(build_row_schedule(cfg, 10**6))) == []
 
 
 def test_a_shape_that_a_model_cannot_take_is_a_problem():
     cfg = load_config(ROW, f"{MODELS['I3D']} {SMALL}".split())
-    (problem,) = model_problems(cfg, [(1, 32), (2, 32)])
+    (problem,) = build_problems(cfg, [(1, 32), (2, 32)])
     assert problem.startswith("I3D cannot take clips of 1 frames of 32 x 32 pixels: ")
 
 
 def test_a_model_that_does_not_exist_is_a_problem():
     cfg = load_config(ROW, [*MODELS["I3D"].split(), "NONLOCAL.LOCATION", "[[],[7],[],[]]"])
-    (problem,) = model_problems(cfg, [])
+    (problem,) = build_problems(cfg, [])
     assert "no non-local block can follow block 7 of res3" in problem
