@@ -1,4 +1,4 @@
-"""Seconds of steps: read at once on a CPU, later and together on a GPU, which computes by itself."""
+"""Clocks: seconds by name, carried across resumes, and seconds of steps on a CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import torch
 
 
 class Clock:
-    """Seconds by name, carried across resumes by `state_dict` and `load_state_dict`.
+    """Count seconds by name; `state_dict` and `load_state_dict` carry them across resumes.
 
-    `now` gives the present time in seconds from any fixed origin. Work on an accelerator is
-    asynchronous: who measures it synchronises first.
+    `now` gives the present time in seconds from any fixed origin. Work on a GPU is asynchronous: synchronise
+    before you measure it.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
@@ -29,7 +29,7 @@ class Clock:
     def measure(self, name: str) -> Iterator[None]:
         """Count the seconds of the block, also where it ends in an exception.
 
-        Raises ValueError if `name` is running already: the seconds would be counted twice.
+        Raises ValueError if `name` is running already, as its seconds would count twice.
         """
         if name in self._started:
             raise ValueError(f"clock {name!r} is running already")
@@ -56,17 +56,16 @@ class Clock:
         return {name: self.seconds(name) for name in names}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Add the seconds of the processes before this one to those counted here since its start.
+        """Add the seconds of earlier processes to those of this one.
 
-        Seconds between that checkpoint and the kill are not in it: steps that are done again are
-        counted once.
+        They end at the checkpoint: steps between it and a kill are done again, and count once.
         """
         for name, seconds in state.items():
             self.add(name, seconds)
 
 
 def seconds_since_process_start(stat: Path = Path("/proc/self/stat")) -> float:
-    """Age of this process, to 0.01 s: what it spent on its start and its imports. 0 but on Linux."""
+    """Return the age of this process to 0.01 s, which its start and imports took. 0 where there is no Linux."""
     if not stat.exists():
         return 0.0
     # Field 22, in ticks since the machine started; field 2, the name, may hold spaces and brackets.
@@ -75,7 +74,10 @@ def seconds_since_process_start(stat: Path = Path("/proc/self/stat")) -> float:
 
 
 class StepTimer:
-    """``start`` and ``stop`` around each step; ``read`` gives the seconds of all steps since the last reading."""
+    """Time steps between ``start`` and ``stop``; ``read`` gives the seconds of all steps since the last reading.
+
+    A GPU computes while Python goes on, so its times are events in its queue that are read later and together.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
@@ -83,23 +85,23 @@ class StepTimer:
         self._ends: list[Any] = []
 
     def start(self) -> None:
-        """Before the wait for the step's clips."""
+        """Note the start of a step, before the wait for its clips."""
         self._starts.append(self._now())
 
     def stop(self) -> None:
-        """After the step's last work was given out."""
+        """Note the end of a step, after its last work was queued."""
         self._ends.append(self._now())
 
     def drop(self) -> None:
-        """Forgets a start: the step was not taken."""
+        """Forget the last start: the step was not taken."""
         self._starts.pop()
 
     def is_device_idle(self) -> bool:
-        """Whether all work given out is done; a CPU always is."""
+        """Whether the device has done all queued work; a CPU always has."""
         return not self._on_gpu or not self._ends or bool(self._ends[-1].query())
 
     def read(self) -> list[float]:
-        """Seconds of each step; on a GPU, waits for the last."""
+        """Return the seconds of each step; on a GPU, wait for the last."""
         pairs = list(zip(self._starts, self._ends, strict=True))
         self._starts, self._ends = [], []
         if not self._on_gpu:

@@ -1,4 +1,4 @@
-"""What a number was measured with: versions, machine, commit."""
+"""Versions, machine and commit that numbers were measured with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKAGES = ("torchvision", "av", "numpy", "pytorchvideo", "fvcore")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-# Evidence, not code: collecting one run must not make the next one "dirty".
+# These files are evidence, not code: collecting one run must not make the next one "dirty".
 NOT_CODE = (
     *(f":(exclude)experiments/{one}" for one in ("results.csv", "README.md")),
     *(f":(exclude,glob)experiments/**/{one}" for one in ("runs.jsonl", "report.*", "figures/*")),
@@ -25,9 +25,9 @@ NOT_CODE = (
 
 
 def describe() -> dict[str, str | int | None]:
-    """Versions, processor, cores usable by this process, GPU (None without), threads, commit, date.
+    """Describe versions, processor, cores for this process, GPU (None without one), threads, commit, date.
 
-    The date is UTC, ISO 8601. The host's name is left out: results are published.
+    The date is UTC, ISO 8601. The host's name is left out, because results are published.
     """
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -43,18 +43,17 @@ def describe() -> dict[str, str | int | None]:
 
 
 def num_cores() -> int:
-    """Cores that this process may use; those of the machine where the system does not say."""
+    """Count the cores that this process may use; all cores where the system does not tell."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def git_commit(repository: Path) -> str:
-    """Commit of the working tree at `repository`, with "-dirty" if its files differ from it.
+    """Return the commit of the working tree at `repository`, with "-dirty" if its files differ from it.
 
-    "unknown" where `repository` is not the top of a git working tree with a commit: a package
-    installed in somebody else's repository must not report that repository's commit. A frozen copy
-    has a file that says it.
+    "unknown" where `repository` is not the top of a git working tree with a commit: a package installed in
+    somebody else's repository must not report that repository's commit. In a frozen copy a file holds the commit.
     """
     if (repository / COMMIT_TXT).is_file():
         return (repository / COMMIT_TXT).read_text(encoding="utf-8").strip()
@@ -67,7 +66,7 @@ def git_commit(repository: Path) -> str:
 
 
 def _git(repository: Path, *arguments: str) -> str | None:
-    """What git prints, or None where it fails or is not installed."""
+    """Return what git prints, or None where it fails or is not installed."""
     try:
         done = subprocess.run(
             ["git", "-C", str(repository), *arguments],
@@ -88,7 +87,7 @@ def _version(package: str) -> str:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's name as Linux gives it, else as Python does."""
+    """Return the processor's name as Linux gives it, else as Python does."""
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())

@@ -21,7 +21,7 @@ HASH_CHUNK_BYTES = 2**20
 
 
 class _RawFile(io.FileIO):
-    """A file that remembers why it could not be written: libraries on top of it tell of what follows from that."""
+    """A file that remembers why a write failed: libraries on top of it report only what follows from that."""
 
     failure: OSError | None = None
 
@@ -35,9 +35,9 @@ class _RawFile(io.FileIO):
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A binary file to write and read; it takes the place of `path` when the block ends without an error.
+    """Open a binary file to write and read; it replaces `path` when the block ends without an error.
 
-    Raises OSError that names `path` where it cannot be written, whatever was raised on top of that.
+    Raises OSError that names `path` where it cannot be written, whatever a library raised on top of that.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     raw = None
@@ -58,7 +58,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def named(error: BaseException, path: Path) -> OSError:
-    """The same failure with the name of the file: a write that fails does not know it."""
+    """Return the same failure with the name of the file, which a failed write does not know."""
     assert isinstance(error, OSError)
     return OSError(error.errno, error.strerror, str(path))
 
@@ -85,7 +85,7 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises InputError where there is none."""
+    """Read the JSON object in a file. Raises InputError where there is none."""
     try:
         record = simplejson.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -96,22 +96,22 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a regular file; False too where the name is too long, or a folder must not be read."""
+    """Whether there is a regular file; False also where the name is too long or a folder cannot be read."""
     return os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises OSError for those)
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is anything of that name; False too where ``is_file`` is."""
+    """Whether there is anything with that name; False also where the name is too long or cannot be read."""
     return os.path.exists(path)  # noqa: PTH110
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a folder; False too where ``is_file`` is."""
+    """Whether there is a folder; False also where the name is too long or cannot be read."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file's content, in hexadecimal digits; large files are read in parts."""
+    """Return the SHA-256 of a file in hexadecimal digits; large files are read in parts."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(HASH_CHUNK_BYTES):
@@ -120,7 +120,7 @@ def sha256_of(path: Path) -> str:
 
 
 def json_line(record: Mapping[str, Any]) -> str:
-    """One line of a line file. NaN or infinity is a ValueError."""
+    """Write a record as one line of JSON. NaN or infinity is a ValueError."""
     return simplejson.dumps(record, ignore_nan=False, allow_nan=False) + "\n"
 
 
@@ -138,17 +138,17 @@ def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make what was appended survive a power cut, not only a kill; nothing where there is no file yet."""
+    """Make what was appended survive a power cut, not only a kill. Without a file there is nothing to do."""
     if path.exists():
         with path.open("rb") as file:
             os.fsync(file.fileno())
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The records of a line file; none where there is no file yet.
+    """Read the records of a file of lines; none where there is no file yet.
 
-    A last line without its newline was torn by a kill and is left out. Raises InputError
-    where any other line is not JSON.
+    A last line without its newline was torn by a kill and is left out. Raises InputError where any other line is
+    not JSON.
     """
     if not path.exists():
         return []

@@ -1,4 +1,4 @@
-"""What a run says of each step: a record, a log line, and a bar on a terminal."""
+"""Report steps: records in metrics.jsonl, lines in the log, a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import torch
 from tqdm import tqdm
@@ -19,7 +18,7 @@ from mgexp.run.files import append_jsonl, named
 from mgexp.text import escaped
 
 LOGGER = logging.getLogger("mgexp")
-STEP_LEVEL = logging.DEBUG  # on a terminal the bar says it; elsewhere and in the file it is a line
+STEP_LEVEL = logging.DEBUG  # a terminal has the bar; elsewhere and in log.txt steps are lines
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class StepRecord:
     input_wait_seconds: float
 
     def line(self) -> dict[str, float | int]:
-        """The record with what follows from it."""
+        """Return the record with the numbers that follow from it."""
         return {
             **self.__dict__,
             "clips_per_second": self.clips / self.step_seconds,
@@ -47,10 +46,9 @@ class StepRecord:
 
 
 class Progress:
-    """Reports every ``log_period``-th step: its own record, and means over the steps since the last.
+    """Report every ``log_period``-th step: its own record, and means over the steps since the last report.
 
-    ``path`` is metrics.jsonl; None in all processes but the first, which stay silent. ``tell`` is called with
-    each line of it.
+    ``path`` is metrics.jsonl, or None in all processes but the first, which stay silent. ``tell`` gets each line.
     """
 
     def __init__(
@@ -77,16 +75,11 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._bar.close()
 
     def report(self, record: StepRecord) -> None:
-        """Takes note of one step; ``record.step`` is 0-based."""
+        """Take note of one step; ``record.step`` is 0-based."""
         self._bar.update()
         self._window.append(record)
         if (record.step + 1) % self.log_period and record.step + 1 != self.total_steps:
@@ -114,30 +107,30 @@ class Progress:
 
 
 def max_memory_bytes() -> int:
-    """Peak memory of the GPU, or of this process on a CPU."""
+    """Return the peak memory of the GPU, or of this process on a CPU."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class _LogFile(logging.FileHandler):
-    """A log that cannot be written ends the run: the disk is full, and what matters more cannot be saved."""
+    """A log file whose write errors end the run: on a full disk a checkpoint could not be saved either."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
-        """Raises OSError that names the log; what else goes wrong is told as logging does it."""
+        """Raise OSError that names the log; other errors are reported as logging does it."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
             raise named(error, Path(self.baseFilename)) from error
         super().handleError(record)
 
     def close(self) -> None:
-        """Closes the file; what was not written was told of."""
+        """Close the file; an error was already reported by the write."""
         with suppress(OSError):
             super().close()
 
 
 class _Printable(logging.Formatter):
-    """Lines in which nothing steers a terminal: names of files and errors of others are in them."""
+    """Escape control characters: names of files and messages of libraries could steer a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See ``logging.Formatter``."""
@@ -146,7 +139,7 @@ class _Printable(logging.Formatter):
 
 @contextmanager
 def logging_to(path: Path | None) -> Iterator[None]:
-    """Logs to ``path`` and to standard error; above a progress bar where that is a terminal."""
+    """Log to ``path`` and to standard error; on a terminal, above the progress bar."""
     console = logging.StreamHandler(sys.stderr)
     console.setLevel(logging.INFO if sys.stderr.isatty() else STEP_LEVEL)
     handlers: list[logging.Handler] = [console]
@@ -159,7 +152,7 @@ def logging_to(path: Path | None) -> Iterator[None]:
     try:
         with logging_redirect_tqdm([LOGGER]):
             yield
-    except Exception as error:  # who raised it tells it on standard error
+    except Exception as error:  # the caller prints it on standard error; the file gets it here
         record = LOGGER.makeRecord(LOGGER.name, logging.ERROR, "", 0, "%s", (error,), None)
         for handler in handlers[1:]:
             handler.handle(record)

@@ -1,4 +1,4 @@
-"""A schedule as people and programs read it."""
+"""Schedules as a table for people, as JSON for programs, and as rows of schedule.csv."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ORDER_NOTES: dict[ShapeOrder, tuple[str, ...]] = {
 
 
 def schedule_json(schedule: Schedule) -> dict[str, Any]:
-    """The JSON of show_schedule.py; epochs are whole numbers in epoch granularity."""
+    """Make the JSON of show_schedule.py; in epoch granularity epochs are whole numbers."""
     return {
         "dataset_size": schedule.num_videos,
         "total_steps": schedule.total_steps,
@@ -57,7 +57,7 @@ def _phase_json(schedule: Schedule, phase: Phase) -> dict[str, Any]:
 
 
 def schedule_rows(schedule: Schedule) -> list[dict[str, Any]]:
-    """A flat row per phase, for schedule.csv."""
+    """Make a flat row per phase, for schedule.csv."""
     rows = []
     for phase in schedule_json(schedule)["phases"]:
         shapes = [f"{s['clips']}x{s['frames']}x{s['crop']}" for s in phase.pop("cycle")]
@@ -66,18 +66,9 @@ def schedule_rows(schedule: Schedule) -> list[dict[str, Any]]:
 
 
 def schedule_table(schedule: Schedule) -> str:
-    """A readable table: a line per phase, then what the schedule saves."""
-    head = (
-        "stage",
-        "epochs",
-        "steps",
-        "frames",
-        "crop",
-        "lr factor",
-        "stride",
-        "BN groups",
-        "mini-batches",
-    )
+    """Make a readable table: a line per phase, then what the schedule saves."""
+    names = "stage,epochs,steps,frames,crop,lr factor,stride,BN groups,mini-batches"
+    head = tuple(names.split(","))
     rows = [head, *(_cells(schedule, phase) for phase in schedule.phases)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = [

@@ -1,9 +1,9 @@
-"""Files of tensors: written whole, and known to be whole when they are read.
+"""Files of tensors that are written whole and checked to be whole when they are read.
 
-A torch file is a zip archive. Ours carry a seal, the size and the SHA-256 of all before it, as the comment that
-ends an archive: one rename puts tensors and seal in their place, so that no kill comes between the two, the seal
-goes where the file is copied, and ``torch.load`` reads the file as any other. Files without one, of earlier
-versions, are checked by the CRC-32 that the archive holds for each of its entries.
+A torch file is a zip archive. Ours end with a seal in the archive's comment: the size and the SHA-256 of all bytes
+before it. One rename puts tensors and seal in place, so no kill comes between them; the seal travels with every
+copy; and ``torch.load`` reads the file like any other. Files of earlier versions have no seal: the CRC-32 of each
+entry of the archive is checked instead.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ SEAL_PATTERN = re.compile(rb"mgexp sha256 (?P<digest>[0-9a-f]{64}) of (?P<size>\
 
 
 class DamagedFileError(TrainingError):
-    """A file that is not what was written: cut short, or with other bytes in it."""
+    """A file was cut short, or its bytes have changed since it was written."""
 
 
 def save_torch(path: Path, value: dict[str, Any]) -> None:
-    """Writes ``value``, sealed, so that a kill leaves the old file or the new one."""
+    """Write ``value`` with a seal; a kill leaves the old file or the new one."""
     with atomic_file(path) as file:
         torch.save(value, file)
         _seal(file)
 
 
 def load_torch(path: Path) -> dict[str, Any]:
-    """Reads tensors and plain values; never runs code from the file.
+    """Read tensors and plain values; never run code from the file.
 
     Raises DamagedFileError where the file is damaged, TrainingError where it is whole and holds something else.
     """
@@ -52,7 +52,7 @@ def load_torch(path: Path) -> dict[str, Any]:
 
 
 def read_seal(path: Path) -> str | None:
-    """What tells this file from others of its name; None where it has no seal."""
+    """Return the seal, which tells this file from others of its name; None where it has none."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - SEAL_BYTES))
@@ -61,12 +61,12 @@ def read_seal(path: Path) -> str | None:
 
 
 def check_whole(path: Path) -> None:
-    """Raises DamagedFileError where the file is not what was written; reads all of it."""
+    """Read the whole file, and raise DamagedFileError where it is not what was written."""
     try:
         seal = read_seal(path)
         fault = _entry_fault(path) if seal is None else _seal_fault(path, seal)
     except OSError as error:
-        if error.errno != errno.EIO:  # that of a disk that fails; others say nothing of the file
+        if error.errno != errno.EIO:  # EIO: the disk fails; other errors say nothing about the file
             raise
         fault = str(error.strerror)
     if fault:
@@ -74,8 +74,8 @@ def check_whole(path: Path) -> None:
 
 
 def _seal(file: BinaryIO) -> None:
-    """Ends the archive in ``file`` with a comment. Source of the format: PKWARE's APPNOTE.TXT, section 4.3.16."""
-    file.seek(-2, os.SEEK_END)  # where the archive says how long its comment is
+    """End the archive in ``file`` with a comment. Source of the format: PKWARE's APPNOTE.TXT, section 4.3.16."""
+    file.seek(-2, os.SEEK_END)  # the archive's last field: the length of its comment
     file.write(struct.pack("<H", SEAL_BYTES))
     size = file.tell()
     file.seek(0)
@@ -84,7 +84,7 @@ def _seal(file: BinaryIO) -> None:
 
 
 def _sha256(file: BinaryIO, size: int) -> str:
-    """Of the next ``size`` bytes."""
+    """Return the SHA-256 of the next ``size`` bytes."""
     digest = hashlib.sha256()
     while size and (chunk := file.read(min(size, HASH_CHUNK_BYTES))):
         digest.update(chunk)
@@ -106,9 +106,9 @@ def _seal_fault(path: Path, seal: str) -> str | None:
 
 
 def _entry_fault(path: Path) -> str | None:
-    """What is wrong with an archive without a seal."""
+    """Return what is wrong with an archive without a seal, or None."""
     if not zipfile.is_zipfile(path):
-        return "it is no torch file, or its end is missing"
+        return "it is not a torch file, or its end is missing"
     try:
         with zipfile.ZipFile(path) as archive:
             if archive.comment:

@@ -93,7 +93,9 @@ def test_damage_is_found_without_a_seal(tmp_path):
 def test_what_is_no_torch_file_is_named(tmp_path):
     path = tmp_path / "step_00000005.pt"
     path.write_bytes(b"half a file")
-    with pytest.raises(DamagedFileError, match=r"step_00000005\.pt cannot be read: it is no torch"):
+    with pytest.raises(
+        DamagedFileError, match=r"step_00000005\.pt cannot be read: it is not a torch"
+    ):
         load_torch(path)
 
 
