@@ -33,30 +33,29 @@ from mgexp.options import add_measuring_options, not_positive, too_small, withou
 from mgexp.plan.loading import (
     Load,
     LoadingCosts,
-    clip_table,
-    costs_json,
-    demand_table,
+    build_loads,
     kinds_of,
     legs_of,
     measure,
     one_core,
-    step_table,
-    way_table,
 )
-from mgexp.plan.ways import build_loads
+from mgexp.plan.tables import clip_table, costs_json, demand_table, step_table, way_table
 from mgexp.run.environment import describe
 from mgexp.run.files import write_json
-from mgexp.studies.bench_videos import make_bench_videos
-from mgexp.studies.opponent import LabeledVideos
 from mgexp.train.setup import build_num_videos, build_row_schedule
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import Decoder, Opener, VideoError, choose_decoder
 from mgexp.video.store import StoreDir, StoreIndex
 from mgexp.video.store_fill import StoreError
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from bench_videos import make_bench_videos
+from opponent import LabeledVideos
+
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line; KEY VALUE pairs stay as text."""
+    """Read the command line; KEY VALUE pairs stay as text."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -86,7 +85,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Measures and prints, and turns an error into an exit code and one message."""
+    """Measure and print, and turn an error into an exit code and one message."""
     options = parse(arguments)
     try:
         found, text = run(options)
@@ -104,7 +103,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """All that was measured, also written to --output, and the tables."""
+    """Return all that was measured, which is also written to --output, and the tables."""
     check(options)
     cfg, problems = read_config(options.cfg, options.overrides)
     raise_problems([*problems, *cross_problems(cfg)])
@@ -127,14 +126,14 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises InputError for numbers that cannot be."""
+    """Raise InputError for impossible numbers."""
     numbers = {"--num-clips": options.num_clips, "--repeats": options.repeats}
     rate = not_positive({"--steps-per-second": options.steps_per_second})
     raise_problems([*too_small(numbers), *without_folder({"--output": options.output}), *rate])
 
 
 def made_videos(options: argparse.Namespace) -> list[str]:
-    """KEY VALUE pairs of the videos that --make-videos makes."""
+    """Make the videos of --make-videos, and return KEY VALUE pairs that name them."""
     if options.make_videos is None:
         return []
     made = make_bench_videos(options.make_videos, progress=True)
@@ -144,7 +143,7 @@ def made_videos(options: argparse.Namespace) -> list[str]:
 
 
 def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
-    """Measures every way on the videos of the row."""
+    """Measure every way on the videos of the row."""
     videos = build_list(cfg, "TRAIN_LIST")
     raise_problems(videos.problems)
     if not videos.records:
@@ -170,7 +169,7 @@ def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
 
 
 def ways_of(cfg: Config, records: Sequence[Record]) -> dict[str, Load]:
-    """Each way by its name, that of training without a store first."""
+    """Return each way by its name; the way of training without a store comes first."""
     found = decoders()
     videos: dict[str, Opener] = {
         f"videos, {name}": decoder.opener for name, decoder in found.items()
@@ -189,13 +188,13 @@ def ways_of(cfg: Config, records: Sequence[Record]) -> dict[str, Load]:
 
 
 def decoders() -> dict[str, Decoder]:
-    """Those that work here, PyAV first."""
+    """Return the decoders that work here, PyAV first."""
     pyav, best = choose_decoder("pyav"), choose_decoder("auto")
     return {"PyAV": pyav} if best == pyav else {"PyAV": pyav, "torchcodec": best}
 
 
 def report(costs: LoadingCosts, steps_per_second: float | None) -> str:
-    """All tables."""
+    """Write all tables."""
     tables = [
         clip_table(costs),
         step_table(costs),

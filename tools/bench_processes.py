@@ -13,25 +13,28 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 import simplejson
+import torch
 
 from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, TrainingError
 from mgexp.multigrid.schedule import Schedule, base_shapes
 from mgexp.options import add_timing_options, timing_problems, too_small
-from mgexp.plan.machine import NoMemory
-from mgexp.plan.rows import build_shapes
-from mgexp.plan.tables import Team, TeamTimes, team_json, team_report
-from mgexp.plan.timing import measure_steps
-from mgexp.plan.ways import build_team
+from mgexp.plan.measure import build_shapes
+from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.run.environment import describe, num_cores
 from mgexp.run.files import write_json
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from teams import Team, TeamTimes, build_team
+
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line; KEY VALUE pairs stay as text."""
+    """Read the command line; KEY VALUE pairs stay as text."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -43,7 +46,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Measures and prints."""
+    """Measure and print."""
     options = parse(arguments)
     try:
         cfg, schedule = read(options)
@@ -55,23 +58,23 @@ def main(arguments: list[str]) -> int:
         print(f"bench_processes.py: a step failed: {error}", file=sys.stderr)
         return 1
     environment = {**describe(), "threads": None}  # each team has its own
-    found = {"row": experiment_name(options.cfg), **team_json(times), "environment": environment}
+    found = {"row": experiment_name(options.cfg), **times.to_json(), "environment": environment}
     if options.output:
         write_json(options.output, found)
     machine = f"{environment['cpu']}, {environment['cores']} cores, torch {environment['torch']}"
-    print(simplejson.dumps(found, indent=2) if options.json else f"{team_report(times)}\n{machine}")
+    print(simplejson.dumps(found, indent=2) if options.json else f"{times.report()}\n{machine}")
     return 0
 
 
 def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
-    """The configuration and its schedule in ``--processes``. Raises InputError with all that is wrong."""
+    """Read the configuration, and build its schedule in ``--processes``. Raises InputError with all faults."""
     cfg, problems = read_config(options.cfg, [*options.overrides, "DEVICE", "cpu"])
     found = [*option_problems(options), *problems]
     return cfg, build_shapes(cfg, found, max(1, options.processes))
 
 
 def option_problems(options: argparse.Namespace) -> list[str]:
-    """Numbers that cannot be, and a file that cannot be written: before time is spent."""
+    """List impossible numbers, and a file that cannot be written, before time is spent."""
     problems = [
         *too_small({"--processes": options.processes}, least=2),
         *timing_problems(options),
@@ -82,21 +85,12 @@ def option_problems(options: argparse.Namespace) -> list[str]:
 
 
 def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> TeamTimes:
-    """Measures every team at the base shapes of the schedule."""
+    """Measure every team at the base shapes of the schedule."""
     count = options.processes
     teams = {str(team): team for team in (Team(1, 1), Team(count, 1), Team(1, count))}
-    ways = {
-        name: build_team(cfg, team.num_processes, team.num_threads) for name, team in teams.items()
-    }
-    timed = measure_steps(
-        ways,
-        base_shapes(schedule),
-        options.steps,
-        options.warmup,
-        lambda: None,
-        NoMemory(),
-        progress=True,
-    )
+    ways = {name: build_team(cfg, team) for name, team in teams.items()}
+    stopwatch, shapes = Stopwatch(torch.device("cpu")), base_shapes(schedule)
+    timed = measure_steps(ways, shapes, options.steps, options.warmup, stopwatch, progress=True)
     return TeamTimes({teams[name]: found for name, found in timed.items()})
 
 

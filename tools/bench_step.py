@@ -28,26 +28,28 @@ from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
 from mgexp.dist import device_of
 from mgexp.errors import InputError, TrainingError
-from mgexp.figures.steps import draw_steps
 from mgexp.models.build import build_model
 from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, activation_bytes, macs_by_shape
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes, step_counts
 from mgexp.options import add_timing_options, timing_problems, too_small, without_folder
-from mgexp.plan.machine import measure_peak, memory_meter, synchronizer
-from mgexp.plan.rows import build_shapes
-from mgexp.plan.tables import StepTimes, step_report, times_json
-from mgexp.plan.timing import WAYS, measure_steps
-from mgexp.plan.ways import build_ways
+from mgexp.plan.measure import build_shapes
+from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.run.environment import describe
 from mgexp.run.files import write_json
 from mgexp.train.setup import device_problems
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from peak import measure_peak
+from plain_step import WAYS, build_ways
+from step_times import StepTimes, draw_steps, step_report, times_json
 
 HELD_PER_PARAMETER = 3
 """Numbers held for each parameter: weight, gradient, momentum."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line; KEY VALUE pairs stay as text."""
+    """Read the command line; KEY VALUE pairs stay as text."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -70,7 +72,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Measures, prints and draws."""
+    """Measure, print and draw."""
     options = parse(arguments)
     try:
         cfg, schedule = read(options)
@@ -95,7 +97,7 @@ def main(arguments: list[str]) -> int:
 
 
 def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
-    """The configuration and its schedule. Raises InputError with all that is wrong."""
+    """Read the configuration, and build its schedule. Raises InputError with all that is wrong."""
     batch = [] if options.batch_size is None else ["TRAIN.BATCH_SIZE", str(options.batch_size)]
     cfg, problems = read_config(options.cfg, [*options.overrides, *batch])
     found = [*option_problems(options), *problems]
@@ -104,7 +106,7 @@ def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
 
 
 def option_problems(options: argparse.Namespace) -> list[str]:
-    """Numbers that cannot be, and files that cannot be written: before an hour is spent."""
+    """List impossible numbers, and files that cannot be written, before an hour is spent."""
     return [
         *too_small({"--batch-size": options.batch_size}),
         *timing_problems(options),
@@ -113,7 +115,7 @@ def option_problems(options: argparse.Namespace) -> list[str]:
 
 
 def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> StepTimes:
-    """Measures every way at the shapes of the schedule."""
+    """Measure every way at the shapes of the schedule."""
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     device = device_of(cfg.DEVICE)
     base = base_shapes(schedule)
@@ -121,13 +123,7 @@ def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> StepT
     ways = build_ways(cfg, dict.fromkeys(options.ways), device)
     peak = measure_peak(device)
     timed = measure_steps(
-        ways,
-        shapes,
-        options.steps,
-        options.warmup,
-        synchronizer(device),
-        memory_meter(device),
-        progress=True,
+        ways, shapes, options.steps, options.warmup, Stopwatch(device), progress=True
     )
     return StepTimes(
         timed, base=base, peak=peak.best_of(measure_peak(device)), **costs_of(cfg, shapes)
@@ -135,7 +131,7 @@ def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> StepT
 
 
 def costs_of(cfg: Config, shapes: tuple[StepShape, ...]) -> dict[str, Any]:
-    """FLOPs and bytes of a step at each shape, and the bytes held between steps: fields of StepTimes."""
+    """Count FLOPs and bytes of a step at each shape, and the bytes held between steps: fields of StepTimes."""
     model = build_model(cfg)
     macs = macs_by_shape(model, ((shape.frames, shape.crop) for shape in shapes))
     per_mac = FLOPS_PER_MAC * TRAINING_PER_FORWARD
@@ -147,7 +143,7 @@ def costs_of(cfg: Config, shapes: tuple[StepShape, ...]) -> dict[str, Any]:
 
 
 def described(cfg: Config, options: argparse.Namespace) -> dict[str, Any]:
-    """What was measured, and with what."""
+    """Say what was measured, and with what."""
     return {
         "row": experiment_name(options.cfg),
         "model": f"{cfg.MODEL.MODEL_NAME}, depth {cfg.RESNET.DEPTH}",
@@ -159,7 +155,7 @@ def described(cfg: Config, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def machine_line(found: dict[str, Any]) -> str:
-    """What it was measured with, for people."""
+    """Say in a line what it was measured with."""
     environment = found["environment"]
     on = environment["gpu"] if found["device"] == "cuda" else environment["cpu"]
     return f"{on}, {environment['threads']} threads, {found['precision']}, torch {environment['torch']}"

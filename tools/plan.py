@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import runpy
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -29,22 +30,32 @@ from mgexp.config.keys import BY_NAME
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, raise_problems
 from mgexp.options import not_positive, too_small, without_folder
+from mgexp.plan.advice import advice
 from mgexp.plan.communication import ALGORITHMS, Communication, Link, Network
-from mgexp.plan.measured import Measurement, measured_run, measurement_of, run_table
+from mgexp.plan.measure import (
+    Measurement,
+    Row,
+    build_row,
+    measure_rows,
+    measured_run,
+    measurement_of,
+    predict_rows,
+)
 from mgexp.plan.predict import Resources, RowPrediction
-from mgexp.plan.rows import Row, build_row, measure_rows, predict_rows
-from mgexp.plan.tables import advice, phase_table, plan_json, row_table
+from mgexp.plan.tables import phase_table, plan_json, row_table, run_table
 from mgexp.run.environment import describe
 from mgexp.run.files import read_json, write_json
-from mgexp.studies.scaling import STUDIES
 
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+STUDIES = ("kinetics_in_15_minutes",)
+"""Worked examples: scripts in benchmarks/."""
 ROWS = ("baseline", "short", "long", "long_short")
 PLAN_VERSION = 1
 
 
 # fmt: off
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line; KEY VALUE pairs stay as text."""
+    """Read the command line; KEY VALUE pairs stay as text."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -66,7 +77,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def add_machine(group: argparse._ArgumentGroup) -> None:
-    """Options for what is not measured."""
+    """Add the options for what is not measured."""
     add = group.add_argument
     add("--num-gpus", nargs="+", type=int, metavar="N", help="processes (default: 1, or as measured)")
     add("--scaling", choices=("fixed", "linear"), default="fixed",
@@ -85,7 +96,7 @@ def add_machine(group: argparse._ArgumentGroup) -> None:
 
 
 def keys_first(arguments: Sequence[str]) -> list[str]:
-    """KEY VALUE pairs before all else: an option that takes many words would take them too."""
+    """Put KEY VALUE pairs before all else: an option that takes many words would take them too."""
     pairs: list[str] = []
     others: list[str] = []
     words = iter(arguments)
@@ -98,7 +109,7 @@ def keys_first(arguments: Sequence[str]) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Measures, predicts, compares and prints."""
+    """Measure, predict, compare and print."""
     options = parse(arguments)
     try:
         check(options)
@@ -119,7 +130,7 @@ def main(arguments: list[str]) -> int:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises InputError for options that do not go together, and numbers that cannot be."""
+    """Raise InputError for options that do not go together, and for impossible numbers."""
     problems = []
     if not (options.cfg or options.rows or options.source or options.study):
         problems.append("give --cfg, --rows, --from or --study")
@@ -138,7 +149,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """The file of a plan, and its text; what an earlier file predicted where no rows are given."""
+    """Return the content of a plan's file, and its text; without rows, what an earlier file predicted."""
     if options.source and not (options.cfg or options.rows):
         found = read_json(options.source)
         if not isinstance(found.get("predictions"), list):
@@ -169,7 +180,7 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def read_rows(options: argparse.Namespace) -> list[Row]:
-    """The rows of the command line; raises InputError with all that is wrong with them."""
+    """Read the rows of the command line. Raises InputError with all that is wrong with them."""
     beside = [options.cfg.with_name(f"{name}.yaml") for name in ROWS] if options.cfg else []
     paths = options.rows or [path for path in beside if path.is_file()]
     if options.cfg and options.cfg.resolve() not in [path.resolve() for path in paths]:
@@ -186,7 +197,7 @@ def read_rows(options: argparse.Namespace) -> list[Row]:
 
 
 def measured(rows: Sequence[Row], options: argparse.Namespace) -> Measurement:
-    """That of an earlier file, or of now."""
+    """Read the measurement of an earlier file, or measure now."""
     if options.source:
         return measurement_of(read_json(options.source).get("measurement") or {})
     num_gpus = options.num_gpus[0] if options.num_gpus else 1
@@ -194,7 +205,7 @@ def measured(rows: Sequence[Row], options: argparse.Namespace) -> Measurement:
 
 
 def communication_of(measurement: Measurement, options: argparse.Namespace) -> Communication:
-    """The all-reduce of the command line."""
+    """Return the all-reduce that the command line describes."""
     inside, between = (
         Link(latency / 1e6, bandwidth * 1e9)
         for latency, bandwidth in zip(options.latency, options.bandwidth, strict=True)
@@ -206,7 +217,7 @@ def communication_of(measurement: Measurement, options: argparse.Namespace) -> C
 
 
 def network_json(options: argparse.Namespace) -> Mapping[str, Any]:
-    """The assumptions about communication."""
+    """Return the assumptions about communication for the file."""
     return {
         "bandwidth_gigabytes_per_second": list(options.bandwidth),
         "latency_microseconds": list(options.latency),
@@ -217,7 +228,7 @@ def network_json(options: argparse.Namespace) -> Mapping[str, Any]:
 
 
 def report(predictions: Sequence[RowPrediction], measurement: Measurement) -> str:
-    """All tables, and advice."""
+    """Write all tables, and advice."""
     lines = [line for row in predictions for line in advice(row, measurement.other_loading)]
     if measurement.configured_loading is None:
         lines.append("loading is unknown: DATA.TRAIN_LIST names no videos that are here")
@@ -227,16 +238,14 @@ def report(predictions: Sequence[RowPrediction], measurement: Measurement) -> st
 
 
 def show_study(options: argparse.Namespace) -> int:
-    """Prints a worked example, and draws it."""
-    study = STUDIES[options.study]()
-    if options.plot:
-        from mgexp.studies.scaling import draw_study
-
-        draw_study(study, options.plot)
-    if options.output:
-        write_json(options.output, study.to_json())
-    print(simplejson.dumps(study.to_json(), indent=2) if options.json else study.text())
-    return 0
+    """Run the script of a worked example, which prints and draws it."""
+    given = {"--plot": options.plot, "--output": options.output}
+    arguments = [str(part) for pair in given.items() if pair[1] for part in pair]
+    main_of_study = runpy.run_path(str(BENCHMARKS / f"{options.study}.py"), run_name="study")[
+        "main"
+    ]
+    code: int = main_of_study([*arguments, *(["--json"] if options.json else [])])
+    return code
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from mgexp.config.load import read_config
 from mgexp.errors import InputError
 from mgexp.models.build import build_model
 from mgexp.models.cost import model_json, model_table
-from mgexp.plan.rows import build_shapes
+from mgexp.plan.measure import build_shapes
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

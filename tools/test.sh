@@ -15,6 +15,6 @@ if [ "${1:-}" = --slurm ]; then
 fi
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .
-"$PYTHON" -m mypy mgexp
+"$PYTHON" -m mypy
 run_pytest -m alone "$@" # tests that measure time need a quiet machine
 run_pytest -m "not alone" --numprocesses auto --dist loadfile "$@"

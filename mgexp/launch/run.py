@@ -16,7 +16,7 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError, collected
 from mgexp.failure import failing_together
 from mgexp.launch.resources import Resources
-from mgexp.plan.workers import with_workers
+from mgexp.plan.workers import build_workers
 from mgexp.run.environment import REPOSITORY, git_commit
 from mgexp.run.folder import COMMIT_TXT, RunDir, default_run_dir
 from mgexp.stop import Interrupted, StopRequest
@@ -104,7 +104,7 @@ def run_in_process(
         with stop.listening(), failing_together(processes) as explained:
             with stop.at_once():  # nothing to save yet
                 made = build_job(options, processes, problems)
-                cfg = with_workers(made.cfg, made.inputs, processes, made.device)
+                cfg = build_workers(made.cfg, made.inputs, processes, made.device)
             job = replace(made, cfg=cfg)
             if not cfg.TRAIN.ENABLE:
                 return evaluate_job(job, stop)

@@ -1,10 +1,10 @@
-"""What an all-reduce of gradients takes: the α–β model of rings and trees, within nodes and across them.
+"""Predict the seconds of an all-reduce of gradients: the α–β model of rings and trees, in nodes and across them.
 
 A message of n bytes over a link takes α + n/β seconds. Sources: R. Thakur, R. Rabenseifner and W. Gropp,
 "Optimization of Collective Communication Operations in MPICH" (2005), for the ring; P. Sanders, J. Speck and
 J. L. Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009), for the double binary
-tree that NCCL has since 2.4; NCCL, src/graph/tuning.cc, for the hops of each that cross nodes. Adding up numbers
-on the GPUs is not in the model: it is done while bytes travel.
+tree that NCCL has since 2.4; NCCL, src/graph/tuning.cc, for the hops of each that cross nodes. The model leaves
+out the additions on the GPUs, which are done while bytes travel.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ CHUNK_BYTES = 256 * 2**10
 """What a tree passes on at a time. Source: NCCL, src/graph/tuning.cc ("the latency of a 256kB chunk")."""
 
 BACKWARD_SHARE = 2 / 3
-"""Of a step, in which gradients appear one after the other: as ``mgexp.models.cost`` (assumption, as usual)."""
+"""The part of a step in which gradients appear one after the other: as in ``mgexp.models.cost`` (assumption)."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """``latency_seconds`` of a message (α), and ``bytes_per_second`` in one direction (β)."""
+    """A connection: ``latency_seconds`` of a message (α), and ``bytes_per_second`` in one direction (β)."""
 
     latency_seconds: float
     bytes_per_second: float
@@ -36,6 +36,10 @@ class Link:
                 f"a link needs a latency of 0 or more and a bandwidth above 0, not {self.latency_seconds:g} s "
                 f"and {self.bytes_per_second:g} bytes/s"
             )
+
+    def seconds(self, num_bytes: float) -> float:
+        """Predict one message: α + n/β."""
+        return self.latency_seconds + num_bytes / self.bytes_per_second
 
 
 @dataclass(frozen=True)
@@ -51,29 +55,29 @@ class Network:
             raise ValueError(f"a node has 1 GPU or more, not {self.gpus_per_node}")
 
     def split(self, num_gpus: int) -> tuple[int, int]:
-        """(nodes, GPUs of each). Raises ValueError where the nodes are not full."""
+        """Return the number of nodes, and of GPUs in each. Raises ValueError where the nodes are not full."""
         local = min(num_gpus, self.gpus_per_node)
         if num_gpus < 1 or num_gpus % local:
             raise ValueError(f"{num_gpus} GPUs do not fill nodes of {self.gpus_per_node}")
         return num_gpus // local, local
 
     def slowest(self, num_nodes: int) -> float:
-        """Bytes per second of the slowest link in use."""
+        """Return the bytes per second of the slowest link in use."""
         inside, between = self.inside.bytes_per_second, self.between.bytes_per_second
         return min(inside, between) if num_nodes > 1 else inside
 
 
 def ring_seconds(num_bytes: float, num_ranks: int, link: Link) -> float:
-    """Reduce-scatter and all-gather on a ring: 2(p−1) messages of n/p bytes. Thakur et al.
+    """Predict reduce-scatter and all-gather on a ring: 2(p−1) messages of n/p bytes. Source: Thakur et al.
 
     2(p−1)·α + 2(p−1)/p · n/β.
     """
     hops = 2 * (num_ranks - 1)
-    return hops * (link.latency_seconds + num_bytes / num_ranks / link.bytes_per_second)
+    return hops * link.seconds(num_bytes / num_ranks)
 
 
 def flat_ring_seconds(num_bytes: float, num_gpus: int, network: Network) -> float:
-    """One ring through all GPUs, node after node: 2(nodes−1) of its 2(p−1) hops cross nodes. NCCL's ring."""
+    """Predict NCCL's ring: through all GPUs, node after node; 2(nodes−1) of its 2(p−1) hops cross nodes."""
     nodes, _ = network.split(num_gpus)
     hops, crossing = 2 * (num_gpus - 1), 2 * (nodes - 1)
     latency = (hops - crossing) * network.inside.latency_seconds
@@ -82,21 +86,21 @@ def flat_ring_seconds(num_bytes: float, num_gpus: int, network: Network) -> floa
 
 
 def tree_seconds(num_bytes: float, num_gpus: int, network: Network) -> float:
-    """A chain inside each node and double binary trees over the nodes, up and down, chunk after chunk.
+    """Predict NCCL's tree: a chain in each node and double binary trees over the nodes, chunk after chunk.
 
-    2 · ((g−1) hops inside + ⌈log2 nodes⌉ hops across) of a chunk each, then 2 · n/β. NCCL's tree.
+    Up and down: 2 · ((g−1) hops inside + ⌈log2 nodes⌉ hops across) of a chunk each, then 2 · n/β.
     """
     if num_gpus == 1:
         return 0.0
     nodes, local = network.split(num_gpus)
     chunk = min(CHUNK_BYTES, num_bytes)
-    depth = (local - 1) * _hop(network.inside, chunk)
-    depth += math.ceil(math.log2(nodes)) * _hop(network.between, chunk)
+    depth = (local - 1) * network.inside.seconds(chunk)
+    depth += math.ceil(math.log2(nodes)) * network.between.seconds(chunk)
     return 2 * depth + 2 * num_bytes / network.slowest(nodes)
 
 
 def hierarchical_seconds(num_bytes: float, num_gpus: int, network: Network) -> float:
-    """Reduce-scatter in each node, a ring across nodes for each GPU's share, all-gather in each node.
+    """Predict a reduce-scatter in each node, a ring across nodes for each GPU's share, an all-gather in each node.
 
     The shares cross at the same time, over the links of the node: 2(nodes−1)/nodes · n bytes in all.
     """
@@ -107,7 +111,7 @@ def hierarchical_seconds(num_bytes: float, num_gpus: int, network: Network) -> f
 
 
 def best_seconds(num_bytes: float, num_gpus: int, network: Network) -> float:
-    """The faster of flat ring and tree, which is what NCCL takes by its own model."""
+    """Predict the faster of flat ring and tree, which NCCL chooses by its own model."""
     return min(
         flat_ring_seconds(num_bytes, num_gpus, network), tree_seconds(num_bytes, num_gpus, network)
     )
@@ -124,7 +128,7 @@ ALGORITHMS: dict[str, AllReduce] = {
 
 @dataclass(frozen=True)
 class Communication:
-    """All-reduce of ``gradient_bytes`` in buckets, once a step; during the backward pass where it ``overlaps``."""
+    """The all-reduce of ``gradient_bytes`` in buckets, once a step; it may overlap the backward pass."""
 
     gradient_bytes: int
     network: Network
@@ -132,12 +136,13 @@ class Communication:
     overlaps: bool = True
 
     def seconds(self, num_gpus: int) -> float:
-        """Of all buckets of a step, one after the other."""
+        """Predict all buckets of a step, one after the other."""
         return sum(self._seconds_of(size, num_gpus) for size in self._buckets())
 
     def exposed_seconds(self, num_gpus: int, compute_seconds: float) -> float:
-        """What a step takes longer by it. The last bucket is ready when the backward pass ends, and never hidden.
+        """Predict how much longer a step takes by it.
 
+        The last bucket is ready when the backward pass ends, so the backward pass never hides it.
         Source: S. Li et al., "PyTorch Distributed" (VLDB 2020).
         """
         total = self.seconds(num_gpus)
@@ -152,7 +157,3 @@ class Communication:
     def _buckets(self) -> list[int]:
         whole, rest = divmod(self.gradient_bytes, BUCKET_BYTES)
         return [BUCKET_BYTES] * whole + [rest] * (rest > 0)
-
-
-def _hop(link: Link, num_bytes: float) -> float:
-    return link.latency_seconds + num_bytes / link.bytes_per_second

@@ -1,4 +1,7 @@
-"""What may be wrong with an installation or a machine, one finding a line, each with a remedy."""
+"""What may be wrong with an installation or a machine: one finding a line, each with a remedy.
+
+Nothing but torch is imported at the top: tools/doctor.py must also work where other packages do not.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class Finding:
 
 
 def machine_findings(folders: Sequence[Path] = (Path("runs"), Path("data"))) -> Iterator[Finding]:
-    """Everything that needs no row; takes a few seconds, most of them for the decoder."""
+    """Look at everything that needs no row. It takes a few seconds, most of them for the decoder."""
     yield python_finding(sys.version_info[:2])
     yield range_finding("torch", str(torch.__version__))
     yield range_finding("torchvision", _version("torchvision"))
@@ -61,33 +64,60 @@ def machine_findings(folders: Sequence[Path] = (Path("runs"), Path("data"))) -> 
     if Path("/dev/shm").is_dir():
         yield shared_memory_finding(shutil.disk_usage("/dev/shm").free)
     yield from map(disk_finding, folders)
-    yield _tried("decoding", decode_finding)
+    try:
+        yield decode_finding()
+    except Exception as error:  # whatever breaks in decoding is the finding
+        found = f"{type(error).__name__}: {error}"
+        yield Finding("decoding", "problem", found, "see INSTALL.md, FFmpeg")
 
 
 def python_finding(found: tuple[int, ...]) -> Finding:
-    """The interpreter."""
-    text = ".".join(map(str, found))
-    if PYTHONS[0] <= tuple(found) <= PYTHONS[1]:
+    """Judge the interpreter."""
+    if PYTHONS[0] <= found <= PYTHONS[1]:
         return Finding("Python", "OK", platform.python_version())
-    status: Status = "problem" if tuple(found) < PYTHONS[0] else "warning"
-    return Finding(
-        "Python", status, text, "mgexp is tested with Python 3.10 to 3.13: use one of them"
-    )
+    status: Status = "problem" if found < PYTHONS[0] else "warning"
+    remedy = "mgexp is tested with Python 3.10 to 3.13: use one of them"
+    return Finding("Python", status, ".".join(map(str, found)), remedy)
 
 
 def range_finding(package: str, found: str, declared: Sequence[str] | None = None) -> Finding:
-    """Whether a package is in the range of pyproject.toml, which is what is tested."""
-    wanted = _range_of(package, _requirements() if declared is None else declared)
+    """Judge whether version ``found`` of a package is in the range of pyproject.toml, which is what is tested.
+
+    ``declared``: the requirements; those of the installed mgexp where they are not given.
+    """
+    if declared is None:
+        try:
+            declared = requires("mgexp") or []
+        except PackageNotFoundError:
+            declared = []
+    matches = (re.match(rf"{package}(?![\w-])\s*([<>=][^;]*)", text) for text in declared)
+    wanted = next((match[1].strip() for match in matches if match), "")
     if found == "not installed":
         return Finding(package, "problem", found, f"pip install '{package}{wanted}'")
     if not wanted or in_range(found, wanted):
         return Finding(package, "OK", found)
-    return Finding(package, "warning", f"{found}, not in the tested range {wanted}",
-                   f"pip install '{package}{wanted}'")  # fmt: skip
+    text = f"{found}, not in the tested range {wanted}"
+    return Finding(package, "warning", text, f"pip install '{package}{wanted}'")
+
+
+def in_range(found: str, wanted: str) -> bool:
+    """Whether version ``found`` is in a range such as ">=2.11,<2.16"."""
+    compare: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+        ">=": lambda a, b: a >= b,
+        "<": lambda a, b: a < b,
+        "==": lambda a, b: a == b,
+    }
+
+    def numbers(text: str) -> tuple[int, ...]:
+        # "2.15.0+cu132": what follows the + says how the wheel was built.
+        return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
+
+    parts = re.findall(r"(>=|==|<)([\d.]+)", wanted)
+    return all(compare[sign](numbers(found), numbers(limit)) for sign, limit in parts)
 
 
 def pair_finding() -> Finding:
-    """Whether torch and torchvision work together."""
+    """Judge whether torch and torchvision work together."""
     try:
         from mgexp import wheels
     except ImportError as error:
@@ -97,7 +127,11 @@ def pair_finding() -> Finding:
 
 
 def wheel_finding(cuda: str | None, gpu: str, has_cuda: bool) -> Finding:
-    """The wheel of torch (``cuda``: its CUDA version) beside what the driver shows (``gpu``, empty if nothing)."""
+    """Judge the wheel of torch beside the GPU.
+
+    ``cuda``: CUDA version of the wheel. ``gpu``: what the driver shows, empty if nothing. ``has_cuda``: whether
+    torch can use a GPU.
+    """
     name = "torch's wheel"
     if cuda is None and gpu:
         remedy = "install torch and torchvision from PyPI: pip install --force-reinstall torch torchvision"
@@ -111,33 +145,31 @@ def wheel_finding(cuda: str | None, gpu: str, has_cuda: bool) -> Finding:
 
 
 def gpu_finding() -> Finding:
-    """The first GPU."""
-    gpu = torch.cuda.get_device_properties(0)
+    """Describe the first GPU."""
+    gpu, count = torch.cuda.get_device_properties(0), torch.cuda.device_count()
     has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-    more = f", {torch.cuda.device_count()} of them" if torch.cuda.device_count() > 1 else ""
-    return Finding(
-        "GPU", "OK", f"{gpu.name}, {gpu.total_memory / GIB:.0f} GiB, "
-        f"{'bf16' if has_bf16 else 'no bf16: TRAIN.PRECISION auto is fp32'}{more}",
-    )  # fmt: skip
+    bf16 = "bf16" if has_bf16 else "no bf16: TRAIN.PRECISION auto is fp32"
+    more = f", {count} of them" if count > 1 else ""
+    return Finding("GPU", "OK", f"{gpu.name}, {gpu.total_memory / GIB:.0f} GiB, {bf16}{more}")
 
 
 def torchcodec_findings() -> Iterator[Finding]:
-    """The second decoder and its FFmpeg, if it is installed."""
+    """Judge the second decoder and its FFmpeg, if it is installed."""
     if _version("torchcodec") == "not installed":
         yield Finding("torchcodec", "OK", "not installed: PyAV decodes")
         return
-    from mgexp.video import torchcodec_reader as decode_torchcodec
+    from mgexp.video import torchcodec_reader
 
-    fault = decode_torchcodec.fault()
+    fault = torchcodec_reader.fault()
     if fault:
         remedy = "apt install ffmpeg, or leave DATA.DECODING_BACKEND pyav"
         yield Finding("torchcodec, FFmpeg", "warning", f"does not work: {fault}", remedy)
     else:
-        yield Finding("torchcodec, FFmpeg", "OK", decode_torchcodec.version())
+        yield Finding("torchcodec, FFmpeg", "OK", torchcodec_reader.version())
 
 
 def cores_finding(present: int, usable: int) -> Finding:
-    """Cores of the machine and of this process."""
+    """Judge the cores of the machine and of this process."""
     if usable < present:
         text = f"{usable} of {present} are this process's"
         return Finding("cores", "warning", text, "ask the scheduler for more, or see taskset -p")
@@ -145,7 +177,7 @@ def cores_finding(present: int, usable: int) -> Finding:
 
 
 def memory_finding(num_bytes: int) -> Finding:
-    """Main memory."""
+    """Judge the main memory."""
     text = f"{num_bytes / GIB:.0f} GiB"
     if num_bytes < 4 * GIB:
         return Finding("memory", "warning", text, "use a smaller TRAIN.BATCH_SIZE and one worker")
@@ -153,7 +185,7 @@ def memory_finding(num_bytes: int) -> Finding:
 
 
 def shared_memory_finding(free_bytes: int) -> Finding:
-    """What loader workers hand batches on in."""
+    """Judge the memory in which loader workers hand on batches."""
     text = f"{free_bytes / GIB:.2f} GiB free"
     if free_bytes < LITTLE_SHARED_BYTES:
         remedy = "start docker with --shm-size=8g, or lower DATA_LOADER.NUM_WORKERS"
@@ -162,7 +194,7 @@ def shared_memory_finding(free_bytes: int) -> Finding:
 
 
 def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
-    """Free room where ``folder`` is, or would be made."""
+    """Judge the free room where ``folder`` is, or would be made."""
     there = folder.absolute()
     while not there.exists():
         there = there.parent
@@ -176,7 +208,7 @@ def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
 
 
 def decode_finding() -> Finding:
-    """Milliseconds of one core for a clip of a made H.264 video, in the fashion of training."""
+    """Time one core on clips of a made H.264 video, which are read as in training."""
     from mgexp.video.pyav import open_pyav
 
     with tempfile.TemporaryDirectory() as folder:
@@ -194,84 +226,8 @@ def decode_finding() -> Finding:
     return Finding("decoding", "OK", text)
 
 
-def exit_code(findings: Sequence[Finding]) -> int:
-    """3 where there is a problem."""
-    return 3 if any(one.status == "problem" for one in findings) else 0
-
-
-def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """For programs."""
-    return {"problems": exit_code(findings) == 3, "findings": [asdict(one) for one in findings]}
-
-
-def findings_table(findings: Sequence[Finding]) -> str:
-    """For people."""
-    width = max(len(one.name) for one in findings)
-    lines = []
-    for one in findings:
-        lines.append(f"{one.status:8} {one.name:{width}}  {one.found}")
-        if one.remedy:
-            lines.append(f"{'':8} {'':{width}}  → {one.remedy}")
-    return "\n".join(lines)
-
-
-def in_range(found: str, wanted: str) -> bool:
-    """Whether version ``found`` is in a range such as ">=2.11,<2.16"."""
-    compare: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
-        ">=": lambda a, b: a >= b,
-        "<": lambda a, b: a < b,
-        "==": lambda a, b: a == b,
-    }
-    parts = re.findall(r"(>=|==|<)([\d.]+)", wanted)
-    return all(compare[sign](_numbers(found), _numbers(limit)) for sign, limit in parts)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text.split("+", maxsplit=1)[0])[:3])
-
-
-def _requirements() -> list[str]:
-    try:
-        return requires("mgexp") or []
-    except PackageNotFoundError:
-        return []
-
-
-def _range_of(package: str, declared: Sequence[str]) -> str:
-    for text in declared:
-        match = re.match(rf"{package}(?![\w-])\s*([<>=][^;]*)", text)
-        if match:
-            return match[1].strip()
-    return ""
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def _nvidia_gpu() -> str:
-    """What nvidia-smi says of the first GPU; empty where there is none."""
-    try:
-        done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
-                              capture_output=True, text=True, check=True, timeout=20)  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return next(iter(done.stdout.splitlines()), "")
-
-
-def _tried(name: str, find: Callable[[], Finding]) -> Finding:
-    try:
-        return find()
-    except Exception as error:  # what broke is the finding
-        return Finding(
-            name, "problem", f"{type(error).__name__}: {error}", "see INSTALL.md, FFmpeg"
-        )
-
-
 def _write_video(path: str) -> None:
+    """Write a video of coarse noise that moves sideways."""
     import av
     import numpy as np
 
@@ -285,3 +241,41 @@ def _write_video(path: str) -> None:
             shown = np.ascontiguousarray(picture[:, 2 * number : 2 * number + WIDTH])
             container.mux(stream.encode(av.VideoFrame.from_ndarray(shown, format="rgb24")))
         container.mux(stream.encode())
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _nvidia_gpu() -> str:
+    """Ask nvidia-smi for the name of the first GPU; empty where there is none."""
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return next(iter(done.stdout.splitlines()), "")
+
+
+def exit_code(findings: Sequence[Finding]) -> int:
+    """Return 3 where there is a problem, else 0."""
+    return 3 if any(one.status == "problem" for one in findings) else 0
+
+
+def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the findings for programs."""
+    return {"problems": exit_code(findings) == 3, "findings": [asdict(one) for one in findings]}
+
+
+def findings_table(findings: Sequence[Finding]) -> str:
+    """Write a line for each finding, and one for its remedy below it."""
+    width = max(len(one.name) for one in findings)
+    lines = []
+    for one in findings:
+        lines.append(f"{one.status:8} {one.name:{width}}  {one.found}")
+        if one.remedy:
+            lines.append(f"{'':8} {'':{width}}  → {one.remedy}")
+    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""How long a row will take, and what binds it: from the time of its steps, of loading and of communication.
+"""Predict how long a row trains, and what binds it, from the costs of its steps, of loading and of communication.
 
 The model of a step, in seconds (all of one process; L: core seconds of loading its clips):
 
@@ -6,9 +6,9 @@ The model of a step, in seconds (all of one process; L: core seconds of loading 
     step     = max(training, L / workers, (core seconds of compute + L) / cores)
 
 Workers load while the process trains. On a CPU they share its cores and yield to it, so that loading takes the
-time that training leaves idle (third term); beside a GPU that term rarely matters. Without workers, loading and
-training take turns. A short cycle's cheap and dear steps even out, since batches are kept ready: means over the
-cycle count.
+time that training leaves idle (third term). Beside a GPU that term rarely matters. Without workers, loading and
+training take turns. The cheap and the dear steps of a short cycle even out, since batches are kept ready, so the
+means over the cycle count.
 """
 
 from __future__ import annotations
@@ -23,13 +23,27 @@ from mgexp.plan.loading import Kind, Leg, legs_of
 
 COMPUTE, LOADING, COMMUNICATION = "compute", "loading", "communication"
 
+HEADROOM = 1.25
+"""Workers for each one that the mean needs: clips differ in cost. Assumption."""
+
+NEGLIGIBLE_SECONDS = 1e-9
+"""A wait or an excess that is due to rounding."""
+
+
+def workers_needed(load_core_seconds: float, step_seconds: float) -> int:
+    """Count the workers that load a step's clips while one step is trained, with some headroom; at least one.
+
+    This is the one rule for planner, doctor and DATA_LOADER.NUM_WORKERS = auto.
+    """
+    return max(1, math.ceil(HEADROOM * load_core_seconds / step_seconds - NEGLIGIBLE_SECONDS))
+
 
 @dataclass(frozen=True)
 class StepCost:
     """A training step of one process with nothing beside it, its clips at hand.
 
-    ``core_seconds``: processor time of all its threads. ``first_use_seconds``: what the first step of the shape
-    took longer.
+    ``core_seconds``: processor time of all its threads. ``first_use_seconds``: how much longer the first step of
+    the shape took.
     """
 
     seconds: float
@@ -37,13 +51,13 @@ class StepCost:
     first_use_seconds: float = 0.0
 
     def scaled(self, factor: float) -> StepCost:
-        """Of ``factor`` times the clips, if it is in proportion (an assumption)."""
+        """Return the cost of ``factor`` times the clips. Assumption: it is in proportion."""
         return StepCost(self.seconds * factor, self.core_seconds * factor, self.first_use_seconds)
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Of one process: its loader workers, and the cores that it and they share."""
+    """The loader workers of one process, and the cores that it and they share."""
 
     num_workers: int
     num_cores: int
@@ -51,13 +65,14 @@ class Resources:
     def __post_init__(self) -> None:
         if self.num_workers < 0 or self.num_cores < 1:
             raise ValueError(
-                f"a process has 0 workers or more and a core or more, not {self.num_workers} and {self.num_cores}"
+                "a process has 0 workers or more and a core or more, "
+                f"not {self.num_workers} workers and {self.num_cores} cores"
             )
 
 
 @dataclass(frozen=True)
 class Balance:
-    """A mean step of one process, in seconds; ``loading_core_seconds`` is None where loading is not known."""
+    """A mean step of one process, in seconds. ``loading_core_seconds`` is None where loading is not known."""
 
     compute: float
     compute_core_seconds: float
@@ -84,12 +99,12 @@ class Balance:
 
     @property
     def wall(self) -> float:
-        """The step."""
+        """The step as a clock on the wall sees it."""
         return max(self.training, self.loading)
 
     @property
     def waiting(self) -> float:
-        """How much of the step training waits for clips."""
+        """The part of the step in which training waits for clips."""
         return self.wall - self.training
 
     @property
@@ -103,16 +118,15 @@ class Balance:
         return min(without, key=lambda name: without[name].wall)
 
     def workers_to_unbind(self) -> int | None:
-        """Fewest workers with which training never waits; None where the cores do not suffice for any number."""
-        loading = self.loading_core_seconds or 0.0
-        needed = math.ceil(loading / self.training - 1e-9)
+        """Count the workers with which training never waits; None where no number helps, for want of cores."""
+        needed = workers_needed(self.loading_core_seconds or 0.0, self.training)
         enough = replace(self, resources=replace(self.resources, num_workers=needed))
-        return needed if enough.waiting <= 1e-9 else None
+        return needed if enough.waiting <= NEGLIGIBLE_SECONDS else None
 
     def cores_to_unbind(self) -> int:
-        """Fewest cores with which enough workers keep up."""
+        """Count the fewest cores with which enough workers keep up."""
         busy = self.compute_core_seconds + (self.loading_core_seconds or 0.0)
-        return max(1, math.ceil(busy / self.training - 1e-9))
+        return max(1, math.ceil(busy / self.training - NEGLIGIBLE_SECONDS))
 
 
 @dataclass(frozen=True)
@@ -126,13 +140,17 @@ class LegPrediction:
 
     @property
     def seconds(self) -> float:
-        """Of all its steps."""
+        """Seconds of all its steps."""
         return self.leg.num_steps * self.balance.wall
+
+    def __str__(self) -> str:
+        """Name the mini-batches, such as 128x4x32² 64x4x45²."""
+        return " ".join(map(str, self.shapes))
 
 
 @dataclass(frozen=True)
 class RowPrediction:
-    """A row on ``num_gpus`` GPUs (or processes); ``first_use_seconds`` and ``start_seconds`` come once."""
+    """A row on ``num_gpus`` GPUs (or processes). ``first_use_seconds`` and ``start_seconds`` come once."""
 
     name: str
     num_gpus: int
@@ -143,36 +161,32 @@ class RowPrediction:
 
     @property
     def seconds(self) -> float:
-        """Of training, the wait for input and the first use of shapes included."""
+        """Seconds of training, the wait for input and the first use of shapes included."""
         steps = sum(leg.seconds for leg in self.legs)
         return steps + self.first_use_seconds + self.start_seconds
 
     @property
     def waiting_seconds(self) -> float:
-        """Of waiting for clips."""
+        """Seconds of waiting for clips."""
         waits = sum(leg.leg.num_steps * leg.balance.waiting for leg in self.legs)
         return waits + self.start_seconds
 
+    def __str__(self) -> str:
+        """Name the row and where it trains."""
+        return f"{self.name} on {'1 process' if self.num_gpus == 1 else f'{self.num_gpus:,} GPUs'}"
+
 
 def leg_shapes(schedule: Schedule, num_processes: int) -> list[tuple[Leg, tuple[StepShape, ...]]]:
-    """Each leg with the mini-batches of one process, in the order of its cycle."""
+    """List each leg with the mini-batches of one process, in the order of its cycle."""
     groups = {phase.cycle: phase.num_bn_groups for phase in schedule.phases}
-    clips = schedule.recipe.clips
-    return [
-        (
-            leg,
-            tuple(
-                StepShape(
-                    shape.frames,
-                    shape.crop,
-                    clips * shape.ratio // num_processes,
-                    groups[leg.cycle],
-                )
-                for shape in leg.cycle.shapes
-            ),
-        )
-        for leg in legs_of(schedule)
-    ]
+    found = []
+    for leg in legs_of(schedule):
+        shapes = []
+        for shape in leg.cycle.shapes:
+            clips = schedule.recipe.clips * shape.ratio // num_processes
+            shapes.append(StepShape(shape.frames, shape.crop, clips, groups[leg.cycle]))
+        found.append((leg, tuple(shapes)))
+    return found
 
 
 def predict(
@@ -184,7 +198,7 @@ def predict(
     communication: Communication,
     num_gpus: int = 1,
 ) -> RowPrediction:
-    """What ``schedule``, made for ``num_gpus`` processes, will take. ``loading``: core seconds of a clip.
+    """Predict what ``schedule``, made for ``num_gpus`` processes, takes. ``loading``: core seconds of a clip.
 
     Raises ValueError where a shape was not measured with any number of clips.
     """
@@ -199,22 +213,26 @@ def predict(
             compute_core_seconds=sum(cost.core_seconds for cost in costs) / len(costs),
             communication=communication.seconds(num_gpus),
             exposed=communication.exposed_seconds(num_gpus, compute),
-            loading_core_seconds=_loading_of(leg, loading, num_gpus),
+            loading_core_seconds=None
+            if loading is None
+            else leg.core_seconds_per_step(loading) / num_gpus,
             resources=resources,
         )
         legs.append(LegPrediction(leg, shapes, balance, min(s.num_bn_groups for s in shapes) < 0))
+    start_seconds = 0.0
+    if loading is not None:
+        # No batch is ready before the first step, and one worker loads the first batch.
+        first = schedule.plan_at(0)
+        clip_seconds = loading[first.frames, first.crop, first.stride_range]
+        start_seconds = first.clips / num_gpus * clip_seconds
+    first_use_seconds = sum(cost.first_use_seconds for cost in used.values())
     return RowPrediction(
-        name,
-        num_gpus,
-        schedule.total_steps,
-        tuple(legs),
-        sum(cost.first_use_seconds for cost in used.values()),
-        _first_batch_seconds(schedule, loading, num_gpus),
+        name, num_gpus, schedule.total_steps, tuple(legs), first_use_seconds, start_seconds
     )
 
 
 def cost_of(steps: Mapping[StepShape, StepCost], shape: StepShape) -> StepCost:
-    """As measured, or in proportion to the clips of the nearest measurement of its frames and crop.
+    """Look up the cost of ``shape``, or scale that of the same frames and crop with the nearest number of clips.
 
     Raises ValueError where there is none.
     """
@@ -225,17 +243,3 @@ def cost_of(steps: Mapping[StepShape, StepCost], shape: StepShape) -> StepCost:
         raise ValueError(f"no step of {shape.frames} frames of {shape.crop}² pixels was measured")
     nearest = min(same, key=lambda s: (abs(math.log(s.clips / shape.clips)), s.num_bn_groups))
     return steps[nearest].scaled(shape.clips / nearest.clips)
-
-
-def _loading_of(leg: Leg, loading: Mapping[Kind, float] | None, num_gpus: int) -> float | None:
-    return None if loading is None else leg.core_seconds_per_step(loading) / num_gpus
-
-
-def _first_batch_seconds(
-    schedule: Schedule, loading: Mapping[Kind, float] | None, num_gpus: int
-) -> float:
-    """Nothing is ready before the first step, whose batch one worker loads."""
-    if loading is None:
-        return 0.0
-    plan = schedule.plan_at(0)
-    return plan.clips / num_gpus * loading[plan.frames, plan.crop, plan.stride_range]

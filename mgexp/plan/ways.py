@@ -1,55 +1,114 @@
-"""From the configuration to teams of processes that train together on this machine's CPU."""
+"""Training steps on random clips, to be timed: in this process, or in new ones."""
 
 from __future__ import annotations
 
 import multiprocessing
-import os
-import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mgexp import dist
 from mgexp.config.keys import Config
-from mgexp.data.loader import build_training_clips
-from mgexp.data.records import Record
+from mgexp.data.clips import Batch
 from mgexp.models.build import build_model
-from mgexp.multigrid.phases import num_bn_groups
+from mgexp.models.layers import Draws
 from mgexp.multigrid.schedule import StepShape
-from mgexp.optim.build import build_groups, build_optimizer, set_lr
-from mgexp.plan.loading import Load, loader_of
-from mgexp.plan.timing import (
-    LEARNING_RATE,
-    ONE_GROUP,
-    OURS,
-    PLAIN,
-    PlainStep,
-    RandomClips,
-    Step,
-    TrainingStep,
-    Way,
-    plain_copy,
-)
+from mgexp.optim.build import build_optimizer, set_lr
+from mgexp.plan.timing import Step, Way
 from mgexp.run.clock import Clock
 from mgexp.train.checkpoint import State
 from mgexp.train.precision import resolve_precision
-from mgexp.train.step import Normalizer, build_step, keep_memory
-from mgexp.train.task import build_task
+from mgexp.train.setup import clip_bytes
+from mgexp.train.step import Normalizer, TrainStep, build_step, keep_memory, seed_step
+from mgexp.train.task import Task, build_task
 from mgexp.video.processes import start_process
-from mgexp.video.reader import Opener
+
+LEARNING_RATE = 1e-4
+"""Assumption: with random labels the loss does not diverge, but zero-initialised weights do not stay zero."""
+
+
+class RandomClips:
+    """Random clips and labels, the same for shapes that differ in their BN groups alone.
+
+    ``device`` is where the step takes them: for a GPU they lie in pinned memory, as a loader's do.
+    """
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        self.task, self.device = task, device
+        self._pixels = torch.empty(0, dtype=torch.uint8)
+
+    def batch(self, shape: StepShape) -> Batch:
+        """Return clips uint8 (B, 3, T, S, S) in channels_last_3d memory as a loader does, and labels (B, ...).
+
+        All batches are views of one buffer: those of all shapes of a large schedule would fill the memory.
+        """
+        rng = torch.Generator().manual_seed(0)
+        num_bytes = shape.clips * clip_bytes(shape.frames, shape.crop)
+        if num_bytes > len(self._pixels):
+            pixels = torch.randint(0, 256, (num_bytes,), dtype=torch.uint8, generator=rng)
+            self._pixels = pixels.pin_memory() if self.device.type == "cuda" else pixels
+        size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
+        clips = self._pixels[:num_bytes].view(size).permute(0, 4, 1, 2, 3)
+        return Batch(clips, self.task.draw_labels(shape.clips, rng.manual_seed(1)), ())
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """A step as ``train/loop.py`` makes it, on the device of ``data``. This is the way that training takes."""
+
+    step: TrainStep
+    data: RandomClips
+
+    def __call__(self, shape: StepShape) -> Step:
+        """Return the step on clips of ``shape``; the step returns the mean loss."""
+        return self._on_clips(shape, self.step)
+
+    def gradients(self, shape: StepShape) -> Step:
+        """Return forward and backward of the step, without the update."""
+        return self._on_clips(shape, self.step.backward)
+
+    def in_one_group(self, shape: StepShape) -> Step:
+        """Return the step with all clips in one BN group: what plain BN costs."""
+        return self(replace(shape, num_bn_groups=1))
+
+    def _on_clips(self, shape: StepShape, train: Callable[[Batch, int, Draws], Tensor]) -> Step:
+        batch, numbers = self.data.batch(shape), count()
+
+        def step() -> Tensor:
+            draws = Draws(seed=0, step=next(numbers))
+            seed_step(draws.seed, draws.step)
+            there = batch.map(lambda tensor: tensor.to(self.data.device, non_blocking=True))
+            return train(there, shape.num_bn_groups, draws)
+
+        return step
+
+
+def build_training_step(cfg: Config, device: torch.device) -> TrainingStep:
+    """Build the step of a run of ``cfg`` in one process, at a small learning rate."""
+    if device.type == "cpu":
+        keep_memory()  # as in a run
+    model = build_model(cfg).to(device)
+    optimizer = build_optimizer(cfg, model)
+    set_lr(optimizer, LEARNING_RATE)
+    normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
+    precision = resolve_precision(cfg.TRAIN.PRECISION, device)
+    precision.set_backends()  # as in a run
+    state = State(model, optimizer, Clock(), scaler=precision.scaler(device))
+    task = build_task(cfg)
+    step = build_step(cfg, model, state, task, normalizer, precision)
+    return TrainingStep(step, RandomClips(task, device))
 
 
 class WayInProcesses:
-    """What the ways that ``makers`` make do at the same time, each in a new process of ``num_threads`` threads.
+    """Take the ways that ``makers`` make at the same time, each in a new process of ``num_threads`` threads.
 
-    A way of ``measure_steps``: a step here is over when it is in all of them, and returns the first one's loss.
-    What is raised there is raised here. ``makers`` must be picklable. The processes end with this one.
+    This is a way itself: its step is over when the steps in all processes are, and returns the first one's loss.
+    What is raised there is raised here. ``makers`` must be picklable. ``close`` ends the processes; else they end
+    with this one.
     """
 
     def __init__(self, makers: Sequence[Callable[[], Way]], num_threads: int) -> None:
@@ -64,25 +123,23 @@ class WayInProcesses:
             future.result()
 
     def __call__(self, shape: StepShape) -> Step:
-        """The step on clips of ``shape``; only the latest shape's can be made."""
+        """Return the step on clips of ``shape``. Only the step of the latest shape can be taken."""
         self._in_all(_prepare, shape)
-        return lambda: self._in_all(_make_step)[0]
+        return lambda: self._in_all(_take_step)[0]
+
+    def close(self) -> None:
+        """End the processes."""
+        for pool in self._pools:
+            pool.shutdown()
 
     def _in_all(self, function: Callable[..., Any], *arguments: object) -> list[Any]:
         futures = [pool.submit(function, *arguments) for pool in self._pools]
         return [future.result() for future in futures]
 
 
-class WayInOwnProcess(WayInProcesses):
-    """The way that ``make`` makes, in one new process with as many threads as this one."""
-
-    def __init__(self, make: Callable[[], Way]) -> None:
-        super().__init__([make], torch.get_num_threads())
-
-
 @dataclass
 class _Kept:
-    """What the new process keeps from one call to the next."""
+    """What a new process keeps from one call to the next."""
 
     way: Way
     step: Step
@@ -100,115 +157,6 @@ def _prepare(shape: StepShape) -> None:
     _KEPT.step = _KEPT.way(shape)
 
 
-def _make_step() -> object:
+def _take_step() -> object:
     loss = _KEPT.step()
-    return loss.item() if isinstance(loss, Tensor) else loss
-
-
-def build_ways(cfg: Config, names: Iterable[str], device: torch.device) -> dict[str, Way]:
-    """The ways of ``names``, in their order, from the same weights; ``names`` are some of WAYS.
-
-    ``ours``: as training does it. ``one_group``: ours with all clips in one BN group; it shares the model of ours.
-    ``plain``: contiguous memory, ``nn.BatchNorm3d``, eager, fp32; on a CPU in a process of its own, since
-    what becomes of freed memory is a setting of a process, and plain training does not make it.
-    """
-    if device.type == "cpu":
-        keep_memory()  # as in a run
-    ours = build_training_step(cfg, device)
-    plain = partial(_plain, cfg, device)
-    makers: dict[str, Callable[[], Way]] = {
-        OURS: lambda: ours,
-        PLAIN: lambda: WayInOwnProcess(plain) if device.type == "cpu" else plain(),
-        ONE_GROUP: lambda: ours.in_one_group,
-    }
-    return {name: makers[name]() for name in names}
-
-
-def build_training_step(cfg: Config, device: torch.device) -> TrainingStep:
-    """The step of a run of ``cfg`` in one process, at a small learning rate."""
-    model = build_model(cfg).to(device)
-    optimizer = build_optimizer(cfg, model)
-    set_lr(optimizer, LEARNING_RATE)
-    normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
-    precision = resolve_precision(cfg.TRAIN.PRECISION, device)
-    precision.set_backends()  # as in a run
-    state = State(model, optimizer, Clock(), scaler=precision.scaler(device))
-    task = build_task(cfg)
-    step = build_step(cfg, model, state, task, normalizer, precision)
-    return TrainingStep(step, RandomClips(task, device))
-
-
-def build_loads(
-    cfg: Config, records: Sequence[Record], openers: Mapping[str, Opener]
-) -> dict[str, Load]:
-    """Ways to load the clips of ``records`` as training does, from where each of ``openers`` takes them."""
-    return {
-        name: loader_of(build_training_clips(cfg, records, opener))
-        for name, opener in openers.items()
-    }
-
-
-def _plain(cfg: Config, device: torch.device) -> PlainStep:
-    ours = build_training_step(cfg, device)
-    model = plain_copy(ours.step.model)
-    optimizer = torch.optim.SGD(
-        build_groups(cfg, model),
-        lr=LEARNING_RATE,
-        momentum=cfg.SOLVER.MOMENTUM,
-        nesterov=cfg.SOLVER.NESTEROV,
-        foreach=False,
-    )
-    set_lr(optimizer, LEARNING_RATE)
-    colours, norm = (cfg.DATA.MEAN, cfg.DATA.STD), cfg.SOLVER.CLIP_GRAD_L2NORM
-    return PlainStep(model, optimizer, *colours, ours.step.loss, ours.data, norm)
-
-
-CPU = torch.device("cpu")
-
-
-def build_team(cfg: Config, num_processes: int, num_threads: int) -> WayInProcesses:
-    """``num_processes`` over gloo, ``num_threads`` each, that share the clips of a shape as a run does.
-
-    A way of ``measure_steps``, for base shapes: ``clips`` are those of the global mini-batch.
-    """
-    port = _free_port()
-    members = [_Member(cfg, rank, num_processes, port) for rank in range(num_processes)]
-    return WayInProcesses(members, num_threads)
-
-
-@dataclass(frozen=True)
-class _Member:
-    """Makes the way of one process, in that process."""
-
-    cfg: Config
-    rank: int
-    count: int
-    port: int
-
-    def __call__(self) -> Way:
-        keep_memory()  # as in a run
-        processes = self._join()
-        ours = build_training_step(self.cfg, CPU)
-        model = dist.shared(processes, ours.step.model)
-        ours = replace(ours, step=replace(ours.step, model=model))
-
-        def way(shape: StepShape) -> Step:
-            groups = num_bn_groups(shape.clips, self.count, self.cfg.MULTIGRID.BN_BASE_SIZE)
-            return ours(replace(shape, clips=shape.clips // self.count, num_bn_groups=groups))
-
-        return way
-
-    def _join(self) -> dist.Processes:
-        own = {"RANK": self.rank, "WORLD_SIZE": self.count, "LOCAL_RANK": self.rank}
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port}
-        os.environ.update({name: str(value) for name, value in {**own, **meeting}.items()})
-        processes = dist.from_environment()
-        ExitStack().enter_context(dist.joined(processes, CPU))  # until the process ends
-        return processes
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    return loss.item() if isinstance(loss, Tensor) else loss  # item waits for a GPU

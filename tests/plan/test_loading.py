@@ -1,10 +1,26 @@
-"""What loading a schedule costs, from seconds per clip that are given by hand."""
+"""What loading a schedule costs, from seconds by hand, and ways to load that are timed in turns."""
+
+import os
+import time
+from contextlib import contextmanager
 
 import pytest
+import torch
 from tiny import tiny_config
 
-from mgexp.plan.loading import core_seconds, kinds_of, legs_of, seconds_per_clip, unevenness
+from mgexp.data.clips import TrainingClips
+from mgexp.data.records import VideoRecord
+from mgexp.plan.loading import (
+    LoadingCosts,
+    Timings,
+    kinds_of,
+    legs_of,
+    loader_of,
+    measure,
+    one_core,
+)
 from mgexp.train.setup import build_row_schedule
+from mgexp.video.reader import VideoError
 
 
 @pytest.fixture
@@ -39,9 +55,10 @@ def test_a_step_costs_its_clips_times_their_seconds(schedule):
     baseline = 4 * 8 * 32**2
     for leg in legs:
         assert leg.core_seconds_per_step(seconds) == pytest.approx(baseline, rel=0.05)
-    assert unevenness(legs, seconds) < 1.05
+    costs = costs_of(legs, seconds)
+    assert costs.unevenness("") < 1.05
     total = sum(leg.num_steps * leg.core_seconds_per_step(seconds) for leg in legs)
-    assert core_seconds(legs, seconds) == pytest.approx(total)
+    assert costs.core_hours("") == pytest.approx(total / 3600)
 
 
 def test_the_mean_clip_weighs_kinds_by_their_clips(schedule):
@@ -52,8 +69,13 @@ def test_the_mean_clip_weighs_kinds_by_their_clips(schedule):
         leg.num_steps * leg.clips_per_step for leg in legs
     )
     assert 0 < share < 1
-    assert seconds_per_clip(legs, seconds) == pytest.approx(share)
-    assert seconds_per_clip(legs, dict.fromkeys(seconds, 0.25)) == pytest.approx(0.25)
+    assert costs_of(legs, seconds).ms_per_clip("") == pytest.approx([1000 * share])
+    equal = dict.fromkeys(seconds, 0.25)
+    assert costs_of(legs, equal).ms_per_clip("") == pytest.approx([250])
+
+
+def costs_of(legs, seconds):
+    return LoadingCosts(legs, {"": Timings({kind: (value,) for kind, value in seconds.items()})})
 
 
 def test_seconds_that_do_not_shrink_make_coarse_steps_dear(schedule):
@@ -62,4 +84,63 @@ def test_seconds_that_do_not_shrink_make_coarse_steps_dear(schedule):
     coarse, fine = legs[0], legs[-1]
     assert coarse.core_seconds_per_step(seconds) == coarse.clips_per_step
     assert coarse.clips_per_step > 2 * fine.clips_per_step
-    assert unevenness(legs, seconds) == coarse.clips_per_step / fine.clips_per_step
+    assert costs_of(legs, seconds).unevenness("") == coarse.clips_per_step / fine.clips_per_step
+
+
+KINDS = [(8, 32, (2, 8)), (4, 16, None)]
+
+
+def test_every_way_loads_the_same_clips_in_turns_that_alternate():
+    calls = []
+    ways = {name: lambda request, name=name: calls.append((name, request)) for name in "ab"}
+    timings = measure(ways, KINDS, num_videos=2, num_repeats=2)
+    warm, timed = calls[:4], calls[4:]
+    assert [name for name, _ in warm] == list("aabb")
+    order = [name for name, _ in timed]
+    assert order == list("aabbaabb" + "bbaabbaa")
+    by_way = {name: [request for other, request in timed if other == name] for name in "ab"}
+    assert sorted(map(str, by_way["a"])) == sorted(map(str, by_way["b"]))
+    assert len(set(map(str, by_way["a"]))) == 8  # 2 kinds x 2 videos x 2 repeats
+    assert {(r.frames, r.crop, r.stride_range) for r in by_way["a"]} == set(KINDS)
+    assert all(set(timing.by_kind) == set(KINDS) for timing in timings.values())
+
+
+@pytest.mark.alone
+def test_seconds_are_of_one_clip():
+    timings = measure({"slow": lambda _: time.sleep(0.02)}, KINDS[:1], 3, 2)
+    values = timings["slow"].by_kind[KINDS[0]]
+    assert len(values) == 2
+    assert all(0.02 <= value < 0.04 for value in values)
+
+
+@pytest.mark.alone
+def test_repeats_go_on_while_another_fits_into_the_budget():
+    timings = measure({"slow": lambda _: time.sleep(0.02)}, KINDS[:1], 1, budget_seconds=0.2)
+    assert 3 <= timings["slow"].num_repeats <= 9
+
+
+def test_the_median_is_over_repeats():
+    timings = Timings({KINDS[0]: (1.0, 9.0, 2.0), KINDS[1]: (5.0, 3.0, 4.0)})
+    assert timings.median() == {KINDS[0]: 2.0, KINDS[1]: 4.0}
+    assert timings.repeat(1) == {KINDS[0]: 9.0, KINDS[1]: 3.0}
+
+
+def test_a_video_that_fails_cannot_be_measured():
+    @contextmanager
+    def opener(path):
+        raise VideoError(path, "is broken")
+        yield
+
+    clips = TrainingClips(
+        [VideoRecord("a.mp4", 0)], target_fps=30, jitter=(32, 40), full_crop=32,
+        inverse_uniform=False, flip=False, opener=opener,
+    )  # fmt: skip
+    with pytest.raises(VideoError, match="is broken"):
+        measure({"ours": loader_of(clips)}, KINDS[:1], 1, 1)
+
+
+def test_one_core_is_given_back():
+    cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    with one_core():
+        assert len(os.sched_getaffinity(0)) == torch.get_num_threads() == 1
+    assert (os.sched_getaffinity(0), torch.get_num_threads()) == (cores, threads)

@@ -41,7 +41,7 @@ def test_too_few_workers_bind():
     found = balance(loading_core_seconds=9.0, resources=Resources(2, 100))
     assert found.wall == pytest.approx(4.5)
     assert found.binds == "loading"
-    assert found.workers_to_unbind() == 9
+    assert found.workers_to_unbind() == 12  # 9, and a quarter more since clips differ
 
 
 def test_without_workers_loading_and_training_take_turns():

@@ -62,7 +62,7 @@ def test_a_row_that_bf16_is_wrong_for_is_a_problem(doctor, tmp_path, monkeypatch
         fault = Agreement("weight gradient of x", True, 0.5, 1.0, 1.0)
         return [ShapeCheck(shape, (fault,), 0.5) for shape in shapes]
 
-    monkeypatch.setattr("mgexp.train.precision_check.check_shapes", wrong)
+    monkeypatch.setattr("mgexp.plan.advice.check_shapes", wrong)
     row = write_config(tmp_path / "tiny.yaml", {"TRAIN.PRECISION": "bf16", "DATA.NUM_VIDEOS": 24})
     code, out, _ = doctor("--cfg", row)
     assert code == 3

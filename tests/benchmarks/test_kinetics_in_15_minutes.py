@@ -4,11 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from mgexp.config.load import load_config
-from mgexp.models.build import build_model
-from mgexp.models.cost import macs_by_shape, num_params
-from mgexp.studies.scaling import (
+from kinetics_in_15_minutes import (
     CONSTANTS,
     LONG_SHORT,
     RECIPE,
@@ -18,8 +14,13 @@ from mgexp.studies.scaling import (
     clips_text,
     expected_largest,
     other_choices,
+    study_text,
     value,
 )
+
+from mgexp.config.load import load_config
+from mgexp.models.build import build_model
+from mgexp.models.cost import macs_by_shape, num_params
 from mgexp.train.setup import build_multigrid, build_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +68,7 @@ def test_clips_per_gpu_are_whole_groups_of_batch_norm():
 
 
 def test_the_text_says_what_was_chosen(study):
-    text = study.text()
+    text = study_text(study)
     assert "within 15%" in text
     assert "one ring through all GPUs" in text
 

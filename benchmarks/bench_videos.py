@@ -1,8 +1,8 @@
-"""Videos to measure loading with, where there are none: of the size that Kinetics is usually kept in.
+"""Make videos to measure loading with, of the size that Kinetics is usually kept in.
 
 A camera swings over a rough picture in front of which others move, with the noise of a sensor, in H.264 as ffmpeg
-writes it by default (x264 medium, crf 23, a keyframe every 250 frames). Of what loading costs, bytes are the most:
-measured, 580 kb/s and 8.9 kB for a frame in a store; a real clip of this size has 684 kb/s and 8.1 kB.
+writes it by default (x264 medium, crf 23, a keyframe every 250 frames). Bytes are the largest part of what loading
+costs. Measured: 580 kb/s, and 8.9 kB for a frame in a store; a real clip of this size has 684 kb/s and 8.1 kB.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NUM_OBJECTS = 8
 
 @dataclass(frozen=True)
 class BenchVideos:
-    """What was made: a ``path label`` list, the folder its paths are relative to, and a store of the videos."""
+    """A ``path label`` list, the folder that its paths are relative to, and a clip store of the videos."""
 
     list_file: Path
     root: Path
@@ -42,7 +42,7 @@ class BenchVideos:
 
 
 def make_bench_videos(folder: Path, progress: bool) -> BenchVideos:
-    """Writes the videos and their store to ``folder``, or what of them is not there yet; the same ones every time.
+    """Write the videos and their store to ``folder`` unless they are there; the same ones every time.
 
     Raises InputError if the folder holds another store; OSError or StoreError where it cannot be written.
     """
@@ -73,7 +73,7 @@ def _write(root: Path, number: int) -> int:
 
 
 def _pictures(rng: np.random.Generator) -> Iterator[NDArray[np.uint8]]:
-    """The frames (H, W, 3) of one video."""
+    """Yield the frames (H, W, 3) of one video."""
     scene = _texture(rng, 2 * HEIGHT, 2 * WIDTH)
     objects = [_texture(rng, *rng.integers(50, 120, 2)) for _ in range(NUM_OBJECTS)]
     paths = [_path(rng) for _ in range(NUM_OBJECTS + 1)]
@@ -89,7 +89,7 @@ def _pictures(rng: np.random.Generator) -> Iterator[NDArray[np.uint8]]:
 
 
 def _texture(rng: np.random.Generator, height: int, width: int) -> NDArray[np.float64]:
-    """Noise (height, width, 3) whose amplitude falls with frequency, as in photographs; colours are paler."""
+    """Draw noise (height, width, 3) whose amplitude falls with frequency, as in photographs; colours are paler."""
     rows, columns = np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)
     amplitude = np.maximum(np.hypot(rows, columns), 1 / max(height, width)) ** -1.6
     planes = rng.normal(size=(4, height, width))
@@ -102,11 +102,11 @@ def _texture(rng: np.random.Generator, height: int, width: int) -> NDArray[np.fl
 
 
 def _path(rng: np.random.Generator) -> NDArray[np.float64]:
-    """Period in frames and phase, of the vertical and the horizontal movement."""
+    """Draw period in frames and phase of the vertical and the horizontal movement."""
     return np.stack([rng.uniform(40, 100, 2), rng.uniform(0, 2 * np.pi, 2)], axis=1)
 
 
 def _place(path: NDArray[np.float64], number: int, *room: int) -> list[int]:
-    """Where something is in frame ``number`` that swings over ``room`` pixels."""
+    """Return where something that swings over ``room`` pixels is in frame ``number``."""
     swing = 0.5 + 0.5 * np.sin(2 * np.pi * number / path[:, 0] + path[:, 1])
     return [int(share * pixels) for share, pixels in zip(swing, room, strict=True)]

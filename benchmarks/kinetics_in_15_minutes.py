@@ -1,14 +1,23 @@
-"""The scaling study as a picture."""
+#!/usr/bin/env python3
+"""Predict how "Training Kinetics in 15 Minutes" (arXiv 1910.00932) scales from 6 to 1,536 GPUs.
+
+    python benchmarks/kinetics_in_15_minutes.py [--plot PNG] [--output FILE] [--json]
+
+One constant is fitted to the published time on 6 GPUs; the published time on 1,536 GPUs then tests the model of
+communication in mgexp/plan/communication.py. What long+short would take with SlowFast is predicted beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 import matplotlib as mpl
+import simplejson
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
@@ -17,7 +26,7 @@ from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule
 from mgexp.plan.communication import Communication, Link, Network
 from mgexp.plan.tables import duration
-from mgexp.run.files import atomic_file
+from mgexp.run.files import atomic_file, write_json
 from mgexp.text import aligned
 
 
@@ -76,12 +85,12 @@ LIMIT = 0.15
 
 
 def value(name: str) -> float:
-    """Of a constant."""
+    """Look up a constant."""
     return CONSTANTS[name].value
 
 
 def expected_largest(num: int) -> float:
-    """Of ``num`` standard normal draws, in standard deviations. G. Blom's approximation (1958), within 0.03."""
+    """Expect this of the largest of ``num`` standard normal draws. G. Blom's approximation (1958), within 0.03."""
     return NormalDist().inv_cdf((num - 0.375) / (num + 0.25)) if num > 1 else 0.0
 
 
@@ -94,7 +103,7 @@ class Cluster:
     algorithm: str = "best"
 
     def communication(self, params: float) -> Communication:
-        """All-reduce of the gradients of ``params`` parameters, fp32."""
+        """Return the all-reduce of the gradients of ``params`` parameters, fp32."""
         inside = Link(value("inside_latency") / 1e6, value("inside") * 1e9)
         between = Link(value("between_latency") / 1e6, value("between") * 1e9)
         network = Network(inside, between, int(value("few_gpus")))
@@ -105,7 +114,7 @@ class Cluster:
         return 1 + self.gpu_range / RANGE_IN_DEVIATIONS * expected_largest(num_gpus)
 
     def step_seconds(self, compute_seconds: float, params: float, num_gpus: int) -> float:
-        """Of a step that takes ``compute_seconds`` on the median GPU."""
+        """Predict a step that takes ``compute_seconds`` on the median GPU."""
         compute = compute_seconds * self.slowest(num_gpus)
         return compute + self.communication(params).exposed_seconds(num_gpus, compute)
 
@@ -118,7 +127,7 @@ class Study:
 
     @property
     def clip_seconds(self) -> float:
-        """The fitted constant: a training clip of TSM on the median GPU. Bisection."""
+        """The fitted constant, found by bisection: seconds of a training clip of TSM on the median GPU."""
         few = int(value("few_gpus"))
         low, high = 0.0, 1.0
         while high - low > 1e-12:
@@ -128,16 +137,16 @@ class Study:
         return (low + high) / 2
 
     def tsm_seconds(self, num_gpus: int, clip_seconds: float) -> float:
-        """Training of TSM on ``num_gpus``."""
+        """Predict the training of TSM on ``num_gpus``."""
         clips = value("clips_per_gpu")
         steps = value("epochs") * value("videos") / (clips * num_gpus)
         step = self.cluster.step_seconds(clips * clip_seconds, value("tsm_params"), num_gpus)
         return steps * step
 
     def slowfast_seconds(self, multigrid: Multigrid, num_gpus: int, clip_seconds: float) -> float:
-        """Training of SlowFast R50 8x8, 8 clips of the full shape on each GPU; GMACs in the time that TSM takes.
+        """Predict the training of SlowFast R50 8x8, with 8 clips of the full shape on each GPU.
 
-        Equal time for a GMAC is an assumption: SlowFast's many thin layers may take longer.
+        Assumption: a GMAC takes as long as in TSM. SlowFast's many thin layers may take longer.
         """
         schedule = slowfast_schedule(multigrid, num_gpus)
         per_gmac = clip_seconds / value("tsm_gmacs")
@@ -153,12 +162,12 @@ class Study:
 
     @property
     def error(self) -> float:
-        """Of the predicted time on the many GPUs, as a share of the measured one."""
+        """Predicted time on the many GPUs / measured time − 1."""
         predicted = self.tsm_seconds(int(value("many_gpus")), self.clip_seconds)
         return predicted / value("many_seconds") - 1
 
     def curve(self) -> list[dict[str, float]]:
-        """A point for each number of GPUs: seconds of each training, and TSM's share of perfect scaling."""
+        """Return a point for each number of GPUs: seconds of each training, and TSM's share of perfect scaling."""
         clip_seconds = self.clip_seconds
         few = value("few_gpus")
         points = []
@@ -180,7 +189,7 @@ class Study:
         return points
 
     def to_json(self) -> dict[str, Any]:
-        """Constants, curve, error, and the error of the other choices."""
+        """Return constants, curve, error, and the error of the other choices."""
         return {
             "constants": {name: vars(constant) for name, constant in CONSTANTS.items()},
             "fitted_clip_seconds": self.clip_seconds,
@@ -189,19 +198,15 @@ class Study:
             "other_choices": other_choices(),
         }
 
-    def text(self) -> str:
-        """The same for people."""
-        return study_text(self)
-
 
 def slowfast_schedule(multigrid: Multigrid, num_gpus: int) -> Schedule:
-    """On ``num_gpus``, with 8 clips of the full shape on each."""
+    """Return the schedule on ``num_gpus``, with 8 clips of the full shape on each."""
     recipe = replace(RECIPE, clips=int(value("clips_per_gpu")) * num_gpus)
     return build_schedule(recipe, multigrid, int(value("videos")), num_gpus)
 
 
 def other_choices() -> dict[str, float]:
-    """Errors with each debatable choice made otherwise."""
+    """Return the errors with each debatable choice made otherwise."""
     clusters = {
         "all-reduce overlapped with the backward pass": Cluster(overlaps=True),
         "all GPUs equally fast": Cluster(gpu_range=0.0),
@@ -213,7 +218,7 @@ def other_choices() -> dict[str, float]:
 
 
 def study_text(study: Study) -> str:
-    """Constants, curve and what it leaves open."""
+    """Write constants, curve and what the study leaves open."""
     head = ("GPUs", "TSM R50", "of perfect", "SlowFast baseline", "long+short", "times faster")
     lines = [
         (
@@ -253,14 +258,11 @@ def study_text(study: Study) -> str:
 
 
 def clips_text() -> str:
-    """Clips per GPU of each long-cycle shape, most and fewest: 128–64, 64–32, …"""
+    """Write the most and the fewest clips per GPU of each long-cycle shape: 128–64, 64–32, …"""
     shapes = dict.fromkeys(phase.cycle for phase in slowfast_schedule(LONG_SHORT, 6).phases)
     per_gpu = int(value("clips_per_gpu"))
     ratios = [[shape.ratio * per_gpu for shape in cycle.shapes] for cycle in shapes]
     return ", ".join(f"{max(clips)}–{min(clips)}" for clips in ratios)
-
-
-STUDIES: dict[str, Callable[[], Study]] = {"kinetics_in_15_minutes": lambda: Study(Cluster())}
 
 
 CURVES = (
@@ -302,3 +304,25 @@ def draw_study(study: Study, path: Path) -> None:
         axes.legend(frameon=False, fontsize=9)
         with atomic_file(path) as file:
             figure.savefig(file, format="png", dpi=150)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the study, and write and draw it where that is asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the study")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write it as JSON")
+    parser.add_argument("--json", action="store_true", help="print that, for programs")
+    options = parser.parse_args(arguments)
+    study = Study(Cluster())
+    if options.plot:
+        draw_study(study, options.plot)
+    if options.output:
+        write_json(options.output, study.to_json())
+    print(simplejson.dumps(study.to_json(), indent=2) if options.json else study_text(study))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -6,32 +6,29 @@ import pytest
 import torch
 from tiny import tiny_config
 
-from mgexp.models.build import build_model
 from mgexp.multigrid.schedule import StepShape, step_counts
-from mgexp.plan.doctor_row import (
-    StepTime,
+from mgexp.plan.advice import (
     compute_speedup,
     evenness_finding,
     loading_finding,
     precision_findings,
     speedup_finding,
-    time_steps,
+    time_gradients,
 )
 from mgexp.plan.loading import kinds_of, legs_of
+from mgexp.plan.ways import build_training_step
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import Agreement, ShapeCheck
 from mgexp.train.setup import build_row_schedule
-from mgexp.train.step import Normalizer
-from mgexp.train.task import build_task
 
 COARSE, FULL = StepShape(4, 32, 32, 4), StepShape(16, 64, 8, 1)
-TIMES = [StepTime(COARSE, 8, 0.5), StepTime(FULL, 2, 1.0)]
+SECONDS = {COARSE: 0.5, FULL: 1.0}
 
 
 def test_the_speedup_is_that_of_seconds():
     # the row: 30 × 0.5 + 10 × 1 = 25 s; the baseline: 100 × 1
-    assert compute_speedup(TIMES, {COARSE: 30, FULL: 10}, 100) == pytest.approx(4.0)
-    assert compute_speedup(TIMES[1:], {COARSE: 30, FULL: 10}, 100) is None
+    assert compute_speedup(SECONDS, {COARSE: 30, FULL: 10}, 100) == pytest.approx(4.0)
+    assert compute_speedup({FULL: 1.0}, {COARSE: 30, FULL: 10}, 100) is None
 
 
 @pytest.mark.parametrize(
@@ -49,11 +46,11 @@ def test_whether_it_pays_in_words(speedup, num_shapes, status, words):
 
 
 def test_steps_that_cost_unequal_time_are_a_warning():
-    found = evenness_finding(TIMES, 3)
+    found = evenness_finding(SECONDS, 3)
     assert found.status == "warning"
     assert found.found.startswith("slowest to fastest 2.00 (8x16x64²: 1 s, 32x4x32²: 0.5 s)")
     assert found.found.endswith("only 2 of 3 shapes were measured in the time")
-    assert evenness_finding([TIMES[0], StepTime(FULL, 2, 0.6)], 2).status == "OK"
+    assert evenness_finding({COARSE: 0.5, FULL: 0.6}, 2).status == "OK"
 
 
 @pytest.mark.parametrize(
@@ -85,17 +82,14 @@ def test_precision_findings():
     assert found.status == "problem" and "8x16x64² in 1 BN group: output of x is not" in found.found
 
 
-def test_steps_are_timed_and_the_model_left_alone(tmp_path):
+def test_steps_are_timed_and_the_weights_left_alone(tmp_path):
     cfg = tiny_config(tmp_path)
-    model = build_model(cfg)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    way = build_training_step(cfg, torch.device("cpu"))
+    before = [value.clone() for value in way.step.model.parameters()]
     shapes = list(step_counts(build_row_schedule(cfg, 24)))
-    normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, torch.device("cpu"))
-    found = time_steps(model, shapes, build_task(cfg), normalizer, Precision("fp32"))
-    assert {(one.shape.frames, one.shape.crop) for one in found} == {
-        (one.frames, one.crop) for one in shapes
-    }
-    assert all(one.seconds > 0 for one in found)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    none_left = time_steps(model, shapes, build_task(cfg), normalizer, Precision("fp32"), -1.0)
-    assert len(none_left) == 1
+    found = time_gradients(way, shapes)
+    assert {(one.frames, one.crop) for one in found} == {(one.frames, one.crop) for one in shapes}
+    assert all(seconds > 0 for seconds in found.values())
+    after = list(way.step.model.parameters())
+    assert all(torch.equal(*pair) for pair in zip(after, before, strict=True))
+    assert len(time_gradients(way, shapes, budget_seconds=-1.0)) == 1

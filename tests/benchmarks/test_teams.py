@@ -1,9 +1,9 @@
 """What processes gain, from made-up seconds."""
 
 import pytest
+from teams import Team, TeamTimes
 
 from mgexp.multigrid.schedule import StepShape
-from mgexp.plan.tables import Team, TeamTimes, team_json, team_report
 from mgexp.plan.timing import TimedSteps
 
 ONE, TWO, THREADS = Team(1, 1), Team(2, 1), Team(1, 2)
@@ -33,7 +33,7 @@ def test_efficiency_is_the_share_of_the_cores_that_is_not_lost(times):
 
 
 def test_the_report_has_a_row_for_each_shape(times):
-    head, coarse, fine, overall, _ = team_report(times).splitlines()
+    head, coarse, fine, overall, _ = times.report().splitlines()
     assert head.split()[-4:] == ["2x1,", "efficiency", "1x2,", "efficiency"]
     assert coarse.split() == ["8x8x16²", "2.00", "3.20", "2.00", "0.80", "0.50"]
     assert fine.split() == ["2x32x32²", "0.50", "1.00", "0.50", "1.00", "0.50"]
@@ -41,7 +41,7 @@ def test_the_report_has_a_row_for_each_shape(times):
 
 
 def test_the_json_has_every_second(times):
-    _, two, _ = team_json(times)["teams"]
+    _, two, _ = times.to_json()["teams"]
     assert (two["num_processes"], two["num_threads"]) == (2, 1)
     assert two["shapes"][1]["seconds"] == [1.0, 2.0, 4.0]
     assert two["shapes"][0]["clips_per_second"] == pytest.approx(3.2)

@@ -1,4 +1,4 @@
-"""The clips of training, loaded by pytorchvideo's dataset instead of ours: what our loading is compared with."""
+"""The clips of training, loaded by pytorchvideo's dataset: what tools/bench_loader.py compares ours with."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from mgexp.multigrid.sampler import ClipRequest
 
 @dataclass(frozen=True)
 class LabeledVideos:
-    """``pytorchvideo.data.LabeledVideoDataset``: a way to load the clips that ``clips`` loads.
+    """Load the clips that ``clips`` loads by ``pytorchvideo.data.LabeledVideoDataset``.
 
-    Its settings are the fast ones that its documentation has: PyAV, no audio, one clip of the wanted span from
-    each opened file. It decodes all frames of the span, of which evenly spaced ones are kept. Its own transforms
-    do not import beside a recent torchvision; ours are used, which cut the crop before they resize it, as uint8:
-    that is faster. Source: pytorchvideo 0.1.5, data/labeled_video_dataset.py, and its tutorial for Kinetics.
+    Its settings are the fast ones of its documentation: PyAV, no audio, one clip of the wanted span from each
+    opened file. It decodes all frames of the span, and evenly spaced ones are kept. Its own transforms do not
+    import beside a recent torchvision. So ours are used; they are faster, since they cut the crop before they
+    resize it, as uint8. Source: pytorchvideo 0.1.5, data/labeled_video_dataset.py, and its tutorial for Kinetics.
     """
 
     clips: TrainingClips
 
     def __call__(self, request: ClipRequest) -> Tensor:
-        """A clip uint8 (T, S, S, 3): the same draws as ours, the frames up to one apart.
+        """Return a clip uint8 (T, S, S, 3): the same draws as ours, with frames at most one apart from ours.
 
         Raises RuntimeError where the video fails.
         """
@@ -54,7 +54,7 @@ class _Draw:
     def __call__(
         self, last_clip_time: float, video_duration: float, annotation: object
     ) -> tuple[float, float, int, int, bool]:
-        """(start and end in seconds, number of the clip, of its augmentation, whether it is the last)."""
+        """Return start and end in seconds, numbers of the clip and of its augmentation, and "is the last"."""
         from pytorchvideo.data.clip_sampling import ClipInfo
 
         duration, request = float(video_duration), self.request
@@ -66,10 +66,10 @@ class _Draw:
         return info
 
     def reset(self) -> None:
-        """Nothing is kept from clip to clip."""
+        """Do nothing: no state is kept from clip to clip."""
 
     def transform(self, sample: Mapping[str, Any]) -> dict[str, Tensor]:
-        """From float32 (3, t, H, W) to the clip."""
+        """Cut the clip from float32 (3, t, H, W)."""
         video, crop = sample["video"], self.request.crop
         _, num_decoded, height, width = video.shape
         kept = torch.linspace(0, num_decoded - 1, self.request.frames).long()

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from opponent import LabeledVideos
 
 from mgexp.data.clips import TrainingClips
 from mgexp.data.records import VideoRecord
 from mgexp.multigrid.sampler import ClipRequest
-from mgexp.studies.opponent import LabeledVideos
 
 
 @pytest.fixture(scope="module")

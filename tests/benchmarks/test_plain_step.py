@@ -2,14 +2,13 @@
 
 import pytest
 import torch
+from plain_step import WAYS, build_ways, plain_copy
 from tiny import tiny_config
 from torch import nn
 
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
-from mgexp.plan.timing import WAYS, RandomClips, plain_copy
-from mgexp.plan.ways import build_training_step, build_ways
-from mgexp.train.task import MAX, SUM, many_labels, one_label
+from mgexp.plan.ways import build_training_step
 
 CPU = torch.device("cpu")
 SHAPE = StepShape(frames=4, crop=16, clips=4, num_bn_groups=2)
@@ -18,24 +17,6 @@ SHAPE = StepShape(frames=4, crop=16, clips=4, num_bn_groups=2)
 @pytest.fixture
 def cfg(tmp_path):
     return tiny_config(tmp_path, {"SOLVER.BASE_LR": 0.1})
-
-
-def test_clips_are_those_of_a_loader():
-    batch = RandomClips(one_label(3, SUM), CPU).batch(SHAPE)
-    clips, labels = batch.clips, batch.labels
-    assert clips.shape == (4, 3, 4, 16, 16)
-    assert clips.dtype == torch.uint8
-    assert clips.is_contiguous(memory_format=torch.channels_last_3d)
-    assert labels.dtype == torch.int64
-    assert labels.shape == (4,)
-    assert set(labels.tolist()) <= {0, 1, 2}
-
-
-def test_videos_may_have_many_labels():
-    labels = RandomClips(many_labels(5, MAX), CPU).batch(SHAPE).labels
-    assert labels.dtype == torch.float32
-    assert labels.shape == (4, 5)
-    assert set(labels.flatten().tolist()) <= {0.0, 1.0}
 
 
 def test_a_plain_copy_has_the_same_weights_in_plain_modules(cfg):
@@ -67,21 +48,9 @@ def test_the_plain_way_has_the_losses_of_ours_in_one_group(changes, tmp_path):
     assert len(set(found["plain"].tolist())) == 3
 
 
-def test_ours_has_the_groups_of_the_shape(cfg):
-    ours = build_training_step(cfg, CPU)
-    ours(SHAPE)()
-    assert groups_of(ours.step.model) == {2}
-    ours.in_one_group(SHAPE)()
-    assert groups_of(ours.step.model) == {1}
-
-
 def test_ways_come_in_the_order_that_was_asked_for(cfg):
     assert list(build_ways(cfg, reversed(WAYS), CPU)) == ["one_group", "plain", "ours"]
 
 
 def losses(step, num_steps=3):
     return [float(step()) for _ in range(num_steps)]
-
-
-def groups_of(model):
-    return {m.num_groups for m in model.modules() if isinstance(m, GroupedBatchNorm3d)}

@@ -3,17 +3,8 @@
 import pytest
 from tiny import tiny_config
 
-from mgexp.plan.loading import (
-    LoadingCosts,
-    Timings,
-    clip_table,
-    costs_json,
-    demand_table,
-    kinds_of,
-    legs_of,
-    step_table,
-    way_table,
-)
+from mgexp.plan.loading import LoadingCosts, Timings, kinds_of, legs_of
+from mgexp.plan.tables import clip_table, costs_json, demand_table, step_table, way_table
 from mgexp.train.setup import build_row_schedule
 
 SECONDS = {"videos": (0.3, 0.5, 0.4), "store": (0.05, 0.1, 0.08)}

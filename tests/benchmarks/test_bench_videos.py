@@ -1,10 +1,10 @@
 """Videos to measure loading with are like those of Kinetics as it is usually kept."""
 
 import av
+import bench_videos
 import pytest
+from bench_videos import make_bench_videos
 
-from mgexp.studies import bench_videos
-from mgexp.studies.bench_videos import make_bench_videos
 from mgexp.video.store import StoreDir
 
 

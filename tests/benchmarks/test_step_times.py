@@ -2,10 +2,10 @@
 
 import pytest
 import simplejson
+from peak import Peak
+from step_times import StepTimes, step_report, times_json
 
 from mgexp.multigrid.schedule import StepShape
-from mgexp.plan.machine import Peak
-from mgexp.plan.tables import StepTimes, step_report, times_json
 from mgexp.plan.timing import TimedSteps
 
 COARSE, FINE = StepShape(8, 16, 4, 2), StepShape(32, 32, 1, 1)

@@ -1,0 +1,117 @@
+"""A training step as one writes it without much thought: what tools/bench_step.py compares ours with."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import count
+
+import torch
+from torch import Tensor, nn
+
+from mgexp.config.keys import Config
+from mgexp.models.build import build_model
+from mgexp.models.layers import ClipDropout
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
+from mgexp.multigrid.schedule import StepShape
+from mgexp.optim.build import build_groups, set_lr
+from mgexp.plan.timing import Step, Way
+from mgexp.plan.ways import LEARNING_RATE, RandomClips, WayInProcesses, build_training_step
+from mgexp.train.precision import resolve_precision
+from mgexp.train.step import seed_step
+from mgexp.train.task import build_task
+
+OURS, PLAIN, ONE_GROUP = "ours", "plain", "one_group"
+WAYS = (OURS, PLAIN, ONE_GROUP)
+
+
+class PlainStep:
+    """The step in contiguous memory, with plain BN and a loop over SGD's parameters.
+
+    ``model``: a network of plain modules in contiguous memory (``plain_copy``). ``optimizer``: its own, with
+    foreach off. The arithmetic is that of our step with one BN group, except for the masks of dropout.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        data: RandomClips,
+        max_grad_norm: float = 0.0,
+    ) -> None:
+        self.model, self.optimizer, self.data = model, optimizer, data
+        self.mean, self.std, self.max_grad_norm = mean, std, max_grad_norm
+
+    def __call__(self, shape: StepShape) -> Step:
+        """Return the step on clips of ``shape``; the step returns the mean loss."""
+        device, numbers = self.data.device, count()
+        batch = self.data.batch(shape)
+        clips, labels = batch.clips.contiguous(), batch.labels.to(device)
+
+        def step() -> Tensor:
+            seed_step(0, next(numbers))
+            self.model.train()
+            self.optimizer.zero_grad()
+            mean, std = (
+                torch.tensor(values, device=device).view(1, -1, 1, 1, 1)
+                for values in (self.mean, self.std)
+            )
+            normalized = (clips.to(device).float() / 255 - mean) / std
+            loss = self.data.task.loss(self.model(normalized), labels)
+            loss.backward()  # type: ignore[no-untyped-call]
+            if self.max_grad_norm:
+                nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
+            self.optimizer.step()
+            return loss.detach()
+
+        return step
+
+
+def plain_copy(model: nn.Module) -> nn.Module:
+    """Copy a network with its weights to contiguous memory, and to ``nn.BatchNorm3d`` and ``nn.Dropout``."""
+    clone = copy.deepcopy(model)
+    for name, module in list(clone.named_modules()):
+        if isinstance(module, GroupedBatchNorm3d):
+            plain = nn.BatchNorm3d(module.num_features, module.eps, module.momentum)
+            plain.load_state_dict(module.state_dict())
+            clone.set_submodule(name, plain)
+        elif isinstance(module, ClipDropout):
+            clone.set_submodule(name, nn.Dropout(module.p))
+    return clone.to(next(model.parameters()).device).to(memory_format=torch.contiguous_format)
+
+
+def build_plain_step(cfg: Config, device: torch.device) -> PlainStep:
+    """Build the plain step of the network of ``cfg``, from the weights that ours starts from."""
+    resolve_precision(cfg.TRAIN.PRECISION, device).set_backends()  # as in a run
+    model = plain_copy(build_model(cfg).to(device))
+    optimizer = torch.optim.SGD(
+        build_groups(cfg, model),
+        lr=LEARNING_RATE,
+        momentum=cfg.SOLVER.MOMENTUM,
+        nesterov=cfg.SOLVER.NESTEROV,
+        foreach=False,
+    )
+    set_lr(optimizer, LEARNING_RATE)
+    data, most = RandomClips(build_task(cfg), device), cfg.SOLVER.CLIP_GRAD_L2NORM
+    return PlainStep(model, optimizer, cfg.DATA.MEAN, cfg.DATA.STD, data, most)
+
+
+def build_ways(cfg: Config, names: Iterable[str], device: torch.device) -> dict[str, Way]:
+    """Build the ways of ``names``, in their order, from the same weights; ``names`` are some of WAYS.
+
+    ``ours``: as training does it. ``one_group``: ours with all clips in one BN group; it shares the model of ours.
+    ``plain``: contiguous memory, ``nn.BatchNorm3d``, eager, fp32. On a CPU it has a process of its own, since
+    what becomes of freed memory is a setting of a process, and plain training does not make it.
+    """
+    ours, plain = build_training_step(cfg, device), partial(build_plain_step, cfg, device)
+    makers: dict[str, Callable[[], Way]] = {
+        OURS: lambda: ours,
+        PLAIN: lambda: (
+            WayInProcesses([plain], torch.get_num_threads()) if device.type == "cpu" else plain()
+        ),
+        ONE_GROUP: lambda: ours.in_one_group,
+    }
+    return {name: makers[name]() for name in names}

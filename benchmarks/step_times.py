@@ -1,0 +1,288 @@
+"""The timed steps of tools/bench_step.py: tables for people, JSON for programs, and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from peak import Peak
+from plain_step import ONE_GROUP, OURS, PLAIN
+
+from mgexp.figures.style import QUIET, STYLE
+from mgexp.multigrid.schedule import StepShape
+from mgexp.plan.tables import spread
+from mgexp.plan.timing import TimedSteps
+from mgexp.run.files import atomic_file
+from mgexp.text import aligned
+
+GIB = 2**30
+COLOURS = {OURS: "#D55E00", PLAIN: "#8C8C8C", ONE_GROUP: "#56B4E9"}
+LABELS = {OURS: "ours", PLAIN: "plain", ONE_GROUP: "ours, one BN group"}
+
+BAR_ROOM = 0.8
+"""The part of the distance from shape to shape that its bars fill."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """The timed steps of each way at each shape. The first way is the one that is looked at.
+
+    ``flops``: of a step. ``base``: the shapes that are base shapes of phases. ``held_bytes``: weights, gradients
+    and momenta of a way. ``kept_bytes``: what the backward pass of a step needs of the forward pass, estimated.
+    ``peak``: of the machine.
+    """
+
+    ways: Mapping[str, Mapping[StepShape, TimedSteps]]
+    flops: Mapping[StepShape, int]
+    base: tuple[StepShape, ...]
+    held_bytes: int
+    kept_bytes: Mapping[StepShape, int]
+    peak: Peak
+
+    @property
+    def first(self) -> str:
+        """The first way."""
+        return next(iter(self.ways))
+
+    @property
+    def shapes(self) -> tuple[StepShape, ...]:
+        """The shapes that were measured."""
+        return tuple(self.ways[self.first])
+
+    @property
+    def is_memory_measured(self) -> bool:
+        """Whether the device told its memory; else it is estimated."""
+        return all(
+            timed.used_bytes is not None for way in self.ways.values() for timed in way.values()
+        )
+
+    def clips_per_second(self, way: str, shape: StepShape) -> float:
+        """Clips per second of the median step."""
+        return shape.clips / self.ways[way][shape].median
+
+    def flops_per_second(self, way: str, shape: StepShape) -> float:
+        """Training FLOPs by fvcore per second of the median step; batch norm and the update are not counted."""
+        return self.flops[shape] / self.ways[way][shape].median
+
+    def share_of_peak(self, way: str, shape: StepShape) -> float:
+        """FLOP/s of the median step / the measured peak."""
+        return self.flops_per_second(way, shape) / self.peak.flops_per_second
+
+    def memory_bytes(self, way: str, shape: StepShape) -> int:
+        """What a run of this way would hold at most: measured on a GPU, else estimated without workspace."""
+        used = self.ways[way][shape].used_bytes
+        return self.held_bytes + (self.kept_bytes[shape] if used is None else used)
+
+    def times_faster(self, shape: StepShape, way: str, than: str = PLAIN) -> list[float]:
+        """How many times the clips per second of ``than``, for each repeat; empty where one was not measured."""
+        if not {way, than} <= set(self.ways):
+            return []
+        return self.ways[than][shape].ratios_to(self.ways[way][shape])
+
+    def bn_group_costs(self, shape: StepShape) -> list[float]:
+        """How much longer than with a single BN group a step of ours takes, as a share, for each repeat."""
+        return [1 / ratio - 1 for ratio in self.times_faster(shape, OURS, ONE_GROUP)]
+
+    def slowest_to_fastest(self, way: str) -> float:
+        """How many times as long a step at the slowest base shape takes as at the fastest, by the medians."""
+        seconds = [self.ways[way][shape].median for shape in self.base]
+        return max(seconds) / min(seconds)
+
+
+def step_report(times: StepTimes) -> str:
+    """Write all tables and lines."""
+    memory = "measured" if times.is_memory_measured else "estimated"
+    title = (
+        f"{times.first}: ms per step, median (p10–p90); memory is {memory}; * base shape of a phase"
+    )
+    parts = [f"{title}\n{_shape_table(times)}"]
+    if len(times.ways) > 1:
+        parts.append(f"ms per step in each way, median (p10–p90)\n{_way_table(times)}")
+    peak = times.peak
+    lines = [
+        f"measured peak: {peak.flops_per_second / 1e9:,.1f} GFLOP/s (matrix product "
+        f"{peak.matmul / 1e9:,.1f}, convolution {peak.conv / 1e9:,.1f})"
+    ]
+    if len(times.base) > 1:
+        each = ", ".join(f"{way} {times.slowest_to_fastest(way):.2f}" for way in times.ways)
+        lines.append(f"base shapes, slowest step / fastest step: {each}")
+    for shape in times.shapes:
+        costs = times.bn_group_costs(shape)
+        if costs and shape.num_bn_groups > 1:
+            share = spread([100 * cost for cost in costs], 1)
+            lines.append(f"{shape}: {shape.num_bn_groups} BN groups cost {share} % over one")
+    return "\n\n".join([*parts, "\n".join(lines)])
+
+
+def _shape_table(times: StepTimes) -> str:
+    """A line per shape: the first way."""
+    way = times.first
+    is_compared = PLAIN in times.ways and way != PLAIN
+    head = [
+        *("clips x frames x pixels²", "BN groups", "ms per step", "clips/s", "GFLOP/s"),
+        *("% of peak", "GiB"),
+    ]
+    rows = [[*head, "x plain's clips/s"] if is_compared else head]
+    for shape in times.shapes:
+        row = [
+            _name(times, shape),
+            str(shape.num_bn_groups),
+            _ms(times.ways[way][shape]),
+            f"{times.clips_per_second(way, shape):.3g}",
+            f"{times.flops_per_second(way, shape) / 1e9:,.1f}",
+            f"{100 * times.share_of_peak(way, shape):.1f}",
+            f"{times.memory_bytes(way, shape) / GIB:.2f}",
+        ]
+        rows.append([*row, spread(times.times_faster(shape, way))] if is_compared else row)
+    return aligned(rows)
+
+
+def _way_table(times: StepTimes) -> str:
+    """A line per shape: every way, and how much longer the first step took than later ones in the first way."""
+    rows = [["clips x frames x pixels²", *times.ways, "first use, s"]]
+    for shape in times.shapes:
+        first_use = times.ways[times.first][shape].first_use_seconds
+        each = [_ms(steps[shape]) for steps in times.ways.values()]
+        rows.append([_name(times, shape), *each, f"{first_use:.2f}"])
+    return aligned(rows)
+
+
+def _name(times: StepTimes, shape: StepShape) -> str:
+    return f"{shape}{' *' if shape in times.base else ''}"
+
+
+def _ms(timed: TimedSteps) -> str:
+    decimals = 0 if timed.median >= 1 else 1
+    texts = [f"{1000 * value:,.{decimals}f}" for value in (timed.median, timed.p10, timed.p90)]
+    return f"{texts[0]} ({texts[1]}–{texts[2]})"
+
+
+def times_json(times: StepTimes) -> dict[str, Any]:
+    """Return all that was measured."""
+    shapes = []
+    for shape in times.shapes:
+        ways = {}
+        for way, steps in times.ways.items():
+            timed = steps[shape]
+            ways[way] = {
+                "median_seconds": timed.median,
+                "p10_seconds": timed.p10,
+                "p90_seconds": timed.p90,
+                "first_use_seconds": timed.first_use_seconds,
+                "clips_per_second": times.clips_per_second(way, shape),
+                "flops_per_second": times.flops_per_second(way, shape),
+                "share_of_peak": times.share_of_peak(way, shape),
+                "memory_bytes": times.memory_bytes(way, shape),
+                "times_plain": times.times_faster(shape, way),
+                "warmup_seconds": list(timed.warmup_seconds),
+                "seconds": list(timed.seconds),
+            }
+        shapes.append(
+            {
+                **asdict(shape),
+                "is_base": shape in times.base,
+                "flops_per_step": times.flops[shape],
+                "ways": ways,
+                "bn_group_costs": times.bn_group_costs(shape),
+            }
+        )
+    unevenness = {way: times.slowest_to_fastest(way) for way in times.ways} if times.base else {}
+    return {
+        "peak": {**asdict(times.peak), "flops_per_second": times.peak.flops_per_second},
+        "held_bytes": times.held_bytes,
+        "memory": "measured" if times.is_memory_measured else "estimated",
+        "base_slowest_to_fastest": unevenness,
+        "shapes": shapes,
+    }
+
+
+def draw_steps(times: StepTimes, title: str, path: Path) -> None:
+    """Write the picture: 10 inches wide, as high as the shapes need, at 150 dots per inch."""
+    height = 1.8 + 0.25 * len(times.shapes) * (len(times.ways) + 0.5)
+    with mpl.rc_context(STYLE):
+        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
+        figure = Figure(figsize=(10, max(3.0, height)), layout=layout)
+        left, right = figure.subplots(1, 2, sharey=True)
+        left.set_title(f"{title}: a training step", weight="bold")
+        _draw_seconds(left, times)
+        right.set_title("What it computes", weight="bold")
+        _draw_rates(right, times)
+        # Below both, so that it hides no bar.
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4,
+                      frameon=False, fontsize=9)  # fmt: skip
+        with atomic_file(path) as file:
+            figure.savefig(file, format="png", dpi=150)
+
+
+def _draw_seconds(axes: Axes, times: StepTimes) -> None:
+    """Medians, with a line from p10 to p90."""
+    _draw_bars(axes, times, lambda way, shape: times.ways[way][shape].median)
+    for way in times.ways:
+        for shape, place in zip(times.shapes, _places(times, way), strict=True):
+            timed = times.ways[way][shape]
+            axes.plot([timed.p10, timed.p90], [place] * 2, color="black", lw=1)
+    names = [
+        f"{shape}, {shape.num_bn_groups}{' *' if shape in times.base else ''}"
+        for shape in times.shapes
+    ]
+    axes.set_yticks(range(len(names)), names, color="black")
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel("seconds, median; line: p10 to p90")
+    axes.set_ylabel("clips x frames x pixels², BN groups   (* base shape)")
+
+
+def _draw_rates(axes: Axes, times: StepTimes) -> None:
+    """GFLOP/s, how many times the plain way's they are, and a line where the measured peak is."""
+    _draw_bars(axes, times, lambda way, shape: times.flops_per_second(way, shape) / 1e9)
+    if times.first != PLAIN:
+        # "1.82× plain" at the bars of the first way.
+        for shape, place in zip(times.shapes, _places(times, times.first), strict=True):
+            ratios = times.times_faster(shape, times.first)
+            axes.annotate(
+                f"{median(ratios):.2f}× plain" if ratios else "",
+                (times.flops_per_second(times.first, shape) / 1e9, place),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=9,
+            )
+    peak = times.peak.flops_per_second / 1e9
+    axes.axvline(peak, color=QUIET, lw=1, ls="--")
+    axes.annotate(
+        "measured peak ",
+        (peak, 1),
+        xycoords=("data", "axes fraction"),
+        ha="right",
+        va="bottom",
+        color=QUIET,
+        fontsize=9,
+    )
+    axes.set_xlim(right=1.05 * max(peak, axes.get_xlim()[1] / 1.05))
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("GFLOP/s")
+
+
+def _draw_bars(axes: Axes, times: StepTimes, value: Callable[[str, StepShape], float]) -> None:
+    for way in times.ways:
+        axes.barh(
+            _places(times, way),
+            [value(way, shape) for shape in times.shapes],
+            height=0.9 * BAR_ROOM / len(times.ways),
+            color=COLOURS[way],
+            label=LABELS[way],
+        )
+
+
+def _places(times: StepTimes, way: str) -> list[float]:
+    """Where the bars of a way are: around 0, 1, …, the first way on top."""
+    each = BAR_ROOM / len(times.ways)
+    offset = (list(times.ways).index(way) + 0.5) * each - BAR_ROOM / 2
+    return [index + offset for index in range(len(times.shapes))]

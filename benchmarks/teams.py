@@ -1,0 +1,151 @@
+"""Processes that share mini-batches on one machine, and what they gain: for tools/bench_processes.py."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import torch
+
+from mgexp import dist
+from mgexp.config.keys import Config
+from mgexp.multigrid.phases import num_bn_groups
+from mgexp.multigrid.schedule import StepShape
+from mgexp.plan.timing import Step, TimedSteps, Way
+from mgexp.plan.ways import WayInProcesses, build_training_step
+from mgexp.text import aligned
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Team:
+    """Processes that share a mini-batch, each of a number of threads."""
+
+    num_processes: int
+    num_threads: int
+
+    @property
+    def num_cores(self) -> int:
+        """Cores that it can use."""
+        return self.num_processes * self.num_threads
+
+    def __str__(self) -> str:
+        return f"{self.num_processes}x{self.num_threads}"
+
+
+def build_team(cfg: Config, team: Team) -> WayInProcesses:
+    """Start the processes of ``team`` over gloo; they share the clips of a shape as a run does.
+
+    A way of ``measure_steps``, for base shapes: ``clips`` are those of the global mini-batch.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    members = [_Member(cfg, rank, team.num_processes, port) for rank in range(team.num_processes)]
+    return WayInProcesses(members, team.num_threads)
+
+
+@dataclass(frozen=True)
+class _Member:
+    """Makes the way of one process, in that process."""
+
+    cfg: Config
+    rank: int
+    count: int
+    port: int
+
+    def __call__(self) -> Way:
+        own = {"RANK": self.rank, "WORLD_SIZE": self.count, "LOCAL_RANK": self.rank}
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port}
+        os.environ.update({name: str(value) for name, value in {**own, **meeting}.items()})
+        processes = dist.from_environment()
+        ExitStack().enter_context(dist.joined(processes, CPU))  # until the process ends
+        ours = build_training_step(self.cfg, CPU)
+        model = dist.shared(processes, ours.step.model)
+        ours = replace(ours, step=replace(ours.step, model=model))
+
+        def way(shape: StepShape) -> Step:
+            groups = num_bn_groups(shape.clips, self.count, self.cfg.MULTIGRID.BN_BASE_SIZE)
+            return ours(replace(shape, clips=shape.clips // self.count, num_bn_groups=groups))
+
+        return way
+
+
+@dataclass(frozen=True)
+class TeamTimes:
+    """The timed steps of each team at each shape of the global mini-batch. The first team has one core."""
+
+    teams: Mapping[Team, Mapping[StepShape, TimedSteps]]
+
+    @property
+    def shapes(self) -> tuple[StepShape, ...]:
+        """The shapes that were measured."""
+        return tuple(next(iter(self.teams.values())))
+
+    @property
+    def alone(self) -> Team:
+        """The team that the others are compared with."""
+        return next(iter(self.teams))
+
+    def clips_per_second(self, team: Team, shape: StepShape) -> float:
+        """Clips per second of the median step."""
+        return shape.clips / self.teams[team][shape].median
+
+    def efficiency(self, team: Team, shape: StepShape) -> float:
+        """Seconds of one core / (seconds of the team × its cores): 1 where nothing is lost.
+
+        The median over the repeats, in each of which the two were measured one after the other.
+        """
+        one, many = self.teams[self.alone][shape], self.teams[team][shape]
+        return median(one.ratios_to(many)) / team.num_cores
+
+    def overall(self, team: Team) -> float:
+        """Efficiency over a step of each shape."""
+        seconds = [self.teams[one].values() for one in (self.alone, team)]
+        alone, shared = (sum(timed.median for timed in one) for one in seconds)
+        return alone / shared / team.num_cores
+
+    def report(self) -> str:
+        """Write a table for people."""
+        others = [team for team in self.teams if team != self.alone]
+        head = ["clips x frames x pixels²", *(f"{team}, clips/s" for team in self.teams)]
+        rows = [[*head, *(f"{team}, efficiency" for team in others)]]
+        for shape in self.shapes:
+            speeds = [f"{self.clips_per_second(team, shape):.2f}" for team in self.teams]
+            gains = [f"{self.efficiency(team, shape):.2f}" for team in others]
+            rows.append([str(shape), *speeds, *gains])
+        overall = [f"{self.overall(team):.2f}" for team in others]
+        rows.append(["a step of each", *("" for _ in self.teams), *overall])
+        note = "2x1: two processes of one thread each, which share the mini-batch of the row."
+        return f"{aligned(rows)}\n{note}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything that was measured."""
+        teams = []
+        for team, timed in self.teams.items():
+            shapes = [
+                {
+                    "clips": shape.clips,
+                    "frames": shape.frames,
+                    "crop": shape.crop,
+                    "seconds": list(timed[shape].seconds),
+                    "clips_per_second": self.clips_per_second(team, shape),
+                    "efficiency": self.efficiency(team, shape),
+                }
+                for shape in self.shapes
+            ]
+            teams.append(
+                {
+                    "num_processes": team.num_processes,
+                    "num_threads": team.num_threads,
+                    "efficiency": self.overall(team),
+                    "shapes": shapes,
+                }
+            )
+        return {"teams": teams}

@@ -1,0 +1,236 @@
+"""Say what is in the way of a row on this machine and what helps: precision, computing or loading.
+
+``build_row_findings`` measures a row for tools/doctor.py; ``advice`` reads a prediction of tools/plan.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from mgexp.config.keys import Config
+from mgexp.data.lists import build_list
+from mgexp.data.loader import build_opener, store_problems
+from mgexp.dist import device_of
+from mgexp.errors import collected
+from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
+from mgexp.plan.doctor import Finding
+from mgexp.plan.loading import Kind, Leg, build_loads, legs_of
+from mgexp.plan.predict import LOADING, LegPrediction, RowPrediction, workers_needed
+from mgexp.plan.timing import Stopwatch, measure_steps
+from mgexp.plan.ways import TrainingStep, build_training_step
+from mgexp.plan.workers import clip_seconds, most_workers
+from mgexp.run.environment import num_cores
+from mgexp.run.files import is_file
+from mgexp.train.precision import Precision
+from mgexp.train.precision_check import ShapeCheck, check_shapes
+from mgexp.train.setup import build_memory_problems
+from mgexp.video.paths import evenly_spaced
+from mgexp.video.reader import VideoError
+
+UNEVEN = 1.5
+"""Steps cost equal FLOPs; beyond this ratio a shape computes badly. Assumption."""
+NUM_REPEATS = 3
+PAYS = 1.2
+"""A speed-up below this is hardly worth it. Assumption."""
+NUM_CLIPS = 4
+"""Clips of each kind that loading is timed with."""
+
+
+def build_row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
+    """Check the precision of every shape, then shared memory, the seconds of the steps, and loading."""
+    device = device_of(cfg.DEVICE)
+    torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
+    way = build_training_step(cfg, device)
+    step, precision = way.step, way.step.precision
+    counts = step_counts(schedule)
+    checked = (
+        []
+        if precision.is_exact
+        else check_shapes(step.model, [*counts], way.data.task, step.normalizer, precision)
+    )
+    yield from precision_findings(precision, checked)
+    for problem in build_memory_problems(cfg, schedule, 1, 1):
+        yield Finding("shared memory of the row", "problem", problem, "see the line above")
+    # Kernels that compute wrongly may end the process: the steps are then timed in fp32.
+    is_right = not any(one.faults for one in checked)
+    used = precision if is_right else Precision("fp32")
+    with used.backends():
+        seconds = time_gradients(replace(way, step=replace(step, precision=used)), [*counts])
+    num_shapes = len({(shape.frames, shape.crop) for shape in counts})
+    yield evenness_finding(seconds, num_shapes)
+    yield speedup_finding(compute_speedup(seconds, counts, schedule.baseline_steps), num_shapes)
+    yield build_loading_finding(cfg, schedule, sum(seconds.values()) / len(seconds))
+
+
+def time_gradients(
+    way: TrainingStep, shapes: Sequence[StepShape], budget_seconds: float = 20.0
+) -> dict[StepShape, float]:
+    """Time forward and backward at each frames and crop: the fastest of three steps after a first.
+
+    On a CPU a step has only so many clips that the finest shape has two, and its seconds are scaled to all: there
+    time goes with clips. So the update, which does not, is left out. After ``budget_seconds``, which are looked
+    at between shapes, the other shapes are left out.
+    """
+    start, device = time.perf_counter(), way.data.device
+    divisor = 1 if device.type == "cuda" else max(1, min(s.clips for s in shapes) // 2)
+    found: dict[StepShape, float] = {}
+    for shape in {(one.frames, one.crop): one for one in shapes}.values():
+        if found and time.perf_counter() - start > budget_seconds:
+            break
+        clips = max(2, shape.clips // divisor)
+        small = replace(shape, clips=clips, num_bn_groups=1)
+        timed = measure_steps({"": way.gradients}, [small], NUM_REPEATS, 1, Stopwatch(device))
+        found[shape] = min(timed[""][small].seconds) * shape.clips / clips
+    return found
+
+
+def precision_findings(precision: Precision, found: Iterable[ShapeCheck]) -> list[Finding]:
+    """Report the check of every shape against fp32."""
+    if precision.is_exact:
+        return [Finding("precision", "OK", "fp32: nothing to check")]
+    checks = list(found)
+    problems = [problem for one in checks if (problem := one.problem(precision))]
+    if problems:
+        remedy = "TRAIN.PRECISION fp32"
+        return [Finding("precision", "problem", problem, remedy) for problem in problems]
+    worst = min(one.min_cosine for one in checks)
+    text = f"{precision.name} agrees with fp32 at {len(checks)} shapes (worst cosine {worst:.6f})"
+    return [Finding("precision", "OK", text)]
+
+
+def evenness_finding(seconds: Mapping[StepShape, float], num_shapes: int) -> Finding:
+    """Report whether a step of every shape takes about the same ``seconds``."""
+    fastest, slowest = (choose(seconds, key=seconds.__getitem__) for choose in (min, max))
+    ratio = seconds[slowest] / seconds[fastest]
+    text = (
+        f"slowest to fastest {ratio:.2f} ({slowest}: {seconds[slowest]:.3g} s, "
+        f"{fastest}: {seconds[fastest]:.3g} s)"
+    )
+    if len(seconds) < num_shapes:
+        text += f"; only {len(seconds)} of {num_shapes} shapes were measured in the time"
+    if ratio > UNEVEN:
+        remedy = (
+            f"steps of equal FLOPs should take equal time: {slowest} computes badly here; "
+            "close other programs, raise TRAIN.BATCH_SIZE, or leave its crop or frames out of MULTIGRID"
+        )
+        return Finding("steps of all shapes", "warning", text, remedy)
+    return Finding("steps of all shapes", "OK", text)
+
+
+def compute_speedup(
+    seconds: Mapping[StepShape, float], counts: Mapping[StepShape, int], baseline_steps: int
+) -> float | None:
+    """Divide the baseline's seconds by the row's, without waits for clips; None if a shape was not measured."""
+    by_size = {(shape.frames, shape.crop): value for shape, value in seconds.items()}
+    if any((shape.frames, shape.crop) not in by_size for shape in counts):
+        return None
+    full = max(counts, key=lambda shape: shape.frames * shape.crop**2)
+    total = sum(num * by_size[shape.frames, shape.crop] for shape, num in counts.items())
+    return baseline_steps * by_size[full.frames, full.crop] / total
+
+
+def speedup_finding(speedup: float | None, num_shapes: int) -> Finding:
+    """Report whether multigrid pays as far as computing goes."""
+    name = "does multigrid pay"
+    if num_shapes == 1:
+        return Finding(name, "OK", "this row has one shape: it is a baseline")
+    if speedup is None:
+        remedy = "run it where a step is faster"
+        return Finding(name, "warning", "steps are too slow here to measure every shape", remedy)
+    text = f"computing is {speedup:.2f} times as fast as the baseline's"
+    if speedup < PAYS:
+        return Finding(name, "warning", f"hardly: {text}", "see the line on steps of all shapes")
+    return Finding(name, "OK", f"yes: {text}, if loading keeps up")
+
+
+def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) -> Finding:
+    """Time the loading of the row's videos where they are here, and report whether it keeps up."""
+    has_list = bool(cfg.DATA.TRAIN_LIST) and is_file(Path(cfg.DATA.TRAIN_LIST))
+    videos = build_list(cfg, "TRAIN_LIST") if has_list else None
+    if videos is None or not videos.records:
+        remedy = "give DATA.TRAIN_LIST and DATA.PATH_PREFIX, and look at tools/check_data.py"
+        return Finding("loading", "warning", "not measured: the row's videos are not here", remedy)
+    problems: list[str] = []
+    with collected(problems):
+        opener = build_opener(cfg)
+        problems += store_problems(opener, cfg.DATA.STORE, videos.records)
+    if problems:
+        return Finding("loading", "problem", problems[0], "see tools/prepare_data.py")
+    legs, records = legs_of(schedule), evenly_spaced(videos.records, NUM_CLIPS)
+    try:
+        load = build_loads(cfg, records, {"": opener})[""]
+        seconds = clip_seconds(load, legs, len(records))
+    except VideoError as error:
+        return Finding("loading", "problem", str(error), "see tools/check_data.py")
+    workers = most_workers(cfg.DATA_LOADER.NUM_WORKERS)
+    return loading_finding(legs, seconds, step_seconds, workers, num_cores(), bool(cfg.DATA.STORE))
+
+
+def loading_finding(
+    legs: Sequence[Leg],
+    seconds: Mapping[Kind, float],
+    step_seconds: float,
+    num_workers: int,
+    num_cores: int,
+    has_store: bool,
+) -> Finding:
+    """Report whether the workers of one process keep up with its steps.
+
+    ``seconds``: seconds of one core for a clip of each kind. ``step_seconds``: seconds of a mean step.
+    """
+    needed = max(leg.core_seconds_per_step(seconds) for leg in legs)
+    cores = needed / step_seconds
+    text = (
+        f"the dearest phase needs {needed:.3g} core-seconds of loading per step of {step_seconds:.3g} s: "
+        f"{cores:.1f} cores; there are {num_workers} workers on {num_cores} cores"
+    )
+    if cores <= min(max(1, num_workers), num_cores):
+        return Finding("loading", "OK", f"keeps up: {text}")
+    store = "" if has_store else "make a clip store (tools/prepare_data.py) and set DATA.STORE; "
+    wanted = min(num_cores, workers_needed(needed, step_seconds))
+    more = f"set DATA_LOADER.NUM_WORKERS to {wanted}"
+    if num_workers >= num_cores:
+        more = "use a machine with more cores"
+    return Finding("loading", "warning", f"is in the way, not computing: {text}", store + more)
+
+
+def advice(row: RowPrediction, stores: Mapping[str, Mapping[Kind, float]]) -> list[str]:
+    """Write a line for each cycle of a prediction that waits for loading, or whose BN groups span processes.
+
+    ``stores``: core seconds of a clip by other ways to load.
+    """
+    lines = []
+    for leg in row.legs:
+        where = f"{row}, {leg}"
+        balance = leg.balance
+        if leg.spans_processes:
+            lines.append(
+                f"{where}: fewer clips per GPU than a group of batch norm; "
+                "the messages between GPUs that this needs are not counted"
+            )
+        if balance.binds == LOADING:
+            lines.append(f"{where}: waits for loading; {remedy(leg, stores, row.num_gpus)}")
+        elif balance.waiting > 0.01 * balance.wall:
+            waits = f"{balance.waiting / balance.wall:.0%} waiting, {balance.binds} binds"
+            lines.append(f"{where}: {waits}; {remedy(leg, stores, row.num_gpus)}")
+    return lines
+
+
+def remedy(leg: LegPrediction, stores: Mapping[str, Mapping[Kind, float]], num_gpus: int) -> str:
+    """Say how many workers of a process end the waiting, or how many cores, and which store."""
+    now, workers = leg.balance.resources, leg.balance.workers_to_unbind()
+    if workers is not None:
+        found = [f"{workers} workers for each process (now {now.num_workers})"]
+    else:
+        cores = leg.balance.cores_to_unbind()
+        found = [f"{cores} cores for each process (now {now.num_cores}), with as many workers"]
+    for name, seconds in stores.items():
+        loading = leg.leg.core_seconds_per_step(seconds) / num_gpus
+        if replace(leg.balance, loading_core_seconds=loading).waiting <= 1e-9:
+            found.append(name)
+    return " or ".join(found) + " would end that"

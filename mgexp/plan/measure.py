@@ -1,0 +1,343 @@
+"""Measure rows on this machine, predict how long they train, and compare a prediction with a finished run."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mgexp.config.check import cross_problems
+from mgexp.config.keys import Config
+from mgexp.data.lists import build_list, videos_root
+from mgexp.data.loader import build_opener
+from mgexp.dist import device_of
+from mgexp.errors import InputError, collected, raise_problems
+from mgexp.models.build import build_problems
+from mgexp.models.cost import num_params, schedule_shapes
+from mgexp.multigrid.schedule import Schedule, StepShape
+from mgexp.plan.communication import Communication
+from mgexp.plan.loading import Kind, build_loads, kinds_of, legs_of, measure, one_core
+from mgexp.plan.predict import Resources, RowPrediction, StepCost, leg_shapes, predict
+from mgexp.plan.timing import Step, Stopwatch, measure_cycles
+from mgexp.plan.ways import build_training_step
+from mgexp.plan.workers import most_workers
+from mgexp.run.environment import num_cores
+from mgexp.run.files import read_json, read_jsonl
+from mgexp.run.folder import RunDir
+from mgexp.train.setup import build_num_videos, build_row_schedule
+from mgexp.video.paths import evenly_spaced
+from mgexp.video.reader import Opener, VideoError
+from mgexp.video.store import StoreIndex
+from mgexp.video.store_encode import DEFAULT_QUANTIZER, Coding
+from mgexp.video.store_fill import Order, sample_store
+
+MANY_VIDEOS = 10**6
+"""Any number of videos gives the same shapes, if it is large enough for a step of each."""
+
+LOADING_SHARE = 0.25
+"""Loading's share of the budget. Clips take milliseconds and differ little; a prediction hangs on the steps."""
+
+LOADING_VIDEOS = 2
+"""Videos whose clips are timed."""
+
+BYTES_PER_GRADIENT = 4  # fp32
+AS_CONFIGURED = "as configured"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Costs of the steps by shape, of one of ``num_gpus`` processes, and of the clips by way of loading and kind.
+
+    ``loading``: core seconds of a clip; the first way is the configured one, and there is no way where there are
+    no videos. ``seconds``: what measuring took.
+    """
+
+    steps: Mapping[StepShape, StepCost]
+    loading: Mapping[str, Mapping[Kind, float]]
+    gradient_bytes: int
+    num_gpus: int
+    num_workers: int
+    num_cores: int
+    device: str
+    seconds: float
+
+    @property
+    def configured_loading(self) -> Mapping[Kind, float] | None:
+        """The way in which training loads; None where it is not known."""
+        return next(iter(self.loading.values()), None)
+
+    @property
+    def other_loading(self) -> dict[str, Mapping[Kind, float]]:
+        """Other ways to load, such as clip stores that were tried."""
+        return dict([*self.loading.items()][1:])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it for a file; ``measurement_of`` reads it again."""
+        loading = {
+            name: [
+                {"frames": frames, "crop": crop, "stride_range": stride, "core_seconds": seconds}
+                for (frames, crop, stride), seconds in by_kind.items()
+            ]
+            for name, by_kind in self.loading.items()
+        }
+        return {
+            "seconds": self.seconds,
+            "gradient_bytes": self.gradient_bytes,
+            "num_gpus": self.num_gpus,
+            "num_workers": self.num_workers,
+            "num_cores": self.num_cores,
+            "device": self.device,
+            "steps": [{**asdict(shape), **asdict(cost)} for shape, cost in self.steps.items()],
+            "loading": loading,
+        }
+
+
+def measurement_of(record: Mapping[str, Any]) -> Measurement:
+    """Read a measurement from JSON. Raises InputError where something is missing."""
+    try:
+        steps = {}
+        for line in record["steps"]:
+            shape = StepShape(line["frames"], line["crop"], line["clips"], line["num_bn_groups"])
+            cost = StepCost(line["seconds"], line["core_seconds"], line["first_use_seconds"])
+            steps[shape] = cost
+        loading: dict[str, dict[Kind, float]] = {}
+        for name, lines in record["loading"].items():
+            loading[name] = {}
+            for line in lines:
+                stride = line["stride_range"]  # JSON has no tuples
+                kind = (line["frames"], line["crop"], stride and (stride[0], stride[1]))
+                loading[name][kind] = line["core_seconds"]
+        names = ("gradient_bytes", "num_gpus", "num_workers", "num_cores", "device", "seconds")
+        return Measurement(steps, loading, **{name: record[name] for name in names})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError([f"not a measurement of plan.py: {error!r}"]) from error
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row that is planned. ``num_videos``: its training videos."""
+
+    name: str
+    cfg: Config
+    num_videos: int
+
+    def schedule(self, num_gpus: int, clips_factor: int = 1) -> Schedule:
+        """Return its schedule on ``num_gpus`` processes, with ``clips_factor`` times the recipe's clips.
+
+        Raises InputError where that is impossible.
+        """
+        clips = self.cfg.TRAIN.BATCH_SIZE * clips_factor
+        cfg = replace(self.cfg, TRAIN=replace(self.cfg.TRAIN, BATCH_SIZE=clips))
+        try:
+            return build_row_schedule(cfg, self.num_videos, num_gpus)
+        except InputError as error:
+            where = f"{self.name} on {num_gpus} GPUs"
+            raise InputError([f"{where}: {problem}" for problem in error.problems]) from error
+
+
+def build_row(cfg: Config, name: str) -> Row:
+    """Build the row ``name``. Raises InputError where its number of videos is not known."""
+    num_videos, problems = build_num_videos(cfg, None)
+    raise_problems(problems)
+    return Row(name, cfg, num_videos)
+
+
+def build_shapes(cfg: Config, problems: Iterable[str], num_processes: int = 1) -> Schedule:
+    """Build the schedule in ``num_processes`` for its shapes, which the model accepts; its length is arbitrary.
+
+    Raises InputError with ``problems``, those of reading ``cfg`` and of the command line, and all others.
+    """
+    found = [*problems, *cross_problems(cfg)]
+    with collected(found):
+        schedule = build_row_schedule(cfg, MANY_VIDEOS, num_processes)
+    raise_problems(found)
+    raise_problems(build_problems(cfg, schedule_shapes(schedule)))
+    return schedule
+
+
+def measure_rows(
+    rows: Sequence[Row], budget_seconds: float, num_gpus: int = 1, levels: Sequence[int] = ()
+) -> Measurement:
+    """Time loading and steps of all ``rows`` on this machine, in ``budget_seconds`` if these suffice.
+
+    The mini-batches are those of one of ``num_gpus`` processes; model and videos are those of the first row.
+    ``levels``: short sides of a clip store that is tried on a sample. Raises InputError for bad input.
+    """
+    start = time.perf_counter()
+    # Rows of one model share the timings of their steps.
+    cfg, sections = rows[0].cfg, ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL")
+    raise_problems(
+        [
+            f"{rows[0].name} and {row.name} have different models: plan them apart, with --rows"
+            for row in rows[1:]
+            if any(getattr(row.cfg, name) != getattr(cfg, name) for name in sections)
+        ]
+    )
+    schedules = [row.schedule(num_gpus) for row in rows]
+    loading = build_loading_seconds(cfg, schedules, LOADING_SHARE * budget_seconds, levels)
+    cycles = [shapes for one in schedules for _, shapes in leg_shapes(one, num_gpus)]
+    threads, device = torch.get_num_threads(), device_of(cfg.DEVICE)
+    torch.set_num_threads(cfg.TRAIN.NUM_THREADS or threads)
+    try:
+        way = build_training_step(cfg, device)
+
+        def in_one_process(shape: StepShape) -> Step:
+            """BN groups that span processes are one group here."""
+            return way(replace(shape, num_bn_groups=max(1, shape.num_bn_groups)))
+
+        left = budget_seconds - (time.perf_counter() - start)
+        steps = measure_cycles(in_one_process, cycles, left, Stopwatch(device))
+    except torch.OutOfMemoryError as error:
+        problem = f"a mini-batch of one of {num_gpus} GPUs does not fit into this one: {error}"
+        raise InputError([f"{problem}; plan for more with --num-gpus"]) from error
+    finally:
+        torch.set_num_threads(threads)
+    return Measurement(
+        steps=steps,
+        loading=loading,
+        gradient_bytes=BYTES_PER_GRADIENT * num_params(way.step.model),
+        num_gpus=num_gpus,
+        num_workers=most_workers(cfg.DATA_LOADER.NUM_WORKERS),
+        num_cores=num_cores(),
+        device=device.type,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def build_loading_seconds(
+    cfg: Config, schedules: Sequence[Schedule], budget_seconds: float, levels: Sequence[int]
+) -> dict[str, dict[Kind, float]]:
+    """Time a clip of each kind on one core, as configured and from a store of ``levels``.
+
+    Returns nothing where the training list or its videos are not here. Raises InputError where a list is wrong
+    or a video fails.
+    """
+    if not cfg.DATA.TRAIN_LIST or not Path(cfg.DATA.TRAIN_LIST).exists():
+        return {}
+    videos = build_list(cfg, "TRAIN_LIST")
+    raise_problems(videos.problems)
+    if not videos.records:
+        return {}
+    records = evenly_spaced(videos.records, LOADING_VIDEOS)
+    kinds = kinds_of(tuple(leg for schedule in schedules for leg in legs_of(schedule)))
+
+    def seconds_of(openers: Mapping[str, Opener]) -> dict[str, dict[Kind, float]]:
+        ways = build_loads(cfg, records, openers)
+        timed = measure(ways, kinds, len(records), budget_seconds=budget_seconds)
+        return {name: timings.median() for name, timings in timed.items()}
+
+    try:
+        with one_core():
+            configured = {AS_CONFIGURED: build_opener(cfg)}
+            if not levels:
+                return seconds_of(configured)
+            root = videos_root(cfg.DATA)
+            paths = [os.path.relpath(record.path, root) for record in records]
+            name = f"a clip store of short sides {', '.join(map(str, levels))}"
+            order = Order(root, tuple(levels), Coding(DEFAULT_QUANTIZER))
+            with sample_store(order, paths, len(paths)) as sample:
+                return seconds_of({**configured, name: StoreIndex(sample.store, root)})
+    except VideoError as error:
+        raise InputError([str(error)]) from error
+
+
+def predict_rows(
+    rows: Sequence[Row],
+    measurement: Measurement,
+    resources: Resources,
+    communication: Communication,
+    gpu_counts: Sequence[int],
+    is_linear: bool = False,
+) -> list[RowPrediction]:
+    """Predict every row on every number of GPUs.
+
+    ``is_linear``: each GPU has as many clips as where it was measured. Raises InputError where that is
+    impossible, or a shape was not measured.
+    """
+    found, problems = [], []
+    for num_gpus in gpu_counts:
+        factor, rest = divmod(num_gpus, measurement.num_gpus)
+        if is_linear and rest:
+            raise InputError(
+                [
+                    f"--num-gpus {num_gpus} is no multiple of the {measurement.num_gpus} GPUs of the "
+                    "measurement, which --scaling linear needs"
+                ]
+            )
+        for row in rows:
+            schedule = row.schedule(num_gpus, factor if is_linear else 1)
+            steps, loading = measurement.steps, measurement.configured_loading
+            try:
+                found.append(
+                    predict(row.name, schedule, steps, loading, resources, communication, num_gpus)
+                )
+            except (ValueError, KeyError) as error:
+                problems.append(f"{row.name} on {num_gpus} GPUs: {error}; measure again")
+    raise_problems(problems)
+    return found
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """Seconds of training of a finished run, waiting included, beside the predicted ones.
+
+    ``step_seconds``: for each shape of metrics.jsonl, the median of the logged steps.
+    """
+
+    name: str
+    num_steps: int
+    train_seconds: float
+    input_wait_seconds: float
+    step_seconds: Mapping[str, float]
+    predicted: Mapping[str, Any]
+
+    @property
+    def ratio(self) -> float:
+        """Predicted seconds of training / measured ones."""
+        return float(self.predicted["train_seconds"]) / self.train_seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """Return prediction and measurement for programs."""
+        return {
+            "row": self.name,
+            "predicted_train_seconds": self.predicted["train_seconds"],
+            "measured_train_seconds": self.train_seconds,
+            "ratio": self.ratio,
+            "predicted_input_wait_seconds": self.predicted["input_wait_seconds"],
+            "measured_input_wait_seconds": self.input_wait_seconds,
+            "measured_step_seconds": dict(self.step_seconds),
+        }
+
+
+def measured_run(folder: Path, predictions: Sequence[Mapping[str, Any]]) -> MeasuredRun:
+    """Read the run in ``folder``, and find its prediction on the fewest GPUs that were planned.
+
+    Raises InputError where the run is not finished, was not planned, or took another number of steps.
+    """
+    run_dir = RunDir(folder)
+    result = read_json(run_dir.result_json)
+    name = result["experiment"]
+    planned = [one for one in predictions if one["row"] == name]
+    if not planned:
+        names = ", ".join(sorted({str(one["row"]) for one in predictions}))
+        raise InputError([f"{folder} is a run of {name}, which was not planned: {names}"])
+    predicted = min(planned, key=lambda one: int(one["num_gpus"]))
+    if predicted["steps"] != result["steps"]:
+        raise InputError(
+            [f"{folder} took {result['steps']} steps, the plan of {name} has {predicted['steps']}"]
+        )
+    by_shape: defaultdict[str, list[float]] = defaultdict(list)
+    for line in read_jsonl(run_dir.metrics_jsonl):
+        by_shape[f"{line['clips']}x{line['frames']}x{line['crop']}²"].append(line["step_seconds"])
+    medians = {shape: statistics.median(values) for shape, values in by_shape.items()}
+    seconds = result["seconds"]
+    return MeasuredRun(
+        name, result["steps"], seconds["train"], seconds["input_wait"], medians, predicted
+    )
