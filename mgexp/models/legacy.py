@@ -1,4 +1,4 @@
-"""Weights in caffe2 pickles, as PySlowFast's model zoo still has them: read without running what they name."""
+"""Weights in caffe2 pickles, which PySlowFast's model zoo still has, read without running what they name."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mgexp.models.names import is_training_state_of_caffe2, pyslowfast_name_of_c
 from mgexp.models.weights import WeightsFile
 
 WHY_NOT_PICKLES = (
-    "A pickle is a program: reading one with pickle.load runs whatever its author, or whoever changed it on\n"
-    "the way, put into it. This tool runs nothing that the file names: it takes the bytes of arrays of floats\n"
-    "out of it and writes tensors; training reads only those."
+    "A pickle is a program. pickle.load runs whatever its author put into it, or anybody who changed it on the\n"
+    "way. This tool runs nothing that the file names. It takes the bytes of arrays of floats out of the file and\n"
+    "writes tensors. Training reads only those."
 )
 _LITTLE_ENDIAN_FLOATS = ("f2", "f4", "f8")
 
 
 class ForeignNameError(pickle.UnpicklingError):
-    """A pickle names something that is no array of floats."""
+    """A pickle names something other than an array of floats."""
 
 
 class _Dtype:
-    """Stands for numpy.dtype: numpy's own obeys flags that a file sets, and could be made to read any memory."""
+    """Stand for numpy.dtype. numpy's own obeys flags in the file, which could make it read any memory."""
 
     def __init__(self, name: str, *_: object) -> None:
         if name not in _LITTLE_ENDIAN_FLOATS:
@@ -40,7 +40,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stands for numpy.ndarray: keeps what a pickle says of an array, and does nothing with it."""
+    """Stand for numpy.ndarray. Keep what a pickle says about an array, and do nothing with it."""
 
     def __init__(self, *_: object) -> None:
         self.values: np.ndarray[Any, Any] | None = None
@@ -55,7 +55,7 @@ class _Array:
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
-    """Stands for codecs.encode, that pickles of protocol 2 make bytes with."""
+    """Stand for codecs.encode, with which pickles of protocol 2 make bytes."""
     if encoding != "latin1":
         raise ForeignNameError(f"it asks for the encoding {encoding!r}")
     return text.encode("latin1")
@@ -69,24 +69,24 @@ _KNOWN = {
     ("_codecs", "encode"): _encode,
     ("collections", "OrderedDict"): dict,
 }
-"""What an array of floats in a pickle names, and what is called instead."""
+"""What a pickle names to make an array of floats, and what we call instead."""
 
 
 class ArraysUnpickler(pickle.Unpickler):
-    """Knows arrays of floats, numbers, text and containers; raises ForeignNameError for anything else."""
+    """Read arrays of floats, numbers, text and containers. Raises ForeignNameError for anything else."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - pickle's own signature
-        """What stands for the name in a pickle."""
+        """Return what stands for a name in a pickle."""
         if (module, name) not in _KNOWN:
             raise ForeignNameError(f"it names {module}.{name}, which is no array of floats")
         return _KNOWN[module, name]
 
 
 def read_caffe2(path: Path) -> WeightsFile:
-    """The weights of a caffe2 file under PySlowFast's names, without momenta and counters of its training.
+    """Read the weights of a caffe2 file under PySlowFast's names, without momenta and counters of its training.
 
-    A blob that follows no rule keeps its name: whoever fits it to a model finds it strange.
-    Raises InputError for a file that is missing, damaged, refused, or holds anything but named arrays.
+    A blob that follows no rule keeps its name, and no model will have a tensor for it.
+    Raises InputError for a file that is missing, damaged or refused, or that holds anything but named arrays.
     """
     tensors: dict[str, Tensor] = {}
     for blob, array in _read_blobs(path).items():
@@ -97,7 +97,10 @@ def read_caffe2(path: Path) -> WeightsFile:
             raise InputError(
                 [f"{path}: {blob} is a second tensor for {name}; give an unchanged file"]
             )
-        tensors[name] = _tensor(path, str(blob), array)
+        if not isinstance(array, _Array) or array.values is None:
+            found = type(array).__name__
+            raise InputError([f"{path}: {blob} is a {found}, not an array of floats"])
+        tensors[name] = torch.from_numpy(array.values.astype(np.float32))
     if not any(name.startswith("s1.") for name in tensors):
         some = ", ".join([*tensors][:3])
         raise InputError([f"{path}: no blob has a name of PySlowFast's caffe2 models ({some})"])
@@ -121,9 +124,3 @@ def _read_blobs(path: Path) -> dict[Any, Any]:
     if not isinstance(blobs, dict):
         raise InputError([f"{path}: holds a {type(blobs).__name__}, not a dict of arrays"])
     return blobs
-
-
-def _tensor(path: Path, blob: str, array: object) -> Tensor:
-    if not isinstance(array, _Array) or array.values is None:
-        raise InputError([f"{path}: {blob} is a {type(array).__name__}, not an array of floats"])
-    return torch.from_numpy(array.values.astype(np.float32))

@@ -1,7 +1,8 @@
 """What other code bases call the tensors of our models.
 
-Ours are pytorchvideo's names, so its files need no other. Every other convention is a function from our
-name to theirs: whoever loads asks for each tensor of the model, and knows what was not asked for.
+Our names are pytorchvideo's, so its files need no renaming. For every other convention there is a function from
+our name to theirs. The loader asks for each tensor of the model, and so it knows which tensors of a file nobody
+asked for.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 
 Rename = Callable[[str], str]
-"""From our name of a tensor to that of another convention."""
+"""From our name of a tensor to its name in another convention."""
 
 # Our layers -> PySlowFast's, of residual stages, stems and fusions. Source: PySlowFast 287ec00,
 # resnet_helper.py, stem_helper.py, video_model_builder.py; the order is 1:1 with pytorchvideo's.
@@ -86,28 +87,28 @@ _CAFFE2_TRAINING_STATE = re.compile(r".*_momentum|lr|model_iter|optimizer_iterat
 
 
 def is_head(name: str) -> bool:
-    """Whether one of our tensors belongs to the classifier."""
+    """Tell whether one of our tensors belongs to the classifier."""
     return _HEAD.fullmatch(name) is not None
 
 
 def is_counter(name: str) -> bool:
-    """Whether a tensor counts batches: batch norm with a momentum does not use it."""
+    """Tell whether a tensor counts batches. Batch norm with a momentum does not use it."""
     return name.endswith("num_batches_tracked")
 
 
 def nonlocal_block(name: str) -> tuple[str, str] | None:
-    """The stage's place and the number of the non-local block that one of our tensors belongs to."""
+    """Return the stage and the number of the non-local block that one of our tensors belongs to, if any."""
     match = _NONLOCAL.fullmatch(name)
     return (match["block"], match["number"]) if match else None
 
 
 def same_name(name: str) -> str:
-    """Our name: it is pytorchvideo's."""
+    """Return our name, which is pytorchvideo's."""
     return name
 
 
 def pyslowfast_names(names: Collection[str]) -> Rename:
-    """The renaming of a model with our ``names`` to PySlowFast's."""
+    """Return the renaming to PySlowFast's names, for a model with our ``names``."""
     stage_of = _stages(names)
 
     def rename(name: str) -> str:
@@ -128,7 +129,10 @@ def pyslowfast_names(names: Collection[str]) -> Rename:
 
 
 def torchvision_names(names: Collection[str]) -> Rename:
-    """The renaming of a model with our ``names`` to torchvision's ResNets; what those lack keeps its name."""
+    """Return the renaming to torchvision's ResNets, for a model with our ``names``.
+
+    What these networks lack keeps its name.
+    """
     stage_of = _stages(names)
 
     def rename(name: str) -> str:
@@ -144,7 +148,7 @@ def torchvision_names(names: Collection[str]) -> Rename:
 
 
 def pyslowfast_name_of_caffe2(blob: str) -> str | None:
-    """PySlowFast's name of a blob of a caffe2 file; None where no rule knows it."""
+    """Return PySlowFast's name of a blob of a caffe2 file; None if no rule knows it."""
     layer, _, end = blob.rpartition("_")
     ends = _CAFFE2_NORM_ENDS if layer.endswith("_bn") else _CAFFE2_ENDS
     for pattern, name in _CAFFE2_LAYERS:
@@ -158,7 +162,7 @@ def pyslowfast_name_of_caffe2(blob: str) -> str | None:
 
 
 def is_training_state_of_caffe2(blob: str) -> bool:
-    """Whether a blob belongs to the training that wrote a caffe2 file and not to its model."""
+    """Tell whether a blob belongs to the training that wrote a caffe2 file, and not to its model."""
     return _CAFFE2_TRAINING_STATE.fullmatch(blob) is not None
 
 
@@ -167,6 +171,6 @@ def _layer(match: re.Match[str]) -> str:
 
 
 def _stages(names: Iterable[str]) -> dict[str, int]:
-    """Number of the block of a residual stage -> the stage, from 2: a pool may stand between."""
+    """Map the number of a block that is a residual stage to the stage, from 2. A pool may stand between stages."""
     blocks = {match["block"] for name in names if (match := _RES.fullmatch(name))}
     return {block: stage for stage, block in enumerate(sorted(blocks, key=int), start=2)}

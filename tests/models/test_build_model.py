@@ -1,13 +1,109 @@
-"""The network of a row: every row starts from the same weights, and no phase changes what is decayed."""
+"""Networks of rows: their initial weights, every model at every shape, and the weights that rows start from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from tiny import tiny_config
+from torch import nn
 
-from mgexp.models.build import build_model
+from mgexp.config.load import load_config
+from mgexp.models.build import build_model, build_on_meta, build_problems, init_weights
+from mgexp.models.cost import schedule_shapes
+from mgexp.models.resnet import TEMPORAL, resnet
+from mgexp.models.slowfast import slowfast
+from mgexp.models.weights import fit_weights, named_weights
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
 from mgexp.optim.build import build_groups
 from mgexp.train.setup import build_row_schedule
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "models.json").read_text())
+
+
+class OtherBatchNorm3d(nn.BatchNorm3d):
+    """A class that pytorchvideo has never heard of."""
+
+
+NORMS = [nn.BatchNorm3d, GroupedBatchNorm3d, OtherBatchNorm3d]
+
+
+def build(name: str, norm: type[nn.Module]) -> nn.Module:
+    common = {"num_classes": 100, "depth": 50, "width": 16, "dropout": 0.5, "norm": norm}
+    if name == "I3D_8x8_R50":
+        return resnet(TEMPORAL["I3D"], **common)
+    return slowfast(alpha=4, beta_inv=8, fusion_channel_ratio=2, fusion_kernel_frames=7, **common)
+
+
+def num_zero_gammas(model: nn.Module) -> int:
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm3d)]
+    return sum(bool((norm.weight == 0).all()) for norm in norms)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", GOLDEN["zero_gammas"])
+def test_the_last_gamma_of_every_residual_block_is_zero(name, norm):
+    model = build(name, norm)
+    init_weights(model)
+    assert num_zero_gammas(model) == GOLDEN["zero_gammas"][name]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_zeros_are_where_the_blocks_end(norm):
+    from pytorchvideo.models.resnet import ResBlock
+
+    model = build("SLOWFAST_8x8_R50", norm)
+    init_weights(model)
+    blocks = [module for module in model.modules() if isinstance(module, ResBlock)]
+    assert len(blocks) == 32
+    assert all((block.branch2.norm_c.weight == 0).all() for block in blocks)
+
+
+def test_no_gamma_is_zero_on_request():
+    model = build("I3D_8x8_R50", nn.BatchNorm3d)
+    init_weights(model, zero_init_final_bn=False)
+    assert num_zero_gammas(model) == 0
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", GOLDEN["zero_gammas"])
+def test_weights_are_those_of_pytorchvideos_own_initialisation(name, norm):
+    from pytorchvideo.models.weight_init import init_net_weights
+
+    ours, theirs = build(name, norm), build(name, nn.BatchNorm3d)
+    for parameter in ours.parameters():
+        nn.init.constant_(parameter, 7.0)  # whatever was there is overwritten
+    torch.manual_seed(3)
+    init_net_weights(theirs, init_std=0.02)
+    torch.manual_seed(3)
+    init_weights(ours, fc_init_std=0.02)
+    for (key, our), their in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(our, their), key
+
+
+def test_convolutions_have_variance_two_over_fan_out():
+    conv = nn.Conv3d(50, 40, kernel_size=(5, 3, 3), bias=True)
+    torch.manual_seed(0)
+    init_weights(conv)
+    assert conv.weight.var().item() == pytest.approx(2 / (40 * 5 * 3 * 3), rel=0.03)
+    assert (conv.bias == 0).all()
+
+
+def test_the_caller_seeds():
+    first, second = nn.Linear(20, 10), nn.Linear(20, 10)
+    torch.manual_seed(0)
+    init_weights(first)
+    init_weights(second)
+    assert not torch.equal(first.weight, second.weight)
+
+
+def test_a_layer_of_another_kind_is_refused():
+    with pytest.raises(TypeError, match="no initial weights for LayerNorm"):
+        init_weights(nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)))
+
 
 BASELINE = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
 I3D = {"MODEL.MODEL_NAME": "I3D", "RESNET.DEPTH": 50}
@@ -56,3 +152,123 @@ def test_convolutions_are_channels_last(tmp_path):
     convolutions = [m for m in model.modules() if isinstance(m, torch.nn.Conv3d)]
     layout = torch.channels_last_3d
     assert all(m.weight.is_contiguous(memory_format=layout) for m in convolutions)
+
+
+ROW = Path("experiments/main/k400_slowfast_8x8_r50/long_short.yaml")
+EIGHT_FRAMES = "DATA.NUM_FRAMES 8 DATA.SAMPLING_RATE 8"
+NON_LOCAL = "NONLOCAL.LOCATION [[],[1,3],[1,3,5],[]]"
+MODELS = {
+    "I3D": f"MODEL.MODEL_NAME I3D {EIGHT_FRAMES}",
+    "I3D non-local": f"MODEL.MODEL_NAME I3D {EIGHT_FRAMES} {NON_LOCAL}",
+    "C2D": f"MODEL.MODEL_NAME C2D {EIGHT_FRAMES}",
+    "Slow": f"MODEL.MODEL_NAME Slow {EIGHT_FRAMES}",
+    "SlowFast 4x16": "SLOWFAST.ALPHA 8 SLOWFAST.FUSION_KERNEL_SZ 5",
+    "SlowFast 8x8": "",
+    "SlowFast 16x8": "DATA.NUM_FRAMES 64",
+    "TSM": f"MODEL.MODEL_NAME TSM {EIGHT_FRAMES}",
+}
+SMALL = (
+    "RESNET.WIDTH_PER_GROUP 8 DATA.TRAIN_CROP_SIZE 64 DATA.TEST_CROP_SIZE 64 "
+    "DATA.TRAIN_JITTER_SCALES [64,80] MODEL.NUM_CLASSES 5"
+)
+
+
+def check_all_shapes(cfg, num_groups: int) -> None:
+    """Logits and gradients of ``num_groups`` BN groups of two clips at each shape."""
+    model = build_model(cfg).train()
+    set_num_groups(model, num_groups)
+    shapes = schedule_shapes(build_row_schedule(cfg, 10**6))
+    assert len(shapes) == 8
+    for frames, crop in sorted(shapes):
+        batch = torch.randn(2 * num_groups, 3, frames, crop, crop)
+        batch = batch.contiguous(memory_format=torch.channels_last_3d)
+        model.zero_grad()
+        logits = model(batch)
+        F.cross_entropy(logits, torch.arange(2 * num_groups)).backward()
+        assert logits.shape == (2 * num_groups, cfg.MODEL.NUM_CLASSES)
+        assert all(torch.isfinite(p.grad).all() for p in model.parameters()), (frames, crop)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_small_forward_and_backward_at_every_shape(name):
+    check_all_shapes(load_config(ROW, f"{MODELS[name]} {SMALL}".split()), num_groups=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [50, 101])
+@pytest.mark.parametrize("name", MODELS)
+def test_forward_and_backward_at_full_width_at_every_shape(name, depth):
+    check_all_shapes(
+        load_config(ROW, [*MODELS[name].split(), "RESNET.DEPTH", str(depth)]), num_groups=1
+    )
+
+
+# Depth 101 repeats blocks of depth 50, so one network of each kind is enough (all of them: --slow, above).
+@pytest.mark.parametrize(
+    ("name", "depth"), [*((name, 50) for name in MODELS), ("I3D", 101), ("SlowFast 8x8", 101)]
+)
+def test_no_shape_of_a_released_configuration_is_a_problem(name, depth):
+    cfg = load_config(ROW, [*MODELS[name].split(), "RESNET.DEPTH", str(depth)])
+    assert build_problems(cfg, schedule_shapes(build_row_schedule(cfg, 10**6))) == []
+
+
+def test_a_shape_that_a_model_cannot_take_is_a_problem():
+    cfg = load_config(ROW, f"{MODELS['I3D']} {SMALL}".split())
+    (problem,) = build_problems(cfg, [(1, 32), (2, 32)])
+    assert problem.startswith("I3D cannot take clips of 1 frames of 32 x 32 pixels: ")
+
+
+def test_a_model_that_does_not_exist_is_a_problem():
+    cfg = load_config(ROW, [*MODELS["I3D"].split(), "NONLOCAL.LOCATION", "[[],[7],[],[]]"])
+    (problem,) = build_problems(cfg, [])
+    assert "no non-local block can follow block 7 of res3" in problem
+
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+ROWS = {
+    path.relative_to(EXPERIMENTS).with_suffix("").as_posix(): load_config(path)
+    for path in sorted(EXPERIMENTS.rglob("*.yaml"))
+    if path.parent.name != "base"
+}
+STARTED = [name for name, cfg in ROWS.items() if cfg.TRAIN.INIT_WEIGHTS]
+
+
+def zeros(shapes):
+    """Tensors of these shapes that take no memory."""
+    return {name: torch.zeros(()).expand(shape) for name, shape in shapes.items()}
+
+
+@pytest.fixture(scope="module")
+def files():
+    """The files by name, without their numbers."""
+    import torchvision
+
+    with torch.device("meta"):
+        image = torchvision.models.resnet50().state_dict()
+    video = build_on_meta(ROWS["main/k400_slowfast_8x8_r50/baseline"]).state_dict()
+    return {"resnet50-0676ba61.pth": image, "SLOWFAST_8x8_R50.pyth": video}
+
+
+def test_rows_take_the_weights_that_they_name(files):
+    networks = {}  # rows that differ in the schedule alone have one network
+    for name in STARTED:
+        cfg = ROWS[name]
+        parts = (cfg.TRAIN.INIT_WEIGHTS, cfg.MODEL, cfg.RESNET, cfg.SLOWFAST, cfg.NONLOCAL)
+        networks.setdefault(repr(parts), (name, cfg))
+    assert networks
+    for name, cfg in networks.values():
+        path = Path(cfg.TRAIN.INIT_WEIGHTS)
+        shapes = {key: tensor.shape for key, tensor in files[path.name].items()}
+        fit = fit_weights(named_weights(path, zeros(shapes)), build_on_meta(cfg))
+        assert len(fit.used) > 150, name
+        assert all("proj" in left for left in fit.left), name  # the classifier alone
+
+
+def test_rows_from_images_have_torchvisions_pixels():
+    from torchvision.transforms._presets import ImageClassification
+
+    preset = ImageClassification(crop_size=224)
+    rows = [ROWS[name] for name in STARTED if "resnet50" in ROWS[name].TRAIN.INIT_WEIGHTS]
+    assert rows != []
+    assert {cfg.DATA.MEAN for cfg in rows} == {tuple(preset.mean)}
+    assert {cfg.DATA.STD for cfg in rows} == {tuple(preset.std)}

@@ -1,0 +1,80 @@
+"""FLOPs and memory of activations by hand: of single layers, and of the steps of a schedule."""
+
+import torch
+from tiny import tiny_config
+from torch import nn
+
+from mgexp.models.cost import activation_bytes, macs_by_shape, schedule_shapes, train_flops
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
+from mgexp.train.setup import build_row_schedule
+
+
+def test_macs_of_a_convolution_by_hand():
+    model = nn.Conv3d(3, 5, (1, 3, 3), padding=(0, 1, 1), bias=False).train()
+    found = macs_by_shape(model, [(4, 8), (2, 8), (4, 8)])
+    assert found == {(4, 8): 3 * 5 * 9 * 4 * 64, (2, 8): 3 * 5 * 9 * 2 * 64}
+    assert model.training
+
+
+def test_training_is_six_macs_for_every_clip_of_every_step(tmp_path):
+    schedule = build_row_schedule(tiny_config(tmp_path), 24)
+    macs = {shape: 1000 * shape[0] + shape[1] for shape in schedule_shapes(schedule)}
+    plans = map(schedule.plan_at, range(schedule.total_steps))
+    wanted = sum(6 * plan.clips * macs[plan.frames, plan.crop] for plan in plans)
+    assert train_flops(schedule, macs) == wanted
+
+
+def test_counting_leaves_the_statistics_alone():
+    model = nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4))
+    macs_by_shape(model, [(2, 4)])
+    assert not model[1].running_mean.any()
+    assert torch.equal(model[1].running_var, torch.ones(4))
+
+
+def test_shapes_of_a_schedule(tmp_path):
+    found = schedule_shapes(build_row_schedule(tiny_config(tmp_path), 24))
+    crops = {2: {16, 23}, 4: {16, 23, 32}, 8: {16, 23, 32}}
+    assert found == {(frames, crop) for frames, sizes in crops.items() for crop in sizes}
+
+
+FLOAT = 4
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv3d(3, 8, 1, bias=False)
+        self.norm = GroupedBatchNorm3d(8)
+        self.relu = nn.ReLU()
+
+    def forward(self, x):
+        return self.relu(self.norm(self.conv(x)))
+
+
+def test_what_a_convolution_a_norm_and_a_relu_keep():
+    pixels = 4 * 16 * 16
+    clip = 3 * pixels  # for the gradient of the kernel
+    into_norm, out_of_relu = 8 * pixels, 8 * pixels
+    mean_and_deviation = 2 * 8 // 2  # of two clips, halved
+    expected = FLOAT * (clip + into_norm + out_of_relu + mean_and_deviation)
+    assert activation_bytes(Small(), 4, 16) == expected
+
+
+def test_a_tensor_that_two_layers_keep_counts_once():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = (nn.Conv3d(3, 8, 1, bias=False) for _ in range(2))
+
+        def forward(self, x):
+            return self.one(x) + self.two(x)
+
+    assert activation_bytes(Twice(), 2, 8) == FLOAT * 3 * 2 * 8 * 8
+
+
+def test_the_model_is_as_it_was():
+    model = Small().eval()
+    activation_bytes(model, 2, 8)
+    assert not model.training
+    assert next(model.parameters()).device == torch.device("cpu")
+    assert model.norm.num_batches_tracked == 0
