@@ -21,8 +21,7 @@ from mgexp.data.records import Record, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.data.transforms import draw_short_side, random_region, resize
 from mgexp.errors import InputError
-from mgexp.video.pyav import open_pyav
-from mgexp.video.reader import SOURCE, Opener, VideoError
+from mgexp.video.reader import SOURCE, Opener, VideoError, open_video
 
 Times = NDArray[np.float64]
 """Moments in seconds from the start of the video, one for each frame of a clip."""
@@ -192,7 +191,7 @@ class TrainingClips(Dataset[Clip]):
         inverse_uniform: bool,
         flip: bool,
         augment: Change | None = None,
-        opener: Opener = open_pyav,
+        opener: Opener = open_video,
         limit: TimeLimit = NO_LIMIT,
     ) -> None:
         if not full_crop <= jitter[0] <= jitter[1]:

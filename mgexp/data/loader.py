@@ -29,8 +29,7 @@ from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.stop import STOP_SIGNALS
-from mgexp.video.pyav import open_pyav
-from mgexp.video.reader import Decoder, Opener, choose_decoder
+from mgexp.video.reader import Decoder, Opener, choose_decoder, open_video
 from mgexp.video.store import StoreDir, StoreIndex
 
 
@@ -157,7 +156,7 @@ def build_opener(cfg: Config) -> Opener:
     Raises InputError if the decoder does not work here, or if DATA.STORE is no clip store.
     """
     problems: list[str] = []
-    opener: Opener = open_pyav
+    opener: Opener = open_video
     with collected(problems):
         opener = build_decoder(cfg).opener
     if cfg.DATA.STORE:

@@ -19,8 +19,7 @@ from mgexp.data.records import Record, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.data.transforms import resize, view_region
 from mgexp.errors import InputError
-from mgexp.video.pyav import open_pyav
-from mgexp.video.reader import Opener, VideoError
+from mgexp.video.reader import Opener, VideoError, open_video
 
 FrameOrder = Literal["forward", "repeated", "shuffled"]
 """Controls that show what a network uses of time: the middle frame at all times, or frames in random order."""
@@ -85,7 +84,7 @@ class EvaluationViews(Dataset[View]):
         num_views: int,
         num_crops: int,
         frame_order: FrameOrder = "forward",
-        opener: Opener = open_pyav,
+        opener: Opener = open_video,
         limit: TimeLimit = NO_LIMIT,
     ) -> None:
         problems = []

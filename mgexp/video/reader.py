@@ -124,6 +124,13 @@ Opener = Callable[[str], AbstractContextManager[Video]]
 """Opens the video at a path, and closes it on leaving the context; raises VideoError where it does not open."""
 
 
+def open_video(path: str) -> AbstractContextManager[Video]:
+    """Open a video file by PyAV, the decoder that is always there; it is imported when it is needed."""
+    from mgexp.video.pyav import open_pyav
+
+    return open_pyav(path)
+
+
 @dataclass(frozen=True)
 class Decoder:
     """One of the decoders: ``name`` with versions, for people, and ``opener``, which travels to workers."""
@@ -153,6 +160,4 @@ def choose_decoder(backend: Backend) -> Decoder:
             raise InputError([f"{problem}. {remedy}"])
     import av
 
-    from mgexp.video.pyav import open_pyav
-
-    return Decoder(f"PyAV {av.__version__}", open_pyav)
+    return Decoder(f"PyAV {av.__version__}", open_video)
