@@ -21,7 +21,7 @@ import simplejson
 
 from mgexp.config.load import flatten, load_config
 from mgexp.errors import InputError
-from mgexp.figures.pages import report_with_figures
+from mgexp.figures.report_figures import report_with_figures
 from mgexp.results.collect import Collected, Resolve, append_results, store_runs
 from mgexp.results.load import SHORTER
 from mgexp.results.page import write_page

@@ -4,8 +4,8 @@
     python tools/report.py experiments/quickstart    the runs that are stored beside their YAMLs
     python tools/report.py experiments/main/k400_slowfast_8x8_r50    YAMLs alone: their schedules
 
-Writes report.md, report.html, which is one file with all figures in it, and figures/ (SVG and PNG for two columns,
-SVG for one: *_narrow.svg). Exit 0; 2 where the folder holds nothing of that, or a file cannot be understood.
+Writes report.md, report.html, which is one file with all figures in it, and figures/ (each as PNG and SVG).
+Exit 0; 2 where the folder holds nothing of that, or a file cannot be understood.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from mgexp.errors import InputError
-from mgexp.figures.pages import report_with_figures
+from mgexp.figures.report_figures import report_with_figures
 from mgexp.run.confusion import read_class_names
 from mgexp.run.folder import RunsDir
 

@@ -5,78 +5,88 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from mgexp.config.load import flatten, load_config
+from mgexp.errors import InputError
 from mgexp.figures.style import (
     FAINT,
-    Columns,
     PrintFigure,
     ink,
     printed,
     quiet_grid,
-    row_colours,
     row_label,
+    row_styles,
+    unit_of,
 )
-from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, train_flops
+from mgexp.models.build import build_network
+from mgexp.models.cost import (
+    FLOPS_PER_MAC,
+    TRAINING_PER_FORWARD,
+    macs_by_shape,
+    schedule_shapes,
+    train_flops,
+)
 from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.shapes import BatchShape
-from mgexp.results.model import COARSE_CONTROL
+from mgexp.results.model import COARSE_CONTROL, Comparison, row_order
+from mgexp.train.setup import build_num_videos, build_row_schedule
 
 MAX_LR_STEPS = 400
-"""Steps whose learning rate is looked at: more do not show in a panel of a few centimetres."""
+"""Steps whose learning rate is looked at. More do not show in a panel of a few centimetres."""
+MAX_ROWS = 4
+"""Rows that stand side by side in a figure. Assumption: panels narrower than 4 cm cannot be read."""
+NOT_OF_THE_NETWORK = ("MULTIGRID", "SOLVER", "ROW", "EXPECTED", "RNG_SEED")
+"""Keys in which the rows of a folder differ while their networks are the same."""
 
 
 @dataclass(frozen=True)
 class RowSchedule:
-    """A row; ``macs`` are those of a forward pass of one clip, by (frames, crop)."""
+    """A row and its schedule. ``macs`` are those of a forward pass of one clip, by (frames, crop)."""
 
     name: str
     schedule: Schedule
     macs: Mapping[tuple[int, int], int]
 
     @property
-    def train_flops(self) -> int:
-        """Of all steps."""
-        return train_flops(self.schedule, dict(self.macs))
-
-    @property
     def work(self) -> tuple[int, int]:
-        """Steps and training FLOPs: what a run of this row comes to."""
-        return self.schedule.total_steps, self.train_flops
+        """Steps and training FLOPs of a whole run."""
+        return self.schedule.total_steps, self.flops_before(self.schedule.total_steps)
 
     def flops_before(self, step: int) -> int:
-        """Training FLOPs of the steps before ``step``."""
-        done = (
+        """Count the training FLOPs of the steps before ``step``."""
+        done = tuple(
             replace(phase, end_step=min(phase.end_step, step))
             for phase in self.schedule.phases
             if phase.start_step < step
         )
-        return train_flops(replace(self.schedule, phases=tuple(done)), dict(self.macs))
+        return train_flops(replace(self.schedule, phases=done), dict(self.macs))
 
     def clips(self, shape: BatchShape) -> int:
-        """Of a mini-batch of ``shape``, over all processes."""
+        """Count the clips of a mini-batch of ``shape``, over all processes."""
         return self.schedule.recipe.clips * shape.ratio
 
     def step_flops(self, shape: BatchShape) -> int:
-        """Training FLOPs of a step of ``shape``."""
+        """Count the training FLOPs of a step of ``shape``."""
         macs = self.macs[shape.frames, shape.crop]
         return self.clips(shape) * macs * FLOPS_PER_MAC * TRAINING_PER_FORWARD
 
-    def clips_per_teraflop(self, phase: Phase) -> float:
-        """Clips that a turn of the cycle takes for each 10¹² FLOPs of training.
+    def clips_per_teraflop(self, shapes: Sequence[BatchShape]) -> float:
+        """Count the clips for each 10¹² FLOPs of training, over one step of each shape.
 
         That is also the clips a second that must be loaded where the devices do 10¹² FLOPs a second.
         """
-        shapes = phase.cycle.shapes
         return 1e12 * sum(map(self.clips, shapes)) / sum(map(self.step_flops, shapes))
 
     def learning_rates(self) -> list[tuple[int, float]]:
-        """(step, rate) at every phase's ends, and at most MAX_LR_STEPS evenly spaced ones."""
+        """List (step, rate) at every phase's ends, and at MAX_LR_STEPS evenly spaced steps."""
         total = self.schedule.total_steps
         stride = max(1, total // MAX_LR_STEPS)
         ends = {step for one in self.schedule.phases for step in (one.start_step, one.end_step - 1)}
@@ -84,123 +94,133 @@ class RowSchedule:
         return [(step, self.schedule.plan_at(step).lr) for step in steps]
 
     def stage_starts(self) -> list[int]:
-        """First steps of the stages but the first."""
+        """List the first step of every stage but the first."""
         phases = self.schedule.phases
         return [new.start_step for old, new in pairwise(phases) if new.stage != old.stage]
 
 
-MAX_ROWS: dict[Columns, int] = {1: 2, 2: 4}
-"""Rows that stand side by side in a figure. Assumption: panels narrower than 4 cm cannot be read."""
+def load_schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[RowSchedule, ...]:
+    """Load the schedule of each row from its YAML, in the order of the report.
 
-PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+    A row has the number of videos that its runs were trained with, or, without runs, the number that its YAML
+    gives. A row whose number is not known, or whose runs had different numbers, is left out. Raises InputError
+    for a schedule that cannot be.
+    """
+    counted: dict[
+        object, dict[tuple[int, int], int]
+    ] = {}  # most rows of a folder share their network
+    rows = []
+    for name in sorted(yamls, key=row_order):
+        cfg = load_config(yamls[name])
+        trained = {run.num_train_videos for run in comparison.row(name).runs.values()}
+        num_videos, problems = build_num_videos(cfg, min(trained, default=None))
+        if problems or len(trained) > 1:
+            continue
+        try:
+            schedule = build_row_schedule(cfg, num_videos)
+        except InputError as error:
+            raise InputError([f"{name}: {problem}" for problem in error.problems]) from error
+        keys = flatten(cfg)
+        network_keys = tuple(k for k in keys if k[0].split(".")[0] not in NOT_OF_THE_NETWORK)
+        macs = counted.setdefault(network_keys, {})
+        new = schedule_shapes(schedule) - macs.keys()
+        if new:
+            network = build_network(cfg).to(memory_format=torch.channels_last_3d)  # twice as fast
+            macs.update(macs_by_shape(network, new))
+        rows.append(RowSchedule(name, schedule, macs))
+    return tuple(rows)
 
 
-@dataclass(frozen=True)
-class Panel:
-    """A line of panels: ``levels`` of the shapes that a phase takes in turn, and their ``mean``."""
+class Panel(NamedTuple):
+    """A line of panels: the levels that a phase takes in turn, and their mean where it is not the plain one."""
 
     label: str
     scale: Literal["log", "linear"]
-    levels: Callable[[RowSchedule, Phase], Sequence[float]]
-    mean: Callable[[RowSchedule, Phase], float]
+    levels: Callable[[RowSchedule, Phase], list[float]]
+    mean: Callable[[RowSchedule, Phase], float] | None = None
 
 
-def draw_schedule(rows: Sequence[RowSchedule], columns: Columns = 2) -> PrintFigure:
-    """A column of panels per row: the first ones, with the last of all as the last; 0.82 inches a panel."""
-    shown = _shown(rows, MAX_ROWS[columns])
+def _panels(rows: Sequence[RowSchedule]) -> list[Panel]:
+    costs = (r.step_flops(s) for r in rows for p in r.schedule.phases for s in p.cycle.shapes)
+    unit, prefix = unit_of(max(costs))
+
+    def of_shapes(
+        label: str,
+        scale: Literal["log", "linear"],
+        value: Callable[[RowSchedule, BatchShape], float],
+    ) -> Panel:
+        return Panel(label, scale, lambda row, phase: [value(row, s) for s in phase.cycle.shapes])
+
+    rates = of_shapes(
+        "clips a second\nper TFLOP/s", "log", lambda row, s: row.clips_per_teraflop([s])
+    )
+    return [
+        of_shapes("frames", "log", lambda _, shape: shape.frames),
+        of_shapes("crop (pixels)", "log", lambda _, shape: shape.crop),
+        of_shapes("clips a step", "log", lambda row, shape: row.clips(shape)),
+        # The schedule is that of one process, so these are the groups of the whole mini-batch.
+        Panel("BN groups\na step", "log", lambda _, phase: [phase.num_bn_groups]),
+        of_shapes(f"{prefix}FLOPs a step", "linear", lambda row, s: row.step_flops(s) / unit),
+        # Not the mean of the levels: cheap steps would count as much as expensive ones.
+        rates._replace(mean=lambda row, phase: row.clips_per_teraflop(phase.cycle.shapes)),
+    ]
+
+
+def draw_schedule(rows: Sequence[RowSchedule]) -> PrintFigure:
+    """Draw a column of panels for each row: at most MAX_ROWS, the first ones and the last.
+
+    Rows with equal schedules are drawn once, and the control only where there is nothing else.
+    """
+    shown: list[RowSchedule] = []
+    for row in [row for row in rows if row.name != COARSE_CONTROL] or rows:
+        if all(row.schedule != other.schedule for other in shown):
+            shown.append(row)
+    if len(shown) > MAX_ROWS:
+        shown = [*shown[: MAX_ROWS - 1], shown[-1]]
     panels = _panels(shown)
-    colours = row_colours([row.name for row in shown])
+    styles = row_styles([row.name for row in shown])
     with printed():
-        figure = PrintFigure(columns, 0.55 + 0.82 * (len(panels) + 1))
+        figure = PrintFigure(0.55 + 0.82 * (len(panels) + 1))
         grid = figure.subplots(
             len(panels) + 1, len(shown), squeeze=False, sharex="col", sharey="row"
         )
         for row, column in zip(shown, grid.T, strict=True):
-            _title(column[0], row, colours[row.name])
+            colour = styles[row.name].colour
+            _title(column[0], row, colour)
             for axes, panel in zip(column[:-1], panels, strict=True):
-                _draw_levels(axes, row, panel, colours[row.name])
-            _draw_rates(column[-1], row, colours[row.name])
+                _draw_levels(axes, row, panel, colour)
+            _draw_rates(column[-1], row, colour)
             for axes in column:
-                _mark_stages(axes, row)
+                quiet_grid(axes, "y")
+                for step in row.stage_starts():
+                    axes.axvline(step, color=FAINT, lw=0.6, ls=(0, (1, 2)))
         for line, panel in zip(grid[:-1], panels, strict=True):
             _scale(line[0], panel, shown)
         grid[-1][0].set_ylabel("learning rate")
         figure.align_ylabels(list(grid[:, 0]))
-        figure.settle()
     return figure
-
-
-def _shown(rows: Sequence[RowSchedule], most: int) -> Sequence[RowSchedule]:
-    """Rows that do different things, not the control; where there are too many, the first ones and the last."""
-    different: list[RowSchedule] = []
-    for row in [row for row in rows if row.name != COARSE_CONTROL] or rows:
-        if all(row.schedule != other.schedule for other in different):
-            different.append(row)
-    return different if len(different) <= most else [*different[: most - 1], different[-1]]
-
-
-def _panels(rows: Sequence[RowSchedule]) -> list[Panel]:
-    largest = max(
-        row.step_flops(s) for row in rows for p in row.schedule.phases for s in p.cycle.shapes
-    )
-    unit, prefix = next(one for one in PREFIXES if largest >= one[0] or one is PREFIXES[-1])
-    return [
-        _of_shapes("frames", "log", lambda _, shape: shape.frames),
-        _of_shapes("crop (pixels)", "log", lambda _, shape: shape.crop),
-        _of_shapes("clips a step", "log", lambda row, shape: row.clips(shape)),
-        Panel("BN groups\na step", "log", _groups, lambda row, phase: _groups(row, phase)[0]),
-        _of_shapes(
-            f"{prefix}FLOPs a step", "linear", lambda row, shape: row.step_flops(shape) / unit
-        ),
-        Panel(
-            "clips a second\nper TFLOP/s",
-            "log",
-            lambda row, phase: [
-                1e12 * row.clips(s) / row.step_flops(s) for s in phase.cycle.shapes
-            ],
-            RowSchedule.clips_per_teraflop,
-        ),
-    ]
-
-
-def _of_shapes(
-    label: str, scale: Literal["log", "linear"], value: Callable[[RowSchedule, BatchShape], float]
-) -> Panel:
-    def levels(row: RowSchedule, phase: Phase) -> list[float]:
-        return [value(row, shape) for shape in phase.cycle.shapes]
-
-    return Panel(label, scale, levels, lambda row, phase: fmean(levels(row, phase)))
-
-
-def _groups(_: RowSchedule, phase: Phase) -> list[float]:
-    """Groups of batch normalisation in a mini-batch, for a schedule of one process."""
-    return [phase.num_bn_groups]
 
 
 def _title(axes: Axes, row: RowSchedule, colour: str) -> None:
     schedule = row.schedule
     saved = f" ({schedule.step_saving:.2f}× fewer)" if schedule.step_saving > 1.005 else ""
+    words = f"{schedule.total_steps:,} steps{saved}"
     axes.set_title(row_label(row.name), weight="bold", color=ink(colour), pad=13)
-    axes.text(
-        0,
-        1.06,
-        f"{schedule.total_steps:,} steps{saved}",
-        transform=axes.transAxes,
-        fontsize=6.5,
-        va="bottom",
-    )
+    axes.text(0, 1.06, words, transform=axes.transAxes, fontsize=6.5, va="bottom")
 
 
 def _draw_levels(axes: Axes, row: RowSchedule, panel: Panel, colour: str) -> None:
-    """Thin: the shapes that are taken in turn; thick: their mean."""
+    """Draw the levels that are taken in turn as thin lines, and their mean as a thick one."""
+    steps: list[int] = []
+    means: list[float] = []
     for phase in row.schedule.phases:
         ends = (phase.start_step, phase.end_step)
-        levels = sorted(set(panel.levels(row, phase)))
-        axes.fill_between(ends, levels[0], levels[-1], color=colour, alpha=0.12, lw=0)
-        if len(levels) > 1:
-            axes.hlines(levels, *ends, color=colour, lw=0.6, alpha=0.75)
-    steps = [step for one in row.schedule.phases for step in (one.start_step, one.end_step)]
-    means = [panel.mean(row, phase) for phase in row.schedule.phases for _ in range(2)]
+        levels = panel.levels(row, phase)
+        axes.fill_between(ends, min(levels), max(levels), color=colour, alpha=0.12, lw=0)
+        if len(set(levels)) > 1:
+            axes.hlines(sorted(set(levels)), *ends, color=colour, lw=0.6, alpha=0.75)
+        steps += ends
+        means += [panel.mean(row, phase) if panel.mean else fmean(levels)] * 2
     axes.plot(steps, means, color=colour, lw=1.4, solid_capstyle="butt")
 
 
@@ -210,48 +230,36 @@ def _draw_rates(axes: Axes, row: RowSchedule, colour: str) -> None:
     axes.set_yscale("log")
     axes.set_xlim(0, row.schedule.total_steps)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda step, _: f"{step / 1000:g}k" if step >= 10_000 else f"{step:,.0f}")
+    )
     axes.set_xlabel("step")
 
 
-def _thousands(step: float, _: object) -> str:
-    return f"{step / 1000:g}k" if step >= 10_000 else f"{step:,.0f}"
-
-
-def _mark_stages(axes: Axes, row: RowSchedule) -> None:
-    quiet_grid(axes)
-    axes.grid(False, axis="x")
-    for step in row.stage_starts():
-        axes.axvline(step, color=FAINT, lw=0.6, ls=(0, (1, 2)))
-
-
 def _scale(axes: Axes, panel: Panel, rows: Sequence[RowSchedule]) -> None:
-    """Label and ticks of a line of panels; a logarithmic one has ticks at the levels that occur."""
+    """Label a line of panels; a logarithmic one has its ticks at the levels that occur."""
     axes.set_ylabel(panel.label)
     if panel.scale == "linear":
         axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
         axes.yaxis.set_major_locator(MaxNLocator(4))
         return
+    found = sorted(
+        {v for row in rows for one in row.schedule.phases for v in panel.levels(row, one)}
+    )
+    # Ticks stand beside each other only where they are a seventh of the whole range apart.
+    apart = max(1.15, (found[-1] / found[0]) ** (1 / 7))
+    ticks = found[:1]
+    for level in found[1:]:
+        if level >= ticks[-1] * apart:
+            ticks.append(level)
     axes.set_yscale("log", base=2)
-    found = {v for row in rows for phase in row.schedule.phases for v in panel.levels(row, phase)}
-    ticks = _apart(sorted(found))
     axes.yaxis.set_major_locator(FixedLocator(ticks))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(_short))
-    axes.set_ylim(min(found) / 1.3, max(found) * 1.3)
-
-
-def _apart(levels: Sequence[float]) -> list[float]:
-    """The levels that can stand beside each other as ticks: at least a seventh of the whole range apart."""
-    least = max(1.15, (levels[-1] / levels[0]) ** (1 / 7))
-    kept = [levels[0]]
-    for level in levels[1:]:
-        if level >= kept[-1] * least:
-            kept.append(level)
-    return kept
+    axes.set_ylim(found[0] / 1.3, found[-1] * 1.3)
 
 
 def _short(value: float, _: object) -> str:
-    """Whole numbers as they are, others to two digits."""
+    """Format whole numbers as they are, others to two digits."""
     digits = value if value == round(value) else float(f"{value:.2g}")
     return f"{digits:,.10g}"

@@ -1,108 +1,99 @@
-"""Speed-up against accuracy: what each row gains in time and FLOPs, and what it gains or loses in accuracy."""
+"""What rows gain and lose against the baseline: the whole one, and one with fewer epochs and as many FLOPs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from mgexp.figures.labels import Label, along, place_labels
 from mgexp.figures.style import (
     COLOURS,
     QUIET,
-    Columns,
     PrintFigure,
-    draw_center,
+    RowStyle,
+    draw_mean,
     draw_seeds,
+    flops_axis,
+    ink,
+    limits,
     printed,
     quiet_grid,
-    reach,
     round_ticks,
-    row_colours,
     row_label,
+    row_styles,
     signed,
+    without_interval,
 )
-from mgexp.results.model import BASELINE, Comparison, Estimate, Row, Run
+from mgexp.results.model import BASELINE, Comparison, Estimate, Row
 from mgexp.results.tables import points_text
 
-HEIGHT_INCHES: dict[Columns, float] = {1: 5.0, 2: 2.7}
-MOST_INTERVAL = 1.5
-"""How far an interval is shown beyond the points, in widths of what all points span."""
-MOST_NUMBERED = 5
-"""Rows whose numbers are written beside their names: those of more would hide each other."""
-LOSS = "#F6E9E2"
+LOSS_COLOUR = "#F6E9E2"
 """Behind everything that is less accurate than the baseline."""
 
-
-@dataclass(frozen=True)
-class Gain:
-    """A way to count what training takes."""
-
-    label: str
-    of: Callable[[Run], float]
+# --- speed-up against accuracy
 
 
-GAINS = (
-    Gain("speed-up in training time", lambda run: run.train_seconds),
-    Gain("saving of training FLOPs", lambda run: run.train_flops),
-)
+class Gain(NamedTuple):
+    """A row against the baseline: ratios of training time and FLOPs, and the difference in points."""
+
+    name: str
+    time: Estimate
+    flops: Estimate
+    points: Estimate
+
+    @property
+    def label(self) -> str:
+        """The row with its numbers."""
+        ratios = f"{self.time.mean:.2f}× (FLOPs {self.flops.mean:.2f}×)"
+        return f"{row_label(self.name)}: {ratios}, {points_text(self.points.mean)} points"
 
 
-@dataclass(frozen=True)
-class Point:
-    """A row against the baseline: what it gains, and its difference in accuracy."""
+def draw_speed_up(comparison: Comparison) -> PrintFigure:
+    """Draw a point per row that can be compared with the baseline, over training time and over FLOPs.
 
-    row: Row
-    gain: Estimate
-    accuracy: Estimate
-
-
-def draw_speed_up(comparison: Comparison, columns: Columns = 2) -> PrintFigure:
-    """A point per row that can be compared with the baseline, in training time and in FLOPs.
-
-    Small points are seeds; bars are 95 % intervals, and one that leaves the panel goes on. Hollow: one seed, no
-    interval. What lies in the tinted half is less accurate than the baseline.
+    Small points are seeds; bars are 95 % intervals, and a bar that leaves the panel goes on. A hollow point is one
+    seed without an interval. What lies in the tinted half is less accurate than the baseline.
     """
-    colours = row_colours([row.name for row in comparison.rows])
+    gains = []
+    for row in comparison.compared:
+        pair = comparison.pair(row)
+        time, flops, points = pair.speed_up, pair.flop_saving, pair.difference
+        if time and flops and points:
+            gains.append(Gain(row.name, time, flops, points))
+    styles = row_styles([row.name for row in comparison.rows])
     with printed():
-        figure = PrintFigure(columns, HEIGHT_INCHES[columns])
-        shape = (2, 1) if columns == 1 else (1, 2)
-        panels = figure.subplots(*shape, squeeze=False, sharey=True).ravel()
-        found = [[*_points(comparison, gain)] for gain in GAINS]
-        for axes, gain, points in zip(panels, GAINS, found, strict=True):
-            _draw_panel(axes, points, colours)
-            axes.set_xlabel(gain.label)
-            if columns == 1 or axes is panels[0]:
-                axes.set_ylabel(f"{comparison.metric} against the baseline (points)")
-        figure.settle()
-        for axes, points in zip(panels, found, strict=True):
-            _write_names(axes, points, colours)
+        figure = PrintFigure(2.5)
+        left, right = figure.subplots(1, 2, sharey=True)
+        _draw_gains(left, {gain.name: (gain.time, gain.points) for gain in gains}, styles)
+        _draw_gains(right, {gain.name: (gain.flops, gain.points) for gain in gains}, styles)
+        left.set_xlabel("speed-up in training time")
+        right.set_xlabel("saving of training FLOPs")
+        left.set_ylabel(f"{comparison.metric} against the baseline (points)")
+        handles = [styles[gain.name].handle(gain.label) for gain in gains]
+        figure.add_legend([styles[BASELINE].handle(BASELINE), *handles])
     return figure
 
 
-def _points(comparison: Comparison, gain: Gain) -> list[Point]:
-    found = []
-    for row in comparison.compared:
-        pair = comparison.pair(row)
-        ratio, difference = pair.ratio(gain.of), pair.difference
-        if ratio and difference:
-            found.append(Point(row, ratio, difference))
-    return found
-
-
-def _draw_panel(axes: Axes, points: list[Point], colours: Mapping[str, str]) -> None:
-    axes.set_xlim(*_limits([r for p in points for r in p.gain.each], _speed_up_ends(points), 1.0))
-    axes.set_ylim(
-        *_limits([d for p in points for d in p.accuracy.each], _accuracy_ends(points), 0.0)
-    )
-    axes.axhspan(axes.get_ylim()[0], 0, color=LOSS, lw=0, zorder=0)
-    axes.axhline(0, color=COLOURS[BASELINE], lw=0.7, zorder=1)
-    axes.axvline(1, color=COLOURS[BASELINE], lw=0.7, zorder=1)
-    axes.plot(1, 0, "s", ms=4.2, color=COLOURS[BASELINE], zorder=3)
-    for point in points:
-        _draw_point(axes, point, colours[point.row.name])
+def _draw_gains(
+    axes: Axes, gains: Mapping[str, tuple[Estimate, Estimate]], styles: Mapping[str, RowStyle]
+) -> None:
+    """Draw (ratio, difference) of each row around the baseline at (1, 0)."""
+    axes.set_xlim(*limits([ratio for ratio, _ in gains.values()], 1.0))
+    axes.set_ylim(*limits([difference for _, difference in gains.values()], 0.0))
+    colour, marker = styles[BASELINE]
+    axes.axhspan(axes.get_ylim()[0], 0, color=LOSS_COLOUR, lw=0, zorder=0)
+    axes.axhline(0, color=colour, lw=0.7, zorder=1)
+    axes.axvline(1, color=colour, lw=0.7, zorder=1)
+    axes.plot(1, 0, marker, ms=4.4, color=colour, zorder=3)
+    for name, (ratio, difference) in gains.items():
+        draw_mean(axes, ratio, difference, styles[name])
+    for height, words, aligned in ((1.0, "more accurate", "top"), (0.0, "less accurate", "bottom")):
+        axes.text(
+            0.99, height, words, transform=axes.transAxes, ha="right", va=aligned, color=QUIET, style="italic"
+        )  # fmt: skip
     axes.xaxis.set_major_locator(round_ticks(6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
     axes.yaxis.set_major_locator(round_ticks(6))
@@ -110,62 +101,85 @@ def _draw_panel(axes: Axes, points: list[Point], colours: Mapping[str, str]) -> 
     quiet_grid(axes)
 
 
-def _draw_point(axes: Axes, point: Point, colour: str) -> None:
-    """Seeds, and the mean with its intervals; an interval of nothing but equal numbers is a point."""
-    gain, accuracy = point.gain, point.accuracy
-    across, up = None, None
-    if gain.interval:
-        low, high = gain.interval
-        across = [[max(0.0, gain.mean - low)], [max(0.0, high - gain.mean)]]  # 0 but for rounding
-    if accuracy.interval:
-        up = accuracy.interval[1] - accuracy.mean
-    draw_center(axes, (gain.mean, accuracy.mean), colour, 4.6, across, up)
-    draw_seeds(axes, gain.each, accuracy.each, colour)
+# --- at equal FLOPs
 
 
-def _speed_up_ends(points: list[Point]) -> list[float]:
-    return [end for point in points for end in point.gain.interval or ()]
+def draw_equal_flops(comparison: Comparison) -> PrintFigure:
+    """Draw final scores over training FLOPs, the baselines joined; and what each row has more than the baseline.
 
-
-def _accuracy_ends(points: list[Point]) -> list[float]:
-    return [end for point in points for end in point.accuracy.interval or ()]
-
-
-def _limits(values: list[float], ends: list[float], origin: float) -> tuple[float, float]:
-    """From the lowest to the highest of all, and of the intervals as far as they do not dwarf the points."""
-    low, high, span = reach([origin, *values], ends, MOST_INTERVAL)
-    return low - 0.12 * span, high + 0.12 * span
-
-
-def _write_names(axes: Axes, points: list[Point], colours: Mapping[str, str]) -> None:
-    """Rows, baseline and the two halves by name."""
-    pairs = [pair for p in points for pair in zip(p.gain.each, p.accuracy.each, strict=True)]
-    labels = [Label("baseline", 1, 0, COLOURS[BASELINE])]
-    for point in points:
-        text = row_label(point.row.name)
-        if len(points) <= MOST_NUMBERED:
-            text += f"\n{point.gain.mean:.2f}×, {points_text(point.accuracy.mean)} points"
-        labels.append(Label(text, point.gain.mean, point.accuracy.mean, colours[point.row.name]))
-    for place, words, at in ((1.0, "more accurate", "top"), (0.0, "less accurate", "bottom")):
-        axes.text(
-            0.99,
-            place,
-            words,
-            transform=axes.transAxes,
-            ha="right",
-            va=at,
-            color=QUIET,
-            style="italic",
+    Each row is held against the baseline with as many FLOPs and the same seed. Rows without one are left out.
+    Small points are seeds, bars 95 % intervals; a hollow point is one seed.
+    """
+    styles = row_styles([row.name for row in comparison.rows])
+    rows = comparison.compared_at_equal_flops
+    with printed():
+        figure = PrintFigure(2.2)
+        left, right = figure.subplots(1, 2)
+        _draw_scores(left, comparison, rows, styles)
+        _draw_differences(right, comparison, rows, styles)
+        baseline = styles[BASELINE].handle("baseline, whole and with fewer epochs", 1)
+        figure.add_legend(
+            [baseline, *(styles[row.name].handle(row_label(row.name)) for row in rows)]
         )
-    place_labels(axes, labels, [*pairs, *_lines(axes, points)])
+    return figure
 
 
-def _lines(axes: Axes, points: list[Point]) -> list[tuple[float, float]]:
-    """Places on the axes through the baseline, and on the bars of the intervals, to be kept free too."""
-    found = along([(1, end) for end in axes.get_ylim()]) + along(
-        [(end, 0) for end in axes.get_xlim()]
+def _draw_scores(
+    axes: Axes, comparison: Comparison, rows: Sequence[Row], styles: Mapping[str, RowStyle]
+) -> None:
+    """Draw the seeds of each row and their mean over its FLOPs, and a line through the baselines."""
+    baselines = [row for row in (comparison.baseline, *comparison.shorter) if row.runs]
+    flops = {row.name: row.mean(lambda run: run.train_flops) for row in (*baselines, *rows)}
+    unit, label = flops_axis(max(flops.values()))
+    baselines.sort(key=lambda row: flops[row.name])
+    axes.plot(
+        [flops[row.name] / unit for row in baselines],
+        [fmean(row.scores) for row in baselines],
+        color=COLOURS[BASELINE],
+        lw=0.9,
     )
-    for p in points:
-        found += along([(p.gain.mean, end) for end in p.accuracy.interval or ()])
-        found += along([(end, p.accuracy.mean) for end in p.gain.interval or ()])
-    return found
+    for row, (colour, marker) in [
+        *((row, styles[BASELINE]) for row in baselines),
+        *((row, styles[row.name]) for row in rows),
+    ]:
+        at = flops[row.name] / unit
+        draw_seeds(axes, [at] * len(row.scores), row.scores, colour)
+        # In front of the seeds, which lie closer together here than the mark of their mean is high.
+        axes.plot(at, fmean(row.scores), marker, ms=4.4, color=colour, zorder=6)
+    axes.set_xlim(left=0)
+    axes.margins(y=0.08)
+    axes.set_xlabel(label)
+    axes.set_ylabel(f"final {comparison.metric} (%)")
+    axes.xaxis.set_major_locator(round_ticks(5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.yaxis.set_major_locator(round_ticks(5))
+    quiet_grid(axes)
+
+
+def _draw_differences(
+    axes: Axes, comparison: Comparison, rows: Sequence[Row], styles: Mapping[str, RowStyle]
+) -> None:
+    """Draw a line for each row, the first on top: its points more than the baseline with as many FLOPs."""
+    pairs = [(row.name, comparison.pair_of_equal_flops(row).difference) for row in rows]
+    found = {name: difference for name, difference in pairs if difference}
+    for place, (name, difference) in enumerate(found.items()):
+        style = styles[name]
+        height = without_interval([-place] * len(difference.each))
+        draw_mean(axes, difference, height, style)
+        axes.annotate(
+            points_text(difference.mean),
+            (difference.mean, -place),
+            xytext=(0, 7),
+            textcoords="offset points",
+            ha="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+            color=ink(style.colour),
+        )
+    axes.set_xlim(*limits([*found.values()], 0.0))
+    axes.set_ylim(0.4 - len(found), 0.6)
+    axes.axvline(0, color=COLOURS[BASELINE], lw=0.7, zorder=1)
+    axes.set_yticks([-place for place in range(len(found))], [row_label(name) for name in found])
+    axes.set_xlabel(f"{comparison.metric} gained at equal FLOPs (points)")
+    axes.xaxis.set_major_locator(round_ticks(6))
+    axes.xaxis.set_major_formatter(FuncFormatter(signed))
+    quiet_grid(axes, "x")

@@ -1,39 +1,50 @@
-"""How every figure looks: one palette, one size of type, the widths of printed columns; and how it is saved."""
+"""How every figure looks: palette, type, width, points with intervals, legend; and how it is saved."""
 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from statistics import fmean
+from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from mgexp.results.model import COARSE_CONTROL
+from mgexp.results.model import BASELINE, COARSE_CONTROL, Estimate
 
 # Okabe & Ito, "Color Universal Design" (2008): told apart with every common colour blindness.
-COLOURS = {"baseline": "#404040", "short": "#E69F00", "long": "#0072B2", "long_short": "#D55E00"}
+COLOURS = {BASELINE: "#404040", "short": "#E69F00", "long": "#0072B2", "long_short": "#D55E00"}
 OTHER_COLOURS = ("#009E73", "#CC79A7", "#56B4E9", "#8C6D00")
 CONTROL_COLOUR = "#A8A8A8"
 QUIET = "#606060"
 FAINT = "#909090"
 
-FLOPS_UNITS = ((1e18, " (10¹⁸)"), (1e12, " (10¹²)"), (1.0, ""))
+OTHER_MARKERS = ("o", "D", "^", "v", "P", "X")
+"""The other rows have all colours with the first marker, then all with the second: 24 rows before one repeats."""
 
 LABELS = {"long_short": "long + short", COARSE_CONTROL: "coarse only (control)"}
 
-Columns = Literal[1, 2]
+SI_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+
 Kind = Literal["svg", "pdf", "png"]
-WIDTH_INCHES: dict[Columns, float] = {1: 3.25, 2: 6.875}
-"""Of one column and of both, in the CVPR author kit."""
+WIDTH_INCHES = 6.875
+"""The width of both columns in the CVPR author kit."""
 DOTS_PER_INCH = 200
-"""Of a PNG: 1,375 pixels for two columns. Assumption: sharp on a web page; print takes the SVG or PDF."""
+"""The resolution of a PNG, 1,375 pixels wide. Assumption: sharp on a web page; print takes the SVG or PDF."""
+
+MOST_INTERVAL = 1.5
+"""How far an axis follows an interval beyond the points, as a multiple of what all points span. Assumption: the
+interval of two or three seeds can be a hundred times as wide as the points, which could not be told apart then."""
 
 STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -49,7 +60,7 @@ STYLE: dict[Any, Any] = {
     "xtick.labelcolor": QUIET,
     "ytick.labelcolor": QUIET,
 }
-"""On screens, 10 inches wide."""
+"""For pictures on a screen, 10 inches wide."""
 
 PRINT: dict[Any, Any] = {
     **STYLE,
@@ -67,30 +78,40 @@ PRINT: dict[Any, Any] = {
     "ytick.major.size": 2.5,
     "xtick.major.pad": 2,
     "ytick.major.pad": 2,
+    "legend.fontsize": 6.5,
+    "legend.frameon": False,
     "xtick.minor.size": 0,
     "ytick.minor.size": 0,
     "lines.linewidth": 1.1,
     "svg.hashsalt": "mgexp",  # the same picture is the same file
     "pdf.fonttype": 42,  # TrueType, as printers ask
 }
-"""In the columns of a paper."""
+"""For figures in a paper."""
 
 
 class PrintFigure(Figure):
-    """A figure of one or two columns; notebooks show it as SVG. Make it inside `printed()`."""
+    """A figure as wide as a page of a paper; notebooks show it as SVG. Make it inside `printed()`."""
 
-    def __init__(self, columns: Columns, height_inches: float) -> None:
+    def __init__(self, height_inches: float) -> None:
         layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
-        super().__init__(figsize=(WIDTH_INCHES[columns], height_inches), layout=layout)
+        super().__init__(figsize=(WIDTH_INCHES, height_inches), layout=layout)
         FigureCanvasAgg(self)
 
-    def settle(self) -> None:
-        """Lay everything out and keep it so: what is measured after this stays where it is."""
-        self.draw_without_rendering()
-        self.set_layout_engine("none")
+    def add_legend(self, handles: Sequence[Artist]) -> None:
+        """Name what is drawn in lines above the panels. The figure grows by them; the panels keep their size."""
+        names = [str(handle.get_label()) for handle in handles]
+        # Take as few lines as fit. In inches at 6.5 points (measured), a letter of the default font takes 0.047 on
+        # average, a mark and the space between columns take 0.4, and a line takes 0.14.
+        for num_lines in range(1, len(names) + 1):
+            columns = np.array_split(names, math.ceil(len(names) / num_lines))
+            if sum(0.047 * max(map(len, column)) + 0.4 for column in columns) <= WIDTH_INCHES:
+                break
+        self.set_figheight(self.get_figheight() + 0.14 * num_lines + 0.1)
+        self.legend(handles=handles, loc="outside upper left", ncols=len(columns),
+                    handlelength=1.2, columnspacing=1.4, borderpad=0.2)  # fmt: skip
 
     def file(self, kind: Kind) -> bytes:
-        """The picture as a file of that kind; the same picture gives the same bytes."""
+        """Save the picture as a file of that kind; the same picture gives the same bytes."""
         undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
         buffer = io.BytesIO()
         with printed():
@@ -103,21 +124,44 @@ class PrintFigure(Figure):
 
 @contextmanager
 def printed() -> Iterator[None]:
-    """Inside, figures are made and saved in the style of print."""
+    """Make and save figures in the style of print inside this context."""
     with mpl.rc_context(PRINT):
         yield
 
 
-def row_colours(names: Sequence[str]) -> dict[str, str]:
-    """One colour per row; the four rows of the paper and the control always have the same."""
-    fixed = {**COLOURS, COARSE_CONTROL: CONTROL_COLOUR}
-    others = [name for name in names if name not in fixed]
-    spare = (OTHER_COLOURS[place % len(OTHER_COLOURS)] for place in range(len(others)))
-    return {**fixed, **dict(zip(others, spare, strict=True))}
+# --- rows
+
+
+class RowStyle(NamedTuple):
+    """What a row looks like in every figure of a folder."""
+
+    colour: str
+    marker: str
+
+    def handle(self, label: str, line_width: float = 0) -> Line2D:
+        """Make the line of a legend that names the row."""
+        return Line2D(
+            [], [], color=self.colour, marker=self.marker, ms=4.4, lw=line_width, label=label
+        )
+
+
+def row_styles(names: Sequence[str]) -> dict[str, RowStyle]:
+    """Give each row a colour and a marker; the rows of the paper and the control always have the same."""
+    colours = {**COLOURS, COARSE_CONTROL: CONTROL_COLOUR}
+    fixed = {name: RowStyle(colour, "o") for name, colour in colours.items()}
+    fixed[BASELINE] = RowStyle(COLOURS[BASELINE], "s")
+    others = [RowStyle(colour, marker) for marker in OTHER_MARKERS for colour in OTHER_COLOURS]
+    names = [name for name in names if name not in fixed]
+    return fixed | {name: others[place % len(others)] for place, name in enumerate(names)}
+
+
+def row_label(name: str) -> str:
+    """Name a row as people say it."""
+    return LABELS.get(name, name)
 
 
 def ink(colour: str) -> str:
-    """The colour for words on white: as dark as it takes to be read (a contrast of 4.5, WCAG 2.2)."""
+    """Darken a colour until words of it can be read on white (a contrast of 4.5, WCAG 2.2)."""
     red, green, blue = to_rgb(colour)
     while 1.05 / (_luminance(red, green, blue) + 0.05) < 4.5:
         red, green, blue = 0.95 * red, 0.95 * green, 0.95 * blue
@@ -125,76 +169,82 @@ def ink(colour: str) -> str:
 
 
 def _luminance(*channels: float) -> float:
-    """Relative luminance of sRGB, as WCAG 2.2 defines it."""
+    """Compute the relative luminance of sRGB, as WCAG 2.2 defines it."""
     linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
     return sum(part * one for part, one in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def row_label(name: str) -> str:
-    """A row as people say it."""
-    return LABELS.get(name, name)
+# --- points with intervals
 
 
-def signed(value: float, _: object = None) -> str:
-    """A tick of an axis of differences: "+2", "−0.5", "0"."""
-    return f"{value:+g}".replace("-", "−") if abs(value) > 1e-9 else "0"
+def without_interval(values: Sequence[float]) -> Estimate:
+    """Take the mean of numbers whose interval is not drawn, such as the position of a row on its axis."""
+    return Estimate(tuple(values), fmean(values), None)
 
 
-def flops_unit(most: float) -> tuple[float, str]:
-    """What FLOPs up to ``most`` are divided by on an axis, and how its name ends: (1e12, " (10¹²)")."""
-    return next(one for one in FLOPS_UNITS if most >= one[0] or one is FLOPS_UNITS[-1])
+def draw_mean(axes: Axes, x: Estimate, y: Estimate, style: RowStyle) -> None:
+    """Draw each seed as a small point, and their mean as a large one with its 95 % intervals.
 
-
-def round_ticks(most: int) -> MaxNLocator:
-    """At most so many intervals between ticks, of 1, 2, 2.5 or 5 times a power of ten."""
-    return MaxNLocator(most, steps=[1, 2, 2.5, 5, 10])
-
-
-def draw_center(
-    axes: Axes,
-    at: tuple[float, float],
-    colour: str,
-    size: float,
-    across: list[list[float]] | None = None,
-    up: float | None = None,
-) -> None:
-    """A large point with its 95 % intervals, ``up`` the half width; hollow without one, as of one seed."""
+    The large point is hollow where neither has an interval, as with one seed.
+    """
+    bars = []
+    for one in (x, y):
+        low, high = one.interval or (one.mean, one.mean)
+        # Rounding can put the end of an interval of equal numbers on the wrong side by 1e-16.
+        arms = [[max(0.0, one.mean - low)], [max(0.0, high - one.mean)]]
+        bars.append(arms if one.interval else None)
     axes.errorbar(
-        *at,
-        xerr=across,
-        yerr=up,
-        fmt="o",
-        ms=size,
-        color=colour,
-        mfc="white" if up is None and across is None else colour,
-        mew=1,
-        elinewidth=0.9,
-        capsize=2,
-        capthick=0.9,
-        zorder=4,
-    )
+        x.mean, y.mean, xerr=bars[0], yerr=bars[1], fmt=style.marker, ms=4.4, mew=1, color=style.colour,
+        mfc=style.colour if any(bars) else "white", elinewidth=0.9, capsize=2, capthick=0.9, zorder=4,
+    )  # fmt: skip
+    draw_seeds(axes, x.each, y.each, style.colour)
 
 
 def draw_seeds(axes: Axes, x: Sequence[float], y: Sequence[float], colour: str) -> None:
-    """A small point per seed, edged in white to be seen before the large one."""
+    """Draw a small point per seed, with a white edge that shows it on top of the large point."""
     axes.plot(x, y, "o", ms=3, mfc=colour, mec="white", mew=0.5, zorder=5)
 
 
-def reach(
-    points: Sequence[float], ends: Sequence[float], most: float
-) -> tuple[float, float, float]:
-    """From where to where an axis shows ``points`` and the ``ends`` of their intervals, and what the points span.
+def limits(estimates: Sequence[Estimate], *points: float) -> tuple[float, float]:
+    """From where to where an axis shows all seeds, ``points``, and intervals up to MOST_INTERVAL beyond them.
 
-    Intervals are shown up to ``most`` spans beyond the points, so that they do not dwarf them. A span is half a
-    unit at least.
+    What the points span counts as half a unit at least.
     """
-    span = max(max(points) - min(points), 0.5)
-    low = max(min([*points, *ends]), min(points) - most * span)
-    high = min(max([*points, *ends]), max(points) + most * span)
-    return low, high, span
+    values = [*points, *(value for one in estimates for value in one.each)]
+    ends = [end for one in estimates for end in one.interval or ()]
+    span = max(max(values) - min(values), 0.5)
+    low = max(min(values + ends), min(values) - MOST_INTERVAL * span)
+    high = min(max(values + ends), max(values) + MOST_INTERVAL * span)
+    return low - 0.1 * span, high + 0.1 * span
 
 
-def quiet_grid(axes: Axes) -> None:
-    """Thin lines behind what is drawn."""
-    axes.grid(color="#E4E4E4", lw=0.5)
+# --- axes
+
+
+def unit_of(largest: float) -> tuple[float, str]:
+    """Choose what to divide numbers up to ``largest`` by, and the prefix of the unit: (1e12, "T")."""
+    return next(one for one in SI_PREFIXES if largest >= one[0] or one is SI_PREFIXES[-1])
+
+
+def flops_axis(largest: float) -> tuple[float, str]:
+    """Choose what to divide training FLOPs up to ``largest`` by, and name the axis so."""
+    for unit, power in ((1e18, " (10¹⁸)"), (1e12, " (10¹²)")):
+        if largest >= unit:
+            return unit, f"training FLOPs{power}"
+    return 1.0, "training FLOPs"
+
+
+def signed(value: float, _: object = None) -> str:
+    """Format a tick of an axis of differences: "+2", "−0.5", "0"."""
+    return f"{value:+g}".replace("-", "−") if abs(value) > 1e-9 else "0"
+
+
+def round_ticks(most: int) -> MaxNLocator:
+    """Place ticks at most ``most`` intervals apart, each 1, 2, 2.5 or 5 times a power of ten."""
+    return MaxNLocator(most, steps=[1, 2, 2.5, 5, 10])
+
+
+def quiet_grid(axes: Axes, axis: Literal["x", "y", "both"] = "both") -> None:
+    """Draw thin lines behind the data."""
+    axes.grid(color="#E4E4E4", lw=0.5, axis=axis)
     axes.set_axisbelow(True)

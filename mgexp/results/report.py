@@ -63,7 +63,7 @@ CLOCKS = """\
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure as the bytes of its files: for two columns (wide) and for one (narrow).
+    """A figure as the bytes of its files.
 
     `caption` stands below it; `alt` is for those who do not see it.
     """
@@ -72,8 +72,7 @@ class Picture:
     alt: str
     caption: str
     png: bytes
-    wide_svg: bytes
-    narrow_svg: bytes
+    svg: bytes
 
     @property
     def link(self) -> str:
@@ -83,12 +82,9 @@ class Picture:
     @property
     def html(self) -> str:
         """The element that holds it whole."""
-        wide, narrow = (
-            f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
-            for svg in (self.wide_svg, self.narrow_svg)
-        )
-        source = f'<source media="{NARROW}" srcset="{narrow}">'
-        return f'<picture>{source}<img alt="{escape(self.alt)}" src="{wide}"></picture>'
+        content = base64.b64encode(self.svg).decode()
+        source = f"data:image/svg+xml;base64,{content}"
+        return f'<span class="scroll"><img alt="{escape(self.alt)}" src="{source}"></span>'
 
 
 def write_report(
@@ -107,8 +103,7 @@ def write_report(
         runs.figures.mkdir(parents=True, exist_ok=True)
         files = {
             runs.figure(one.name, "png"): one.png,
-            runs.figure(one.name, "svg"): one.wide_svg,
-            runs.figure(f"{one.name}_narrow", "svg"): one.narrow_svg,
+            runs.figure(one.name, "svg"): one.svg,
         }
         for path, content in files.items():
             with atomic_file(path) as file:
@@ -392,7 +387,8 @@ def _distinct(values: Iterable[object]) -> str:
 RAW_OR_LINK = ("html", "link", "reference", "short_reference", "autolink", "automail")
 """Markdown that a report never holds by itself. Names of rows and classes stay text, whatever they look like."""
 
-# Figures are white cards in either scheme; the rest takes the colours of the reader's.
+# Figures are white cards, whatever the colours of the reader. A screen that is narrower than a figure scrolls it:
+# if it shrank, its letters would be less than 2 mm high.
 PAGE = """\
 <!doctype html>
 <html lang="en">
@@ -407,10 +403,11 @@ PAGE = """\
 body {{ font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 62rem; padding: 0 1rem 3rem; }}
 h1 {{ font-size: 1.6rem; }}
 h2 {{ font-size: 1.2rem; margin-top: 2.2rem; }}
-img {{ background: white; border-radius: 6px; box-sizing: border-box; padding: 8px; width: 100%; }}
+img {{ background: white; border-radius: 6px; box-sizing: border-box; padding: 8px; width: 100%;
+  min-width: 40rem; }}
 em {{ font-size: 0.85rem; opacity: 0.8; }}
 li {{ overflow-wrap: anywhere; }}
-.scroll {{ overflow-x: auto; }}
+.scroll {{ display: block; overflow-x: auto; }}
 table {{ border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }}
 td, th {{ border-bottom: 1px solid #8886; padding: 0.25rem 0.6rem; white-space: nowrap; }}
 </style>
@@ -420,8 +417,6 @@ td, th {{ border-bottom: 1px solid #8886; padding: 0.25rem 0.6rem; white-space: 
 </body>
 </html>
 """
-NARROW = "(max-width: 640px)"
-"""Screens on which a figure of two columns would have letters of less than 2 mm."""
 
 
 def to_html(text: str, pictures: Sequence[Picture]) -> str:

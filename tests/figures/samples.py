@@ -104,8 +104,15 @@ def written(figure) -> list[tuple[str, Bbox]]:
     renderer = figure.canvas.get_renderer()
     texts = [one for one in figure.findobj(Text) if one.get_visible() and one.get_text().strip()]
     ticks = {t for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for t in beyond(axis)}
-    # Of an annotation the words alone, without its line.
     return [(t.get_text(), Text.get_window_extent(t, renderer)) for t in texts if t not in ticks]
+
+
+def named(figure) -> dict[str, tuple[str, str]]:
+    """The names of a legend, each with the colour and the marker of its row."""
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    marks = [(one.get_color(), one.get_marker()) for one in legend.legend_handles]
+    return dict(zip(names, marks, strict=True))
 
 
 def beyond(axis) -> set[Text]:

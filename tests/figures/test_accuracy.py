@@ -1,7 +1,7 @@
 """Accuracy over FLOPs, steps and seconds: where the curves and the ends lie."""
 
 import pytest
-from samples import comparison, outside, overlaps, quickstart, row_schedule, run
+from samples import comparison, named, outside, overlaps, quickstart, row_schedule, run
 
 from mgexp.figures.accuracy import draw_accuracy
 
@@ -9,7 +9,7 @@ ROW = row_schedule("long_short")
 CURVE = ((100, 20.0, 40.0), (300, 70.0, 95.0))
 
 
-def of_one_run(flops=ROW.train_flops, steps=ROW.schedule.total_steps):
+def of_one_run(flops=ROW.work[1], steps=ROW.schedule.total_steps):
     """The lower panels of a run that counted so many FLOPs and steps."""
     one = run("long_short", flops=flops, steps=steps, curve=CURVE)
     return draw_accuracy(comparison(one), [ROW]).axes[3:]
@@ -20,7 +20,7 @@ def curve(axes):
 
 
 def test_curves_over_flops_steps_and_seconds():
-    """Of the evaluations during training: the final one, of other videos, is no part of them."""
+    """The final evaluation, of other videos, is no part of a curve."""
     flops, steps, seconds = of_one_run()
     done = [ROW.flops_before(step) / 1e12 for step in (100, 300)]
     assert curve(flops) == [pytest.approx(tuple(done))]
@@ -36,7 +36,7 @@ def test_the_final_evaluation_is_a_circle():
 
 
 @pytest.mark.parametrize(
-    "other", [{"flops": ROW.train_flops + 6}, {"steps": ROW.schedule.total_steps + 1}]
+    "other", [{"flops": ROW.work[1] + 6}, {"steps": ROW.schedule.total_steps + 1}]
 )
 def test_a_run_of_another_schedule_has_no_curve_over_flops(other):
     flops, steps, _ = of_one_run(**other)
@@ -66,8 +66,14 @@ def test_the_control_is_not_enlarged():
     assert curves.get_ylim()[0] < 48
 
 
-@pytest.mark.parametrize("columns", [1, 2])
-def test_no_words_hide_each_other_or_leave_the_figure(columns):
-    figure = draw_accuracy(quickstart(), [ROW], columns)
+def test_every_row_has_its_name_and_no_words_hide_each_other():
+    figure = draw_accuracy(quickstart(), [ROW])
+    assert [*named(figure)] == [
+        "baseline",
+        "short",
+        "long",
+        "long + short",
+        "coarse only (control)",
+    ]
     assert overlaps(figure) == []
     assert outside(figure) == []

@@ -33,8 +33,9 @@ def test_there_are_no_ticks_beyond_the_bars():
     assert 100.0 <= max(bars.get_xticks()) <= 150.0 < bars.get_xlim()[1]
 
 
-@pytest.mark.parametrize("columns", [1, 2])
-def test_no_words_hide_each_other_or_leave_the_figure(columns):
-    figure = draw_seconds(quickstart(), columns)
+def test_every_part_has_its_name_and_no_words_hide_each_other():
+    figure = draw_seconds(quickstart())
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [part.name for part in PARTS]
     assert overlaps(figure) == []
     assert outside(figure) == []

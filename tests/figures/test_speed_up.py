@@ -1,13 +1,13 @@
-"""Speed-up against accuracy: points and intervals by hand, and that a loss is seen."""
+"""Rows against the baseline, and at equal FLOPs: points and intervals by hand, and that a loss is seen."""
 
 import math
-from itertools import permutations
+from dataclasses import replace
 
 import pytest
-from matplotlib.text import Text
-from samples import comparison, outside, overlaps, quickstart, run
+from samples import comparison, named, outside, overlaps, quickstart, run
 
-from mgexp.figures.speed_up import draw_speed_up
+from mgexp.figures.speed_up import draw_equal_flops, draw_speed_up
+from mgexp.results.model import Comparison, Row
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def test_flops_are_beside_it(two_seeds):
 
 
 def test_seeds_are_small_points(two_seeds):
-    seeds = next(line for line in two_seeds.axes[0].get_lines() if len(line.get_xdata()) == 2
-                 and line.get_marker() == "o")  # fmt: skip
+    lines = two_seeds.axes[0].get_lines()
+    (seeds,) = [one for one in lines if len(one.get_xdata()) == 2 and one.get_marker() == "o"]
     assert list(seeds.get_xdata()) == [2.0, 8.0]
     assert list(seeds.get_ydata()) == [-1.0, -3.0]
 
@@ -79,40 +79,81 @@ def test_a_row_without_a_baseline_of_its_seed_is_left_out():
     assert len(axes.containers) == 1
 
 
-@pytest.mark.parametrize("columns", [1, 2])
-def test_no_words_hide_each_other_or_leave_the_figure(columns):
-    figure = draw_speed_up(quickstart(), columns)
+def test_rows_are_named_with_their_numbers(two_seeds):
+    names = named(two_seeds)
+    assert [*names] == ["baseline", "long + short: 4.00× (FLOPs 4.00×), −2.00 points"]
+    assert [*names.values()] == [("#404040", "s"), ("#D55E00", "o")]
+
+
+@pytest.mark.parametrize("num_rows", [3, 14, 24])
+def test_rows_can_be_told_apart_however_many_they_are(num_rows):
+    runs = [run("baseline", seconds=200.0)]
+    for number in range(num_rows):
+        at = {"top1": 96.0 + 0.2 * (number % 4), "seconds": 100.0 + 3 * number}
+        runs.append(run(f"a_row_of_some_name_{number}", **at, flops=5e12 + 1e11 * number))
+    figure = draw_speed_up(comparison(*runs))
+    assert len(set(named(figure).values())) == 1 + num_rows
     assert overlaps(figure) == []
     assert outside(figure) == []
 
 
-def test_names_of_many_rows_do_not_hide_each_other():
-    runs = [run("baseline", seconds=200.0)]
-    for number in range(10):
-        at = {"top1": 96.0 + 0.2 * (number % 4), "seconds": 100.0 + 3 * number}
-        runs.append(run(f"row {number}", **at, flops=5e12 + 1e11 * number))
-    assert overlaps(draw_speed_up(comparison(*runs))) == []
+def test_no_words_hide_each_other_or_leave_the_figure():
+    figure = draw_speed_up(quickstart())
+    assert overlaps(figure) == []
+    assert outside(figure) == []
 
 
-@pytest.mark.parametrize("columns", [1, 2])
-def test_no_line_to_a_name_crosses_another(columns):
-    # A quickstart whose wide intervals leave little room: top-1 and seconds of three seeds.
-    measured = {
-        "baseline": (1.85e13, (97.75, 194.0), (98.0, 227.6), (98.25, 230.4)),
-        "short": (1.27e13, (97.33, 179.1), (96.83, 173.4), (97.58, 164.6)),
-        "long": (9.03e12, (97.58, 121.6), (98.33, 130.2), (98.17, 122.7)),
-        "long_short": (5.76e12, (97.17, 96.9), (97.0, 98.8), (96.33, 99.4)),
-    }
-    runs = [
-        run(row, seed, top1=top1, seconds=seconds, flops=flops)
-        for row, (flops, *seeds) in measured.items()
-        for seed, (top1, seconds) in enumerate(seeds)
-    ]
-    figure = draw_speed_up(comparison(*runs), columns)
-    figure.draw_without_rendering()
-    for axes in figure.axes:
-        for name, other in permutations([one for one in axes.texts if one.get_text()], 2):
-            if getattr(name, "arrow_patch", None):
-                line = name.arrow_patch.get_path().transformed(name.arrow_patch.get_transform())
-                words = Text.get_window_extent(other)
-                assert not line.intersects_bbox(words, filled=False), (name, other)
+# --- at equal FLOPs
+
+
+def shorter(row: str, scores: dict[int, float], flops: float) -> Row:
+    runs = {s: run(f"as_{row}", s, top1=score, flops=flops) for s, score in scores.items()}
+    return Row(f"as_{row}", runs, {})
+
+
+@pytest.fixture
+def at_equal_flops() -> Comparison:
+    """Two seeds of long+short and its baseline. Long has no baseline with as many FLOPs."""
+    runs = [run("baseline", seed, top1=98.0, flops=4e12) for seed in (0, 1)]
+    runs += [run("long_short", seed, top1=96.0 + seed, flops=1e12) for seed in (0, 1)]
+    runs += [run("long", seed, top1=97.0, flops=2e12) for seed in (0, 1)]
+    of_budget = (shorter("long_short", {0: 90.0, 1: 89.0}, 1e12),)
+    return replace(comparison(*runs), shorter=of_budget)
+
+
+def test_baselines_are_joined_from_the_shortest_to_the_whole_one(at_equal_flops):
+    scores = draw_equal_flops(at_equal_flops).axes[0]
+    line, *_ = scores.get_lines()
+    assert [*zip(*line.get_data(), strict=True)] == [(1.0, 89.5), (4.0, 98.0)]
+    assert scores.get_xlabel() == "training FLOPs (10¹²)"
+
+
+def test_a_gain_is_the_mean_difference_of_equal_seeds_with_its_interval(at_equal_flops):
+    gains = draw_equal_flops(at_equal_flops).axes[1]
+    (container,) = gains.containers
+    center, _, (bar,) = container.lines
+    assert (*center.get_xdata(), *center.get_ydata()) == (7.0, 0.0)  # the mean of 6 and 8
+    (across,) = bar.get_segments()
+    assert across[:, 0] == pytest.approx([7 - 12.706, 7 + 12.706])
+    (seeds,) = (line for line in gains.get_lines() if line.get_markersize() == 3)
+    assert [*seeds.get_xdata()] == [6.0, 8.0]
+    assert [tick.get_text() for tick in gains.get_yticklabels()] == ["long + short"]
+
+
+def test_a_gain_of_one_seed_is_hollow(at_equal_flops):
+    few = replace(at_equal_flops, shorter=(shorter("long_short", {1: 89.0}, 1e12),))
+    (container,) = draw_equal_flops(few).axes[1].containers
+    assert container.lines[0].get_markerfacecolor() == "white"
+
+
+def test_every_row_at_equal_flops_has_its_name():
+    of_budget = (
+        shorter("long_short", {0: 88.0, 1: 82.5, 2: 78.83}, 5.757e12),
+        shorter("long", {0: 94.67}, 9.03e12),
+        shorter("short", {0: 97.0}, 1.265e13),
+    )
+    figure = draw_equal_flops(replace(quickstart(), shorter=of_budget))
+    names = ["baseline, whole and with fewer epochs", "short", "long", "long + short"]
+    assert [*named(figure)] == names
+    assert overlaps(figure) == []
+    assert outside(figure) == []

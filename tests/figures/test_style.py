@@ -5,20 +5,19 @@ import io
 import matplotlib.image
 import pytest
 
-from mgexp.figures.style import COLOURS, PrintFigure, ink, printed, round_ticks, row_colours
+from mgexp.figures.style import COLOURS, PrintFigure, ink, printed, round_ticks, row_styles
 
 
-def figure(columns=2):
+def figure():
     with printed():
-        made = PrintFigure(columns, 2.0)
+        made = PrintFigure(2.0)
         made.subplots().plot([0, 1])
     return made
 
 
-@pytest.mark.parametrize(("columns", "pixels"), [(1, 650), (2, 1375)])
-def test_a_png_has_200_dots_per_inch(columns, pixels):
-    picture = matplotlib.image.imread(io.BytesIO(figure(columns).file("png")))
-    assert picture.shape[:2] == (400, pixels)
+def test_a_png_has_200_dots_per_inch():
+    picture = matplotlib.image.imread(io.BytesIO(figure().file("png")))
+    assert picture.shape[:2] == (400, 1375)
 
 
 @pytest.mark.parametrize(("kind", "start"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
@@ -33,8 +32,8 @@ def test_notebooks_show_svg():
 
 
 def test_the_rows_of_the_paper_keep_their_colours_beside_others():
-    found = row_colours(["baseline", "mine", "long_short", "yours"])
-    assert {name: found[name] for name in COLOURS} == COLOURS
+    found = row_styles(["baseline", "mine", "long_short", "yours"])
+    assert {name: found[name].colour for name in COLOURS} == COLOURS
     assert len({found[name] for name in ("baseline", "mine", "long_short", "yours")}) == 4
 
 

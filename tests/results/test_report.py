@@ -194,8 +194,8 @@ def test_a_task_without_top1_is_reported_in_map(report, tmp_path):
 
 
 def picture(name):
-    wide, narrow = f"<svg>wide {name}</svg>".encode(), f"<svg>narrow {name}</svg>".encode()
-    return Picture(name, f"{name} & more", f"What {name} shows.", b"png", wide, narrow)
+    svg = f"<svg>{name}</svg>".encode()
+    return Picture(name, f"{name} & more", f"What {name} shows.", b"png", svg)
 
 
 def test_pictures_stand_where_they_are_spoken_of(report, two_rows, tmp_path):
@@ -285,14 +285,13 @@ TEXT = """\
 """
 
 
-def test_the_page_holds_its_tables_and_both_widths_of_its_pictures():
+def test_the_page_holds_its_tables_and_its_pictures():
     one = picture("accuracy")
     page = to_html(TEXT, [one])
     assert "<title>runs</title>" in page
     assert re.search(r'<td style="text-align: right;">97</td>', page)
     assert page.count('<div class="scroll"><table>') == page.count("</table></div>") == 1
-    for svg in (one.wide_svg, one.narrow_svg):
-        assert f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}" in page
+    assert f"data:image/svg+xml;base64,{base64.b64encode(one.svg).decode()}" in page
     assert 'alt="accuracy &amp; more"' in page
 
 
@@ -315,7 +314,6 @@ def test_a_report_is_two_files_and_the_figures(two_rows, tmp_path):
     write_report(tmp_path / "out", "runs", load_runs(tmp_path), [picture("accuracy")])
     files = {path.name: path for path in (tmp_path / "out").rglob("*.*")}
     assert files["accuracy.png"].read_bytes() == b"png"
-    assert files["accuracy.svg"].read_bytes() == b"<svg>wide accuracy</svg>"
-    assert files["accuracy_narrow.svg"].read_bytes() == b"<svg>narrow accuracy</svg>"
+    assert files["accuracy.svg"].read_bytes() == b"<svg>accuracy</svg>"
     assert "figures/accuracy.png" in files["report.md"].read_text()
-    assert files["report.html"].read_text().count("<picture>") == 1
+    assert files["report.html"].read_text().count("<img ") == 1

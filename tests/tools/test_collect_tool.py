@@ -31,8 +31,8 @@ def collect(tmp_path, runs, monkeypatch, capsys):
     tool = load_tool("collect")
     monkeypatch.setattr(tool, "EXPERIMENTS", experiments)
     # test_report.py draws the figures, and counts the networks of the schedules.
-    monkeypatch.setattr("mgexp.figures.pages.figures", lambda *_: ())
-    monkeypatch.setattr("mgexp.figures.pages._schedules", lambda *_: ())
+    monkeypatch.setattr("mgexp.figures.report_figures.draw_figures", lambda *_: [])
+    monkeypatch.setattr("mgexp.figures.report_figures.load_schedules", lambda *_: ())
 
     def call(*arguments):
         results = ["--results", str(experiments / "results.csv")]

@@ -8,9 +8,8 @@ import pytest
 from fake_runs import fake_run, unfinished_run
 from tiny import load_tool
 
-from mgexp.figures.pages import load_results
+from mgexp.figures.report_figures import load_results
 from mgexp.results.load import load_runs, write_stored
-from mgexp.results.report import Picture
 from mgexp.run.confusion import write_confusion
 from mgexp.run.folder import RunsDir
 
@@ -47,26 +46,21 @@ def report(monkeypatch):
 @pytest.fixture
 def not_drawn(monkeypatch):
     """Figures as they would be written, but empty."""
-
-    def empty(figure):
-        return Picture(figure.name, figure.alt, figure.caption, b"", b"", b"")
-
-    monkeypatch.setattr("mgexp.figures.pages.drawn", empty)
+    monkeypatch.setattr("mgexp.figures.style.PrintFigure.file", lambda figure, kind: b"")
 
 
 def figures(folder):
     return sorted(path.name for path in RunsDir(folder).figures.iterdir())
 
 
-def test_every_figure_is_there_wide_and_narrow_and_shown(runs, report):
+def test_every_figure_is_there_and_shown(runs, report):
     assert report(runs) == 0
     names = ("accuracy", "schedule", "seconds", "speed_up")
-    kinds = (".png", ".svg", "_narrow.svg")
-    assert figures(runs) == [f"{name}{kind}" for name in names for kind in kinds]
+    assert figures(runs) == [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
     text = RunsDir(runs).report_md.read_text()
     shown = re.findall(r"!\[.*\]\((.*)\)", text)
     assert sorted(shown) == [f"figures/{name}.png" for name in names]
-    assert RunsDir(runs).report_html.read_text().count("<picture>") == 4
+    assert RunsDir(runs).report_html.read_text().count("<img ") == 4
 
 
 def test_classes_are_drawn_where_they_are_known(runs, report):
@@ -109,7 +103,7 @@ def test_yamls_alone_have_their_schedules(tmp_path, report):
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "baseline.yaml").write_text(ROW)
     assert report(tmp_path / "rows", "--output", tmp_path) == 0
-    assert figures(tmp_path) == ["schedule.png", "schedule.svg", "schedule_narrow.svg"]
+    assert figures(tmp_path) == ["schedule.png", "schedule.svg"]
     text = RunsDir(tmp_path).report_md.read_text()
     assert "- baseline: not run." in text
     assert "## Schedules" in text

@@ -1,13 +1,18 @@
-"""From files to what the figures draw."""
+"""From files to the figures of a report, and the squares of the confusion figure."""
+
+from dataclasses import replace
 
 import pytest
 import yaml
+from samples import comparison, outside, overlaps, quickstart, row_schedule, run
 
 from mgexp.config.load import load_config, to_yaml
 from mgexp.errors import InputError
-from mgexp.figures.pages import load_results, load_rows
+from mgexp.figures.report_figures import draw_confusions, draw_figures, load_results
 from mgexp.models.build import build_model
 from mgexp.models.cost import macs_by_shape
+from mgexp.results.model import Row
+from mgexp.run.confusion import Confusion
 
 SMALL = {
     "TRAIN": {"BATCH_SIZE": 8},
@@ -23,6 +28,11 @@ def write(path, **changes):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump({**SMALL, **changes}))
     return path
+
+
+def load_rows(folder):
+    _, rows = load_results(folder)
+    return rows
 
 
 def test_rows_come_in_the_order_of_a_report(tmp_path):
@@ -64,3 +74,26 @@ def test_runs_have_the_schedule_they_were_trained_with(tmp_path):
     comparison, rows = load_results(tmp_path / "runs")
     assert [row.name for row in comparison.rows] == ["baseline"]
     assert [row.schedule.num_videos for row in rows] == [800]
+
+
+def test_a_report_has_the_figures_that_can_be_drawn(monkeypatch):
+    monkeypatch.setattr("mgexp.figures.style.PrintFigure.file", lambda figure, kind: kind.encode())
+    found = draw_figures(quickstart(), [row_schedule()])
+    assert {one.name for one in found} == {"accuracy", "seconds", "speed_up", "schedule"}
+    assert {(one.png, one.svg) for one in found} == {(b"png", b"svg")}
+    alone = draw_figures(comparison(run("long")), [])
+    assert {one.name for one in alone} == {"accuracy", "seconds"}
+
+
+def confused(name):
+    counts = Confusion(((0, 0, 3), (0, 1, 1), (1, 1, 4)))
+    return Row(name, {0: replace(run(name), confusion=counts)}, {})
+
+
+def test_a_square_per_row_with_percents():
+    figure = draw_confusions([confused("baseline"), confused("long_short")], ("open", "close"))
+    squares = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_title(loc="left") for axes in squares] == ["baseline", "long + short"]
+    assert squares[0].images[0].get_array().tolist() == [[75.0, 25.0], [0.0, 100.0]]
+    assert overlaps(figure) == []
+    assert outside(figure) == []

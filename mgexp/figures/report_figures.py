@@ -1,0 +1,137 @@
+"""The figures of a report: which there are for what was run, and what they show in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.colors import PowerNorm
+
+from mgexp.figures.accuracy import draw_accuracy
+from mgexp.figures.schedule import RowSchedule, draw_schedule, load_schedules
+from mgexp.figures.seconds import draw_seconds
+from mgexp.figures.speed_up import draw_equal_flops, draw_speed_up
+from mgexp.figures.style import PrintFigure, printed, row_label
+from mgexp.results.load import load_comparison
+from mgexp.results.model import Comparison, Row
+from mgexp.results.report import Picture, write_report
+from mgexp.run.folder import RunsDir
+
+MAX_CLASSES_DRAWN = 50
+"""Classes of the confusion figure. Assumption: the squares of more are too small to be read."""
+
+WORDS = {
+    "accuracy": (
+        "{metric} over training FLOPs, steps and time",
+        "Above: final evaluations. A small point is a seed; a large point is their mean with its 95 % interval, "
+        "hollow for one seed. Below: a line per seed through the evaluations during training, which use fewer "
+        "videos; hollow points are the final ones.",
+    ),
+    "speed_up": (
+        "speed-up against {metric}",
+        "A small point is a seed against the baseline of the same seed. A large point is the geometric mean of "
+        "the ratios and the mean difference, with their 95 % intervals; it is hollow for one seed. In the tinted "
+        "half a row is less accurate than the baseline.",
+    ),
+    "equal_flops": (
+        "{metric} against baselines with as many FLOPs",
+        "Squares are the baseline: the whole one, and one with fewer epochs for each row, which takes as many "
+        "FLOPs as the row. Small points are seeds. Bars are 95 % intervals of the difference to the baseline with "
+        "as many FLOPs and the same seed.",
+    ),
+    "seconds": (
+        "seconds of each row by what they were spent on",
+        "Left: mean seconds over seeds. The training clock counts what is in colour; the rest of the program is "
+        "grey. Right: training FLOPs per second without the first use of shapes; points are seeds.",
+    ),
+    "schedule": (
+        "schedules of the rows, step by step",
+        "Thin lines are the shapes that a phase takes in turn, thick lines their mean. A dotted line starts a new "
+        "stage of the learning rate; with the long cycle, the last stage is fine-tuning. Clips a second per "
+        "TFLOP/s is what the loader must deliver while the devices train at 10¹² FLOPs a second.",
+    ),
+    "confusion": (
+        "which classes are taken for which",
+        "Each line is a class. It shows how many percent of its videos are taken for each class (column).",
+    ),
+}
+"""For each figure what it is, for readers who do not see it, and its caption."""
+
+
+def report_with_figures(
+    folder: Path,
+    expected_rows: Sequence[str] = (),
+    class_names: Sequence[str] = (),
+    output: Path | None = None,
+) -> None:
+    """Write report.md, report.html and figures/ into ``output``, by default ``folder``.
+
+    ``folder`` is what `load_results` takes. ``expected_rows`` are listed as not run where they have no run.
+    ``class_names`` are those of the classes 0, 1, …; without them the report has their numbers. Raises InputError
+    where a file cannot be understood, or where a run has more classes than there are names.
+    """
+    comparison, rows = load_results(folder)
+    comparison = comparison.with_class_names(class_names, folder)
+    pictures = draw_figures(comparison, rows)
+    write_report(output or folder, folder.resolve().name, comparison, pictures, expected_rows)
+
+
+def load_results(folder: Path) -> tuple[Comparison, tuple[RowSchedule, ...]]:
+    """Load the runs of a folder and the schedules of its rows.
+
+    ``folder`` is what `load_comparison` takes. A row has the YAML of its name in the folder; where the folder has
+    no YAMLs, a row has the configuration of one of its runs. Raises InputError where a file cannot be understood.
+    """
+    comparison = load_comparison(folder)
+    yamls = {path.stem: path for path in folder.glob("*.yaml")}
+    yamls = yamls or {row: run.config_yaml for row, _, run in RunsDir(folder).runs()}
+    return comparison, load_schedules(comparison, yamls)
+
+
+def draw_figures(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Picture]:
+    """Draw all that the finished runs and the schedules of the rows have to show."""
+    figures = {}
+    if comparison.finished:
+        figures["accuracy"] = draw_accuracy(comparison, rows)
+        figures["seconds"] = draw_seconds(comparison)
+    if any(comparison.pair(row).runs for row in comparison.compared):
+        figures["speed_up"] = draw_speed_up(comparison)
+    if comparison.compared_at_equal_flops:
+        figures["equal_flops"] = draw_equal_flops(comparison)
+    if rows:
+        figures["schedule"] = draw_schedule(rows)
+    if 0 < comparison.num_classes <= MAX_CLASSES_DRAWN:
+        figures["confusion"] = draw_confusions(comparison.confused, comparison.class_names)
+    pictures = []
+    for name, figure in figures.items():
+        alt, caption = (words.format(metric=comparison.metric) for words in WORDS[name])
+        pictures.append(Picture(name, alt, caption, figure.file("png"), figure.file("svg")))
+    return pictures
+
+
+def draw_confusions(rows: Sequence[Row], names: Sequence[str]) -> PrintFigure:
+    """Draw a square per row: percent of the videos of each class (line) taken for each class (column).
+
+    ``names`` are those of the classes; there may be none. Every row must have a confusion matrix.
+    """
+    with printed():
+        figure = PrintFigure(3.2)
+        squares = figure.subplots(1, len(rows), squeeze=False, sharey=True)[0]
+        for axes, row in zip(squares, rows, strict=True):
+            assert row.confusion is not None
+            matrix = row.confusion.matrix()
+            # The square root shows the few percent of a class that are confused beside those that are not.
+            picture = axes.imshow(matrix, cmap="Blues", norm=PowerNorm(0.5, 0, 100))
+            axes.set_title(row_label(row.name), weight="bold")
+            axes.set_xlabel("taken for")
+            if names:
+                shown = range(len(matrix))
+                axes.set_xticks(shown, names[: len(matrix)], rotation=90, fontsize=5.5)
+                axes.set_yticks(shown, names[: len(matrix)], fontsize=5.5)
+            axes.tick_params(length=0)
+            axes.spines[:].set_visible(False)
+        squares[0].set_ylabel("class")
+        bar = figure.colorbar(picture, ax=list(squares), shrink=0.8, aspect=30)
+        bar.set_label("% of the videos of a class")
+        bar.outline.set_visible(False)
+    return figure
