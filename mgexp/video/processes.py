@@ -12,8 +12,6 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from typing import TypeVar
 
-from pebble import ProcessPool
-
 TASKS_PER_PROCESS = 2
 """Items handed out ahead, so that no process waits for its next one."""
 
@@ -40,6 +38,10 @@ def map_in_processes(
     if num_processes == 1 and failure is None:
         yield from map(make, items)
         return
+    from pebble import (
+        ProcessPool,  # here, since every run imports this module for ``start_process``
+    )
+
     # Spawn: the same on every system, and safe where the caller has threads.
     context = multiprocessing.get_context("spawn")
     workers = max(1, min(num_processes, len(items)))
