@@ -1,6 +1,6 @@
-"""A data set in memory for the examples: bars that move left or right, and clips of any shape of them.
+"""A data set in memory for the examples: videos of bars that move left or right, and clips of any shape from them.
 
-This is all that multigrid asks of a data set: item ``ClipRequest`` is a clip of the shape that it asks for.
+Multigrid asks only one thing of a data set: it must take a ``ClipRequest`` as index and return a clip of that shape.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ RECIPE = Recipe(
     stage_epochs=(0, 16),
     max_epoch=24,
 )
-"""The baseline: 8 clips of 8 frames x 32 x 32 pixels a step, short sides of 32 to 40 pixels."""
+"""The baseline: 8 clips of 8 frames x 32 x 32 pixels per step, from videos whose short side is resized to 32 to 40 pixels."""
 
 
 class Bars(Dataset[tuple[Tensor, int]]):
-    """``num_videos`` videos (3, 16, 40, 40); the label says which way the bars move."""
+    """``num_videos`` videos of shape (3, 16, 40, 40). The label says in which direction the bars move."""
 
     def __init__(self, recipe: Recipe, num_videos: int = 48) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -44,15 +44,15 @@ class Bars(Dataset[tuple[Tensor, int]]):
         return len(self.videos)
 
     def __getitem__(self, request: ClipRequest) -> tuple[Tensor, int]:
-        """A clip (3, frames, crop, crop) and its label; all draws follow from the request's seed."""
+        """Return a clip (3, frames, crop, crop) and its label. All random draws depend only on the seed in the request."""
         rng = np.random.default_rng(request.seed)
-        assert request.stride_range is not None  # None: one frame from each segment of the video
+        assert request.stride_range is not None  # None means one frame from each segment of the video
         video = self.videos[request.index]
         stride = int(rng.integers(*request.stride_range, endpoint=True))
         start = int(rng.integers(video.shape[1]))
         times = (start + stride * torch.arange(request.frames)) % video.shape[1]
         least, largest = self.recipe.jitter
-        least = round(least * request.crop / self.recipe.crop)  # a smaller crop may see more
+        least = round(least * request.crop / self.recipe.crop)  # a smaller crop may show more of the picture
         side = int(rng.integers(least, largest, endpoint=True))
         frames = F.interpolate(video[:, times], size=(side, side))
         top, left = rng.integers(side - request.crop + 1, size=2)
@@ -62,7 +62,7 @@ class Bars(Dataset[tuple[Tensor, int]]):
 
 
 def small_network() -> nn.Module:
-    """A 3D network for clips of any shape, with plain batch normalisation."""
+    """Build a 3D network for clips of any shape, with plain batch normalisation."""
     return nn.Sequential(
         nn.Conv3d(3, 8, kernel_size=(3, 5, 5), stride=(1, 2, 2), padding=(1, 2, 2), bias=False),
         nn.BatchNorm3d(8),

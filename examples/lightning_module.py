@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Long+short in Lightning: python examples/lightning_module.py (after pip install lightning)
+"""Train long+short in Lightning: python examples/lightning_module.py (after pip install lightning)
 
-The whole schedule is one epoch of Lightning. A run that was stopped goes on at its step with
-trainer.fit(module, ckpt_path=...). The sampler is handed over as an iterator, which has no length: Lightning (2.6)
-counts the steps before a resume as batches of the loader, and would end its epoch early and begin the loader
-again. max_steps ends the run instead. On several GPUs give build_schedule their number, num_processes=..., too.
+The whole schedule is one epoch of Lightning. If a run was stopped, trainer.fit(module, ckpt_path=...) continues it
+at its step. On several GPUs, also give build_schedule their number: num_processes=...
+
+The loader receives the sampler as an iterator, which has no length, and max_steps ends the run. With a length,
+Lightning (2.6) would count the steps before a resume as batches of the loader. It would then end its epoch early and
+start the loader again.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 class MultigridModule(lightning.LightningModule):
-    """Trains ``model`` along ``schedule``: each step has its own shape, learning rate and groups of BN."""
+    """Train ``model`` along ``schedule``: each step has its own shape, learning rate and number of BN groups."""
 
     def __init__(self, model: nn.Module, videos: Bars, schedule: Schedule) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Long+short in a plain PyTorch loop: python examples/plain_pytorch.py"""
+"""Train long+short in a plain PyTorch loop: python examples/plain_pytorch.py"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mgexp.multigrid import (
 
 
 def train(model: nn.Module, seed: int = 0) -> Iterator[tuple[StepPlan, float]]:
-    """Trains ``model``; gives the plan and the loss of each step."""
+    """Train ``model``, and yield the plan and the loss of each step."""
     videos = Bars(RECIPE)
     schedule = build_schedule(RECIPE, LONG_SHORT, num_videos=len(videos))
     loader = DataLoader(videos, batch_sampler=StepSampler(schedule, seed))

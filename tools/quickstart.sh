@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# From nothing to a comparison: makes a data set of small videos, trains the baseline and long+short
-# on it, and writes runs/quickstart/report.md and report.html. Started again, it goes on where it stopped.
+# Make a data set of small videos, train the baseline and long+short on it, and write
+# runs/quickstart/report.md and report.html. If it was stopped, start it again and it continues.
 #   bash tools/quickstart.sh              baseline and long+short           (about 7 minutes on 2 cores)
 #   bash tools/quickstart.sh --all        all four rows and the controls    (about 20 minutes)
-#   bash tools/quickstart.sh --seed 1     another seed; the report takes the mean of all
+#   bash tools/quickstart.sh --seed 1     another seed; the report shows the mean over all seeds
 for argument in "$@"; do
     if [ "$argument" = --help ] || [ "$argument" = -h ]; then
         sed -n '2,/^for/{/^#/s/^# \{0,1\}//p}' "$0"

@@ -1,5 +1,5 @@
-# Sourced by quickstart.sh and test.sh: goes to the repository, makes .venv if there is none, installs
-# mgexp with the versions of constraints.txt, and leaves the interpreter's path in $PYTHON.
+# Set up the environment; quickstart.sh and test.sh source this file. It changes to the repository, makes .venv if
+# there is none, installs mgexp with the versions of constraints.txt, and sets $PYTHON to the path of the interpreter.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Lint, types and tests. Sets everything up on a fresh machine.
+# Check lint and types, and run the tests. On a fresh machine, this installs everything first.
 #   bash tools/test.sh [--slow] [arguments of pytest]
-#   bash tools/test.sh --slurm [arguments of pytest]     only the tests on a real Slurm: about 10 minutes
+#   bash tools/test.sh --slurm [arguments of pytest]     only the tests on a real Slurm (about 10 minutes)
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 run_pytest() { # exit code 5 means that the arguments select no test of this half
