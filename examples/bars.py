@@ -1,6 +1,6 @@
-"""A data set in memory for the examples: videos of bars that move left or right, and clips of any shape from them.
+"""A data set in memory for the examples: bars that move left or right, and clips of any shape from these videos.
 
-Multigrid asks only one thing of a data set: it must take a ``ClipRequest`` as index and return a clip of that shape.
+A data set for multigrid must take a ``ClipRequest`` as its index and return a clip of that shape. That is all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECIPE = Recipe(
     stage_epochs=(0, 16),
     max_epoch=24,
 )
-"""The baseline: 8 clips of 8 frames x 32 x 32 pixels per step, from videos whose short side is resized to 32 to 40 pixels."""
+"""The baseline: 8 clips of 8 frames x 32 x 32 pixels a step. The short side of a video becomes 32 to 40 pixels."""
 
 
 class Bars(Dataset[tuple[Tensor, int]]):
@@ -44,15 +44,15 @@ class Bars(Dataset[tuple[Tensor, int]]):
         return len(self.videos)
 
     def __getitem__(self, request: ClipRequest) -> tuple[Tensor, int]:
-        """Return a clip (3, frames, crop, crop) and its label. All random draws depend only on the seed in the request."""
+        """Return a clip (3, frames, crop, crop) and its label. All draws come from the seed of the request."""
         rng = np.random.default_rng(request.seed)
-        assert request.stride_range is not None  # None means one frame from each segment of the video
+        assert request.stride_range is not None  # None: one frame from each segment of the video
         video = self.videos[request.index]
         stride = int(rng.integers(*request.stride_range, endpoint=True))
         start = int(rng.integers(video.shape[1]))
         times = (start + stride * torch.arange(request.frames)) % video.shape[1]
         least, largest = self.recipe.jitter
-        least = round(least * request.crop / self.recipe.crop)  # a smaller crop may show more of the picture
+        least = round(least * request.crop / self.recipe.crop)  # so a smaller crop can show as much
         side = int(rng.integers(least, largest, endpoint=True))
         frames = F.interpolate(video[:, times], size=(side, side))
         top, left = rng.integers(side - request.crop + 1, size=2)

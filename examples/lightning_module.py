@@ -5,8 +5,8 @@ The whole schedule is one epoch of Lightning. If a run was stopped, trainer.fit(
 at its step. On several GPUs, also give build_schedule their number: num_processes=...
 
 The loader receives the sampler as an iterator, which has no length, and max_steps ends the run. With a length,
-Lightning (2.6) would count the steps before a resume as batches of the loader. It would then end its epoch early and
-start the loader again.
+Lightning (2.6) would count the steps before a resume as batches of the loader. It would then end its epoch early
+and start the loader again.
 """
 
 from __future__ import annotations

@@ -36,34 +36,38 @@ HEAD = """\
 
 # Experiments
 
-Every row: what was published, what was measured here, and what it is worth. The name of a row leads to its YAML.
-`python tools/collect.py runs/` adds finished runs and writes this page. [How to read it](#how-to-read-it)."""
+This page shows for every row what was published, what we measured, and what the row gains or loses. The name of a
+row links to its YAML. `python tools/collect.py runs/` adds finished runs and writes this page. The end of the
+page says [how to read it](#how-to-read-it)."""
 
 LEGEND = """\
-- **Published**: percent, from [published.csv](published.csv), with the sources [above](#published-numbers);
-  "unknown" where no source was at hand.
-- **Ours**: percent, final evaluation; the mean over seeds ± their standard deviation. Top-5, steps, seconds and
-  all else are in [results.csv](results.csv).
-- **Points**: ours minus the baseline's, the mean over pairs of runs of the same seed, device, precision and number
-  of training videos. A minus is a loss. The 95 % interval is Student's t over the seeds: it covers the seed, not
-  the choice of data or recipe.
-- **Speed-up**: the baseline's training seconds, or FLOPs, over the row's, of the same pairs: the geometric mean,
-  and the range over the seeds in brackets. Below 1 the row is slower. The 95 % interval is Student's t on the
-  logarithms. †: the two were run at different commits, or more than an hour (or than they took together) apart,
-  and other code, or other work on the machine, may have its part in it; the verdict speaks of FLOPs then.
-- **Verdict**: against the baseline. "Not resolved": the 95 % interval holds "no difference". A control is not a
-  way to train.
-- **The baseline of a row** is `baseline_<row>` beside it; else the `…baseline` beside it whose name begins as the
-  row's does; else the row that is no more than the base file of both.
-- **Which results count**: of the same row, seed, device, precision and number of training videos the newest by
-  date. Results of several devices have a line each, and several commits are named with their seeds.
-- **Commands**: `--seed N` trains another seed. Lists are `path label` lines; official files of Kinetics and
-  Something-Something V2 want `DATA.FORMAT kinetics` or `ssv2`. As they stand they are one process; rows of real
-  data sets want several GPUs: `torchrun --nproc-per-node 8 tools/run_net.py … --launcher torchrun`, or Slurm."""
+- **Published**: percent, from [published.csv](published.csv). The sources are [above](#published-numbers).
+  "unknown" means that we had no source.
+- **Ours**: percent, from the final evaluation: the mean over the seeds ± their standard deviation.
+  [results.csv](results.csv) has top-5, steps, seconds and everything else.
+- **Points**: ours minus the baseline's. This is the mean over pairs of runs with the same seed, device, precision
+  and number of training videos. A minus is a loss. The 95 % interval is Student's t over the seeds. It covers the
+  choice of the seed, but not the choice of data or recipe.
+- **Speed-up**: the baseline's training seconds (or FLOPs) divided by the row's, over the same pairs. We show the
+  geometric mean, with the range over the seeds in brackets. Below 1, the row is slower. The 95 % interval is
+  Student's t on the logarithms.
+- **†**: the two runs were at different commits, or more than an hour (or more than they took together) apart.
+  Other code, or other work on the machine, may then be a part of the difference. In this case the verdict uses
+  FLOPs.
+- **Verdict**: the row against the baseline. "Not resolved" means that the 95 % interval contains "no difference".
+  A control is not a way to train.
+- **The baseline of a row** is the first of these that exists: `baseline_<row>` in the same folder; the
+  `…baseline` in the same folder whose name begins like the row's; the row that adds nothing to the base file of
+  both.
+- **Which results count**: the newest result by date for the same row, seed, device, precision and number of
+  training videos. Each device has its own line. If a line mixes several commits, it names them with their seeds.
+- **Commands**: `--seed N` trains another seed. Lists have `path label` lines. Official files of Kinetics and
+  Something-Something V2 need `DATA.FORMAT kinetics` or `ssv2`. The commands start one process. Rows of real data
+  sets need several GPUs: `torchrun --nproc-per-node 8 tools/run_net.py … --launcher torchrun`, or Slurm."""
 
 
 def write_page(experiments: ExperimentsDir) -> None:
-    """Write README.md. Raises InputError where a file that it is made from cannot be understood."""
+    """Write README.md. Raises InputError if a file that it reads cannot be understood."""
     atomic_write_text(experiments.readme_md, render(experiments))
 
 
@@ -81,7 +85,7 @@ def render(experiments: ExperimentsDir) -> str:
 
 
 def _index(page: Page) -> list[str]:
-    """A table of all tables, with the verdict on long+short, the default row of multigrid."""
+    """List all tables, with the verdict on long+short, the default row of multigrid."""
     cells = []
     for folder in page.experiments.folders:
         rows = page.experiments.table(folder)
@@ -101,7 +105,7 @@ def _index(page: Page) -> list[str]:
 
 
 def _section(page: Page, folder: str) -> Iterator[str]:
-    """A table with all that belongs to it."""
+    """Write the section of a folder: its links, its tables and its commands."""
     lines = page.lines(folder)
     yield from [f"## {folder}", ""]
     places = [folder, folder.rpartition("/")[0]]  # beside its YAMLs, or above them
@@ -113,7 +117,7 @@ def _section(page: Page, folder: str) -> Iterator[str]:
     if table := _difference_table(page, folder, own):
         yield from ["", "Against the baseline:", "", *table]
     if table := _change_table(page, folder, own):
-        yield from ["", "Against the row that each one changes:", "", *table]
+        yield from ["", "Against the row that each row changes:", "", *table]
     commands = "\n".join(row.command for row in page.experiments.table(folder))
     yield from ["", "<details><summary>Commands</summary>", "", "```bash", commands, "```", ""]
     yield "</details>"
@@ -123,7 +127,7 @@ def _section(page: Page, folder: str) -> Iterator[str]:
 
 
 def _result_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
-    """What was published, what was measured, the verdict; without the columns that are empty."""
+    """Compare what was published with what we measured. Empty columns are left out."""
     runs = [run for line in lines if line.row for run in line.row.runs.values()]
     ours = {"map" if run.top1 is None else "top1" for run in runs}
     names = {line.experiment.name for line in lines}
@@ -145,7 +149,7 @@ def _result_cells(page: Page, folder: str, line: Line, metrics: Sequence[str]) -
     verdicts = [to_published(fmean(line.row.scores), published)] if published else []
     if line.experiment.file == COARSE_CONTROL:
         verdicts.append("control")
-    alone = "baseline" if line.experiment.is_baseline else "no baseline to be held against"
+    alone = "baseline" if line.experiment.is_baseline else "no baseline to compare with"
     verdicts.append(verdict(line.against_baseline) if line.against_baseline else alone)
     return [
         *cells,
@@ -176,7 +180,7 @@ def _pair_cells(pair: Pair) -> list[str]:
 
 
 def _difference_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
-    """Each row against its baseline, where they have seeds to compare."""
+    """Compare each row with its baseline, if they share seeds."""
     cells = [
         [_name(line.experiment, folder, line, page), *_pair_cells(line.against_baseline)]
         for line in lines
@@ -186,7 +190,7 @@ def _difference_table(page: Page, folder: str, lines: Sequence[Line]) -> list[st
 
 
 def _change_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
-    """Each row against the row that it is over, where that is not its baseline and they have seeds to compare."""
+    """Compare each row with its `_BASE_` row, if that is not its baseline and they share seeds."""
     cells = []
     for line in lines:
         pair, parent = line.against_parent, page.experiments.parent(line.experiment)
@@ -197,7 +201,7 @@ def _change_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
 
 
 def _sources(page: Page) -> list[str]:
-    """Where the published numbers are from."""
+    """List the published numbers with their sources."""
     cells = [
         [
             f"[{one.experiment}]({one.experiment}.yaml)",
@@ -211,15 +215,15 @@ def _sources(page: Page) -> list[str]:
 
 
 def _left_out(page: Page) -> list[str]:
-    """Lines of results.csv that are in no table, and why."""
+    """List the lines of results.csv that are in no table, with the reason."""
     gone = dict.fromkeys(one.experiment for one in page.results)
     lines = [f"- {name}: its YAML is gone." for name in gone if name not in page.experiments.rows]
     for one in page.counted.of_another_recipe:
         what = f"{one.steps:,} steps and {one.train_flops:.4g} FLOPs"
         where = f"{one.experiment}, seed {one.seed}, on {one.device}, {_short_commit(one)}"
-        lines.append(f"- {where}: {what}, which the newest run of the row has not.")
+        lines.append(f"- {where}: {what}. The newest run of the row has other numbers.")
     if page.counted.older:
-        lines.append(f"- Older results of runs that were made again: {len(page.counted.older)}.")
+        lines.append(f"- Older results of runs that were repeated: {len(page.counted.older)}.")
     return lines
 
 
@@ -229,7 +233,7 @@ def _left_out(page: Page) -> list[str]:
 def _name(
     experiment: Experiment, folder: str, line: Line | None = None, page: Page | None = None
 ) -> str:
-    """A link; with its folder where that is another one, with its setting where it has several."""
+    """Link to the YAML. Add the folder if it is another one, and the setting if the row has several."""
     where = "" if experiment.folder == folder else f" ({experiment.folder})"
     several = line and page and len(page.counted.rows[experiment.name]) > 1
     setting = f" on {_setting(line, page)}" if line and page and several else ""
@@ -237,7 +241,7 @@ def _name(
 
 
 def _setting(line: Line, page: Page) -> str:
-    """Device and precision; the number of videos where the row was run with several."""
+    """Name device and precision, and the number of videos if the row was run with different numbers."""
     assert line.setting is not None  # the line was run
     settings = page.counted.rows[line.experiment.name]
     several = len({one.num_train_videos for one in settings}) > 1
@@ -246,7 +250,7 @@ def _setting(line: Line, page: Page) -> str:
 
 
 def _commits(runs: Iterable[Run]) -> str:
-    """The commit; of several commits, each with its seeds."""
+    """Name the commit. If there are several, name each with its seeds."""
     seeds: dict[str, list[int]] = {}
     for run in runs:
         seeds.setdefault(_short_commit(run), []).append(run.seed)
@@ -256,7 +260,7 @@ def _commits(runs: Iterable[Run]) -> str:
 
 
 def _short_commit(run: Run) -> str:
-    """The first seven digits of its commit, and whether files had changed."""
+    """Shorten the commit to seven digits. A suffix says if files had changed."""
     return re.sub(r"^([0-9a-f]{7})[0-9a-f]{33}", r"\1", run.commit)
 
 

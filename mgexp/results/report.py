@@ -1,6 +1,6 @@
-"""The report on the rows of a folder: what was saved, what was lost, and how it was measured.
+"""Write the report on the rows of a folder: what was saved, what was lost, and how it was measured.
 
-`render` writes it as Markdown; `to_html` makes one page of it, with all figures inside. tools/report.py draws the
+`render` writes it as Markdown. `to_html` turns it into one page with all figures inside. tools/report.py draws the
 figures and calls `write_report`.
 """
 
@@ -39,7 +39,7 @@ from mgexp.run.files import atomic_file, atomic_write_text
 from mgexp.run.folder import RunsDir
 
 NUM_CLASSES_SHOWN = 5
-"""Worst classes and most confused pairs that a report names. Assumption: more are not read."""
+"""How many of the worst classes and most confused pairs a report names. Assumption: nobody reads more."""
 
 FRAME_ORDERS = {
     "repeated": "the baseline, one frame repeated",
@@ -47,17 +47,17 @@ FRAME_ORDERS = {
 }
 
 CLOCKS = """\
-- Training seconds: every training step, waiting for input and the slow first step of each shape
-  included; evaluation, precise BN, checkpoints and start-up are not.
-- A speed-up is the baseline's training seconds over the row's, for the same seed, device,
-  precision and threads; the geometric mean over seeds is shown. The steady speed-up, without what the
-  first step of each shape took longer than its second, stands beside it, never instead of it.
-- Program seconds: from the start of the process to the end of the evaluation, imports included. All
-  clocks go on across resumes; steps that are done again after a kill count once.
+- Training seconds include every training step, the waiting for input, and the slow first step of each
+  shape. They do not include evaluation, precise BN, checkpoints and start-up.
+- A speed-up is the baseline's training seconds divided by the row's, for the same seed, device,
+  precision and threads. We show the geometric mean over seeds. The steady speed-up stands beside it and
+  never replaces it. It leaves out the time by which the first step of each shape is slower than its second.
+- Program seconds run from the start of the process to the end of the evaluation, with the imports. All
+  clocks continue when a run is resumed. Steps that are repeated after a kill count once.
 - Training FLOPs = 2 × multiply-adds of the forward pass × 3 (forward and backward) × clips.
-- A number over several seeds is followed by its range in brackets. Intervals: 95 %, Student's t
-  on the differences to the baseline of the same seed, and on the logarithms of the speed-ups; they
-  cover the seed, not the choice of data or recipe.
+- A number over several seeds has its range in brackets. The 95 % intervals are Student's t on the
+  differences to the baseline of the same seed, and on the logarithms of the speed-ups. They cover the
+  choice of the seed, but not the choice of data or recipe.
 """
 
 
@@ -65,7 +65,7 @@ CLOCKS = """\
 class Picture:
     """A figure as the bytes of its files.
 
-    `caption` stands below it; `alt` is for those who do not see it.
+    `caption` stands below it. `alt` replaces it for readers who cannot see it.
     """
 
     name: str
@@ -76,12 +76,12 @@ class Picture:
 
     @property
     def link(self) -> str:
-        """Where Markdown finds it, below the folder of the report."""
+        """The path of the PNG file, relative to the folder of the report."""
         return f"figures/{self.name}.png"
 
     @property
     def html(self) -> str:
-        """The element that holds it whole."""
+        """The HTML element that contains the figure itself."""
         content = base64.b64encode(self.svg).decode()
         source = f"data:image/svg+xml;base64,{content}"
         return f'<span class="scroll"><img alt="{escape(self.alt)}" src="{source}"></span>'
@@ -96,7 +96,7 @@ def write_report(
 ) -> None:
     """Write report.md, report.html and figures/ into `folder`.
 
-    `expected_rows` are listed as not run where they have no run.
+    The report lists those of `expected_rows` that have no run as not run.
     """
     runs = RunsDir(folder)
     for one in pictures:
@@ -119,7 +119,7 @@ def render(
     pictures: Sequence[Picture] = (),
     expected_rows: Sequence[str] = (),
 ) -> str:
-    """Write the report as Markdown. Without a finished run it has only what is missing, and the schedules."""
+    """Write the report as Markdown. Without a finished run, it shows only what is missing and the schedules."""
     shown = {
         one.name: [f"![{one.alt}]({one.link})", "", f"*{one.caption}*", ""] for one in pictures
     }
@@ -147,7 +147,7 @@ def render(
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
-    """A heading and what stands below it; nothing without lines."""
+    """Write a heading and its lines, or nothing if there are no lines."""
     body = list(lines)
     return ["", f"## {title}", "", *body] if body else []
 
@@ -157,7 +157,7 @@ def _summary(comparison: Comparison) -> Iterator[str]:
     for row in comparison.compared:
         pair = comparison.pair(row)
         if pair.difference is None:
-            yield f"- **{row.name}**: no comparable baseline run of the same seed."
+            yield f"- **{row.name}**: there is no comparable baseline run with the same seed."
             continue
         sentence = (
             f"- **{row.name}**: speed-up {ratio_text(pair.speed_up)} in training time, "
@@ -167,8 +167,8 @@ def _summary(comparison: Comparison) -> Iterator[str]:
         )
         if pair.seeds_apart:
             sentence += (
-                f" Seeds {seeds_text(pair.seeds_apart)}: at another commit than the baseline, "
-                "or more than an hour apart; the training time may tell of that."
+                f" Seeds {seeds_text(pair.seeds_apart)} ran at another commit than the baseline, or more than "
+                "an hour apart. This may be a part of the difference in training time."
             )
         yield sentence
 
@@ -230,13 +230,13 @@ def _difference_table(comparison: Comparison) -> list[str]:
 
 
 def _times_baseline(pair: Pair, of: Callable[[Run], float]) -> str:
-    """A number of the row over that of the baseline."""
+    """Divide a number of the row by that of the baseline."""
     ratio = pair.ratio(of)
     return ratio_text(estimate_ratio([1 / one for one in ratio.each]) if ratio else None)
 
 
 def _equal_flops_table(comparison: Comparison) -> list[str]:
-    """Each row against the baseline that was trained for fewer epochs."""
+    """Compare each row with the baseline that trained for fewer epochs."""
     headings = (
         *("row", "seeds", f"{comparison.metric} (%)", "the baseline with as many FLOPs"),
         *("its epochs", "difference (points)", "95 % interval"),
@@ -282,7 +282,7 @@ def _time_table(comparison: Comparison) -> list[str]:
 
 
 def _control_table(comparison: Comparison) -> list[str]:
-    """The baseline with the order of frames destroyed, and a network that never saw a fine clip."""
+    """Score the baseline without the order of frames, and a network that never saw a fine clip."""
     scores: dict[str, list[tuple[int, float, float]]] = {}  # (seed, control, baseline) by name
     for order, name in FRAME_ORDERS.items():
         found = {seed: run.control(order) for seed, run in comparison.baseline.runs.items()}
@@ -312,7 +312,7 @@ def _name(row: Row) -> str:
 
 
 def _classes(comparison: Comparison) -> list[str]:
-    """What the baseline and the fastest row get wrong, in the final evaluations of all their seeds."""
+    """Show what the baseline and the fastest row get wrong in the final evaluations of all their seeds."""
 
     def name(label: int) -> str:
         return plain_cell(name_of(label, comparison.class_names))
@@ -332,10 +332,13 @@ def _classes(comparison: Comparison) -> list[str]:
     names = " and ".join(row.name for row in comparison.confused)
     headings = ("row", "class", "videos", "accuracy (%)", "most often taken for")
     return [
-        f"Final evaluations of {names}, the seeds of a row together: the classes of lowest accuracy,",
-        *("and the pairs that are confused most.", ""),
-        *(markdown(headings, worst) or ["Every video was taken for what it is."]),
-        *["", *markdown(("row", "class", "taken for", "videos", "of the class"), pairs)],
+        f"The final evaluations of {names}, with all seeds of a row together. The first table has the classes",
+        *(
+            "with the lowest accuracy, and the second has the pairs that are confused most often.",
+            "",
+        ),
+        *(markdown(headings, worst) or ["The network recognised every video."]),
+        *["", *markdown(("row", "class", "taken for", "videos", "share of the class"), pairs)],
     ]
 
 
@@ -343,7 +346,7 @@ def _classes(comparison: Comparison) -> list[str]:
 
 
 def _missing(comparison: Comparison, expected_rows: Sequence[str]) -> Iterator[str]:
-    """List rows and runs that are not there, and runs that cannot be compared."""
+    """List the rows and runs that are missing, and the runs that cannot be compared."""
     there = {row.name for row in comparison.rows}
     yield from (f"- {name}: not run." for name in expected_rows if name not in there)
     for row in comparison.rows:
@@ -355,13 +358,13 @@ def _missing(comparison: Comparison, expected_rows: Sequence[str]) -> Iterator[s
     for row in comparison.finished:
         for seed, (own, base) in comparison.pair(row).other_settings.items():
             yield (
-                f"- {row.name}, seed {seed}: not compared with the baseline, "
-                f"{tuple(own)} against {tuple(base)}."
+                f"- {row.name}, seed {seed}: not compared with the baseline, because the settings "
+                f"differ: {tuple(own)} against {tuple(base)}."
             )
 
 
 def _how(runs: Sequence[Run]) -> Iterator[str]:
-    """List machine, versions and protocol with every distinct value, so that a mixture shows."""
+    """List machine, versions and protocol. Each shows all its distinct values, so that a mixture is visible."""
     for key in ("cpu", "cores", "gpu", "threads", "torch", "torchvision", "python"):
         yield f"- {key}: {_distinct(run.environment.get(key, 'unknown') for run in runs)}"
     yield f"- device: {_distinct(run.device for run in runs)}"
@@ -385,9 +388,9 @@ def _distinct(values: Iterable[object]) -> str:
 # --- the page
 
 RAW_OR_LINK = ("html", "link", "reference", "short_reference", "autolink", "automail")
-"""Markdown that a report never holds by itself. Names of rows and classes stay text, whatever they look like."""
+"""Markdown that a report never contains itself. So names of rows and classes always stay plain text."""
 
-# Figures are white cards, whatever the colours of the reader. A screen that is narrower than a figure scrolls it:
+# Figures stay white in every colour scheme. A screen that is narrower than a figure scrolls it:
 # if it shrank, its letters would be less than 2 mm high.
 PAGE = """\
 <!doctype html>

@@ -1,4 +1,4 @@
-"""What experiments/README.md says, before it is text: the rows of each table, and what each is held against."""
+"""Collect what experiments/README.md says: the rows of each table, and the row that each one is compared with."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mgexp.results.model import BASELINE, Pair, Row, Run, Setting, row_order
 from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
 
 WITHOUT_TABLE = ("base", "own_data")
-"""Folders of experiments/ that hold no rows: what rows share, and files to copy for own videos."""
+"""Folders of experiments/ that hold no rows: the shared base files, and files to copy for your own videos."""
 NO_CHANGE = {BASE_KEY, "ROW", "EXPECTED"}
-"""Keys that a YAML may have and still change nothing of its base."""
+"""Keys that do not change the recipe: a YAML that has no others is its base under another name."""
 COMMAND = re.compile(r"^# *(python tools/run_net\.py .*(?:(?<=\\)\n#.*)*)", re.MULTILINE)
-"""The command in the comments of a YAML. A line that ends in a backslash goes on in the next."""
+"""The command in the comments of a YAML. A line that ends with a backslash continues in the next line."""
 FIRST = ("main", "models", "pretraining", "one_gpu", "datasets", "ablations", "tsm", "large_batch")
 LAST = ("beyond", "quickstart")
 """Folders of experiments/ in the order of their tables; others come between the two."""
@@ -56,7 +56,7 @@ class Experiment:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether others are held against it, and it against none."""
+        """Whether other rows are compared with this one, and this one with none."""
         return self.is_plain or self.file.endswith(BASELINE)
 
 
@@ -79,7 +79,7 @@ class Experiments:
         return tuple(sorted({row.folder for row in self.rows.values()}, key=place))
 
     def table(self, folder: str) -> tuple[Experiment, ...]:
-        """The rows of a folder: each baseline before those that are held against it, as in the paper."""
+        """List the rows of a folder. As in the paper, each baseline stands before the rows compared with it."""
 
         def order(row: Experiment) -> tuple[object, ...]:
             baseline = self.baseline(row)
@@ -90,15 +90,15 @@ class Experiments:
         return tuple(sorted(self._inside(folder), key=order))
 
     def parent(self, row: Experiment) -> Experiment | None:
-        """The row that it changes; None where it is over a base file."""
+        """The row in its `_BASE_` key. None if that is a base file."""
         return self.rows.get(row.base)
 
     def baseline(self, row: Experiment) -> Experiment | None:
-        """The row that it is held against; None where it is a baseline, or has none.
+        """Find the row to compare with. None for a baseline, and for a row without a baseline.
 
-        The first that exists of: baseline_<its name> beside it; the row beside it called <prefix>baseline, where
-        <prefix> begins its own name (the longest prefix wins); a row that changes nothing of its base file, beside
-        it or in another table.
+        It is the first of these that exists: the row baseline_<its name> in the same folder; a row in the same
+        folder called <prefix>baseline, where <prefix> begins its own name (the longest prefix wins); a row in any
+        table that changes nothing of the base file.
         """
         if row.is_baseline:
             return None
@@ -113,7 +113,7 @@ class Experiments:
         return next(iter([*own, *prefixed, *plain]), None)
 
     def _base_file(self, row: Experiment) -> str:
-        """The base file below all rows that it is over; "" where there is none."""
+        """The base file at the end of the chain of `_BASE_` keys, or "" if there is none."""
         seen = {row.name}
         while (above := self.rows.get(row.base)) and above.name not in seen:
             seen.add(above.name)
@@ -131,7 +131,7 @@ def _natural(name: str) -> tuple[tuple[float, str], ...]:
 
 
 def read_experiments(root: Path) -> Experiments:
-    """Read every YAML below `root` that is a row. Raises InputError where one is not a plain YAML."""
+    """Read every YAML below `root` that is a row. Raises InputError if one is not a plain YAML."""
     paths = sorted(root.rglob("*.yaml"))
     found = (path for path in paths if path.relative_to(root).parts[0] not in WITHOUT_TABLE)
     return Experiments({row.name: row for row in (_read_row(path, root) for path in found)})
@@ -227,7 +227,7 @@ class Counted:
 
 
 def count_results(runs: Iterable[Run]) -> Counted:
-    """For each experiment, seed and setting count the newest run by date; of equally new runs, the last.
+    """Keep the newest run by date for each experiment, seed and setting. The last wins among equally new runs.
 
     Then keep only runs with the steps and FLOPs of the newest: a mean over two recipes describes neither.
     """
@@ -257,7 +257,7 @@ def count_results(runs: Iterable[Run]) -> Counted:
 
 @dataclass(frozen=True)
 class Line:
-    """An experiment in one setting; `setting` and `row` are None where it was not run."""
+    """An experiment in one setting. `setting` and `row` are None if it was not run."""
 
     experiment: Experiment
     setting: Setting | None = None
@@ -268,7 +268,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Page:
-    """All that the page is made from. `root` is the folder experiments/."""
+    """Everything that the page shows. `root` is the folder experiments/."""
 
     root: Path
     experiments: Experiments
@@ -281,7 +281,7 @@ class Page:
         return count_results(self.results)
 
     def lines(self, folder: str) -> list[Line]:
-        """The lines of a table; first the baselines and parents that lie in other folders."""
+        """List the lines of a table. Baselines and parents from other folders come first."""
         inside = self.experiments.table(folder)
         others = [self.experiments.baseline(row) for row in inside]
         others += [self.experiments.parent(row) for row in inside]
@@ -289,7 +289,7 @@ class Page:
         return [line for row in dict.fromkeys([*outside, *inside]) for line in self.lines_of(row)]
 
     def lines_of(self, experiment: Experiment) -> list[Line]:
-        """A line for each setting that an experiment was run in; one line where it was not run."""
+        """Make a line for each setting in which an experiment was run, or one line if it was not run."""
         baseline, parent = (
             self.experiments.baseline(experiment),
             self.experiments.parent(experiment),
@@ -311,13 +311,13 @@ class Page:
         ] or [Line(experiment)]
 
     def published_of(self, experiment: Experiment, metrics: Sequence[str]) -> str | None:
-        """The published number to hold against ours."""
+        """Return the published number to compare with ours."""
         found = (one for one in self.published if one.experiment == experiment.name)
         return next((one.value for one in found if one.metric in metrics), None)
 
 
 def read_page(experiments: ExperimentsDir) -> Page:
-    """Read all files. Raises InputError where one cannot be understood, or names a row that does not exist."""
+    """Read all files. Raises InputError if one cannot be understood or names a row that does not exist."""
     page = Page(
         experiments.root,
         read_experiments(experiments.root),

@@ -98,7 +98,7 @@ def test_a_published_number_is_held_against_ours(page):
 def test_a_row_without_a_baseline_is_not_called_one(page):
     text = page({"own/x": OVER_BASE + "A: 1\n"}, result("own/x"))
     ((found,),) = tables(text, "## own")
-    assert found["verdict"] == "no baseline to be held against"
+    assert found["verdict"] == "no baseline to compare with"
 
 
 def test_devices_have_a_line_each_and_are_not_compared_with_one_another(page):
@@ -186,7 +186,7 @@ def test_results_that_do_not_count_are_told(page):
     assert gone == "- gone/row: its YAML is gone."
     for part in ("quickstart/baseline, seed 1, on Test CPU, ddddddd", "1,500 steps", "1e+14 FLOPs"):
         assert part in other
-    assert older == "- Older results of runs that were made again: 1."
+    assert older == "- Older results of runs that were repeated: 1."
 
 
 def test_the_index_says_what_long_short_did(page):

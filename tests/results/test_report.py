@@ -160,7 +160,7 @@ def test_without_a_baseline_no_speed_up_is_shown(report, tmp_path):
     found = row(table, "long")
     assert found["top-1 (%)"] == "95.00"
     assert {value for name, value in found.items() if "speed-up" in name} == {"–"}
-    assert "- **long**: no comparable baseline run of the same seed." in report()
+    assert "- **long**: there is no comparable baseline run with the same seed." in report()
 
 
 def test_without_a_finished_run_there_is_only_the_list(report, tmp_path):
