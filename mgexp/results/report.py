@@ -337,7 +337,7 @@ def _classes(comparison: Comparison) -> list[str]:
             "with the lowest accuracy, and the second has the pairs that are confused most often.",
             "",
         ),
-        *(markdown(headings, worst) or ["The network recognised every video."]),
+        *(markdown(headings, worst) or ["Every video was classified correctly."]),
         *["", *markdown(("row", "class", "taken for", "videos", "share of the class"), pairs)],
     ]
 

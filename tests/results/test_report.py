@@ -86,7 +86,7 @@ def test_seconds_of_another_sitting_are_told(report, two_rows, tmp_path):
     path = RunDir(tmp_path / "long_short" / "seed2").result_json
     write_json(path, {**read_json(path), "date": "2026-11-25T12:00:00+00:00"})
     (found,) = (line for line in report().splitlines() if line.startswith("- **long_short**"))
-    assert "Seeds 2: at another commit than the baseline, or more than an hour apart" in found
+    assert "Seeds 2 ran at another commit than the baseline, or more than an hour apart" in found
 
 
 def test_the_table_of_differences(report, two_rows):
@@ -267,7 +267,7 @@ def test_runs_that_do_not_say_what_they_confuse_have_no_such_section(report, tmp
 
 def test_a_perfect_run_says_so(report, tmp_path):
     write_confusion(fake_run(tmp_path, "baseline").confusion_csv, ((0, 0, 4), (1, 1, 4)))
-    assert "Every video was taken for what it is." in report()
+    assert "Every video was classified correctly." in report()
 
 
 # --- the page
