@@ -1,12 +1,13 @@
 """Random changes to the pixels of a training clip, the same for all of its frames.
 
-torchvision's RandAugment (Cubuk et al., CVPR Workshops 2020, arxiv.org/abs/1909.13719), colour jitter and random
-erasing (Zhong et al., AAAI 2020, arxiv.org/abs/1708.04896), in this order: what is erased stays plain. All frames
-get one draw of operations, strengths and rectangle; what an operation takes from the pixels themselves (contrast:
-the mean; autocontrast, equalize: the histogram) it takes from each frame.
+A clip gets torchvision's RandAugment (Cubuk et al., CVPR Workshops 2020, arxiv.org/abs/1909.13719), then colour
+jitter, then random erasing (Zhong et al., AAAI 2020, arxiv.org/abs/1708.04896). Erasing comes last, so that an
+erased rectangle stays plain. Operations, strengths and rectangle are drawn once for all frames. If an operation
+depends on the pixels themselves (contrast on the mean; autocontrast and equalize on the histogram), it takes them
+from each frame.
 
-Milliseconds of CPU for a clip in one thread, measured with torch 2.15 and torchvision 0.29 on two cores that had
-other work: the least and the largest mean of four runs, of 300 small or 60 large clips each.
+Milliseconds of CPU for a clip in one thread, measured with torch 2.15 and torchvision 0.29 on two cores that also
+had other work: the smallest and the largest mean of four runs, with 300 small or 60 large clips each.
 
 | frames × pixels²                     |   8 × 112² | 32 × 224² |
 | RandAugment, 2 operations of 9       | 2.5 to 2.9 |  40 to 77 |
@@ -14,10 +15,10 @@ other work: the least and the largest mean of four runs, of 300 small or 60 larg
 | erasing every clip                   | 0.1 to 0.2 |    1 to 2 |
 | the first two, and 25 % of the third | 3.3 to 5.0 | 57 to 141 |
 
-The slowest of 60 large clips took RandAugment 0.2 to 0.7 s: sharpness after an operation that moves pixels.
+RandAugment took 0.2 to 0.7 s for the slowest of 60 large clips: sharpness after an operation that moves pixels.
 
-How strong they are may depend on the shape of the clip, as with progressive learning (EfficientNetV2, Tan and Le,
-ICML 2021, arxiv.org/abs/2104.00298), where small images get weaker ones: ``AugmentByShape``.
+The strengths may depend on the shape of the clip (``AugmentByShape``). In progressive learning (EfficientNetV2,
+Tan and Le, ICML 2021, arxiv.org/abs/2104.00298), small images get weaker augmentation.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from torch import Tensor
 from mgexp.wheels import transforms_v2
 
 MAX_MAGNITUDE = 30
-"""The strongest. Source: torchvision's RandAugment, whose default is 31 magnitudes, from 0."""
+"""The largest magnitude. Source: torchvision's RandAugment, which has 31 magnitudes from 0 by default."""
 
 
 @dataclass(frozen=True)
 class Augment:
-    """What is done to a training clip after crop, resizing and flip; a part is off at 0.
+    """What is done to a training clip after crop and resizing. A part with the value 0 is off.
 
-    ``randaugment_ops``: operations on each clip, of ``randaugment_magnitude`` out of MAX_MAGNITUDE.
+    ``randaugment_ops``: number of operations on each clip, with ``randaugment_magnitude`` out of MAX_MAGNITUDE.
     ``color_jitter``: x draws a factor in [1 − x, 1 + x] for each of brightness, contrast and saturation.
     ``erasing_share``: share of the clips in which a rectangle of 2 to 33 % of the frame gets the colour
     ``erased`` (RGB, 0 to 255). Raises ValueError for a number out of range.
@@ -62,13 +63,14 @@ class Augment:
             _check("erased", value, 255)
 
     def __call__(self, frames: Tensor, rng: np.random.Generator) -> Tensor:
-        """``frames``, uint8 (T, S, S, 3), changed: of the same shape, contiguous. One draw from ``rng``.
+        """Change ``frames``, uint8 (T, S, S, 3), to the same shape, contiguous. This takes one draw from ``rng``.
 
-        torchvision draws from torch's generator for the CPU, which is seeded by that draw and put back after.
+        That draw seeds torch's generator for the CPU, from which torchvision draws. Afterwards the generator is as
+        it was.
         """
         seed = int(rng.integers(2**63))
         with torch.random.fork_rng(devices=[]):
-            # torch.manual_seed would seed GPUs too, and nothing would put those back.
+            # torch.manual_seed would also seed the generators of GPUs, which nothing would put back.
             torch.default_generator.manual_seed(seed)
             planes = frames.permute(0, 3, 1, 2)
             for transform in self._transforms:
@@ -76,10 +78,10 @@ class Augment:
         return planes.permute(0, 2, 3, 1).contiguous()
 
     def times(self, factor: float) -> Augment:
-        """The same with magnitude (to the nearest whole one), jitter and share of erased clips times ``factor``.
+        """Multiply the magnitude (rounded), the jitter and the share of erased clips by ``factor``.
 
-        RandAugment does as many operations, and some of them have no magnitude. Raises ValueError for a number
-        that is then out of range.
+        The number of RandAugment's operations stays, and some of them have no magnitude. Raises ValueError for a
+        number that is then out of range.
         """
         return replace(
             self,
@@ -90,7 +92,7 @@ class Augment:
 
     @cached_property
     def _transforms(self) -> list[Callable[[Tensor], Tensor]]:
-        """Those that are on, in order, for uint8 (T, 3, S, S)."""
+        """The transforms that are on, in order, for uint8 (T, 3, S, S)."""
         parts: list[Callable[[Tensor], Tensor]] = []
         if self.randaugment_ops:
             parts.append(
@@ -114,11 +116,12 @@ class Augment:
 
 @dataclass(frozen=True)
 class AugmentByShape:
-    """``full`` for clips of ``full_frames`` × ``full_crop``²; for others as strong as follows from their shape.
+    """``full`` for clips of ``full_frames`` × ``full_crop``², weaker or stronger for other shapes.
 
-    A clip of t × s² has v = t·s² / (T·S²) of the pixels of a full one, and gets the strengths of ``full`` times
-    c + (1 − c)·v, c being ``coarse_strength``: 1 is the same for all, 0 as weak as clips are small, 2 up to twice
-    as strong. Linear in v is our choice; EfficientNetV2 goes in equal steps from size to size.
+    A clip of t × s² has the share v = t·s² / (T·S²) of the pixels of a full one. It gets the strengths of
+    ``full`` times c + (1 − c)·v, where c is ``coarse_strength``. With c = 1 all clips get the same; with 0 a
+    clip of half the pixels gets half the strengths; with 2 small clips get up to twice the strengths. Linear in
+    v is our choice; EfficientNetV2 goes in equal steps from size to size.
     """
 
     full: Augment
@@ -127,17 +130,18 @@ class AugmentByShape:
     full_crop: int
 
     def __call__(self, frames: Tensor, rng: np.random.Generator) -> Tensor:
-        """``frames``, uint8 (t, s, s, 3), changed as ``Augment`` does; of the same shape. One draw of ``rng``."""
+        """Change ``frames``, uint8 (t, s, s, 3), as ``Augment`` does. This takes one draw from ``rng``."""
         num_frames, crop = frames.shape[:2]
         return _times(self.full, self.factor(num_frames, crop))(frames, rng)
 
     def factor(self, num_frames: int, crop: int) -> float:
-        """Of the strengths for clips of ``num_frames`` × ``crop``²: 1 at the full shape, exactly."""
+        """Return the factor of the strengths for ``num_frames`` × ``crop``²; exactly 1 at the full shape."""
         volume = num_frames * crop**2 / (self.full_frames * self.full_crop**2)
         return 1 + (self.coarse_strength - 1) * (1 - volume)
 
 
-@lru_cache(maxsize=64)  # one for each shape of a schedule: it keeps its transforms
+# One for each shape of a schedule, because an Augment keeps its transforms.
+@lru_cache(maxsize=64)
 def _times(augment: Augment, factor: float) -> Augment:
     return augment.times(factor)
 

@@ -1,4 +1,4 @@
-"""From the configuration to loaders of clips and views."""
+"""Loaders of training clips and evaluation views, their workers, and batches on the device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from mgexp.config.keys import Config
+from mgexp.config.keys import Config, DataLoaderKeys
 from mgexp.data.augment import Augment, AugmentByShape
 from mgexp.data.clips import Batch, Request, TrainingClips, collate
 from mgexp.data.lists import videos_root
@@ -34,27 +34,34 @@ from mgexp.video.store import StoreDir, StoreIndex
 
 
 class DeviceBatches:
-    """Batches of a loader, as uint8 on ``device``: ``take`` the next, ``fetch_ahead`` when a step is under way.
+    """Batches of a loader, as uint8 on ``device``: ``take`` the next one, ``fetch_ahead`` during a step.
 
-    On a GPU the copy is made from page-locked memory on a stream of its own.
+    For a GPU, the batch is copied from page-locked memory on a stream of its own, while the step computes.
     """
 
     def __init__(self, batches: Iterator[Batch], device: torch.device) -> None:
         self._batches = batches
         self._device = device
-        self._stream = _new_stream(device) if device.type == "cuda" else None
+        self._stream = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._ahead: Batch | None = None
 
     def take(self) -> Batch:
-        """The next batch; raises StopIteration after the last."""
+        """Return the next batch. Raises StopIteration after the last."""
         batch = self._ahead if self._ahead is not None else self._fetch()
         self._ahead = None
         if self._stream is not None:
-            _hand_over(batch, self._stream)
+            # The stream that computes waits for the copy. Recording it keeps the memory from being used
+            # again before that stream is done with it.
+            current = torch.cuda.current_stream(self._stream.device)
+            current.wait_stream(self._stream)
+            for tensor in batch.tensors():
+                tensor.record_stream(current)
         return batch
 
     def fetch_ahead(self) -> None:
-        """On a GPU, waits for the next batch and starts its copy; else nothing, as nothing runs meanwhile."""
+        """On a GPU, wait for the next batch and start its copy. On a CPU nothing could run meanwhile."""
         if self._stream is not None and self._ahead is None:
             try:
                 self._ahead = self._fetch()
@@ -69,22 +76,10 @@ class DeviceBatches:
             return batch.map(lambda tensor: tensor.to(self._device, non_blocking=True))
 
 
-def _new_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-def _hand_over(batch: Batch, stream: torch.cuda.Stream) -> None:
-    """The stream that computes waits for the copy, and the memory is not given away before it is done with it."""
-    current = torch.cuda.current_stream(stream.device)
-    current.wait_stream(stream)
-    for tensor in batch.tensors():
-        tensor.record_stream(current)
-
-
 CPU_WORKER_NICENESS = 19
-"""On a CPU, workers yield to the training threads, which wait for each other: one held up holds up all. Measured
-on 2 cores with 2 workers, quickstart baseline, 150 steps three times each: 22.5 s (21.6 to 24.2), with a niceness
-of 10 26.7 s (23.7 to 27.8). 0 is slower still. Beside a GPU workers keep the priority of the whole process."""
+"""On a CPU, workers yield to the training threads. These wait for each other, so one that is late delays all.
+Measured on 2 cores with 2 workers, quickstart baseline, 150 steps, three times each: 22.5 s (21.6 to 24.2); with a
+niceness of 10, 26.7 s (23.7 to 27.8). 0 is slower still. With a GPU, workers keep the priority of the process."""
 
 
 def build_decoder(cfg: Config) -> Decoder:
@@ -100,24 +95,24 @@ def build_train_loader(
     opener: Opener,
     limit: TimeLimit = NO_LIMIT,
 ) -> DataLoader[object]:
-    """Loads the clips of ``batches``, one list of requests a step: one loader serves every shape."""
+    """Build the loader of ``batches``, one list of requests for each step. One loader serves every shape."""
     return DataLoader(
         build_training_clips(cfg, records, opener, limit),
         batch_sampler=batches,  # type: ignore[arg-type]
         collate_fn=collate,
-        **_worker_options(cfg, device),
+        **_worker_options(cfg.DATA_LOADER, device),
     )
 
 
 def build_time_limit(cfg: Config, record: Path) -> TimeLimit:
-    """DATA.VIDEO_TIMEOUT_SECONDS, with the time-outs in ``record``, the file of those of the run."""
+    """Build the limit of DATA.VIDEO_TIMEOUT_SECONDS; ``record`` is the file with the time-outs of the run."""
     return TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, record, frozenset(read_timeouts(record)))
 
 
 def build_training_clips(
     cfg: Config, records: Sequence[Record], opener: Opener, limit: TimeLimit = NO_LIMIT
 ) -> TrainingClips:
-    """Random clips of ``records``, from wherever ``opener`` takes them."""
+    """Build the data set of random clips of ``records``, which ``opener`` opens."""
     return TrainingClips(
         records,
         target_fps=cfg.DATA.TARGET_FPS,
@@ -132,9 +127,9 @@ def build_training_clips(
 
 
 def build_augment(cfg: Config) -> AugmentByShape | None:
-    """What AUG does to training clips; None where all of it is off.
+    """Build what AUG does to training clips; None if all of it is off.
 
-    What is erased gets DATA.MEAN, which is 0 after normalisation, as PySlowFast's AUG.RE_MODE const.
+    Erased pixels get DATA.MEAN, which is 0 after normalisation, as with PySlowFast's AUG.RE_MODE const.
     """
     aug = cfg.AUG
     if not (aug.RANDAUGMENT_OPS or aug.COLOR_JITTER or aug.RE_PROB):
@@ -190,10 +185,10 @@ def build_view_loader(
     first_batch: int = 0,
     limit: TimeLimit = NO_LIMIT,
 ) -> DataLoader[object]:
-    """Loads this process's views: the full protocol, or one centre view at the full training shape.
+    """Build the loader of this process's views: the full protocol, or one centre view at the full training shape.
 
-    ``first_batch``: how many batches of this process are left out, at the start. Nothing else is left out: videos
-    that ``limit`` knows to have hung are tried again.
+    ``first_batch``: how many batches of this process to skip at the start. Nothing else is skipped: videos that
+    hung before, as ``limit`` knows, are tried again.
     """
     crop = cfg.DATA.TEST_CROP_SIZE if full_protocol else cfg.DATA.TRAIN_CROP_SIZE
     num_crops = cfg.TEST.NUM_SPATIAL_CROPS if full_protocol else 1
@@ -216,16 +211,16 @@ def build_view_loader(
         sampler=range(processes.rank, len(views), processes.count)[first_batch * batch_size :],
         batch_size=batch_size,
         collate_fn=collate_views,
-        **_worker_options(cfg, device),
+        **_worker_options(cfg.DATA_LOADER, device),
     )
 
 
-def _worker_options(cfg: Config, device: torch.device) -> dict[str, Any]:
-    workers = cfg.DATA_LOADER.NUM_WORKERS
+def _worker_options(keys: DataLoaderKeys, device: torch.device) -> dict[str, Any]:
+    workers = keys.NUM_WORKERS
     end_workers_at_exit()
     return {
         "num_workers": workers,
-        "prefetch_factor": cfg.DATA_LOADER.PREFETCH_FACTOR if workers else None,
+        "prefetch_factor": keys.PREFETCH_FACTOR if workers else None,
         "pin_memory": device.type == "cuda",
         "worker_init_fn": partial(
             start_worker, niceness=CPU_WORKER_NICENESS if device.type == "cpu" else 0
@@ -234,9 +229,9 @@ def _worker_options(cfg: Config, device: torch.device) -> dict[str, Any]:
 
 
 def start_worker(worker_id: int, niceness: int = 0) -> None:
-    """One thread per worker; signals are for the main process, which saves and then ends its workers.
+    """Start a worker with one thread. It ignores signals: the main process saves, and then ends its workers.
 
-    They also reach the workers where they go to all processes of a group: Ctrl-C, torchrun, timeout, Slurm.
+    Ctrl-C, torchrun, timeout and Slurm send signals to all processes of a group, and so to the workers too.
     """
     torch.set_num_threads(1)
     os.nice(niceness)

@@ -7,8 +7,9 @@
         plan = schedule.plan_at(step)                  # learning rate, shape, clips, groups of BN
         set_num_groups(model, plan.num_bn_groups)
 
-In several processes, each builds the schedule with num_processes=…, takes the batches of its rank=…, and calls
-share_statistics(model) after every step. It needs torch alone. examples/ has a plain loop and a Lightning module.
+With several processes, each one builds the schedule with num_processes=…, takes the batches of its rank=…, and
+calls share_statistics(model) after every step. This package needs torch alone. examples/ has a plain loop and a
+Lightning module.
 """
 
 from mgexp.multigrid.batchnorm import (

@@ -21,29 +21,34 @@ from mgexp.multigrid.spanning import SpanningNorm, span_group
 
 
 class GroupStats(NamedTuple):
-    """Of groups of clips: (groups, C) ``means`` and unbiased ``variances``, of ``num_values`` a channel each."""
+    """Statistics of groups of clips: (groups, C) ``means`` and unbiased ``variances``.
+
+    Each is taken over ``num_values`` values of a channel.
+    """
 
     means: Tensor
     variances: Tensor
     num_values: int
 
     def biased_variances(self) -> Tensor:
-        """Those of the groups themselves, not estimates for a population."""
+        """Return the variances of the groups themselves, not estimates for a population."""
         return self.variances * ((self.num_values - 1) / self.num_values)
 
 
 class GroupedBatchNorm3d(nn.BatchNorm3d):
-    """``nn.BatchNorm3d`` whose training statistics are taken over groups of clips; (B, C, T, H, W) to the same.
+    """``nn.BatchNorm3d`` that takes its training statistics over groups of clips; (B, C, T, H, W) to the same.
 
-    ``num_groups`` n > 0: the clips of this process are n contiguous blocks of equal size, each normalised by
-    itself (n = 1 is ``nn.BatchNorm3d``, bit for bit). n < 0: one group is the clips of −n consecutive
-    processes; every process must take part in each forward and backward. Evaluation is plain BN.
+    ``num_groups`` n > 0: the clips of this process are n contiguous blocks of equal size, and each is
+    normalised by itself (n = 1 is ``nn.BatchNorm3d``, bit for bit). n < 0: one group has the clips of −n
+    consecutive processes, and every process must take part in each forward and backward pass. Evaluation is
+    plain BN.
 
-    Running statistics describe all groups as one sample: the moving average of mean(mean_i) and of
-    mean(var_i) + var(mean_i), var_i unbiased as in ``nn.BatchNorm3d``. With n > 0 a forward pass moves them
-    by the groups of this process alone, until ``share_statistics``; with n < 0 by the groups of all processes.
-    ``untracked`` and ``keeping`` set ``tracks`` and ``kept``: whether they are moved at all, and the statistics
-    that are kept instead.
+    Running statistics describe all groups as one sample. They are the moving averages of mean(mean_i) and of
+    mean(var_i) + var(mean_i), with var_i unbiased as in ``nn.BatchNorm3d``. With n > 0 a forward pass moves
+    them by the groups of this process alone, until ``share_statistics``; with n < 0 by the groups of all
+    processes.
+    ``untracked`` sets ``tracks``: whether they move at all. ``keeping`` sets ``kept``: the statistics that are
+    kept instead.
 
     Raises ValueError in training if the clips do not divide into the groups.
     """
@@ -77,12 +82,12 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         return out
 
     def _normalize_blocks(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The normalised clips, and the (groups, C) means and unbiased variances of this process's groups."""
+        """Return normalised clips, and the (groups, C) means and unbiased variances of this process's groups."""
         groups = self.num_groups
         if len(x) % groups:
             raise ValueError(f"{len(x)} clips do not divide into {groups} BN groups of equal size")
-        # A block of the batch is dense in either memory format, so no clip is copied but by cat. Zeros, not
-        # empty: a momentum of 1 still multiplies the old value by 0.
+        # A block of the batch is dense in either memory format, so only cat copies clips. Zeros, not empty:
+        # a momentum of 1 still multiplies the old value by 0.
         stats = self.weight.new_zeros(2, groups, self.num_features)
         blocks = [
             F.batch_norm(block, mean, var, self.weight, self.bias, True, 1.0, self.eps)
@@ -92,7 +97,7 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
 
     @torch.no_grad()
     def track(self, means: Tensor, variances: Tensor) -> None:
-        """Moves the running statistics towards those of the (groups, C) means and unbiased variances."""
+        """Move the running statistics towards those of the (groups, C) means and unbiased variances."""
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
@@ -105,7 +110,10 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
 
 @contextmanager
 def keeping(model: nn.Module) -> Iterator[list[GroupedBatchNorm3d]]:
-    """Training passes inside move no running statistics: each of the layers given keeps those of its groups."""
+    """Let training passes inside keep the statistics of their groups in the layers that it gives.
+
+    The running statistics do not move.
+    """
     layers = grouped_layers(model)
     for layer in layers:
         layer.kept = []
@@ -118,7 +126,7 @@ def keeping(model: nn.Module) -> Iterator[list[GroupedBatchNorm3d]]:
 
 @contextmanager
 def one_sample(model: nn.Module) -> Iterator[None]:
-    """The mini-batches that are trained inside count as one: its running statistics are moved once, at the end."""
+    """Let the mini-batches trained inside count as one, which moves the running statistics once, at the end."""
     with keeping(model) as layers:
         yield
         found = [layer.kept or [] for layer in layers]
@@ -130,16 +138,17 @@ def one_sample(model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def share_statistics(model: nn.Module, momentum: float | None = None) -> None:
-    """Makes the running statistics of all processes those of the groups of the global mini-batch, and equal.
+    """Make the running statistics of all processes equal: those of the groups of the global mini-batch.
 
-    Every process calls it after each step; all must have moved them once, from the same values, by as many
-    groups. ``momentum`` is that of all layers, or 1 where the statistics are no moving averages, but those of the
-    clips themselves. Two collectives for the whole model, which the host of a GPU does not wait for; nothing is
-    done in a single process.
+    Every process calls it after each step. All must have moved their statistics once, from the same values, by the
+    same number of groups. ``momentum`` is that of all layers; it is 1 if the statistics are those of the clips
+    themselves, not moving averages. This takes two collectives for the whole model, and the host of a GPU does not
+    wait for them. A single process does nothing.
 
-    Process p has μ_p = (1 − m)·μ + m·mean_p. The mean of μ_p is what the mean of all groups moves μ to. Likewise
-    for the variances, but for the variance of mean_p between processes, which is that of μ_p divided by m².
-    Raises ValueError for layers of different momentum, or without one.
+    Process p has μ_p = (1 − m)·μ + m·mean_p. The mean of μ_p is the value to which the mean of all groups moves μ.
+    The same holds for the variances, except that the variance of mean_p between processes has to be added. It is
+    the variance of μ_p divided by m².
+    Raises ValueError for layers without momentum, or with different ones.
     """
     layers = grouped_layers(model)
     num_processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -172,13 +181,13 @@ def _common_momentum(layers: list[GroupedBatchNorm3d]) -> float:
 
 
 def grouped_layers(model: nn.Module) -> list[GroupedBatchNorm3d]:
-    """The layers of ``model`` whose statistics are taken over groups."""
+    """Return the layers of ``model`` that take statistics over groups."""
     return [module for module in model.modules() if isinstance(module, GroupedBatchNorm3d)]
 
 
 @contextmanager
 def untracked(model: nn.Module) -> Iterator[None]:
-    """Training passes inside leave the running statistics alone: what is computed a second time counts once."""
+    """Let training passes inside leave the running statistics alone, so that computing twice counts once."""
     layers = grouped_layers(model)
     for layer in layers:
         layer.tracks = False
@@ -190,10 +199,11 @@ def untracked(model: nn.Module) -> Iterator[None]:
 
 
 def group_batchnorm(model: nn.Module) -> nn.Module:
-    """Makes every ``nn.BatchNorm3d`` in ``model`` a GroupedBatchNorm3d, and gives the model.
+    """Replace every ``nn.BatchNorm3d`` in ``model`` by a GroupedBatchNorm3d, and return the model.
 
-    Parameters and buffers stay the same tensors, under the same names: an optimizer that has them keeps them.
-    Hooks of the layers are lost. Raises ValueError for a layer without scale and shift, or running statistics.
+    Parameters and buffers stay the same tensors under the same names, so an optimizer that has them keeps them.
+    Hooks of the layers are lost. Raises ValueError for a layer without scale and shift, or without running
+    statistics.
     """
     if type(model) is nn.BatchNorm3d:
         return _grouped(model)
@@ -219,9 +229,9 @@ def _grouped(norm: nn.BatchNorm3d) -> GroupedBatchNorm3d:
 
 
 def set_num_groups(model: nn.Module, num_groups: int) -> None:
-    """Sets the BN groups per process of the whole model: n > 0, or −n for one group that spans n processes.
+    """Set the BN groups per process of the whole model: n > 0, or −n for one group that spans n processes.
 
-    With −n every process must call it, with the same n: the process groups are made here, once for each n.
+    With −n every process must call it with the same n, because the process groups are made here, once for each n.
     Raises ValueError if n processes cannot share a group.
     """
     if num_groups in (0, -1):

@@ -2,7 +2,6 @@
 
 The durations follow the released code (slowfast/utils/multigrid.py): within a stage every long-cycle
 shape gets the same number of steps, and the whole takes epoch_factor × max_epoch epochs.
-``shares.py`` has the other way: the shapes share all of training.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from mgexp.multigrid.recipe import LR_SCALINGS, CyclePer, Multigrid, Recipe
 from mgexp.multigrid.shapes import ORDERS, Cycle, ShapeOrder, Turns, in_turn, long_cycle
 
 LEAST_SHARE = 1e-9
-"""Of all epochs. What is shorter is left out: it lies between two boundaries that are one, but for rounding."""
+"""Shares below this part of all epochs are left out. They come from rounding: their two boundaries are one."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """A stay at the shape of number ``shape`` in a stage: its part of the steps, in ``epochs`` of the recipe."""
+    """A stay at shape number ``shape`` in a stage: its part of the steps, in ``epochs`` of the recipe."""
 
     stage: int
     shape: int
@@ -34,10 +33,13 @@ def shape_shares(
     per: CyclePer,
     in_order: Callable[..., tuple[int, ...]] = in_turn,
 ) -> list[Share]:
-    """What each shape gets of stages of ``durations`` epochs, in order; in all, every shape gets the same.
+    """Share stages of ``durations`` epochs among the shapes, in order. In sum, every shape gets the same.
 
-    "stage": an equal part of each stage. "training": an equal part of the stages taken together, cut where one
-    stage ends and the next begins. ``in_order``: one of ``ORDERS``, asked for each stage, or once.
+    ``per`` "stage": every shape gets an equal part of each stage, as in the paper. "training": every shape gets
+    one equal part of all stages together, cut where one stage ends and the next begins. This is ours;
+    progressive resizing of images does the same (EfficientNetV2, ICML 2021, arxiv.org/abs/2104.00298, with one
+    stage).
+    ``in_order``: one of ``ORDERS``, asked for each stage, or once.
     """
     if per == "stage":
         return [
@@ -57,15 +59,15 @@ def shape_shares(
 
 
 MAX_CLIPS = 2**53
-"""That a run draws: more could not be counted exactly as epochs, which are floating-point numbers."""
+"""Largest number of clips of a run. Floating-point numbers could not count more of them exactly in epochs."""
 
 
 @dataclass(frozen=True)
 class Phase:
     """A maximal run of steps [start_step, end_step) with one (stage, base shape, lr_factor).
 
-    ``start_epoch``, ``end_epoch``: epochs of the stream (integers in epoch granularity). ``first_clip``: clips
-    that were drawn before. ``num_bn_groups`` is per process; −n: one group spans n processes.
+    ``start_epoch``, ``end_epoch``: epochs of the stream (integers in epoch granularity). ``first_clip``: number of
+    clips drawn before. ``num_bn_groups`` counts those of each process; −n: one group spans n processes.
     """
 
     stage: int
@@ -83,18 +85,18 @@ class Phase:
 
     @property
     def turns(self) -> Turns:
-        """The shapes of its cycle, step by step."""
+        """The shapes of the cycle, step by step."""
         return Turns(self.cycle.shapes, self.stage, self.shape_order)
 
     @property
     def num_steps(self) -> int:
-        """Steps of this phase."""
+        """Number of steps of this phase."""
         return self.end_step - self.start_step
 
 
 @dataclass(frozen=True)
 class _Span:
-    """A stay at one base shape, before rounding: its ``share`` of the recipe, and real-valued ``epochs``."""
+    """A stay at one base shape, before rounding: its ``share`` of the recipe, and its real-valued ``epochs``."""
 
     stage: int
     cycle: Cycle
@@ -106,10 +108,10 @@ class _Span:
 def derive_phases(
     recipe: Recipe, multigrid: Multigrid, num_videos: int, num_processes: int = 1
 ) -> tuple[Phase, ...]:
-    """All phases in order, without empty ones.
+    """Derive all phases in order, without empty ones.
 
-    Raises ValueError where a shape is impossible, a batch does not divide over the processes or over the
-    groups of batch normalisation, or the long cycle has no stage to run in.
+    Raises ValueError if a shape is impossible, if a batch does not divide over the processes or over the groups of
+    batch normalisation, or if the long cycle has no stage to run in.
     """
     cycles = long_cycle(
         recipe.frames,
@@ -138,11 +140,11 @@ def derive_phases(
 
 
 def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
-    """Groups of ``base_size`` clips in each process's share of a batch; −n where one group spans n processes.
+    """Count the groups of ``base_size`` clips in the share of each process; −n if one group spans n processes.
 
-    With fewer clips in all than ``base_size``, one group spans all processes (released code; design). A
-    ``base_size`` of 0 is plain batch normalisation: one group of all clips of each process, however many.
-    Raises ValueError where the shares or the groups are unequal.
+    If a batch has fewer clips than ``base_size``, one group spans all processes (released code). A
+    ``base_size`` of 0 is plain batch normalisation: all clips of a process are one group, however many they
+    are. Raises ValueError if the shares or the groups are unequal.
     """
     if clips % num_processes:
         raise ValueError(
@@ -176,7 +178,7 @@ def _check_size(recipe: Recipe, multigrid: Multigrid, num_videos: int) -> None:
 
 
 def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> list[_Span]:
-    """Real-valued durations. x scales them to epoch_factor × max_epoch epochs in all."""
+    """Compute real-valued durations. x scales them to epoch_factor × max_epoch epochs in all."""
     durations = recipe.stage_durations
     num_cycled = len(durations) - multigrid.fine_tuning
     if num_cycled < 1:
@@ -204,7 +206,7 @@ def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> l
 
 @dataclass(frozen=True)
 class _Piece:
-    """A span after rounding, ``end`` in the unit of the granularity; fine-tuning makes two of one."""
+    """A span after rounding, with its ``end`` in steps or epochs. Fine-tuning makes two pieces of one span."""
 
     stage: int
     cycle: Cycle
@@ -213,18 +215,19 @@ class _Piece:
 
 
 def _whole_steps(spans: list[_Span], clips: int, num_videos: int) -> list[int]:
-    """Last steps: equal shares of a stage get the same whole number of steps, at least one."""
+    """Round to last steps. Equal shares of a stage get the same whole number of steps, at least one."""
     steps = [span.epochs * num_videos / (clips * span.cycle.mean_ratio) for span in spans]
     if _has_one_shape(spans):  # nothing to keep equal, so the total is exact
         return [round(total) for total in accumulate(steps)]
-    by_share: dict[tuple[int, float], int] = {}  # once for each: at a tie, two could round apart
+    # Each share is rounded once: equal ones could otherwise round apart at a tie.
+    by_share: dict[tuple[int, float], int] = {}
     for span, num in zip(spans, steps, strict=True):
         by_share.setdefault((span.stage, span.share), max(1, round(num)))
     return list(accumulate(by_share[span.stage, span.share] for span in spans))
 
 
 def _whole_epochs(spans: list[_Span]) -> list[int]:
-    """Last epochs, as the released code: cumulative, rounded; cut off where there is no long cycle."""
+    """Round to last epochs as the released code does: cumulative, and rounded down if there is no long cycle."""
     totals = accumulate(span.epochs for span in spans)
     if _has_one_shape(spans):  # 1e-9: a sum such as 140.99999999999997 is 141
         return [math.floor(total + 1e-9) for total in totals]
@@ -236,7 +239,7 @@ def _has_one_shape(spans: list[_Span]) -> bool:
 
 
 def _pieces(spans: list[_Span], ends: list[int], decay: float) -> list[_Piece]:
-    """Fine-tuning keeps the learning rate of the stage before until its middle (rounded down)."""
+    """Cut fine-tuning at its middle (rounded down): until there it keeps the learning rate of the stage before."""
     pieces = []
     for span, start, end in zip(spans, [0, *ends], ends, strict=False):
         factor = decay**span.stage
@@ -254,7 +257,7 @@ def _place(
     num_videos: int,
     groups: int,
 ) -> Phase:
-    """The phase that goes from the end of ``before`` to the end of ``piece``; it may be empty."""
+    """Return the phase from the end of ``before`` to the end of ``piece``. It may be empty."""
     last = before[-1] if before else None
     start_step = last.end_step if last else 0
     first_clip = (
@@ -294,7 +297,7 @@ def _lr_factor(piece: _Piece, multigrid: Multigrid) -> float:
 
 
 def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:
-    """The least number of steps that draws at least ``num_clips``, 0 for none."""
+    """Return the least number of steps that draw at least ``num_clips``; 0 for no clips."""
     per_turn = clips * turns.ratio_before(len(turns.shapes))
     steps = max(0, num_clips // per_turn) * len(turns.shapes)
     while clips * turns.ratio_before(steps) < num_clips:
@@ -303,7 +306,7 @@ def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:
 
 
 def _stride_range(recipe: Recipe, frames: int, random_stride: bool) -> tuple[int, int] | None:
-    """Fewer frames come at up to as many times the stride, so that some clips cover the full span."""
+    """Return the strides: fewer frames get up to as many times the stride, so that some clips span the same."""
     if recipe.stride is None:
         return None
     longest = recipe.stride * (recipe.frames // frames)
@@ -311,7 +314,7 @@ def _stride_range(recipe: Recipe, frames: int, random_stride: bool) -> tuple[int
 
 
 def _cycle_bn_groups(cycle: Cycle, recipe: Recipe, multigrid: Multigrid, num_processes: int) -> int:
-    """Groups of a phase: fixed by its base batch, so that short-cycle batches have larger groups."""
+    """Count the groups of a phase. Its base batch fixes them, so short-cycle batches have larger groups."""
     groups = num_bn_groups(recipe.clips * cycle.base.ratio, num_processes, multigrid.bn_base_size)
     for clips in (recipe.clips * shape.ratio for shape in cycle.shapes):
         if clips % (num_processes * max(1, groups)):

@@ -1,4 +1,4 @@
-"""What a schedule is derived from: the baseline's recipe, and the way in which multigrid varies it."""
+"""What a schedule is derived from: the baseline's recipe, and how multigrid varies it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LR_SCALINGS: dict[Scaling, Callable[[float], float]] = {
 class Recipe:
     """A baseline: B ``clips`` of T ``frames`` × S ``crop`` pixels, and its learning rate over epochs.
 
-    ``stage_epochs`` are the first epochs of the learning-rate stages, beginning with 0; ``stride`` is None
-    where a clip takes one frame from each equal segment of the whole video (Something-Something V2).
-    ``jitter`` is the range of the short side in pixels at the full crop.
+    ``stage_epochs`` are the first epochs of the learning-rate stages, beginning with 0. ``stride`` is None if a
+    clip takes one frame from each equal segment of the whole video (Something-Something V2). ``jitter`` is the
+    range of the short side in pixels at the full crop.
     """
 
     clips: int
@@ -55,12 +55,12 @@ class Recipe:
 
     @property
     def stage_durations(self) -> tuple[float, ...]:
-        """D_k: the baseline's epochs in each stage."""
+        """D_k: the epochs of the baseline in each stage."""
         return tuple(b - a for a, b in pairwise((*self.stage_epochs, self.max_epoch)))
 
     @property
     def decay(self) -> float:
-        """Factor of the learning rate from stage to stage; the cosine policy decays by itself."""
+        """Factor of the learning rate from stage to stage; 1 for the cosine policy, which decays by itself."""
         return self.gamma if self.policy == "steps_with_relative_lrs" else 1.0
 
 
@@ -68,10 +68,13 @@ class Recipe:
 class Multigrid:
     """How the shape varies. The defaults vary nothing: the baseline is the schedule with one shape.
 
-    ``fine_tuning``: the last stage stays at the full shape, and keeps the learning rate of the stage before
-    in its first half (released code). ``random_stride``: strides of τ…kτ for T/k frames, else kτ.
-    ``shape_order`` "random": every stage passes the long shapes, but in its fine-tuning, and every turn of the
-    short cycle its crops, in another order, the same in every run. ``bn_base_size`` 0: no groups.
+    ``fine_tuning``: the last stage stays at the full shape. In its first half it keeps the learning rate of the
+    stage before (released code).
+    ``random_stride``: T/k frames have strides of τ…kτ; else the stride is kτ.
+    ``shape_order`` "random": every stage takes the long shapes in another order, and so does every turn of the
+    short cycle with its crops. The orders are the same in every run. Fine-tuning has one long shape and no
+    order.
+    ``bn_base_size`` 0: batch normalisation without groups.
     ``long_cycle_per``: the shapes share each stage (the paper), or all of training up to fine-tuning.
     """
 
@@ -95,7 +98,7 @@ class Multigrid:
 
 
 BASELINE = Multigrid()
-"""One shape."""
+"""One shape: the schedule without multigrid."""
 
 SHORT = Multigrid(short_factors=SHORT_FACTORS, epoch_factor=1.5)
 """The paper's short cycle alone."""

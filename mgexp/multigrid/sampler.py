@@ -1,7 +1,7 @@
 """Which clips a step draws: one endless stream of permutations, cut into batches of any size.
 
-Epoch e of the stream is a permutation of the videos drawn from (seed, e). Batches are cut from the
-concatenation and may straddle epochs: nothing is dropped, padded or drawn twice within an epoch.
+Epoch e of the stream is a permutation of the videos, drawn from (seed, e). Batches are cut from the sequence of
+all epochs and may straddle two of them. Nothing is dropped, padded or drawn twice within an epoch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ClipRequest:
 
 
 class Stream:
-    """Video indices by position: ``position // num_videos`` is the epoch of the stream."""
+    """Indices of videos by position. ``position // num_videos`` is the epoch of the stream."""
 
     def __init__(self, num_videos: int, seed: int) -> None:
         self.num_videos = num_videos
@@ -39,7 +39,7 @@ class Stream:
         self._permutation = lru_cache(maxsize=2)(self._draw)
 
     def index_at(self, position: int) -> int:
-        """The video at ``position`` of the stream."""
+        """Return the video at ``position`` of the stream."""
         epoch, offset = divmod(position, self.num_videos)
         return self._permutation(epoch)[offset]
 
@@ -49,11 +49,11 @@ class Stream:
 
 
 class StepSampler(Sized):
-    """Iterates over the batches of one process, from ``first_step`` to the end of the schedule.
+    """Iterate over the batches of one process, from ``first_step`` to the end of the schedule.
 
-    Process ``rank`` of those of the schedule takes the rank-th contiguous block of each global batch, so that the
-    draws do not depend on how many processes share them. A DataLoader takes it as its ``batch_sampler``. Raises
-    ValueError for a process that the schedule has not.
+    Process ``rank`` takes the rank-th contiguous block of each global batch, so that the draws do not depend on
+    how many processes share them. A DataLoader takes it as its ``batch_sampler``. Raises ValueError for a
+    process that the schedule does not have.
     """
 
     def __init__(self, schedule: Schedule, seed: int, first_step: int = 0, rank: int = 0) -> None:
@@ -68,7 +68,7 @@ class StepSampler(Sized):
         self.stream = Stream(schedule.num_videos, seed)
 
     def __len__(self) -> int:
-        """Steps left: exact."""
+        """Count the steps that are left."""
         return self.schedule.total_steps - self.first_step
 
     def __iter__(self) -> Iterator[list[ClipRequest]]:
@@ -76,7 +76,7 @@ class StepSampler(Sized):
             yield self.requests(self.schedule.plan_at(step))
 
     def requests(self, plan: StepPlan) -> list[ClipRequest]:
-        """This process's clips of one step."""
+        """Return the clips of this process in one step."""
         share = plan.clips // self.schedule.num_processes
         first = plan.first_clip + self.rank * share
         return [self._request(plan, position) for position in range(first, first + share)]
@@ -92,7 +92,7 @@ class StepSampler(Sized):
 
 
 def _mix(seed: int, epoch: int) -> int:
-    """One 63-bit seed from two numbers; odd constants of SplitMix64 (Steele et al., 2014)."""
+    """Make one 63-bit seed of two numbers, with odd constants of SplitMix64 (Steele et al., 2014)."""
     value = (seed * 0x9E3779B97F4A7C15 + epoch * 0xBF58476D1CE4E5B9 + 0x94D049BB133111EB) % 2**64
     value ^= value >> 31
     return value % 2**63

@@ -18,7 +18,7 @@ from mgexp.multigrid.recipe import Multigrid, Recipe
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What one step does. ``clips`` is global; ``epoch`` = clips drawn before the step / videos."""
+    """What one step does. ``clips``: of all processes. ``epoch``: clips drawn before the step / videos."""
 
     step: int
     epoch: float
@@ -35,7 +35,7 @@ class StepPlan:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Phases of one run over ``num_videos`` training videos in ``num_processes``; see ``build_schedule``."""
+    """The phases of one run over ``num_videos`` training videos in ``num_processes``; see ``build_schedule``."""
 
     recipe: Recipe
     multigrid: Multigrid
@@ -60,18 +60,18 @@ class Schedule:
 
     @property
     def step_saving(self) -> float:
-        """How many times fewer steps than the baseline."""
+        """How many times more steps the baseline takes."""
         return self.baseline_steps / self.total_steps
 
     @property
     def flop_saving(self) -> float:
-        """How many times fewer clips × frames × crop² than the baseline."""
+        """How many times more clips × frames × crop² the baseline takes."""
         recipe = self.recipe
         baseline = self.baseline_steps * recipe.clips * recipe.frames * recipe.crop**2
         return baseline / self.cost_before(self.total_steps)
 
     def plan_at(self, step: int) -> StepPlan:
-        """The plan of ``step``, 0 ≤ step < total_steps."""
+        """Return the plan of ``step``, 0 ≤ step < total_steps."""
         index, phase = self._phase_at(step)
         offset = step - phase.start_step
         shape = phase.turns.shape_at(offset)
@@ -99,21 +99,21 @@ class Schedule:
         return (last.first_clip + drawn) / self.num_videos
 
     def lr_at(self, step: int, epoch: float) -> float:
-        """Learning rate: linear warm-up in epochs up to the rate at its end, then the policy."""
+        """Return the learning rate: a linear warm-up in epochs to the rate at its end, then the policy."""
         if epoch >= self.recipe.warmup_epochs:
             return self._policy_lr(step)
         start, end = self.recipe.warmup_start_lr, self._warmup_end_lr
         return start + (end - start) * epoch / self.recipe.warmup_epochs
 
     def step_at_epoch(self, epoch: float) -> int:
-        """The first step before which at least ``epoch`` epochs were drawn; the last step at most."""
+        """Return the first step before which at least ``epoch`` epochs were drawn, or else the last step."""
         steps = range(self.total_steps)
         clips = epoch * self.num_videos
         found = bisect.bisect_left(steps, clips, key=self._first_clip)
         return min(found, self.total_steps - 1)
 
     def cost_before(self, step: int) -> int:
-        """Clips × frames × crop² of all steps before ``step``: what a step costs, up to a constant."""
+        """Sum clips × frames × crop² over all steps before ``step``. Up to a constant, this is what they cost."""
         index = max(0, bisect.bisect_right(self._starts, step) - 1)
         return self._costs_before[index] + self._phase_cost(self.phases[index], step)
 
@@ -129,7 +129,7 @@ class Schedule:
         return lr
 
     def _progress(self, step: int, stage: int) -> float:
-        """Share of the baseline's epochs behind ``step``: linear in steps inside a stage (our choice)."""
+        """Return the share of baseline epochs behind ``step``; linear in steps inside a stage (our choice)."""
         phases = [phase for phase in self.phases if phase.stage == stage]
         start, end = phases[0].start_step, phases[-1].end_step
         done = (step - start) / (end - start)
@@ -170,9 +170,9 @@ class Schedule:
 def build_schedule(
     recipe: Recipe, multigrid: Multigrid, num_videos: int, num_processes: int = 1
 ) -> Schedule:
-    """The schedule of ``recipe`` varied by ``multigrid`` over ``num_videos`` training videos.
+    """Derive the schedule of ``recipe``, varied by ``multigrid``, over ``num_videos`` training videos.
 
-    Raises ValueError where it is impossible: see ``phases.derive_phases``.
+    Raises ValueError if it is impossible: see ``phases.derive_phases``.
     """
     if num_videos < 1:
         raise ValueError(f"a schedule needs at least one training video, not {num_videos}")
@@ -198,7 +198,10 @@ def build_schedule(
 
 @dataclass(frozen=True)
 class StepShape:
-    """A mini-batch of one process: ``clips`` of ``frames`` × ``crop`` × ``crop`` in ``num_bn_groups`` groups."""
+    """A mini-batch of one process, ``clips`` × ``frames`` × ``crop``², with the number of its BN groups.
+
+    The time of a step depends on these numbers.
+    """
 
     frames: int
     crop: int
@@ -210,7 +213,7 @@ class StepShape:
 
 
 def step_counts(schedule: Schedule, num_processes: int = 1) -> Counter[StepShape]:
-    """How many steps of the schedule have each shape, phase by phase."""
+    """Count the steps of the schedule that have each shape."""
     counts: Counter[StepShape] = Counter()
     for phase in schedule.phases:
         for shape, num_steps in phase.turns.steps_by_shape(phase.num_steps):
@@ -221,7 +224,7 @@ def step_counts(schedule: Schedule, num_processes: int = 1) -> Counter[StepShape
 
 
 def base_shapes(schedule: Schedule, num_processes: int = 1) -> tuple[StepShape, ...]:
-    """The base shapes of the phases, each once: of the long cycle, without the short cycle's smaller crops."""
+    """Return the base shapes of the phases, each once: those of the long cycle, without the short crops."""
     shapes = [
         StepShape(
             phase.cycle.base.frames,

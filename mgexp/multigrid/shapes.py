@@ -1,4 +1,4 @@
-"""Which mini-batch shapes a schedule passes through.
+"""The mini-batch shapes that a schedule passes through, and the order in which it takes them.
 
 A mini-batch holds ``ratio * B`` clips of ``frames`` × ``crop`` × ``crop``; the ratio keeps the work of a
 step constant: ratio * frames * crop² = T * S² (paper, section 3; Fig. 2).
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-# The released code rounds the ratio silently; further off than this, steps would no longer cost the same.
+# The released code rounds the ratio silently. If it were off by more, steps would no longer cost the same.
 MAX_RATIO_ERROR = 0.05
 
 FULL: tuple[tuple[float, float], ...] = ((1.0, 1.0),)
@@ -49,7 +49,7 @@ class Cycle:
 
     @property
     def mean_ratio(self) -> float:
-        """Mean clips of a mini-batch over one turn of the cycle, relative to the baseline's."""
+        """Mean number of clips of a mini-batch over one turn of the cycle, relative to the baseline's."""
         return sum(shape.ratio for shape in self.shapes) / len(self.shapes)
 
 
@@ -60,11 +60,11 @@ def long_cycle(
     short_factors: Sequence[float] = (),
     short_crops_of: CropBase = "full",
 ) -> tuple[Cycle, ...]:
-    """Cycles of the long cycle's base shapes, in its order.
+    """Return the cycle of each base shape of the long cycle, in its order.
 
-    ``long_factors`` are (temporal, spatial) factors of the full shape, ``short_factors`` crop factors of
-    the full crop (the paper's and the released code's reading) or of the phase's own crop.
-    Raises ValueError that lists every shape which is not possible.
+    ``long_factors`` are (temporal, spatial) factors of the full shape. ``short_factors`` are crop factors of the
+    full crop (as in the paper and the released code), or of the phase's own crop.
+    Raises ValueError that lists every impossible shape.
     """
     problems: list[str] = []
     cycles = []
@@ -89,7 +89,7 @@ def long_cycle(
 def _batch_shape(
     full_frames: int, full_crop: int, frames: float, crop: float, problems: list[str]
 ) -> BatchShape:
-    """The batch shape nearest to real-valued ``frames`` and ``crop``; what is impossible goes to ``problems``."""
+    """Return the batch shape nearest to real ``frames`` and ``crop``; add what is impossible to ``problems``."""
     whole_frames = max(1, round(frames))
     if not math.isclose(whole_frames, frames) or full_frames % whole_frames:
         problems.append(
@@ -115,24 +115,24 @@ def _batch_shape(
 
 
 def in_turn(num: int, *_: int) -> tuple[int, ...]:
-    """0 … num − 1: as they are given, wherever that is."""
+    """Return 0 … num − 1: the shapes as they are given, at every place."""
     return tuple(range(num))
 
 
 def scrambled(num: int, *place: int) -> tuple[int, ...]:
-    """A permutation of 0 … num − 1 that follows from ``place`` alone: the same in every run."""
+    """Permute 0 … num − 1. The permutation follows from ``place`` alone, so it is the same in every run."""
     return tuple(sorted(range(num), key=lambda index: _hash(*place, index)))
 
 
 ORDERS: dict[ShapeOrder, Callable[..., tuple[int, ...]]] = {
     "coarse_to_fine": in_turn,  # paper, Fig. 2; released code
-    "random": scrambled,  # the paper's is unknown: ours permutes, so that every shape gets its steps
+    "random": scrambled,  # the paper does not say how; ours permutes, so that every shape gets its steps
 }
-"""Of ``num`` shapes at a place: (stage,) for the long cycle, (stage, turn) for the short one."""
+"""The order of ``num`` shapes at a place: (stage,) for the long cycle, (stage, turn) for the short one."""
 
 
 def _hash(*numbers: int) -> int:
-    """64 bits of ``numbers``, each mixed in by SplitMix64 (Steele et al., 2014)."""
+    """Mix ``numbers`` into 64 bits by SplitMix64 (Steele et al., 2014)."""
     value = 0
     for number in numbers:
         value = (value + number + 0x9E3779B97F4A7C15) % 2**64
@@ -144,29 +144,29 @@ def _hash(*numbers: int) -> int:
 
 @dataclass(frozen=True)
 class Turns:
-    """A cycle as the steps of a phase in ``stage`` take it: turn after turn, each through all ``shapes``."""
+    """How the steps of a phase in ``stage`` take a cycle: turn after turn, each through all ``shapes``."""
 
     shapes: tuple[BatchShape, ...]
     stage: int
     order: ShapeOrder
 
     def turn(self, number: int) -> tuple[BatchShape, ...]:
-        """The shapes of one turn as they come."""
+        """Return the shapes of one turn in their order."""
         return tuple(self.shapes[place] for place in self._places(number))
 
     def shape_at(self, offset: int) -> BatchShape:
-        """The shape of a step, ``offset`` steps after the first one of the phase."""
+        """Return the shape of the step that is ``offset`` steps after the first one of the phase."""
         number, position = divmod(offset, len(self.shapes))
         return self.turn(number)[position]
 
     def steps_by_shape(self, num_steps: int) -> list[tuple[BatchShape, int]]:
-        """Every shape, and how many of the first ``num_steps`` steps have it; exact inside a turn too."""
+        """Count how many of the first ``num_steps`` steps have each shape; exact inside a turn too."""
         turns, rest = divmod(num_steps, len(self.shapes))
         begun = self._places(turns)[:rest]
         return [(shape, turns + (place in begun)) for place, shape in enumerate(self.shapes)]
 
     def ratio_before(self, num_steps: int) -> int:
-        """Clips drawn in the first ``num_steps`` steps, in units of the baseline's mini-batch."""
+        """Count the clips of the first ``num_steps`` steps, in units of the baseline's mini-batch."""
         return sum(shape.ratio * steps for shape, steps in self.steps_by_shape(num_steps))
 
     def _places(self, number: int) -> tuple[int, ...]:

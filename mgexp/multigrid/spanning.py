@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 
 def span_group(span: int) -> dist.ProcessGroup:
-    """This process's group of ``span`` consecutive processes."""
+    """Return the group of ``span`` consecutive processes that this process belongs to."""
     # Found by its size and not kept in the module, since a model with a ProcessGroup could not be copied.
     running = dist.is_available() and dist.is_initialized()
     world = dist.get_world_size() if running else 1
@@ -32,9 +32,9 @@ def _make_span_group(_world: dist.ProcessGroup, span: int) -> dist.ProcessGroup:
 
 
 class SpanningNorm(torch.autograd.Function):
-    """BN of this process's clips with the statistics of a group of processes, which all take part.
+    """Normalise this process's clips with the statistics of a group of processes, which must all take part.
 
-    Also returns the (groups, C) means and unbiased variances of the groups of all processes.
+    Return them with the (groups, C) means and unbiased variances of the groups of all processes.
     """
 
     @staticmethod
@@ -67,8 +67,8 @@ class SpanningNorm(torch.autograd.Function):
         clips_and_pixels = (0, 2, 3, 4)
         grad_bias = grad.sum(clips_and_pixels, dtype=mean.dtype)
         grad_weight = (grad * x_hat).sum(clips_and_pixels)
-        # Parameters keep their local gradients: DDP averages those. The losses of all processes of the
-        # group reach x through the mean and the variance.
+        # Parameters keep their local gradients, because DDP averages those. The losses of all processes of
+        # the group reach x through the mean and the variance.
         shared = torch.stack([grad_bias, grad_weight])
         dist.all_reduce(shared, group=ctx.processes)
         through_mean, through_var = (_per_channel(part) for part in shared / count)
@@ -77,10 +77,10 @@ class SpanningNorm(torch.autograd.Function):
 
 
 def _gather_stats(x: Tensor, like: Tensor, span: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(groups, C) means and unbiased variances, (groups, 1) numbers of values, of the groups of all processes.
+    """Return (groups, C) means and unbiased variances, and (groups, 1) numbers of values, of all processes.
 
-    One collective serves the normalisation and the running statistics. Means and variances are combined
-    by Chan's formula: no difference of large squares. ``like`` gives the statistics' type.
+    One collective serves the normalisation and the running statistics. Chan's formula combines means and variances
+    without a difference of large squares. The statistics have the type of ``like``.
     """
     channels = x.shape[1]
     row = like.new_zeros(2 * channels + 1)
@@ -97,5 +97,5 @@ def _gather_stats(x: Tensor, like: Tensor, span: int) -> tuple[Tensor, Tensor, T
 
 
 def _per_channel(values: Tensor) -> Tensor:
-    """(C,) values, to be broadcast over (B, C, T, H, W)."""
+    """Reshape (C,) values so that they broadcast over (B, C, T, H, W)."""
     return values.view(-1, 1, 1, 1)
