@@ -77,12 +77,9 @@ class PyavReader:
         times = [float(time) for time in times_seconds]
         return _DecodedFrames(self.path, len(times), self._decode(times))
 
-    def _ticks(self, times: Sequence[float]) -> list[int]:
-        return _ticks(times, self._start, self._ticks_per_second)
-
     def _decode(self, times: Sequence[float]) -> Iterator[tuple[Any, Rows]]:
         """Yield every wanted frame with its rows of the clip; a row that comes again is to be overwritten."""
-        ticks = self._ticks(times)
+        ticks = ticks_of(times, self._start, self._ticks_per_second)
         with suppress(*AV_ERRORS):
             is_complete = yield from self._decode_wanted(ticks)
             if is_complete:
@@ -140,7 +137,7 @@ class PyavReader:
     def _decode_from_start(self, times: Sequence[float]) -> Iterator[tuple[Any, Rows]]:
         """Yield the frames at ``times`` by decoding one frame after the other: slow, and right by definition."""
         with all_packets(self.path, "cannot be decoded") as (stream, packets):
-            ticks = _ticks(times, *stream_clock(stream))
+            ticks = ticks_of(times, *stream_clock(stream))
             waiting = sorted(range(len(ticks)), key=ticks.__getitem__)
             frames = (frame for packet in packets for frame in packet.decode())
             shown = None
@@ -268,7 +265,7 @@ def stream_clock(stream: Any) -> tuple[int, float]:
     return stream.start_time or 0, base.denominator / base.numerator
 
 
-def _ticks(times: Sequence[float], start: int, ticks_per_second: float) -> list[int]:
+def ticks_of(times: Sequence[float], start: int, ticks_per_second: float) -> list[int]:
     """Turn times in seconds into timestamps of a stream, none before its start."""
     return [start + max(0, math.floor((t + TOLERANCE_SECONDS) * ticks_per_second)) for t in times]
 

@@ -24,7 +24,7 @@ from typing import Any
 import av
 import numpy as np
 
-from mgexp.video.pyav import AV_ERRORS, PyavReader, opened, rows_by_pts
+from mgexp.video.pyav import AV_ERRORS, PyavReader, opened, rows_by_pts, ticks_of
 from mgexp.video.reader import SOURCE, Frames, FramesArray, Region, Size, Times
 
 MIN_VERSION = (0, 12)
@@ -42,7 +42,8 @@ class TorchcodecReader(PyavReader):
         # AVI holds no display times: each release of FFmpeg makes up its own, and PyAV sees where they fail.
         if self._container.format.name != "avi":
             with suppress(*AV_ERRORS, *_ERRORS):
-                pixels = self._decode_by_index(self._ticks([float(time) for time in times_seconds]))
+                times = [float(time) for time in times_seconds]
+                pixels = self._decode_by_index(ticks_of(times, self._start, self._ticks_per_second))
                 if pixels is not None:
                     return _RgbFrames(pixels)
         return super().frames_at(times_seconds)
