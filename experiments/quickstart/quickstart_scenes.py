@@ -29,7 +29,11 @@ Shape = Callable[[Array, Array], Array]
 
 
 def draw_shape(rng: np.random.Generator) -> Shape:
-    """A random kind of shape with a random width."""
+    """Draw a kind of shape and its width.
+
+    A shape is a signed distance: below 0 inside, above 0 outside. All shapes are longer than wide, so the angle at
+    which one lies changes what each motion looks like.
+    """
     width = rng.uniform(0.32, 0.5)
     kinds = (_bar, _ellipse, _triangle, _ell, _key)
     kind = kinds[int(rng.integers(len(kinds)))]

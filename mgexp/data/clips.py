@@ -2,6 +2,10 @@
 
 Every draw follows from the seed of the request, which names a position in the stream: the same request
 gives the same clip in any process, at any time, whatever was loaded before it.
+
+A stride counts frames on a grid of ``target_fps``, whatever the frame rate of the file. So the same stride spans
+the same time in every video. For each moment the reader gives the frame that is on screen then, and after the
+end of the video the last one.
 """
 
 from __future__ import annotations

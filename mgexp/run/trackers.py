@@ -1,6 +1,9 @@
 """TensorBoard and W&B: trackers that get the lines of a run as the run writes them.
 
 The run folder has it all; a tracker that fails is warned of, and the run goes on.
+
+TensorBoard's events are written directly and not by torch's SummaryWriter: its writer thread ends when the disk
+is full, and a flush would then wait forever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Evaluate the model of a run: which views, how often saved, and what is recorded."""
+"""Evaluate the model of a run: which views, how often saved, and what is recorded.
+
+The full protocol also saves its scores. If a kill interrupts it, it continues: every ``save_seconds`` each
+process saves the part that it has done, and the same command evaluates the same weights (model.pt) from there. A
+part counts only for the same step, videos, protocol and number of processes, and not after a change that
+--override allowed. After a signal all processes finish the batch under way, save their part, and leave with
+Interrupted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Precise batch-norm statistics for an evaluation: over many training batches at the full shape, on a copy."""
+"""Precise batch-norm statistics for an evaluation: over many training batches at the full shape, on a copy.
+
+The estimate is that of fvcore (``fvcore.nn.precise_bn``): the mean and the variance of the population of all
+mini-batches. fvcore sees one process and one group per mini-batch. Here the population is the same however many
+processes and groups share it, and its variance is not computed as a difference of large squares.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The precision that training computes with: fp32, tf32, bf16 or fp16."""
+"""The precision that training computes with: fp32, tf32, bf16 or fp16.
+
+In all of them the weights, their gradients, the optimizer, the statistics of batch normalisation and the input
+of the model are fp32. What differs is the arithmetic of convolutions and matrix products, forward and backward.
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,13 @@ they seem to write out of bounds). Hence the log names each shape before it is c
 
 The check takes as long as a few training steps of each shape: minutes on a CPU (4 for the quickstart on two busy
 cores). So a check that was passed is remembered: one small file each, in the user's cache folder.
+
+Layers are checked one by one because rounding adds up over a network. Measured (SlowFast of depth 18, 32
+channels, the shapes of the quickstart, bf16 on a CPU): the gradients of the whole network have cosines with
+their fp32 counterparts of 0.96 to 0.98 in the median, 0.87 to 0.92 for the worst sound convolutions, and down to
+-0.36 for scales of 4 channels. A convolution with a wrong backward had 0.51 to 0.79. No threshold separates
+these safely, and in a deeper network it would be harder. On the same inputs a sound layer has only its own
+rounding.
 """
 
 from __future__ import annotations

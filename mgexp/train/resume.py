@@ -1,4 +1,10 @@
-"""How a run starts in its folder: new, after a checkpoint of the same run, or refused with every difference."""
+"""How a run starts in its folder: new, after a checkpoint of the same run, or refused with every difference.
+
+A checkpoint holds a fingerprint of the schedule, in plain values, and a run continues only under the same
+schedule. The configuration is compared by itself. The fingerprint also finds changed code that makes another
+schedule, or other draws, from the same configuration. It does not depend on the number of processes, which may
+change.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 `check_video` decodes one file, `check_videos` many in processes of their own, since a damaged file can hang or
 crash its decoder. `CheckLog` keeps what was found in a folder, so that a second call goes on where the first one
 stopped.
+
+A pool of the standard library would wait for a decoder that hangs, and would break at the first one that
+crashes. pebble's pool has a time limit for each task and replaces a worker that died.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Loading a clip takes three steps: open the video, ask for the frames at some tim
 RGB pixels of a region. The frames know their size before any pixel is converted, so that a random region can be
 drawn for that size. (The file as a whole is not asked for its size: PyAV cannot tell from a header that a phone
 held its camera upright, and decoding a frame for that alone would make decoding small videos a seventh slower.)
+
+PyAV always works, since its wheels contain FFmpeg. torchcodec is optional and needs FFmpeg's shared libraries.
+Both give the same frames for the same times. Each is imported when it is first used.
 """
 
 from __future__ import annotations

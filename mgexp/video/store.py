@@ -1,4 +1,13 @@
-"""Reads videos from a clip store: the smallest copy that is sharp enough, else the video itself."""
+"""The clip store: intra-coded copies of videos at one or more short sides, a manifest, and how they are read.
+
+    <store>/store.json              how the copies are encoded
+    <store>/manifest.jsonl          a line per video: its size, its time of change, its copies
+    <store>/<short side>/<path>     a copy, an ordinary .mp4 file; <path> is the path below the root of the videos
+
+In a long-GOP file most frames refer to others, so reading a few frames costs nearly as much as reading many. In
+a copy every frame is coded by itself, and a small copy has few pixels. So the cost of loading follows frames ×
+pixels, as the cost of training does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Fills a clip store with copies of videos, and estimates from a sample what it will take."""
+"""Fill a clip store with copies of videos, in many processes; estimate from a sample what that will take.
+
+A copy appears whole or not at all, and its line in the manifest appears after it. If the work is killed at any
+moment, the store still holds what its manifest says, and the next start continues with the rest.
+"""
 
 from __future__ import annotations
 
