@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from mgexp.data.records import Record, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.data.transforms import draw_short_side, random_region, resize
 from mgexp.errors import InputError
+from mgexp.multigrid.sampler import ClipRequest
 from mgexp.video.reader import SOURCE, Opener, VideoError, open_video
 
 Times = NDArray[np.float64]
@@ -96,30 +96,6 @@ def _grid_steps(frames: int, stride: int, target_fps: float) -> Times:
     return np.arange(frames, dtype=np.float64) * (stride / target_fps)
 
 
-class Request(Protocol):
-    """One clip to draw; see ``mgexp.multigrid.sampler.ClipRequest``, which this package must not know."""
-
-    @property
-    def index(self) -> int:
-        """Which record."""
-
-    @property
-    def frames(self) -> int:
-        """Frames of the clip."""
-
-    @property
-    def crop(self) -> int:
-        """Height and width of the clip, in pixels."""
-
-    @property
-    def stride_range(self) -> tuple[int, int] | None:
-        """Least and largest stride, both included; None: one frame from each segment of the video."""
-
-    @property
-    def seed(self) -> tuple[int, int]:
-        """Seed of the run and position in the stream, neither negative."""
-
-
 @dataclass(frozen=True)
 class Clip:
     """One training clip: ``frames`` uint8 (T, S, S, 3), of record ``index``, and the ``label`` of its span.
@@ -176,7 +152,7 @@ class Batch:
 
 
 class TrainingClips(Dataset[Clip]):
-    """Random clips of videos, one for each ``Request``.
+    """Random clips of videos, one for each ``ClipRequest``.
 
     ``jitter``: least and largest short side, in pixels, at the full crop. For a smaller crop the least is
     scaled by crop / ``full_crop``, the largest is not (released code, slowfast/datasets/kinetics.py; it
@@ -212,7 +188,7 @@ class TrainingClips(Dataset[Clip]):
         self.opener = opener
         self.limit = limit
 
-    def __getitem__(self, request: Request) -> Clip:
+    def __getitem__(self, request: ClipRequest) -> Clip:
         """Return the clip of ``request``; a video that fails is replaced by a random one, MAX_ATTEMPTS at most.
 
         Raises nothing: an error would leave a loader's worker as a traceback.
@@ -232,7 +208,7 @@ class TrainingClips(Dataset[Clip]):
         return Clip(empty, -1, request.index, tuple(unusable))
 
     def _draw_clip(
-        self, index: int, request: Request, rng: np.random.Generator, unusable: Unusable
+        self, index: int, request: ClipRequest, rng: np.random.Generator, unusable: Unusable
     ) -> Clip:
         """Draw a random clip of record ``index``; its span ends with the video at the latest.
 
@@ -253,7 +229,7 @@ class TrainingClips(Dataset[Clip]):
         return Clip(frames, record.target(span), index, unusable, found.level, flipped)
 
     def draw_times(
-        self, duration_seconds: float, request: Request, rng: np.random.Generator
+        self, duration_seconds: float, request: ClipRequest, rng: np.random.Generator
     ) -> Times:
         """Draw the moments that the clip of ``request`` shows: stride, start; or one moment in each segment."""
         if request.stride_range is None:

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from mgexp.config.keys import Config, DataLoaderKeys
 from mgexp.data.augment import Augment, AugmentByShape
-from mgexp.data.clips import Batch, Request, TrainingClips, collate
+from mgexp.data.clips import Batch, TrainingClips, collate
 from mgexp.data.lists import videos_root
 from mgexp.data.records import Record
 from mgexp.data.time_limit import (
@@ -28,6 +28,7 @@ from mgexp.data.time_limit import (
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
 from mgexp.errors import InputError, collected, raise_problems
+from mgexp.multigrid.sampler import ClipRequest
 from mgexp.stop import STOP_SIGNALS
 from mgexp.video.reader import Decoder, Opener, choose_decoder, open_video
 from mgexp.video.store import StoreDir, StoreIndex
@@ -90,7 +91,7 @@ def build_decoder(cfg: Config) -> Decoder:
 def build_train_loader(
     cfg: Config,
     records: Sequence[Record],
-    batches: Iterable[Sequence[Request]],
+    batches: Iterable[Sequence[ClipRequest]],
     device: torch.device,
     opener: Opener,
     limit: TimeLimit = NO_LIMIT,

@@ -69,7 +69,7 @@ TICK_SECONDS = 0.25
 Slurm suspends a run by SIGSTOP."""
 
 Seed = tuple[int, int]
-"""Seed and position in the stream of a clip; see ``mgexp.data.clips.Request``."""
+"""Seed and position in the stream of a clip; see ``mgexp.multigrid.sampler.ClipRequest``."""
 
 
 @dataclass(frozen=True)
