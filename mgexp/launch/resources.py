@@ -127,17 +127,26 @@ def add_resource_arguments(parser: argparse.ArgumentParser) -> None:
 def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
     """Return the resources that the options ask for, and the problems. A wrong option has its default."""
     given = {name: value for name in USED_BY if (value := getattr(options, name)) is not None}
-    problems = [*_unused(given, options.launcher), *_not_positive(given), *_not_plain(given)]
-    minutes, time_problems = _minutes(given.get("time_limit"))
+    problems = list(_option_problems(given, options.launcher))
+    minutes = DEFAULT_MINUTES
     warning = given.get("warning_seconds", DEFAULT_WARNING_SECONDS)
-    if not time_problems and not MIN_SAVING_SECONDS <= warning < 60 * minutes:
+    try:
+        minutes = minutes_of(given["time_limit"]) if "time_limit" in given else DEFAULT_MINUTES
+        if not MIN_SAVING_SECONDS <= warning < 60 * minutes:
+            problems.append(
+                f"--warning-seconds {warning}: it must be {MIN_SAVING_SECONDS} or more, and less than the "
+                f"{60 * minutes} seconds of --time-limit"
+            )
+    except ValueError as error:
+        forms = "minutes, hours:minutes:seconds or days-hours:minutes:seconds"
         problems.append(
-            f"--warning-seconds {warning}: it must be {MIN_SAVING_SECONDS} or more, and less than the "
-            f"{60 * minutes} seconds of --time-limit"
+            f"--time-limit {given['time_limit']} {error}: it takes {forms}, such as 4:00:00"
         )
     gpus, tasks = given.get("gpus_per_node"), given.get("tasks_per_node")
     if gpus is None:
-        gpus = _default_gpus(options.launcher) if tasks is None else 0
+        # A run on this machine takes one GPU if there is one. Slurm gives only GPUs that are asked for.
+        uses_gpu = tasks is None and options.launcher != "slurm"
+        gpus = min(1, torch.cuda.device_count()) if uses_gpu else 0
     if gpus and tasks not in (None, gpus):
         problems.append(
             f"--tasks-per-node {tasks}: there is one process for each of --gpus-per-node {gpus}; leave it out"
@@ -153,7 +162,22 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
         warning_seconds=warning,
         sbatch=(*pairs, *more),
     )
-    return resources, [*problems, *time_problems, *pair_problems]
+    return resources, [*problems, *pair_problems]
+
+
+def _option_problems(given: Mapping[str, Any], launcher: str) -> Iterator[str]:
+    """Yield what is wrong with single options: the launcher cannot use them, or their value is bad."""
+    for name, value in given.items():
+        flag = "--" + name.replace("_", "-")
+        if launcher not in USED_BY[name]:
+            users = " and ".join(USED_BY[name])
+            yield f"{flag}: --launcher {launcher} cannot use it, only {users} can; leave it out"
+        least = 0 if name == "gpus_per_node" else 1
+        if isinstance(value, int) and value < least:
+            yield f"{flag} {value}: it must be {least} or more"
+        # Any other text would not stay on its line of the batch script.
+        if name in TEXT_OPTIONS and not (value.strip() and value.isprintable()):
+            yield f"{flag} {value!r}: it takes one line of printable characters"
 
 
 def local_problems(resources: Resources, num_runs: int = 1) -> Iterator[str]:
@@ -186,41 +210,8 @@ def minutes_of(text: str) -> int:
     return total
 
 
-def _default_gpus(launcher: str) -> int:
-    """Return 1 on a machine with a GPU, as a run in this process uses one; Slurm users name theirs."""
-    return min(1, torch.cuda.device_count()) if launcher != "slurm" else 0
-
-
-def _minutes(text: str | None) -> tuple[int, list[str]]:
-    try:
-        return (DEFAULT_MINUTES if text is None else minutes_of(text)), []
-    except ValueError as error:
-        forms = "minutes, hours:minutes:seconds or days-hours:minutes:seconds"
-        return DEFAULT_MINUTES, [f"--time-limit {text} {error}: it takes {forms}, such as 4:00:00"]
-
-
-def _unused(given: Mapping[str, Any], launcher: str) -> Iterator[str]:
-    for name in given:
-        if launcher not in USED_BY[name]:
-            users = " and ".join(USED_BY[name])
-            yield f"{_flag(name)}: --launcher {launcher} cannot use it, only {users} can; leave it out"
-
-
-def _not_positive(given: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in given.items():
-        least = 0 if name == "gpus_per_node" else 1
-        if isinstance(value, int) and value < least:
-            yield f"{_flag(name)} {value}: it must be {least} or more"
-
-
-def _not_plain(given: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a problem for each text that would not stay on one line of the batch script."""
-    for name in TEXT_OPTIONS:
-        if name in given and not (given[name].strip() and given[name].isprintable()):
-            yield f"{_flag(name)} {given[name]!r}: it takes one line of printable characters"
-
-
 def _pairs(texts: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Read the OPTION=VALUE texts of --sbatch. Return the pairs and the problems."""
     found, problems = [], []
     for text in texts:
         name, equals, value = text.partition("=")
@@ -240,7 +231,3 @@ def _pairs(texts: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
         else:
             found.append((name, value))
     return found, problems
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

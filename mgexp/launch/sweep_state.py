@@ -106,9 +106,13 @@ def _state(
     submission: Mapping[str, Any] | None,
     queue: Mapping[str, tuple[str, str]],
 ) -> RunState:
+    """Return the state of a run, given its last submission and Slurm's queue."""
     run = folder.run(name)
     if run.result_json.exists():
-        return _finished(name, run)
+        result = read_json(run.result_json)
+        state = MISSED_IT if result["verdict"] == MISSED else FINISHED
+        metric, score = next(iter(result["metrics"].items()))
+        return RunState(name, state, result["steps"], result["steps"], metric=metric, score=score)
     if submission is None:
         return RunState(name, MISSING)
     launch, job_id = LaunchDir(folder.root / submission["launch"]), submission["job_id"]
@@ -120,19 +124,12 @@ def _state(
     known["eta_seconds"] = None
     outcome, message = outcome_of(launch, job_id)
     if submission["cancelled"] or outcome is Outcome.INTERRUPTED:
-        return RunState(
-            name, STOPPED, note="cancelled" if submission["cancelled"] else message, **known
-        )
-    error = last_error(launch.error_log(job_id)) or message if message == KILLED else message
-    return RunState(name, FAILED, error=_last_line(error), **known)
-
-
-def _finished(name: str, run: RunDir) -> RunState:
-    result = read_json(run.result_json)
-    state = MISSED_IT if result["verdict"] == MISSED else FINISHED
-    metric, score = next(iter(result["metrics"].items()))
-    steps = result["steps"]
-    return RunState(name, state, steps, steps, metric=metric, score=score)
+        note = "cancelled" if submission["cancelled"] else message
+        return RunState(name, STOPPED, note=note, **known)
+    # A killed process leaves no message of its own, but its log may say why it was killed.
+    text = last_error(launch.error_log(job_id)) or message if message == KILLED else message
+    error = next((line.strip(" -") for line in reversed(text.splitlines()) if line.strip()), "")
+    return RunState(name, FAILED, error=error, **known)
 
 
 def _alive(
@@ -149,27 +146,17 @@ def _alive(
 
 def _progress(run: RunDir) -> dict[str, Any]:
     """Read the step, the total, the remaining seconds and the score so far from the run folder."""
-    records = [*_records(run.metrics_jsonl)]
-    total = _total_steps(run.schedule_csv)
-    step = records[-1]["step"] + 1 if records else 0
-    seconds = median(record["step_seconds"] for record in records) if records else None
-    metric, score = _last_score([*_records(run.evaluations_jsonl)])
-    eta = None if seconds is None else (total - step) * seconds
+    step, total, eta, metric, score = 0, 0, None, "", None
+    if run.schedule_csv.exists():
+        with run.schedule_csv.open(encoding="utf-8", newline="") as file:
+            total = max(int(row["end_step"]) for row in csv.DictReader(file))
+    if records := [*_records(run.metrics_jsonl)]:
+        step = records[-1]["step"] + 1
+        eta = (total - step) * median(record["step_seconds"] for record in records)
+    if evaluations := [*_records(run.evaluations_jsonl)]:
+        metric = "top1" if "top1" in evaluations[-1] else "map"
+        score = evaluations[-1].get(metric)
     return {"step": step, "total": total, "eta_seconds": eta, "metric": metric, "score": score}
-
-
-def _total_steps(schedule_csv: Path) -> int:
-    if not schedule_csv.exists():
-        return 0
-    with schedule_csv.open(encoding="utf-8", newline="") as file:
-        return max(int(row["end_step"]) for row in csv.DictReader(file))
-
-
-def _last_score(evaluations: list[dict[str, Any]]) -> tuple[str, float | None]:
-    if not evaluations:
-        return "", None
-    metric = "top1" if "top1" in evaluations[-1] else "map"
-    return metric, evaluations[-1].get(metric)
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
@@ -193,11 +180,8 @@ def last_error(log: Path) -> str:
     return (of_slurm or own or lines or [""])[-1].strip()
 
 
-def _last_line(text: str) -> str:
-    return next((line.strip(" -") for line in reversed(text.splitlines()) if line.strip()), "")
-
-
 def _tail(path: Path) -> list[str]:
+    """Read the last lines of a file, which may be long."""
     if not path.exists():
         return []
     with path.open("rb") as file:

@@ -191,6 +191,7 @@ def _processes(job: submitit.JobEnvironment) -> Processes:
 
 
 def _require_address(host: str) -> None:
+    """Raise InputError if the other processes could not find the first node of the job."""
     try:
         socket.getaddrinfo(host, None)
     except OSError as error:
