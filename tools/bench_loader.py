@@ -4,12 +4,13 @@
     python tools/bench_loader.py --cfg ROW.yaml DATA.TRAIN_LIST train.csv DATA.PATH_PREFIX videos DATA.STORE store
     python tools/bench_loader.py --cfg ROW.yaml --make-videos runs/bench_videos     makes videos and a store first
 
-One process on one core, as a loader worker is, times the same clips in several ways, in turns: from the videos and
-from the clip store (DATA.STORE, if it is set), by each decoder that works here, and by pytorchvideo's
-LabeledVideoDataset. The first way, the videos by PyAV, is what training does by default. Handing a batch on
-from a worker is not in it. With --steps-per-second, such as training makes when it does not wait, the last table
-says how many cores keep up (DATA_LOADER.NUM_WORKERS): compute takes about as long for a step of every phase.
-Close other programs first. Exit 0; 1 failed, such as on a video; 2 bad input; 4 interrupted.
+One process on one core, like a loader worker, loads the same clips in several ways, in turns: from the videos and
+from the clip store (DATA.STORE, if it is set), with each decoder that works here, and with pytorchvideo's
+LabeledVideoDataset. The first way, videos with PyAV, is the default of training. The transfer of a batch from a
+worker to training is not measured. Give --steps-per-second, the rate of training when it does not wait for clips,
+and the last table shows how many cores keep up (DATA_LOADER.NUM_WORKERS): one rate is enough, since computing a
+step takes about equally long in every phase.
+Close other programs first. Exit 0; 1 failed, for example on a video; 2 bad input; 4 interrupted.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ from mgexp.plan.loading import (
     measure,
     one_core,
 )
-from mgexp.plan.tables import clip_table, costs_json, demand_table, step_table, way_table
+from mgexp.plan.tables import clip_table, leg_table, way_table
 from mgexp.run.environment import describe
 from mgexp.run.files import write_json
+from mgexp.text import aligned
 from mgexp.train.setup import build_num_videos, build_row_schedule
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import Decoder, Opener, VideoError, choose_decoder
@@ -66,14 +68,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         type=int,
         default=8,
         metavar="N",
-        help="videos, and clips of each shape, that are measured (default: 8)",
+        help="number of videos to load, with one clip of each shape from each (default: 8)",
     )
-    add("--repeats", type=int, default=5, metavar="N", help="how often (default: 5)")
+    add("--repeats", type=int, default=5, metavar="N", help="number of measurements (default: 5)")
     add(
         "--steps-per-second",
         type=float,
         metavar="R",
-        help="of training, if nothing waited for loading",
+        help="rate of training when it does not wait for clips",
     )
     add(
         "--make-videos",
@@ -85,7 +87,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print, and turn an error into an exit code and one message."""
+    """Measure and print; turn an error into one message and an exit code."""
     options = parse(arguments)
     try:
         found, text = run(options)
@@ -103,8 +105,11 @@ def main(arguments: list[str]) -> int:
 
 
 def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """Return all that was measured, which is also written to --output, and the tables."""
-    check(options)
+    """Measure, write --output, and return the measurement for JSON and the tables."""
+    numbers = {"--num-clips": options.num_clips, "--repeats": options.repeats}
+    rate = not_positive({"--steps-per-second": options.steps_per_second})
+    raise_problems([*too_small(numbers), *without_folder({"--output": options.output}), *rate])
+    # Check the row before the videos are made, which takes a while.
     cfg, problems = read_config(options.cfg, options.overrides)
     raise_problems([*problems, *cross_problems(cfg)])
     made = made_videos(options)
@@ -125,15 +130,8 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return found, report(costs, options.steps_per_second)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Raise InputError for impossible numbers."""
-    numbers = {"--num-clips": options.num_clips, "--repeats": options.repeats}
-    rate = not_positive({"--steps-per-second": options.steps_per_second})
-    raise_problems([*too_small(numbers), *without_folder({"--output": options.output}), *rate])
-
-
 def made_videos(options: argparse.Namespace) -> list[str]:
-    """Make the videos of --make-videos, and return KEY VALUE pairs that name them."""
+    """Make the videos of --make-videos, and return the KEY VALUE pairs that select them."""
     if options.make_videos is None:
         return []
     made = make_bench_videos(options.make_videos, progress=True)
@@ -197,7 +195,7 @@ def report(costs: LoadingCosts, steps_per_second: float | None) -> str:
     """Write all tables."""
     tables = [
         clip_table(costs),
-        step_table(costs),
+        leg_table(costs, "core s per step", lambda _, seconds: f"{seconds:.2f}"),
         "all clips of the schedule: median (least–most); times less than by the first way\n"
         + way_table(costs),
     ]
@@ -207,6 +205,54 @@ def report(costs: LoadingCosts, steps_per_second: float | None) -> str:
             + demand_table(costs, steps_per_second)
         )
     return "\n\n".join(tables)
+
+
+def demand_table(costs: LoadingCosts, steps_per_second: float) -> str:
+    """Write a line per leg: the clips per second at ``steps_per_second``, and the cores that each way needs."""
+    head = ("frames", "crops", "clips/s", *(f"cores: {way}" for way in costs.ways))
+    steps = [costs.per_step(way) for way in costs.ways]
+    rows = [
+        (
+            str(leg.cycle.base.frames),
+            " ".join(str(shape.crop) for shape in leg.cycle.shapes),
+            f"{steps_per_second * leg.clips_per_step:.0f}",
+            *(f"{steps_per_second * seconds[index]:.1f}" for seconds in steps),
+        )
+        for index, leg in enumerate(costs.legs)
+    ]
+    return aligned([head, *rows])
+
+
+def costs_json(costs: LoadingCosts) -> dict[str, Any]:
+    """Return every cost of loading for JSON."""
+    legs = [
+        {
+            "frames": leg.cycle.base.frames,
+            "crops": [shape.crop for shape in leg.cycle.shapes],
+            "stride_range": leg.stride_range,
+            "steps": leg.num_steps,
+            "clips_per_step": leg.clips_per_step,
+        }
+        for leg in costs.legs
+    ]
+    ways = {}
+    for way, timings in costs.ways.items():
+        kinds = [
+            {
+                **dict(zip(("frames", "crop", "stride_range"), kind, strict=True)),
+                "ms_per_clip": [1000 * value for value in timings.by_kind[kind]],
+            }
+            for kind in kinds_of(costs.legs)
+        ]
+        ways[way] = {
+            "ms_per_clip": costs.ms_per_clip(way),
+            "times_less": costs.times_less(way),
+            "core_seconds_per_step": costs.per_step(way),
+            "dearest_to_cheapest_step": costs.unevenness(way),
+            "core_hours": costs.core_hours(way),
+            "kinds": kinds,
+        }
+    return {"legs": legs, "ways": ways}
 
 
 if __name__ == "__main__":

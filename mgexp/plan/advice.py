@@ -1,4 +1,4 @@
-"""Say what is in the way of a row on this machine and what helps: precision, computing or loading.
+"""Find what slows a row down on this machine, and what helps: precision, computing or loading.
 
 ``build_row_findings`` measures a row for tools/doctor.py; ``advice`` reads a prediction of tools/plan.py.
 """
@@ -19,11 +19,17 @@ from mgexp.dist import device_of
 from mgexp.errors import collected
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
 from mgexp.plan.doctor import Finding
-from mgexp.plan.loading import Kind, Leg, build_loads, legs_of
-from mgexp.plan.predict import LOADING, LegPrediction, RowPrediction, workers_needed
+from mgexp.plan.loading import Kind, Leg, build_clip_seconds, legs_of, one_core
+from mgexp.plan.predict import (
+    LOADING,
+    NEGLIGIBLE_SECONDS,
+    LegPrediction,
+    RowPrediction,
+    workers_needed,
+)
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.plan.ways import TrainingStep, build_training_step
-from mgexp.plan.workers import clip_seconds, most_workers
+from mgexp.plan.workers import most_workers
 from mgexp.run.environment import num_cores
 from mgexp.run.files import is_file
 from mgexp.train.precision import Precision
@@ -33,12 +39,12 @@ from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
 
 UNEVEN = 1.5
-"""Steps cost equal FLOPs; beyond this ratio a shape computes badly. Assumption."""
+"""Largest ratio of step times that is still normal: all steps have equal FLOPs. Assumption."""
 NUM_REPEATS = 3
 PAYS = 1.2
-"""A speed-up below this is hardly worth it. Assumption."""
+"""Smallest speed-up that is worth the change. Assumption."""
 NUM_CLIPS = 4
-"""Clips of each kind that loading is timed with."""
+"""Number of videos of which a clip of each kind is timed."""
 
 
 def build_row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
@@ -56,7 +62,7 @@ def build_row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
     yield from precision_findings(precision, checked)
     for problem in build_memory_problems(cfg, schedule, 1, 1):
         yield Finding("shared memory of the row", "problem", problem, "see the line above")
-    # Kernels that compute wrongly may end the process: the steps are then timed in fp32.
+    # Kernels that compute wrongly may also crash the process, so the steps are then timed in fp32.
     is_right = not any(one.faults for one in checked)
     used = precision if is_right else Precision("fp32")
     with used.backends():
@@ -70,13 +76,13 @@ def build_row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
 def time_gradients(
     way: TrainingStep, shapes: Sequence[StepShape], budget_seconds: float = 20.0
 ) -> dict[StepShape, float]:
-    """Time forward and backward at each frames and crop: the fastest of three steps after a first.
+    """Time forward and backward at each size (frames and crop): the fastest of three steps after a warm-up step.
 
-    On a CPU a step has only so many clips that the finest shape has two, and its seconds are scaled to all: there
-    time goes with clips. So the update, which does not, is left out. After ``budget_seconds``, which are looked
-    at between shapes, the other shapes are left out.
+    Shapes that are not reached within ``budget_seconds`` are missing from the result.
     """
     start, device = time.perf_counter(), way.data.device
+    # On a CPU fewer clips are enough (two at the finest shape): the time is in proportion to the clips, so it can
+    # be scaled. The time of the optimizer's update is not in proportion, so only the gradients are timed.
     divisor = 1 if device.type == "cuda" else max(1, min(s.clips for s in shapes) // 2)
     found: dict[StepShape, float] = {}
     for shape in {(one.frames, one.crop): one for one in shapes}.values():
@@ -90,7 +96,7 @@ def time_gradients(
 
 
 def precision_findings(precision: Precision, found: Iterable[ShapeCheck]) -> list[Finding]:
-    """Report the check of every shape against fp32."""
+    """Report whether every shape computes like fp32."""
     if precision.is_exact:
         return [Finding("precision", "OK", "fp32: nothing to check")]
     checks = list(found)
@@ -105,7 +111,8 @@ def precision_findings(precision: Precision, found: Iterable[ShapeCheck]) -> lis
 
 def evenness_finding(seconds: Mapping[StepShape, float], num_shapes: int) -> Finding:
     """Report whether a step of every shape takes about the same ``seconds``."""
-    fastest, slowest = (choose(seconds, key=seconds.__getitem__) for choose in (min, max))
+    fastest = min(seconds, key=seconds.__getitem__)
+    slowest = max(seconds, key=seconds.__getitem__)
     ratio = seconds[slowest] / seconds[fastest]
     text = (
         f"slowest to fastest {ratio:.2f} ({slowest}: {seconds[slowest]:.3g} s, "
@@ -125,7 +132,7 @@ def evenness_finding(seconds: Mapping[StepShape, float], num_shapes: int) -> Fin
 def compute_speedup(
     seconds: Mapping[StepShape, float], counts: Mapping[StepShape, int], baseline_steps: int
 ) -> float | None:
-    """Divide the baseline's seconds by the row's, without waits for clips; None if a shape was not measured."""
+    """Divide the baseline's seconds of computing by the row's; None if a shape was not measured."""
     by_size = {(shape.frames, shape.crop): value for shape, value in seconds.items()}
     if any((shape.frames, shape.crop) not in by_size for shape in counts):
         return None
@@ -135,7 +142,7 @@ def compute_speedup(
 
 
 def speedup_finding(speedup: float | None, num_shapes: int) -> Finding:
-    """Report whether multigrid pays as far as computing goes."""
+    """Report whether multigrid saves enough time in computing; loading is another finding."""
     name = "does multigrid pay"
     if num_shapes == 1:
         return Finding(name, "OK", "this row has one shape: it is a baseline")
@@ -149,7 +156,7 @@ def speedup_finding(speedup: float | None, num_shapes: int) -> Finding:
 
 
 def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) -> Finding:
-    """Time the loading of the row's videos where they are here, and report whether it keeps up."""
+    """Time the loading of the row's videos, if they are here, and report whether it keeps up with training."""
     has_list = bool(cfg.DATA.TRAIN_LIST) and is_file(Path(cfg.DATA.TRAIN_LIST))
     videos = build_list(cfg, "TRAIN_LIST") if has_list else None
     if videos is None or not videos.records:
@@ -163,8 +170,8 @@ def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) 
         return Finding("loading", "problem", problems[0], "see tools/prepare_data.py")
     legs, records = legs_of(schedule), evenly_spaced(videos.records, NUM_CLIPS)
     try:
-        load = build_loads(cfg, records, {"": opener})[""]
-        seconds = clip_seconds(load, legs, len(records))
+        with one_core():
+            seconds = build_clip_seconds(cfg, legs, records, {"": opener})[""]
     except VideoError as error:
         return Finding("loading", "problem", str(error), "see tools/check_data.py")
     workers = most_workers(cfg.DATA_LOADER.NUM_WORKERS)
@@ -181,7 +188,7 @@ def loading_finding(
 ) -> Finding:
     """Report whether the workers of one process keep up with its steps.
 
-    ``seconds``: seconds of one core for a clip of each kind. ``step_seconds``: seconds of a mean step.
+    ``seconds``: of one core, for a clip of each kind. ``step_seconds``: of a mean step.
     """
     needed = max(leg.core_seconds_per_step(seconds) for leg in legs)
     cores = needed / step_seconds
@@ -202,12 +209,11 @@ def loading_finding(
 def advice(row: RowPrediction, stores: Mapping[str, Mapping[Kind, float]]) -> list[str]:
     """Write a line for each cycle of a prediction that waits for loading, or whose BN groups span processes.
 
-    ``stores``: core seconds of a clip by other ways to load.
+    ``stores``: core seconds of a clip of each kind, by other ways to load.
     """
     lines = []
     for leg in row.legs:
-        where = f"{row}, {leg}"
-        balance = leg.balance
+        where, balance = f"{row}, {leg}", leg.balance
         if leg.spans_processes:
             lines.append(
                 f"{where}: fewer clips per GPU than a group of batch norm; "
@@ -222,7 +228,7 @@ def advice(row: RowPrediction, stores: Mapping[str, Mapping[Kind, float]]) -> li
 
 
 def remedy(leg: LegPrediction, stores: Mapping[str, Mapping[Kind, float]], num_gpus: int) -> str:
-    """Say how many workers of a process end the waiting, or how many cores, and which store."""
+    """Name the number of workers, or else of cores, that ends the waiting, and the stores that end it too."""
     now, workers = leg.balance.resources, leg.balance.workers_to_unbind()
     if workers is not None:
         found = [f"{workers} workers for each process (now {now.num_workers})"]
@@ -231,6 +237,6 @@ def remedy(leg: LegPrediction, stores: Mapping[str, Mapping[Kind, float]], num_g
         found = [f"{cores} cores for each process (now {now.num_cores}), with as many workers"]
     for name, seconds in stores.items():
         loading = leg.leg.core_seconds_per_step(seconds) / num_gpus
-        if replace(leg.balance, loading_core_seconds=loading).waiting <= 1e-9:
+        if replace(leg.balance, loading_core_seconds=loading).waiting <= NEGLIGIBLE_SECONDS:
             found.append(name)
     return " or ".join(found) + " would end that"

@@ -14,18 +14,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 BUCKET_BYTES = 25 * 2**20
-"""Gradients that are reduced at a time: torch's DistributedDataParallel, bucket_cap_mb (its default)."""
+"""Size of one message of gradients. Source: torch's DistributedDataParallel, the default of bucket_cap_mb."""
 
 CHUNK_BYTES = 256 * 2**10
-"""What a tree passes on at a time. Source: NCCL, src/graph/tuning.cc ("the latency of a 256kB chunk")."""
+"""Size of one message in a tree. Source: NCCL, src/graph/tuning.cc ("the latency of a 256kB chunk")."""
 
 BACKWARD_SHARE = 2 / 3
-"""The part of a step in which gradients appear one after the other: as in ``mgexp.models.cost`` (assumption)."""
+"""Share of the backward pass in a step. Assumption, as in ``mgexp.models.cost``: twice the forward pass."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A connection: ``latency_seconds`` of a message (α), and ``bytes_per_second`` in one direction (β)."""
+    """A connection with the latency of a message (α) and the bandwidth in one direction (β)."""
 
     latency_seconds: float
     bytes_per_second: float
@@ -44,7 +44,9 @@ class Link:
 
 @dataclass(frozen=True)
 class Network:
-    """``gpus_per_node`` GPUs joined by ``inside``; nodes joined by ``between``, whose bandwidth is a node's."""
+    """Nodes of ``gpus_per_node`` GPUs: ``inside`` joins the GPUs of a node, ``between`` joins the nodes.
+
+    The bandwidth of ``between`` is that of a whole node, not of one GPU."""
 
     inside: Link
     between: Link
@@ -93,6 +95,7 @@ def tree_seconds(num_bytes: float, num_gpus: int, network: Network) -> float:
     if num_gpus == 1:
         return 0.0
     nodes, local = network.split(num_gpus)
+    # A rank passes a chunk on while the next one arrives, so only the first chunk pays for the depth of the tree.
     chunk = min(CHUNK_BYTES, num_bytes)
     depth = (local - 1) * network.inside.seconds(chunk)
     depth += math.ceil(math.log2(nodes)) * network.between.seconds(chunk)
@@ -102,12 +105,12 @@ def tree_seconds(num_bytes: float, num_gpus: int, network: Network) -> float:
 def hierarchical_seconds(num_bytes: float, num_gpus: int, network: Network) -> float:
     """Predict a reduce-scatter in each node, a ring across nodes for each GPU's share, an all-gather in each node.
 
-    The shares cross at the same time, over the links of the node: 2(nodes−1)/nodes · n bytes in all.
+    The shares cross at the same time, over the links of the node: together 2(nodes−1)/nodes · n bytes.
     """
     nodes, local = network.split(num_gpus)
-    return ring_seconds(num_bytes, local, network.inside) + ring_seconds(
-        num_bytes, nodes, network.between
-    )
+    within = ring_seconds(num_bytes, local, network.inside)
+    # Every GPU sends 1/local of the bytes, but all GPUs of a node share its link to the others.
+    return within + ring_seconds(num_bytes, nodes, network.between)
 
 
 def best_seconds(num_bytes: float, num_gpus: int, network: Network) -> float:
@@ -137,23 +140,23 @@ class Communication:
 
     def seconds(self, num_gpus: int) -> float:
         """Predict all buckets of a step, one after the other."""
-        return sum(self._seconds_of(size, num_gpus) for size in self._buckets())
+        return sum(self._bucket_seconds(num_gpus))
 
     def exposed_seconds(self, num_gpus: int, compute_seconds: float) -> float:
-        """Predict how much longer a step takes by it.
+        """Predict by how many seconds the all-reduce lengthens a step.
 
-        The last bucket is ready when the backward pass ends, so the backward pass never hides it.
-        Source: S. Li et al., "PyTorch Distributed" (VLDB 2020).
+        Source of the overlap: S. Li et al., "PyTorch Distributed" (VLDB 2020).
         """
-        total = self.seconds(num_gpus)
+        buckets = self._bucket_seconds(num_gpus)
+        total = sum(buckets)
         if not self.overlaps or not total:
             return total
-        last = self._seconds_of(self._buckets()[-1], num_gpus)
-        return max(last, total - BACKWARD_SHARE * compute_seconds)
+        # The last bucket is ready when the backward pass ends, so the backward pass never hides it.
+        return max(buckets[-1], total - BACKWARD_SHARE * compute_seconds)
 
-    def _seconds_of(self, num_bytes: int, num_gpus: int) -> float:
-        return ALGORITHMS[self.algorithm](num_bytes, num_gpus, self.network)
-
-    def _buckets(self) -> list[int]:
+    def _bucket_seconds(self, num_gpus: int) -> list[float]:
+        """Predict each bucket. Only the last one may be smaller than BUCKET_BYTES."""
         whole, rest = divmod(self.gradient_bytes, BUCKET_BYTES)
-        return [BUCKET_BYTES] * whole + [rest] * (rest > 0)
+        sizes = [BUCKET_BYTES] * whole + [rest] * (rest > 0)
+        reduce = ALGORITHMS[self.algorithm]
+        return [reduce(size, num_gpus, self.network) for size in sizes]

@@ -1,6 +1,6 @@
-"""What may be wrong with an installation or a machine: one finding a line, each with a remedy.
+"""Check an installation and a machine: one finding for each part, with a remedy where the part is not in order.
 
-Nothing but torch is imported at the top: tools/doctor.py must also work where other packages do not.
+This module imports torch alone at the top, because tools/doctor.py must also run where other packages are broken.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from mgexp.run.environment import num_cores
 Status = Literal["OK", "warning", "problem"]
 
 PYTHONS = ((3, 10), (3, 13))
-"""First and last that INSTALL.md names."""
+"""First and last version that INSTALL.md names."""
 GIB = 2**30
 LITTLE_DISK_BYTES = 5 * GIB
-"""Assumption: checkpoints of one run and a small clip store."""
+"""Room for the checkpoints of one run and a small clip store. Assumption."""
 LITTLE_SHARED_BYTES = GIB
-"""Assumption: Docker's default is 64 MiB, a batch of the released K400 row takes 308 MB."""
+"""Assumption. Docker's default is 64 MiB; a batch of the released K400 row takes 308 MB."""
 CLIP_FRAMES, NUM_CLIPS = 32, 6
 HEIGHT, WIDTH, VIDEO_FRAMES = 256, 340, 96
 SLOW_CLIP_MS = 250.0
-"""For 32 frames of H.264 of 340 × 256, one core. Assumption: twice the slowest that was measured, 130 ms."""
+"""Limit for 32 frames of H.264, 340 × 256, on one core: twice the slowest time measured, 130 ms. Assumption."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: what was looked at, how it is, what was found, and what to do where it is not OK."""
+    """The result of one check: its name, its status, what was found, and the remedy if it is not OK."""
 
     name: str
     status: Status
@@ -49,7 +49,7 @@ class Finding:
 
 
 def machine_findings(folders: Sequence[Path] = (Path("runs"), Path("data"))) -> Iterator[Finding]:
-    """Look at everything that needs no row. It takes a few seconds, most of them for the decoder."""
+    """Make all checks that need no row. This takes a few seconds, most of them for decoding."""
     yield python_finding(sys.version_info[:2])
     yield range_finding("torch", str(torch.__version__))
     yield range_finding("torchvision", _version("torchvision"))
@@ -66,13 +66,13 @@ def machine_findings(folders: Sequence[Path] = (Path("runs"), Path("data"))) -> 
     yield from map(disk_finding, folders)
     try:
         yield decode_finding()
-    except Exception as error:  # whatever breaks in decoding is the finding
+    except Exception as error:  # any error in decoding is a finding
         found = f"{type(error).__name__}: {error}"
         yield Finding("decoding", "problem", found, "see INSTALL.md, FFmpeg")
 
 
 def python_finding(found: tuple[int, ...]) -> Finding:
-    """Judge the interpreter."""
+    """Judge the version of Python."""
     if PYTHONS[0] <= found <= PYTHONS[1]:
         return Finding("Python", "OK", platform.python_version())
     status: Status = "problem" if found < PYTHONS[0] else "warning"
@@ -81,9 +81,9 @@ def python_finding(found: tuple[int, ...]) -> Finding:
 
 
 def range_finding(package: str, found: str, declared: Sequence[str] | None = None) -> Finding:
-    """Judge whether version ``found`` of a package is in the range of pyproject.toml, which is what is tested.
+    """Judge whether version ``found`` of a package is in the tested range, which pyproject.toml declares.
 
-    ``declared``: the requirements; those of the installed mgexp where they are not given.
+    ``declared``: the requirements; by default those of the installed mgexp.
     """
     if declared is None:
         try:
@@ -109,7 +109,7 @@ def in_range(found: str, wanted: str) -> bool:
     }
 
     def numbers(text: str) -> tuple[int, ...]:
-        # "2.15.0+cu132": what follows the + says how the wheel was built.
+        # In "2.15.0+cu132" the part after the + describes the build of the wheel, not the version.
         return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
 
     parts = re.findall(r"(>=|==|<)([\d.]+)", wanted)
@@ -127,10 +127,10 @@ def pair_finding() -> Finding:
 
 
 def wheel_finding(cuda: str | None, gpu: str, has_cuda: bool) -> Finding:
-    """Judge the wheel of torch beside the GPU.
+    """Judge whether torch's wheel fits the GPU.
 
-    ``cuda``: CUDA version of the wheel. ``gpu``: what the driver shows, empty if nothing. ``has_cuda``: whether
-    torch can use a GPU.
+    ``cuda``: CUDA version of the wheel. ``gpu``: name of the GPU that the driver reports, or "". ``has_cuda``:
+    whether torch can use a GPU.
     """
     name = "torch's wheel"
     if cuda is None and gpu:
@@ -154,7 +154,7 @@ def gpu_finding() -> Finding:
 
 
 def torchcodec_findings() -> Iterator[Finding]:
-    """Judge the second decoder and its FFmpeg, if it is installed."""
+    """Judge torchcodec, the second decoder, and its FFmpeg libraries, if it is installed."""
     if _version("torchcodec") == "not installed":
         yield Finding("torchcodec", "OK", "not installed: PyAV decodes")
         return
@@ -169,7 +169,7 @@ def torchcodec_findings() -> Iterator[Finding]:
 
 
 def cores_finding(present: int, usable: int) -> Finding:
-    """Judge the cores of the machine and of this process."""
+    """Judge whether this process may use all cores of the machine."""
     if usable < present:
         text = f"{usable} of {present} are this process's"
         return Finding("cores", "warning", text, "ask the scheduler for more, or see taskset -p")
@@ -185,7 +185,7 @@ def memory_finding(num_bytes: int) -> Finding:
 
 
 def shared_memory_finding(free_bytes: int) -> Finding:
-    """Judge the memory in which loader workers hand on batches."""
+    """Judge the shared memory through which loader workers pass batches to training."""
     text = f"{free_bytes / GIB:.2f} GiB free"
     if free_bytes < LITTLE_SHARED_BYTES:
         remedy = "start docker with --shm-size=8g, or lower DATA_LOADER.NUM_WORKERS"
@@ -194,7 +194,7 @@ def shared_memory_finding(free_bytes: int) -> Finding:
 
 
 def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
-    """Judge the free room where ``folder`` is, or would be made."""
+    """Judge the free room where ``folder`` is or would be created."""
     there = folder.absolute()
     while not there.exists():
         there = there.parent
@@ -208,13 +208,14 @@ def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
 
 
 def decode_finding() -> Finding:
-    """Time one core on clips of a made H.264 video, which are read as in training."""
+    """Generate an H.264 video, and time one core that reads clips from it as in training."""
     from mgexp.video.pyav import open_pyav
 
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "made.mp4")
         _write_video(path)
         times = [[(start + k) / 30 for k in range(CLIP_FRAMES)] for start in range(NUM_CLIPS)]
+        # Processor time, not wall time: with the latter a busy machine would look like a slow decoder.
         start = time.process_time()
         for clip in times:
             with open_pyav(path) as reader:
@@ -251,7 +252,8 @@ def _version(package: str) -> str:
 
 
 def _nvidia_gpu() -> str:
-    """Ask nvidia-smi for the name of the first GPU; empty where there is none."""
+    """Ask the driver for the name of the first GPU; "" where there is none."""
+    # torch cannot answer this: a CPU wheel knows nothing of the GPU.
     query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, check=True, timeout=20)
@@ -266,12 +268,12 @@ def exit_code(findings: Sequence[Finding]) -> int:
 
 
 def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return the findings for programs."""
+    """Return the findings for JSON."""
     return {"problems": exit_code(findings) == 3, "findings": [asdict(one) for one in findings]}
 
 
 def findings_table(findings: Sequence[Finding]) -> str:
-    """Write a line for each finding, and one for its remedy below it."""
+    """Write a line for each finding, and its remedy on a second line."""
     width = max(len(one.name) for one in findings)
     lines = []
     for one in findings:

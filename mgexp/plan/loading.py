@@ -1,11 +1,11 @@
-"""What loading the clips of a schedule costs: the kinds of clips, their timing on one core, and their sums."""
+"""The cost of loading a schedule: its kinds of clips, their seconds on one core, and the sums over all steps."""
 
 from __future__ import annotations
 
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -25,17 +25,17 @@ from mgexp.video.reader import Opener, VideoError
 
 StrideRange = tuple[int, int] | None
 Kind = tuple[int, int, StrideRange]
-"""(frames, crop, stride range): what the cost of a clip depends on."""
+"""(frames, crop, stride range): the cost of a clip depends on these three."""
 
 Load = Callable[[ClipRequest], object]
-"""A way to load: it loads one clip, and raises where that fails."""
+"""A way to load: it loads one clip, and raises an error where that fails."""
 
 
 @dataclass(frozen=True)
 class Leg:
-    """All phases of a schedule that load the same kinds of clips. Only their learning rates differ.
+    """All phases of a schedule that load the same kinds of clips; these phases differ in learning rate alone.
 
-    ``clips_per_step``: clips of all processes, a mean over the cycle.
+    ``clips_per_step``: the clips of all processes together, as a mean over the cycle.
     """
 
     cycle: Cycle
@@ -53,40 +53,36 @@ class Leg:
         return found
 
     def core_seconds_per_step(self, seconds: Mapping[Kind, float]) -> float:
-        """Seconds of one core for the clips of a step, from the ``seconds`` of a clip of each kind."""
+        """Sum the seconds of one core for the clips of a step. ``seconds``: of a clip of each kind."""
         return sum(clips * seconds[kind] for kind, clips in self.clips_of().items())
 
 
 def legs_of(schedule: Schedule) -> tuple[Leg, ...]:
-    """Join the phases of a schedule to legs, in the order of their first phases."""
+    """Join phases with the same cycle and strides into legs, ordered by their first phases."""
     order: dict[tuple[Cycle, StrideRange], list[Phase]] = {}
     for phase in schedule.phases:
         order.setdefault((phase.cycle, phase.stride_range), []).append(phase)
+    clips = schedule.recipe.clips
     return tuple(
-        Leg(
-            cycle,
-            stride_range,
-            sum(phase.num_steps for phase in phases),
-            schedule.recipe.clips * cycle.mean_ratio,
-        )
-        for (cycle, stride_range), phases in order.items()
+        Leg(cycle, strides, sum(phase.num_steps for phase in phases), clips * cycle.mean_ratio)
+        for (cycle, strides), phases in order.items()
     )
 
 
-def kinds_of(legs: tuple[Leg, ...]) -> tuple[Kind, ...]:
+def kinds_of(legs: Iterable[Leg]) -> tuple[Kind, ...]:
     """List every kind of clip that the legs load, each once."""
     return tuple(dict.fromkeys(kind for leg in legs for kind in leg.clips_of()))
 
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds per clip of one way to load: for each kind, a mean over the videos in each repeat."""
+    """Seconds per clip of one way to load, for each kind. Each repeat gives a mean over the videos."""
 
     by_kind: Mapping[Kind, tuple[float, ...]]
 
     @property
     def num_repeats(self) -> int:
-        """How often each kind was measured."""
+        """Number of measurements of each kind."""
         return min(len(values) for values in self.by_kind.values())
 
     def repeat(self, number: int) -> dict[Kind, float]:
@@ -106,10 +102,10 @@ def measure(
     budget_seconds: float = 0.0,
     progress: bool = False,
 ) -> dict[str, Timings]:
-    """Time every way to load on the same clips: one of each of ``num_videos`` for each kind and repeat.
+    """Time every way to load on the same clips: in each repeat, one clip of each kind from each video.
 
-    ``num_repeats`` are made in any case, and more while another one fits into ``budget_seconds``.
-    ``progress`` shows a bar on a terminal. Raises what a way raises.
+    There are at least ``num_repeats`` repeats, and more while another one fits into ``budget_seconds``.
+    ``progress`` shows a bar on a terminal. An error of a way passes through.
     """
 
     def mean_seconds(load: Load, kind: Kind, repeat: int) -> float:
@@ -124,7 +120,7 @@ def measure(
         return (time.perf_counter() - start) / num_videos
 
     start = time.perf_counter()
-    # Load one clip of each video first: all files are in memory when the clock counts.
+    # Load one clip of each video first. From then on the files are in the system's memory: the disk is not timed.
     for load in ways.values():
         mean_seconds(load, kinds[0], num_repeats)
     found: dict[str, dict[Kind, list[float]]] = {
@@ -140,8 +136,8 @@ def measure(
         ):
             before = time.perf_counter()
             for kind in kinds:
-                # The order of turns is reversed from repeat to repeat, so that a machine that becomes slower
-                # or faster does so for all ways.
+                # Every second repeat takes the ways in reverse order. A machine that gets slower over time, as
+                # when it gets hot, then slows all ways equally.
                 for name in list(ways)[:: -1 if number % 2 else 1]:
                     found[name][kind].append(mean_seconds(ways[name], kind, number))
                 bar.update()
@@ -154,10 +150,11 @@ def measure(
 
 
 def loader_of(clips: TrainingClips) -> Load:
-    """Return the way in which training loads ``clips``. It raises VideoError for a video that fails."""
+    """Return a way that loads ``clips`` as training does, but raises VideoError where a video fails."""
 
     def load(request: ClipRequest) -> None:
         clip = clips[request]
+        # Training replaces a broken video by another one. Here that would time the wrong clip.
         if clip.unusable:
             index, reason = clip.unusable[0]
             raise VideoError(clips.records[index].path, f"cannot be measured: {reason}")
@@ -168,20 +165,37 @@ def loader_of(clips: TrainingClips) -> Load:
 def build_loads(
     cfg: Config, records: Sequence[Record], openers: Mapping[str, Opener]
 ) -> dict[str, Load]:
-    """Build a way for each of ``openers``: it loads the clips of ``records`` from there as training does."""
+    """Build for each opener a way that loads the clips of ``records`` through it, as training does."""
     return {
         name: loader_of(build_training_clips(cfg, records, opener))
         for name, opener in openers.items()
     }
 
 
+def build_clip_seconds(
+    cfg: Config,
+    legs: Sequence[Leg],
+    records: Sequence[Record],
+    openers: Mapping[str, Opener],
+    budget_seconds: float = 0.0,
+) -> dict[str, dict[Kind, float]]:
+    """Time a clip of each kind of ``legs`` through each opener: medians over repeats of the mean over ``records``.
+
+    Raises VideoError where a video fails.
+    """
+    ways = build_loads(cfg, records, openers)
+    timed = measure(ways, kinds_of(legs), len(records), budget_seconds=budget_seconds)
+    return {name: timings.median() for name, timings in timed.items()}
+
+
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Keep this process on one core where the system allows it, and torch in one thread, as in a loader worker."""
+    """Keep this process on one core (on Linux) and torch in one thread, as in a loader worker."""
+    # Without this, FFmpeg and torch would use all cores, and seconds would not be core seconds.
     threads, can_pin = torch.get_num_threads(), hasattr(os, "sched_setaffinity")
     cores = os.sched_getaffinity(0) if can_pin else set()
     torch.set_num_threads(1)
-    if can_pin:  # Linux
+    if can_pin:
         os.sched_setaffinity(0, {random.choice([*cores])})
     try:
         yield
@@ -193,38 +207,38 @@ def one_core() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LoadingCosts:
-    """What the legs of a schedule cost in each way to load. The first way is the one to compare with.
+    """The cost of the legs of a schedule in each way to load. The first way is the reference.
 
-    Numbers that are not given for each repeat come from the medians over the repeats.
+    A number without repeats is computed from the medians over the repeats.
     """
 
     legs: tuple[Leg, ...]
     ways: Mapping[str, Timings]
 
     def ms_per_clip(self, way: str) -> list[float]:
-        """Milliseconds of one core for each repeat, a mean over all clips of the schedule."""
+        """Return the milliseconds of one core in each repeat, as a mean over all clips of the schedule."""
         timings = self.ways[way]
         num_clips = sum(leg.num_steps * leg.clips_per_step for leg in self.legs)
         repeats = map(timings.repeat, range(timings.num_repeats))
         return [1000 * self._core_seconds(seconds) / num_clips for seconds in repeats]
 
     def times_less(self, way: str) -> list[float]:
-        """How many times less a clip costs than in the first way, for each repeat."""
+        """Divide the cost of a clip in the first way by its cost in ``way``, for each repeat."""
         first = next(iter(self.ways))
         pairs = zip(self.ms_per_clip(first), self.ms_per_clip(way), strict=True)
         return [other / own for other, own in pairs]
 
     def unevenness(self, way: str) -> float:
-        """How many times as much a step of the dearest leg costs as one of the cheapest."""
+        """Divide the cost of a step of the dearest leg by that of the cheapest leg."""
         costs = self.per_step(way)
         return max(costs) / min(costs)
 
     def core_hours(self, way: str) -> float:
-        """Hours of one core for all clips of the schedule."""
+        """Sum the hours of one core for all clips of the schedule."""
         return self._core_seconds(self.ways[way].median()) / 3600
 
     def per_step(self, way: str) -> list[float]:
-        """Core seconds of a step of each leg."""
+        """Return the core seconds of a step of each leg."""
         medians = self.ways[way].median()
         return [leg.core_seconds_per_step(medians) for leg in self.legs]
 

@@ -23,7 +23,7 @@ from mgexp.models.build import build_problems
 from mgexp.models.cost import num_params, schedule_shapes
 from mgexp.multigrid.schedule import Schedule, StepShape
 from mgexp.plan.communication import Communication
-from mgexp.plan.loading import Kind, build_loads, kinds_of, legs_of, measure, one_core
+from mgexp.plan.loading import Kind, build_clip_seconds, legs_of, one_core
 from mgexp.plan.predict import Resources, RowPrediction, StepCost, leg_shapes, predict
 from mgexp.plan.timing import Step, Stopwatch, measure_cycles
 from mgexp.plan.ways import build_training_step
@@ -33,16 +33,16 @@ from mgexp.run.files import read_json, read_jsonl
 from mgexp.run.folder import RunDir
 from mgexp.train.setup import build_num_videos, build_row_schedule
 from mgexp.video.paths import evenly_spaced
-from mgexp.video.reader import Opener, VideoError
+from mgexp.video.reader import VideoError
 from mgexp.video.store import StoreIndex
 from mgexp.video.store_encode import DEFAULT_QUANTIZER, Coding
 from mgexp.video.store_fill import Order, sample_store
 
 MANY_VIDEOS = 10**6
-"""Any number of videos gives the same shapes, if it is large enough for a step of each."""
+"""Number of videos of a schedule that is built for its shapes alone: enough for a step of each shape."""
 
 LOADING_SHARE = 0.25
-"""Loading's share of the budget. Clips take milliseconds and differ little; a prediction hangs on the steps."""
+"""Loading's share of the budget. Clips take milliseconds and differ little, so the steps need more of the time."""
 
 LOADING_VIDEOS = 2
 """Videos whose clips are timed."""
@@ -53,10 +53,10 @@ AS_CONFIGURED = "as configured"
 
 @dataclass(frozen=True)
 class Measurement:
-    """Costs of the steps by shape, of one of ``num_gpus`` processes, and of the clips by way of loading and kind.
+    """The measured costs of a row on one of ``num_gpus`` processes.
 
-    ``loading``: core seconds of a clip; the first way is the configured one, and there is no way where there are
-    no videos. ``seconds``: what measuring took.
+    ``steps``: by shape. ``loading``: core seconds of a clip, by way to load and kind of clip; the first way is the
+    configured one. It is empty where there are no videos. ``seconds``: duration of the measurement.
     """
 
     steps: Mapping[StepShape, StepCost]
@@ -70,16 +70,16 @@ class Measurement:
 
     @property
     def configured_loading(self) -> Mapping[Kind, float] | None:
-        """The way in which training loads; None where it is not known."""
+        """Core seconds of a clip as training loads it; None where there were no videos."""
         return next(iter(self.loading.values()), None)
 
     @property
     def other_loading(self) -> dict[str, Mapping[Kind, float]]:
-        """Other ways to load, such as clip stores that were tried."""
+        """Core seconds of a clip by the other ways to load, such as clip stores that were tried."""
         return dict([*self.loading.items()][1:])
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it for a file; ``measurement_of`` reads it again."""
+        """Return everything for a JSON file, which ``measurement_of`` reads."""
         loading = {
             name: [
                 {"frames": frames, "crop": crop, "stride_range": stride, "core_seconds": seconds}
@@ -122,16 +122,16 @@ def measurement_of(record: Mapping[str, Any]) -> Measurement:
 
 @dataclass(frozen=True)
 class Row:
-    """A row that is planned. ``num_videos``: its training videos."""
+    """A row to plan. ``num_videos``: number of its training videos."""
 
     name: str
     cfg: Config
     num_videos: int
 
     def schedule(self, num_gpus: int, clips_factor: int = 1) -> Schedule:
-        """Return its schedule on ``num_gpus`` processes, with ``clips_factor`` times the recipe's clips.
+        """Build its schedule for ``num_gpus`` processes, with ``clips_factor`` times the recipe's clips.
 
-        Raises InputError where that is impossible.
+        Raises InputError where the processes cannot share the mini-batches.
         """
         clips = self.cfg.TRAIN.BATCH_SIZE * clips_factor
         cfg = replace(self.cfg, TRAIN=replace(self.cfg.TRAIN, BATCH_SIZE=clips))
@@ -150,9 +150,9 @@ def build_row(cfg: Config, name: str) -> Row:
 
 
 def build_shapes(cfg: Config, problems: Iterable[str], num_processes: int = 1) -> Schedule:
-    """Build the schedule in ``num_processes`` for its shapes, which the model accepts; its length is arbitrary.
+    """Build a schedule for its shapes, of arbitrary length, and check that the model accepts them.
 
-    Raises InputError with ``problems``, those of reading ``cfg`` and of the command line, and all others.
+    ``problems``: what is already known to be wrong. Raises InputError with these and all others.
     """
     found = [*problems, *cross_problems(cfg)]
     with collected(found):
@@ -165,10 +165,10 @@ def build_shapes(cfg: Config, problems: Iterable[str], num_processes: int = 1) -
 def measure_rows(
     rows: Sequence[Row], budget_seconds: float, num_gpus: int = 1, levels: Sequence[int] = ()
 ) -> Measurement:
-    """Time loading and steps of all ``rows`` on this machine, in ``budget_seconds`` if these suffice.
+    """Time loading and steps of all ``rows`` on this machine, if possible within ``budget_seconds``.
 
-    The mini-batches are those of one of ``num_gpus`` processes; model and videos are those of the first row.
-    ``levels``: short sides of a clip store that is tried on a sample. Raises InputError for bad input.
+    The mini-batches are the share of one of ``num_gpus`` processes. Model and videos come from the first row.
+    ``levels``: short sides of a clip store that is also tried, on a sample. Raises InputError for bad input.
     """
     start = time.perf_counter()
     # Rows of one model share the timings of their steps.
@@ -189,7 +189,7 @@ def measure_rows(
         way = build_training_step(cfg, device)
 
         def in_one_process(shape: StepShape) -> Step:
-            """BN groups that span processes are one group here."""
+            # Where BN groups span processes, the clips of this process form one group.
             return way(replace(shape, num_bn_groups=max(1, shape.num_bn_groups)))
 
         left = budget_seconds - (time.perf_counter() - start)
@@ -216,8 +216,8 @@ def build_loading_seconds(
 ) -> dict[str, dict[Kind, float]]:
     """Time a clip of each kind on one core, as configured and from a store of ``levels``.
 
-    Returns nothing where the training list or its videos are not here. Raises InputError where a list is wrong
-    or a video fails.
+    Returns {} where the training list or its videos are not here. Raises InputError where the list is wrong or a
+    video fails.
     """
     if not cfg.DATA.TRAIN_LIST or not Path(cfg.DATA.TRAIN_LIST).exists():
         return {}
@@ -226,24 +226,19 @@ def build_loading_seconds(
     if not videos.records:
         return {}
     records = evenly_spaced(videos.records, LOADING_VIDEOS)
-    kinds = kinds_of(tuple(leg for schedule in schedules for leg in legs_of(schedule)))
-
-    def seconds_of(openers: Mapping[str, Opener]) -> dict[str, dict[Kind, float]]:
-        ways = build_loads(cfg, records, openers)
-        timed = measure(ways, kinds, len(records), budget_seconds=budget_seconds)
-        return {name: timings.median() for name, timings in timed.items()}
-
+    legs = [leg for schedule in schedules for leg in legs_of(schedule)]
     try:
         with one_core():
-            configured = {AS_CONFIGURED: build_opener(cfg)}
+            openers = {AS_CONFIGURED: build_opener(cfg)}
             if not levels:
-                return seconds_of(configured)
+                return build_clip_seconds(cfg, legs, records, openers, budget_seconds)
             root = videos_root(cfg.DATA)
             paths = [os.path.relpath(record.path, root) for record in records]
             name = f"a clip store of short sides {', '.join(map(str, levels))}"
             order = Order(root, tuple(levels), Coding(DEFAULT_QUANTIZER))
             with sample_store(order, paths, len(paths)) as sample:
-                return seconds_of({**configured, name: StoreIndex(sample.store, root)})
+                openers[name] = StoreIndex(sample.store, root)
+                return build_clip_seconds(cfg, legs, records, openers, budget_seconds)
     except VideoError as error:
         raise InputError([str(error)]) from error
 
@@ -258,8 +253,8 @@ def predict_rows(
 ) -> list[RowPrediction]:
     """Predict every row on every number of GPUs.
 
-    ``is_linear``: each GPU has as many clips as where it was measured. Raises InputError where that is
-    impossible, or a shape was not measured.
+    ``is_linear``: every GPU keeps the clips that it had in the measurement, else they share the recipe's clips.
+    Raises InputError where that is impossible, or where a shape was not measured.
     """
     found, problems = [], []
     for num_gpus in gpu_counts:
@@ -286,9 +281,10 @@ def predict_rows(
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """Seconds of training of a finished run, waiting included, beside the predicted ones.
+    """The measured seconds of a finished run, with their prediction.
 
-    ``step_seconds``: for each shape of metrics.jsonl, the median of the logged steps.
+    ``train_seconds``: waiting for clips included. ``step_seconds``: for each shape of metrics.jsonl, the median
+    of the logged steps.
     """
 
     name: str
@@ -300,7 +296,7 @@ class MeasuredRun:
 
     @property
     def ratio(self) -> float:
-        """Predicted seconds of training / measured ones."""
+        """Predicted seconds of training / measured seconds."""
         return float(self.predicted["train_seconds"]) / self.train_seconds
 
     def to_json(self) -> dict[str, Any]:

@@ -1,14 +1,14 @@
-"""Predict how long a row trains, and what binds it, from the costs of its steps, of loading and of communication.
+"""Predict how long a row trains, and which part limits it: computing, loading or communication.
 
-The model of a step, in seconds (all of one process; L: core seconds of loading its clips):
+The model of a step of one process, in seconds (L: core seconds of loading its clips):
 
-    training = compute + what communication adds
+    training = compute + the part of communication that the backward pass does not hide
     step     = max(training, L / workers, (core seconds of compute + L) / cores)
 
-Workers load while the process trains. On a CPU they share its cores and yield to it, so that loading takes the
-time that training leaves idle (third term). Beside a GPU that term rarely matters. Without workers, loading and
-training take turns. The cheap and the dear steps of a short cycle even out, since batches are kept ready, so the
-means over the cycle count.
+Workers load while the process trains. On a CPU they share its cores with training and yield to it, so loading
+gets the time that training leaves idle: this is the third term. It rarely matters when a GPU trains. Without
+workers, loading and training take turns. Batches are kept ready, so the cheap and the dear steps of a short cycle
+even out, and the model uses means over the cycle.
 """
 
 from __future__ import annotations
@@ -24,40 +24,36 @@ from mgexp.plan.loading import Kind, Leg, legs_of
 COMPUTE, LOADING, COMMUNICATION = "compute", "loading", "communication"
 
 HEADROOM = 1.25
-"""Workers for each one that the mean needs: clips differ in cost. Assumption."""
+"""Factor on the number of workers that suffices on average, because clips differ in cost. Assumption."""
 
 NEGLIGIBLE_SECONDS = 1e-9
-"""A wait or an excess that is due to rounding."""
+"""A wait or an excess below this is a rounding error."""
 
 
 def workers_needed(load_core_seconds: float, step_seconds: float) -> int:
-    """Count the workers that load a step's clips while one step is trained, with some headroom; at least one.
+    """Count the workers that load a step's clips during a step, with HEADROOM; at least one.
 
-    This is the one rule for planner, doctor and DATA_LOADER.NUM_WORKERS = auto.
+    Planner, doctor and DATA_LOADER.NUM_WORKERS = auto all use this rule.
     """
     return max(1, math.ceil(HEADROOM * load_core_seconds / step_seconds - NEGLIGIBLE_SECONDS))
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """A training step of one process with nothing beside it, its clips at hand.
+    """The cost of a training step of one process, while nothing else runs and its clips are ready.
 
-    ``core_seconds``: processor time of all its threads. ``first_use_seconds``: how much longer the first step of
-    the shape took.
+    ``core_seconds``: processor time of all its threads. ``first_use_seconds``: extra time of the first step of the
+    shape.
     """
 
     seconds: float
     core_seconds: float
     first_use_seconds: float = 0.0
 
-    def scaled(self, factor: float) -> StepCost:
-        """Return the cost of ``factor`` times the clips. Assumption: it is in proportion."""
-        return StepCost(self.seconds * factor, self.core_seconds * factor, self.first_use_seconds)
-
 
 @dataclass(frozen=True)
 class Resources:
-    """The loader workers of one process, and the cores that it and they share."""
+    """The loader workers of one process, and the cores that the process and its workers share."""
 
     num_workers: int
     num_cores: int
@@ -72,7 +68,11 @@ class Resources:
 
 @dataclass(frozen=True)
 class Balance:
-    """A mean step of one process, in seconds. ``loading_core_seconds`` is None where loading is not known."""
+    """A mean step of one process, in seconds.
+
+    ``communication``: all of it; ``exposed``: the part that lengthens the step. ``loading_core_seconds``: None
+    where loading is not known.
+    """
 
     compute: float
     compute_core_seconds: float
@@ -83,12 +83,12 @@ class Balance:
 
     @property
     def training(self) -> float:
-        """The step where its clips are always at hand."""
+        """Seconds of the step if its clips are always ready."""
         return self.compute + self.exposed
 
     @property
     def loading(self) -> float:
-        """How long the next clips take, beside training; 0 where loading is not known."""
+        """Seconds until the next clips are loaded, while training runs; 0 where loading is not known."""
         core_seconds, workers = self.loading_core_seconds or 0.0, self.resources.num_workers
         if not core_seconds:
             return 0.0
@@ -99,17 +99,17 @@ class Balance:
 
     @property
     def wall(self) -> float:
-        """The step as a clock on the wall sees it."""
+        """Seconds of the step, with waiting."""
         return max(self.training, self.loading)
 
     @property
     def waiting(self) -> float:
-        """The part of the step in which training waits for clips."""
+        """Seconds of the step in which training waits for clips."""
         return self.wall - self.training
 
     @property
     def binds(self) -> str:
-        """What would shorten the step most if it took no time: compute, loading or communication."""
+        """The part whose removal would shorten the step most: compute, loading or communication."""
         without = {
             COMPUTE: replace(self, compute=0.0, compute_core_seconds=0.0),
             LOADING: replace(self, loading_core_seconds=None),
@@ -118,20 +118,23 @@ class Balance:
         return min(without, key=lambda name: without[name].wall)
 
     def workers_to_unbind(self) -> int | None:
-        """Count the workers with which training never waits; None where no number helps, for want of cores."""
+        """Count the workers with which training never waits; None where there are too few cores for any number."""
         needed = workers_needed(self.loading_core_seconds or 0.0, self.training)
         enough = replace(self, resources=replace(self.resources, num_workers=needed))
         return needed if enough.waiting <= NEGLIGIBLE_SECONDS else None
 
     def cores_to_unbind(self) -> int:
-        """Count the fewest cores with which enough workers keep up."""
+        """Count the fewest cores with which training never waits, given enough workers."""
         busy = self.compute_core_seconds + (self.loading_core_seconds or 0.0)
         return max(1, math.ceil(busy / self.training - NEGLIGIBLE_SECONDS))
 
 
 @dataclass(frozen=True)
 class LegPrediction:
-    """The phases of one cycle of shapes. ``spans_processes``: BN groups do; their messages are not modelled."""
+    """The prediction of a leg.
+
+    ``spans_processes``: whether a BN group spans processes. The model leaves out the messages that this needs.
+    """
 
     leg: Leg
     shapes: tuple[StepShape, ...]
@@ -150,7 +153,11 @@ class LegPrediction:
 
 @dataclass(frozen=True)
 class RowPrediction:
-    """A row on ``num_gpus`` GPUs (or processes). ``first_use_seconds`` and ``start_seconds`` come once."""
+    """The prediction of a row on ``num_gpus`` GPUs or processes.
+
+    ``first_use_seconds``: extra time of the first step of every shape. ``start_seconds``: wait for the first
+    batch.
+    """
 
     name: str
     num_gpus: int
@@ -161,7 +168,7 @@ class RowPrediction:
 
     @property
     def seconds(self) -> float:
-        """Seconds of training, the wait for input and the first use of shapes included."""
+        """Seconds of training, including the waits for clips and the first use of shapes."""
         steps = sum(leg.seconds for leg in self.legs)
         return steps + self.first_use_seconds + self.start_seconds
 
@@ -198,9 +205,10 @@ def predict(
     communication: Communication,
     num_gpus: int = 1,
 ) -> RowPrediction:
-    """Predict what ``schedule``, made for ``num_gpus`` processes, takes. ``loading``: core seconds of a clip.
+    """Predict the training of ``schedule``, which must be built for ``num_gpus`` processes.
 
-    Raises ValueError where a shape was not measured with any number of clips.
+    ``loading``: core seconds of a clip of each kind. Raises ValueError where a shape was not measured with any
+    number of clips.
     """
     legs = []
     used: dict[StepShape, StepCost] = {}
@@ -213,9 +221,9 @@ def predict(
             compute_core_seconds=sum(cost.core_seconds for cost in costs) / len(costs),
             communication=communication.seconds(num_gpus),
             exposed=communication.exposed_seconds(num_gpus, compute),
-            loading_core_seconds=None
-            if loading is None
-            else leg.core_seconds_per_step(loading) / num_gpus,
+            loading_core_seconds=(
+                None if loading is None else leg.core_seconds_per_step(loading) / num_gpus
+            ),
             resources=resources,
         )
         legs.append(LegPrediction(leg, shapes, balance, min(s.num_bn_groups for s in shapes) < 0))
@@ -232,9 +240,9 @@ def predict(
 
 
 def cost_of(steps: Mapping[StepShape, StepCost], shape: StepShape) -> StepCost:
-    """Look up the cost of ``shape``, or scale that of the same frames and crop with the nearest number of clips.
+    """Look up the cost of ``shape``, or scale the cost of its frames and crop at the nearest number of clips.
 
-    Raises ValueError where there is none.
+    Raises ValueError where these frames and this crop were not measured.
     """
     if shape in steps:
         return steps[shape]
@@ -242,4 +250,6 @@ def cost_of(steps: Mapping[StepShape, StepCost], shape: StepShape) -> StepCost:
     if not same:
         raise ValueError(f"no step of {shape.frames} frames of {shape.crop}² pixels was measured")
     nearest = min(same, key=lambda s: (abs(math.log(s.clips / shape.clips)), s.num_bn_groups))
-    return steps[nearest].scaled(shape.clips / nearest.clips)
+    # Assumption: the cost is in proportion to the clips. The first use of a shape is not: it prepares libraries.
+    cost, factor = steps[nearest], shape.clips / nearest.clips
+    return StepCost(cost.seconds * factor, cost.core_seconds * factor, cost.first_use_seconds)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
-from mgexp.plan.loading import Leg, LoadingCosts, kinds_of
+from mgexp.plan.loading import Leg, LoadingCosts
 from mgexp.plan.measure import MeasuredRun
 from mgexp.plan.predict import RowPrediction
 from mgexp.text import aligned
@@ -15,7 +15,7 @@ UNKNOWN = "unknown"
 
 
 def duration(seconds: float) -> str:
-    """Write seconds in the unit that people would use: 12.3 s, 14 min 13 s, 49 h 55 min."""
+    """Write seconds in a readable unit: 12.3 s, 14 min 13 s, 49 h 55 min."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     if seconds < 3600:
@@ -26,15 +26,17 @@ def duration(seconds: float) -> str:
 
 
 def spread(values: Sequence[float], decimals: int = 2) -> str:
-    """Write median, least and largest: 2.00 (1.50–2.50)."""
+    """Write median, minimum and maximum: 2.00 (1.50–2.50)."""
     texts = [f"{value:.{decimals}f}" for value in (median(values), min(values), max(values))]
     return f"{texts[0]} ({texts[1]}–{texts[2]})"
 
 
 def row_table(rows: Sequence[RowPrediction]) -> str:
-    """Write a line per row and number of GPUs; the speed-up is over the first row on as many GPUs."""
+    """Write a line per row and number of GPUs. The speed-up is over the first row on the same number of GPUs."""
     head = ("row", "GPUs", "steps", "seconds", "training", "waiting", "times faster")
-    baseline = {row.num_gpus: row.seconds for row in reversed(rows)}
+    baseline = {
+        row.num_gpus: row.seconds for row in reversed(rows)
+    }  # the first row is written last
     lines = [
         (
             row.name,
@@ -51,12 +53,12 @@ def row_table(rows: Sequence[RowPrediction]) -> str:
 
 
 def phase_table(row: RowPrediction) -> str:
-    """Write a line per cycle of shapes: milliseconds of a mean step by what they go into, and what binds."""
+    """Write a line per cycle of shapes: the parts of a mean step in milliseconds, and the part that limits it."""
     head = ("mini-batches", "steps", "compute", "loading", "communication", "step", "binds")
     lines = []
     for leg in row.legs:
         balance = leg.balance
-        # On a CPU workers get what training leaves of the cores: clips take no less than the step.
+        # On a CPU workers get the time that training leaves idle, so there loading is never shorter than the step.
         is_known = balance.loading_core_seconds is not None
         lines.append(
             (
@@ -74,7 +76,7 @@ def phase_table(row: RowPrediction) -> str:
 
 
 def plan_json(rows: Sequence[RowPrediction]) -> list[dict[str, Any]]:
-    """Return the predictions for programs; all times in seconds."""
+    """Return the predictions for JSON; all times are in seconds."""
     return [
         {
             "row": row.name,
@@ -105,7 +107,7 @@ def plan_json(rows: Sequence[RowPrediction]) -> list[dict[str, Any]]:
 
 
 def run_table(runs: Sequence[MeasuredRun]) -> str:
-    """Write a line per finished run, its prediction beside it."""
+    """Write a line per finished run: its prediction and its measurement."""
     head = ("measured run", "predicted s", "measured s", "ratio", "predicted wait", "measured wait")
     lines = [
         (
@@ -123,18 +125,16 @@ def run_table(runs: Sequence[MeasuredRun]) -> str:
 
 def clip_table(costs: LoadingCosts) -> str:
     """Write a line per leg: its shapes, and milliseconds per clip in each way to load."""
-    return _leg_table(
+    return leg_table(
         costs, "ms per clip", lambda leg, seconds: f"{1000 * seconds / leg.clips_per_step:.2f}"
     )
 
 
-def step_table(costs: LoadingCosts) -> str:
-    """Write a line per leg: its shapes, and seconds of one core for the clips of a step in each way to load."""
-    return _leg_table(costs, "core s per step", lambda _, seconds: f"{seconds:.2f}")
+def leg_table(costs: LoadingCosts, title: str, cell: Callable[[Leg, float], str]) -> str:
+    """Write ``title``, and a line per leg with a cell for each way to load.
 
-
-def _leg_table(costs: LoadingCosts, what: str, cell: Callable[[Leg, float], str]) -> str:
-    """Write ``what`` and the table; ``cell`` gets a leg, and the seconds of its clips of a step in one way."""
+    ``cell``: from the leg and its core seconds of a step.
+    """
     head = ("frames", "crops", "stride", "steps", "clips/step", *costs.ways)
     steps = [costs.per_step(way) for way in costs.ways]
     rows = []
@@ -143,23 +143,19 @@ def _leg_table(costs: LoadingCosts, what: str, cell: Callable[[Leg, float], str]
         stride = str(low) if low == high else f"{low}–{high}"
         rows.append(
             (
-                *_frames_and_crops(leg),
+                str(leg.cycle.base.frames),
+                " ".join(str(shape.crop) for shape in leg.cycle.shapes),
                 "segments" if leg.stride_range is None else stride,
                 str(leg.num_steps),
                 f"{leg.clips_per_step:.1f}",
                 *(cell(leg, seconds[index]) for seconds in steps),
             )
         )
-    return f"{what}\n{aligned([head, *rows])}"
-
-
-def _frames_and_crops(leg: Leg) -> tuple[str, str]:
-    crops = " ".join(str(shape.crop) for shape in leg.cycle.shapes)
-    return str(leg.cycle.base.frames), crops
+    return f"{title}\n{aligned([head, *rows])}"
 
 
 def way_table(costs: LoadingCosts) -> str:
-    """Write a line per way to load: its clips over the whole schedule."""
+    """Write a line per way to load: its cost over the whole schedule."""
     head = ("", "ms per clip", "clips/s per core", "times less", "dearest / cheapest step", "hours")
     rows = [
         (
@@ -173,50 +169,3 @@ def way_table(costs: LoadingCosts) -> str:
         for way in costs.ways
     ]
     return aligned([head, *rows])
-
-
-def demand_table(costs: LoadingCosts, steps_per_second: float) -> str:
-    """Write a line per leg: the clips per second that ``steps_per_second`` need, and the cores in each way."""
-    head = ("frames", "crops", "clips/s", *(f"cores: {way}" for way in costs.ways))
-    steps = [costs.per_step(way) for way in costs.ways]
-    rows = [
-        (
-            *_frames_and_crops(leg),
-            f"{steps_per_second * leg.clips_per_step:.0f}",
-            *(f"{steps_per_second * seconds[index]:.1f}" for seconds in steps),
-        )
-        for index, leg in enumerate(costs.legs)
-    ]
-    return aligned([head, *rows])
-
-
-def costs_json(costs: LoadingCosts) -> dict[str, Any]:
-    """Return every cost of loading for programs."""
-    legs = [
-        {
-            "frames": leg.cycle.base.frames,
-            "crops": [shape.crop for shape in leg.cycle.shapes],
-            "stride_range": leg.stride_range,
-            "steps": leg.num_steps,
-            "clips_per_step": leg.clips_per_step,
-        }
-        for leg in costs.legs
-    ]
-    ways = {}
-    for way, timings in costs.ways.items():
-        kinds = [
-            {
-                **dict(zip(("frames", "crop", "stride_range"), kind, strict=True)),
-                "ms_per_clip": [1000 * value for value in timings.by_kind[kind]],
-            }
-            for kind in kinds_of(costs.legs)
-        ]
-        ways[way] = {
-            "ms_per_clip": costs.ms_per_clip(way),
-            "times_less": costs.times_less(way),
-            "core_seconds_per_step": costs.per_step(way),
-            "dearest_to_cheapest_step": costs.unevenness(way),
-            "core_hours": costs.core_hours(way),
-            "kinds": kinds,
-        }
-    return {"legs": legs, "ways": ways}

@@ -1,6 +1,6 @@
-"""The one timer of training steps, and the two orders in which steps take turns to be timed.
+"""Time training steps: ``Stopwatch`` times one step, and two functions decide which step comes next.
 
-``measure_steps`` compares ways to train with a fixed number of steps each; ``measure_cycles`` times the shapes of
+``measure_steps`` compares ways to train, with a fixed number of steps each. ``measure_cycles`` times the shapes of
 a schedule within a budget of seconds. Planner, doctor, ``DATA_LOADER.NUM_WORKERS auto`` and benchmarks use them.
 """
 
@@ -20,22 +20,22 @@ from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.predict import StepCost
 
 Step = Callable[[], object]
-"""One training step. It may return before its device is done, since the stopwatch waits for the device."""
+"""One training step. It may return before the GPU is done, since the stopwatch waits for the GPU."""
 
 Way = Callable[[StepShape], Step]
-"""A way to train: it makes the clips of a shape, outside the clock, and returns the step on them."""
+"""A way to train: it makes clips of a shape, which is not timed, and returns the step on them."""
 
 TIMED_TURNS = 2
-"""Turns of a cycle that are timed in a visit, after one that is not. As in training, memory and libraries then
-know the shapes. Measured with ten shapes on a CPU: without that turn a step costs up to twice as much."""
+"""Timed turns of a cycle, after one turn that is not timed. That turn prepares memory and libraries for the
+shapes, as in training. Measured with ten shapes on a CPU: without it a step costs up to twice as much."""
 
 
 @dataclass(frozen=True)
 class Sample:
     """One timed step.
 
-    ``core_seconds``: processor time of all threads of this process. ``used_bytes``: the most GPU memory that was
-    held during the step above what was held before it; None on a CPU, where torch does not tell.
+    ``core_seconds``: processor time of all threads of this process. ``used_bytes``: the peak of GPU memory in the
+    step, minus the memory held before it; None on a CPU, where torch does not count memory.
     """
 
     seconds: float
@@ -44,13 +44,14 @@ class Sample:
 
 
 class Stopwatch:
-    """Time single steps on ``device``, which is waited for before and after each."""
+    """A clock for single steps on ``device``."""
 
     def __init__(self, device: torch.device) -> None:
         self._gpu = device if device.type == "cuda" else None
 
     def time(self, step: Step) -> Sample:
-        """Run ``step`` once. Raises what the step raises."""
+        """Run ``step`` once and time it. An error of the step passes through."""
+        # A GPU computes asynchronously: without the two waits the clock would see the launch of the kernels alone.
         self.wait()
         if self._gpu:
             torch.cuda.reset_peak_memory_stats(self._gpu)
@@ -63,7 +64,7 @@ class Stopwatch:
         return Sample(seconds, core_seconds, peak)
 
     def wait(self) -> None:
-        """Return when the device has done all that it was given."""
+        """Wait until the device has finished its work."""
         if self._gpu:
             torch.cuda.synchronize(self._gpu)
 
@@ -72,10 +73,10 @@ class Stopwatch:
 class TimedSteps:
     """Seconds of the steps of one way at one shape.
 
-    ``warmup_seconds``: the steps before the timed ones. The first of them is the first use of the shape.
-    ``seconds``: the timed steps. ``used_bytes``: the most memory that a timed step needed above what is held
-    between steps (weights, gradients, momenta); None where it was not measured.
-    Raises ValueError where either kind of step is missing.
+    ``warmup_seconds``: the steps before the timed ones; the first of them is the first use of the shape.
+    ``seconds``: the timed steps. ``used_bytes``: the most memory of a timed step, beyond the memory held between
+    steps (weights, gradients, momenta); None where it was not measured.
+    Raises ValueError where there is no warm-up step or no timed step.
     """
 
     warmup_seconds: tuple[float, ...]
@@ -91,12 +92,12 @@ class TimedSteps:
 
     @property
     def first_use_seconds(self) -> float:
-        """How much longer the first step took than later ones: a schedule pays this once for each shape."""
+        """Extra time of the first step over later ones. A run pays this once for each shape."""
         return max(0.0, self.warmup_seconds[0] - self.median)
 
     @property
     def median(self) -> float:
-        """Seconds per step."""
+        """The median of the timed seconds."""
         return float(np.quantile(self.seconds, 0.5))
 
     @property
@@ -110,7 +111,7 @@ class TimedSteps:
         return float(np.quantile(self.seconds, 0.9))
 
     def ratios_to(self, other: TimedSteps) -> list[float]:
-        """Divide own seconds by the other way's, repeat by repeat: the two were measured one after the other."""
+        """Divide own seconds by the other way's, repeat by repeat, since these steps were timed close together."""
         return [own / its for own, its in zip(self.seconds, other.seconds, strict=True)]
 
 
@@ -124,20 +125,19 @@ def measure_steps(
 ) -> dict[str, dict[StepShape, TimedSteps]]:
     """Time ``num_steps`` steps of every way at each shape, after ``num_warmup`` steps of each.
 
-    ``progress`` shows a bar on a terminal. Raises what a way raises.
+    ``progress`` shows a bar on a terminal. An error of a way passes through.
     """
     found: dict[str, dict[StepShape, TimedSteps]] = {name: {} for name in ways}
     num_all = len(shapes) * len(ways) * (num_warmup + num_steps)
-    # One shape after the other, as training stays at a shape: libraries remember a limited number of shapes. The
-    # first way alone pays for the first use of a shape where the others compute the same.
-    # disable=None shows the bar on a terminal only.
+    # One shape after the other, as in training, because libraries remember a limited number of shapes. If several
+    # ways share kernels, only the first way pays for the first use of a shape. disable=None: a terminal only.
     with tqdm(total=num_all, desc="steps", disable=None if progress else True) as bar:
         for shape in shapes:
             steps = {name: way(shape) for name, way in ways.items()}
             samples: dict[str, list[Sample]] = {name: [] for name in ways}
             turns = [name for name in ways for _ in range(num_warmup)]
-            # The order of turns is reversed from repeat to repeat, so that a machine that becomes slower or
-            # faster does so for all ways.
+            # Every second repeat takes the ways in reverse order. A machine that gets slower over time, as when
+            # it gets hot, then slows all ways equally.
             for number in range(num_steps):
                 turns += list(ways)[:: -1 if number % 2 else 1]
             for name in turns:
@@ -157,13 +157,13 @@ def measure_cycles(
     budget_seconds: float,
     stopwatch: Stopwatch,
 ) -> dict[StepShape, StepCost]:
-    """Time the steps of all shapes of ``cycles`` until ``budget_seconds`` are spent.
+    """Time the steps of all shapes of ``cycles`` for ``budget_seconds``, and longer for shapes not yet timed.
 
-    The cost of a shape is the median of its timed steps; its first step is reported as first use. After the budget
-    only shapes without a cost are timed, so that every shape has one. Raises what ``way`` raises.
+    The cost of a shape is the median of its timed steps. Its first step gives the first use. An error of ``way``
+    passes through.
     """
     end = time.perf_counter() + budget_seconds
-    distinct = [*dict.fromkeys(map(tuple, cycles))]
+    distinct = [*dict.fromkeys(map(tuple, cycles))]  # rows and phases share cycles
     shapes = dict.fromkeys(shape for cycle in distinct for shape in cycle)
     steps = {shape: way(shape) for shape in shapes}
     first: dict[StepShape, Sample] = {}
@@ -173,7 +173,7 @@ def measure_cycles(
         return time.perf_counter() >= end and all(shape in timed for shape in wanted)
 
     while not is_done(*shapes):
-        # The cycles take turns, so that a machine that slows down does so for all of them.
+        # The cycles take turns, so that a machine that slows down over time slows all of them.
         for cycle in distinct:
             if is_done(*cycle):
                 continue

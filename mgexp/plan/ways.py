@@ -1,4 +1,4 @@
-"""Training steps on random clips, to be timed: in this process, or in new ones."""
+"""Training steps on random clips, for timing: in this process or in new processes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from mgexp.train.task import Task, build_task
 from mgexp.video.processes import start_process
 
 LEARNING_RATE = 1e-4
-"""Assumption: with random labels the loss does not diverge, but zero-initialised weights do not stay zero."""
+"""Assumption: the loss on random labels does not diverge, but zero-initialised weights do not stay zero."""
 
 
 class RandomClips:
-    """Random clips and labels, the same for shapes that differ in their BN groups alone.
+    """Random clips and labels. Shapes that differ in their BN groups alone get the same ones.
 
-    ``device`` is where the step takes them: for a GPU they lie in pinned memory, as a loader's do.
+    ``device``: where the step runs. For a GPU the clips lie in pinned memory, as those of a loader do.
     """
 
     def __init__(self, task: Task, device: torch.device) -> None:
@@ -42,10 +42,8 @@ class RandomClips:
         self._pixels = torch.empty(0, dtype=torch.uint8)
 
     def batch(self, shape: StepShape) -> Batch:
-        """Return clips uint8 (B, 3, T, S, S) in channels_last_3d memory as a loader does, and labels (B, ...).
-
-        All batches are views of one buffer: those of all shapes of a large schedule would fill the memory.
-        """
+        """Return clips uint8 (B, 3, T, S, S) in channels_last_3d memory, as a loader does, and labels (B, ...)."""
+        # All batches are views of one buffer, because separate batches for all shapes could fill the memory.
         rng = torch.Generator().manual_seed(0)
         num_bytes = shape.clips * clip_bytes(shape.frames, shape.crop)
         if num_bytes > len(self._pixels):
@@ -58,7 +56,7 @@ class RandomClips:
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """A step as ``train/loop.py`` makes it, on the device of ``data``. This is the way that training takes."""
+    """The way that training takes: the step of ``train/loop.py``, on the device of ``data``."""
 
     step: TrainStep
     data: RandomClips
@@ -68,11 +66,11 @@ class TrainingStep:
         return self._on_clips(shape, self.step)
 
     def gradients(self, shape: StepShape) -> Step:
-        """Return forward and backward of the step, without the update."""
+        """Return the step without the update: forward and backward."""
         return self._on_clips(shape, self.step.backward)
 
     def in_one_group(self, shape: StepShape) -> Step:
-        """Return the step with all clips in one BN group: what plain BN costs."""
+        """Return the step with all clips in one BN group, which costs as much as plain BN."""
         return self(replace(shape, num_bn_groups=1))
 
     def _on_clips(self, shape: StepShape, train: Callable[[Batch, int, Draws], Tensor]) -> Step:
@@ -104,15 +102,15 @@ def build_training_step(cfg: Config, device: torch.device) -> TrainingStep:
 
 
 class WayInProcesses:
-    """Take the ways that ``makers`` make at the same time, each in a new process of ``num_threads`` threads.
+    """A way that runs several ways at the same time, each in a new process of ``num_threads`` threads.
 
-    This is a way itself: its step is over when the steps in all processes are, and returns the first one's loss.
-    What is raised there is raised here. ``makers`` must be picklable. ``close`` ends the processes; else they end
-    with this one.
+    ``makers``: they make the ways, and must be picklable. A step ends when the steps in all processes have ended,
+    and returns the loss of the first. An error in a process is raised here. ``close`` ends the processes; without
+    it they end with this process.
     """
 
     def __init__(self, makers: Sequence[Callable[[], Way]], num_threads: int) -> None:
-        # Spawn: a fork would have the memory settings of this process, and break its threads.
+        # A forked process would inherit the memory settings of this process, and its threads would not work.
         context = multiprocessing.get_context("spawn")
         self._pools = [ProcessPoolExecutor(1, context, start_process) for _ in makers]
         begun = [
@@ -139,7 +137,7 @@ class WayInProcesses:
 
 @dataclass
 class _Kept:
-    """What a new process keeps from one call to the next."""
+    """The way and the step that a new process keeps from one call to the next."""
 
     way: Way
     step: Step
@@ -148,6 +146,7 @@ class _Kept:
 _KEPT = _Kept(lambda shape: lambda: None, lambda: None)
 
 
+# A pool pickles its functions by name, so these three must stand at the top level of the module.
 def _begin(make: Callable[[], Way], num_threads: int) -> None:
     torch.set_num_threads(num_threads)
     _KEPT.way = make()
@@ -159,4 +158,4 @@ def _prepare(shape: StepShape) -> None:
 
 def _take_step() -> object:
     loss = _KEPT.step()
-    return loss.item() if isinstance(loss, Tensor) else loss  # item waits for a GPU
+    return loss.item() if isinstance(loss, Tensor) else loss  # item() waits for the GPU

@@ -1,4 +1,4 @@
-"""How many loader workers keep up with training: the one rule, and DATA_LOADER.NUM_WORKERS = auto."""
+"""Choose the loader workers that keep up with training: DATA_LOADER.NUM_WORKERS = auto."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mgexp.data.loader import build_opener
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.multigrid.schedule import step_counts
-from mgexp.plan.loading import Kind, Leg, Load, build_loads, kinds_of, legs_of, measure, one_core
+from mgexp.plan.loading import build_clip_seconds, legs_of, one_core
 from mgexp.plan.predict import workers_needed
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.plan.ways import WayInProcesses, build_training_step
@@ -25,9 +25,9 @@ from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
 
 PREFETCH = 2
-"""Batches that each worker keeps ready: one that is taken, one that is made. torch's own default."""
+"""Batches that each worker keeps ready: training takes one while the worker makes the other. torch's default."""
 NUM_VIDEOS = 4
-"""Videos whose clips are timed. Assumption: enough for a mean that is right to a third."""
+"""Videos whose clips are timed. Assumption: their mean is right to a third."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ def choose_workers(
 ) -> Workers:
     """Choose as many workers as are needed, at least 1 and at most ``max_workers``.
 
-    Where their batches of ``batch_bytes`` and the one in use do not fit into ``free_bytes`` of shared memory,
-    fewer batches are kept ready, and then there are fewer workers.
+    Their batches of ``batch_bytes`` and the batch in use must fit into ``free_bytes`` of shared memory. Where
+    they do not, first each worker keeps fewer batches ready; then there are fewer workers.
     """
     wanted = min(workers_needed(load_core_seconds, step_seconds), max(1, max_workers))
-    num_batches = (
-        max(1, int(free_bytes // batch_bytes) - 1) if math.isfinite(free_bytes) else math.inf
-    )
+    num_batches = math.inf
+    if math.isfinite(free_bytes):
+        num_batches = max(1, int(free_bytes // batch_bytes) - 1)  # one batch is in use
     for prefetch in range(PREFETCH, 0, -1):
         if wanted * prefetch <= num_batches:
             return Workers(wanted, prefetch)
@@ -65,15 +65,17 @@ def build_workers(
 ) -> Config:
     """Replace DATA_LOADER.NUM_WORKERS = auto in ``cfg`` by what this process needs; a number stays as it is.
 
-    The phase whose clips cost most decides. Its loading is timed on a few videos, and a step of the full shape
-    on random clips: the steps of all shapes compute about as long. Raises InputError where a video fails.
+    The phase whose clips cost most decides. Loading is timed on a few videos. Computing is timed on random clips
+    of the full shape alone, since the steps of all shapes take about equally long. Raises InputError where a
+    video fails.
     """
     if cfg.DATA_LOADER.NUM_WORKERS != "auto":
         return cfg
     legs, records = legs_of(inputs.schedule), evenly_spaced(inputs.train, NUM_VIDEOS)
     try:
-        load = build_loads(cfg, records, {"": build_opener(cfg)})[""]
-        seconds = clip_seconds(load, legs, len(records))
+        opener = build_opener(cfg)
+        with one_core():
+            seconds = build_clip_seconds(cfg, legs, records, {"": opener})[""]
     except VideoError as error:
         raise InputError([f"DATA_LOADER.NUM_WORKERS = auto: {error}; give a number"]) from error
     free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else math.inf
@@ -84,38 +86,28 @@ def build_workers(
         batch_bytes=build_ready_bytes(cfg, inputs.schedule, processes.count),
         free_bytes=free / processes.local_count,
     )
-    loader = replace(
-        cfg.DATA_LOADER,
-        NUM_WORKERS=chosen.num_workers,
-        PREFETCH_FACTOR=chosen.prefetch_factor,
-    )
-    return replace(cfg, DATA_LOADER=loader)
+    settings = {"NUM_WORKERS": chosen.num_workers, "PREFETCH_FACTOR": chosen.prefetch_factor}
+    return replace(cfg, DATA_LOADER=replace(cfg.DATA_LOADER, **settings))
 
 
 def build_step_seconds(
     cfg: Config, inputs: Inputs, processes: Processes, device: torch.device
 ) -> float:
-    """Time the second step of the full shape in a process of its own, which then ends.
-
-    In the process of the run a step would keep memory, and the run's own first step would find its libraries
-    warm, so that the clock of training would miss the first use of a shape.
-    """
+    """Time the second step of the full shape, in a new process that then ends."""
+    # In the process of the run this step would keep memory. It would also prepare the libraries for the shape, and
+    # the clock of training would then miss the first use of a shape.
     shapes = step_counts(inputs.schedule, processes.count)
     full = max(shapes, key=lambda shape: shape.frames * shape.crop**2)
-    full = replace(full, num_bn_groups=max(1, full.num_bn_groups))  # a group may span processes
+    full = replace(
+        full, num_bn_groups=max(1, full.num_bn_groups)
+    )  # below 0: a group spans processes
     make = partial(build_training_step, cfg, device)
     with closing(WayInProcesses([make], torch.get_num_threads())) as way:
-        # The step in the other process returns its loss, for which that process waits for its device.
+        # This stopwatch need not wait for a GPU: the other process does, before it returns the loss.
         timed = measure_steps({"": way}, [full], 1, 1, Stopwatch(torch.device("cpu")))
     return timed[""][full].seconds[0]
 
 
-def clip_seconds(load: Load, legs: tuple[Leg, ...], num_videos: int) -> dict[Kind, float]:
-    """Time a clip of each kind of ``legs`` on one core, as a mean over the videos. Raises VideoError."""
-    with one_core():
-        return measure({"": load}, kinds_of(legs), num_videos)[""].median()
-
-
 def most_workers(num_workers: int | str) -> int:
-    """Return DATA_LOADER.NUM_WORKERS; for auto, the most that it would choose: one for each core."""
+    """Return DATA_LOADER.NUM_WORKERS, or for auto its upper limit: one worker for each core."""
     return num_cores() if num_workers == "auto" else int(num_workers)

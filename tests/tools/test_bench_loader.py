@@ -2,11 +2,15 @@
 
 import pytest
 import simplejson
-from tiny import data_keys, load_tool, write_config
+from tiny import data_keys, load_tool, tiny_config, write_config
 
+from mgexp.plan.loading import LoadingCosts, Timings, kinds_of, legs_of
+from mgexp.train.setup import build_row_schedule
 from mgexp.video.store import StoreDir
 from mgexp.video.store_encode import Coding
 from mgexp.video.store_fill import Order, fill_store
+
+SECONDS = {"videos": (0.3, 0.5, 0.4), "store": (0.05, 0.1, 0.08)}
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +73,34 @@ def test_a_broken_video_ends_with_1(bench, arguments, tiny_data, tmp_path, capsy
     keys = ("DATA.TRAIN_LIST", tmp_path / "list.txt", "DATA.PATH_PREFIX", tmp_path)
     assert bench.main(arguments(*keys)) == 1
     assert "broken.mp4" in capsys.readouterr().err
+
+
+@pytest.fixture
+def costs(tmp_path):
+    legs = legs_of(build_row_schedule(tiny_config(tmp_path), 24))
+    kinds = kinds_of(legs)
+    ways = {way: Timings(dict.fromkeys(kinds, values)) for way, values in SECONDS.items()}
+    return LoadingCosts(legs, ways)
+
+
+def test_core_seconds_of_a_step(bench, costs):
+    clips = costs.legs[0].clips_per_step
+    _, table = bench.report(costs, None).split("core s per step\n")
+    assert table.splitlines()[1].split()[-2:] == [f"{0.4 * clips:.2f}", f"{0.08 * clips:.2f}"]
+
+
+def test_cores_that_a_rate_of_steps_needs(bench, costs):
+    line = bench.demand_table(costs, 2.0).splitlines()[1].split()
+    clips = costs.legs[0].clips_per_step
+    assert line[-2:] == [f"{2 * clips * 0.4:.1f}", f"{2 * clips * 0.08:.1f}"]
+    assert line[-3] == f"{2 * clips:.0f}"
+
+
+def test_the_json_holds_every_repeat(bench, costs):
+    found = bench.costs_json(costs)
+    assert len(found["legs"]) == len(costs.legs)
+    store = found["ways"]["store"]
+    assert store["ms_per_clip"] == pytest.approx([50, 100, 80])
+    assert store["kinds"][0]["ms_per_clip"] == pytest.approx([50, 100, 80])
+    hours = sum(leg.num_steps * leg.clips_per_step for leg in costs.legs) * 0.08 / 3600
+    assert store["core_hours"] == pytest.approx(hours)
