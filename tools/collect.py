@@ -1,12 +1,12 @@
-"""Append finished runs to experiments/results.csv, write the report of each folder of rows, and all tables.
+"""Append finished runs to experiments/results.csv, then write the report of each folder of rows and all tables.
 
     python tools/collect.py runs
     python tools/collect.py runs/quickstart --json
     python tools/collect.py runs/quickstart --store    # also for experiments/quickstart and the notebooks
 
-The tables are experiments/README.md. A run that was given other values than its YAML's, on the command line or
-by a grid, is reported as "not a row" and skipped. Exit 0; 2 if a run was refused, because its configuration is not
-what its YAML says now, or if a file cannot be understood.
+The tables are experiments/README.md. A run that was given other values than its YAML's, on the command line or by
+a grid, is reported as "not a row" and skipped. Exit 0; 2 if a run was refused because its YAML now says something
+else, or if a file cannot be understood.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def main() -> int:
 
 
 def resolve(experiment: str) -> dict[str, object]:
-    """Flat configuration that the YAML of an experiment such as quickstart/baseline means now."""
+    """Load the YAML of an experiment, such as quickstart/baseline, as a flat configuration."""
     return dict(flatten(load_config(EXPERIMENTS / f"{experiment}.yaml", [])))
 
 
 class Summary(NamedTuple):
-    """What `collect` did: the files report.md and runs.jsonl that it wrote, and the page of all rows.
+    """The work of `collect`: what it appended, and the report.md, runs.jsonl and tables that it wrote.
 
-    `tables` is None where another results.csv was given, so that the page stays as it was.
+    `tables` is None if another results.csv was given: experiments/README.md then stays as it was.
     """
 
     collected: Collected
@@ -79,7 +79,7 @@ class Summary(NamedTuple):
     tables: Path | None
 
     def as_json(self) -> dict[str, Any]:
-        """For machines: paths as text."""
+        """Return lists and paths for ``--json``."""
         done = self.collected
         lists = {
             "added": done.added,
@@ -99,7 +99,7 @@ class Summary(NamedTuple):
         }
 
     def as_text(self) -> str:
-        """For people: a line for each run and file, an indented line for each problem."""
+        """Write a line for each run and file, and an indented line for each problem."""
         done = self.collected
         lines: list[tuple[str, object]] = [("added", path) for path in done.added]
         lines += [("known", path) for path in done.skipped]
@@ -123,10 +123,10 @@ def collect(
 ) -> Summary:
     """Append every finished run below `runs` to results.csv, write the report of every folder, and the tables.
 
-    A report lists the rows that have a YAML beside those that were run. The tables are written where results.csv
-    is that of `experiments_root`. `class_names` are those of the classes 0, 1, … in every report. With `is_stored`
-    the runs that results.csv has are also kept beside their YAMLs, with a report of them there. Raises InputError
-    where there is no run, or a file cannot be understood.
+    A report also lists the rows that have a YAML but were not run. The tables are written if results.csv is the
+    one in `experiments_root`. `class_names` names the classes 0, 1, … in every report. With `is_stored`, the runs
+    that results.csv has are also stored beside their YAMLs, with a report. Raises InputError where there is no
+    run, or where a file cannot be understood.
     """
     found = find_runs(runs)
     if not found:
@@ -157,7 +157,7 @@ def collect(
 
 
 def folders_to_report(folders: Sequence[RunsDir]) -> tuple[RunsDir, ...]:
-    """The folders that have a report of their own; ``SHORTER`` is part of the report of the rows beside it."""
+    """List the folders that get a report. ``SHORTER`` is part of the report of the folder that it lies in."""
     found = []
     for folder in folders:
         above = RunsDir(folder.root.parent)
@@ -167,7 +167,7 @@ def folders_to_report(folders: Sequence[RunsDir]) -> tuple[RunsDir, ...]:
 
 
 def expected_rows(folder: RunsDir, experiments_root: Path) -> tuple[str, ...]:
-    """The YAMLs beside those that the finished runs of a folder came from."""
+    """List the rows of all experiment folders that the finished runs of ``folder`` belong to."""
     finished = (run for _, _, run in folder.runs() if run.result_json.exists())
     experiments = {read_json(run.result_json)["experiment"] for run in finished}
     groups = {(experiments_root / experiment).parent for experiment in experiments}
@@ -175,7 +175,7 @@ def expected_rows(folder: RunsDir, experiments_root: Path) -> tuple[str, ...]:
 
 
 def rows_of(group: Path) -> tuple[str, ...]:
-    """The rows of a folder of experiments."""
+    """List the rows of a folder of experiments: the names of its YAMLs."""
     return tuple(sorted(path.stem for path in group.glob("*.yaml")))
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Say what a trained model sees in videos.
+"""Print which classes a trained model sees in videos.
 
   python tools/predict.py my_video.mp4 --run runs/quickstart/long_short/seed0 \\
       --classes data/quickstart/classes.txt
 
-RUN is the folder of a finished run: its config.yaml and model.pt. Each video is seen in the views of the full
-protocol (TEST.NUM_ENSEMBLE_VIEWS, TEST.NUM_SPATIAL_CROPS); a probability is the mean of the softmax over them.
-A video that cannot be read is one message; the others go on.
-Exit codes: 0 done, 2 bad input, 3 some videos cannot be read.
+RUN is the folder of a finished run, with config.yaml and model.pt. The model sees each video in the views of the
+full protocol (TEST.NUM_ENSEMBLE_VIEWS, TEST.NUM_SPATIAL_CROPS). A probability is the mean of the softmax over
+them. A video that cannot be read gives one message, and the other videos are still predicted. Exit codes: 0 done,
+2 bad input, 3 some videos cannot be read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NUM_BEST = 5
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -50,11 +50,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def predictions(options: argparse.Namespace) -> tuple[Iterator[Prediction], Sequence[str]]:
-    """What is seen, video by video, and the names of the classes; raises InputError for bad input."""
+    """Return the predictions, one video at a time, and the class names. Raises InputError for bad input."""
     run_dir = RunDir(options.run)
     if not run_dir.config_yaml.is_file():
         raise InputError(
-            [f"--run {options.run} is no run folder: {run_dir.config_yaml} does not exist"]
+            [f"--run {options.run} is not a run folder: {run_dir.config_yaml} does not exist"]
         )
     cfg = load_config(run_dir.config_yaml)
     num_classes = cfg.MODEL.NUM_CLASSES
@@ -70,14 +70,16 @@ def predictions(options: argparse.Namespace) -> tuple[Iterator[Prediction], Sequ
         raise InputError(problems)
     device = device_of(options.device)
     predictor = build_predictor(cfg, run_dir, device)
-    records = [VideoRecord(video, 0) for video in options.videos]  # the label is not looked at
+    records = [
+        VideoRecord(video, 0) for video in options.videos
+    ]  # a record needs a label, but nothing reads it
     views = build_view_loader(cfg, records, True, device, Processes(), build_opener(cfg))
     num_best = options.top or min(NUM_BEST, num_classes)
     return predictor.predict(tuple(options.videos), views, num_best), names
 
 
 def as_json(found: Prediction, names: Sequence[str]) -> dict[str, object]:
-    """One video for programs; probabilities are 0 to 1."""
+    """Return one video for ``--json``. Probabilities are between 0 and 1."""
     classes = [
         {"label": label, "name": name_of(label, names), "probability": probability}
         for label, probability in found.classes
@@ -86,13 +88,13 @@ def as_json(found: Prediction, names: Sequence[str]) -> dict[str, object]:
 
 
 def as_text(found: Prediction, names: Sequence[str]) -> str:
-    """One video for people."""
+    """Write one video and its classes, a line for each."""
     lines = [f"{100 * share:6.1f} %  {name_of(label, names)}" for label, share in found.classes]
     return "\n".join([found.path, *lines])
 
 
 def main(arguments: list[str]) -> int:
-    """Prints each video as soon as it is done, JSON at the end; 3 where one cannot be read."""
+    """Print each video as soon as it is done, or JSON at the end. Return 3 if a video cannot be read."""
     options = parse(arguments)
     try:
         found, names = predictions(options)

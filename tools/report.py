@@ -1,11 +1,11 @@
-"""Write the report on a folder of rows, with its figures: what was saved, what was lost, and how it was measured.
+"""Write the report on a folder of rows with its figures: what was saved, what was lost, and how it was measured.
 
     python tools/report.py runs/quickstart           the runs of a folder
     python tools/report.py experiments/quickstart    the runs that are stored beside their YAMLs
     python tools/report.py experiments/main/k400_slowfast_8x8_r50    YAMLs alone: their schedules
 
 Writes report.md, report.html, which is one file with all figures in it, and figures/ (each as PNG and SVG).
-Exit 0; 2 where the folder holds nothing of that, or a file cannot be understood.
+Exit 0; 2 if the folder holds neither runs nor YAMLs, or if a file cannot be understood.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mgexp.run.folder import RunsDir
 
 
 def main() -> int:
-    """Parse, write the report, say where it is."""
+    """Parse the command line, write the report, and print where it is."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

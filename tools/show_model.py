@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Show what a model costs at every shape of its schedule: python tools/show_model.py --cfg experiments/….yaml
 
-Parameters, GMACs (fvcore) and memory for activations, of one clip and of a mini-batch. Needs no data and no GPU.
+Prints parameters, GMACs (fvcore) and the memory of activations, for one clip and for a mini-batch. Needs no data
+and no GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mgexp.plan.measure import build_shapes
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line; KEY VALUE pairs stay as text."""
+    """Parse the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -31,7 +32,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the table, or JSON; 2 where the configuration is wrong."""
+    """Print the table, or JSON. Return 2 if the configuration is wrong."""
     options = parse(arguments)
     try:
         cfg, problems = read_config(options.cfg, options.overrides)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Show the schedule of a row, without data: python tools/show_schedule.py --cfg experiments/main/….yaml
 
-The number of training videos is --num-videos, else the length of DATA.TRAIN_LIST, else DATA.NUM_VIDEOS.
+The number of training videos is --num-videos, or else the length of DATA.TRAIN_LIST, or else DATA.NUM_VIDEOS.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mgexp.train.setup import build_num_videos, build_row_schedule
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line; KEY VALUE pairs stay as text."""
+    """Parse the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -33,7 +33,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the table, or JSON; 2 where the configuration is wrong."""
+    """Print the table, or JSON. Return 2 if the configuration is wrong."""
     options = parse(arguments)
     try:
         cfg, problems = read_config(options.cfg, options.overrides)

@@ -1,4 +1,4 @@
-"""Accuracy over what training takes (FLOPs, steps and seconds): how it grows, and where it ends."""
+"""Draw accuracy over training FLOPs, steps and seconds: how it grows, and where it ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mgexp.results.model import BASELINE, Comparison, Evaluation, Row, Run, esti
 
 @dataclass(frozen=True)
 class Scale:
-    """What accuracy is shown over: at the end of a run, and at an evaluation (None where it is not known)."""
+    """A horizontal axis: its label, and its value at the end of a run and at an evaluation (None if unknown)."""
 
     label: str
     end: Callable[[Run], float]
@@ -35,10 +35,10 @@ class Scale:
 
 
 def draw_accuracy(comparison: Comparison, rows: Sequence[RowSchedule]) -> PrintFigure:
-    """Draw each run's evaluations during training below, and the final ones above, enlarged, with intervals.
+    """Draw the evaluations during training below, and the final ones above, enlarged and with intervals.
 
-    ``rows`` say how many FLOPs were done at an evaluation. A run that came to other steps or FLOPs than its
-    schedule, or whose schedule is not known, shows its end alone over FLOPs.
+    ``rows`` are the schedules that tell the FLOPs up to an evaluation. Over FLOPs, only the end of a run is drawn
+    if its schedule is unknown, or if the run took other steps or FLOPs than its schedule.
     """
     styles = row_styles([row.name for row in comparison.rows])
     scales = _scales(comparison, rows)
@@ -100,7 +100,10 @@ def _draw_ends(
 def _draw_curves(
     axes: Axes, comparison: Comparison, scale: Scale, styles: Mapping[str, RowStyle]
 ) -> None:
-    """Draw a thin line per seed, and its final evaluation as a hollow point: it is of other videos or views."""
+    """Draw a thin line per seed, and its final evaluation as a hollow point.
+
+    The line does not reach the point, because the final evaluation has more videos or views.
+    """
     for row in comparison.finished:
         colour, marker = styles[row.name]
         for run in row.runs.values():

@@ -1,4 +1,4 @@
-"""The figures of a report: which there are for what was run, and what they show in words."""
+"""Choose and draw the figures of a report, and describe in words what they show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mgexp.results.report import Picture, write_report
 from mgexp.run.folder import RunsDir
 
 MAX_CLASSES_DRAWN = 50
-"""Classes of the confusion figure. Assumption: the squares of more are too small to be read."""
+"""The most classes in the confusion figure. Assumption: the squares of more classes are too small to read."""
 
 WORDS = {
     "accuracy": (
@@ -55,7 +55,7 @@ WORDS = {
         "Each line is a class. It shows how many percent of its videos are taken for each class (column).",
     ),
 }
-"""For each figure what it is, for readers who do not see it, and its caption."""
+"""For each figure: a description for readers who cannot see it, and its caption."""
 
 
 def report_with_figures(
@@ -66,9 +66,9 @@ def report_with_figures(
 ) -> None:
     """Write report.md, report.html and figures/ into ``output``, by default ``folder``.
 
-    ``folder`` is what `load_results` takes. ``expected_rows`` are listed as not run where they have no run.
-    ``class_names`` are those of the classes 0, 1, …; without them the report has their numbers. Raises InputError
-    where a file cannot be understood, or where a run has more classes than there are names.
+    ``folder`` is as in `load_results`. A row of ``expected_rows`` that has no run is listed as "not run".
+    ``class_names`` names the classes 0, 1, …; without names the report has the numbers. Raises InputError where a
+    file cannot be understood, or where a run has more classes than there are names.
     """
     comparison, rows = load_results(folder)
     comparison = comparison.with_class_names(class_names, folder)
@@ -79,8 +79,9 @@ def report_with_figures(
 def load_results(folder: Path) -> tuple[Comparison, tuple[RowSchedule, ...]]:
     """Load the runs of a folder and the schedules of its rows.
 
-    ``folder`` is what `load_comparison` takes. A row has the YAML of its name in the folder; where the folder has
-    no YAMLs, a row has the configuration of one of its runs. Raises InputError where a file cannot be understood.
+    ``folder`` is as in `load_comparison`. The schedule of a row comes from the YAML of its name in the folder.
+    Where the folder has no YAMLs, it comes from the configuration of one of the row's runs. Raises InputError
+    where a file cannot be understood.
     """
     comparison = load_comparison(folder)
     yamls = {path.stem: path for path in folder.glob("*.yaml")}
@@ -89,7 +90,7 @@ def load_results(folder: Path) -> tuple[Comparison, tuple[RowSchedule, ...]]:
 
 
 def draw_figures(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Picture]:
-    """Draw all that the finished runs and the schedules of the rows have to show."""
+    """Draw every figure for which the finished runs and the schedules have the numbers."""
     figures = {}
     if comparison.finished:
         figures["accuracy"] = draw_accuracy(comparison, rows)
@@ -112,7 +113,7 @@ def draw_figures(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Pi
 def draw_confusions(rows: Sequence[Row], names: Sequence[str]) -> PrintFigure:
     """Draw a square per row: percent of the videos of each class (line) taken for each class (column).
 
-    ``names`` are those of the classes; there may be none. Every row must have a confusion matrix.
+    ``names`` names the classes; it may be empty. Every row must have a confusion matrix.
     """
     with printed():
         figure = PrintFigure(3.2)
@@ -120,7 +121,7 @@ def draw_confusions(rows: Sequence[Row], names: Sequence[str]) -> PrintFigure:
         for axes, row in zip(squares, rows, strict=True):
             assert row.confusion is not None
             matrix = row.confusion.matrix()
-            # The square root shows the few percent of a class that are confused beside those that are not.
+            # A linear scale would show a few percent of confused videos as white. The square root lifts them.
             picture = axes.imshow(matrix, cmap="Blues", norm=PowerNorm(0.5, 0, 100))
             axes.set_title(row_label(row.name), weight="bold")
             axes.set_xlabel("taken for")

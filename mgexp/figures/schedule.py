@@ -1,4 +1,4 @@
-"""The schedules of rows side by side: shapes, learning rate, BN groups, cost of a step, clips that it takes."""
+"""Draw the schedules of rows side by side: shapes, learning rate, BN groups, cost of a step, clips per step."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from mgexp.results.model import COARSE_CONTROL, Comparison, row_order
 from mgexp.train.setup import build_num_videos, build_row_schedule
 
 MAX_LR_STEPS = 400
-"""Steps whose learning rate is looked at. More do not show in a panel of a few centimetres."""
+"""The learning rate is drawn at so many steps. More would not show in a panel of a few centimetres."""
 MAX_ROWS = 4
-"""Rows that stand side by side in a figure. Assumption: panels narrower than 4 cm cannot be read."""
+"""The most rows side by side in a figure. Assumption: panels narrower than 4 cm cannot be read."""
 NOT_OF_THE_NETWORK = ("MULTIGRID", "SOLVER", "ROW", "EXPECTED", "RNG_SEED")
 """Keys in which the rows of a folder differ while their networks are the same."""
 
 
 @dataclass(frozen=True)
 class RowSchedule:
-    """A row and its schedule. ``macs`` are those of a forward pass of one clip, by (frames, crop)."""
+    """A row and its schedule. ``macs`` are the multiply-adds of a forward pass of one clip, by (frames, crop)."""
 
     name: str
     schedule: Schedule
@@ -57,7 +57,7 @@ class RowSchedule:
 
     @property
     def work(self) -> tuple[int, int]:
-        """Steps and training FLOPs of a whole run."""
+        """The steps and training FLOPs of a whole run."""
         return self.schedule.total_steps, self.flops_before(self.schedule.total_steps)
 
     def flops_before(self, step: int) -> int:
@@ -79,14 +79,14 @@ class RowSchedule:
         return self.clips(shape) * macs * FLOPS_PER_MAC * TRAINING_PER_FORWARD
 
     def clips_per_teraflop(self, shapes: Sequence[BatchShape]) -> float:
-        """Count the clips for each 10¹² FLOPs of training, over one step of each shape.
+        """Count the clips per 10¹² FLOPs of training, over one step of each shape.
 
-        That is also the clips a second that must be loaded where the devices do 10¹² FLOPs a second.
+        If the devices do 10¹² FLOPs per second, the loader must deliver this number of clips per second.
         """
         return 1e12 * sum(map(self.clips, shapes)) / sum(map(self.step_flops, shapes))
 
     def learning_rates(self) -> list[tuple[int, float]]:
-        """List (step, rate) at every phase's ends, and at MAX_LR_STEPS evenly spaced steps."""
+        """List (step, rate) at both ends of every phase, and at about MAX_LR_STEPS evenly spaced steps."""
         total = self.schedule.total_steps
         stride = max(1, total // MAX_LR_STEPS)
         ends = {step for one in self.schedule.phases for step in (one.start_step, one.end_step - 1)}
@@ -102,13 +102,11 @@ class RowSchedule:
 def load_schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[RowSchedule, ...]:
     """Load the schedule of each row from its YAML, in the order of the report.
 
-    A row has the number of videos that its runs were trained with, or, without runs, the number that its YAML
-    gives. A row whose number is not known, or whose runs had different numbers, is left out. Raises InputError
-    for a schedule that cannot be.
+    The number of training videos comes from the runs of a row, or without runs from its YAML. A row is left out if
+    this number is unknown, or if its runs had different numbers. Raises InputError for an impossible schedule.
     """
-    counted: dict[
-        object, dict[tuple[int, int], int]
-    ] = {}  # most rows of a folder share their network
+    # Counting builds the network, which takes seconds, and most rows of a folder share their network.
+    counted: dict[object, dict[tuple[int, int], int]] = {}
     rows = []
     for name in sorted(yamls, key=row_order):
         cfg = load_config(yamls[name])
@@ -132,7 +130,7 @@ def load_schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[R
 
 
 class Panel(NamedTuple):
-    """A line of panels: the levels that a phase takes in turn, and their mean where it is not the plain one."""
+    """A line of panels: the levels that a phase takes in turn. ``mean`` is None for their arithmetic mean."""
 
     label: str
     scale: Literal["log", "linear"]
@@ -141,6 +139,7 @@ class Panel(NamedTuple):
 
 
 def _panels(rows: Sequence[RowSchedule]) -> list[Panel]:
+    """List the lines of panels above the learning rate."""
     costs = (r.step_flops(s) for r in rows for p in r.schedule.phases for s in p.cycle.shapes)
     unit, prefix = unit_of(max(costs))
 
@@ -186,7 +185,15 @@ def draw_schedule(rows: Sequence[RowSchedule]) -> PrintFigure:
         )
         for row, column in zip(shown, grid.T, strict=True):
             colour = styles[row.name].colour
-            _title(column[0], row, colour)
+            schedule = row.schedule
+            fewer = f" ({schedule.step_saving:.2f}× fewer)" if schedule.step_saving > 1.005 else ""
+            column[0].set_title(row_label(row.name), weight="bold", color=ink(colour), pad=13)
+            column[0].text(
+                *(0, 1.06, f"{schedule.total_steps:,} steps{fewer}"),
+                transform=column[0].transAxes,
+                fontsize=6.5,
+                va="bottom",
+            )
             for axes, panel in zip(column[:-1], panels, strict=True):
                 _draw_levels(axes, row, panel, colour)
             _draw_rates(column[-1], row, colour)
@@ -201,16 +208,8 @@ def draw_schedule(rows: Sequence[RowSchedule]) -> PrintFigure:
     return figure
 
 
-def _title(axes: Axes, row: RowSchedule, colour: str) -> None:
-    schedule = row.schedule
-    saved = f" ({schedule.step_saving:.2f}× fewer)" if schedule.step_saving > 1.005 else ""
-    words = f"{schedule.total_steps:,} steps{saved}"
-    axes.set_title(row_label(row.name), weight="bold", color=ink(colour), pad=13)
-    axes.text(0, 1.06, words, transform=axes.transAxes, fontsize=6.5, va="bottom")
-
-
 def _draw_levels(axes: Axes, row: RowSchedule, panel: Panel, colour: str) -> None:
-    """Draw the levels that are taken in turn as thin lines, and their mean as a thick one."""
+    """Draw the levels of each phase as thin lines, and their mean as a thick line."""
     steps: list[int] = []
     means: list[float] = []
     for phase in row.schedule.phases:
@@ -237,7 +236,7 @@ def _draw_rates(axes: Axes, row: RowSchedule, colour: str) -> None:
 
 
 def _scale(axes: Axes, panel: Panel, rows: Sequence[RowSchedule]) -> None:
-    """Label a line of panels; a logarithmic one has its ticks at the levels that occur."""
+    """Label a line of panels. A logarithmic scale has its ticks at the levels that occur."""
     axes.set_ylabel(panel.label)
     if panel.scale == "linear":
         axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
@@ -246,7 +245,7 @@ def _scale(axes: Axes, panel: Panel, rows: Sequence[RowSchedule]) -> None:
     found = sorted(
         {v for row in rows for one in row.schedule.phases for v in panel.levels(row, one)}
     )
-    # Ticks stand beside each other only where they are a seventh of the whole range apart.
+    # Labels of ticks overlap when the ticks are closer than about a seventh of the axis. Leave such ticks out.
     apart = max(1.15, (found[-1] / found[0]) ** (1 / 7))
     ticks = found[:1]
     for level in found[1:]:

@@ -1,4 +1,4 @@
-"""Where the time went: each row's seconds by what they were spent on, and the FLOP/s that came of it."""
+"""Draw where the time went: the seconds of each row by what they were spent on, and the FLOP/s."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from mgexp.results.model import Comparison, Run
 
 BAR_INCHES = 0.27
 WORDS_ROOM = 1.4
-"""How many times as wide as the longest bar a panel is, so that words fit beside it."""
+"""The width of a panel divided by the longest bar. The room beside the bar is for its words."""
 
 
 class Part(NamedTuple):
-    """A kind of seconds of a program; the kinds add up to all of them."""
+    """A part of a program's seconds. All parts together are the whole program."""
 
     name: str
     colour: str
@@ -47,7 +47,7 @@ PARTS = (
 
 
 def draw_seconds(comparison: Comparison) -> PrintFigure:
-    """Draw a bar per row, its mean seconds over seeds by kind with the range of their sum; beside it, FLOP/s."""
+    """Draw a bar per row: its mean seconds by part, with the range of their sum. Draw FLOP/s beside it."""
     names = [row_label(row.name) for row in comparison.finished]
     with printed():
         figure = PrintFigure(0.45 + BAR_INCHES * len(names))
@@ -85,7 +85,7 @@ def _draw_bars(axes: Axes, comparison: Comparison) -> None:
 
 
 def _draw_rates(axes: Axes, comparison: Comparison) -> None:
-    """Draw the steady FLOP/s, which say why a clock gains less, or more, than the FLOPs."""
+    """Draw the steady FLOP/s. They explain why the speed-up in time differs from the saving of FLOPs."""
     styles = row_styles([row.name for row in comparison.rows])
     unit, prefix = unit_of(max(run.steady_flops_per_second for run in comparison.runs))
     for place, row in enumerate(comparison.finished):

@@ -1,4 +1,4 @@
-"""What rows gain and lose against the baseline: the whole one, and one with fewer epochs and as many FLOPs."""
+"""Draw what rows gain and lose against the whole baseline, and against a shorter one with as many FLOPs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mgexp.results.model import BASELINE, Comparison, Estimate, Row
 from mgexp.results.tables import points_text
 
 LOSS_COLOUR = "#F6E9E2"
-"""Behind everything that is less accurate than the baseline."""
+"""The tint behind points that are less accurate than the baseline."""
 
 # --- speed-up against accuracy
 
@@ -46,7 +46,7 @@ class Gain(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The row with its numbers."""
+        """The name of the row and its numbers."""
         ratios = f"{self.time.mean:.2f}× (FLOPs {self.flops.mean:.2f}×)"
         return f"{row_label(self.name)}: {ratios}, {points_text(self.points.mean)} points"
 
@@ -54,8 +54,8 @@ class Gain(NamedTuple):
 def draw_speed_up(comparison: Comparison) -> PrintFigure:
     """Draw a point per row that can be compared with the baseline, over training time and over FLOPs.
 
-    Small points are seeds; bars are 95 % intervals, and a bar that leaves the panel goes on. A hollow point is one
-    seed without an interval. What lies in the tinted half is less accurate than the baseline.
+    Small points are seeds. Bars are 95 % intervals; the panel may cut them off. A hollow point is one seed without
+    an interval. Points in the tinted half are less accurate than the baseline.
     """
     gains = []
     for row in comparison.compared:
@@ -105,10 +105,10 @@ def _draw_gains(
 
 
 def draw_equal_flops(comparison: Comparison) -> PrintFigure:
-    """Draw final scores over training FLOPs, the baselines joined; and what each row has more than the baseline.
+    """Draw final scores over training FLOPs, and beside them what each row gains over its baseline.
 
-    Each row is held against the baseline with as many FLOPs and the same seed. Rows without one are left out.
-    Small points are seeds, bars 95 % intervals; a hollow point is one seed.
+    Each row is compared with the baseline of as many FLOPs and the same seed. Rows without one are left out.
+    Small points are seeds, and bars are 95 % intervals. A hollow point is one seed.
     """
     styles = row_styles([row.name for row in comparison.rows])
     rows = comparison.compared_at_equal_flops
@@ -144,7 +144,7 @@ def _draw_scores(
     ]:
         at = flops[row.name] / unit
         draw_seeds(axes, [at] * len(row.scores), row.scores, colour)
-        # In front of the seeds, which lie closer together here than the mark of their mean is high.
+        # The mark of the mean is in front, because it is larger here than the spread of the seeds.
         axes.plot(at, fmean(row.scores), marker, ms=4.4, color=colour, zorder=6)
     axes.set_xlim(left=0)
     axes.margins(y=0.08)
@@ -159,7 +159,7 @@ def _draw_scores(
 def _draw_differences(
     axes: Axes, comparison: Comparison, rows: Sequence[Row], styles: Mapping[str, RowStyle]
 ) -> None:
-    """Draw a line for each row, the first on top: its points more than the baseline with as many FLOPs."""
+    """Draw a line for each row, the first on top: the points that it gains over the baseline of as many FLOPs."""
     pairs = [(row.name, comparison.pair_of_equal_flops(row).difference) for row in rows]
     found = {name: difference for name, difference in pairs if difference}
     for place, (name, difference) in enumerate(found.items()):

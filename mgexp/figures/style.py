@@ -1,4 +1,4 @@
-"""How every figure looks: palette, type, width, points with intervals, legend; and how it is saved."""
+"""The look of every figure: palette, type, width, points with intervals, legend. Also how a figure is saved."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUIET = "#606060"
 FAINT = "#909090"
 
 OTHER_MARKERS = ("o", "D", "^", "v", "P", "X")
-"""The other rows have all colours with the first marker, then all with the second: 24 rows before one repeats."""
+"""Other rows take all colours with the first marker, then all with the second: 24 rows before one repeats."""
 
 LABELS = {"long_short": "long + short", COARSE_CONTROL: "coarse only (control)"}
 
@@ -40,11 +40,11 @@ Kind = Literal["svg", "pdf", "png"]
 WIDTH_INCHES = 6.875
 """The width of both columns in the CVPR author kit."""
 DOTS_PER_INCH = 200
-"""The resolution of a PNG, 1,375 pixels wide. Assumption: sharp on a web page; print takes the SVG or PDF."""
+"""The resolution of a PNG, 1,375 pixels wide. Assumption: this is sharp on a web page. Printers get SVG or PDF."""
 
 MOST_INTERVAL = 1.5
-"""How far an axis follows an interval beyond the points, as a multiple of what all points span. Assumption: the
-interval of two or three seeds can be a hundred times as wide as the points, which could not be told apart then."""
+"""How far an axis follows an interval beyond the points, as a multiple of the range of all points. Assumption: the
+interval of two or three seeds can be a hundred times as wide as the points, which would then lie on one spot."""
 
 STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -90,15 +90,16 @@ PRINT: dict[Any, Any] = {
 
 
 class PrintFigure(Figure):
-    """A figure as wide as a page of a paper; notebooks show it as SVG. Make it inside `printed()`."""
+    """A figure as wide as a page of a paper. Notebooks show it as SVG. Make it inside `printed()`."""
 
     def __init__(self, height_inches: float) -> None:
         layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
         super().__init__(figsize=(WIDTH_INCHES, height_inches), layout=layout)
+        # A canvas of its own, and not pyplot: pyplot would open windows and keep every figure in memory.
         FigureCanvasAgg(self)
 
     def add_legend(self, handles: Sequence[Artist]) -> None:
-        """Name what is drawn in lines above the panels. The figure grows by them; the panels keep their size."""
+        """Place the legend in lines above the panels. The figure grows by them; the panels keep their size."""
         names = [str(handle.get_label()) for handle in handles]
         # Take as few lines as fit. In inches at 6.5 points (measured), a letter of the default font takes 0.047 on
         # average, a mark and the space between columns take 0.4, and a line takes 0.14.
@@ -111,7 +112,8 @@ class PrintFigure(Figure):
                     handlelength=1.2, columnspacing=1.4, borderpad=0.2)  # fmt: skip
 
     def file(self, kind: Kind) -> bytes:
-        """Save the picture as a file of that kind; the same picture gives the same bytes."""
+        """Return the picture as a file of that kind. The same picture always gives the same bytes."""
+        # Matplotlib writes the date into SVG and PDF. Then git would show a change where there is none.
         undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
         buffer = io.BytesIO()
         with printed():
@@ -133,20 +135,20 @@ def printed() -> Iterator[None]:
 
 
 class RowStyle(NamedTuple):
-    """What a row looks like in every figure of a folder."""
+    """The look of a row in every figure of a folder."""
 
     colour: str
     marker: str
 
     def handle(self, label: str, line_width: float = 0) -> Line2D:
-        """Make the line of a legend that names the row."""
+        """Make the row's entry for a legend."""
         return Line2D(
             [], [], color=self.colour, marker=self.marker, ms=4.4, lw=line_width, label=label
         )
 
 
 def row_styles(names: Sequence[str]) -> dict[str, RowStyle]:
-    """Give each row a colour and a marker; the rows of the paper and the control always have the same."""
+    """Give each row a colour and a marker. The rows of the paper and the control always have the same ones."""
     colours = {**COLOURS, COARSE_CONTROL: CONTROL_COLOUR}
     fixed = {name: RowStyle(colour, "o") for name, colour in colours.items()}
     fixed[BASELINE] = RowStyle(COLOURS[BASELINE], "s")
@@ -156,12 +158,12 @@ def row_styles(names: Sequence[str]) -> dict[str, RowStyle]:
 
 
 def row_label(name: str) -> str:
-    """Name a row as people say it."""
+    """Return the name of a row for readers, such as "long + short"."""
     return LABELS.get(name, name)
 
 
 def ink(colour: str) -> str:
-    """Darken a colour until words of it can be read on white (a contrast of 4.5, WCAG 2.2)."""
+    """Darken a colour until text in it can be read on white (a contrast of 4.5, WCAG 2.2)."""
     red, green, blue = to_rgb(colour)
     while 1.05 / (_luminance(red, green, blue) + 0.05) < 4.5:
         red, green, blue = 0.95 * red, 0.95 * green, 0.95 * blue
@@ -178,14 +180,14 @@ def _luminance(*channels: float) -> float:
 
 
 def without_interval(values: Sequence[float]) -> Estimate:
-    """Take the mean of numbers whose interval is not drawn, such as the position of a row on its axis."""
+    """Make an Estimate without interval, for numbers that get no bar, such as the FLOPs of a row."""
     return Estimate(tuple(values), fmean(values), None)
 
 
 def draw_mean(axes: Axes, x: Estimate, y: Estimate, style: RowStyle) -> None:
-    """Draw each seed as a small point, and their mean as a large one with its 95 % intervals.
+    """Draw each seed as a small point, and their mean as a large point with its 95 % intervals.
 
-    The large point is hollow where neither has an interval, as with one seed.
+    The large point is hollow where neither ``x`` nor ``y`` has an interval, as with one seed.
     """
     bars = []
     for one in (x, y):
@@ -201,14 +203,14 @@ def draw_mean(axes: Axes, x: Estimate, y: Estimate, style: RowStyle) -> None:
 
 
 def draw_seeds(axes: Axes, x: Sequence[float], y: Sequence[float], colour: str) -> None:
-    """Draw a small point per seed, with a white edge that shows it on top of the large point."""
+    """Draw a small point per seed. Its white edge separates it from the large point below it."""
     axes.plot(x, y, "o", ms=3, mfc=colour, mec="white", mew=0.5, zorder=5)
 
 
 def limits(estimates: Sequence[Estimate], *points: float) -> tuple[float, float]:
-    """From where to where an axis shows all seeds, ``points``, and intervals up to MOST_INTERVAL beyond them.
+    """Return the ends of an axis that shows all seeds, ``points``, and intervals up to MOST_INTERVAL beyond them.
 
-    What the points span counts as half a unit at least.
+    The range of the points counts as at least half a unit, because equal points alone would have no range.
     """
     values = [*points, *(value for one in estimates for value in one.each)]
     ends = [end for one in estimates for end in one.interval or ()]
@@ -222,12 +224,12 @@ def limits(estimates: Sequence[Estimate], *points: float) -> tuple[float, float]
 
 
 def unit_of(largest: float) -> tuple[float, str]:
-    """Choose what to divide numbers up to ``largest`` by, and the prefix of the unit: (1e12, "T")."""
+    """Choose a divisor for numbers up to ``largest``, and the prefix of the unit: (1e12, "T")."""
     return next(one for one in SI_PREFIXES if largest >= one[0] or one is SI_PREFIXES[-1])
 
 
 def flops_axis(largest: float) -> tuple[float, str]:
-    """Choose what to divide training FLOPs up to ``largest`` by, and name the axis so."""
+    """Choose a divisor for training FLOPs up to ``largest``, and the label of the axis that names it."""
     for unit, power in ((1e18, " (10¹⁸)"), (1e12, " (10¹²)")):
         if largest >= unit:
             return unit, f"training FLOPs{power}"
@@ -240,7 +242,7 @@ def signed(value: float, _: object = None) -> str:
 
 
 def round_ticks(most: int) -> MaxNLocator:
-    """Place ticks at most ``most`` intervals apart, each 1, 2, 2.5 or 5 times a power of ten."""
+    """Place ticks with at most ``most`` steps between them. A step is 1, 2, 2.5 or 5 times a power of ten."""
     return MaxNLocator(most, steps=[1, 2, 2.5, 5, 10])
 
 

@@ -21,13 +21,14 @@ from mgexp.run.files import read_jsonl
 from mgexp.run.folder import RunDir, RunsDir
 
 IDENTITY = ("experiment", "row", "seed", "commit", "date")
-"""The cells that make two lines of results.csv the same run."""
+"""Two lines of results.csv with these cells equal are one run. The date lets a seed be trained again at the same
+commit: that is a new line, and the page counts the newest."""
 LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.STORE", "DATA.QUARANTINE")
-"""Where the lists and the copies are. A YAML may leave these keys to the command line, as those of Kinetics do."""
+"""Keys that say where lists and copies are. A YAML may leave them to the command line, as for Kinetics."""
 
 Resolve = Callable[[str], Mapping[str, object]]
-"""Gives the flat configuration {"TRAIN.BATCH_SIZE": 8, ...} that the YAML of an experiment, such as
-"quickstart/baseline", means today."""
+"""Takes the name of an experiment, such as "quickstart/baseline", and returns what its YAML means today, as a flat
+configuration {"TRAIN.BATCH_SIZE": 8, ...}."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,10 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Collected:
-    """What `append_results` did with each run folder; `skipped` were in results.csv already.
+    """What `append_results` did with each run folder.
 
-    `not_rows` were given other values than their YAML's, on the command line or by a grid. `refused` are those
-    with which something is wrong.
+    `skipped` were in results.csv already. `not_rows` were given other values than their YAML's, on the command
+    line or by a grid. `refused` have an error.
     """
 
     added: tuple[Path, ...]
@@ -62,8 +63,8 @@ def append_results(
 ) -> Collected:
     """Append a line for each finished run that results.csv does not hold yet. May be called again at any time.
 
-    A run that was trained with another configuration than its YAML's is refused; it is "not a row" where that
-    was asked for. Raises InputError where results.csv has other columns.
+    A run whose configuration differs from its YAML is "not a row" if the command line asked for the difference,
+    and refused otherwise. Raises InputError where results.csv has other columns.
     """
     lines = read_lines(results_csv)
     known = {tuple(line[name] for name in IDENTITY) for line in lines}
@@ -99,11 +100,13 @@ def append_results(
 def _check_config(run: RunDir, experiment: str, experiments_root: Path, resolve: Resolve) -> None:
     """Raise InputError with every key in which the run and its experiment's YAML differ.
 
-    Raise _NotARowError where the run was given the values of some of them beside the YAML.
+    Raise _NotARowError where the command line or a grid set some of these keys.
     """
     experiment_yaml = experiments_root / f"{experiment}.yaml"
     if not experiment_yaml.exists():
         raise InputError([f"{experiment_yaml}: not found; results.csv holds only runs of a YAML"])
+    # The table promises that each number comes from the YAML as it stands beside it. So the run is compared with
+    # what the YAML says now, and not with what it said when the run started.
     saved, now = from_yaml(run.config_yaml), resolve(experiment)
     starts = read_jsonl(run.starts_jsonl)
     given = {key for start in starts for key in start.get("given", ())}
@@ -115,6 +118,7 @@ def _check_config(run: RunDir, experiment: str, experiments_root: Path, resolve:
     if texts:
         raise _NotARowError(texts)
     problems = [*differences(saved, now)]
+    # config.yaml has one set of values. After a resume with --override, some steps were trained with others.
     if any(start["changes"] for start in starts):
         problems.append(f"{run.starts_jsonl}: was resumed with --override; train it again")
     if problems:
@@ -122,7 +126,7 @@ def _check_config(run: RunDir, experiment: str, experiments_root: Path, resolve:
 
 
 def differences(run: Mapping[str, object], experiment: Mapping[str, object]) -> Iterator[str]:
-    """Write a sentence for each key that can change a result and differs. Both are flat configurations."""
+    """Write a sentence for each key that differs and can change a result. The configurations are flat."""
     for key, ours, theirs in _differing(run, experiment):
         yield f"{key}: the run had {ours!r}, its YAML now says {theirs!r}; train it again"
 
@@ -142,11 +146,11 @@ def store_runs(
     resolve: Resolve,
     class_names: tuple[str, ...] = (),
 ) -> RunsDir:
-    """Keep finished runs of `folder` beside their YAMLs, in place of those kept before. Return where.
+    """Store finished runs of `folder` in a runs.jsonl beside their YAMLs. Return the folder of that file.
 
-    `known` are the run folders that results.csv has; only these are kept. `resolve` is that of `append_results`.
-    Raises InputError where there is no such run, where one was trained with other values than its YAML has now, or
-    where their YAMLs lie in several folders.
+    `known` are the run folders that results.csv has. Only these are stored, so that figures and tables show the
+    same runs. The file is replaced. Raises InputError where there is no such run, where a run was trained with
+    other values than its YAML has now, or where the YAMLs lie in several folders.
     """
     run_dirs = {(name, seed): run for name, seed, run in folder.runs() if run.root in known}
     loaded = load_runs(folder.root)
@@ -158,7 +162,7 @@ def store_runs(
     groups = sorted({(experiments_root / run.experiment).parent for run in kept.runs})
     if len(groups) != 1:
         found = ", ".join(map(str, groups)) or "no YAML"
-        problem = f"{folder.root}: its runs are of {found}"
+        problem = f"{folder.root}: its runs belong to {found}"
         raise InputError([f"{problem}: only runs of one folder of rows are stored"])
     problems = [
         f"{run_dir.root} is not stored: {difference}"

@@ -1,13 +1,14 @@
-"""Read runs from run folders, from runs.jsonl and from results.csv, and write the last two.
+"""Read runs from run folders, from runs.jsonl and from results.csv. Write runs.jsonl and results.csv.
 
 results.csv has a line of numbers for each finished run of any row. runs.jsonl lies beside the YAMLs of its rows
-and keeps all that their report and figures need: a few kilobytes for each run.
+and keeps what their report and figures need: a few kilobytes for each run.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -35,9 +36,9 @@ SECONDS = (
 def load_comparison(folder: Path) -> Comparison:
     """Read the rows of a folder, and of the folder ``SHORTER`` in it.
 
-    `folder` holds run folders (runs/quickstart), or YAMLs and the runs that were stored beside them
-    (experiments/quickstart), or YAMLs alone. Raises InputError where it holds none of them, or where a file cannot
-    be understood.
+    `folder` holds run folders (runs/quickstart), or YAMLs with the runs that were stored beside them
+    (experiments/quickstart), or YAMLs alone. Raises InputError where it holds neither runs nor YAMLs, or where a
+    file cannot be understood.
     """
     if any(folder.glob("*.yaml")):
         return replace(_read_stored_in(folder), shorter=_read_stored_in(folder / SHORTER).rows)
@@ -56,41 +57,34 @@ def load_runs(folder: Path) -> Comparison:
 
 
 def _load_rows(folder: Path) -> tuple[Row, ...]:
-    by_row: dict[str, dict[int, RunDir]] = {}
-    for name, seed, run_dir in RunsDir(folder).runs():
-        by_row.setdefault(name, {})[seed] = run_dir
-    return tuple(_load_row(name, by_row[name]) for name in sorted(by_row, key=row_order))
-
-
-def _load_row(name: str, run_dirs: Mapping[int, RunDir]) -> Row:
-    runs: dict[int, Run] = {}
-    unfinished: dict[int, int | None] = {}
+    runs: defaultdict[str, dict[int, Run]] = defaultdict(dict)
+    unfinished: defaultdict[str, dict[int, int | None]] = defaultdict(dict)
     wrong = []
-    for seed, run_dir in run_dirs.items():
+    for name, seed, run_dir in RunsDir(folder).runs():
+        # A run writes result.json last, so without that file it still runs, or was stopped.
         if not run_dir.result_json.exists():
             lines = read_jsonl(run_dir.metrics_jsonl)
-            unfinished[seed] = int(lines[-1]["step"]) if lines else None
+            unfinished[name][seed] = int(lines[-1]["step"]) if lines else None
             continue
-        runs[seed] = _load_run(run_dir)
-        if runs[seed].seed != seed:
-            wrong.append(f"{run_dir.root}: result.json has another seed")
+        run = replace(
+            read_result(run_dir),
+            environment=_environment(run_dir),
+            evaluations=tuple(map(_evaluation, read_jsonl(run_dir.evaluations_jsonl))),
+            confusion=read_confusion(run_dir.confusion_csv),
+        )
+        runs[name][seed] = run
+        if run.seed != seed:
+            wrong.append(
+                f"{run_dir.root}: result.json has seed {run.seed}; name the folder after it"
+            )
     if wrong:
         raise InputError(wrong)
-    return Row(name, runs, unfinished)
-
-
-def _load_run(run_dir: RunDir) -> Run:
-    """Read a run with its environment, its curve and what it confuses."""
-    return replace(
-        read_result(run_dir),
-        environment=_environment(run_dir),
-        evaluations=tuple(_evaluation(line) for line in read_jsonl(run_dir.evaluations_jsonl)),
-        confusion=read_confusion(run_dir.confusion_csv),
-    )
+    names = sorted({*runs, *unfinished}, key=row_order)
+    return tuple(Row(name, runs[name], unfinished[name]) for name in names)
 
 
 def read_result(run_dir: RunDir) -> Run:
-    """Read what result.json says of a run. Raises InputError where it lacks a value."""
+    """Read the numbers of a run from result.json. Raises InputError where a value is missing."""
     record = read_json(run_dir.result_json)
     try:
         metrics = {name: record["metrics"].get(name) for name in METRIC_NAMES}
@@ -109,7 +103,8 @@ def _other_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
 def _environment(run_dir: RunDir) -> dict[str, Any]:
     """Read the environment of all starts. A value that changed becomes "a, then b"."""
     found = read_json(run_dir.environment_json)
-    # A run may go on with other threads or on another machine. Then it must not compare with runs of either.
+    # A run may resume with other threads or on another machine. Its seconds then compare with those of neither
+    # machine, and the joined text equals no other value.
     for start in read_jsonl(run_dir.starts_jsonl):
         for name, value in found.items():
             now = start.get(name, value)
@@ -121,7 +116,7 @@ def _evaluation(line: Mapping[str, Any]) -> Evaluation:
     return Evaluation(
         step=line["step"],
         train_seconds=line["train_seconds"],
-        score=line["map"] if line.get("top1") is None else line["top1"],
+        score=line["map"] if line.get("top1") is None else line["top1"],  # as `Run.score`
         views=line["views"],
         num_videos=line["num_videos"],
         full_protocol=line["full_protocol"],
@@ -133,7 +128,7 @@ def _evaluation(line: Mapping[str, Any]) -> Evaluation:
 
 
 def write_stored(path: Path, comparison: Comparison) -> None:
-    """Write runs.jsonl: a line with the names of the classes, then a line for each finished run."""
+    """Write runs.jsonl: first a line with the names of the classes, then a line for each finished run."""
     lines = [json_line({"class_names": comparison.class_names})]
     for row in comparison.rows:
         for run in row.runs.values():
@@ -154,7 +149,7 @@ def write_stored(path: Path, comparison: Comparison) -> None:
 
 
 def read_stored(path: Path) -> Comparison:
-    """Read what `write_stored` wrote. Raises InputError where the file holds something else."""
+    """Read a file that `write_stored` wrote. Raises InputError where it holds something else."""
     head, *lines = read_jsonl(path) or [{}]
     rows: dict[str, dict[int, Run]] = {}
     try:
@@ -185,7 +180,7 @@ def _read_stored_in(folder: Path) -> Comparison:
 
 
 def read_results(results_csv: Path) -> tuple[Run, ...]:
-    """Read every line; none where there is no file. Raises InputError where a cell does not fit its column."""
+    """Read every line of results.csv, if it exists. Raises InputError where a cell does not fit its column."""
     parse: dict[str, Callable[[str], Any]] = {
         "str": str,
         "int": int,
@@ -193,7 +188,7 @@ def read_results(results_csv: Path) -> tuple[Run, ...]:
         "float | None": lambda cell: float(cell) if cell else None,
     }
     runs = []
-    for number, line in enumerate(read_lines(results_csv), start=2):
+    for number, line in enumerate(read_lines(results_csv), start=2):  # line 1 has the columns
         try:
             cells = {name: parse[kind](line[name]) for name, kind in COLUMN_TYPES.items()}
             datetime.fromisoformat(line["date"])
@@ -205,7 +200,7 @@ def read_results(results_csv: Path) -> tuple[Run, ...]:
 
 
 def read_lines(results_csv: Path) -> list[dict[str, str]]:
-    """Read the cells as text, as `write_lines` writes them back. Raises InputError for other columns."""
+    """Read the cells as text. `write_lines` writes them back unchanged. Raises InputError for other columns."""
     if not results_csv.exists():
         return []
     with results_csv.open(encoding="utf-8", newline="") as file:
@@ -227,7 +222,7 @@ def write_lines(results_csv: Path, lines: Sequence[Mapping[str, str]]) -> None:
 
 
 def as_line(run: Run) -> dict[str, str]:
-    """The cells of a run; empty for None. Four decimals are 0.1 ms and a ten-thousandth of a percent."""
+    """Write the cells of a run as text. None is an empty cell. Four decimals keep 0.1 ms and 0.0001 percent."""
     values = {name: getattr(run, name) for name in COLUMN_TYPES}
     return {
         name: "" if value is None else str(round(value, 4) if isinstance(value, float) else value)

@@ -1,12 +1,12 @@
 """The one model of results: a run, a row (its runs by seed), a pair of rows, and all rows of a folder.
 
-Reports, tables and figures are all made from these. `load.py` reads them from files.
+Reports, tables and figures are made from these classes. `load.py` reads them from files.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
@@ -19,14 +19,15 @@ from mgexp.run.folder import METRIC_NAMES
 
 BASELINE = "baseline"
 COARSE_CONTROL = "coarse"
-"""A control, not a way to train: tables and figures keep it apart from the rows."""
+"""The control that trains at the coarsest shape alone. It is not a way to train, so tables keep it apart."""
 ROW_ORDER = (BASELINE, "short", "long", "long_short")
 
 SITTING_SECONDS = 3600.0
-"""Other work on a shared machine comes and goes: hours later the same steps took 1.5 times as long (measured)."""
+"""Runs further apart than this do not compare in seconds. Other work on a shared machine comes and goes: hours
+later the same steps took 1.5 times as long (measured)."""
 
-# Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom.
-# Source: NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2.
+# Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom. A table does without SciPy, which nothing
+# else here needs. Source: NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2.
 T_QUANTILES_95 = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
@@ -46,7 +47,7 @@ class Estimate:
     interval: tuple[float, float] | None
 
     def holds(self, value: float) -> bool:
-        """Whether the interval holds ``value``, so that the mean may differ from it by chance."""
+        """Tell whether the interval holds ``value``, so that the mean may differ from it by chance."""
         return self.interval is not None and self.interval[0] <= value <= self.interval[1]
 
 
@@ -70,7 +71,7 @@ def estimate_mean(values: Sequence[float]) -> Estimate | None:
 
 def estimate_ratio(ratios: Sequence[float]) -> Estimate | None:
     """Estimate the geometric mean, with the interval of Student's t on the logarithms; None without a ratio."""
-    # On the logarithms a speed-up of 2 and one of ½ cancel, as they should.
+    # On the logarithms a speed-up of 2 and one of ½ cancel. Their arithmetic mean would be 1.25.
     logs = estimate_mean([math.log(ratio) for ratio in ratios])
     if logs is None:
         return None
@@ -100,7 +101,7 @@ class Evaluation:
 
 
 class Setting(NamedTuple):
-    """What two runs must have in common before they are compared. results.csv does not know the threads."""
+    """What two runs must have in common before they are compared. ``threads`` is None in runs from results.csv."""
 
     device: str
     precision: str
@@ -113,8 +114,8 @@ class Run:
     """A finished execution of a row. The fields without a default are the columns of results.csv, in order.
 
     Accuracies are percent, None where the task has another metric. `train_seconds` includes waiting for input
-    and the first use of each shape; `steady_seconds` leaves out the latter. The fields with a default are known
-    from a run folder or from runs.jsonl. A run that was read from results.csv does not have them.
+    and the first use of each shape; `steady_seconds` leaves out the first uses. Only run folders and runs.jsonl
+    have the fields with a default. A run that was read from results.csv does not have them.
     """
 
     experiment: str
@@ -152,24 +153,24 @@ class Run:
 
     @property
     def setting(self) -> Setting:
-        """What another run must have in common with this one before the two are compared."""
+        """The setting that another run must share before the two are compared."""
         threads = self.environment.get("threads")
         return Setting(self.device, self.precision, threads, self.num_train_videos)
 
     @property
     def finished_at(self) -> datetime:
-        """The moment at which it ended."""
+        """The moment at which the run ended."""
         return datetime.fromisoformat(self.date)
 
     @property
     def rest_seconds(self) -> float:
-        """Seconds of start-up, and of all else but training, evaluation, precise BN and checkpoints."""
+        """The seconds outside training, evaluation, precise BN and checkpoints, such as start-up."""
         counted = (self.other_seconds[name] for name in ("evaluate", "precise_bn", "checkpoint"))
         return self.program_seconds - sum(counted, start=self.train_seconds)
 
     @property
     def steady_flops_per_second(self) -> float:
-        """Training FLOPs over the seconds of training without the first use of each shape."""
+        """Training FLOPs divided by the steady seconds."""
         return self.train_flops / self.steady_seconds
 
     @property
@@ -179,7 +180,7 @@ class Run:
         return tuple(sorted(forward, key=lambda one: (one.train_seconds, one.full_protocol)))
 
     def control(self, frame_order: str) -> tuple[Evaluation, Evaluation] | None:
-        """The last evaluation with that order of frames, and the plain one of the same protocol."""
+        """Return the last evaluation with that order of frames, and the plain one of the same protocol."""
         plain = {one.protocol: one for one in self.curve}
         changed = (one for one in self.evaluations if one.frame_order == frame_order)
         matched = [(one, plain[one.protocol]) for one in changed if one.protocol in plain]
@@ -195,9 +196,9 @@ COLUMN_TYPES = {
 
 
 def is_one_sitting(one: Run, other: Run) -> bool:
-    """Whether the seconds of two runs compare: the same code, and run soon after each other.
+    """Tell whether the seconds of two runs compare: they had the same code and ran soon after each other.
 
-    From the end of one to the start of the other is an hour at most, or what the two took together.
+    "Soon" is at most an hour, or the time that both runs took, from the end of one to the start of the other.
     """
     earlier, later = sorted((one, other), key=lambda run: run.finished_at)
     between = (later.finished_at - earlier.finished_at).total_seconds() - later.program_seconds
@@ -210,7 +211,7 @@ def is_one_sitting(one: Run, other: Run) -> bool:
 
 @dataclass(frozen=True)
 class Row:
-    """The finished runs of a YAML by seed, and for each unfinished one its last logged step, if any."""
+    """The finished runs of a YAML by seed, and the last logged step of each unfinished run, if any."""
 
     name: str
     runs: Mapping[int, Run] = field(default_factory=dict)
@@ -222,23 +223,23 @@ class Row:
         return self.each(lambda run: run.score)
 
     def each(self, of: Callable[[Run], float]) -> tuple[float, ...]:
-        """One number of each finished run."""
+        """Return one number of each finished run."""
         return tuple(of(run) for run in self.runs.values())
 
     def mean(self, of: Callable[[Run], float]) -> float:
-        """The mean of one number over the finished runs."""
+        """Return the mean of one number over the finished runs."""
         return fmean(self.each(of))
 
     @cached_property
     def confusion(self) -> Confusion | None:
-        """The confusions of all its finished runs that have one, added."""
+        """The sum of its runs' confusion matrices; None where no run has one."""
         found = [run.confusion for run in self.runs.values() if run.confusion]
         return sum_confusions(found) if found else None
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A row held against another one, its base, seed by seed.
+    """A row and the row that it is compared with, its base, seed by seed.
 
     Only seeds that both rows have finished in the same setting are compared.
     """
@@ -248,14 +249,15 @@ class Pair:
 
     @cached_property
     def runs(self) -> tuple[tuple[Run, Run], ...]:
-        """(run, run of the base) for each seed that compares."""
+        """(run, run of the base) for each seed that both have, in the same setting."""
         # Other devices, precisions or numbers of threads change the seconds; other videos change the score.
-        both = [
-            (run, self.base.runs[seed])
-            for seed, run in self.own.runs.items()
-            if seed in self.base.runs
-        ]
-        return tuple((run, base) for run, base in both if run.setting == base.setting)
+        return tuple((run, base) for run, base in self._both() if run.setting == base.setting)
+
+    def _both(self) -> Iterator[tuple[Run, Run]]:
+        """Yield (run, run of the base) for each seed that both have, in whatever settings."""
+        for seed, run in self.own.runs.items():
+            if seed in self.base.runs:
+                yield run, self.base.runs[seed]
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -264,26 +266,22 @@ class Pair:
 
     @property
     def other_settings(self) -> dict[int, tuple[Setting, Setting]]:
-        """The settings of run and base for each seed that both have, but in different settings."""
-        settings = {
-            seed: (run.setting, self.base.runs[seed].setting)
-            for seed, run in self.own.runs.items()
-            if seed in self.base.runs
-        }
+        """(setting of the run, setting of the base) for each seed that both have, where the two differ."""
+        settings = {run.seed: (run.setting, base.setting) for run, base in self._both()}
         return {seed: (own, base) for seed, (own, base) in settings.items() if own != base}
 
     @property
     def seeds_apart(self) -> tuple[int, ...]:
-        """The seeds whose seconds do not compare: other code, or not run in one sitting."""
+        """The seeds whose seconds do not compare, because the two runs were not in one sitting."""
         return tuple(run.seed for run, base in self.runs if not is_one_sitting(run, base))
 
     @property
     def difference(self) -> Estimate | None:
-        """Final score minus that of the base, in points; None without a seed to compare."""
+        """The final score minus the base's, in points; None without a seed to compare."""
         return estimate_mean([run.score - base.score for run, base in self.runs])
 
     def ratio(self, of: Callable[[Run], float]) -> Estimate | None:
-        """A number of the base over that of the row, as a speed-up is; None without a seed to compare."""
+        """Divide a number of the base by the row's, as in a speed-up; None without a seed to compare."""
         return estimate_ratio([of(base) / of(run) for run, base in self.runs])
 
     @property
@@ -301,7 +299,7 @@ class Pair:
 
 
 def row_order(name: str) -> tuple[int, str]:
-    """Sort key: baseline, short, long, long_short, then the others by name, the control last."""
+    """Make a sort key: baseline, short, long, long_short, then the others by name, the control last."""
     if name in ROW_ORDER:
         return ROW_ORDER.index(name), name
     return len(ROW_ORDER) + (name == COARSE_CONTROL), name
@@ -309,10 +307,10 @@ def row_order(name: str) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows of a folder against its baseline, in the order of `row_order`.
+    """All rows of a folder, in the order of `row_order`, to be compared with its baseline.
 
-    ``class_names`` are those of the classes 0, 1, …; there may be none. ``shorter`` holds the baseline trained for
-    fewer epochs: its row ``as_<row>`` takes the FLOPs of ``<row>``.
+    ``class_names`` names the classes 0, 1, …; it may be empty. ``shorter`` holds the baseline trained for fewer
+    epochs: its row ``as_<row>`` takes as many FLOPs as ``<row>``.
     """
 
     rows: tuple[Row, ...]
@@ -321,9 +319,8 @@ class Comparison:
 
     @property
     def metric(self) -> str:
-        """What the scores are: top-1, or mAP where the task has no top-1."""
-        runs = (run for row in self.rows for run in row.runs.values())
-        return METRIC_NAMES["map" if all(run.top1 is None for run in runs) else "top1"]
+        """The name of the scores: top-1, or mAP where the task has no top-1."""
+        return METRIC_NAMES["map" if all(run.top1 is None for run in self.runs) else "top1"]
 
     @cached_property
     def finished(self) -> tuple[Row, ...]:
@@ -341,12 +338,12 @@ class Comparison:
         return tuple(sorted({seed for row in self.rows for seed in (*row.runs, *row.unfinished)}))
 
     def row(self, name: str) -> Row:
-        """The row of that name; a row without runs where there is none."""
+        """Return the row of that name, or an empty row."""
         return next((row for row in self.rows if row.name == name), Row(name))
 
     @property
     def baseline(self) -> Row:
-        """The row that the others are held against."""
+        """The row that the others are compared with."""
         return self.row(BASELINE)
 
     @cached_property
@@ -356,9 +353,9 @@ class Comparison:
 
     @cached_property
     def confused(self) -> tuple[Row, ...]:
-        """The baseline and the row of least training seconds, of the rows whose runs have a confusion matrix.
+        """The baseline and the row with the fewest training seconds. Rows without a confusion matrix are skipped.
 
-        Matrices of more rows would not fit beside each other in a figure.
+        A figure has no room for more matrices beside each other.
         """
         known = [row for row in self.compared if row.confusion]
         fastest = sorted(known, key=lambda row: row.mean(lambda run: run.train_seconds))[:1]
@@ -366,33 +363,33 @@ class Comparison:
 
     @property
     def num_classes(self) -> int:
-        """The classes that occur in `confused`; 0 where no run has a confusion matrix."""
+        """The number of classes in the matrices of `confused`; 0 where no run has a confusion matrix."""
         found = (row.confusion.num_classes for row in self.confused if row.confusion)
         return max(found, default=0)
 
     def pair(self, row: Row) -> Pair:
-        """Hold a row against the baseline."""
+        """Pair a row with the baseline."""
         return Pair(row, self.baseline)
 
     def pair_of_equal_flops(self, row: Row) -> Pair:
-        """Hold a row against the baseline with as many FLOPs; without seeds where that was not run."""
+        """Pair a row with the baseline of as many FLOPs. The pair is empty where that baseline was not run."""
         name = f"as_{row.name}"
         return Pair(row, next((one for one in self.shorter if one.name == name), Row(name)))
 
     @cached_property
     def compared_at_equal_flops(self) -> tuple[Row, ...]:
-        """The rows of `compared` that have such a pair."""
+        """The rows of `compared` that share a seed with a baseline of as many FLOPs."""
         return tuple(row for row in self.compared if self.pair_of_equal_flops(row).runs)
 
     def with_class_names(self, names: Sequence[str], where: object) -> Comparison:
-        """Name the classes, if there are names. Raises InputError that says `where` if some class has no name."""
+        """Name the classes, if names are given. Raises an InputError about `where` if a name is missing."""
         named = replace(self, class_names=tuple(names)) if names else self
         num_named = len(named.class_names)
         if num_named and self.num_classes > num_named:
-            problem = (
-                f"{where}: its runs have {self.num_classes} classes or more, but {num_named} have"
-            )
             raise InputError(
-                [f"{problem} a name: give the file of their data set, or leave it out"]
+                [
+                    f"{where}: its runs have {self.num_classes} classes or more, but {num_named} have a name: "
+                    "give the class names of their data set, or no names"
+                ]
             )
         return named

@@ -1,4 +1,4 @@
-"""experiments/README.md: a table for each folder of rows, from results.csv and published.csv.
+"""Write experiments/README.md: a table for each folder of rows, from results.csv and published.csv.
 
 python -m mgexp.results.page [experiments]
 """
@@ -127,7 +127,7 @@ def _section(page: Page, folder: str) -> Iterator[str]:
 
 
 def _result_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
-    """Compare what was published with what we measured. Empty columns are left out."""
+    """Compare published scores with ours. Empty columns are left out."""
     runs = [run for line in lines if line.row for run in line.row.runs.values()]
     ours = {"map" if run.top1 is None else "top1" for run in runs}
     names = {line.experiment.name for line in lines}
@@ -135,29 +135,30 @@ def _result_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
     metrics = sorted(ours or published, reverse=True)
     unit = f", {' or '.join(METRIC_NAMES[metric] for metric in metrics)} (%)" if metrics else " (%)"
     headings = ("row", f"published{unit}", f"ours{unit}", "seeds", "measured on", "verdict")
-    cells = [_result_cells(page, folder, line, metrics) for line in lines]
+    cells = []
+    for line in lines:
+        published_score = page.published_of(line.experiment, metrics)
+        cells.append([_name(line.experiment, folder), published_score or "unknown"])
+        if line.row is None:
+            cells[-1] += [NOT_RUN, "", "", ""]
+            continue
+        scores = line.row.scores
+        verdicts = [to_published(fmean(scores), published_score)] if published_score else []
+        if line.experiment.file == COARSE_CONTROL:
+            verdicts.append("control")
+        alone = "baseline" if line.experiment.is_baseline else "no baseline to compare with"
+        verdicts.append(verdict(line.against_baseline) if line.against_baseline else alone)
+        measured = f"{_setting(line, page)}, {_commits(line.row.runs.values())}"
+        cells[-1] += [
+            deviation_text(scores),
+            seeds_text(line.row.runs),
+            measured,
+            "; ".join(verdicts),
+        ]
+    # A folder that was not run has neither devices nor verdicts. Its table would be half empty.
     kept = [n for n in range(len(headings)) if any(one[n] for one in cells)]
     table = [[one[n] for n in kept] for one in cells]
     return markdown([headings[n] for n in kept], table, ("measured on", "verdict"))
-
-
-def _result_cells(page: Page, folder: str, line: Line, metrics: Sequence[str]) -> list[str]:
-    published = page.published_of(line.experiment, metrics)
-    cells = [_name(line.experiment, folder), published or "unknown"]
-    if line.row is None:
-        return [*cells, NOT_RUN, "", "", ""]
-    verdicts = [to_published(fmean(line.row.scores), published)] if published else []
-    if line.experiment.file == COARSE_CONTROL:
-        verdicts.append("control")
-    alone = "baseline" if line.experiment.is_baseline else "no baseline to compare with"
-    verdicts.append(verdict(line.against_baseline) if line.against_baseline else alone)
-    return [
-        *cells,
-        deviation_text(line.row.scores),
-        seeds_text(line.row.runs),
-        f"{_setting(line, page)}, {_commits(line.row.runs.values())}",
-        "; ".join(verdicts),
-    ]
 
 
 PAIR_HEADINGS = (
@@ -167,7 +168,7 @@ PAIR_HEADINGS = (
 
 
 def _pair_cells(pair: Pair) -> list[str]:
-    """The cells under PAIR_HEADINGS."""
+    """Write the cells under PAIR_HEADINGS."""
     ends = pair.speed_up and pair.speed_up.interval
     return [
         seeds_text(pair.seeds),
@@ -190,7 +191,7 @@ def _difference_table(page: Page, folder: str, lines: Sequence[Line]) -> list[st
 
 
 def _change_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
-    """Compare each row with its `_BASE_` row, if that is not its baseline and they share seeds."""
+    """Compare each row with the row in its `_BASE_` key, if that is not its baseline and they share seeds."""
     cells = []
     for line in lines:
         pair, parent = line.against_parent, page.experiments.parent(line.experiment)
@@ -215,7 +216,7 @@ def _sources(page: Page) -> list[str]:
 
 
 def _left_out(page: Page) -> list[str]:
-    """List the lines of results.csv that are in no table, with the reason."""
+    """List the lines of results.csv that no table shows, with the reason."""
     gone = dict.fromkeys(one.experiment for one in page.results)
     lines = [f"- {name}: its YAML is gone." for name in gone if name not in page.experiments.rows]
     for one in page.counted.of_another_recipe:
@@ -250,7 +251,7 @@ def _setting(line: Line, page: Page) -> str:
 
 
 def _commits(runs: Iterable[Run]) -> str:
-    """Name the commit. If there are several, name each with its seeds."""
+    """Name the commit of the runs. If there are several, name each with its seeds."""
     seeds: dict[str, list[int]] = {}
     for run in runs:
         seeds.setdefault(_short_commit(run), []).append(run.seed)
@@ -260,7 +261,7 @@ def _commits(runs: Iterable[Run]) -> str:
 
 
 def _short_commit(run: Run) -> str:
-    """Shorten the commit to seven digits. A suffix says if files had changed."""
+    """Shorten the commit to seven digits. Keep its suffix, which says that files had changed."""
     return re.sub(r"^([0-9a-f]{7})[0-9a-f]{33}", r"\1", run.commit)
 
 

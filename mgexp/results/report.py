@@ -39,7 +39,7 @@ from mgexp.run.files import atomic_file, atomic_write_text
 from mgexp.run.folder import RunsDir
 
 NUM_CLASSES_SHOWN = 5
-"""How many of the worst classes and most confused pairs a report names. Assumption: nobody reads more."""
+"""How many of the worst classes and of the most confused pairs a report lists. Assumption: nobody reads more."""
 
 FRAME_ORDERS = {
     "repeated": "the baseline, one frame repeated",
@@ -96,17 +96,13 @@ def write_report(
 ) -> None:
     """Write report.md, report.html and figures/ into `folder`.
 
-    The report lists those of `expected_rows` that have no run as not run.
+    A row of `expected_rows` that has no run is listed as "not run".
     """
     runs = RunsDir(folder)
     for one in pictures:
         runs.figures.mkdir(parents=True, exist_ok=True)
-        files = {
-            runs.figure(one.name, "png"): one.png,
-            runs.figure(one.name, "svg"): one.svg,
-        }
-        for path, content in files.items():
-            with atomic_file(path) as file:
+        for kind, content in (("png", one.png), ("svg", one.svg)):
+            with atomic_file(runs.figure(one.name, kind)) as file:
                 file.write(content)
     text = render(title, comparison, pictures, expected_rows)
     atomic_write_text(runs.report_md, text)
@@ -177,6 +173,7 @@ def _summary(comparison: Comparison) -> Iterator[str]:
 
 
 def _row_table(comparison: Comparison) -> list[str]:
+    """List what each row scored and what its training took, as means over its seeds."""
     headings = (
         *("row", "seeds", f"{comparison.metric} (%)", "steps", "epochs"),
         *("training FLOPs (10¹²)", "training (s)", "speed-up, FLOPs", "speed-up, wall-clock"),
@@ -205,6 +202,7 @@ def _row_table(comparison: Comparison) -> list[str]:
 
 
 def _difference_table(comparison: Comparison) -> list[str]:
+    """Compare each row with the baseline of the same seeds."""
     headings = (
         *("row", "seeds", f"{comparison.metric} difference (points)", "95 % interval"),
         *("speed-up, 95 % interval", "steps", "clips read", "steady FLOP/s"),
@@ -230,7 +228,8 @@ def _difference_table(comparison: Comparison) -> list[str]:
 
 
 def _times_baseline(pair: Pair, of: Callable[[Run], float]) -> str:
-    """Divide a number of the row by that of the baseline."""
+    """Divide a number of the row by the baseline's."""
+    # `Pair.ratio` is the other way around, as in a speed-up. The range needs each value turned over.
     ratio = pair.ratio(of)
     return ratio_text(estimate_ratio([1 / one for one in ratio.each]) if ratio else None)
 
@@ -259,6 +258,7 @@ def _equal_flops_table(comparison: Comparison) -> list[str]:
 
 
 def _time_table(comparison: Comparison) -> list[str]:
+    """Divide the seconds of each row's programs among what they were spent on."""
     headings = (
         *("row", "program (s)", "training", "evaluation", "precise BN", "checkpoints"),
         *("start-up and the rest", "first use of shapes (s)"),
@@ -282,7 +282,10 @@ def _time_table(comparison: Comparison) -> list[str]:
 
 
 def _control_table(comparison: Comparison) -> list[str]:
-    """Score the baseline without the order of frames, and a network that never saw a fine clip."""
+    """List the controls: the baseline's score without the order of frames, and a network without fine clips.
+
+    A control near the baseline shows that the data can be classified without motion, or without fine clips.
+    """
     scores: dict[str, list[tuple[int, float, float]]] = {}  # (seed, control, baseline) by name
     for order, name in FRAME_ORDERS.items():
         found = {seed: run.control(order) for seed, run in comparison.baseline.runs.items()}
@@ -312,7 +315,7 @@ def _name(row: Row) -> str:
 
 
 def _classes(comparison: Comparison) -> list[str]:
-    """Show what the baseline and the fastest row get wrong in the final evaluations of all their seeds."""
+    """List the worst classes and most confused pairs of the baseline and the fastest row, over all seeds."""
 
     def name(label: int) -> str:
         return plain_cell(name_of(label, comparison.class_names))
@@ -333,12 +336,11 @@ def _classes(comparison: Comparison) -> list[str]:
     headings = ("row", "class", "videos", "accuracy (%)", "most often taken for")
     return [
         f"The final evaluations of {names}, with all seeds of a row together. The first table has the classes",
-        *(
-            "with the lowest accuracy, and the second has the pairs that are confused most often.",
-            "",
-        ),
+        "with the lowest accuracy, and the second has the pairs that are confused most often.",
+        "",
         *(markdown(headings, worst) or ["Every video was classified correctly."]),
-        *["", *markdown(("row", "class", "taken for", "videos", "share of the class"), pairs)],
+        "",
+        *markdown(("row", "class", "taken for", "videos", "share of the class"), pairs),
     ]
 
 
@@ -364,7 +366,7 @@ def _missing(comparison: Comparison, expected_rows: Sequence[str]) -> Iterator[s
 
 
 def _how(runs: Sequence[Run]) -> Iterator[str]:
-    """List machine, versions and protocol. Each shows all its distinct values, so that a mixture is visible."""
+    """List machine, versions and protocol. Each line has all values that occur, so that a mixture is visible."""
     for key in ("cpu", "cores", "gpu", "threads", "torch", "torchvision", "python"):
         yield f"- {key}: {_distinct(run.environment.get(key, 'unknown') for run in runs)}"
     yield f"- device: {_distinct(run.device for run in runs)}"
@@ -388,7 +390,7 @@ def _distinct(values: Iterable[object]) -> str:
 # --- the page
 
 RAW_OR_LINK = ("html", "link", "reference", "short_reference", "autolink", "automail")
-"""Markdown that a report never contains itself. So names of rows and classes always stay plain text."""
+"""Markdown that a report never uses. Without it, names of rows and classes can only be plain text."""
 
 # Figures stay white in every colour scheme. A screen that is narrower than a figure scrolls it:
 # if it shrank, its letters would be less than 2 mm high.
@@ -423,8 +425,9 @@ td, th {{ border-bottom: 1px solid #8886; padding: 0.25rem 0.6rem; white-space: 
 
 
 def to_html(text: str, pictures: Sequence[Picture]) -> str:
-    """Turn the report in Markdown into a page, with its pictures in the place of their links."""
+    """Turn the report in Markdown into a page that contains its pictures."""
     converter = Markdown(extensions=["tables", "sane_lists"])
+    # Markdown passes HTML through. The name of a class comes from a user's file and could be a script.
     converter.preprocessors.deregister("html_block")
     for name in RAW_OR_LINK:
         converter.inlinePatterns.deregister(name)

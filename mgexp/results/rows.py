@@ -1,4 +1,4 @@
-"""Collect what experiments/README.md says: the rows of each table, and the row that each one is compared with."""
+"""Collect the contents of experiments/README.md: the rows of each table, and the row to compare each one with."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
 WITHOUT_TABLE = ("base", "own_data")
 """Folders of experiments/ that hold no rows: the shared base files, and files to copy for your own videos."""
 NO_CHANGE = {BASE_KEY, "ROW", "EXPECTED"}
-"""Keys that do not change the recipe: a YAML that has no others is its base under another name."""
+"""Keys that do not change the recipe. A YAML with only these keys is its base under another name."""
 COMMAND = re.compile(r"^# *(python tools/run_net\.py .*(?:(?<=\\)\n#.*)*)", re.MULTILINE)
 """The command in the comments of a YAML. A line that ends with a backslash continues in the next line."""
 FIRST = ("main", "models", "pretraining", "one_gpu", "datasets", "ablations", "tsm", "large_batch")
 LAST = ("beyond", "quickstart")
-"""Folders of experiments/ in the order of their tables; others come between the two."""
+"""Folders of experiments/ in the order of their tables. Other folders come between FIRST and LAST."""
 
 
 # --- the YAMLs
@@ -34,8 +34,8 @@ LAST = ("beyond", "quickstart")
 class Experiment:
     """A YAML that is a row. `name` is its path below experiments/ without .yaml, such as quickstart/baseline.
 
-    `label` is its ROW, or the name of its file where it has none. `base` is the name of what it is based on, ""
-    for none. `is_plain` says that it changes nothing of that. `command` trains it.
+    `label` is its ROW key, or else the name of its file. `base` is the name of the YAML in its `_BASE_` key, or
+    "". `is_plain` says that the YAML changes nothing of its base. `command` trains the row.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Experiment:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether other rows are compared with this one, and this one with none."""
+        """Whether other rows are compared with this row, and this row with none."""
         return self.is_plain or self.file.endswith(BASELINE)
 
 
@@ -90,15 +90,15 @@ class Experiments:
         return tuple(sorted(self._inside(folder), key=order))
 
     def parent(self, row: Experiment) -> Experiment | None:
-        """The row in its `_BASE_` key. None if that is a base file."""
+        """Return the row in its `_BASE_` key, or None if the key names a base file."""
         return self.rows.get(row.base)
 
     def baseline(self, row: Experiment) -> Experiment | None:
-        """Find the row to compare with. None for a baseline, and for a row without a baseline.
+        """Find the row to compare with, or None if there is none, as for a baseline.
 
-        It is the first of these that exists: the row baseline_<its name> in the same folder; a row in the same
-        folder called <prefix>baseline, where <prefix> begins its own name (the longest prefix wins); a row in any
-        table that changes nothing of the base file.
+        The first of these that exists: the row baseline_<its name> in the same folder; a row in the same folder
+        called <prefix>baseline, where <prefix> begins its own name (the longest prefix wins); a row in any table
+        that changes nothing of the base file.
         """
         if row.is_baseline:
             return None
@@ -107,25 +107,21 @@ class Experiments:
         named = [one for one in beside if one.file.endswith(BASELINE)]
         prefixed = [one for one in named if row.file.startswith(one.file[: -len(BASELINE)])]
         prefixed.sort(key=lambda one: -len(one.file))
-        base_file = self._base_file(row)
+        # Follow the `_BASE_` keys to the file at their end. A circle of keys ends where it began.
+        seen, base_file = {row.name}, row.base
+        while (above := self.rows.get(base_file)) and above.name not in seen:
+            seen.add(above.name)
+            base_file = above.base
         plain = [one for one in self.rows.values() if one.is_plain and one.base == base_file]
         plain.sort(key=lambda one: (one.folder != row.folder, one.file != BASELINE, one.name))
         return next(iter([*own, *prefixed, *plain]), None)
-
-    def _base_file(self, row: Experiment) -> str:
-        """The base file at the end of the chain of `_BASE_` keys, or "" if there is none."""
-        seen = {row.name}
-        while (above := self.rows.get(row.base)) and above.name not in seen:
-            seen.add(above.name)
-            row = above
-        return row.base
 
     def _inside(self, folder: str) -> Iterator[Experiment]:
         return (row for row in self.rows.values() if row.folder == folder)
 
 
 def _natural(name: str) -> tuple[tuple[float, str], ...]:
-    """Sort key that puts 8x before 16x, and 0.0025 before 0.01."""
+    """Make a sort key that puts 8x before 16x, and 0.0025 before 0.01."""
     parts = re.findall(r"(\d+(?:\.\d+)?)|(\D+)", name)
     return tuple((float(number), "") if number else (float("inf"), text) for number, text in parts)
 
@@ -181,9 +177,9 @@ class Published:
 
 
 def read_published(published_csv: Path) -> tuple[Published, ...]:
-    """Read what was published of the rows, with its source; people write this file.
+    """Read the published scores of the rows with their sources. Without the file there are none.
 
-    Nothing where there is no file. Raises InputError with all that is wrong.
+    People write this file by hand, so the InputError has every problem in it.
     """
     if not published_csv.exists():
         return ()
@@ -202,7 +198,9 @@ def read_published(published_csv: Path) -> tuple[Published, ...]:
             known = ", ".join(METRIC_NAMES)
             problems.append(f"{where} the metric {line['metric']!r} is none of {known}")
         if not line["value"].replace(".", "", 1).isdecimal():
-            problems.append(f"{where} the value {line['value']!r} is no number of percent")
+            problems.append(
+                f"{where} the value {line['value']!r} is not a percentage, such as 76.8"
+            )
         if not line["source"]:
             problems.append(f"{where} has no source")
     if problems:
@@ -215,10 +213,10 @@ def read_published(published_csv: Path) -> tuple[Published, ...]:
 
 @dataclass(frozen=True)
 class Counted:
-    """The results of each experiment that count: a Row for each setting in which it was run.
+    """The results that count: for each experiment, a Row for each setting in which it was run.
 
-    `older`: a newer run of the same seed and setting counts in their place. `of_another_recipe`: their steps or
-    FLOPs are not those of the newest run of the experiment in their setting.
+    `older` runs do not count because a newer run has the same seed and setting. Runs `of_another_recipe` do not
+    count because the newest run of the experiment in their setting has other steps or FLOPs.
     """
 
     rows: Mapping[str, Mapping[Setting, Row]]
@@ -231,6 +229,7 @@ def count_results(runs: Iterable[Run]) -> Counted:
 
     Then keep only runs with the steps and FLOPs of the newest: a mean over two recipes describes neither.
     """
+    # results.csv does not hold configurations. A changed recipe shows in the steps and FLOPs.
     newest: dict[tuple[str, Setting, int], Run] = {}
     older = []
     for run in sorted(runs, key=lambda one: one.finished_at):  # a stable sort
@@ -277,7 +276,7 @@ class Page:
 
     @cached_property
     def counted(self) -> Counted:
-        """Which results count."""
+        """The results that count."""
         return count_results(self.results)
 
     def lines(self, folder: str) -> list[Line]:
@@ -290,10 +289,8 @@ class Page:
 
     def lines_of(self, experiment: Experiment) -> list[Line]:
         """Make a line for each setting in which an experiment was run, or one line if it was not run."""
-        baseline, parent = (
-            self.experiments.baseline(experiment),
-            self.experiments.parent(experiment),
-        )
+        baseline = self.experiments.baseline(experiment)
+        parent = self.experiments.parent(experiment)
         parent = None if parent == baseline else parent
 
         def against(base: Experiment | None, setting: Setting, row: Row) -> Pair | None:
@@ -328,5 +325,7 @@ def read_page(experiments: ExperimentsDir) -> Page:
     unknown = [name for name in names if name not in page.experiments.rows]
     if unknown:
         where = experiments.published_csv
-        raise InputError([f"{where}: {name}.yaml is no row; correct its name" for name in unknown])
+        raise InputError(
+            [f"{where}: {name}.yaml is not a row; correct its name" for name in unknown]
+        )
     return page

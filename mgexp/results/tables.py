@@ -1,4 +1,4 @@
-"""How results become text: numbers, verdicts and Markdown tables, for reports and for experiments/README.md."""
+"""Write results as text: numbers, verdicts and Markdown tables, for reports and for experiments/README.md."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from mgexp.results.model import Estimate, Pair
 
 NONE = "–"  # no number, because a run is missing or not comparable
 NOT_RESOLVED = " (not resolved)"
-"""Said where the 95 % interval holds "no difference"."""
+"""Follows a difference whose 95 % interval contains "no difference"."""
 
 
 def markdown(
     headings: Sequence[str], lines: Sequence[Sequence[str]], to_the_left: Sequence[str] = ()
 ) -> list[str]:
-    """Write a table as lines of Markdown; no lines, no table.
+    """Write a table as lines of Markdown. Without `lines` there is no table.
 
     The first column and the columns `to_the_left` are flush left, the others flush right.
     """
@@ -35,44 +35,45 @@ def plain_cell(text: str) -> str:
 
 
 def seeds_text(seeds: Iterable[int]) -> str:
-    """Seeds: "0, 1, 2"."""
+    """List seeds: "0, 1, 2"."""
     return ", ".join(map(str, seeds)) or NONE
 
 
 def mean_text(values: Sequence[float], decimals: int = 0) -> str:
-    """Mean, and its range over more than one value: "93.20 (92.90–93.50)"."""
+    """Write the mean, and the range of more than one value: "93.20 (92.90–93.50)"."""
     return _with_range(fmean(values), values, decimals) if values else NONE
 
 
 def ratio_text(ratio: Estimate | None) -> str:
-    """Geometric mean, and the range of more than one value: "2.71× (2.65–2.80)"."""
+    """Write the geometric mean, and the range of more than one value: "2.71× (2.65–2.80)"."""
     return _with_range(ratio.mean, ratio.each, 2, "×") if ratio else NONE
 
 
 def _with_range(center: float, values: Sequence[float], decimals: int, unit: str = "") -> str:
+    # As text, so that no range is written whose ends look the same.
     low, high = (f"{value:,.{decimals}f}" for value in (min(values), max(values)))
     span = f" ({low}–{high})" if low != high else ""
     return f"{center:,.{decimals}f}{unit}{span}"
 
 
 def deviation_text(values: Sequence[float]) -> str:
-    """Mean, and standard deviation of more than one value: "96.83 ± 0.44"."""
+    """Write the mean, and the standard deviation of more than one value: "96.83 ± 0.44"."""
     spread = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
     return f"{fmean(values):.2f}{spread}"
 
 
 def points_text(value: float) -> str:
-    """A signed difference of percentages: "−0.42"."""
+    """Write a signed difference of percentages: "−0.42"."""
     return f"{value:+.2f}".replace("-", "−")
 
 
 def difference_text(difference: Estimate | None) -> str:
-    """The mean difference: "−0.42"."""
+    """Write the mean difference: "−0.42"."""
     return points_text(difference.mean) if difference else NONE
 
 
 def interval_text(difference: Estimate | None) -> str:
-    """The ends of the 95 % interval of a difference: "−1.28 to +0.41"."""
+    """Write the ends of the 95 % interval of a difference: "−1.28 to +0.41"."""
     if difference is None or difference.interval is None:
         return "needs two seeds"
     return " to ".join(map(points_text, difference.interval))
@@ -84,8 +85,8 @@ def interval_text(difference: Estimate | None) -> str:
 def verdict(pair: Pair) -> str:
     """Say what a row gains or loses, such as "loses 1.17 points (not resolved), 2.76× faster".
 
-    Losses are said as readily as gains, and one seed is said to be one. Seconds of different code, or of hours
-    apart, are no verdict: FLOPs stand in for them.
+    The verdict also says when it rests on one seed. Where the two runs of a seed had different code, or were hours
+    apart, their seconds prove nothing, and the verdict uses FLOPs.
     """
     difference, speed_up, flop_saving = pair.difference, pair.speed_up, pair.flop_saving
     if difference is None or speed_up is None or flop_saving is None:

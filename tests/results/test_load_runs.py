@@ -68,7 +68,7 @@ def test_clocks_add_up(tmp_path):
 def test_a_seed_that_is_not_the_folders_is_bad_input(tmp_path):
     run = fake_run(tmp_path, "baseline", seed=1)
     run.root.rename(run.root.with_name("seed2"))
-    with pytest.raises(InputError, match="another seed"):
+    with pytest.raises(InputError, match="has seed 1"):
         load_runs(tmp_path)
 
 

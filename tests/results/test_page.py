@@ -225,7 +225,7 @@ def test_pages_beside_the_rows_are_linked(page, tmp_path):
 
 
 def test_a_published_number_of_no_row_is_bad_input(page):
-    with pytest.raises(InputError, match=r"published\.csv: main/y\.yaml is no row"):
+    with pytest.raises(InputError, match=r"published\.csv: main/y\.yaml is not a row"):
         page({"main/x": OVER_BASE}, published="main/y,top1,70,A zoo,\n")
 
 

@@ -180,7 +180,7 @@ def test_every_problem_is_told(table):
         read_published(path)
     assert [problem.partition(": ")[2] for problem in caught.value.problems] == [
         "the metric 'top3' is none of top1, top5, map",
-        "the value 'many' is no number of percent",
+        "the value 'many' is not a percentage, such as 76.8",
         "has no source",
         "has too many cells; put text with a comma into quotes",
     ]

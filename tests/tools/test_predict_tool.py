@@ -95,7 +95,7 @@ def test_the_names_must_be_as_many_as_the_classes(predict, classes, capsys):
 
 def test_an_unfinished_run_is_refused(main, finished_run, tmp_path, capsys):
     assert main(["a.mp4", "--run", str(tmp_path)]) == 2
-    assert "is no run folder" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err
     shutil.copy(finished_run / "config.yaml", tmp_path)
     assert main(["a.mp4", "--run", str(tmp_path)]) == 2
     assert "model.pt does not exist" in capsys.readouterr().err
