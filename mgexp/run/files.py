@@ -1,6 +1,7 @@
 """How files are written and read: a kill at any moment leaves the old content or the new one.
 
-Files are replaced whole (`atomic_file`); of files of lines at most the last is torn (`append_jsonl`).
+Files are replaced whole (`atomic_file`). A file of lines grows, and a kill tears at most its last line
+(`append_jsonl`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +19,14 @@ import simplejson
 
 from mgexp.errors import InputError
 
-HASH_CHUNK_BYTES = 2**20
+HASH_CHUNK_BYTES = 2**20  # a checkpoint of gigabytes is not read into memory at once
 
 
 class _RawFile(io.FileIO):
-    """A file that remembers why a write failed: libraries on top of it report only what follows from that."""
+    """A file that remembers its first failed write.
+
+    A library that writes through it, such as torch, reports only a later error: "unexpected pos", not "disk full".
+    """
 
     failure: OSError | None = None
 
@@ -54,22 +59,18 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         if failure is None and not (isinstance(error, OSError) and error.filename is None):
             raise
         raise named(failure or error, path) from error
-    _sync_folder(path.parent)
-
-
-def named(error: BaseException, path: Path) -> OSError:
-    """Return the same failure with the name of the file, which a failed write does not know."""
-    assert isinstance(error, OSError)
-    return OSError(error.errno, error.strerror, str(path))
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a power cut, not only a kill."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    # A rename survives a kill. It survives a power cut only once the folder, too, is on the disk.
+    descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def named(error: BaseException, path: Path) -> OSError:
+    """Return the same error with the name of the file: a failed write gives none."""
+    assert isinstance(error, OSError)
+    return OSError(error.errno, error.strerror, str(path))
 
 
 def atomic_write_text(path: Path, text: str) -> None:
@@ -111,11 +112,17 @@ def is_folder(path: Path) -> bool:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits; large files are read in parts."""
-    digest = hashlib.sha256()
+    """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
-        while chunk := file.read(HASH_CHUNK_BYTES):
-            digest.update(chunk)
+        return sha256_of_next(file, sys.maxsize)
+
+
+def sha256_of_next(file: BinaryIO, size: int) -> str:
+    """Return the SHA-256 of the next ``size`` bytes, or of all until the end, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    while size and (chunk := file.read(min(size, HASH_CHUNK_BYTES))):
+        digest.update(chunk)
+        size -= len(chunk)
     return digest.hexdigest()
 
 
@@ -152,21 +159,19 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         return []
+    records = []
+    # What follows the last newline is "" in a whole file, and the torn line after a kill.
     whole_lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-    return [_parse_line(path, number, line) for number, line in enumerate(whole_lines, start=1)]
-
-
-def _parse_line(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        record: dict[str, Any] = simplejson.loads(line)
-    except ValueError as error:
-        problem = f"{path}, line {number}: not JSON: {line[:80]!r}; remove the line"
-        raise InputError([problem]) from error
-    return record
+    for number, line in enumerate(whole_lines, start=1):
+        try:
+            records.append(simplejson.loads(line))
+        except ValueError as error:
+            problem = f"{path}, line {number}: not JSON: {line[:80]!r}; remove the line"
+            raise InputError([problem]) from error
+    return records
 
 
 def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
     """Drop, atomically, a torn last line and every record for which `keep` is false."""
-    atomic_write_text(
-        path, "".join(json_line(record) for record in read_jsonl(path) if keep(record))
-    )
+    kept = (json_line(record) for record in read_jsonl(path) if keep(record))
+    atomic_write_text(path, "".join(kept))

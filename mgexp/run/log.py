@@ -18,7 +18,9 @@ from mgexp.run.files import append_jsonl, named
 from mgexp.text import escaped
 
 LOGGER = logging.getLogger("mgexp")
-STEP_LEVEL = logging.DEBUG  # a terminal has the bar; elsewhere and in log.txt steps are lines
+STEP_LEVEL = (
+    logging.DEBUG
+)  # On a terminal the bar shows the steps. In log.txt and elsewhere each is a line.
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class StepRecord:
 class Progress:
     """Report every ``log_period``-th step: its own record, and means over the steps since the last report.
 
-    ``path`` is metrics.jsonl, or None in all processes but the first, which stay silent. ``tell`` gets each line.
+    ``path`` is metrics.jsonl in the first process, and None in the others, which stay silent. ``tell`` is called
+    with each line.
     """
 
     def __init__(
@@ -88,12 +91,14 @@ class Progress:
             line = record.line()
             append_jsonl(self.path, line)
             self._tell(line)
-            text = self._text(record)
+            text = self._means_text(record)
             self._bar.set_postfix_str(text)
             LOGGER.log(STEP_LEVEL, "step %d/%d  %s", record.step + 1, self.total_steps, text)
         self._window.clear()
 
-    def _text(self, record: StepRecord) -> str:
+    def _means_text(self, record: StepRecord) -> str:
+        """Write the place and loss of this step, and the speed as a mean since the last report."""
+        # A mean of clips per second over steps would be wrong, as the steps of a cycle differ in length and clips.
         seconds = sum(r.step_seconds for r in self._window)
         waiting = sum(r.input_wait_seconds for r in self._window) / seconds
         clips_per_second = sum(r.clips for r in self._window) / seconds
@@ -110,7 +115,7 @@ def max_memory_bytes() -> int:
     """Return the peak memory of the GPU, or of this process on a CPU."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
 
 
 class _LogFile(logging.FileHandler):
@@ -152,7 +157,8 @@ def logging_to(path: Path | None) -> Iterator[None]:
     try:
         with logging_redirect_tqdm([LOGGER]):
             yield
-    except Exception as error:  # the caller prints it on standard error; the file gets it here
+    except Exception as error:
+        # The caller prints the error on standard error. The file would not have it without this.
         record = LOGGER.makeRecord(LOGGER.name, logging.ERROR, "", 0, "%s", (error,), None)
         for handler in handlers[1:]:
             handler.handle(record)

@@ -48,6 +48,7 @@ def _phase_json(schedule: Schedule, phase: Phase) -> dict[str, Any]:
                 "frames": shape.frames,
                 "crop": shape.crop,
                 "clips": schedule.recipe.clips * shape.ratio,
+                # The smallest short side shrinks with the crop; the largest stays, as in the released code.
                 "min_jitter": round(shortest * shape.crop / schedule.recipe.crop),
                 "max_jitter": longest,
             }
@@ -70,17 +71,28 @@ def schedule_table(schedule: Schedule) -> str:
     names = "stage,epochs,steps,frames,crop,lr factor,stride,BN groups,mini-batches"
     head = tuple(names.split(","))
     rows = [head, *(_cells(schedule, phase) for phase in schedule.phases)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    # All columns are flush right but the last: its cells differ much in length, and nothing stands behind them.
+    widths = [*(max(len(row[i]) for row in rows) for i in range(len(head) - 1)), 0]
     lines = [
-        "  ".join(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False))
-        + "  "
-        + row[-1]
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
     ]
-    return "\n".join([*lines, *_notes(schedule)])
+    lines.append(
+        f"{schedule.total_steps} steps, {schedule.total_epochs:.2f} epochs of {schedule.num_videos} videos; "
+        f"baseline {schedule.baseline_steps} steps: {schedule.step_saving:.2f}x fewer steps, "
+        f"{schedule.flop_saving:.2f}x fewer clips x frames x pixels"
+    )
+    lines += ORDER_NOTES[schedule.multigrid.shape_order]
+    size = schedule.multigrid.bn_base_size
+    if any(phase.clips < size for phase in schedule.phases):
+        lines.append(
+            f"mini-batches of fewer than {size} clips: batch normalisation is over all of them"
+        )
+    return "\n".join(lines)
 
 
 def _cells(schedule: Schedule, phase: Phase) -> tuple[str, ...]:
+    """Write the line of a phase, a text for each column."""
     base = phase.cycle.base
     low, high = phase.stride_range or ("segments", "segments")
     shapes = " ".join(
@@ -100,21 +112,6 @@ def _cells(schedule: Schedule, phase: Phase) -> tuple[str, ...]:
     )
 
 
-def _notes(schedule: Schedule) -> list[str]:
-    total = (
-        f"{schedule.total_steps} steps, {schedule.total_epochs:.2f} epochs of {schedule.num_videos} videos; "
-        f"baseline {schedule.baseline_steps} steps: {schedule.step_saving:.2f}x fewer steps, "
-        f"{schedule.flop_saving:.2f}x fewer clips x frames x pixels"
-    )
-    size = schedule.multigrid.bn_base_size
-    notes = [total, *ORDER_NOTES[schedule.multigrid.shape_order]]
-    if any(phase.clips < size for phase in schedule.phases):
-        notes.append(
-            f"mini-batches of fewer than {size} clips: batch normalisation is over all of them"
-        )
-    return notes
-
-
 def _epoch(schedule: Schedule, epoch: float) -> float | int:
-    """Phases end at whole epochs in epoch granularity."""
+    """Return a whole number in epoch granularity, where phases end at whole epochs."""
     return round(epoch) if schedule.multigrid.granularity == "epoch" else epoch

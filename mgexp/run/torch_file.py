@@ -9,18 +9,17 @@ entry of the archive is checked instead.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import struct
 import zipfile
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
 from mgexp.errors import TrainingError
-from mgexp.run.files import HASH_CHUNK_BYTES, atomic_file
+from mgexp.run.files import atomic_file, sha256_of_next
 
 SEAL = "mgexp sha256 {digest} of {size:015d} bytes"
 SEAL_BYTES = len(SEAL.format(digest="0" * 64, size=0))
@@ -35,7 +34,14 @@ def save_torch(path: Path, value: dict[str, Any]) -> None:
     """Write ``value`` with a seal; a kill leaves the old file or the new one."""
     with atomic_file(path) as file:
         torch.save(value, file)
-        _seal(file)
+        # The seal is the comment of the zip archive. The archive ends with two bytes, the length of its comment.
+        # Source: PKWARE's APPNOTE.TXT, section 4.3.16.
+        file.seek(-2, os.SEEK_END)
+        file.write(struct.pack("<H", SEAL_BYTES))
+        size = file.tell()
+        file.seek(0)
+        digest = sha256_of_next(file, size)
+        file.write(SEAL.format(digest=digest, size=size).encode())
 
 
 def load_torch(path: Path) -> dict[str, Any]:
@@ -61,45 +67,28 @@ def read_seal(path: Path) -> str | None:
 
 
 def check_whole(path: Path) -> None:
-    """Read the whole file, and raise DamagedFileError where it is not what was written."""
+    """Read the whole file, and raise DamagedFileError where its bytes are not those that were written."""
     try:
         seal = read_seal(path)
         fault = _entry_fault(path) if seal is None else _seal_fault(path, seal)
     except OSError as error:
-        if error.errno != errno.EIO:  # EIO: the disk fails; other errors say nothing about the file
+        # EIO: the disk fails. Other errors, such as a missing permission, say nothing about the bytes of the file.
+        if error.errno != errno.EIO:
             raise
         fault = str(error.strerror)
     if fault:
         raise DamagedFileError(f"{path} cannot be read: {fault}")
 
 
-def _seal(file: BinaryIO) -> None:
-    """End the archive in ``file`` with a comment. Source of the format: PKWARE's APPNOTE.TXT, section 4.3.16."""
-    file.seek(-2, os.SEEK_END)  # the archive's last field: the length of its comment
-    file.write(struct.pack("<H", SEAL_BYTES))
-    size = file.tell()
-    file.seek(0)
-    digest = _sha256(file, size)
-    file.write(SEAL.format(digest=digest, size=size).encode())
-
-
-def _sha256(file: BinaryIO, size: int) -> str:
-    """Return the SHA-256 of the next ``size`` bytes."""
-    digest = hashlib.sha256()
-    while size and (chunk := file.read(min(size, HASH_CHUNK_BYTES))):
-        digest.update(chunk)
-        size -= len(chunk)
-    return digest.hexdigest()
-
-
 def _seal_fault(path: Path, seal: str) -> str | None:
+    """Return what differs between the file and its seal, or None."""
     found = SEAL_PATTERN.fullmatch(seal.encode())
     assert found is not None
     size = path.stat().st_size - SEAL_BYTES
     if size != int(found["size"]):
         return f"it has {size} bytes, but {int(found['size'])} were written"
     with path.open("rb") as file:
-        digest = _sha256(file, size)
+        digest = sha256_of_next(file, size)
     if digest != found["digest"].decode():
         return "its bytes are not those that were written (their SHA-256 is another)"
     return None

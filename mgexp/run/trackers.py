@@ -1,6 +1,6 @@
 """TensorBoard and W&B: trackers that get the lines of a run as the run writes them.
 
-The run folder has it all; a tracker that fails is warned of, and the run goes on.
+The run folder holds everything. So a tracker that fails causes one warning, and the run goes on without it.
 
 TensorBoard's events are written directly and not by torch's SummaryWriter: its writer thread ends when the disk
 is full, and a flush would then wait forever.
@@ -12,6 +12,7 @@ import importlib.util
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -38,20 +39,20 @@ def numbers_of(line: Line) -> dict[str, float]:
 
 
 def numbers_of_result(result: Line) -> dict[str, float]:
-    """The numbers of result.json: metrics under their own names, seconds as train_seconds and so on."""
+    """Select the numbers of result.json: metrics by their own names, seconds as train_seconds and so on."""
     seconds = {f"{name}_seconds": value for name, value in result["seconds"].items()}
     return {**numbers_of(result), **result["metrics"], **seconds}
 
 
 class Tracker(Protocol):
-    """Takes the lines of metrics.jsonl and evaluations.jsonl as they are written, and the result.
+    """What takes the lines of metrics.jsonl and evaluations.jsonl as they are written, and the result.
 
-    In a line of metrics ``step`` is 0-based; in an evaluation it is the number of steps before it. An error in a
+    In a line of metrics ``step`` is 0-based. In an evaluation it is the number of steps before it. An error in a
     method ends the tracking, not the run.
     """
 
     def start(self, first_step: int) -> None:
-        """Start before the first line. The run goes on after ``first_step`` steps: later lines come again."""
+        """Start before the first line. A run that resumes after ``first_step`` steps sends later lines again."""
 
     def step(self, line: Line) -> None:
         """Take a logged step."""
@@ -63,13 +64,13 @@ class Tracker(Protocol):
         """Take the content of result.json."""
 
     def close(self, failed: bool) -> None:
-        """End this start; ``failed``: by an error."""
+        """End this start of the run. ``failed`` says whether an error ended it."""
 
 
 class Trackers:
-    """All trackers of a run, by name. One that fails is named in one warning and gets nothing more.
+    """All trackers of a run, by name. A tracker that fails is named in one warning and gets nothing more.
 
-    As a context manager it closes them all at the end.
+    Used as a context manager, it closes them all at the end.
     """
 
     def __init__(self, trackers: Mapping[str, Tracker] | None = None) -> None:
@@ -104,7 +105,8 @@ class Trackers:
         for name, tracker in list(self._trackers.items()):
             try:
                 what(tracker)
-            except Exception as error:  # a full disk or no network; the run is worth more
+            except Exception as error:
+                # The disk is full or the network is gone. Days of training must not end for a curve.
                 del self._trackers[name]
                 LOGGER.warning(
                     "%s gets nothing more of this run (%s: %s); the run folder has it all",
@@ -122,25 +124,19 @@ VERSION = "brain.Event:2"
 """The first record of each file of events."""
 
 
+@dataclass
 class TensorBoard:
-    """Writes scalars over ``step`` for logged steps, evaluations and the result, and the configuration.
+    """Scalars over ``step`` for logged steps, evaluations and the result, and the configuration.
 
     The configuration is text at the start, and hyper-parameters once there is a result. ``folder`` belongs to this
-    run alone. ``evaluations()`` gives the recorded evaluations, for a start that goes on after some. Readers drop
-    what an earlier start wrote for the steps from which this one starts.
+    run alone. ``evaluations()`` gives the recorded evaluations, which a start that resumes writes again: readers
+    drop what an earlier start wrote for steps from ``first_step`` on.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        config: Mapping[str, Any],
-        environment: Mapping[str, Any],
-        evaluations: Callable[[], Iterable[Line]],
-    ) -> None:
-        self._folder = folder
-        self._config = config
-        self._environment = environment
-        self._evaluations = evaluations
+    folder: Path
+    config: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    evaluations: Callable[[], Iterable[Line]]
 
     def start(self, first_step: int) -> None:
         """Open the file; see ``Tracker``."""
@@ -148,15 +144,17 @@ class TensorBoard:
         from tensorboard.summary.writer.record_writer import RecordWriter
         from torch.utils.tensorboard.summary import text
 
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         seconds, nanoseconds = divmod(time.time_ns(), 10**9)
         name = f"events.out.tfevents.{seconds:010d}.{nanoseconds:09d}"
-        self._records = RecordWriter((self._folder / name).open("xb"))
+        self._records = RecordWriter((self.folder / name).open("xb"))
         self._write(Event(file_version=VERSION))
         self._write(Event(step=first_step, session_log=SessionLog(status=SessionLog.START)))
-        for tag, values in (("configuration", self._config), ("environment", self._environment)):
-            self._write(Event(step=first_step, summary=text(tag, _as_text(values))))  # type: ignore[no-untyped-call]
-        for line in self._evaluations():
+        for tag, values in (("configuration", self.config), ("environment", self.environment)):
+            # Markdown shows indented lines unchanged, as a block of code.
+            lines = [f"    {line}" for line in simplejson.dumps(values, indent=2).splitlines()]
+            self._write(Event(step=first_step, summary=text(tag, "\n".join(lines))))  # type: ignore[no-untyped-call]
+        for line in self.evaluations():
             if line["step"] >= first_step and not line["full_protocol"]:
                 self.evaluation(line)
         self._records.flush()
@@ -175,7 +173,11 @@ class TensorBoard:
         from torch.utils.tensorboard.summary import hparams
 
         final = {f"{FINAL}{name}": value for name, value in numbers_of_result(result).items()}
-        plain = {name: _plain(value) for name, value in self._config.items()}
+        # Hyper-parameters are numbers or text there; a list is written as text.
+        plain = {
+            name: value if isinstance(value, bool | int | float | str) else str(value)
+            for name, value in self.config.items()
+        }
         for summary in hparams(plain, final):  # type: ignore[no-untyped-call]  # torch has no types there
             self._write(Event(step=result["steps"], summary=summary))
         self._scalars(FINAL, numbers_of_result(result), result["steps"])
@@ -201,17 +203,8 @@ class TensorBoard:
         self._records.write(event.SerializeToString())
 
 
-def _plain(value: object) -> bool | int | float | str:
-    return value if isinstance(value, bool | int | float | str) else str(value)
-
-
-def _as_text(values: Mapping[str, Any]) -> str:
-    """Indent JSON as a block of code, which TensorBoard shows unchanged."""
-    return "\n".join(f"    {line}" for line in simplejson.dumps(values, indent=2).splitlines())
-
-
 FINISH_SECONDS = 600.0
-"""Longest wait for uploads at the end of a run; the rest stays on the disk for `wandb sync`."""
+"""Longest wait for uploads at the end of a run; `wandb sync` sends the rest later."""
 NOTHING_ELSE: dict[str, Any] = {
     "disable_code": True,
     "disable_git": True,
@@ -221,46 +214,38 @@ NOTHING_ELSE: dict[str, Any] = {
     "x_save_requirements": False,
     "host": "",
 }
-"""W&B gets what this file sends: no code, no name of the machine, no list of packages."""
+"""Settings with which W&B gets only what this file sends: no code, no name of the machine, no list of packages."""
 
 
+@dataclass
 class WandbRun:
-    """Sends lines to W&B. Charts there are over ``step``; W&B's own count of steps is the place of a line.
+    """The run at W&B. Charts there are over ``step``; W&B's own count of steps is the place of a line.
 
-    ``name``: experiment and seed. A start that did not reach a checkpoint stays a run of its own at W&B: it may
-    have had other settings.
+    ``name``: experiment and seed. A start that did not reach a checkpoint stays a run of its own at W&B, since it
+    may have had other settings.
     """
 
-    def __init__(
-        self,
-        run_dir: RunDir,
-        name: str,
-        project: str,
-        entity: str,
-        mode: str,
-        config: Mapping[str, Any],
-    ) -> None:
-        self._run_dir = run_dir
-        self._name = name
-        self._project = project
-        self._entity = entity
-        self._mode = mode
-        self._config = config
+    run_dir: RunDir
+    name: str
+    project: str
+    entity: str
+    mode: str
+    config: Mapping[str, Any]
 
     def start(self, first_step: int) -> None:
-        """Start the run at W&B, or go on with it; see ``Tracker``."""
+        """Start the run at W&B, or resume it; see ``Tracker``."""
         import wandb
 
         run_id, self._told = self._identity(first_step)
         self._run = wandb.init(
-            project=self._project,
-            entity=self._entity or None,
+            project=self.project,
+            entity=self.entity or None,
             id=run_id,
-            name=self._name,
-            dir=str(self._run_dir.root),
-            mode="offline" if self._mode == "offline" else "online",
+            name=self.name,
+            dir=str(self.run_dir.root),
+            mode="offline" if self.mode == "offline" else "online",
             resume="allow",
-            config=dict(self._config),
+            config=dict(self.config),
             allow_val_change=True,
             settings=wandb.Settings(
                 console="off",  # log.txt has what a run prints
@@ -290,27 +275,26 @@ class WandbRun:
         self._run.finish(exit_code=int(failed))
 
     def _log(self, prefix: str, line: Line, place: int) -> None:
+        # A resumed run does steps again that W&B has already, and W&B refuses a place that does not rise.
         if place <= self._told:
             return
         numbers = {f"{prefix}{name}": value for name, value in numbers_of(line).items()}
         self._run.log({"step": numbers.pop(f"{prefix}step"), **numbers}, step=place)
 
     def _identity(self, first_step: int) -> tuple[str, int]:
-        """The id at W&B, and the place of the last line that W&B has."""
-        file = self._run_dir.wandb_json
+        """Return the id at W&B, and the place of the last line that W&B has."""
+        file = self.run_dir.wandb_json
         if first_step and file.exists():
             known = read_json(file)
-            run_id, told = known["id"], max(known["told"], self._last_place())
+            # W&B has all lines of the files, also those that this start is about to cut.
+            steps, evaluations = self.run_dir.metrics_jsonl, self.run_dir.evaluations_jsonl
+            places = [place_of_step(line["step"]) for line in read_jsonl(steps)]
+            places += [place_of_evaluation(line["step"]) for line in read_jsonl(evaluations)]
+            run_id, told = known["id"], max(known["told"], -1, *places)
         else:
             run_id, told = uuid.uuid4().hex[:12], -1
         write_json(file, {"id": run_id, "told": told})
         return run_id, told
-
-    def _last_place(self) -> int:
-        """The last place of the lines in the files, with those that this start is about to cut."""
-        steps = [place_of_step(line["step"]) for line in read_jsonl(self._run_dir.metrics_jsonl)]
-        evaluations = read_jsonl(self._run_dir.evaluations_jsonl)
-        return max([-1, *steps, *(place_of_evaluation(line["step"]) for line in evaluations)])
 
 
 def place_of_evaluation(step: int) -> int:
