@@ -1,4 +1,4 @@
-"""The state of a run, in memory and on disk: all that does not follow from the configuration and the step."""
+"""The state of a run, in memory and on disk. The configuration and the step give everything else."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ NUM_KEPT = 2
 
 @dataclass
 class State:
-    """What training changes. ``step`` counts the finished steps, ``epoch`` the epochs that they drew.
+    """Everything that training changes. ``step`` counts the finished steps, ``epoch`` the epochs drawn so far.
 
     ``unusable``: the reason why each video failed, by its index in the list. ``levels``: how many training
     clips all processes loaded from each level of the clip store, or from "source", up to the last save.
-    ``scaler`` scales the loss, for fp16 alone. The state of a random generator is not here: torch is seeded in
-    each step, and the draws of a clip follow from its position in the stream.
+    ``scaler`` scales the loss in fp16 and is off otherwise. No random generator needs saving: torch is seeded in
+    each step, and the position of a clip in the stream gives its draws.
     """
 
     model: nn.Module
@@ -47,11 +47,9 @@ class State:
     )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return tensors and plain values only, so that the file loads with ``weights_only=True``.
-
-        The optimizer's state is stored by the names of the parameters. So it does not depend on how these are
-        grouped, and the settings of the groups are always those of the configuration.
-        """
+        """Return tensors and plain values only, so that the file loads with ``weights_only=True``."""
+        # torch numbers the parameters by their place in the groups. We store the optimizer's state by name, so
+        # that other groups can load it, and the settings of the groups always come from the configuration.
         names = {id(param): name for name, param in self.model.named_parameters()}
         return {
             "step": self.step,
@@ -65,16 +63,16 @@ class State:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take over a saved state, and add its seconds to the clock.
+        """Load a saved state, and add its seconds to the clock.
 
-        Raises KeyError, RuntimeError or ValueError if it belongs to another model or optimizer.
+        Raises KeyError, RuntimeError or ValueError if the state belongs to another model or optimizer.
         """
         self.model.load_state_dict(saved["model"])
         names = {id(param): name for name, param in self.model.named_parameters()}
         ordered = [names[id(p)] for group in self.optimizer.param_groups for p in group["params"]]
         learned = saved["optimizer"]
         if strange := sorted(learned.keys() - set(ordered)):
-            raise ValueError(f"the optimizer's state is of other parameters: {', '.join(strange)}")
+            raise ValueError(f"the saved optimizer has other parameters: {', '.join(strange)}")
         own = self.optimizer.state_dict()
         own["state"] = {
             place: learned[name] for place, name in enumerate(ordered) if name in learned
@@ -83,15 +81,16 @@ class State:
         self.clock.load_state_dict(saved["clock"])
         self.step, self.epoch = saved["step"], saved["epoch"]
         self.unusable = dict(saved["unusable"])
-        self.levels = Counter(saved.get("levels", {}))  # checkpoints before clip stores have none
-        if saved.get("scaler"):  # nor have those before other precisions than fp32 a scaler
+        # Checkpoints of earlier versions have no levels, and no scaler. A scaler that is off saves nothing.
+        self.levels = Counter(saved.get("levels", {}))
+        if saved.get("scaler"):
             self.scaler.load_state_dict(saved["scaler"])
 
 
 def build_first_state(
     cfg: Config, initial: Fit | None, precision: Precision, device: torch.device, clock: Clock
 ) -> State:
-    """Build the state before the first step: random weights, or those that ``initial`` gives."""
+    """Build the state before the first step, with random weights or with the weights of ``initial``."""
     model = build_model(cfg)
     if initial:
         initial.load_into(model)
@@ -100,7 +99,7 @@ def build_first_state(
 
 
 def build_last_state(cfg: Config, run_dir: RunDir, device: torch.device) -> State:
-    """Build the state of a finished run, with the weights that its final evaluation scored."""
+    """Build the state of a finished run, with the weights of its final evaluation."""
     result = read_json(run_dir.result_json)
     model = build_model(cfg)
     model.load_state_dict(load_torch(run_dir.model))
@@ -119,9 +118,11 @@ def save_checkpoint(
 ) -> None:
     """Write the checkpoint of ``state.step`` atomically, then delete all but the last ``num_kept`` and the best.
 
-    ``schedule`` is the schedule's fingerprint, which a resumed run is compared with. Raises TrainingError if a
+    ``schedule`` is the schedule's fingerprint: a resumed run must have the same one. Raises TrainingError if a
     weight is not finite; the checkpoints that exist stay as they are.
     """
+    # The update comes after the loss, so the last loss may be finite although the weights no longer are. Nobody
+    # could resume from such a checkpoint, and it would push out a good one.
     for name, weight in state.model.named_parameters():
         if not bool(torch.isfinite(weight).all()):
             raise TrainingError(
@@ -129,7 +130,8 @@ def save_checkpoint(
                 "a smaller SOLVER.BASE_LR or more SOLVER.WARMUP_EPOCHS may help"
             )
     for path in (run_dir.metrics_jsonl, run_dir.evaluations_jsonl):
-        sync_file(path)  # a checkpoint never outlives the records of the steps before it
+        # After a power cut no checkpoint may exist without the records of its steps.
+        sync_file(path)
     save_torch(run_dir.checkpoint(state.step), {**state.state_dict(), "schedule": schedule})
     best = best_step(run_dir)
     for step in run_dir.checkpoint_steps()[:-num_kept]:
@@ -138,9 +140,9 @@ def save_checkpoint(
 
 
 def best_step(run_dir: RunDir) -> int | None:
-    """Return the step of the best evaluation during training, the last of equals; None if there was none yet.
+    """Return the step of the best evaluation during training, the later of two equals; None before the first.
 
-    The best has the highest mAP where videos have many labels, else the highest top-1.
+    The best evaluation has the highest mAP where videos have many labels, and the highest top-1 elsewhere.
     """
     scores = [
         (line["map"] if "map" in line else line["top1"], int(line["step"]))

@@ -1,10 +1,9 @@
-"""Evaluate the model of a run: which views, how often saved, and what is recorded.
+"""Evaluate the model of a run: choose the views, score them, save scores on the way, and record the result.
 
-The full protocol also saves its scores. If a kill interrupts it, it continues: every ``save_seconds`` each
-process saves the part that it has done, and the same command evaluates the same weights (model.pt) from there. A
-part counts only for the same step, videos, protocol and number of processes, and not after a change that
---override allowed. After a signal all processes finish the batch under way, save their part, and leave with
-Interrupted.
+The full protocol survives a kill. Every ``save_seconds`` each process saves the scores that it has so far, its
+part. The same command then continues from the parts, with the same weights (model.pt). A part is valid only for
+the same step, videos, protocol and number of processes. A change that --override allows removes all parts. After
+a signal each process finishes its batch, saves its part, and raises Interrupted.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ from mgexp.video.paths import evenly_spaced
 
 @dataclass(frozen=True)
 class Protocol:
-    """Which views are scored: ``num_clips`` in time, ``num_crops`` of each, of the videos of ``records``.
+    """The views to score: ``num_clips`` clips of each video of ``records``, and ``num_crops`` crops of each clip.
 
-    ``batches(first)`` loads the views of this process, ``batch_size`` views at a time, without the first ``first``
-    batches.
+    ``batches(first)`` loads the views of this process, ``batch_size`` views at a time, and skips the first
+    ``first`` batches.
     """
 
     batches: Callable[[int], Iterable[Any]]
@@ -58,16 +57,16 @@ class Protocol:
 
     @property
     def num_views(self) -> int:
-        """Views of a video."""
+        """Count the views of one video."""
         return self.num_clips * self.num_crops
 
     @property
     def name(self) -> str:
-        """Part of file names that tells two protocols apart, such as 10x3_forward."""
+        """Name the protocol in file names, such as 10x3_forward."""
         return f"{self.num_clips}x{self.num_crops}_{self.frame_order}"
 
     def fingerprint(self) -> str:
-        """A hash of the videos, their labels and the size of batches."""
+        """Hash the videos, their labels and the batch size. A saved part with another hash is not used."""
         lines = [f"{self.batch_size} views at a time", *(record.line() for record in self.records)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -80,7 +79,7 @@ def build_protocol(
     device: torch.device,
     processes: Processes,
 ) -> Protocol:
-    """Choose all views of all validation videos, or one centre view of some of them."""
+    """Choose all views of all validation videos if ``full``, else one centre view of TRAIN.EVALUATION_VIDEOS."""
     records = evenly_spaced(inputs.val, 0 if full else cfg.TRAIN.EVALUATION_VIDEOS)
     limit = build_time_limit(cfg, run_dir.timeouts_jsonl)
     return Protocol(
@@ -98,10 +97,10 @@ def build_protocol(
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Score the model of a run without changing it; the clock of training must not run meanwhile.
+    """Scorer of a run's model, which it does not change. The caller must stop the training clock meanwhile.
 
-    ``precise_bn`` is None where the model keeps the statistics of training. ``tell`` is called with each line of
-    evaluations.jsonl.
+    With ``precise_bn`` None the model keeps its batch-norm statistics of training. ``tell`` receives each line
+    of evaluations.jsonl.
     """
 
     run_dir: RunDir
@@ -114,22 +113,24 @@ class Evaluator:
     tell: Callable[[Mapping[str, Any]], None] = lambda line: None
 
     def ready_model(self, state: State) -> nn.Module:
-        """Copy the model as it is evaluated: with precise statistics where these are asked for."""
+        """Copy the model for an evaluation, with precise batch-norm statistics if the run uses them."""
         clone = copy.deepcopy(state.model)
         if self.precise_bn is None:
             return clone
         with state.clock.measure("precise_bn"):
-            # BN groups may span processes, which then wait for each other in each batch.
+            # A BN group may span processes. These wait for each other in each batch, so all must stop at the same
+            # batch after a signal: a process that left alone would leave the others waiting for ever.
             device = self.normalizer.device
             batches = watched_together(self.stop, self.precise_bn.batches(), self.processes, device)
             return with_precise_bn(clone, batches, self.precise_bn.num_groups, self.normalizer)
 
     def evaluate(self, model: nn.Module, state: State, protocol: Protocol) -> Evaluation:
-        """Score ``model`` and record a line; of the full protocol record the scores too."""
+        """Score ``model`` and write a line to evaluations.jsonl; under the full protocol save the scores too."""
         scores = Scores(len(protocol.records), self.task, self.normalizer.device)
         part = self._part(state, protocol)
         seconds = part.go_on(scores)
-        for name in ("evaluate", "program"):  # of an earlier start, for what is not done again
+        # An earlier start, which was killed, spent these seconds on views that are not scored again.
+        for name in ("evaluate", "program"):
             state.clock.add(name, seconds)
         with state.clock.measure("evaluate"):
             batches = self.stop.watch(protocol.batches(part.num_batches))
@@ -148,12 +149,20 @@ class Evaluator:
         return found
 
     def evaluate_finally(self, state: State, protocol: Protocol) -> Evaluation:
-        """Score under the full protocol at the end; before that, save the weights that are evaluated.
+        """Save the weights of the finished run, then score them under the full protocol.
 
-        Where the main process has a part of an earlier start, evaluate those saved weights on.
+        If the main process has a part of an earlier start, continue that evaluation with its saved weights.
         """
         part = self._part(state, protocol)
-        has_part = self.processes.is_main and part.read() is not None and self._has_model()
+        has_part = self.processes.is_main and part.read() is not None
+        if has_part:
+            try:
+                check_whole(self.run_dir.model)
+            except (FileNotFoundError, DamagedFileError) as error:
+                LOGGER.warning("the final evaluation begins anew: %s", error)
+                has_part = False
+        # All processes must score the same weights, so rank 0 decides for all. Precise batch-norm statistics that
+        # are computed again may differ in the last bits, on another machine for instance: hence the saved weights.
         (goes_on,) = dist.any_true(self.processes, (has_part,), self.normalizer.device)
         if goes_on:
             LOGGER.info("going on with the final evaluation")
@@ -165,23 +174,14 @@ class Evaluator:
             if self.processes.is_main:
                 save_torch(self.run_dir.model, model.state_dict())
         found = self.evaluate(model, state, protocol)
-        # A video of many labels is not taken for another class.
+        # Only videos with one label each can be confused with another class.
         if self.processes.is_main and found.labels.dim() == 1:
             confused = count_confusions(found.labels.tolist(), found.scores.argmax(1).tolist())
             write_confusion(self.run_dir.confusion_csv, confused)
         return found
 
-    def _has_model(self) -> bool:
-        """Whether the weights that a part scored are there, whole."""
-        try:
-            check_whole(self.run_dir.model)
-        except (FileNotFoundError, DamagedFileError) as error:
-            LOGGER.warning("the final evaluation begins anew: %s", error)
-            return False
-        return True
-
     def _part(self, state: State, protocol: Protocol) -> PartialScores:
-        """This process's part of the evaluation on disk. A short evaluation has none."""
+        """Describe the file with this process's part. Short evaluations, during training, have no file."""
         rank, count = self.processes.rank, self.processes.count
         if not protocol.is_full:
             return PartialScores(None)
@@ -228,7 +228,7 @@ def build_evaluator(
     stop: StopRequest,
     tell: Callable[[Mapping[str, Any]], None] = lambda line: None,
 ) -> Evaluator:
-    """Build what scores models of the run in ``run_dir``, until a signal comes to ``stop``."""
+    """Build the evaluator of the run in ``run_dir``. A signal to ``stop`` interrupts it."""
     precise = None
     if cfg.BN.USE_PRECISE_STATS:
         record = run_dir.timeouts_jsonl

@@ -1,4 +1,4 @@
-"""Faults of the machine under a run, each as one message: no memory, a full disk, a loader's worker that died."""
+"""Explain faults of the machine in one message: memory runs out, a disk is full, a loader's worker dies."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from mgexp.multigrid.schedule import StepShape
 from mgexp.run.folder import RunDir
 from mgexp.train.step import TrainStep, least_clips, split
 
+# torch raises OutOfMemoryError for its own allocations on a GPU. Libraries and CPUs raise a plain RuntimeError,
+# which only its text tells from a bug.
 SIGNS_OF_NO_MEMORY = (
     "can't allocate memory",  # torch on a CPU
-    "could not create a memory object",  # oneDNN, as the next
-    "could not create a primitive",
+    "could not create a memory object",  # oneDNN
+    "could not create a primitive",  # oneDNN
     "out of memory",  # CUDA and its libraries
     "STATUS_ALLOC_FAILED",  # cuDNN and cuBLAS
     "std::bad_alloc",
@@ -30,7 +32,7 @@ SIGNS_OF_NO_MEMORY = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether ``error`` says that the memory of a GPU or of the machine ran out."""
+    """Return whether ``error`` says that the memory of a GPU or of the machine ran out."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(
@@ -48,21 +50,23 @@ def shape_message(
 ) -> str:
     """Say in one sentence that ``shape`` did not fit, and which keys to set.
 
-    ``shapes`` are all shapes of the schedule, and ``batch`` is what was trained. With ``may_try``, train fewer
-    and fewer clips of it until some fit; else suggest half of them as a guess. Do not try where other processes
-    take part in a step, nor on a CPU, where libraries crash once memory is short. The weights stay as they are,
-    the gradients do not.
+    ``shapes`` are all shapes of the schedule, and ``batch`` is the batch that did not fit. With ``may_try``, run
+    fewer and fewer of its clips until some fit; otherwise suggest half of them as a guess. Do not try if other
+    processes take part in a step, or on a CPU, where libraries crash once memory is short. The weights do not
+    change, but the gradients do.
     """
     at_once = max(part.clips for part in split(shape.clips, shape.num_bn_groups, step.max_clips))
     size = least_clips(shape)
-    choices = []  # numbers of whole BN groups: a half, a quarter, … of those that did not fit
+    choices = []  # numbers of whole BN groups to try: half of what did not fit, a quarter, …
     if shape.num_bn_groups > 0:  # a group that spans processes cannot be cut
         num_groups = at_once // size
         while num_groups > 1:
             num_groups //= 2
             choices.append(num_groups)
     fits = next((n for n in choices if _fits(step, batch, n, size)), 0) if may_try else 0
-    needed = max(least_clips(one) for one in shapes)  # the fewest clips that every shape can have
+    # A part holds at least one whole BN group. A suggestion below the largest group of the schedule would stop
+    # the next start with another error.
+    needed = max(least_clips(one) for one in shapes)
     remedies = "TRAIN.ACTIVATION_CHECKPOINTING True, or a smaller TRAIN.BATCH_SIZE"
     if size * fits >= needed:
         remedies = f"TRAIN.MAX_CLIPS_PER_GPU {size * fits} (so many fit, in whole BN groups), or {remedies}"
@@ -76,7 +80,7 @@ def shape_message(
 
 
 def _fits(step: TrainStep, batch: Batch, num_groups: int, group_clips: int) -> bool:
-    """Whether so many BN groups of the batch go forward and back."""
+    """Return whether ``num_groups`` BN groups of the batch fit in memory, forward and backward."""
     rows = slice(0, num_groups * group_clips)
     try:
         gc.collect()
@@ -87,11 +91,6 @@ def _fits(step: TrainStep, batch: Batch, num_groups: int, group_clips: int) -> b
     finally:
         step.optimizer.zero_grad(set_to_none=True)
     return True
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of its message; those below it say where in C++ it was raised."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 REMEDIES_OF_FILES = {
@@ -105,9 +104,10 @@ REMEDIES_OF_FILES = {
     errno.ESTALE: "see whether the file server was restarted",
     errno.ENOLCK: "see whether the file server locks files",
 }
-"""What to do about an error of a file, by its number. Other numbers are bugs, and keep their traceback."""
+"""What to do about an error of a file, by its number. Other numbers are bugs: their traceback is shown."""
 
-# Source of these texts: torch/utils/data/dataloader.py, torch/csrc/DataLoader.cpp
+# torch has no exception class for a dead worker, so we search for its texts. Sources:
+# torch/utils/data/dataloader.py and torch/csrc/DataLoader.cpp.
 KILLED = re.compile(r"DataLoader worker \(pid (?P<pid>\d+)\) is killed by signal: (?P<name>[^.]+)")
 EXITED = re.compile(
     r"DataLoader worker \(pid (?P<pid>\d+)\) exited unexpectedly with exit code (?P<code>\d+)"
@@ -119,7 +119,7 @@ FEWER = "set DATA_LOADER.NUM_WORKERS or DATA_LOADER.PREFETCH_FACTOR lower"
 
 @contextmanager
 def faults_told(run_dir: RunDir) -> Iterator[None]:
-    """Turn such a fault in the block into a TrainingError: what happened, what to do, where the run goes on."""
+    """Turn a fault of the machine in the block into a TrainingError with its cause, remedy and last checkpoint."""
     try:
         yield
     except (OSError, EOFError, RuntimeError) as error:
@@ -134,10 +134,11 @@ def faults_told(run_dir: RunDir) -> Iterator[None]:
 
 
 def explanation(error: BaseException, run_dir: RunDir) -> str | None:
-    """Explain a fault of the machine in a sentence; None for a bug."""
+    """Explain a fault of the machine in a sentence; return None for a bug."""
     if isinstance(error, OSError | EOFError):
         files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-        # The loader was taking a batch from another process.
+        # The error comes from inside torch's loader, which was receiving a batch: the worker at the other end of
+        # the connection is gone. The error's own text does not name a worker.
         if all(
             any(part in name for name in files)
             for part in ("/multiprocessing/", "/torch/utils/data/")
@@ -147,7 +148,8 @@ def explanation(error: BaseException, run_dir: RunDir) -> str | None:
         remedy = REMEDIES_OF_FILES.get(error.errno or 0)
         name = error.filename or "a file"
         return f"{name} cannot be written or read: {error.strerror}; {remedy}" if remedy else None
-    # torch says in one error that a worker is gone, and in another, its cause, what the worker died of.
+    # torch raises two errors: the outer one says that a worker is gone, and the inner one says what killed it.
+    # So the innermost text comes first.
     texts: list[str] = []
     one: BaseException | None = error
     while one is not None:
@@ -158,7 +160,7 @@ def explanation(error: BaseException, run_dir: RunDir) -> str | None:
 
 
 def _worker_fault(text: str, run_dir: RunDir) -> str | None:
-    """Explain what torch says of a worker of the loader; None where it says nothing of one."""
+    """Explain torch's message about a worker of the loader; return None if ``text`` is no such message."""
     found = KILLED.search(text) or EXITED.search(text) or GONE.search(text)
     if not found:
         return None

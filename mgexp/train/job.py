@@ -46,10 +46,10 @@ from mgexp.train.task import build_task
 
 @dataclass(frozen=True)
 class Job:
-    """What to run, such as the ``experiment`` quickstart/baseline, in ``run_dir``.
+    """One process's share of a run: the ``experiment``, such as quickstart/baseline, in ``run_dir``.
 
     ``override``: resume although the configuration, the videos or the schedule changed. ``initial``: weights to
-    start from. ``given``: keys that the user gave beside the YAML.
+    start from. ``given``: keys that the user gave on the command line.
     """
 
     cfg: Config
@@ -63,14 +63,15 @@ class Job:
 
     @property
     def device(self) -> torch.device:
-        """The GPU of this process if there is one and DEVICE allows it. ``build_inputs`` checked DEVICE."""
+        """Return the GPU of this process if it has one and DEVICE allows it, else the CPU."""
         return dist.device_of(self.cfg.DEVICE, self.processes)
 
 
 def run_job(job: Job, stop: StopRequest, explained: Explained = nullcontext) -> Outcome:
     """Train, evaluate and judge; resume where an earlier start of the same run stopped.
 
-    ``explained`` makes a block that an error leaves with the message of the process that failed first.
+    ``explained`` returns a context manager. It gives an error the message of the process that failed first:
+    the other processes only see that the connection broke.
     """
     run_dir, processes = job.run_dir, job.processes
     precision = _prepare_torch(job)
@@ -91,7 +92,7 @@ def run_job(job: Job, stop: StopRequest, explained: Explained = nullcontext) -> 
 
 
 def _prepare_torch(job: Job) -> Precision:
-    """Set threads, backends and memory of this process; return what training computes with."""
+    """Set threads, backends and memory of this process; return the precision of training."""
     torch.set_num_threads(job.cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     precision = resolve_precision(job.cfg.TRAIN.PRECISION, job.device)
     precision.set_backends()
@@ -102,16 +103,17 @@ def _prepare_torch(job: Job) -> Precision:
 
 @contextmanager
 def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
-    """Hold the run folder, and log into it, for the block. Gives where to resume, or None if the run is complete.
+    """Hold the run folder for the block. Yield where to resume, or None if the run is complete.
 
-    Rank 0 alone checks, locks and writes the folder, and tells the other processes whether there is anything to
-    do. Which checkpoint it chose they learn from ``resume.take_over``.
+    Rank 0 alone checks, locks and writes the folder and its log. It tells the other processes whether to train;
+    ``resume.take_over`` tells them later from which checkpoint.
     """
     run_dir, processes = job.run_dir, job.processes
     if not processes.is_main:
         (is_complete,) = dist.any_true(processes, (False,), job.device)
         yield None if is_complete else resume.NO_CHOICE
         return
+    # All checks come before ``set_aside`` and ``write_folder``: a start that is refused changes no record.
     config, videos = to_yaml(job.cfg), job.inputs.fingerprint()
     changes = resume.check_folder(run_dir, config, videos, job.override)
     with run_dir.locked():
@@ -122,17 +124,14 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
             return
         choice = resume.choose_checkpoint(run_dir)
         resume.require_same_network(choice, build_on_meta(job.cfg))
-        changes += resume.schedule_problems(choice, _fingerprint(job), job.override)
-        # Inside, an error is explained before it is logged.
+        schedule = job.inputs.schedule
+        fingerprint = resume.fingerprint(schedule, job.cfg.RNG_SEED)
+        changes += resume.schedule_problems(choice, fingerprint, job.override)
+        # The log is the outermost block, so that it records an error after the others have explained it.
         with logging_to(run_dir.log_txt), explained(), faults_told(run_dir):
             resume.set_aside(run_dir, choice)
-            schedule = job.inputs.schedule
             resume.write_folder(run_dir, config, videos, schedule, changes, job.initial, job.given)
             yield choice
-
-
-def _fingerprint(job: Job) -> dict[str, object]:
-    return resume.fingerprint(job.inputs.schedule, job.cfg.RNG_SEED)
 
 
 def _train(
@@ -157,9 +156,11 @@ def _train(
             resume.take_over(run_dir, state, choice, processes)
             if processes.is_main:
                 _begin_records(job, state.step, trackers)
+            # The check follows take_over, so that it sees the weights that training starts with.
             shapes = [*step_counts(inputs.schedule, processes.count)]
             require_precision(state.model, shapes, task, normalizer, precision, processes)
         try:
+            # A milestone saves before it evaluates, so a kill between the two leaves an evaluation to redo.
             if state.step in loop.milestones and not resume.is_evaluated(run_dir, state.step):
                 loop.evaluate()
             sampler = StepSampler(inputs.schedule, cfg.RNG_SEED, state.step, processes.rank)
@@ -190,20 +191,18 @@ def _train(
 def _build_loop(
     job: Job, stop: StopRequest, state: State, step: TrainStep, evaluator: Evaluator
 ) -> Loop:
-    """Build the loop, and what it does at its milestones."""
+    """Build the loop, and the functions that save and evaluate at its milestones."""
     cfg, inputs, run_dir, processes = job.cfg, job.inputs, job.run_dir, job.processes
     protocol = build_protocol(cfg, inputs, run_dir, False, job.device, processes)
+    fingerprint = resume.fingerprint(inputs.schedule, cfg.RNG_SEED)
 
     def save() -> None:
         if processes.is_main:
             with state.clock.measure("checkpoint"):
-                save_checkpoint(run_dir, state, _fingerprint(job), cfg.TRAIN.CHECKPOINTS_KEPT)
+                save_checkpoint(run_dir, state, fingerprint, cfg.TRAIN.CHECKPOINTS_KEPT)
 
     def evaluate() -> None:
         evaluator.evaluate(evaluator.ready_model(state), state, protocol)
-
-    def check_unusable() -> None:
-        inputs.check_unusable([*state.unusable.values()], cfg.DATA.MAX_UNUSABLE_SHARE)
 
     return Loop(
         state=state,
@@ -212,16 +211,21 @@ def _build_loop(
         processes=processes,
         stop=stop,
         seed=cfg.RNG_SEED,
+        # The last milestone is the end, which has the final evaluation instead.
         milestones=milestones(inputs.schedule, cfg.TRAIN.NUM_EVALUATIONS)[:-1],
         settle_steps=1 if job.device.type == "cpu" else cfg.LOG_PERIOD,  # nothing waits for a CPU
         evaluate=evaluate,
         saving=Saving(save, 60 * cfg.TRAIN.CHECKPOINT_MINUTES),
-        loaded=LoadedClips(state, processes, check_unusable),
+        loaded=LoadedClips(
+            state,
+            processes,
+            partial(inputs.check_unusable, max_share=cfg.DATA.MAX_UNUSABLE_SHARE),
+        ),
     )
 
 
 def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool) -> Trackers:
-    """Make the trackers that TENSORBOARD.ENABLE and WANDB.ENABLE ask for; none but in the main process."""
+    """Build the trackers that TENSORBOARD.ENABLE and WANDB.ENABLE ask for. Only rank 0 has any."""
     if not is_main or not (cfg.TENSORBOARD.ENABLE or cfg.WANDB.ENABLE):
         return NOBODY
     values, environment = dict(flatten(cfg)), describe()
@@ -244,7 +248,7 @@ def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool)
 
 
 def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
-    """Rank 0: drop the records of what is done again, and log what runs."""
+    """Rank 0: drop the records of the steps that will be done again, and log what runs."""
     trackers.start(first_step)
     resume.cut_records(job.run_dir, first_step)
     schedule = job.inputs.schedule
@@ -259,7 +263,7 @@ def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
 def _finish(
     job: Job, precision: Precision, state: State, found: Evaluation, trackers: Trackers
 ) -> Outcome:
-    """Write result.json, after all else, and judge the run."""
+    """Judge the run and write result.json, whose presence says that the run is complete."""
     cfg = job.cfg
     environment = describe()
     result = {
@@ -284,9 +288,9 @@ def _finish(
 
 
 def evaluate_job(job: Job, stop: StopRequest) -> Outcome:
-    """Evaluate the model of a finished run under the full protocol; change no result.
+    """Evaluate the model of a finished run under the full protocol; result.json stays as it is.
 
-    One process does it all. If torchrun started others, they have nothing to do.
+    Rank 0 evaluates alone. If torchrun started other processes, they return at once.
     """
     if not job.processes.is_main:
         return Outcome.OK

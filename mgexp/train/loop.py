@@ -1,4 +1,4 @@
-"""The loop: one schedule, one loader, one model, from the first step to the last."""
+"""The training loop. It keeps one schedule, one loader and one model from the first step to the last."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import bisect
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
@@ -25,19 +25,19 @@ from mgexp.run.clock import Clock, StepTimer
 from mgexp.run.log import LOGGER, Progress, StepRecord
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.checkpoint import State
-from mgexp.train.faults import first_line, is_out_of_memory, shape_message
+from mgexp.train.faults import is_out_of_memory, shape_message
 from mgexp.train.step import TrainStep, check_clips, seed_step
 
 MAX_SETTLE_SECONDS = 5.0
-"""Processes agree at least this often whether to stop: Slurm and torchrun wait 30 s before they kill."""
+"""The longest time between two settlements: Slurm and torchrun kill a process 30 s after their signal."""
 NUM_LOSSES = 5
-"""How many losses before one that is not finite the message shows."""
+"""How many earlier losses the message about a loss that is not finite shows."""
 
 
 def milestones(schedule: Schedule, num_evaluations: int) -> tuple[int, ...]:
-    """Return the numbers of finished steps after which to evaluate, ascending. The last one ends the schedule.
+    """Return the steps after which to evaluate, ascending. The last one is the end of the schedule.
 
-    They are evenly spaced by cost: clips × frames × crop², which the time of a step follows.
+    They are evenly spaced by cost in clips × frames × crop², to which the time of a step is about proportional.
     """
     total = schedule.cost_before(schedule.total_steps)
     steps = range(schedule.total_steps + 1)
@@ -50,12 +50,11 @@ def milestones(schedule: Schedule, num_evaluations: int) -> tuple[int, ...]:
 
 @dataclass
 class Loop:
-    """Train ``state`` along ``schedule``; save and evaluate at its milestones.
+    """Train ``state`` along ``schedule``; save and evaluate at the milestones.
 
-    Every ``settle_steps`` steps, more often if steps take long, and before anything else happens, the loop
-    settles: it reads losses and times from the device, and the processes agree whether to stop. Between these
-    moments no process waits for its device or for another process. A process that is alone also stops while it
-    waits for clips.
+    The loop settles every ``settle_steps`` steps, more often if steps take long, and before each milestone. To
+    settle is to read losses and times from the device, and to agree with the other processes whether to stop.
+    Between settlements no process waits for its device or for another process.
     """
 
     state: State
@@ -71,7 +70,7 @@ class Loop:
     loaded: LoadedClips
 
     def run(self, batches: Iterator[Batch], progress: Progress) -> bool:
-        """Train to the end; return False if a signal stopped the run before. The state is saved then."""
+        """Train to the end. If a signal stops the run earlier, save the state and return False."""
         source = DeviceBatches(batches, self.device)
         pending = PendingSteps(self.device, self.processes, self.state.clock)
         self.saving.step = self.state.step
@@ -103,11 +102,15 @@ class Loop:
 
     @property
     def device(self) -> torch.device:
-        """The device that trains."""
+        """Return the device that trains."""
         return self.train_step.normalizer.device
 
     def _take(self, source: DeviceBatches, pending: PendingSteps) -> tuple[Batch | None, float]:
-        """Return the clips of the next step and the seconds of waiting; None if a signal ended the wait."""
+        """Return the clips of the next step and the seconds of waiting; None if a signal ended the wait.
+
+        A signal ends the wait only in a run of one process. In a larger run the others would go on into the step
+        and wait there for this process, so it stops at the next settlement instead.
+        """
         is_alone = self.processes.count == 1
         pending.timer.start()
         start = time.perf_counter()
@@ -126,7 +129,7 @@ class Loop:
         source: DeviceBatches,
         pending: PendingSteps,
     ) -> None:
-        """Give one step to the device, and fetch the clips of the next one while the device computes."""
+        """Start one step on the device, and fetch the clips of the next step while the device computes."""
         self.loaded.note(batch)
         check_clips(batch)
         set_lr(self.state.optimizer, plan.lr)
@@ -139,40 +142,42 @@ class Loop:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            reason = first_line(error)
-        # The message comes after the block, since the error holds all memory of the step as long as it lives.
+            # The lines below the first one say where in C++ torch raised the error.
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        # We leave the block before we build the message, which tries smaller batches: the traceback of the error
+        # refers to all tensors of the failed step, and none of their memory is free until the error is gone.
         if reason is not None:
-            raise TrainingError(self._out_of_memory(plan, batch, reason))
+            shape = StepShape(plan.frames, plan.crop, len(batch.clips), plan.num_bn_groups)
+            shapes = [*step_counts(self.schedule, self.processes.count)]
+            may_try = self.processes.count == 1 and self.device.type == "cuda"
+            text = shape_message(reason, shape, shapes, self.train_step, batch, may_try)
+            raise TrainingError(f"step {plan.step} (epoch {plan.epoch:.2f}): {text}")
         pending.timer.stop()
         start = time.perf_counter()
         source.fetch_ahead()
-        if pending.timer.is_device_idle():  # else it computed meanwhile, and nothing waited
+        if pending.timer.is_device_idle():  # a device that still computes does not wait for clips
             waited += time.perf_counter() - start
         self.state.clock.add("input_wait", waited)
         pending.steps.append((plan, waited, loss))
 
-    def _out_of_memory(self, plan: StepPlan, batch: Batch, reason: str) -> str:
-        shape = StepShape(plan.frames, plan.crop, len(batch.clips), plan.num_bn_groups)
-        shapes = [*step_counts(self.schedule, self.processes.count)]
-        may_try = self.processes.count == 1 and self.device.type == "cuda"
-        text = shape_message(reason, shape, shapes, self.train_step, batch, may_try)
-        return f"step {plan.step} (epoch {plan.epoch:.2f}): {text}"
-
     def _is_due(self, step: int, pending: PendingSteps) -> bool:
-        """Return whether to settle after ``step`` steps; all processes find the same."""
+        """Return whether to settle after ``step`` steps. All processes get the same answer."""
         is_periodic = step % self.settle_steps == 0 or step == self.schedule.total_steps
         is_late = len(pending.steps) * pending.step_seconds >= MAX_SETTLE_SECONDS
         return is_periodic or is_late or step in self.milestones
 
     def _agree(self, pending: PendingSteps) -> tuple[bool, bool]:
-        """Agree with the other processes on (should stop, should save), and share what else they must know.
+        """Agree with the other processes on (should stop, should save), and share new unusable videos.
 
-        A signal counts in whichever process it comes. Rank 0's clock says when the next checkpoint is due. Raises
-        InputError in all processes if too many videos are unusable.
+        A signal to any process stops all. Raises InputError in all processes if too many videos are unusable.
         """
-        should_save = self.stop.should_save or (self.processes.is_main and self.saving.is_late())
+        # The clocks of processes differ a little, so rank 0's alone says when the next checkpoint is due.
+        is_late = time.perf_counter() - self.saving.time > self.saving.seconds
+        should_save = self.stop.should_save or (self.processes.is_main and is_late)
         flags = (self.stop.requested, should_save, self.loaded.has_news)
         should_stop, should_save, has_news = dist.any_true(self.processes, flags, self.device)
+        # _is_due compares this time. The processes would settle at different steps, and then wait for each other
+        # for ever, if each compared its own.
         if self.settle_steps > 1:
             seconds = torch.tensor([pending.step_seconds], device=self.device)
             pending.step_seconds = dist.max_(self.processes, seconds).item()
@@ -181,7 +186,7 @@ class Loop:
         return should_stop, should_save
 
     def _save(self) -> None:
-        if self.state.step != self.saving.step:  # else it is on disk as it is
+        if self.state.step != self.saving.step:  # else this step is on disk already
             self.loaded.share_levels()
             self.saving.write()
         self.stop.saved()
@@ -190,34 +195,30 @@ class Loop:
 
 @dataclass
 class Saving:
-    """Checkpoints: ``write`` writes one, the last was of ``step``, and after ``seconds`` the next is due."""
+    """Checkpoints: ``write`` writes one. The last is of ``step``; the next is due ``seconds`` after ``time``."""
 
     write: Callable[[], None]
     seconds: float
     step: int = -1
     time: float = field(default_factory=time.perf_counter)
 
-    def is_late(self) -> bool:
-        """Return whether the next checkpoint is due."""
-        return time.perf_counter() - self.time > self.seconds
-
 
 @dataclass
 class LoadedClips:
-    """What the loader says of the clips: which videos failed, and where the clips came from.
+    """The loader's reports about clips: which videos failed, and from which level of the store clips came.
 
-    Each process knows that of its own clips, until the processes share it. ``check_unusable`` raises InputError
-    if too many videos failed.
+    Each process knows only its own clips until the processes share their reports. ``check_unusable`` takes the
+    reasons of all failures and raises InputError if they are too many.
     """
 
     state: State
     processes: Processes
-    check_unusable: Callable[[], None]
+    check_unusable: Callable[[Sequence[str]], None]
     has_news: bool = False
     _levels: Counter[str] = field(default_factory=Counter)
 
     def note(self, batch: Batch) -> None:
-        """Remember what came with the clips of this process."""
+        """Record the reports that came with the clips of this process."""
         found = {i: reason for i, reason in batch.unusable if i not in self.state.unusable}
         self.state.unusable.update(found)
         self.has_news = self.has_news or bool(found)
@@ -225,15 +226,15 @@ class LoadedClips:
         self._levels.update(batch.levels)
 
     def share_unusable(self) -> None:
-        """Let all processes know the same unusable videos. All must call it."""
+        """Share the unusable videos of all processes. All processes must call this."""
         known = self.state.unusable
         self.has_news = False
         self.state.unusable = dist.merge(self.processes, known)
         self._tell({i: self.state.unusable[i] for i in sorted(self.state.unusable.keys() - known)})
-        self.check_unusable()
+        self.check_unusable([*self.state.unusable.values()])
 
     def share_levels(self) -> None:
-        """Add the counts of all processes to the state. All must call it."""
+        """Add the counts of all processes to the state. All processes must call this."""
         self.state.levels += dist.total(self.processes, self._levels)
         self._levels = Counter()
 
@@ -244,10 +245,10 @@ class LoadedClips:
 
 
 class PendingSteps:
-    """Steps that were given to the device: (plan, seconds of waiting for clips, loss that is still on the device).
+    """Steps that the device has been given: (plan, seconds of waiting for clips, loss, still on the device).
 
-    Their losses and times are read together, because each reading waits for a GPU. ``step_seconds``: how long the
-    latest step took that was read.
+    Their losses and times are read together, because each reading waits for the GPU. ``step_seconds`` is the time
+    of the latest step that was read.
     """
 
     def __init__(self, device: torch.device, processes: Processes, clock: Clock) -> None:
@@ -259,21 +260,29 @@ class PendingSteps:
         self._losses: deque[float] = deque(maxlen=NUM_LOSSES)
 
     def read(self, saved_step: int) -> Iterator[StepRecord]:
-        """Wait for the pending steps, and yield a record of each. All processes must call it.
+        """Wait for the pending steps, and yield a record of each. All processes must call this.
 
-        Raises TrainingError at a loss that is not finite; ``saved_step`` is the step of the last checkpoint.
+        Raises TrainingError if a loss is not finite; the message names ``saved_step``, the last checkpoint.
         """
         steps, self.steps = self.steps, []
         if not steps:
             return
-        # The loss of the global mini-batch. It is finite in all processes or in none.
+        # The mean over processes is the loss of the global mini-batch. So all processes stop together, or none.
         losses = dist.mean_(self._processes, torch.stack([loss for _, _, loss in steps])).tolist()
         for (plan, waited, _), loss, seconds in zip(steps, losses, self.timer.read(), strict=True):
             if not math.isfinite(loss):
                 raise TrainingError(self._not_finite(plan, loss, saved_step))
             self._losses.append(loss)
             self.step_seconds = seconds
-            self._count_warmup((plan.frames, plan.crop, plan.clips), seconds - waited)
+            # The first step of a shape also chooses kernels and allocates memory. What it took longer than the
+            # second step of that shape counts as warm-up.
+            shape = (plan.frames, plan.crop, plan.clips)
+            first = self._first_seconds.get(shape)
+            if first is None:
+                self._first_seconds[shape] = seconds - waited
+            elif first > 0:
+                self._clock.add("shape_warmup", max(0.0, first - (seconds - waited)))
+                self._first_seconds[shape] = 0.0
             yield StepRecord(
                 step=plan.step,
                 epoch=plan.epoch,
@@ -287,21 +296,12 @@ class PendingSteps:
                 input_wait_seconds=waited,
             )
 
-    def _count_warmup(self, shape: tuple[int, int, int], seconds: float) -> None:
-        """Count as warm-up what the first step of a shape took longer than its second."""
-        first = self._first_seconds.get(shape)
-        if first is None:
-            self._first_seconds[shape] = seconds
-        elif first > 0:
-            self._clock.add("shape_warmup", max(0.0, first - seconds))
-            self._first_seconds[shape] = 0.0
-
     def _not_finite(self, plan: StepPlan, loss: float, saved_step: int) -> str:
         recent = ", ".join(f"{one:.4g}" for one in self._losses) or "none"
         saved = f"The last checkpoint, after step {saved_step}," if saved_step else "The start"
         return (
             f"step {plan.step} (epoch {plan.epoch:.2f}, {plan.clips} clips of {plan.frames} frames x "
             f"{plan.crop}² pixels, lr {plan.lr:.4g}): the loss is {loss}; the losses before it: {recent}. {saved} "
-            "is from before that: started again as it is, the run comes to the same loss. A smaller "
+            "is from before that step: started again unchanged, the run comes to the same loss. A smaller "
             "SOLVER.BASE_LR or more SOLVER.WARMUP_EPOCHS may help, in another --output or with --override"
         )

@@ -1,8 +1,8 @@
-"""Precise batch-norm statistics for an evaluation: over many training batches at the full shape, on a copy.
+"""Compute precise batch-norm statistics for an evaluation, from many training batches at the full shape.
 
-The estimate is that of fvcore (``fvcore.nn.precise_bn``): the mean and the variance of the population of all
-mini-batches. fvcore sees one process and one group per mini-batch. Here the population is the same however many
-processes and groups share it, and its variance is not computed as a difference of large squares.
+The estimate is the same as in fvcore (``fvcore.nn.precise_bn``): the mean and the variance of the population of
+all mini-batches. fvcore knows one process and one group per mini-batch. Here the result does not depend on how
+many processes and groups share the population, and the variance is not a difference of large squares.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from mgexp.train.setup import Inputs
 from mgexp.train.step import Normalizer, check_clips
 
 SEED_OFFSET = 1_000_003
-"""Added to the seed of training: the same videos with other draws."""
+"""Added to the seed of training, so that the clips are other draws from the same videos."""
 
 
 @dataclass(frozen=True)
 class PreciseBn:
-    """What ``with_precise_bn`` needs: ``batches()`` loads clips, in ``num_groups`` BN groups."""
+    """Source of precise statistics: ``batches()`` loads clips, which form ``num_groups`` BN groups."""
 
     batches: Callable[[], Iterable[Any]]
     num_groups: int
@@ -42,7 +42,7 @@ class PreciseBn:
 def precise_requests(
     schedule: Schedule, seed: int, max_batches: int, processes: Processes
 ) -> list[list[ClipRequest]]:
-    """This process's share of min(max_batches, ceil(N/B)) batches of B clips at the full shape."""
+    """List this process's share of min(max_batches, ceil(N/B)) batches of B clips at the full shape."""
     recipe = schedule.recipe
     stream = Stream(schedule.num_videos, seed + SEED_OFFSET)
     num_batches = min(max_batches, math.ceil(schedule.num_videos / recipe.clips))
@@ -61,12 +61,13 @@ def precise_requests(
 def build_precise_bn(
     cfg: Config, inputs: Inputs, device: torch.device, processes: Processes, timeouts: Path
 ) -> PreciseBn:
-    """Load training clips at the full shape, in BN groups as training has them there."""
+    """Prepare to load training clips at the full shape, in the BN groups that training uses at this shape."""
     schedule = inputs.schedule
     requests = precise_requests(schedule, cfg.RNG_SEED, cfg.BN.NUM_BATCHES_PRECISE, processes)
 
     def load() -> Iterable[Any]:
-        limit = build_time_limit(cfg, timeouts)  # with the time-outs up to now
+        # Each evaluation reads the time-outs again, so that videos which hung meanwhile are left out.
+        limit = build_time_limit(cfg, timeouts)
         return build_train_loader(cfg, inputs.train, requests, device, inputs.opener, limit)
 
     groups = num_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)
@@ -77,11 +78,12 @@ def build_precise_bn(
 def with_precise_bn(
     model: nn.Module, batches: Iterable[Any], num_groups: int, normalizer: Normalizer
 ) -> nn.Module:
-    """Give ``model``, a copy of the trained one, the statistics of ``batches``; return it in eval mode.
+    """Replace the statistics of ``model``, a copy, by those of ``batches``; return it in eval mode.
 
     The model normalises in ``num_groups`` groups, as training does at the full shape. Every process must call
-    this with its share of the batches. All get the same statistics.
+    this with its share of the batches. All processes get the same statistics.
     """
+    # The layers normalise with the statistics of each batch, as in training, so the model is in training mode.
     model.train()
     set_num_groups(model, num_groups)
     population = Population()
@@ -103,13 +105,13 @@ def with_precise_bn(
         assert layer.running_mean is not None and layer.running_var is not None
         layer.running_mean.copy_(mean)
         layer.running_var.copy_(variance)
-    share_statistics(model, momentum=1.0)
+    share_statistics(model, momentum=1.0)  # these are no moving averages
     return model.eval()
 
 
 @dataclass
 class Population:
-    """Mean and variance of all groups that were added, each of shape (C,).
+    """Mean and variance over all added groups, each of shape (C,).
 
     ``within`` is the mean of the groups' biased variances, ``between`` the variance of their means. Source of the
     update: Chan, Golub and LeVeque, 1983.
@@ -121,7 +123,7 @@ class Population:
     between: Tensor = field(default_factory=partial(torch.zeros, ()))
 
     def add(self, means: Tensor, variances: Tensor) -> None:
-        """Add the (groups, C) means and biased variances of a batch. All batches have equally many groups."""
+        """Add the (groups, C) means and biased variances of a batch. All batches must have equally many groups."""
         self.num_batches += 1
         share = 1 / self.num_batches
         apart = means.mean(0) - self.mean

@@ -1,7 +1,7 @@
-"""The precision that training computes with: fp32, tf32, bf16 or fp16.
+"""The precision of training: fp32, tf32, bf16 or fp16.
 
-In all of them the weights, their gradients, the optimizer, the statistics of batch normalisation and the input
-of the model are fp32. What differs is the arithmetic of convolutions and matrix products, forward and backward.
+In all four the weights, their gradients, the optimizer, the statistics of batch normalisation and the input of
+the model are fp32. The precision changes only convolutions and matrix products, forward and backward.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AMPERE = (8, 0)
 
 @dataclass(frozen=True)
 class Precision:
-    """One of ``NAMES``. fp32 is exact; tf32 rounds the factors of products to 10 bits, on GPUs from Ampere on."""
+    """A precision of ``NAMES``. tf32 rounds the factors of products to 10 bits, on GPUs since Ampere."""
 
     name: Name = "fp32"
 
@@ -35,31 +35,32 @@ class Precision:
 
     @property
     def is_exact(self) -> bool:
-        """Whether there is nothing to compare with fp32."""
+        """Return whether this is fp32, with which the others are compared."""
         return self.name == "fp32"
 
     def autocast(self, device: torch.device) -> torch.autocast:
-        """A context for the forward pass and the loss, not for the backward pass. fp32 and tf32 need none."""
+        """Make the context for the forward pass and the loss. Do not use it for the backward pass."""
         dtype = _LOW.get(self.name)
-        # Without a type torch looks one up for the device, which need not have one.
+        # We name a type even where autocast is off, because torch would look up a default type for the device, and
+        # some devices have none.
         return torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None)
 
     def scaler(self, device: torch.device) -> torch.amp.GradScaler:
-        """Make what scales the loss of fp16, whose small gradients would be 0. For the others it is off.
+        """Make the scaler of the loss. It is on in fp16 alone, where small gradients would become 0.
 
-        Call ``scale(loss).backward()``, ``step(optimizer)`` and ``update()`` in every precision. fp16 leaves out
-        a step whose gradients overflow. ``state_dict`` belongs in the checkpoint; it is empty where it is off.
+        Call ``scale(loss).backward()``, ``step(optimizer)`` and ``update()`` in every precision. In fp16 ``step``
+        skips an update whose gradients overflow. ``state_dict`` belongs in the checkpoint; it is empty if off.
         """
         return torch.amp.GradScaler(device.type, enabled=self.name == "fp16")
 
     def set_backends(self) -> None:
-        """Let this process compute fp32 products in tf32, or exactly for all other names."""
+        """Let this process compute fp32 products in tf32 if this precision is tf32, else in full precision."""
         for node in _backends():
             node.fp32_precision = "tf32" if self.name == "tf32" else "ieee"
 
     @contextmanager
     def backends(self) -> Iterator[None]:
-        """Call ``set_backends`` for a block; afterwards everything is as before."""
+        """Call ``set_backends`` for the block, and restore the settings afterwards."""
         before = [node.fp32_precision for node in _backends()]
         self.set_backends()
         try:
@@ -70,10 +71,10 @@ class Precision:
 
 
 def resolve_precision(name: str, device: torch.device) -> Precision:
-    """The precision that TRAIN.PRECISION asks for. auto is bf16 on GPUs that compute with it, else fp32.
+    """Return the precision for TRAIN.PRECISION. auto is bf16 on GPUs that compute with it, else fp32.
 
     On a CPU auto is fp32: released versions of torch compute wrong bf16 gradients of convolutions there (see
-    ``mgexp/train/precision_check.py``). Raises InputError where ``device`` cannot compute so.
+    ``mgexp/train/precision_check.py``). Raises InputError if ``device`` cannot compute in the precision.
     """
     if name == "auto":
         return Precision("bf16" if _has_bf16(device) else "fp32")
@@ -85,7 +86,7 @@ def resolve_precision(name: str, device: torch.device) -> Precision:
             problem = f"{gpu} is older than Ampere and has none: set TRAIN.PRECISION auto or fp32"
         if name == "bf16" and not _has_bf16(device):
             problem = f"{gpu} does not compute with it: set TRAIN.PRECISION auto, fp32 or fp16"
-    elif name == "tf32":  # a CPU emulates bf16 and fp16 where it must
+    elif name == "tf32":  # a CPU can emulate bf16 and fp16, but not tf32
         problem = f"the device is a {device.type}, and only GPUs have TF32: set TRAIN.PRECISION auto or fp32"
     if problem:
         raise InputError([f"TRAIN.PRECISION = {name}, but {problem}"])
@@ -93,7 +94,7 @@ def resolve_precision(name: str, device: torch.device) -> Precision:
 
 
 def _has_bf16(device: torch.device) -> bool:
-    """Whether ``device`` is a GPU that computes with bf16. A GPU that emulates it gains nothing."""
+    """Return whether ``device`` is a GPU with bf16 units. A GPU that emulates bf16 gains nothing from it."""
     if device.type != "cuda":
         return False
     with torch.cuda.device(device):
@@ -101,10 +102,10 @@ def _has_bf16(device: torch.device) -> bool:
 
 
 def _backends() -> tuple[Any, ...]:
-    """The settings that decide about fp32 products on a GPU.
+    """Return the settings that decide how a GPU multiplies fp32 numbers.
 
-    Source: PyTorch documentation, CUDA semantics, TensorFloat-32. Since torch 2.9 each has ``fp32_precision``.
-    Nothing may use the older ``allow_tf32``: it warns, and reading it after a change here is an error.
+    Source: PyTorch documentation, CUDA semantics, TensorFloat-32. Each has ``fp32_precision`` since torch 2.9.
     """
-    b: Any = torch.backends  # whose stubs lack these
+    # Nothing may use the older ``allow_tf32``: it warns, and torch refuses to read it after a change made here.
+    b: Any = torch.backends  # torch's type stubs lack these settings
     return b.cuda.matmul, b.cudnn.conv, b.cudnn.rnn

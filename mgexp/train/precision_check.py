@@ -47,7 +47,7 @@ from mgexp import dist
 from mgexp.data.clips import Batch
 from mgexp.dist import Processes
 from mgexp.errors import InputError, listed
-from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
+from mgexp.multigrid.batchnorm import set_num_groups
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.environment import cpu_model
 from mgexp.run.files import read_json, write_json
@@ -59,37 +59,37 @@ from mgexp.train.task import Loss, Task
 COARSE = 8
 """Pixels and frames between the random values of a clip: neighbours are alike, as in videos."""
 NOISE = 8
-"""Grey levels, of a sensor's noise: half the width of a uniform distribution."""
+"""Noise of a sensor in grey levels: half the width of a uniform distribution."""
 NUM_KINDS = 4
-"""Clips of one kind look alike and have the same label, as in a data set, so that their gradients add up."""
+"""Clips of one kind look alike and have the same label, as in a data set. So their gradients add up."""
 LIKENESS = 0.7
-"""Share of what clips of one kind have in common."""
+"""The share of a clip's values that all clips of its kind have in common."""
 
 LARGEST_SCALE = 2.0**16
-"""Where torch's GradScaler starts. As there, the scale is halved while gradients overflow."""
+"""The first scale of torch's GradScaler. As there, the scale is halved while gradients overflow."""
 
 MIN_COSINE = 0.99
 MIN_RATIO, MAX_RATIO = 0.9, 1.1
-"""Of the norms, low to fp32. These three lie between what wrong layers and right ones were measured to have."""
+"""Ratio of the norms, low precision to fp32. The three limits lie between the measured wrong and right layers."""
 NEGLIGIBLE = 1e-6
-"""A norm below this share of the largest of its kind is not judged while low precision finds it so small too.
-Assumption; the smallest that was measured, a bias before a norm, had a share of 3e-7 and agreed."""
+"""A tensor is not judged if its norm is below this share of the largest of its kind, in fp32 and in low precision.
+Assumption; the smallest tensor that was measured, a bias before a norm, had a share of 3e-7 and agreed."""
 MAX_SHOWN = 4
 
 VERSION = 1
-"""Raise it when the check changes: what an older one passed is then checked again."""
+"""Raise it when the check changes, so that models which passed an older check are checked again."""
 
 EXACT = Precision("fp32")
 
 
 def draw_batch(shape: StepShape, task: Task, seed: int = 0) -> Batch:
-    """Draw smooth clips of a few kinds, with some noise, and their labels. torch's own draws are left alone."""
+    """Draw smooth clips of a few kinds, with some noise, and labels. torch's global generator stays untouched."""
     generator = torch.Generator().manual_seed(seed)
     size = (shape.frames, shape.crop, shape.crop)
     small = [max(2, -(-length // COARSE)) for length in size]
     common = torch.rand(NUM_KINDS, 3, *small, generator=generator)
     kinds = torch.arange(shape.clips) % NUM_KINDS
-    # Clip by clip: the batch is never in memory as float32.
+    # We draw clip by clip, so that the batch is never in memory as float32.
     clips = torch.empty(shape.clips, *size, 3, dtype=torch.uint8)
     for clip, kind in zip(clips, kinds, strict=True):
         own = torch.rand(common[kind].shape, generator=generator)
@@ -103,10 +103,11 @@ def draw_batch(shape: StepShape, task: Task, seed: int = 0) -> Batch:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How one tensor of a layer compares with fp32: ``tensor`` is such as "weight gradient of blocks.0.conv".
+    """Comparison of one tensor of a layer, such as "weight gradient of blocks.0.conv", with fp32.
 
-    ``cosine`` and ``ratio`` of the norms, low to fp32; ``share``: the fp32 norm as a share of the largest of its
-    kind in the model. They are NaN if ``is_finite`` is False, and ``cosine`` is NaN if the fp32 values are all 0.
+    ``cosine`` is between low precision and fp32, ``ratio`` the norm in low precision divided by the fp32 norm, and
+    ``share`` the fp32 norm divided by the largest of its kind in the model. All three are NaN if ``is_finite`` is
+    False, and ``cosine`` is NaN if the fp32 values are all 0.
     """
 
     tensor: str
@@ -117,7 +118,7 @@ class Agreement:
 
     @property
     def is_negligible(self) -> bool:
-        """Whether the tensor is too small beside the others of its kind to be judged."""
+        """Return whether the tensor is too small beside the others of its kind to be judged."""
         if not self.is_finite:
             return False
         if self.share == 0:
@@ -126,7 +127,7 @@ class Agreement:
 
     @property
     def is_fault(self) -> bool:
-        """Whether the tensor is not finite, or too far from its fp32 values to be their rounding."""
+        """Return whether the tensor is not finite, or differs from fp32 by more than rounding."""
         if not self.is_finite:
             return True
         is_close = self.cosine >= MIN_COSINE and MIN_RATIO <= self.ratio <= MAX_RATIO
@@ -140,21 +141,21 @@ class Agreement:
 
 @dataclass
 class Comparison:
-    """Inner products of one tensor in low precision and in fp32, summed over its chunks."""
+    """Inner products of a tensor in low precision and in fp32, summed over its chunks."""
 
     low_low: float = 0.0
     low_exact: float = 0.0
     exact_exact: float = 0.0
 
     def add(self, low: Tensor, exact: Tensor) -> None:
-        """Take in a chunk of the tensor, or all of it."""
+        """Add the inner products of a chunk."""
         low, exact = low.detach().float(), exact.detach()
         self.low_low += float((low * low).sum())
         self.low_exact += float((low * exact).sum())
         self.exact_exact += float((exact * exact).sum())
 
     def agreement(self, tensor: str, largest: float) -> Agreement:
-        """Compare. ``largest`` is the largest fp32 norm of this kind of tensor in the model."""
+        """Return the agreement. ``largest`` is the largest fp32 norm of this kind of tensor in the model."""
         if not math.isfinite(self.low_low + self.low_exact):
             return Agreement(tensor, False, math.nan, math.nan, math.nan)
         low, exact = self.low_low**0.5, self.exact_exact**0.5
@@ -165,15 +166,13 @@ class Comparison:
 
 
 def copy_to_check(model: nn.Module) -> nn.Module:
-    """Copy ``model`` in training mode without dropout, so that all branches have gradients.
-
-    Where all scales of a norm are 0, as at the end of each residual block of a new model, the convolutions
-    before it have no gradient, and nothing could be seen of them: there the copy has scales of 1.
-    """
+    """Copy ``model`` in training mode without dropout, so that every layer has a gradient."""
     clone = copy.deepcopy(model).train()
     for module in clone.modules():
         if isinstance(module, _DropoutNd):
             module.eval()
+        # In a new model the last norm of each residual block has only scales of 0. Then the convolutions before it
+        # have no gradient to check, so the copy has scales of 1 there.
         if isinstance(module, _BatchNorm) and module.affine and not module.weight.any():
             nn.init.ones_(module.weight)
         if hasattr(module, "inplace"):  # hooks keep what such a module would overwrite
@@ -182,9 +181,9 @@ def copy_to_check(model: nn.Module) -> nn.Module:
 
 
 class LayerCheck:
-    """Compare the layers of ``model``, a copy that nobody else uses, on ``normalizer.device``.
+    """Check of the layers of ``model``, a copy that nobody else uses, on ``normalizer.device``.
 
-    The model runs once, in low precision. A hook redoes the forward and backward pass of each layer in fp32, from
+    The model runs once, in low precision. A hook repeats the forward and backward pass of each layer in fp32, from
     the same input and output gradient, so that rounding does not add up from layer to layer.
     """
 
@@ -195,7 +194,7 @@ class LayerCheck:
         self._saved: dict[str, tuple[Tensor, Tensor]] = {}  # input and output by layer
 
     def run(self, sample: Batch, num_groups: int, precision: Precision) -> list[Agreement]:
-        """Compare each layer with weights: its output, the gradient of its input and those of its weights.
+        """Compare the output, the input gradient and the weight gradients of each layer that has weights.
 
         ``precision`` computes the whole batch at once, as a training step does; fp32 computes BN group after BN
         group. fp16 takes the largest loss scale at which all gradients are finite, or 1.
@@ -215,7 +214,7 @@ class LayerCheck:
         self.model.zero_grad(set_to_none=True)
         device = self.normalizer.device
         with self._hooks(num_groups), precision.backends(), warnings.catch_warnings():
-            # Clips have no gradient, of which torch warns.
+            # torch warns about hooks on the first layer, because clips need no gradient.
             warnings.filterwarnings("ignore", "Full backward hook is firing")
             with precision.autocast(device):
                 logits = self.model(self.normalizer(sample.clips))
@@ -261,7 +260,7 @@ class LayerCheck:
         grad_inputs: Any,  # noqa: ANN401 - a tensor, or None, in a tuple
         grad_outputs: Any,  # noqa: ANN401
     ) -> None:
-        """Redo the forward and backward pass of one layer in fp32, BN group by BN group."""
+        """Repeat the forward and backward pass of one layer in fp32, BN group by BN group."""
         inputs, outputs = self._saved.pop(name)
         parts = [inputs, outputs, grad_outputs[0]]
         if grad_inputs[0] is not None:
@@ -269,7 +268,8 @@ class LayerCheck:
         own = dict(module.named_parameters(recurse=False))
         chunks = zip(*(part.chunk(num_groups) for part in parts), strict=True)
         autocast = torch.autocast(inputs.device.type, enabled=False)
-        with EXACT.backends(), autocast, torch.enable_grad(), _one_group(module):
+        set_num_groups(module, 1)  # each chunk is one BN group
+        with EXACT.backends(), autocast, torch.enable_grad():
             for low_x, out, grad_out, *grad_x in chunks:
                 x = low_x.float().requires_grad_()
                 exact = module.forward(x)
@@ -280,34 +280,22 @@ class LayerCheck:
                 for key, grad in zip(own, grads[1:], strict=True):
                     full = f"{name}.{key}"
                     self._exact[full] = self._exact[full] + grad if full in self._exact else grad
+        set_num_groups(module, num_groups)
 
     def _compare(self, layer: str, kind: str, low: Tensor, exact: Tensor) -> None:
         self._found.setdefault((layer, kind), Comparison()).add(low, exact)
 
 
-@contextmanager
-def _one_group(module: nn.Module) -> Iterator[None]:
-    """Inside the block, all clips of a batch are one BN group."""
-    if not isinstance(module, GroupedBatchNorm3d):
-        yield
-        return
-    before, module.num_groups = module.num_groups, 1
-    try:
-        yield
-    finally:
-        module.num_groups = before
-
-
 @dataclass(frozen=True)
 class ShapeCheck:
-    """What the check of one shape found. ``min_cosine``: the worst of the judged tensors, 0 if not finite."""
+    """Findings at one shape. ``min_cosine`` is the worst of the judged tensors, 0 if one is not finite."""
 
     shape: StepShape
     faults: tuple[Agreement, ...]
     min_cosine: float
 
     def problem(self, precision: Precision) -> str:
-        """Say which tensors are wrong at which shape, with the numbers and the remedy; empty if none is."""
+        """Describe the wrong tensors with their shape, numbers and remedy; return "" if none is wrong."""
         if not self.faults:
             return ""
         return (
@@ -320,9 +308,10 @@ class ShapeCheck:
 def check_shape(
     check: LayerCheck, shape: StepShape, task: Task, precision: Precision
 ) -> ShapeCheck:
-    """Check every layer at one shape, all its clips at once. A BN group that spans processes is one here."""
+    """Check every layer at one shape, with all clips of one process at once."""
+    # A group that spans processes has only the clips of this process here. We take at least two, since a single
+    # clip can leave a norm one value per channel, which it refuses.
     groups = max(1, shape.num_bn_groups)
-    # One clip alone may leave a norm a single value, which it refuses.
     clips = shape.clips if shape.num_bn_groups > 0 else max(2, shape.clips)
     drawn = StepShape(shape.frames, shape.crop, clips, groups)
     found = check.run(draw_batch(drawn, task), groups, precision)
@@ -338,9 +327,9 @@ def check_shapes(
     normalizer: Normalizer,
     precision: Precision,
 ) -> list[ShapeCheck]:
-    """Check every shape on a copy: the model, its buffers and torch's draws are left as they are.
+    """Check every shape on a copy. The model, its buffers and torch's random state stay the same.
 
-    It takes memory for one more model and about what a training step of each shape takes.
+    This needs the memory of a second model, and about the memory of a training step.
     """
     device = normalizer.device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -355,12 +344,12 @@ def check_shapes(
     if device.type == "cuda":
         del check
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)  # of training, which is what is recorded
+        torch.cuda.reset_peak_memory_stats(device)  # the run records the peak of training alone
     return found
 
 
 def shape_text(shape: StepShape) -> str:
-    """ "64x4x68² in 8 BN groups"."""
+    """Describe a shape, such as "64x4x68² in 8 BN groups"."""
     groups = shape.num_bn_groups
     if groups < 0:
         return f"{shape} in a BN group that spans {-groups} processes"
@@ -375,10 +364,10 @@ def require_precision(
     precision: Precision,
     processes: Processes,
 ) -> None:
-    """Raise InputError in every process if ``precision`` is wrong for a shape in one. fp32 needs no check.
+    """Raise InputError in every process if any process finds ``precision`` wrong at one of ``shapes``.
 
-    ``shapes`` are those of one process. A check that this user's machine passed with these versions and this
-    model is not repeated. Every process must call it.
+    fp32 needs no check. A check that this machine has passed with the same model and versions is not repeated.
+    Every process must call this.
     """
     if precision.is_exact:
         return
@@ -398,7 +387,7 @@ def require_precision(
 def check_record(
     model: nn.Module, shapes: Sequence[StepShape], precision: Precision, device: torch.device
 ) -> dict[str, Any]:
-    """What the result of a check depends on, for JSON. The weights are not among it."""
+    """List what the result of a check depends on, as JSON values. The weights are not part of it."""
     tensors = [f"{name} {tuple(value.shape)}" for name, value in model.state_dict().items()]
     layers = "\n".join([repr(model), *tensors])
     if device.type == "cuda":
@@ -419,7 +408,7 @@ def check_record(
 
 
 def passed_json(record: Mapping[str, Any]) -> Path:
-    """The file of a passed check: in $XDG_CACHE_HOME, else ~/.cache (XDG Base Directory Specification)."""
+    """Return the file of a passed check: in $XDG_CACHE_HOME, else ~/.cache (XDG Base Directory Specification)."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     text = simplejson.dumps(record, sort_keys=True)
     name = hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -427,7 +416,7 @@ def passed_json(record: Mapping[str, Any]) -> Path:
 
 
 def was_passed(record: Mapping[str, Any]) -> bool:
-    """Whether this check was passed before. A file that is torn or cannot be read costs a check and no more."""
+    """Return whether this check was passed before. A file that cannot be read counts as no."""
     try:
         return read_json(passed_json(record)).get("check") == record
     except InputError:
@@ -435,7 +424,7 @@ def was_passed(record: Mapping[str, Any]) -> bool:
 
 
 def remember(record: Mapping[str, Any], min_cosines: Mapping[str, float]) -> None:
-    """Write down that a check was passed, with its worst cosine by shape."""
+    """Record that a check was passed, with the worst cosine of each shape."""
     path = passed_json(record)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

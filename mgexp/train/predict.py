@@ -1,4 +1,4 @@
-"""Which classes a trained model sees in videos that have no label."""
+"""Predict the classes of videos that have no label, with a trained model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mgexp.train.task import Task, build_task
 
 @dataclass(frozen=True)
 class Prediction:
-    """(class, probability) for the video at ``path``, the most probable first; or an ``error`` and no classes."""
+    """Predicted (class, probability) of the video at ``path``, the most probable first; or its ``error``."""
 
     path: str
     classes: tuple[tuple[int, float], ...] = ()
@@ -39,14 +39,13 @@ class Predictor:
     def predict(
         self, paths: tuple[str, ...], batches: Iterable[Any], num_best: int
     ) -> Iterator[Prediction]:
-        """Yield the ``num_best`` classes for each of ``paths``, as soon as its last view was scored.
+        """Yield the ``num_best`` classes of each of ``paths``, as soon as its last view is scored.
 
-        ``batches`` are ``ViewBatch`` with all views of ``paths``, in their order. A probability is the task's
-        score over the views: their mean or their largest, as in evaluation. A video with a view that failed has
-        an error.
+        ``batches`` are ``ViewBatch`` with all views of ``paths``, in their order. A probability is the mean or the
+        largest of the views' scores, as in evaluation. A video with a view that failed has an error.
         """
-        shape, device = (len(paths), self.task.num_classes), self.normalizer.device
-        sums = torch.full(shape, self.task.ensemble.start, device=device)
+        device = self.normalizer.device
+        sums = self.task.no_scores(len(paths), device)
         num_views = torch.zeros(len(paths), device=device)
         errors: dict[int, str] = {}
 
@@ -66,7 +65,8 @@ class Predictor:
                 scores = self.task.scores(self.model(self.normalizer(batch.clips)).float())
                 self.task.ensemble.add(sums, videos, scores)
                 num_views += videos.bincount(minlength=len(paths))
-            # The next batch may hold more views of the last video of this one.
+            # The views are in order, so all videos before the last one of this batch are complete. The next batch
+            # may hold more views of the last one.
             last = max([*batch.videos.tolist(), *(video for video, _ in batch.errors)])
             yield from map(prediction, range(num_done, last))
             num_done = last
@@ -74,7 +74,7 @@ class Predictor:
 
 
 def build_predictor(cfg: Config, run_dir: RunDir, device: torch.device) -> Predictor:
-    """Build the model that the final evaluation of a run scored; raise InputError if there is none that fits."""
+    """Load the model of a finished run. Raises InputError if it is missing or does not fit ``cfg``."""
     if not run_dir.model.is_file():
         raise InputError([f"{run_dir.model} does not exist: train the run to its end"])
     try:

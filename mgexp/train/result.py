@@ -1,4 +1,4 @@
-"""The result of a finished run: its numbers, whether its YAML expected them, and the exit code."""
+"""The result of a finished run: its numbers, the verdict on what its YAML expects, and the exit code."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def numbers(state: State, inputs: Inputs) -> dict[str, Any]:
 
 
 def seconds_record(clock: Clock) -> dict[str, float]:
-    """List the seconds by what they went into. ``steady`` is training without the first use of each shape."""
+    """List the seconds of each activity. ``steady`` is training without the first use of each shape."""
     names = ("input_wait", "evaluate", "precise_bn", "checkpoint", "shape_warmup", "program")
     train = clock.seconds("train")
     return {
@@ -69,12 +69,15 @@ def seconds_record(clock: Clock) -> dict[str, float]:
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """Say a result in one line, for the end of a log."""
+    """Summarise a result in one line, for the end of a log."""
     seconds = result["seconds"]
     first = dict([*result["metrics"].items()][:1])
     clips: Mapping[str, int] = result.get("clips_by_level", {})
     levels = ""
-    if list(clips) not in ([], [SOURCE]):  # else all clips came from the videos themselves
+    if list(clips) not in (
+        [],
+        [SOURCE],
+    ):  # without a clip store all clips come from the source videos
         ordered = sorted(clips.items(), key=lambda item: -item[1])
         total = sum(clips.values())
         shares = (f"{100 * number / total:.0f} % from {level}" for level, number in ordered)

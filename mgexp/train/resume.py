@@ -1,9 +1,8 @@
-"""How a run starts in its folder: new, after a checkpoint of the same run, or refused with every difference.
+"""Start a run in its folder: begin, resume from a checkpoint, or refuse and list every difference.
 
-A checkpoint holds a fingerprint of the schedule, in plain values, and a run continues only under the same
-schedule. The configuration is compared by itself. The fingerprint also finds changed code that makes another
-schedule, or other draws, from the same configuration. It does not depend on the number of processes, which may
-change.
+A run resumes only with the same configuration, videos and schedule. A checkpoint holds a fingerprint of the
+schedule in plain values, because changed code can make another schedule, or other draws, from the same
+configuration. The fingerprint does not depend on the number of processes, which may change.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ from mgexp.run.torch_file import DamagedFileError, load_torch, read_seal
 from mgexp.train.checkpoint import State
 
 SAME_STATE = {"lamb", "pmd_lamb"}
-"""Optimizers that can resume from each other's moments."""
+"""Two optimizers with the same state, so that each can resume from the other's checkpoints."""
 NUM_DRAWS = 8
-"""Videos of the stream that are compared. Assumption: other code, or another torch, draws others among them."""
+"""How many videos of the stream to compare. Assumption: other code or another torch draws others among them."""
 MOST_PHASES = 6
-"""Phases whose changes are listed in full. One more training video changes all phases."""
+"""How many changed phases a message lists. One more training video changes all phases."""
 
 Values = Mapping[str, Any]
 
@@ -58,9 +57,9 @@ def check_folder(
 ) -> list[str]:
     """Return what changed since the folder was written: configuration and videos.
 
-    Raises InputError for any change without ``override``, and always for another optimizer: the checkpoints
-    hold its state. Keys that cannot change the result may differ. Before the first checkpoint everything may,
-    since nothing of the folder is used then.
+    Raises InputError for any change without ``override``, and always for another optimizer, because the
+    checkpoints hold the optimizer's state. Keys that cannot change the result may differ. Before the first
+    checkpoint everything may differ, since nothing in the folder is used then.
     """
     steps = run_dir.checkpoint_steps()
     if not steps and not run_dir.result_json.exists():
@@ -90,7 +89,7 @@ def check_folder(
 
 
 def config_problems(run_dir: RunDir, config_yaml: str, ignored: tuple[str, ...] = ()) -> list[str]:
-    """List each key that can change the result and differs from the folder's, except ``ignored`` ones."""
+    """List the changed keys that can change the result, except keys that begin with one of ``ignored``."""
     return [
         f"{key}: the run folder has {old!r}, this start {new!r}"
         for key, old, new in _changed_keys(run_dir, config_yaml)
@@ -99,7 +98,7 @@ def config_problems(run_dir: RunDir, config_yaml: str, ignored: tuple[str, ...] 
 
 
 def _changed_keys(run_dir: RunDir, config_yaml: str) -> list[tuple[str, object, object]]:
-    """List (key, the folder's value, the value now) for every key that matters, the seed included."""
+    """List (key, the folder's value, the value now) for every changed key that matters, and for the seed."""
     if not run_dir.config_yaml.exists():
         return []
     saved = from_yaml(run_dir.config_yaml)
@@ -121,12 +120,12 @@ def write_folder(
 ) -> None:
     """Record what this start runs, before its first step.
 
-    ``changes`` come from ``check_folder``. ``initial`` are the weights it starts from: None for random weights,
-    or where it resumes from a checkpoint. ``given`` are the keys that the user gave beside the YAML.
+    ``changes`` come from ``check_folder``. ``initial`` are the first weights, None for random weights and after
+    a checkpoint. ``given`` are the keys that the user gave on the command line.
     """
     environment, steps = describe(), run_dir.checkpoint_steps()
     if steps and run_dir.environment_json.exists():
-        # Another environment may change the last bits of the result.
+        # Another environment may change the last bits of the result, which is no reason to refuse the run.
         first = read_json(run_dir.environment_json)
         for name in sorted(environment.keys() - {"date"}):
             was, now = first.get(name), environment[name]
@@ -134,7 +133,9 @@ def write_folder(
                 LOGGER.warning("%s was %s at the first start, now it is %s", name, was, now)
     else:
         write_json(run_dir.environment_json, environment)
-    cut_jsonl(run_dir.starts_jsonl, lambda _: bool(steps))
+    cut_jsonl(
+        run_dir.starts_jsonl, lambda _: bool(steps)
+    )  # starts that saved nothing left no trace in the run
     after_step = steps[-1] if steps else 0
     start = {"after_step": after_step, "changes": list(changes), "given": list(given)}
     append_jsonl(run_dir.starts_jsonl, {**environment, **start})
@@ -156,9 +157,9 @@ def write_folder(
 
 
 def cut_records(run_dir: RunDir, step: int) -> None:
-    """Drop the records of all that is done again after a resume at ``step``: steps, evaluations, the final one.
+    """Drop the records of everything that a resume at ``step`` will do again, such as steps and evaluations.
 
-    The part of a final evaluation after ``step`` that is done already is kept.
+    Saved parts of a final evaluation after exactly ``step`` steps are kept.
     """
     run_dir.drop_evaluation_parts(after_step=step)
     cut_jsonl(run_dir.metrics_jsonl, lambda line: bool(line["step"] < step))
@@ -175,7 +176,7 @@ def is_evaluated(run_dir: RunDir, step: int) -> bool:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read whole. ``seal`` tells it from other files of its step; old ones have none."""
+    """An undamaged checkpoint. ``seal`` tells it from other files of the same step; old files have none."""
 
     step: int
     seal: str | None
@@ -184,7 +185,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Choice:
-    """The checkpoint to resume from, None to start at step 0; and (step, fault) of later ones that are damaged."""
+    """The checkpoint to resume from, None to start at step 0; and (step, fault) of damaged later ones."""
 
     checkpoint: Checkpoint | None = None
     damaged: tuple[tuple[int, str], ...] = ()
@@ -199,7 +200,7 @@ def _read(run_dir: RunDir, step: int) -> Checkpoint:
 
 
 def choose_checkpoint(run_dir: RunDir) -> Choice:
-    """Choose the last whole checkpoint; change nothing. Raises InputError if all that exist are damaged."""
+    """Choose the last undamaged checkpoint; change nothing. Raises InputError if all are damaged."""
     damaged: list[tuple[int, str]] = []
     for step in reversed(run_dir.checkpoint_steps()):
         try:
@@ -216,7 +217,7 @@ def choose_checkpoint(run_dir: RunDir) -> Choice:
 
 
 def require_same_network(choice: Choice, model: nn.Module) -> None:
-    """Raise InputError if the checkpoint is of another network than ``model``. --override does not help here."""
+    """Raise InputError if the checkpoint is of another network than ``model``, even with --override."""
     if not choice.checkpoint:
         return
     saved, own = (
@@ -230,7 +231,7 @@ def require_same_network(choice: Choice, model: nn.Module) -> None:
 
 
 def schedule_problems(choice: Choice, schedule: Values, override: bool) -> list[str]:
-    """Say how ``schedule``, a fingerprint, differs from the checkpoint's; raise InputError without ``override``.
+    """List how the fingerprint ``schedule`` differs from the checkpoint's; raise InputError without ``override``.
 
     Checkpoints of earlier versions hold no fingerprint and are accepted.
     """
@@ -243,7 +244,9 @@ def schedule_problems(choice: Choice, schedule: Values, override: bool) -> list[
 
 
 def set_aside(run_dir: RunDir, choice: Choice) -> None:
-    """Rename the damaged checkpoints, with a warning. Else new ones of earlier steps would count as older."""
+    """Rename the damaged checkpoints, with a warning."""
+    # The last checkpoint is the one with the highest step. Under its own name a damaged one would stay the last
+    # until training passes its step, and the new ones before it would be deleted as older.
     for step, fault in choice.damaged:
         aside = run_dir.damaged_checkpoint(step)
         run_dir.checkpoint(step).replace(aside)
@@ -256,10 +259,10 @@ def set_aside(run_dir: RunDir, choice: Choice) -> None:
 
 
 def take_over(run_dir: RunDir, state: State, choice: Choice, processes: Processes) -> None:
-    """Load the checkpoint that rank 0 chose, in every process. All processes must call it.
+    """Load rank 0's checkpoint in every process. All processes must call this.
 
-    ``choice`` counts on rank 0 alone; the others read the same file from the shared run folder. Raises InputError
-    in all processes if one of them finds another file there, or none.
+    Only rank 0's ``choice`` matters; the others read the same file from the shared run folder. Raises InputError
+    in all processes if one of them finds no file there, or another one.
     """
     own = choice.checkpoint
     wanted = dist.from_main(processes, (own.step, own.seal) if own else None)
@@ -271,7 +274,7 @@ def take_over(run_dir: RunDir, state: State, choice: Choice, processes: Processe
 def _load(
     run_dir: RunDir, state: State, own: Checkpoint | None, step: int, seal: str | None
 ) -> str:
-    """Load the checkpoint after ``step`` into ``state``; return what is wrong with it in this process, or ""."""
+    """Load the checkpoint after ``step`` into ``state``; return the problem of this process, or ""."""
     path = run_dir.checkpoint(step)
     try:
         found = own or _read(run_dir, step)
@@ -287,7 +290,7 @@ def _load(
 
 
 def fingerprint(schedule: Schedule, seed: int) -> dict[str, Any]:
-    """Describe what the schedule does in numbers and texts, named in words, for checkpoints."""
+    """Describe the schedule for checkpoints, in plain values whose names can stand in a message."""
     stream = Stream(schedule.num_videos, seed)
     return {
         "training videos": schedule.num_videos,
@@ -319,7 +322,7 @@ def _phase_values(schedule: Schedule, phase: Phase) -> dict[str, Any]:
 
 
 def differences(saved: Values, now: Values) -> list[str]:
-    """Say in sentences how two fingerprints differ; none if both schedules do the same."""
+    """List the differences of two fingerprints in sentences."""
     own = {name: value for name, value in now.items() if name != "phases"}
     sentences = [f"schedule: {text}" for text in _changes(saved, own)]
     phases = []
@@ -334,7 +337,7 @@ def differences(saved: Values, now: Values) -> list[str]:
 
 
 def _changes(old: Values, new: Values) -> Iterator[str]:
-    """Name each value that differs. The last bits of a learning rate are rounding, and do not count."""
+    """Yield each value that differs, except in the last bits of a learning rate, which are rounding."""
     for name, value in new.items():
         before = old.get(name, value)
         if isinstance(before, float) and isinstance(value, float):

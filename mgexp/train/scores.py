@@ -1,4 +1,4 @@
-"""Scores of the views of each video, and the part of them that is on disk while a long evaluation runs."""
+"""Score the views of each video, and save the scores on disk while a long evaluation runs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from mgexp.train.task import Task
 
 @dataclass(frozen=True)
 class Evaluation:
-    """``metrics`` in percent, the mean ``loss`` per view, and what they come from: a row for each video.
+    """Result of an evaluation: ``metrics`` in percent, and the mean ``loss`` per view.
 
-    ``scores`` (videos, classes) cover all views of a video. They and ``labels`` are on the CPU.
+    ``scores`` (videos, classes) and ``labels`` (videos, ...) are on the CPU. A score covers all views of a video.
     """
 
     metrics: Mapping[str, float]
@@ -34,7 +34,7 @@ class Evaluation:
 
 
 class Scores:
-    """Scores over the views of each video; the task's ensemble puts views together."""
+    """Scores over the views of each video, combined as the task's ensemble says."""
 
     def __init__(self, num_videos: int, task: Task, device: torch.device) -> None:
         self.task = task
@@ -50,11 +50,11 @@ class Scores:
         self.loss += torch.stack([self.task.loss(logits, labels) * views, views])
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What this process has added so far."""
+        """Return the sums of what this process has added so far."""
         return {"sums": self.sums, "labels": self.labels, "loss": self.loss}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what was added before."""
+        """Continue from the sums of an earlier ``state_dict``."""
         for name, values in self.state_dict().items():
             values.copy_(state[name])
 
@@ -62,7 +62,7 @@ class Scores:
         """Compute the evaluation over the views of all processes."""
         self.task.ensemble.reduce(processes, self.sums)
         dist.sum_(processes, self.loss)
-        dist.max_(processes, self.labels)  # views of one video may be in several processes
+        dist.max_(processes, self.labels)  # a process that saw no view of a video has label 0
         return Evaluation(
             metrics=self.task.metrics(self.sums, self.labels),
             loss=(self.loss[0] / self.loss[1]).item(),
@@ -81,8 +81,8 @@ def score_views(
 ) -> dict[int, str]:
     """Add the views of ``batches`` to ``scores``, and call ``after_batch`` after each batch.
 
-    Returns the videos that cannot be decoded, and why. After the first of them no more views are scored: the
-    other batches are only searched for further broken videos.
+    Returns the reason for each video that cannot be decoded. After the first such video no more views are scored,
+    but the remaining batches are still read, so that one message can list all broken videos.
     """
     model.eval()
     device = normalizer.device
@@ -98,7 +98,7 @@ def score_views(
 
 
 def check_decoded(errors: Mapping[int, str]) -> None:
-    """Raise InputError that lists every video of ``errors``, those of all processes, by its index."""
+    """Raise InputError with the errors of all processes, by the index of the video."""
     if errors:
         names = [errors[video] for video in sorted(errors)]
         raise InputError([f"{len(names)} validation videos cannot be decoded: {listed(names)}"])
@@ -106,11 +106,11 @@ def check_decoded(errors: Mapping[int, str]) -> None:
 
 @dataclass
 class PartialScores:
-    """Scores of this process after some of its batches, in the file ``path``, so that a killed evaluation goes on.
+    """File with the scores of this process so far, from which a killed evaluation continues.
 
-    They are saved after a batch where ``save_seconds`` have passed since the last time, and when all is done;
-    never where ``path`` is None, for an evaluation that is short. A file counts only for the same ``identity``,
-    such as a hash of the videos. ``num_batches`` and ``seconds`` include those of earlier starts.
+    The scores are saved every ``save_seconds``, after a batch, and at the end. Short evaluations have ``path``
+    None and save nothing. A file is valid only for the same ``identity``, such as a hash of the videos.
+    ``num_batches`` and ``seconds`` include earlier starts.
     """
 
     path: Path | None
@@ -122,7 +122,7 @@ class PartialScores:
     _last_save: float = field(default_factory=time.perf_counter)
 
     def read(self) -> dict[str, Any] | None:
-        """Read the file, where there is one of the same evaluation; a damaged one is done again."""
+        """Read the file; return None if it is missing, damaged, or of another evaluation."""
         if self.path is None or not self.path.exists():
             return None
         try:
@@ -133,7 +133,7 @@ class PartialScores:
         return saved if saved["identity"] == self.identity else None
 
     def go_on(self, scores: Scores) -> float:
-        """Load the file into ``scores``, where there is one; return the seconds that went into it."""
+        """Load the file into ``scores`` if there is one; return the seconds that it cost."""
         saved = self.read()
         if saved is not None:
             scores.load_state_dict(saved["scores"])
@@ -142,13 +142,13 @@ class PartialScores:
         return self.seconds
 
     def count_batch(self, scores: Scores) -> None:
-        """Take note that one more batch is in ``scores``; save them where it is time."""
+        """Count one more batch in ``scores``, and save them if ``save_seconds`` have passed."""
         self.num_batches += 1
         if time.perf_counter() - self._last_save >= self.save_seconds:
             self.save(scores)
 
     def save(self, scores: Scores) -> None:
-        """Write the file, in place of an earlier one."""
+        """Write the file atomically, over an earlier one."""
         if self.path is None:
             return
         now = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a run needs before its first step: schedule, lists of videos, task, precision; and what is wrong there."""
+"""Prepare a run: read the lists, build the schedule, and check everything that the first step needs."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import Opener
 
 SHARED_MEMORY = Path("/dev/shm")
-"""Where torch puts the tensors that loader workers hand on, on Linux. Other systems have no such folder."""
+"""Where torch puts the tensors of loader workers on Linux. Other systems have no such folder."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The videos of a run, what opens them, and the schedule.
+    """Videos of a run, their opener, and the schedule.
 
-    ``missing``: paths in the training list, which has ``num_listed`` videos, that have no file or are
+    The training list has ``num_listed`` videos. The files of those in ``missing`` do not exist or are
     quarantined.
     """
 
@@ -54,7 +54,7 @@ class Inputs:
     opener: Opener
 
     def fingerprint(self) -> dict[str, object]:
-        """Identify the videos: a resumed run must have the same ones."""
+        """Identify the videos for the run folder: a resumed run must have the same ones."""
         return {
             "num_train_videos": len(self.train),
             "train_sha256": _sha256(self.train),
@@ -63,17 +63,17 @@ class Inputs:
         }
 
     def identity(self) -> str:
-        """Identify the videos in one line, by which the processes of a run compare their lists."""
+        """Identify the videos in one line, with which the processes of a run compare their lists."""
         shas = " and ".join(_sha256(records)[:12] for records in (self.train, self.val))
         return f"{len(self.train)} for training, {len(self.val)} for validation (sha256 {shas})"
 
     def summary(self) -> str:
-        """Say how many videos there are."""
+        """Say how many videos there are, for the log."""
         missing = f"{len(self.missing)} missing or quarantined"
         return f"{len(self.train)} training videos ({missing}), {len(self.val)} validation videos"
 
     def check_unusable(self, broken: Sequence[str], max_share: float) -> None:
-        """Raise InputError if a larger share of videos fails than ``max_share``; ``broken`` says why each did."""
+        """Raise InputError if more than ``max_share`` of the videos fail. ``broken`` lists why each one failed."""
         found = unusable_problem(self.missing, self.num_listed, broken, len(self.train), max_share)
         raise_problems([found] if found else [])
 
@@ -90,17 +90,17 @@ def build_inputs(
     num_local: int | None = None,
     is_here: bool = True,
 ) -> Inputs:
-    """Read the lists and build the schedule. Raises InputError with ``problems`` and all that are found here.
+    """Read the lists and build the schedule. Raises InputError with ``problems`` and all problems found here.
 
     ``num_local`` of the ``num_processes`` run on this machine, by default all. With ``is_here`` False the run
-    is for another machine, and the GPU and the shared memory of this one are not looked at.
+    is for another machine: do not check the GPU and the shared memory of this one.
     """
     found = [*problems, *cross_problems(cfg)]
     if is_here:
         found += device_problems(cfg.DEVICE, torch.cuda.is_available())
         with collected(found):
             resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
-    if cfg.TRAIN.ENABLE:  # an evaluation alone is not tracked
+    if cfg.TRAIN.ENABLE:  # trackers see no evaluation of a finished run
         wandb_mode = cfg.WANDB.MODE if cfg.WANDB.ENABLE else None
         found += tracking_problems(cfg.TENSORBOARD.ENABLE, wandb_mode)
     train, val = build_list(cfg, "TRAIN_LIST"), build_list(cfg, "VAL_LIST")
@@ -113,8 +113,7 @@ def build_inputs(
         found += store_problems(opener, cfg.DATA.STORE, train_records)
     with collected(found):
         schedule = build_row_schedule(cfg, max(1, len(train_records)), num_processes)
-    raise_problems(found)
-    # From here on, schedule and opener are there.
+    raise_problems(found)  # the checks below need the schedule and the opener
     tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
     found += build_problems(cfg, {*schedule_shapes(schedule), tested})
     if is_here:
@@ -131,7 +130,7 @@ def device_problems(device: str, has_cuda: bool) -> Iterator[str]:
 
 
 def list_problems(train: VideoList, val: VideoList, max_share: float) -> Iterator[str]:
-    """Yield what is wrong with the two lists."""
+    """Yield the problems of the two lists."""
     yield from dict.fromkeys((*train.problems, *val.problems))
     problem = unusable_problem(train.missing, train.num_listed, (), 0, max_share)
     if problem:
@@ -146,13 +145,13 @@ def list_problems(train: VideoList, val: VideoList, max_share: float) -> Iterato
 def unusable_problem(
     missing: Sequence[str], num_listed: int, broken: Sequence[str], num_used: int, max_share: float
 ) -> str | None:
-    """Say that more training videos are missing, quarantined or broken than DATA.MAX_UNUSABLE_SHARE allows.
+    """Return a message if more training videos are unusable than DATA.MAX_UNUSABLE_SHARE allows, else None.
 
-    The ``missing`` are a share of the ``num_listed`` videos in the list, the ``broken`` a share of the
-    ``num_used`` that DATA.MAX_TRAIN_VIDEOS leaves. Gives None where both together are few enough.
+    ``missing`` videos are a share of the ``num_listed`` videos in the list. ``broken`` videos are a share of the
+    ``num_used`` videos that DATA.MAX_TRAIN_VIDEOS leaves. The two shares are added.
     """
     share = len(missing) / max(1, num_listed) + len(broken) / max(1, num_used)
-    if share <= max_share + 1e-9:
+    if share <= max_share + 1e-9:  # 0.1 + 0.2 is more than 0.3 in floating point
         return None
     return (
         f"{len(missing)} of {num_listed} training videos are missing or quarantined and "
@@ -164,7 +163,7 @@ def unusable_problem(
 def build_row_schedule(cfg: Config, num_videos: int, num_processes: int = 1) -> Schedule:
     """Build the schedule over ``num_videos`` training videos.
 
-    Raises InputError if it is impossible, or if the network cannot take its frames.
+    Raises InputError if the schedule is impossible, or if the network cannot take its numbers of frames.
     """
     try:
         schedule = build_schedule(
@@ -177,7 +176,7 @@ def build_row_schedule(cfg: Config, num_videos: int, num_processes: int = 1) -> 
 
 
 def build_recipe(cfg: Config) -> Recipe:
-    """Build the baseline; raise ValueError if its stages are impossible."""
+    """Build the recipe of the baseline. Raises ValueError if its stages are impossible."""
     return Recipe(
         clips=cfg.TRAIN.BATCH_SIZE,
         frames=cfg.DATA.NUM_FRAMES,
@@ -195,7 +194,7 @@ def build_recipe(cfg: Config) -> Recipe:
 
 
 def build_multigrid(cfg: Config) -> Multigrid:
-    """Build how the shape varies; a cycle that is off has one shape."""
+    """Build the settings of the two cycles. A cycle that is off has one shape."""
     node = cfg.MULTIGRID
     return Multigrid(
         long_factors=node.LONG_CYCLE_FACTORS if node.LONG_CYCLE else FULL,
@@ -213,20 +212,18 @@ def build_multigrid(cfg: Config) -> Multigrid:
 
 
 def frame_problems(schedule: Schedule, model_name: str, alpha: int) -> Iterator[str]:
-    """Yield the numbers of frames that a network cannot take.
-
-    The slow pathway of SlowFast takes every ``alpha``-th frame. Some others halve the frames after their first
-    stage.
-    """
+    """Yield a problem for each number of frames that the network cannot take."""
     counts = sorted({frames for frames, _ in schedule_shapes(schedule)})
     if model_name == "SlowFast":
-        for count in counts:
+        for count in counts:  # the slow pathway takes every alpha-th frame
             if count % alpha:
                 yield (
                     f"a shape of {count} frames does not divide by SLOWFAST.ALPHA = {alpha}: choose "
                     "DATA.NUM_FRAMES, MULTIGRID.LONG_CYCLE_FACTORS or SLOWFAST.ALPHA so that all do"
                 )
-    elif TEMPORAL[model_name].pools and 1 in counts:
+    elif (
+        TEMPORAL[model_name].pools and 1 in counts
+    ):  # such networks halve the frames after the first stage
         yield (
             f"{model_name} cannot take a shape of 1 frame: raise DATA.NUM_FRAMES or the least of "
             "MULTIGRID.LONG_CYCLE_FACTORS"
@@ -234,9 +231,10 @@ def frame_problems(schedule: Schedule, model_name: str, alpha: int) -> Iterator[
 
 
 def build_num_videos(cfg: Config, given: int | None) -> tuple[int, list[str]]:
-    """Count the training videos for a schedule, without looking for their files: (number, problems).
+    """Return (number of training videos, problems), without a search for the files.
 
-    The number is ``given``, else that of DATA.TRAIN_LIST, else DATA.NUM_VIDEOS. With a problem it is at least 1.
+    The number is ``given``, else it comes from DATA.TRAIN_LIST, else from DATA.NUM_VIDEOS. It is at least 1, even
+    with a problem, so that the caller can build a schedule and report all problems together.
     """
     if given is not None:
         return max(1, given), [] if given > 0 else [f"--num-videos {given} is not positive"]
@@ -255,16 +253,16 @@ def build_num_videos(cfg: Config, given: int | None) -> tuple[int, list[str]]:
 
 
 def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:
-    """Read and fit TRAIN.INIT_WEIGHTS. Gives None where the run needs none, as after a checkpoint.
+    """Read and fit TRAIN.INIT_WEIGHTS; return None if the run needs none, for instance after a checkpoint.
 
-    Raises InputError that says what is wrong with the file.
+    Raises InputError if the file cannot be used.
     """
     if not cfg.TRAIN.INIT_WEIGHTS or not cfg.TRAIN.ENABLE or run_dir.checkpoint_steps():
         return None
     try:
         model = build_on_meta(cfg)
     except ValueError:
-        return None  # there is no such model, which build_inputs reports
+        return None  # the configuration describes no model, which build_inputs reports
     try:
         return fit_weights(read_weights(Path(cfg.TRAIN.INIT_WEIGHTS)), model)
     except InputError as error:
@@ -272,22 +270,20 @@ def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:
 
 
 def clip_bytes(frames: int, crop: int) -> int:
-    """Return the bytes of a clip as a worker hands it on: uint8, three channels."""
+    """Return the bytes of a clip as it comes from a worker: uint8, three channels."""
     return 3 * frames * crop**2
 
 
 def build_ready_bytes(cfg: Config, schedule: Schedule, num_processes: int) -> int:
-    """Sum the bytes of one batch from each loader of a process that lives at the same time, at the worst time.
-
-    An evaluation during training loads views, or clips for precise batch norm, beside the training clips that are
-    kept ready. The final evaluation loads its views alone.
-    """
+    """Return the largest total, in bytes, of one batch from each loader that one process has open at a time."""
     frames = cfg.DATA.NUM_FRAMES
     num_views = cfg.TEST.BATCH_SIZE
     num_crops = cfg.TEST.NUM_SPATIAL_CROPS
     final = max(num_views, num_crops) * clip_bytes(frames, cfg.DATA.TEST_CROP_SIZE)
     if not cfg.TRAIN.ENABLE:
         return final
+    # During training an evaluation loads views, or clips for precise batch norm, while training clips are kept
+    # ready. The final evaluation loads its views alone.
     shapes = {shape for phase in schedule.phases for shape in phase.cycle.shapes}
     clips = schedule.recipe.clips
     largest = max(clips * shape.ratio * clip_bytes(shape.frames, shape.crop) for shape in shapes)
@@ -301,7 +297,7 @@ def build_memory_problems(
 ) -> list[str]:
     """Check that the shared memory of this machine holds the batches that the loaders keep ready."""
     loader = cfg.DATA_LOADER
-    if not SHARED_MEMORY.is_dir() or loader.NUM_WORKERS == "auto":  # which looks for room itself
+    if not SHARED_MEMORY.is_dir() or loader.NUM_WORKERS == "auto":  # auto chooses workers that fit
         return []
     problems = shared_memory_problems(
         build_ready_bytes(cfg, schedule, num_processes),
@@ -318,11 +314,11 @@ def shared_memory_problems(
 ) -> Iterator[str]:
     """Yield a problem if the loader workers keep more batches ready than shared memory holds.
 
-    Each of ``num_local`` processes on this machine has ``num_workers`` workers, ``prefetch_factor`` batches of
-    ``batch_bytes`` for each of them, and one batch in use. Without workers nothing is shared. A worker that
-    finds no room dies of a bus error, perhaps hours into a run. Source: torch.utils.data keeps prefetch_factor
-    × num_workers batches under way; measured: see the test.
+    ``num_local`` processes on this machine have ``num_workers`` workers each. A batch has ``batch_bytes``.
     """
+    # torch.utils.data keeps prefetch_factor × num_workers batches under way, and one more is in use; the test
+    # measures it. A worker that finds no room dies of a bus error, perhaps hours into a run. Without workers
+    # nothing is in shared memory.
     num_batches = num_workers * prefetch_factor + 1
     needed = num_local * num_batches * batch_bytes if num_workers else 0
     if needed > free_bytes:

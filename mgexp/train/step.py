@@ -1,4 +1,4 @@
-"""One training step: cut a mini-batch into parts, normalise, forward, backward, update. And compilation."""
+"""Run one training step: cut a mini-batch into parts, normalise, forward, backward, update; and compile it."""
 
 from __future__ import annotations
 
@@ -33,13 +33,11 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
 
 def keep_memory() -> bool:
-    """Keep freed memory in this process and in those forked from it; return whether the C library can do so.
-
-    glibc gives large blocks back to the system at once, and gets them again, page by page and zeroed, a moment
-    later. Measured on 2 cores: a step of SlowFast R50 at 8x16x158² takes 2.7 to 4.3 instead of 3.7 to 5.4 s, a
-    step of the quickstart's baseline 127 and 139 instead of 165 and 209 ms. The losses and the peak of memory
-    are the same. Other C libraries have no such setting, and nothing is done there.
-    """
+    """Keep freed memory in this process and its forks; return False if the C library has no such setting."""
+    # By default glibc returns large blocks to the system at once, and gets them again, page by page and zeroed, a
+    # moment later. Measured on 2 cores: a step of SlowFast R50 at 8x16x158² takes 2.7 to 4.3 s instead of 3.7 to
+    # 5.4 s, a step of the quickstart's baseline 127 and 139 ms instead of 165 and 209 ms. The losses and the peak
+    # of memory are the same.
     if not sys.platform.startswith("linux"):
         return False
     try:
@@ -50,7 +48,7 @@ def keep_memory() -> bool:
 
 
 def check_clips(batch: Batch) -> None:
-    """Raise InputError if the loader found no video that decodes for a clip."""
+    """Raise InputError if the batch is empty: the loader found no video that decodes for one of its clips."""
     if not len(batch.clips):
         reasons = [reason for _, reason in batch.unusable]
         raise InputError([f"many videos in a row cannot be decoded: {listed(reasons)}"])
@@ -58,7 +56,7 @@ def check_clips(batch: Batch) -> None:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Clips [first, first + clips) of a process's mini-batch, in ``num_bn_groups`` whole groups."""
+    """Clips [first, first + clips) of a process's mini-batch: ``num_bn_groups`` whole BN groups."""
 
     first: int
     clips: int
@@ -71,6 +69,7 @@ def split(clips: int, num_bn_groups: int, max_clips: int) -> tuple[MicroBatch, .
     The parts differ by one BN group at most. Raises ValueError if a single group is larger than ``max_clips``, or
     if a group spans processes.
     """
+    # Batch norm computes its statistics over whole groups, so a cut through a group would change the result.
     if not max_clips or clips <= max_clips:
         return (MicroBatch(0, clips, num_bn_groups),)
     if num_bn_groups < 0:
@@ -125,7 +124,7 @@ class Normalizer:
 
     @cached_property
     def _constants(self) -> tuple[Tensor, Tensor]:
-        # They are made once: to copy them to a GPU in each step would wait for that GPU.
+        # A copy to a GPU makes the CPU wait for it, so we make these tensors once and not in each step.
         mean, std = (
             torch.tensor(values, device=self.device, dtype=self.dtype).view(1, -1, 1, 1, 1) * 255
             for values in (self.mean, self.std)
@@ -135,14 +134,14 @@ class Normalizer:
 
 @dataclass(frozen=True)
 class TrainStep:
-    """Forward, backward and update.
+    """Forward pass, backward pass and update.
 
-    At most ``max_clips`` go through ``model`` at once (0: all of them). If ``max_grad_norm`` is not 0 and the
-    L2 norm of all gradients together exceeds it, the gradients are scaled to it.
+    At most ``max_clips`` clips go through ``model`` at once (0: all of them). If ``max_grad_norm`` is not 0 and
+    the L2 norm of all gradients together exceeds it, the gradients are scaled to it. ``scaler`` belongs to
+    ``precision``: in fp16 it waits for the device, and skips an update whose gradients overflow.
 
-    ``model`` may be wrapped for several processes. All of them then have the same gradients and the same
-    batch-norm statistics, those of the global mini-batch. ``scaler`` belongs to ``precision``. Where it is on,
-    for fp16, the update waits for the device, so that a step whose gradients overflow can be left out.
+    ``model`` may be wrapped for several processes. All processes then have the gradients and the batch-norm
+    statistics of the global mini-batch.
     """
 
     model: nn.Module
@@ -159,10 +158,12 @@ class TrainStep:
     def __call__(self, batch: Batch, num_bn_groups: int, draws: Draws) -> Tensor:
         """Train on ``batch``; return the mean loss of this process's clips, on the device, finite or not.
 
-        ``draws`` belongs to the first of these clips. Raises ValueError if ``max_clips`` is less than a BN group.
+        ``draws`` belongs to the first clip of ``batch``. Raises ValueError if a BN group exceeds ``max_clips``.
         """
         loss = self.backward(batch, num_bn_groups, draws)
-        if self.max_grad_norm:
+        if (
+            self.max_grad_norm
+        ):  # the norm of scaled gradients would be meaningless, so unscale them first
             self.scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
         self.scaler.step(self.optimizer)  # optimizer.step(), unless fp16 gradients overflowed
@@ -182,14 +183,15 @@ class TrainStep:
         return torch.stack(losses).sum()
 
     def _backward(self, batch: Batch, part: MicroBatch, draws: Draws, is_last: bool) -> Tensor:
-        """Add the gradients of one part; return its share of the mean loss of the batch."""
+        """Add the gradients of one part; return its share of the batch's mean loss."""
         set_num_groups(self.model, part.num_bn_groups)
         set_draws(self.model, draws.after(part.first))
         rows = slice(part.first, part.first + part.clips)
         own = batch.map(lambda tensor: tensor[rows])
         reduction: AbstractContextManager[None] = nullcontext()
         if isinstance(self.model, DistributedDataParallel) and not is_last:
-            reduction = self.model.no_sync()  # gradients stay in this process until the last part
+            # Gradients stay in this process until the last part, which sends the sum of all parts at once.
+            reduction = self.model.no_sync()
         with reduction:
             clips = self.normalizer(own.clips, own.flipped)
             with self.precision.autocast(clips.device):
@@ -221,11 +223,9 @@ def build_step(
 
 
 def seed_step(seed: int, step: int) -> None:
-    """Seed torch's generator as a function of the step, the same in every process.
-
-    Nothing of mgexp draws from torch's generator during training; even dropout does not. The seed serves the
-    networks of users, whose draws are then the same in a resumed run.
-    """
+    """Seed torch's generator for ``step``, the same in every process."""
+    # mgexp itself does not draw from torch's generator during training, even in dropout. Networks of users may:
+    # thanks to the seed they draw the same in a resumed run.
     digest = hashlib.blake2b(f"{seed} {step}".encode(), digest_size=7).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))
 
@@ -236,11 +236,11 @@ INDUCTOR_MODES = {"default": "default", "cuda_graphs": "reduce-overhead"}
 
 @contextmanager
 def compiled(model: nn.Module, mode: Mode, num_graphs: int) -> Iterator[None]:
-    """Compile ``model`` as a whole, in place, for the block. Copies of it, which are evaluated, stay as they are.
+    """Compile ``model`` as a whole, in place, for the block. Copies of it, for evaluation, stay uncompiled.
 
-    torch gives up on a network that it has compiled too often, and then runs it slowly without a message. Here it
-    may compile ``num_graphs`` times. One time more is an error, and so is a part that it cannot compile.
+    torch may compile ``num_graphs`` times. One time more is an error, and so is a part that it cannot compile.
     """
+    # By default torch gives up on a network that it has compiled too often, and runs it slowly without a message.
     limits = {
         "recompile_limit": num_graphs,
         "accumulated_recompile_limit": 8 * num_graphs,
@@ -257,10 +257,10 @@ def warm_up(
     batch_of: Callable[[StepShape], Batch],
     progress: bool,
 ) -> None:
-    """Run forward and backward on a batch of each shape. Weights, statistics and draws stay what they were."""
+    """Run forward and backward on a batch of each shape. Weights, statistics and draws stay the same."""
     model = step.model
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    # None shows a bar on a terminal alone.
+    # To tqdm, None means: show the bar only on a terminal.
     bar = tqdm(shapes, desc="compiling", unit="shape", disable=None if progress else True)
     with torch.random.fork_rng():
         for shape in bar:
@@ -271,7 +271,7 @@ def warm_up(
 
 
 def blank_batch(shape: StepShape, labels: torch.Tensor, device: torch.device) -> Batch:
-    """Make black clips (B, 3, T, S, S) in the memory format of a loader's, half of them flipped."""
+    """Make black clips (B, 3, T, S, S) in the memory format of the loader, half of them flipped."""
     size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
     clips = torch.zeros(size, dtype=torch.uint8, device=device).permute(0, 4, 1, 2, 3)
     flipped = torch.arange(shape.clips, device=device) % 2 == 0

@@ -1,4 +1,4 @@
-"""What a run learns from labels, and how well: loss, scores of a clip, scores of a video, metrics."""
+"""The task of a run, given by its kind of labels: loss, scores of clips and videos, and metrics."""
 
 from __future__ import annotations
 
@@ -21,21 +21,17 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Ensemble:
-    """How the scores of its views become the score of a video.
+    """Rule that combines the scores of a video's views.
 
-    ``start`` is the score of a video without a view. ``add(sums, videos, scores)`` adds the scores (N, classes) of
-    views of ``videos`` (N,) to ``sums`` (videos, classes), in place. ``reduce`` combines the sums of all
-    processes, in place. ``probabilities(sums, num_views)`` of one video, (classes,), follow from its sums.
+    ``start`` is the score of a video without views. ``add(sums, videos, scores)`` adds the scores (N, classes) of
+    N views of ``videos`` (N,) to ``sums`` (videos, classes), in place. ``reduce`` combines the sums of all
+    processes, in place. ``probabilities(sums, num_views)`` computes the probabilities (classes,) of one video.
     """
 
     start: float
     add: Callable[[Tensor, Tensor, Tensor], object]
     reduce: Callable[[Processes, Tensor], object]
     probabilities: Callable[[Tensor, Tensor], Tensor]
-
-
-def _add_max(best: Tensor, videos: Tensor, scores: Tensor) -> Tensor:
-    return best.scatter_reduce_(0, videos[:, None].expand_as(scores), scores, "amax")
 
 
 SUM = Ensemble(
@@ -45,17 +41,22 @@ SUM = Ensemble(
     probabilities=lambda sums, num_views: sums / num_views,
 )
 MAX = Ensemble(
-    -torch.inf, add=_add_max, reduce=dist.max_, probabilities=lambda best, num_views: best
+    -torch.inf,
+    add=lambda best, videos, scores: best.scatter_reduce_(
+        0, videos[:, None].expand_as(scores), scores, "amax"
+    ),
+    reduce=dist.max_,
+    probabilities=lambda best, num_views: best,
 )
 
 
 @dataclass(frozen=True)
 class Task:
-    """A kind of labels, with the loss, scores and metrics that go with it.
+    """Kind of labels, with the loss, scores and metrics that go with it.
 
     ``scores`` turns logits (N, classes) into scores of the same shape. ``metrics`` turns scores (videos, classes)
-    and labels into percent by name; runs are compared by the first one. ``label_shape`` and ``label_type`` are
-    those of the label of one video.
+    and labels into percent by name; runs are compared by the first metric. ``label_shape`` and ``label_type``
+    describe the label of one video.
     """
 
     num_classes: int
@@ -67,22 +68,22 @@ class Task:
     label_type: torch.dtype
 
     def no_scores(self, num_videos: int, device: torch.device) -> Tensor:
-        """Scores (num_videos, classes) before the first view, float32."""
+        """Make the scores (num_videos, classes) before the first view, float32."""
         return torch.full((num_videos, self.num_classes), self.ensemble.start, device=device)
 
     def no_labels(self, num_videos: int, device: torch.device) -> Tensor:
-        """Labels (num_videos, ...) before the first view: zeros, which no label is below."""
+        """Make the labels (num_videos, ...) before the first view. They are 0, since no label is less."""
         return torch.zeros(num_videos, *self.label_shape, dtype=self.label_type, device=device)
 
     def draw_labels(self, num_videos: int, generator: torch.Generator) -> Tensor:
-        """Draw labels (num_videos, ...) where there are no videos: a class, or 0 or 1 for each class."""
+        """Draw labels (num_videos, ...) for made-up videos: a class, or 0 or 1 for each class."""
         num_values = 2 if self.label_shape else self.num_classes
         size = (num_videos, *self.label_shape)
         return torch.randint(num_values, size, generator=generator).to(self.label_type)
 
 
 def one_label(num_classes: int, ensemble: Ensemble) -> Task:
-    """Each video has one class: cross-entropy, softmax, top-1 and top-5. Labels are int64 numbers."""
+    """Make the task of one class per video: cross-entropy, softmax, top-1 and top-5. Labels are int64."""
     return Task(
         num_classes=num_classes,
         loss=F.cross_entropy,
@@ -95,7 +96,7 @@ def one_label(num_classes: int, ensemble: Ensemble) -> Task:
 
 
 def many_labels(num_classes: int, ensemble: Ensemble) -> Task:
-    """Each video has any number of classes: binary cross-entropy, sigmoid, mAP. Labels are float32, 0 or 1.
+    """Make the task of any number of classes per video: binary cross-entropy, sigmoid, mAP. Labels are float32.
 
     Source: PySlowFast, MODEL.LOSS_FUNC bce_logit and HEAD_ACT sigmoid of its Charades configurations; the
     loss is the mean over clips and classes.
@@ -112,13 +113,13 @@ def many_labels(num_classes: int, ensemble: Ensemble) -> Task:
 
 
 def build_task(cfg: Config) -> Task:
-    """Build the task that MODEL.LOSS_FUNC and DATA.ENSEMBLE_METHOD ask for."""
+    """Build the task that MODEL.LOSS_FUNC and DATA.ENSEMBLE_METHOD choose."""
     kind = {"cross_entropy": one_label, "bce_logit": many_labels}[cfg.MODEL.LOSS_FUNC]
     return kind(cfg.MODEL.NUM_CLASSES, {"sum": SUM, "max": MAX}[cfg.DATA.ENSEMBLE_METHOD])
 
 
 def top1_and_top5(scores: Tensor, labels: Tensor) -> dict[str, float]:
-    """Percent of videos whose label (videos,) has the highest score, or one of the five highest."""
+    """Compute the percentage of videos whose label (videos,) has the highest score, or one of the five highest."""
     ranked = scores.topk(min(5, scores.shape[1])).indices == labels[:, None]
     return {
         "top1": 100 * ranked[:, 0].double().mean().item(),
@@ -127,10 +128,10 @@ def top1_and_top5(scores: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def mean_average_precision(scores: Tensor, labels: Tensor) -> dict[str, float]:
-    """The mean of the classes' average precisions, in percent. ``labels`` (videos, classes) are 0 or 1.
+    """Compute the mean of the classes' average precisions, in percent. ``labels`` (videos, classes) are 0 or 1.
 
-    Classes that no video shows are left out (PySlowFast, slowfast/utils/meters.py, get_map). Raises
-    InputError where that leaves none.
+    Classes without a video are left out (PySlowFast, slowfast/utils/meters.py, get_map). Raises InputError if
+    no class is left.
     """
     shown = labels.bool().any(0)
     if not shown.any():
@@ -145,14 +146,16 @@ def mean_average_precision(scores: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
-    """The average precision of one class, a float64 scalar, as scikit-learn's average_precision_score defines it.
+    """Compute the average precision of one class, a float64 scalar, like scikit-learn's average_precision_score.
 
-    It is the sum over all thresholds of precision times the gain in recall; videos of equal score come in at one
-    threshold. ``scores`` and ``labels`` are of shape (videos,), and labels are 0 or 1. One at least must be 1.
+    It is the sum over all thresholds of precision times the gain in recall. Videos of equal score share one
+    threshold. ``scores`` and ``labels`` have shape (videos,). Labels are 0 or 1, and at least one must be 1.
     """
     order = scores.argsort(descending=True)
     ranked, hits = scores[order], labels[order].double().cumsum(0)
-    is_last = torch.ones_like(ranked, dtype=torch.bool)  # of those with the same score
+    is_last = torch.ones_like(
+        ranked, dtype=torch.bool
+    )  # the last of all videos with the same score
     is_last[:-1] = ranked[1:] != ranked[:-1]
     num_taken = is_last.nonzero()[:, 0].double() + 1
     hits = hits[is_last]
@@ -161,5 +164,5 @@ def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def metrics_text(metrics: Mapping[str, float]) -> str:
-    """Show metrics as "top-1 91.25 %, top-5 98.00 %"."""
+    """Format metrics as "top-1 91.25 %, top-5 98.00 %"."""
     return ", ".join(f"{METRIC_NAMES[name]} {value:.2f} %" for name, value in metrics.items())

@@ -65,7 +65,7 @@ class Training:
             settle_steps=1,
             evaluate=lambda: None,
             saving=Saving(lambda: None, seconds=1e9),
-            loaded=LoadedClips(self.state, self.processes, lambda: None),
+            loaded=LoadedClips(self.state, self.processes, lambda reasons: None),
         )
         with Progress(path, 0, self.schedule.total_steps, 1) as progress:
             assert loop.run(map(batch_of, self.requests), progress)

@@ -58,7 +58,7 @@ class Bench:
             settle_steps=settle_steps,
             evaluate=lambda: self.note("evaluate"),
             saving=Saving(lambda: self.note("save"), checkpoint_seconds),
-            loaded=LoadedClips(self.state, Processes(), lambda: self.note("check")),
+            loaded=LoadedClips(self.state, Processes(), lambda reasons: self.note("check")),
         )
 
     def note(self, name):
@@ -253,7 +253,9 @@ def test_a_loss_that_is_not_finite_is_named_and_not_saved(tmp_path, settle_steps
         bench.run()
     assert all(step <= 2 for _, step in bench.calls)
     saved = "The last checkpoint, after step 2," if settle_steps == 1 else "The start"
-    assert f"{saved} is from before that: started again as it is, the run" in str(caught.value)
+    assert f"{saved} is from before that step: started again unchanged, the run" in str(
+        caught.value
+    )
     assert re.search(r"the losses before it: \d\.\d+, \d\.\d+\. ", str(caught.value))
 
 
