@@ -88,13 +88,10 @@ class Summary(NamedTuple):
             "reports": self.reports,
             "stored": self.stored,
         }
-        left_out = {"not_rows": done.not_rows, "refused": done.refused}
         return {
             **{name: [str(path) for path in paths] for name, paths in lists.items()},
-            **{
-                name: {str(o.run): list(o.problems) for o in runs}
-                for name, runs in left_out.items()
-            },
+            "not_rows": {str(one.run): list(one.problems) for one in done.not_rows},
+            "refused": {str(one.run): list(one.problems) for one in done.refused},
             "tables": str(self.tables) if self.tables else None,
         }
 

@@ -33,8 +33,8 @@ class Part(NamedTuple):
     seconds: Callable[[Run], float]
 
 
-# The training clock counts what is in colour; the rest of the program is grey.
-# No row of the paper has these colours.
+# The parts that the training clock counts are coloured, and the rest of the program is grey. No row of the paper
+# has one of these colours, so that nobody takes a part for a row.
 PARTS = (
     Part("training steps", "#56B4E9", lambda run: run.steady_seconds - run.input_wait_seconds),
     Part("waiting for input", "#CC79A7", lambda run: run.input_wait_seconds),

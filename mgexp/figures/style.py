@@ -83,8 +83,8 @@ PRINT: dict[Any, Any] = {
     "xtick.minor.size": 0,
     "ytick.minor.size": 0,
     "lines.linewidth": 1.1,
-    "svg.hashsalt": "mgexp",  # the same picture is the same file
-    "pdf.fonttype": 42,  # TrueType, as printers ask
+    "svg.hashsalt": "mgexp",  # else the SVG has random names, and the same picture is another file each time
+    "pdf.fonttype": 42,  # TrueType; conferences refuse the default, Type 3
 }
 """For figures in a paper."""
 

@@ -69,8 +69,7 @@ def append_results(
     lines = read_lines(results_csv)
     known = {tuple(line[name] for name in IDENTITY) for line in lines}
     added, skipped, unfinished = [], [], []
-    not_rows: list[LeftOut] = []
-    refused: list[LeftOut] = []
+    not_rows, refused = [], []
     for run in runs:
         if not run.result_json.exists():
             unfinished.append(run.root)
@@ -83,9 +82,11 @@ def append_results(
                 skipped.append(run.root)
                 continue
             _check_config(run, result.experiment, experiments_root, resolve)
+        except _NotARowError as error:
+            not_rows.append(LeftOut(run.root, error.problems))
+            continue
         except InputError as error:
-            left_out = not_rows if isinstance(error, _NotARowError) else refused
-            left_out.append(LeftOut(run.root, error.problems))
+            refused.append(LeftOut(run.root, error.problems))
             continue
         known.add(identity)
         lines.append(line)
@@ -162,8 +163,11 @@ def store_runs(
     groups = sorted({(experiments_root / run.experiment).parent for run in kept.runs})
     if len(groups) != 1:
         found = ", ".join(map(str, groups)) or "no YAML"
-        problem = f"{folder.root}: its runs belong to {found}"
-        raise InputError([f"{problem}: only runs of one folder of rows are stored"])
+        raise InputError(
+            [
+                f"{folder.root}: its runs belong to {found}: only runs of one folder of rows are stored"
+            ]
+        )
     problems = [
         f"{run_dir.root} is not stored: {difference}"
         for (name, seed), run_dir in run_dirs.items()

@@ -181,7 +181,7 @@ def _pair_cells(pair: Pair) -> list[str]:
 
 
 def _difference_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
-    """Compare each row with its baseline, if they share seeds."""
+    """Compare each row with its baseline, if the two share seeds."""
     cells = [
         [_name(line.experiment, folder, line, page), *_pair_cells(line.against_baseline)]
         for line in lines
