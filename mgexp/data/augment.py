@@ -15,7 +15,8 @@ had other work: the smallest and the largest mean of four runs, with 300 small o
 | erasing every clip                   | 0.1 to 0.2 |    1 to 2 |
 | the first two, and 25 % of the third | 3.3 to 5.0 | 57 to 141 |
 
-RandAugment took 0.2 to 0.7 s for the slowest of 60 large clips: sharpness after an operation that moves pixels.
+The slowest of 60 large clips took 0.2 to 0.7 s in RandAugment. It got an operation that moves pixels, and then
+sharpness.
 
 The strengths may depend on the shape of the clip (``AugmentByShape``). In progressive learning (EfficientNetV2,
 Tan and Le, ICML 2021, arxiv.org/abs/2104.00298), small images get weaker augmentation.
@@ -40,10 +41,10 @@ MAX_MAGNITUDE = 30
 
 @dataclass(frozen=True)
 class Augment:
-    """What is done to a training clip after crop and resizing. A part with the value 0 is off.
+    """The changes to a training clip after it is cropped and resized. A part with the value 0 is off.
 
     ``randaugment_ops``: number of operations on each clip, with ``randaugment_magnitude`` out of MAX_MAGNITUDE.
-    ``color_jitter``: x draws a factor in [1 − x, 1 + x] for each of brightness, contrast and saturation.
+    ``color_jitter``: the value x draws a factor in [1 − x, 1 + x] for each of brightness, contrast and saturation.
     ``erasing_share``: share of the clips in which a rectangle of 2 to 33 % of the frame gets the colour
     ``erased`` (RGB, 0 to 255). Raises ValueError for a number out of range.
     """
@@ -55,22 +56,26 @@ class Augment:
     erased: tuple[int, int, int]
 
     def __post_init__(self) -> None:
-        _check("randaugment_ops", self.randaugment_ops, math.inf)
-        _check("randaugment_magnitude", self.randaugment_magnitude, MAX_MAGNITUDE)
-        _check("color_jitter", self.color_jitter, 1)
-        _check("erasing_share", self.erasing_share, 1)
-        for value in self.erased:
-            _check("erased", value, 255)
+        for name, value, most in (
+            ("randaugment_ops", self.randaugment_ops, math.inf),
+            ("randaugment_magnitude", self.randaugment_magnitude, MAX_MAGNITUDE),
+            ("color_jitter", self.color_jitter, 1),
+            ("erasing_share", self.erasing_share, 1),
+            *(("erased", value, 255) for value in self.erased),
+        ):
+            if not 0 <= value <= most:
+                raise ValueError(f"{name} = {value} is not in 0 to {most}")
 
     def __call__(self, frames: Tensor, rng: np.random.Generator) -> Tensor:
         """Change ``frames``, uint8 (T, S, S, 3), to the same shape, contiguous. This takes one draw from ``rng``.
 
-        That draw seeds torch's generator for the CPU, from which torchvision draws. Afterwards the generator is as
-        it was.
+        That draw seeds torch's generator for the CPU, from which torchvision draws. Afterwards the generator gets
+        back the state that it had before.
         """
         seed = int(rng.integers(2**63))
         with torch.random.fork_rng(devices=[]):
-            # torch.manual_seed would also seed the generators of GPUs, which nothing would put back.
+            # torch.manual_seed would also seed the generators of GPUs, and fork_rng(devices=[]) restores only
+            # the generator of the CPU.
             torch.default_generator.manual_seed(seed)
             planes = frames.permute(0, 3, 1, 2)
             for transform in self._transforms:
@@ -80,8 +85,8 @@ class Augment:
     def times(self, factor: float) -> Augment:
         """Multiply the magnitude (rounded), the jitter and the share of erased clips by ``factor``.
 
-        The number of RandAugment's operations stays, and some of them have no magnitude. Raises ValueError for a
-        number that is then out of range.
+        The number of RandAugment's operations stays the same, and some operations have no magnitude. Raises
+        ValueError if a product is out of range.
         """
         return replace(
             self,
@@ -116,12 +121,12 @@ class Augment:
 
 @dataclass(frozen=True)
 class AugmentByShape:
-    """``full`` for clips of ``full_frames`` × ``full_crop``², weaker or stronger for other shapes.
+    """Augmentation whose strengths depend on the shape of the clip.
 
-    A clip of t × s² has the share v = t·s² / (T·S²) of the pixels of a full one. It gets the strengths of
-    ``full`` times c + (1 − c)·v, where c is ``coarse_strength``. With c = 1 all clips get the same; with 0 a
-    clip of half the pixels gets half the strengths; with 2 small clips get up to twice the strengths. Linear in
-    v is our choice; EfficientNetV2 goes in equal steps from size to size.
+    A clip of ``full_frames`` × ``full_crop``² gets ``full``. A clip of t × s² has the share v = t·s² / (T·S²) of
+    its pixels, and gets the strengths of ``full`` times c + (1 − c)·v, where c is ``coarse_strength``. With c = 1
+    all clips get the same strengths; with 0 a clip of half the pixels gets half the strengths; with 2 small clips
+    get up to twice the strengths. The line in v is our choice; EfficientNetV2 takes equal steps from size to size.
     """
 
     full: Augment
@@ -140,12 +145,7 @@ class AugmentByShape:
         return 1 + (self.coarse_strength - 1) * (1 - volume)
 
 
-# One for each shape of a schedule, because an Augment keeps its transforms.
+# An Augment keeps its transforms. So each shape of a schedule gets one Augment for all its clips.
 @lru_cache(maxsize=64)
 def _times(augment: Augment, factor: float) -> Augment:
     return augment.times(factor)
-
-
-def _check(name: str, value: float, most: float) -> None:
-    if not 0 <= value <= most:
-        raise ValueError(f"{name} = {value} is not in 0 to {most}")

@@ -16,7 +16,7 @@ from mgexp.text import shown
 
 @dataclass(frozen=True)
 class Classes:
-    """``numbers``: name → number, from 0 without gaps. ``problems``: what is wrong, one message each."""
+    """The classes. ``numbers``: name → number, from 0 without gaps. ``problems``: a message for each fault."""
 
     numbers: Mapping[str, int]
     problems: tuple[str, ...] = ()
@@ -47,7 +47,13 @@ def read_classes(path: Path, num_classes: int) -> Classes:
     if not problems and path.suffix == ".json":
         entries, problems = _json_entries(text, path)
     else:
-        entries = _text_entries(text)
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        # Nine digits at most, so that no line makes Python refuse or take long to convert a number.
+        matches = [re.fullmatch(r"([0-9]{1,9})\s+(.+)", line) for line in lines]
+        # One name without a number, and all are names: a class may be called "100 metres".
+        entries = [(match[2], int(match[1])) for match in matches if match]
+        if len(entries) < len(lines):
+            entries = [(name, number) for number, name in enumerate(lines)]
     if problems:
         return Classes({}, tuple(problems))
     first = min((number for _, number in entries), default=0)
@@ -56,9 +62,9 @@ def read_classes(path: Path, num_classes: int) -> Classes:
 
 
 def number_classes(names: Sequence[str], source: str, num_classes: int) -> Classes:
-    """Number the classes in the order of their names; ``source`` says in messages where the names are from.
+    """Number the classes in the order of their names. Messages name ``source``, where the names come from.
 
-    There must be ``num_classes`` of them: without one class, all classes after it would get wrong numbers.
+    There must be ``num_classes`` names: if one were missing, all classes after it would get wrong numbers.
     """
     entries = [(name, number) for number, name in enumerate(sorted(names))]
     return Classes(dict(entries), tuple(_problems(entries, source, num_classes)))
@@ -75,14 +81,6 @@ def _json_entries(text: str, path: Path) -> tuple[list[tuple[str, int]], list[st
         return [(name.strip('"'), int(number)) for name, number in pairs], []
     except (TypeError, ValueError, AttributeError, OverflowError):  # OverflowError: infinity
         return [], [f"class list {path} is no object of names and whole numbers: {remedy}"]
-
-
-def _text_entries(text: str) -> list[tuple[str, int]]:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    numbered = [re.fullmatch(r"([0-9]{1,9})\s+(.+)", line) for line in lines]
-    if all(numbered):
-        return [(match[2], int(match[1])) for match in numbered if match]
-    return [(name, number) for number, name in enumerate(lines)]
 
 
 def _problems(entries: Sequence[tuple[str, int]], source: str, num_classes: int) -> Iterator[str]:

@@ -1,11 +1,11 @@
 """Training clips: from a request to a random clip of a video, and from clips to a batch.
 
-Every draw follows from the seed of the request, which names a position in the stream: the same request
-gives the same clip in any process, at any time, whatever was loaded before it.
+Every draw follows from the seed of the request, which names a position in the stream. So the same request gives
+the same clip in any process, at any time, whatever was loaded before it.
 
 A stride counts frames on a grid of ``target_fps``, whatever the frame rate of the file. So the same stride spans
-the same time in every video. For each moment the reader gives the frame that is on screen then, and after the
-end of the video the last one.
+the same time in every video. For each moment, the reader gives the frame that is on screen at that moment. After
+the end of the video it gives the last frame.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Times = NDArray[np.float64]
 """Moments in seconds from the start of the video, one for each frame of a clip."""
 
 MAX_ATTEMPTS = 10
-"""Videos tried for one clip. Assumption: ten in a row do not fail unless nearly all do."""
+"""Videos tried for one clip. Assumption: ten videos in a row fail only if nearly all videos fail."""
 
 Unusable = tuple[tuple[int, str], ...]
 """(index of the record, what is wrong with it) of each video that failed."""
@@ -54,10 +54,12 @@ def random_times(
 ) -> Times:
     """Draw ``frames`` moments, ``stride`` grid frames apart, from a random start.
 
-    The start is uniform over those with all moments in [0, duration), so the last frame of a video is
-    drawn as often as any other; it is 0 if the clip is longer than the video.
+    The start is uniform over all starts that keep every moment in [0, duration). It is 0 if the clip is longer
+    than the video.
     """
     steps = _grid_steps(frames, stride, target_fps)
+    # The last frame stays on screen until the end of the video. So the room is measured up to the last moment of
+    # the clip, and not one grid frame beyond it: the last frame is then drawn as often as any other.
     latest_start = max(0.0, duration_seconds - float(steps[-1]))
     return steps + rng.uniform(0.0, latest_start)
 
@@ -65,10 +67,10 @@ def random_times(
 def view_times(
     duration_seconds: float, frames: int, stride: int, target_fps: float, view: int, num_views: int
 ) -> Times:
-    """Return ``frames`` moments of view number ``view``, of ``num_views`` evenly spaced; one view is the centre.
+    """Return the moments of view number ``view`` out of ``num_views`` evenly spaced ones; one view is the centre.
 
-    The first view starts with the video, the last ends with it: its span of stride*(frames-1)+1 grid
-    frames fills the video to the end. All start at 0 if the clip is longer than the video.
+    The first view starts with the video and the last view ends with it: its span of stride*(frames-1)+1 grid
+    frames reaches the end of the video. All views start at 0 if the clip is longer than the video.
     Source: released code, slowfast/datasets/decoder.py, get_start_end_idx.
     """
     if not 0 <= view < num_views:
@@ -83,7 +85,7 @@ def view_times(
 def segment_times(
     duration_seconds: float, frames: int, rng: np.random.Generator | None = None
 ) -> Times:
-    """Return one moment of each of ``frames`` equal segments of the video: random with ``rng``, else the middle.
+    """Return one moment in each of ``frames`` equal segments of the video: random with ``rng``, else the middle.
 
     Source: released code, slowfast/datasets/ssv2.py, get_seq_frames (it draws whole frames).
     """
@@ -98,14 +100,15 @@ def _grid_steps(frames: int, stride: int, target_fps: float) -> Times:
 
 @dataclass(frozen=True)
 class Clip:
-    """One training clip: ``frames`` uint8 (T, S, S, 3), of record ``index``, and the ``label`` of its span.
+    """One training clip: ``frames`` uint8 (T, S, S, 3) of record ``index``, and the ``label`` of its span.
 
-    ``flipped``: the network is to see it mirrored, left for right. The flip is drawn here with everything else,
-    and ``mgexp.train.step.Normalizer`` does it where the batch is trained: a GPU does it for nothing, and here it
+    ``flipped``: whether the network gets the clip mirrored, left for right. It is drawn here, with everything
+    else, but ``mgexp.train.step.Normalizer`` mirrors the clip on the device, where it costs a GPU nothing. Here it
     would make a worker up to 2 % slower (measured, every second clip: 0.03 ms for 8 × 112², 0.6 ms for 32 × 224²).
 
-    ``index`` is not the requested one if videos failed: those are in ``unusable``, in the order tried.
-    If all did, there are no frames: (0, S, S, 3). ``level``: where they come from, see ``video.reader.Frames``.
+    If videos failed, ``index`` is not the requested one, and ``unusable`` has them in the order of the attempts.
+    If all of them failed, there are no frames: (0, S, S, 3). ``level``: the copy of the video that gave the
+    frames, see ``video.reader.Frames``.
     """
 
     frames: Tensor
@@ -120,11 +123,11 @@ class Clip:
 class Batch:
     """``clips`` uint8 (B, 3, T, S, S) in channels_last_3d memory, ``labels`` int64 (B,).
 
-    Where videos have many labels, ``labels`` is float32 (B, classes): 1 for those shown in the clip, else 0.
-    ``flipped`` (B,): which clips are to be shown left for right; None where none is.
+    If videos have many labels, ``labels`` is float32 (B, classes): 1 for a class that the clip shows, else 0.
+    ``flipped`` bool (B,): the clips to mirror, left for right; None if there is none.
 
-    ``unusable``: the videos that failed and were replaced, of all its clips. B is 0 where a clip found no
-    video that did not fail. ``levels``: how many clips come from each level of the store, or the source.
+    ``unusable``: the videos that failed and were replaced, for all clips. B is 0 if all attempts for one clip
+    failed. ``levels``: number of clips from each level of the clip store, or from the source files.
     """
 
     clips: Tensor
@@ -155,9 +158,9 @@ class TrainingClips(Dataset[Clip]):
     """Random clips of videos, one for each ``ClipRequest``.
 
     ``jitter``: least and largest short side, in pixels, at the full crop. For a smaller crop the least is
-    scaled by crop / ``full_crop``, the largest is not (released code, slowfast/datasets/kinetics.py; it
-    rounds the least, we do not). ``flip``: mirror every second clip, at random. ``augment``: what else is done to
-    a clip; None: nothing. ``limit``: the time that a video may take.
+    scaled by crop / ``full_crop``, the largest is not (released code, slowfast/datasets/kinetics.py, which also
+    rounds the least). ``flip``: mirror half of the clips, at random. ``augment``: further changes to a clip; None:
+    no changes. ``limit``: the time that a video may take.
     Raises InputError for a jitter that cannot hold the crop.
     """
 
@@ -191,30 +194,32 @@ class TrainingClips(Dataset[Clip]):
     def __getitem__(self, request: ClipRequest) -> Clip:
         """Return the clip of ``request``; a video that fails is replaced by a random one, MAX_ATTEMPTS at most.
 
-        Raises nothing: an error would leave a loader's worker as a traceback.
+        Raises nothing, because an error would end the loader's worker with a traceback.
         """
         unusable: list[tuple[int, str]] = []
         for attempt in range(MAX_ATTEMPTS):
             if attempt == 0:
                 index, rng = request.index, np.random.default_rng(request.seed)
             else:
+                # A new generator for each attempt: how much a failed video has drawn before it failed does not
+                # change the clip that replaces it.
                 rng = np.random.default_rng((*request.seed, attempt))
                 index = int(rng.integers(len(self.records)))
             try:
                 return self._draw_clip(index, request, rng, tuple(unusable))
             except VideoError as error:
                 unusable.append((index, str(error)))
+        # -1: no class. collate sees that there are no frames, and then reads no label.
         empty = torch.empty(0, request.crop, request.crop, 3, dtype=torch.uint8)
         return Clip(empty, -1, request.index, tuple(unusable))
 
     def _draw_clip(
         self, index: int, request: ClipRequest, rng: np.random.Generator, unusable: Unusable
     ) -> Clip:
-        """Draw a random clip of record ``index``; its span ends with the video at the latest.
-
-        Draws: stride, start; short side, top, left; flip; augmentation. None depends on the level that the frames
-        come from: the region is drawn in pixels of the source. What is off draws nothing.
-        """
+        """Draw a random clip of record ``index``. Its span does not go beyond the end of the video."""
+        # The order of the draws is stride, start; short side, top, left; flip; augmentation. Another order would
+        # change every clip of every seed. A part that is off draws nothing. The region is drawn in pixels of the
+        # source, so no draw depends on the level of the store that gives the frames.
         record = self.records[index]
         with self.limit(record.path, request.seed), self.opener(record.path) as video:
             times = self.draw_times(video.duration_seconds, request, rng)
@@ -231,21 +236,21 @@ class TrainingClips(Dataset[Clip]):
     def draw_times(
         self, duration_seconds: float, request: ClipRequest, rng: np.random.Generator
     ) -> Times:
-        """Draw the moments that the clip of ``request`` shows: stride, start; or one moment in each segment."""
+        """Draw the moments that the clip shows. Without a stride range, draw one moment in each segment."""
         if request.stride_range is None:
             return segment_times(duration_seconds, request.frames, rng)
         stride = draw_stride(request.stride_range, rng)
         return random_times(duration_seconds, request.frames, stride, self.target_fps, rng)
 
     def draw_short_side(self, crop: int, rng: np.random.Generator) -> float:
-        """Draw the short side, in pixels, that pictures are resized to before a crop is cut from them."""
+        """Draw the short side, in pixels, to which frames are resized before a crop is cut from them."""
         least, largest = self.jitter
         scaled = least * crop / self.full_crop
         return draw_short_side(crop, scaled, largest, self.inverse_uniform, rng)
 
 
 def collate(clips: Sequence[Clip]) -> Batch:
-    """Make one batch of clips of one shape; it has no clips if one of them has no frames."""
+    """Make one batch of clips of one shape. If one clip has no frames, the batch has no clips at all."""
     unusable = tuple(failure for clip in clips for failure in clip.unusable)
     if not all(len(clip.frames) for clip in clips):
         none = torch.empty(0, 3, 0, 0, 0, dtype=torch.uint8)
@@ -254,7 +259,7 @@ def collate(clips: Sequence[Clip]) -> Batch:
     return Batch(
         # Channels are last in the stack: the permuted view is channels_last_3d without a copy.
         clips=torch.stack([clip.frames for clip in clips]).permute(0, 4, 1, 2, 3),
-        labels=torch.tensor([clip.label for clip in clips]),  # of floats for many labels
+        labels=torch.tensor([clip.label for clip in clips]),  # float32 for many labels
         unusable=unusable,
         levels=dict(Counter(clip.level for clip in clips)),
         flipped=torch.tensor(flipped) if any(flipped) else None,

@@ -15,19 +15,19 @@ from mgexp.text import is_plain, shown
 from mgexp.video.paths import are_usable
 
 MAX_LISTED = 10
-"""Problems of one kind that messages name. Of the others they give the number."""
+"""Messages name this many problems of one kind, and count the others."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A video of a list, at its usual place, and the other places where its file may be (absolute paths)."""
+    """A video of a list at its usual place, and other places (absolute paths) where its file may be."""
 
     record: Record
     elsewhere: tuple[str, ...] = ()
 
 
 class Bad(NamedTuple):
-    """An entry that cannot be used: what is wrong, its value, and what the user can do about it."""
+    """A fault of an entry: what is wrong, the value that is wrong, and what the user can do about it."""
 
     what: str
     value: object
@@ -36,7 +36,7 @@ class Bad(NamedTuple):
 
 Entry = TypeVar("Entry")
 Parse = Callable[[Entry], Iterator[Listed | Bad]]
-"""From an entry of a list to its video, or to everything that is wrong with the entry."""
+"""Turns an entry of a list into its video, or into all faults of the entry."""
 BadPlaces = list[tuple[str, Bad]]
 """Bad entries, each with its place: file and line."""
 
@@ -44,7 +44,7 @@ BadPlaces = list[tuple[str, Bad]]
 def parse_entries(
     entries: Iterable[tuple[str, Entry | Bad]], parse: Parse[Entry], may_repeat: bool = False
 ) -> tuple[list[Listed], BadPlaces]:
-    """Parse entries, each with its place. A video that is listed twice is bad, unless videos ``may_repeat``."""
+    """Parse entries, each with its place. A video that is listed twice is a fault, unless ``may_repeat``."""
     videos: list[Listed] = []
     bad: BadPlaces = []
     seen: set[str] = set()
@@ -74,13 +74,14 @@ def bad_messages(bad: BadPlaces) -> Iterator[str]:
 
 
 def existing_videos(videos: Sequence[Listed], problems: Iterable[str], if_empty: str) -> VideoList:
-    """Look for the files: each video is at the first of its places that holds a file which is not empty.
+    """Find the file of each video: the first of its places with a file that is not empty.
 
-    A missing video keeps the name of its usual place. ``if_empty`` is the problem of a list without videos.
+    A video without such a file is missing, and is named by its usual place. ``if_empty`` is the problem to report
+    for a list without videos.
     """
     told = list(problems)
     unfit = [one.record.path for one in videos if not is_plain(one.record.path)]
-    if unfit:  # They would break the lines of logs and of a quarantine.
+    if unfit:  # Such names would break the lines of logs and of a quarantine.
         told.append(
             f"{len(unfit)} videos have names with control characters, or bytes that are no UTF-8, such as "
             f"{shown(unfit[0])}: rename them"
@@ -89,6 +90,8 @@ def existing_videos(videos: Sequence[Listed], problems: Iterable[str], if_empty:
         told.append(if_empty)
     places = [(one.record.path, *one.elsewhere) for one in videos]
     found: dict[int, str] = {}
+    # Turn 0 looks at the usual place of all videos at once, turn 1 at the second place of those that are left, and
+    # so on. The look-ups of a turn run in parallel, and most lists need a single turn.
     for turn in range(max(map(len, places), default=0)):
         left = [i for i in range(len(places)) if i not in found and turn < len(places[i])]
         usable = are_usable([places[i][turn] for i in left])

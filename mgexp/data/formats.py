@@ -1,6 +1,6 @@
 """Readers of lists of videos: plain lines, five official formats, and a folder for each class.
 
-Readers raise nothing: a ``VideoList`` holds all problems and all missing videos, so that one message can name
+Readers raise no errors. A ``VideoList`` holds all problems and all missing videos, so that one message can name
 them all.
 """
 
@@ -40,7 +40,7 @@ def _read(
     parse: Parse[Entry],
     may_repeat: bool = False,
 ) -> VideoList:
-    """Read a list file: ``split`` makes entries of its text, and ``parse`` makes videos of those."""
+    """Read a list file: ``split`` cuts its text into entries, and ``parse`` turns each entry into a video."""
     text, problems = read_text(list_path)
     problems += root_problems(root)
     if problems:
@@ -63,6 +63,7 @@ def root_problems(root: Path) -> Iterator[str]:
 
 def _lines(text: str, path: Path) -> Iterator[tuple[str, str]]:
     """Yield (place, line) of each line that is not blank, without spaces around it."""
+    # splitlines() would also cut at rarer characters, such as U+2028, which the name of a file may contain.
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield f"{path}:{number}", line.strip()
@@ -73,9 +74,10 @@ def _csv_rows(
 ) -> Iterator[tuple[str, dict[str, str] | Bad]]:
     """Yield (place, row) of each row that is not blank. Cells have no spaces around them; absent cells are "".
 
-    The first line names the columns, in any order; it may name more than ``columns``. Without one of ``columns``
-    there are no rows.
+    The first line names the columns, in any order; it may name more than ``columns``. If one of ``columns`` is
+    missing, there are no rows.
     """
+    # newline="": the csv module wants to see the line ends itself, since quoted cells may contain them.
     reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
     try:
         reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
@@ -114,6 +116,7 @@ def read_list(
 
     def parse(line: str) -> Iterator[Listed | Bad]:
         name, found, text = line.rpartition(separator)
+        # 18 digits at most, because Python refuses to convert a text of thousands of digits.
         is_integer = re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text) is not None
         label = int(text) if num_classes is not None and is_integer else 0
         path = inside.path(name.strip())
@@ -142,25 +145,23 @@ def read_list(
     return _read(list_path, root, _lines, parse, may_repeat=True)
 
 
-KINETICS_COLUMNS = ("label", "youtube_id", "time_start", "time_end")
-
-
 def read_kinetics(
     list_path: Path, root: Path, classes: Mapping[str, int], split: Split
 ) -> VideoList:
     """Read an official CSV with the columns label, youtube_id, time_start and time_end; it may have others.
 
-    The file of a clip is ``<id>_<start:06d>_<end:06d>.mp4``. It lies in ``root``, in its folder ``train`` or
-    ``val`` (also ``validate``), or in a folder of its class in any of these. That folder has the name of the
-    label, perhaps with _ for spaces. ``classes``: label → number. If there is a column ``split``, its rows of
-    training are for ``split`` "train" only, all others for "val" only. The same clip must not be in two rows;
-    two clips of one YouTube video may be.
+    The file of a clip is ``<id>_<start:06d>_<end:06d>.mp4``. It lies in ``root``, in a folder ``train`` or
+    ``val`` (also ``validate``) of ``root``, or in a folder of its class in any of these. The folder of a class has
+    the name of the label, perhaps with _ for spaces. ``classes``: label → number. If there is a column ``split``,
+    rows of training are for ``split`` "train" only, and all other rows for "val" only. The same clip must not be
+    in two rows, but two clips of one YouTube video may be.
     """
     inside = Root(root)
 
+    # Cached, so that the folders are looked for once for each of 400 labels, and not for each of 240,000 rows.
     @cache
     def folders(label: str) -> tuple[str, ...]:
-        """The root folder, and those folders inside it that exist and may hold clips of ``label``."""
+        """Return the root folder and all existing folders inside it that may hold clips of ``label``."""
         splits = ("", "train") if split == "train" else ("", "val", "validate")
         of_class = ("", label, label.replace(" ", "_"))
         names = ("/".join(filter(None, (top, name))) for name in of_class for top in splits)
@@ -169,6 +170,7 @@ def read_kinetics(
 
     def parse(row: dict[str, str]) -> Iterator[Listed | Bad]:
         label, video = row["label"], row["youtube_id"]
+        # Tools that read and write tables turn whole seconds into floats, such as 417.0.
         times = [
             re.fullmatch(r"([0-9]{1,6})(?:\.0*)?", row[f"time_{end}"]) for end in ("start", "end")
         ]
@@ -193,7 +195,8 @@ def read_kinetics(
             first, *others = (f"{folder}/{name}" for folder in folders(label))
             yield Listed(VideoRecord(first, classes[label]), tuple(others))
 
-    return _read(list_path, root, partial(_csv_rows, columns=KINETICS_COLUMNS), parse)
+    split_rows = partial(_csv_rows, columns=("label", "youtube_id", "time_start", "time_end"))
+    return _read(list_path, root, split_rows, parse)
 
 
 def kinetics_labels(list_path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -220,7 +223,7 @@ def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoL
         remedy = "give train.json or validation.json of Something-Something V2"
         try:
             entries = json.loads(text)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # RecursionError: lists in lists in lists
             yield str(path), Bad("list that is not JSON", str(error), remedy)
             return
         if not isinstance(entries, list):
@@ -237,7 +240,9 @@ def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoL
             return
         name, template = str(entry.get("id", "")), str(entry.get("template", ""))
         label = classes.get(template.replace("[", "").replace("]", ""))
-        if not (name.isascii() and name.isdigit()):
+        if not (
+            name.isascii() and name.isdigit()
+        ):  # isdigit() alone accepts the digits of every script
             remedy = "an id is a whole number, which is also the name of the video's file"
             yield Bad("entry without an id", name, remedy)
         elif not template:
@@ -257,8 +262,8 @@ def read_charades(list_path: Path, root: Path, num_classes: int) -> VideoList:
     """Read an official CSV of Charades with the columns ``id`` and ``actions``; it may have others.
 
     ``actions`` is "c092 11.90 21.20;c147 0.00 12.60": class 92 from 11.9 to 21.2 s and class 147 from 0 to
-    12.6 s. A video without actions shows no class. It is kept as a negative of all classes, as PySlowFast does;
-    the official evaluation leaves it out. The file is ``<id>.mp4`` in ``root``. The same id must not be in two
+    12.6 s. A video without actions is kept as a negative example of all classes, as PySlowFast does; the official
+    evaluation leaves it out. The file is ``<id>.mp4`` in ``root``. The same id must not be in two
     rows.
     """
     inside, has_actions = Root(root), False
@@ -305,8 +310,8 @@ UCF101_LINE = re.compile(r"(?P<folder>[^/\s]+)/(?P<name>[^/]+?\.avi)(?:\s+(?P<nu
 def read_ucf101(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoList:
     """Read a list of ``Class/name.avi`` lines, with a number (trainlist) or without (testlist).
 
-    ``classes`` has the class of the folder. A number must be that of the same class, counted from 1 as in
-    classInd.txt. The same video must not be in two lines.
+    The folder is the class, and ``classes`` has its number. If a line has a number too, both must agree; in the
+    file it counts from 1, as in classInd.txt. The same video must not be in two lines.
     """
     inside = Root(root)
 
@@ -316,17 +321,15 @@ def read_ucf101(list_path: Path, root: Path, classes: Mapping[str, int]) -> Vide
             remedy = "write Class/v_Class_g01_c01.avi, and its number of classInd.txt or not"
             yield Bad("line in another form", line, remedy)
             return
-        path, label = (
-            inside.path(f"{match['folder']}/{match['name']}"),
-            classes.get(match["folder"]),
-        )
+        path = inside.path(f"{match['folder']}/{match['name']}")
+        label = classes.get(match["folder"])
         if path is None:
             yield Bad("path outside the root folder", line, "correct it")
         elif label is None:
             remedy = "correct it, or DATA.CLASSES, the path of classInd.txt"
             yield Bad("folder of no class", match["folder"], remedy)
         elif match["number"] and int(match["number"]) != label + 1:
-            remedy = "the number after the path is that of the folder in classInd.txt, from 1"
+            remedy = "write the number that classInd.txt gives to the folder (it counts from 1)"
             yield Bad("number of another class", line, remedy)
         else:
             yield Listed(VideoRecord(path, label))
@@ -342,13 +345,13 @@ HMDB51_USE: dict[Split, str] = {"train": "1", "val": "2"}  # 0: in neither
 def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> VideoList:
     """Read the split files that ``pattern`` matches, FOLDER/*_test_split1.txt (2, 3): one file for each class.
 
-    A line is a video of the file's class, and 1 for training, 2 for test ("val" here) or 0 for neither.
+    A line names a video of the file's class, and 1 for training, 2 for test ("val" here) or 0 for neither.
     Classes are numbered in the order of their names. The file is ``root/CLASS/NAME``. The same video must not
     come twice, and the files must be of one split.
     """
     try:
         files = sorted(pattern.parent.glob(pattern.name)) if is_folder(pattern.parent) else []
-    except (OSError, ValueError):  # no pattern, such as an empty one; a name that is too long
+    except (OSError, ValueError):  # the pattern is empty, or a name in it is too long
         files = []
     problems = [*root_problems(root)]
     if not files:
@@ -377,6 +380,7 @@ def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> Vi
         problems += unreadable
         parse = partial(_hmdb51_line, Root(root), name, classes.numbers[name], uses)
         in_file, bad_lines = parse_entries(_lines(text, path), parse)
+        # Videos for the other use are parsed too, so that one message names the faults of all lines.
         videos += (one for one in in_file if uses[one.record.path] == HMDB51_USE[split])
         bad += bad_lines
     told = [*problems, *classes.problems, *bad_messages(bad)]
@@ -387,7 +391,7 @@ def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> Vi
 def _hmdb51_line(
     inside: Root, class_name: str, label: int, uses: dict[str, str], line: str
 ) -> Iterator[Listed | Bad]:
-    """Parse a line of a split file, and note in ``uses`` what its video is for."""
+    """Parse a line of a split file. Note in ``uses`` if its video is for training, for test or for neither."""
     match = HMDB51_LINE.fullmatch(line)
     path = inside.path(f"{class_name}/{match['name']}") if match else None
     if match is None:
@@ -410,15 +414,15 @@ ENDINGS = (
 def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
     """Read the videos ``folder/CLASS/NAME`` in the order of their paths. An empty file is a missing video.
 
-    ``classes``: name of a folder → number. Hidden files (.DS_Store) are left out. Any other file without the
-    ending of a video (in capitals or not) is a problem, and so is a folder of no class or without a video.
+    ``classes``: name of a folder → number. Hidden files (.DS_Store) are skipped. It is a problem if any other file
+    lacks the ending of a video (in capitals or not), or if a folder has no class or no video.
     """
-    problems = folder_problems(folder)
+    _, problems = class_folders(folder)
     if problems:
         return VideoList(problems=problems)
     videos: list[Listed] = []
     bad: BadPlaces = []
-    # Absolute and without "..", as every other path of a video.
+    # Absolute and without "..", like the path of every other video: clip stores and quarantines compare the text.
     for path in _visible(Path(os.path.normpath(folder.absolute()))):
         if not path.is_dir():
             remedy = "move it into the folder of its class"
@@ -428,41 +432,31 @@ def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
             remedy = "correct it, or DATA.CLASSES; without that key the classes are the folders of DATA.TRAIN_LIST"
             bad.append((str(folder), Bad("folder of no class", path.name, remedy)))
         else:
-            label = classes[path.name]
-            files = [(str(path), file) for file in _visible(path)]
-            found, wrong = parse_entries(files, partial(_video_file, label))
-            videos += found
-            bad += wrong
-            if not found:
+            num_before = len(videos)
+            for file in _visible(path):
+                if file.is_dir():
+                    remedy = "put the videos of a class into one folder"
+                    bad.append(
+                        (str(path), Bad("folder in the folder of a class", file.name, remedy))
+                    )
+                elif file.suffix.lower() not in ENDINGS:
+                    remedy = f"remove it; videos end in {' '.join(ENDINGS)}"
+                    bad.append((str(path), Bad("file that is no video", file.name, remedy)))
+                else:
+                    videos.append(Listed(VideoRecord(str(file), classes[path.name])))
+            if len(videos) == num_before:
                 remedy = "put videos into it, or remove it"
                 bad.append((str(folder), Bad("folder without a video", path.name, remedy)))
     return existing_videos(videos, bad_messages(bad), f"folder {folder} holds no video: add some")
 
 
-def _video_file(label: int, path: Path) -> Iterator[Listed | Bad]:
-    if path.is_dir():
-        remedy = "put the videos of a class into one folder"
-        yield Bad("folder in the folder of a class", path.name, remedy)
-    elif path.suffix.lower() not in ENDINGS:
-        remedy = f"remove it; videos end in {' '.join(ENDINGS)}"
-        yield Bad("file that is no video", path.name, remedy)
-    else:
-        yield Listed(VideoRecord(str(path), label))
-
-
-def class_folders(folder: Path) -> tuple[str, ...]:
-    """Return the names of the folders in ``folder`` that are not hidden; none if it is not a folder."""
-    if folder_problems(folder):
-        return ()
-    return tuple(path.name for path in _visible(folder) if path.is_dir())
-
-
-def folder_problems(folder: Path) -> tuple[str, ...]:
-    """Report a folder of videos that does not exist or cannot be read."""
-    if is_folder(folder) and os.access(folder, os.R_OK | os.X_OK):
-        return ()
-    what = "is not a folder that can be read" if is_there(folder) else "does not exist"
-    return (f"folder of videos {folder.absolute()} {what}: give one with a folder for each class",)
+def class_folders(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the folders in ``folder`` that are not hidden, and what is wrong with ``folder``."""
+    if not (is_folder(folder) and os.access(folder, os.R_OK | os.X_OK)):
+        what = "is not a folder that can be read" if is_there(folder) else "does not exist"
+        remedy = "give one with a folder for each class"
+        return (), (f"folder of videos {folder.absolute()} {what}: {remedy}",)
+    return tuple(path.name for path in _visible(folder) if path.is_dir()), ()
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -470,7 +464,7 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def common_root(folders: Sequence[Path]) -> Path:
-    """Return the folder that holds all ``folders`` of videos, such as data for data/train and data/val; absolute.
+    """Return the absolute folder that holds all ``folders`` of videos, such as data for data/train and data/val.
 
     The paths in a clip store and in a quarantine are relative to it. Without ``folders`` it is the working folder.
     """

@@ -1,4 +1,4 @@
-"""The videos of a run's lists, or of plain list files, and those of them that are not used."""
+"""The videos of a run's lists or of plain list files, without the videos of a quarantine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from mgexp.data.classes import Classes, number_classes, read_classes
 from mgexp.data.formats import (
     class_folders,
     common_root,
-    folder_problems,
     kinetics_labels,
     read_charades,
     read_folders,
@@ -44,11 +43,11 @@ ListKey = Literal["TRAIN_LIST", "VAL_LIST"]
 LIST_KEYS: tuple[ListKey, ...] = ("TRAIN_LIST", "VAL_LIST")
 """Keys of DATA that name lists, in the order in which tools take them."""
 SEPARATOR = " "
-"""Between path and label in plain lists, unless the user says otherwise."""
+"""What stands between path and label in plain lists, unless the user says otherwise."""
 
 
 def build_list(cfg: Config, key: ListKey) -> VideoList:
-    """Read the videos of DATA.``key``, TRAIN_LIST or VAL_LIST; those of DATA.QUARANTINE count as missing."""
+    """Read the videos of DATA.``key``, TRAIN_LIST or VAL_LIST. Videos in DATA.QUARANTINE count as missing."""
     videos = _build_whole_list(cfg, key)
     quarantine, problems = _quarantine_of(cfg.DATA)
     root = Root(videos_root(cfg.DATA))
@@ -59,21 +58,13 @@ def build_list(cfg: Config, key: ListKey) -> VideoList:
 
 
 def _build_whole_list(cfg: Config, key: ListKey) -> VideoList:
-    """Read the videos of DATA.``key``; those that links lead out of their folder are a problem of the list."""
-    data = cfg.DATA
+    """Read the videos of DATA.``key`` with the reader of DATA.FORMAT, the videos of DATA.QUARANTINE too.
+
+    Unless DATA.ALLOW_OUTSIDE is set, it is a problem if symbolic links lead a video out of its folder.
+    """
+    data, num_classes = cfg.DATA, cfg.MODEL.NUM_CLASSES
     if not _list_path(data, key):
         return VideoList(problems=(_not_set(data, key),))
-    videos = _build_any_list(cfg, key)
-    if data.ALLOW_OUTSIDE:
-        return videos
-    root = Path(_list_path(data, key) if data.FORMAT == "folders" else data.PATH_PREFIX)
-    outside = leading_out([record.path for record in videos.records], root)
-    return replace(videos, problems=(*videos.problems, *links_problem(outside, root)))
-
-
-def _build_any_list(cfg: Config, key: ListKey) -> VideoList:
-    """Read DATA.``key`` with the reader of DATA.FORMAT."""
-    data, num_classes = cfg.DATA, cfg.MODEL.NUM_CLASSES
     path, root = Path(_list_path(data, key)), Path(data.PATH_PREFIX)
     split: Split = "train" if key == "TRAIN_LIST" else "val"
     names_classes = data.FORMAT in {"kinetics", "ssv2", "ucf101", "folders"}
@@ -90,11 +81,19 @@ def _build_any_list(cfg: Config, key: ListKey) -> VideoList:
         "hmdb51": lambda: read_hmdb51(path, root, num_classes, split),
         "folders": lambda: read_folders(path, numbers),
     }
-    return readers[data.FORMAT]()
+    videos = readers[data.FORMAT]()
+    if data.ALLOW_OUTSIDE:
+        return videos
+    folder = path if data.FORMAT == "folders" else root
+    outside = leading_out([record.path for record in videos.records], folder)
+    return replace(videos, problems=(*videos.problems, *links_problem(outside, folder)))
 
 
 def _classes_of(data: DataKeys, num_classes: int) -> Classes:
-    """Number the classes by DATA.CLASSES. Kinetics and folders take those of DATA.TRAIN_LIST without that key."""
+    """Number the classes by DATA.CLASSES. Without it, the formats kinetics and folders use the training list.
+
+    The validation list would not do: a class may have no video in it, and then the numbers would differ.
+    """
     if data.CLASSES:
         return read_classes(Path(data.CLASSES), num_classes)
     if data.FORMAT in CLASS_FILES:
@@ -104,10 +103,8 @@ def _classes_of(data: DataKeys, num_classes: int) -> Classes:
     if not data.TRAIN_LIST:
         return Classes({}, (_not_set(data, "TRAIN_LIST"),))
     train = Path(data.TRAIN_LIST)
-    if data.FORMAT == "kinetics":
-        names, problems = kinetics_labels(train)
-    else:
-        names, problems = class_folders(train), folder_problems(train)
+    read_names = kinetics_labels if data.FORMAT == "kinetics" else class_folders
+    names, problems = read_names(train)
     return Classes({}, problems) if problems else number_classes(names, str(train), num_classes)
 
 
@@ -122,7 +119,7 @@ def _not_set(data: DataKeys, key: ListKey) -> str:
 def videos_root(data: DataKeys) -> Path:
     """Return the folder that the paths in DATA.STORE and DATA.QUARANTINE are relative to.
 
-    That is DATA.PATH_PREFIX. DATA.FORMAT folders has no such key: there it is the folder that holds the lists.
+    It is DATA.PATH_PREFIX. The format folders does not use that key: there it is the folder that holds the lists.
     """
     if data.FORMAT != "folders":
         return Path(data.PATH_PREFIX)
@@ -135,7 +132,7 @@ def read_quarantine(path: Path, root: Root) -> tuple[frozenset[str], list[str]]:
     Return the names of its videos, as ``Root.name`` gives them, and what is wrong with the file.
     """
     try:
-        if is_there(path) and not is_file(path):  # a device has no end
+        if is_there(path) and not is_file(path):  # reading a device may never end
             raise OSError("not a regular file")
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, ValueError) as error:  # ValueError: no UTF-8
@@ -157,7 +154,7 @@ def _quarantine_of(data: DataKeys) -> tuple[frozenset[str], list[str]]:
 def _without(
     videos: VideoList, quarantine: frozenset[str], root: Root
 ) -> tuple[VideoList, list[str]]:
-    """Take the videos of a quarantine out of a list. Return the rest, and the paths of those that existed."""
+    """Take the videos of a quarantine out of a list. Return the rest, and the paths of those that exist."""
     shut_out = {path for path in videos.paths if quarantine and root.name(path) in quarantine}
     records = tuple(record for record in videos.records if record.path not in shut_out)
     missing = tuple(path for path in videos.missing if path not in shut_out)
@@ -166,10 +163,10 @@ def _without(
 
 
 def quarantine_problems(data: DataKeys, lists: Sequence[VideoList]) -> list[str]:
-    """Report a DATA.QUARANTINE that names no video of ``lists``, perhaps because it is of another data set.
+    """Report a DATA.QUARANTINE that names no video of ``lists``, perhaps because it belongs to another data set.
 
-    ``lists`` are those of training and of validation, because a quarantine may be of one of them only. Nothing is
-    reported if one of them has problems, or if the quarantine is empty.
+    ``lists`` are the training list and the validation list, because a quarantine may name videos of only one of
+    them. If a list has problems, or if the quarantine is empty, nothing is reported.
     """
     names, _ = _quarantine_of(data)
     if not names or any(videos.problems for videos in lists):
@@ -186,7 +183,7 @@ def quarantine_problems(data: DataKeys, lists: Sequence[VideoList]) -> list[str]
 
 @dataclass(frozen=True)
 class Listing:
-    """The videos that a tool checks or copies: those of some lists, that of training first.
+    """The videos that a tool checks or copies, by list; the training list comes first.
 
     ``root``: the folder that the paths in a clip store and in a quarantine are relative to.
     """
@@ -196,12 +193,12 @@ class Listing:
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """The absolute paths of all lists, existing or missing, each once."""
+        """The absolute paths of the videos of all lists, existing or missing, each once."""
         return tuple(dict.fromkeys(path for videos in self.lists for path in videos.paths))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The same as ``Root.name`` gives them, each once."""
+        """The names of these videos in stores and quarantines (see ``Root.name``), each once."""
         return tuple(dict.fromkeys(map(Root(self.root).name, self.paths)))
 
     def present(self) -> Listing:
@@ -209,7 +206,7 @@ class Listing:
         if not any(videos.records for videos in self.lists):
             more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
             remedy = "correct the folder of the videos (--root, DATA.PATH_PREFIX) or the lists"
-            problem = f"none of the listed videos is there: {self.paths[0]}{more}: {remedy}"
+            problem = f"none of the listed videos exists: {self.paths[0]}{more}: {remedy}"
             raise InputError([problem])
         return Listing(self.root, tuple(replace(videos, missing=()) for videos in self.lists))
 
@@ -217,9 +214,9 @@ class Listing:
 def choice_problems(
     lists: Sequence[Path], root: Path | None, separator: str | None, yaml: Path | None
 ) -> Iterator[str]:
-    """Report a tool's options that do not give videos in one way: plain lists below a root, or a configuration.
+    """Report a tool's options that do not choose one source of videos: plain lists and a root, or a configuration.
 
-    None: the option was not given.
+    An option that was not given is None.
     """
     if lists and yaml is not None:
         yield (
@@ -240,7 +237,7 @@ def choice_problems(
 
 
 def read_listing(lists: Sequence[Path], root: Path, separator: str = SEPARATOR) -> Listing:
-    """Read the videos of plain list files for a tool; labels are ignored. Raises InputError with all problems."""
+    """Read the videos of plain list files for a tool, without labels. Raises InputError with all problems."""
     found = tuple(read_list(list_path, root, None, separator) for list_path in lists)
     problems = [problem for videos in found for problem in videos.problems]
     if not problems:
@@ -255,8 +252,9 @@ def read_listing(lists: Sequence[Path], root: Path, separator: str = SEPARATOR) 
 def build_listing(cfg: Config, problems: Sequence[str], with_quarantined: bool) -> Listing:
     """Read the videos of DATA.TRAIN_LIST and DATA.VAL_LIST for a tool; one of these keys may be empty.
 
-    Leave out the videos of DATA.QUARANTINE, unless ``with_quarantined``: then that file is not even read. Raises
-    InputError with ``problems``, those of the configuration, and everything that is wrong with the lists.
+    Leave out the videos of DATA.QUARANTINE. With ``with_quarantined``, keep them and do not read that file: it may
+    be the file that the tool is about to write. Raises InputError with ``problems``, which the configuration has,
+    and with all problems of the lists.
     """
     data = cfg.DATA
     given = {key: _build_whole_list(cfg, key) for key in LIST_KEYS if _list_path(data, key)}

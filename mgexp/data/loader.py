@@ -30,14 +30,14 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.multigrid.sampler import ClipRequest
 from mgexp.stop import STOP_SIGNALS
-from mgexp.video.reader import Decoder, Opener, choose_decoder, open_video
+from mgexp.video.reader import Opener, choose_decoder, open_video
 from mgexp.video.store import StoreDir, StoreIndex
 
 
 class DeviceBatches:
     """Batches of a loader, as uint8 on ``device``: ``take`` the next one, ``fetch_ahead`` during a step.
 
-    For a GPU, the batch is copied from page-locked memory on a stream of its own, while the step computes.
+    On a GPU, a separate stream copies the batch from page-locked memory while the step computes.
     """
 
     def __init__(self, batches: Iterator[Batch], device: torch.device) -> None:
@@ -53,8 +53,8 @@ class DeviceBatches:
         batch = self._ahead if self._ahead is not None else self._fetch()
         self._ahead = None
         if self._stream is not None:
-            # The stream that computes waits for the copy. Recording it keeps the memory from being used
-            # again before that stream is done with it.
+            # The stream that computes waits for the copy. record_stream tells the allocator that this stream
+            # uses the batch, so that no later copy gets its memory before the step is done with it.
             current = torch.cuda.current_stream(self._stream.device)
             current.wait_stream(self._stream)
             for tensor in batch.tensors():
@@ -62,12 +62,12 @@ class DeviceBatches:
         return batch
 
     def fetch_ahead(self) -> None:
-        """On a GPU, wait for the next batch and start its copy. On a CPU nothing could run meanwhile."""
+        """On a GPU, wait for the next batch and start its copy. On a CPU there is nothing to gain: do nothing."""
         if self._stream is not None and self._ahead is None:
             try:
                 self._ahead = self._fetch()
             except StopIteration:
-                return
+                return  # the next take() raises it again
 
     def _fetch(self) -> Batch:
         batch = next(self._batches)
@@ -78,14 +78,9 @@ class DeviceBatches:
 
 
 CPU_WORKER_NICENESS = 19
-"""On a CPU, workers yield to the training threads. These wait for each other, so one that is late delays all.
+"""On a CPU, workers give way to the training threads, which wait for each other: one late thread delays all.
 Measured on 2 cores with 2 workers, quickstart baseline, 150 steps, three times each: 22.5 s (21.6 to 24.2); with a
 niceness of 10, 26.7 s (23.7 to 27.8). 0 is slower still. With a GPU, workers keep the priority of the process."""
-
-
-def build_decoder(cfg: Config) -> Decoder:
-    """The decoder of DATA.DECODING_BACKEND; raises InputError where it does not work here."""
-    return choose_decoder(cfg.DATA.DECODING_BACKEND)
 
 
 def build_train_loader(
@@ -106,14 +101,14 @@ def build_train_loader(
 
 
 def build_time_limit(cfg: Config, record: Path) -> TimeLimit:
-    """Build the limit of DATA.VIDEO_TIMEOUT_SECONDS; ``record`` is the file with the time-outs of the run."""
+    """Build the time limit of DATA.VIDEO_TIMEOUT_SECONDS; ``record`` is the file with the run's time-outs."""
     return TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, record, frozenset(read_timeouts(record)))
 
 
 def build_training_clips(
     cfg: Config, records: Sequence[Record], opener: Opener, limit: TimeLimit = NO_LIMIT
 ) -> TrainingClips:
-    """Build the data set of random clips of ``records``, which ``opener`` opens."""
+    """Build the data set of random clips of ``records``, whose files ``opener`` opens."""
     return TrainingClips(
         records,
         target_fps=cfg.DATA.TARGET_FPS,
@@ -128,13 +123,11 @@ def build_training_clips(
 
 
 def build_augment(cfg: Config) -> AugmentByShape | None:
-    """Build what AUG does to training clips; None if all of it is off.
-
-    Erased pixels get DATA.MEAN, which is 0 after normalisation, as with PySlowFast's AUG.RE_MODE const.
-    """
+    """Build the augmentation of training clips from the AUG keys; None if all of it is off."""
     aug = cfg.AUG
     if not (aug.RANDAUGMENT_OPS or aug.COLOR_JITTER or aug.RE_PROB):
         return None
+    # Erased pixels get the mean colour, which normalisation turns into 0, as PySlowFast's AUG.RE_MODE const does.
     red, green, blue = (round(255 * value) for value in cfg.DATA.MEAN)
     full = Augment(
         randaugment_ops=aug.RANDAUGMENT_OPS,
@@ -147,14 +140,14 @@ def build_augment(cfg: Config) -> AugmentByShape | None:
 
 
 def build_opener(cfg: Config) -> Opener:
-    """Build what opens the videos, or their copies in DATA.STORE. A run builds it once: a store may be large.
+    """Build the opener of the videos, or of their copies in DATA.STORE. A run builds it once: stores may be large.
 
     Raises InputError if the decoder does not work here, or if DATA.STORE is no clip store.
     """
     problems: list[str] = []
     opener: Opener = open_video
     with collected(problems):
-        opener = build_decoder(cfg).opener
+        opener = choose_decoder(cfg.DATA.DECODING_BACKEND).opener
     if cfg.DATA.STORE:
         try:
             opener = StoreIndex(StoreDir(Path(cfg.DATA.STORE)), videos_root(cfg.DATA), opener)
@@ -165,7 +158,7 @@ def build_opener(cfg: Config) -> Opener:
 
 
 def store_problems(opener: Opener, store: str, records: Sequence[Record]) -> list[str]:
-    """Check that the clip store ``store``, if ``opener`` is one, has copies of ``records`` as they are now."""
+    """Report a clip store that has no copy of any of ``records`` as they are now, if ``opener`` reads a store."""
     if not isinstance(opener, StoreIndex) or not records:
         return []
     if any(opener.entry(record.path) for record in records):
@@ -188,8 +181,8 @@ def build_view_loader(
 ) -> DataLoader[object]:
     """Build the loader of this process's views: the full protocol, or one centre view at the full training shape.
 
-    ``first_batch``: how many batches of this process to skip at the start. Nothing else is skipped: videos that
-    hung before, as ``limit`` knows, are tried again.
+    ``first_batch``: number of batches of this process to skip at the start. Views are skipped for no other reason:
+    a video that hung before is tried again, although ``limit`` knows it.
     """
     crop = cfg.DATA.TEST_CROP_SIZE if full_protocol else cfg.DATA.TRAIN_CROP_SIZE
     num_crops = cfg.TEST.NUM_SPATIAL_CROPS if full_protocol else 1
@@ -206,9 +199,11 @@ def build_view_loader(
         opener=opener,
         limit=replace(limit, known=frozenset()),
     )
+    # An item of EvaluationViews gives num_crops clips, and TEST.BATCH_SIZE counts clips.
     batch_size = max(1, cfg.TEST.BATCH_SIZE // num_crops)
     return DataLoader(
         views,
+        # Every count-th view, from the rank on. Unlike DistributedSampler, this repeats no view to fill up a rank.
         sampler=range(processes.rank, len(views), processes.count)[first_batch * batch_size :],
         batch_size=batch_size,
         collate_fn=collate_views,
@@ -217,25 +212,24 @@ def build_view_loader(
 
 
 def _worker_options(keys: DataLoaderKeys, device: torch.device) -> dict[str, Any]:
-    workers = keys.NUM_WORKERS
     end_workers_at_exit()
+    niceness = CPU_WORKER_NICENESS if device.type == "cpu" else 0
     return {
-        "num_workers": workers,
-        "prefetch_factor": keys.PREFETCH_FACTOR if workers else None,
+        "num_workers": keys.NUM_WORKERS,
+        # Without workers, DataLoader refuses any number.
+        "prefetch_factor": keys.PREFETCH_FACTOR if keys.NUM_WORKERS else None,
         "pin_memory": device.type == "cuda",
-        "worker_init_fn": partial(
-            start_worker, niceness=CPU_WORKER_NICENESS if device.type == "cpu" else 0
-        ),
+        "worker_init_fn": partial(start_worker, niceness=niceness),
     }
 
 
 def start_worker(worker_id: int, niceness: int = 0) -> None:
-    """Start a worker with one thread. It ignores signals: the main process saves, and then ends its workers.
-
-    Ctrl-C, torchrun, timeout and Slurm send signals to all processes of a group, and so to the workers too.
-    """
+    """Start a worker with one thread that ignores the signals to stop."""
+    # Several workers share the processors, so more threads in each would only compete.
     torch.set_num_threads(1)
     os.nice(niceness)
     end_where_batches_are_lost()
+    # Ctrl-C, torchrun, timeout and Slurm signal all processes of a group, and so the workers too. The main process
+    # still needs them, to finish its step and save, and ends them afterwards.
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)

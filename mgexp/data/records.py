@@ -1,4 +1,4 @@
-"""Videos of a data set and what they show."""
+"""Videos of a data set, and the classes that they show."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 Split = Literal["train", "val"]
-"""What a list is for. Some official files hold the videos of both."""
+"""The use of a list. Some official files hold the videos of both."""
 Span = tuple[float, float]
 """First and last moment of a clip, in seconds from the start of the video."""
 Target = int | tuple[float, ...]
-"""What is learned: a class, from 0; or for each class 1.0 where it is shown and 0.0 where it is not."""
+"""What the network learns for a clip: its class, from 0, or a number for each class: 1.0 if shown, else 0.0."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class VideoRecord:
 
 @dataclass(frozen=True)
 class Action:
-    """Class ``label``, from 0, is shown from ``start_seconds`` to ``end_seconds``, both included."""
+    """An action: class ``label``, from 0, is shown from ``start_seconds`` to ``end_seconds``, both included."""
 
     label: int
     start_seconds: float
@@ -44,7 +44,7 @@ class Action:
 
 @dataclass(frozen=True)
 class ActionRecord:
-    """A video file, by its absolute path, and the actions in it: none, one or many, also at the same time."""
+    """A video file, by its absolute path, and its actions: none, one or many, perhaps at the same time."""
 
     path: str
     actions: tuple[Action, ...]
@@ -66,12 +66,12 @@ Record = VideoRecord | ActionRecord
 
 @dataclass(frozen=True)
 class VideoList:
-    """What a list file holds.
+    """The content of a list file.
 
     ``records``: the videos that exist, in the order of the list.
     ``missing``: absolute paths of the videos that do not exist as files, or are empty files. The caller decides
     how many may be missing.
-    ``problems``: what is wrong with the list itself, one message each.
+    ``problems``: a message for each fault of the list itself.
     """
 
     records: tuple[Record, ...] = ()
@@ -80,10 +80,10 @@ class VideoList:
 
     @property
     def num_listed(self) -> int:
-        """Videos in the list, whether they exist or not."""
+        """Number of videos in the list, existing or missing."""
         return len(self.records) + len(self.missing)
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The videos that exist and then those that are missing."""
+        """The paths of the existing videos, followed by those of the missing ones."""
         return (*(record.path for record in self.records), *self.missing)

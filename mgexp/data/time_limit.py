@@ -1,9 +1,9 @@
-"""A time limit for a video: one that hangs counts as unusable, and the run goes on.
+"""A time limit for a video: a video that hangs counts as unusable, and the run goes on.
 
 Two things end the wait. A signal interrupts Python code, and system calls that can be interrupted, such as reading
-a pipe or a socket: the video is given up, and the worker goes on. A loop inside a decoder is not interrupted by a
-signal. After twice the time its worker ends, and with it the run; when the run starts again, it leaves the video
-out. (Nothing ends a wait for a file server in the kernel, state D of ps.)
+a pipe or a socket: the worker gives the video up and goes on. A signal does not interrupt a loop inside a decoder.
+So after twice the time its worker ends, and with it the run; when the run starts again, it leaves the video out.
+(Nothing ends a wait for a file server inside the kernel, state D of ps.)
 
 A video that took too long once may be fast the next time. So every time-out is on disk before another video takes
 its place: a run that was killed and resumed leaves out the same videos at the same positions.
@@ -37,24 +37,23 @@ EXIT_HUNG = 75
 
 
 def end_where_batches_are_lost() -> None:
-    """End this worker when a batch cannot be handed on, most likely since shared memory is full.
+    """End this worker if it cannot hand on a batch, most likely because shared memory is full.
 
-    A queue of the standard library prints the error, drops the batch and goes on, and the run would wait for the
-    batch for ever. (Found with torch 2.15; source: multiprocessing/queues.py, Queue._feed.)
+    Python's own queue prints the error, drops the batch and goes on, and the run would wait for this batch for
+    ever. (Found with torch 2.15; source: multiprocessing/queues.py, Queue._feed.)
     """
 
     def end(error: Exception, batch: object) -> None:
         print(f"loader worker {os.getpid()}: {error}", file=sys.stderr, flush=True)
         os._exit(EXIT_NOT_HANDED_ON)
 
-    setattr(Queue, "_on_queue_feeder_error", staticmethod(end))  # noqa: B010 - types do not know it
+    setattr(Queue, "_on_queue_feeder_error", staticmethod(end))  # noqa: B010 - mypy does not know it
 
 
 def end_workers_at_exit() -> None:
-    """Kill the workers that are left when this program ends, such as after an error.
-
-    Python asks them to end by a signal, which they leave to their parent, and would then wait for them for ever.
-    """
+    """Kill the workers that are left when this program ends, such as after an error."""
+    # At its end, Python sends them SIGTERM and waits for them. They ignore that signal, so it would wait for ever.
+    # Functions of atexit run in reverse order: the last to register is the first to run, before Python's own.
     atexit.unregister(_kill_workers)
     atexit.register(_kill_workers)
 
@@ -65,8 +64,8 @@ def _kill_workers() -> None:
 
 
 TICK_SECONDS = 0.25
-"""How often the time is looked at. Ticks are counted rather than a clock read, so that no video takes long while
-Slurm suspends a run by SIGSTOP."""
+"""Seconds between two looks at the wait. We count these ticks instead of reading a clock, so that the time for
+which Slurm suspends a run (SIGSTOP) does not count against a video."""
 
 Seed = tuple[int, int]
 """Seed and position in the stream of a clip; see ``mgexp.multigrid.sampler.ClipRequest``."""
@@ -81,15 +80,15 @@ class Timeout:
 
 
 class _TimeUpError(BaseException):
-    """The signal raises this in whatever runs; it is no Exception, so that no decoder takes it for a bad file."""
+    """Raised by the signal. It is no Exception, because a decoder may catch those as the sign of a bad file."""
 
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """How long it may take to get the frames of a video: ``seconds``, 0 for no limit.
+    """The time that a video may take to give its frames: ``seconds``, 0 for no limit.
 
-    ``record``: the file that holds the time-outs, None to keep none. ``known``: time-outs of earlier starts, which
-    this start repeats.
+    ``record``: the file to which time-outs are written; None: they are not kept. ``known``: time-outs of earlier
+    starts of the run, which this start repeats.
     """
 
     seconds: float = 0.0
@@ -98,13 +97,14 @@ class TimeLimit:
 
     @contextmanager
     def __call__(self, path: str, seed: Seed | None = None) -> Iterator[None]:
-        """Raise VideoError where the block takes too long, or took too long before; only in a main thread.
+        """Raise VideoError if the block takes too long, or took too long in an earlier start of the run.
 
-        Evaluation draws nothing and gives no ``seed``: a video that is too slow now may be tried again.
+        Evaluation gives no ``seed``. Its time-outs are not written, so a video that is slow now is tried again.
         """
         if Timeout(path, None) in self.known or Timeout(path, seed) in self.known:
             text = "hung in an earlier start of this run, and is left out as it was then"
             raise VideoError(path, text)
+        # Python runs the handlers of signals in the main thread only, so other threads have no limit.
         if not self.seconds or threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -117,7 +117,7 @@ class TimeLimit:
                 watch.wait = None
         except (_TimeUpError, VideoError):
             watch.wait = None
-            # A decoder whose call was interrupted reports that call, and not why it was interrupted.
+            # A decoder whose call was interrupted may raise a VideoError about that call. It is a time-out too.
             if not wait.is_over:
                 raise
             if seed is not None:
@@ -130,7 +130,7 @@ NO_LIMIT = TimeLimit()
 
 
 def read_timeouts(record: Path) -> Sequence[Timeout]:
-    """Read the time-outs on disk, in their order."""
+    """Read the time-outs on disk, oldest first."""
     return [
         Timeout(line["path"], None if line["seed"] is None else (line["seed"][0], line["seed"][1]))
         for line in read_jsonl(record)
@@ -138,14 +138,14 @@ def read_timeouts(record: Path) -> Sequence[Timeout]:
 
 
 def write_timeout(record: Path | None, timeout: Timeout) -> None:
-    """Append one short line; several processes may do so at the same time."""
+    """Append a time-out to ``record``, if there is one; several processes may do so at the same time."""
     if record is not None:
         append_jsonl(record, {"path": timeout.path, "seed": timeout.seed and list(timeout.seed)})
 
 
 @dataclass
 class _Wait:
-    """The main thread waits for the video at ``path``, so far ``seconds`` of ``limit_seconds``."""
+    """The main thread's wait for the video at ``path``: so far ``seconds`` of ``limit_seconds``."""
 
     path: str
     limit_seconds: float
@@ -158,7 +158,7 @@ class _Wait:
 
 
 class _Watch(threading.Thread):
-    """A thread that interrupts the main thread where it waits too long; it runs while a decoder does."""
+    """A thread that interrupts the main thread if that waits too long; it also runs while a decoder computes."""
 
     _started: _Watch | None = None
 
@@ -169,7 +169,7 @@ class _Watch(threading.Thread):
 
     @classmethod
     def of_this_process(cls) -> _Watch:
-        """Return the thread of this process, or a new one, since threads do not survive a fork."""
+        """Return the thread of this process. Start a new one after a fork, which no thread survives."""
         if cls._started is None or cls._started._process != os.getpid():
             cls._started = cls()
             signal.signal(signal.SIGALRM, cls._started._interrupt)
@@ -193,6 +193,6 @@ class _Watch(threading.Thread):
                 signal.pthread_kill(main, signal.SIGALRM)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Raise in the main thread; every tick does so again, in case a decoder caught the error."""
+        """Raise an error in the main thread. Each tick does so again, in case a decoder caught the error."""
         if self.wait is not None and self.wait.is_over:
             raise _TimeUpError

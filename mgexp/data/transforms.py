@@ -1,8 +1,8 @@
-"""Which square of a video's frames a clip shows, and how it becomes crop × crop pixels.
+"""The square of a video's frames that a clip shows, and its resizing to crop × crop pixels.
 
-Resizing a whole frame to a short side of s pixels and cutting a square of crop pixels from it is the same
-as cutting crop * short / s pixels from the source and resizing that. The second way, used here, only
-touches the pixels that are kept.
+One way is to resize a whole frame to a short side of s pixels, and to cut a square of crop pixels from it. We cut
+crop * short / s pixels from the source and resize these. The result shows the same square, and only the pixels
+that are kept are touched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def draw_short_side(
 ) -> float:
     """Draw the short side, in pixels, that a frame is resized to before a crop of ``crop`` pixels is cut from it.
 
-    It is uniform in [min_short_side, max_short_side]; with ``inverse_uniform`` its inverse is (SSv2 and Charades).
+    It is uniform in [min_short_side, max_short_side]. With ``inverse_uniform`` (SSv2 and Charades), 1 / side is
+    uniform instead.
     Source: released code, slowfast/datasets/transform.py, random_short_side_scale_jitter.
     """
     _check_fits(crop, min_short_side)
@@ -38,7 +39,7 @@ def random_region(
 ) -> Region:
     """Draw the source square of a random crop of ``crop`` pixels from a frame resized to ``short_side``.
 
-    Every offset of the square is equally likely, the last included (the released code never draws it).
+    Every offset of the square is equally likely, also the last one, which the released code never draws.
     Draws: top, left. Source: released code, slowfast/datasets/transform.py, random_crop.
     """
     side = _source_side(height, width, crop, short_side)
@@ -50,7 +51,7 @@ def random_region(
 def view_region(
     height: int, width: int, crop: int, short_side: float, index: int, num: int
 ) -> Region:
-    """Return the source square of crop number ``index``, of ``num`` evenly spaced along the long side.
+    """Return the source square of crop number ``index`` out of ``num`` evenly spaced along the long side.
 
     One crop is the centre; three are left, centre, right, or top, centre, bottom of an upright video.
     Source: released code, slowfast/datasets/transform.py, uniform_crop.
@@ -71,13 +72,14 @@ def view_region(
 def resize(frames: FramesArray, crop: int) -> Tensor:
     """Resize every frame to ``crop`` × ``crop`` pixels: uint8, (T, crop, crop, 3), contiguous.
 
-    Bilinear with antialiasing, on uint8. A region of larger frames is not copied first: torch reads the strides
-    of the (T, 3, H, W) view of channels-last frames as they are, twice as fast as from contiguous planes
-    (measured, torch 2.15: 131 against 290 us for 16 frames, 60 to 64 pixels).
+    Resizing is bilinear with antialiasing, on uint8.
     """
     source = torch.from_numpy(frames)
     if source.shape[1:3] == (crop, crop):
         return source.contiguous()
+    # The region is a view into larger frames, and is not copied first: torch reads channels-last frames with their
+    # strides twice as fast as contiguous planes (measured, torch 2.15: 131 against 290 us for 16 frames, 60 to 64
+    # pixels).
     resized: Tensor = transforms_v2.functional.resize(
         source.permute(0, 3, 1, 2), [crop, crop], antialias=True
     )
@@ -86,6 +88,7 @@ def resize(frames: FramesArray, crop: int) -> Tensor:
 
 def _source_side(height: int, width: int, crop: int, short_side: float) -> int:
     """Return the pixels of the source that become ``crop`` pixels when its short side becomes ``short_side``."""
+    # For a source of very few pixels, the rounded number could be 0.
     return max(1, round(crop * min(height, width) / short_side))
 
 

@@ -1,6 +1,7 @@
 """Evaluation views: fixed clips of every video, the same in every evaluation.
 
-Nothing is replaced: a video that fails is handed on as an error, so that one evaluation can list all.
+A video that fails is not replaced by another one. It is handed on as an error, so that one evaluation can list
+all failures.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from mgexp.errors import InputError
 from mgexp.video.reader import Opener, VideoError, open_video
 
 FrameOrder = Literal["forward", "repeated", "shuffled"]
-"""Controls that show what a network uses of time: the middle frame at all times, or frames in random order."""
+"""The order of the frames. Two controls show how much a network uses time: ``repeated`` shows the middle frame at
+all times, ``shuffled`` shows the frames in random order."""
 
 
 @dataclass(frozen=True)
 class View:
     """All crops of one temporal view: ``frames`` uint8 (num_crops, T, S, S, 3), of record ``video``.
 
-    ``label`` is that of the whole video. If the video failed, ``error`` says why and ``frames`` has no crops:
+    ``label`` belongs to the whole video. If the video failed, ``error`` says why and ``frames`` has no crops:
     (0, T, S, S, 3).
     """
 
@@ -43,9 +45,9 @@ class View:
 class ViewBatch:
     """``clips`` uint8 (N, 3, T, S, S) in channels_last_3d memory; ``videos`` and ``labels`` int64 (N,).
 
-    Where videos have many labels, ``labels`` is float32 (N, classes), 1 for those of the video, else 0.
-    A clip is one crop of one view of record ``videos[i]``. ``errors``: (record, reason) of each view that
-    failed; it has no clips, so N may be 0, and a video of many views is named once for each.
+    If videos have many labels, ``labels`` is float32 (N, classes): 1 for a class of the video, else 0.
+    Clip i is one crop of one view of record ``videos[i]``. ``errors``: (record, reason) of each view that failed.
+    Such a view has no clips, so N may be 0. A video with many views is named once for each of them.
     """
 
     clips: Tensor
@@ -64,10 +66,11 @@ class ViewBatch:
 
 
 class EvaluationViews(Dataset[View]):
-    """``num_views`` temporal views of each video, ``num_crops`` crops of each, from one decoding.
+    """``num_views`` temporal views of each video, with ``num_crops`` crops of each view.
 
-    Item i is view i % num_views of record i // num_views. ``stride`` None: the middle frame of each of
-    ``frames`` segments of the video. ``crop`` pixels are cut from a short side of ``short_side`` pixels.
+    Item i is view i % num_views of record i // num_views: all its crops come from one decoding. ``stride`` None:
+    a view shows the middle frame of each of ``frames`` segments of the video. ``crop`` pixels are cut from a short
+    side of ``short_side`` pixels.
     ``limit``: the time that a video may take.
     Raises InputError for a crop larger than the short side, or several views of the same segments.
     """
@@ -127,7 +130,7 @@ class EvaluationViews(Dataset[View]):
         if self.frame_order == "repeated":
             frames = frames[[self.frames // 2] * self.frames]
         elif self.frame_order == "shuffled":
-            # The order is drawn from the video's index: all its views have the same.
+            # The order is drawn from the index of the video, so that all its views have the same order.
             frames = frames[np.random.default_rng(index).permutation(self.frames)]
         copy_size = (frames.shape[1], frames.shape[2])
         crops = []

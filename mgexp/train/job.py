@@ -13,7 +13,7 @@ import torch
 from mgexp import dist
 from mgexp.config.keys import Config
 from mgexp.config.load import flatten, to_yaml
-from mgexp.data.loader import build_decoder, build_time_limit, build_train_loader
+from mgexp.data.loader import build_time_limit, build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError, raise_problems
 from mgexp.failure import Explained
@@ -42,6 +42,7 @@ from mgexp.train.scores import Evaluation
 from mgexp.train.setup import Inputs
 from mgexp.train.step import Normalizer, TrainStep, build_step, compiled_step, keep_memory
 from mgexp.train.task import build_task
+from mgexp.video.reader import choose_decoder
 
 
 @dataclass(frozen=True)
@@ -254,7 +255,7 @@ def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
     schedule = job.inputs.schedule
     LOGGER.info("%s → %s\n%s", job.experiment, job.run_dir.root, schedule_table(schedule))
     machine = f"{job.device}, {torch.get_num_threads()} threads"
-    decoder = build_decoder(job.cfg).name
+    decoder = choose_decoder(job.cfg.DATA.DECODING_BACKEND).name
     LOGGER.info("%s; decoder %s; %s", job.inputs.summary(), decoder, machine)
     if first_step:
         LOGGER.info("resuming after step %d of %d", first_step, schedule.total_steps)

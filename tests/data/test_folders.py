@@ -22,8 +22,8 @@ def test_videos_have_the_class_of_their_folder_in_the_order_of_their_paths(folde
 
 
 def test_the_classes_are_the_folders(folder, tmp_path):
-    assert class_folders(folder) == ("my walk", "run")
-    assert class_folders(tmp_path / "no") == ()
+    assert class_folders(folder) == (("my walk", "run"), ())
+    assert class_folders(tmp_path / "no")[0] == ()
 
 
 def test_paths_have_no_dots_wherever_the_folder_is_named_from(folder, monkeypatch):

@@ -7,7 +7,7 @@ from decode_files import NEEDS_TORCHCODEC
 from videos import numbers_of, write_video
 
 from mgexp.config.load import load_config
-from mgexp.data.loader import build_decoder, build_opener
+from mgexp.data.loader import build_opener
 from mgexp.errors import InputError
 from mgexp.video import torchcodec_reader as decode_torchcodec
 from mgexp.video.reader import VideoError, choose_decoder, open_video
@@ -55,7 +55,6 @@ def test_loaders_decode_as_the_configuration_says(fault, opener, monkeypatch):
     assume(monkeypatch, fault)
     cfg = load_config(ROW, ["DATA.DECODING_BACKEND", "auto"])
     assert build_opener(cfg) is opener
-    assert build_decoder(cfg).opener is opener
 
 
 @NEEDS_TORCHCODEC
