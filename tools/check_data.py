@@ -5,13 +5,14 @@
       DATA.VAL_LIST validation.json DATA.CLASSES labels.json DATA.FORMAT ssv2 DATA.PATH_PREFIX videos
   python tools/check_data.py data/my/train.csv data/my/val.csv --root data/my --output runs/check_my
 
-The videos of a row are those of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT; one of the lists may be
-empty. Those of DATA.QUARANTINE are checked as well, so that the new one is complete.
+A row has the videos of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT. One of the two lists may be empty.
+Videos in DATA.QUARANTINE are checked again, so that the new quarantine is complete.
 
-Writes OUTPUT/videos.jsonl, a line per video as it goes, and OUTPUT/quarantine.txt, a path per line, that
-training leaves out with DATA.QUARANTINE OUTPUT/quarantine.txt. The same command started again goes on;
-files that changed since are checked again. A file that hangs is killed after --time-limit.
-Exit codes: 0 all videos can be used, 2 bad input, 3 some cannot, 4 interrupted (run again to go on).
+The tool writes OUTPUT/videos.jsonl, one line per video, while it works. At the end it writes
+OUTPUT/quarantine.txt, one path per line. Training leaves these videos out with DATA.QUARANTINE
+OUTPUT/quarantine.txt. Start the same command again to continue; it checks changed files again. If decoding a file
+hangs, it is stopped after --time-limit.
+Exit codes: 0 all videos can be used; 2 bad input; 3 some videos cannot be used; 4 interrupted (run it again).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from mgexp.video.check import CheckLog, CheckSummary, VideoCheck, check_videos
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line."""
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -44,29 +45,36 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "words",
         nargs="*",
         metavar="KEY VALUE or LIST",
-        help="with --cfg configuration keys; without it files of 'path label' lines",
+        help="with --cfg: configuration keys; without it: files of 'path label' lines",
     )
     parser.add_argument("--cfg", type=Path, help="YAML of a row, whose videos are checked")
     parser.add_argument(
         "--root", type=Path, help="with LIST: folder that its paths are relative to"
     )
-    parser.add_argument("--output", required=True, type=Path, help="folder for what is found")
-    parser.add_argument("--separator", help="with LIST: between path and label (default: space)")
+    parser.add_argument("--output", required=True, type=Path, help="folder for the results")
+    parser.add_argument(
+        "--separator", help="with LIST: text between path and label (default: space)"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="decode the first and the last second only"
     )
-    parser.add_argument("--processes", type=int, default=num_cores(), help="default: all cores")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=num_cores(),
+        help="videos checked at the same time (default: all cores)",
+    )
     parser.add_argument(
         "--time-limit", type=float, default=120.0, help="seconds for one video (default: 120)"
     )
-    parser.add_argument("--json", action="store_true", help="print the summary for programs")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     return parser.parse_intermixed_args(arguments)
 
 
 def listing_of(options: argparse.Namespace) -> Listing:
-    """The videos to check; raises InputError with all that is wrong with the command line."""
+    """Return the videos to check. Raises InputError with all problems of the command line."""
     has_row, words = options.cfg is not None, options.words
-    # A list in the place of a KEY is a mistake, which choice_problems tells.
+    # A list in the place of a KEY is a mistake, which choice_problems reports.
     names = [word for word in words[::2] if Path(word).is_file()] if has_row else words
     lists = [Path(name) for name in names]
     problems = [*choice_problems(lists, options.root, options.separator, options.cfg)]
@@ -83,7 +91,7 @@ def listing_of(options: argparse.Namespace) -> Listing:
 
 
 def check(listing: Listing, options: argparse.Namespace) -> CheckSummary:
-    """Checks what is not known yet, and writes lines and quarantine."""
+    """Check the videos that are not known yet, and write their lines and the quarantine."""
     paths = listing.paths
     folder = CheckDir(options.output)
     with folder.locked():
@@ -96,7 +104,7 @@ def check(listing: Listing, options: argparse.Namespace) -> CheckSummary:
             num_processes=options.processes,
             limit_seconds=options.time_limit,
         )
-        # disable=None: a bar on a terminal alone.
+        # disable=None shows the bar only on a terminal.
         bar = tqdm(total=len(paths), initial=num_known, unit=" videos", disable=None)
         with bar, closing(checking):
             for found in checking:
@@ -109,7 +117,7 @@ def check(listing: Listing, options: argparse.Namespace) -> CheckSummary:
 
 
 def main(arguments: list[str]) -> int:
-    """Checks and prints; 3 where some videos cannot be used."""
+    """Check and print. Return 3 if some videos cannot be used."""
     options = parse(arguments)
     try:
         summary = check(listing_of(options), options)

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Turn a configuration of PySlowFast into one of mgexp: what it means, not only what its keys are called.
+"""Turn a PySlowFast configuration into an mgexp configuration with the same meaning.
 
   python tools/convert_config.py configs/Kinetics/SLOWFAST_8x8_R50_stepwise_multigrid.yaml --output row.yaml
   python tools/convert_config.py configs/Kinetics/I3D_8x8_R50.yaml NUM_SHARDS 4     # pairs as PySlowFast has them
 
-The YAML holds what differs from our defaults; without --output it is printed, and the list on stderr. The list
-says of each key that is not kept what became of it, and why. A key that the file leaves out has PySlowFast's
-default, which is often not ours. SlowFast, I3D, C2D and Slow (the last three with non-local blocks), the lists
-of Kinetics, Something-Something V2 and Charades, and SGD have a counterpart; a value without one is a problem.
-Multigrid phases end at epochs, as in the released code; take MULTIGRID.GRANULARITY out, and they end at steps.
-The result is read back, and its schedule derived for as many GPUs as there, before it is written.
-TRAIN.PRECISION stays auto (bf16 on GPUs that have it) where PySlowFast computes in fp32.
-Exit codes: 0 done, 2 a file or values that cannot be converted (one message with all problems, nothing written).
+The new YAML contains what differs from our defaults. Without --output it is printed, and the list goes to stderr.
+The list names each key that is not kept, with the reason. A key that the file leaves out has PySlowFast's default,
+which often differs from ours. These have a counterpart: SlowFast, I3D, C2D and Slow (the last three also with
+non-local blocks); the lists of Kinetics, Something-Something V2 and Charades; SGD. Any other value is a problem.
+Multigrid phases end at epochs, as in the released code. Remove MULTIGRID.GRANULARITY to let them end at steps.
+Before the result is written, it is read back, and its schedule is derived for the same number of GPUs.
+TRAIN.PRECISION stays auto (bf16 on GPUs that support it), although PySlowFast computes in fp32.
+Exit codes: 0 done; 2 a file or a value cannot be converted (one message with all problems; nothing is written).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from mgexp.errors import InputError, collected, raise_problems
 from mgexp.run.files import atomic_write_text
 from mgexp.train.setup import build_row_schedule
 
-ANY_NUM_VIDEOS = 100_000  # where it is not given: phases in epochs do not depend on it
+ANY_NUM_VIDEOS = 100_000  # used if no number is given; phases in epochs do not depend on it
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line; KEY VALUE pairs stay as text."""
+    """Read the command line. KEY VALUE pairs stay text."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("input", type=Path, metavar="INPUT", help="YAML of PySlowFast")
-    parser.add_argument("--output", type=Path, help="YAML to write; else it is printed")
+    parser.add_argument("--output", type=Path, help="YAML to write (default: print it)")
     parser.add_argument(
         "--num-videos",
         type=int,
@@ -49,7 +49,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def check_arguments(output: Path | None, num_videos: int | None) -> None:
-    """Raises InputError for a file that is there, a folder that is not, or no videos."""
+    """Raise InputError if the file exists, its folder does not, or the number of videos is not positive."""
     problems = []
     if output is not None and output.exists():
         problems.append(f"{output} exists: remove it or choose another name")
@@ -61,13 +61,13 @@ def check_arguments(output: Path | None, num_videos: int | None) -> None:
 
 
 def problems_of(conversion: Conversion, num_videos: int | None) -> list[str]:
-    """What has no counterpart, and what mgexp finds wrong in the YAML, read as a run reads it."""
+    """Return what has no counterpart, and the problems of the new YAML, read as a run reads it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "converted.yaml"
         path.write_text(conversion.yaml_text(""), encoding="utf-8")
         cfg, problems = read_config(path)
     found = [*conversion.problems, *(one.replace(str(path), "the result") for one in problems)]
-    if found:  # keys that were refused have our defaults, which fit nothing
+    if found:  # refused keys have our defaults, so further checks would mislead
         return found
     found = cross_problems(cfg)
     with collected(found):
@@ -76,7 +76,7 @@ def problems_of(conversion: Conversion, num_videos: int | None) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Converts, and says what became of the keys; 2 where that is not possible."""
+    """Convert, and say what happened to the keys. Return 2 if that is not possible."""
     options = parse(arguments)
     try:
         check_arguments(options.output, options.num_videos)

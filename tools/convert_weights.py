@@ -4,13 +4,14 @@
   python tools/convert_weights.py SLOWFAST_8x8_R50.pkl slowfast_8x8_r50.safetensors \\
       --cfg experiments/main/k400_slowfast_8x8_r50/baseline.yaml
 
-INPUT: pytorchvideo (.pyth of its hub), PySlowFast (.pyth; .pkl of its caffe2 model zoo), torchvision's ImageNet
-ResNets (.pth, inflated over time), or mgexp (model.pt, a checkpoint). OUTPUT: .safetensors, or a torch file as
-pytorchvideo's hub has them; the names are pytorchvideo's. The model of --cfg says which tensors belong
-there: one that is missing, strange or of another shape is an error. A classifier with another number of classes
-is left out. Every tensor that was not used is listed; --json lists all. Names and shapes tell most networks apart,
-but not what has no weights: a pool (C2D with and without), shifts (TSM), SlowFast's alpha.
-Exit codes: 0 done, 2 a file or a configuration that cannot be used (nothing is written).
+INPUT is a file of pytorchvideo's hub (.pyth), of PySlowFast (.pyth, or .pkl of its caffe2 model zoo), of
+torchvision's ImageNet ResNets (.pth, inflated over time), or of mgexp (model.pt, a checkpoint). OUTPUT is a
+.safetensors file or a torch file like those of pytorchvideo's hub, with pytorchvideo's names.
+The model of --cfg says which tensors are needed. A tensor that is missing, unknown or of another shape is an error.
+A classifier with another number of classes is left out. The tool lists every tensor that it did not use, and with
+--json all tensors. Names and shapes do not show what has no weights: a pool (C2D with and without), the shifts of
+TSM, and SlowFast's alpha.
+Exit codes: 0 done; 2 a file or a configuration cannot be used (nothing is written).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ENDINGS = (".safetensors", ".pyth", ".pt")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line; KEY VALUE pairs stay as text."""
+    """Read the command line. KEY VALUE pairs stay text."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -40,13 +41,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--cfg", required=True, type=Path, help="YAML with the model of the weights"
     )
-    parser.add_argument("--json", action="store_true", help="list every tensor, for programs")
-    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
+    parser.add_argument("--json", action="store_true", help="list every tensor as JSON")
+    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_intermixed_args(arguments)
 
 
 def check_output(path: Path) -> None:
-    """Raises InputError for a file that is there, a folder that is not, or an ending of another format."""
+    """Raise InputError if the file exists, its folder does not, or its ending names another format."""
     problems = []
     if path.suffix not in ENDINGS:
         problems.append(f"{path}: end the name with {', '.join(ENDINGS)}")
@@ -59,7 +60,7 @@ def check_output(path: Path) -> None:
 
 
 def read_any(path: Path) -> WeightsFile:
-    """The weights of ``path``; a pickle is read by the restricted unpickler, after saying why."""
+    """Read the weights of ``path``. Before a pickle is read, by a restricted unpickler, say why."""
     if path.suffix != ".pkl":
         return read_weights(path)
     print(WHY_NOT_PICKLES, file=sys.stderr)
@@ -67,7 +68,7 @@ def read_any(path: Path) -> WeightsFile:
 
 
 def main(arguments: list[str]) -> int:
-    """Converts, and prints what became of the tensors; 2 where the input cannot be used."""
+    """Convert, and print what happened to the tensors. Return 2 if the input cannot be used."""
     options = parse(arguments)
     try:
         check_output(options.output)

@@ -1,25 +1,27 @@
 #!/usr/bin/env python3
-"""Make a clip store: copies of videos in which every frame stands alone, at one or more sizes.
+"""Make a clip store: copies of videos in which every frame is coded by itself, at one or more sizes.
 
     python tools/prepare_data.py --cfg ROW.yaml --short-sides 320 160 --store store DATA.TRAIN_LIST train.json \\
         DATA.VAL_LIST validation.json DATA.CLASSES labels.json DATA.FORMAT ssv2 DATA.PATH_PREFIX videos
     python tools/prepare_data.py --list train.csv --list val.csv --root videos --short-sides 320 160 --store store
-    python tools/prepare_data.py ... --plan                  the disk and the time it will take; makes nothing
+    python tools/prepare_data.py ... --plan                  predicts disk space and time; makes nothing
     python tools/run_net.py --cfg ROW.yaml DATA.STORE store  trains from it
 
-The videos of a row are those of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT, without those of
-DATA.QUARANTINE; one of the lists may be empty. With --cfg the plan also says what loading costs in each phase
-of the row; --list beside --plan and --cfg gives other videos for that.
+A row has the videos of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT, without the videos of
+DATA.QUARANTINE. One of the two lists may be empty. With --cfg the plan also predicts what loading costs in each
+phase of the row. If --list is given with --plan and --cfg, the prediction uses the videos of that list.
 
-In an ordinary video a clip of 8 frames costs 72 to 96 % of one of 32 to decode, by decoder, since frames refer to
-others. Multigrid training needs up to 16 times as many of these clips. From a store each pays for its own frames.
-A clip is read from the smallest copy that is as sharp as it needs: a short side is drawn for each clip (see
-DATA.TRAIN_JITTER_SCALES), and the copy must not be below it. So choose the largest short side first, and then some
-that the smaller crops can use. A copy is never larger than its video.
+In an ordinary video most frames refer to others. So a clip of 8 frames costs 72 to 96 % as much to decode as a
+clip of 32 frames, depending on the decoder. Multigrid training needs up to 16 times as many of these clips. From a
+store, a clip pays only for its own frames.
 
-Give the same command again after an interruption, or when videos were added or changed: it does what is missing.
-Videos that cannot be decoded are listed; they have no copy, so training opens the video itself.
-Exit 0; 1 failed, such as on a full disk; 2 bad input; 4 interrupted, run again to go on.
+Each clip is read from the smallest copy that is sharp enough: a short side is drawn for the clip (see
+DATA.TRAIN_JITTER_SCALES), and the copy must have at least this size. So choose the largest short side first, and
+then some for the smaller crops. A copy is never larger than its video.
+
+Start the same command again after an interruption, or after you added or changed videos: it makes what is missing.
+It lists the videos that cannot be decoded. They get no copy, so training opens the video itself.
+Exit codes: 0 done; 1 failed, for example on a full disk; 2 bad input; 4 interrupted (run it again to continue).
 """
 
 from __future__ import annotations
@@ -63,11 +65,11 @@ from mgexp.video.store_fill import (
 )
 
 REPEATS = 3
-"""Of each measurement of the plan. Assumption: enough to see how steady it is."""
+"""How often the plan measures each cost. Assumption: enough to see how steady it is."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line; KEY VALUE pairs stay as text."""
+    """Read the command line. KEY VALUE pairs stay text."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -75,7 +77,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add(
         "--cfg",
         type=Path,
-        help="YAML of a row: its videos; with --plan what loading its clips will cost, too",
+        help="YAML of a row, for its videos; with --plan also for what loading its clips will cost",
     )
     add(
         "--list",
@@ -84,7 +86,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default=[],
         dest="lists",
         metavar="FILE",
-        help="instead: 'path label' line per video; repeat for more lists, the training list first",
+        help="in place of --cfg: a file of 'path label' lines; repeat it for more lists, training list first",
     )
     add("--root", type=Path, help="with --list: folder that the paths are relative to")
     add("--store", required=True, type=Path, help="folder of the store (DATA.STORE)")
@@ -94,13 +96,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         nargs="+",
         default=DEFAULT_SHORT_SIDES,
         metavar="PIXELS",
-        help="short side of each copy, even numbers (default: 320 224 160)",
+        help="short side of each copy in pixels, even numbers (default: 320 224 160)",
     )
     add(
         "--quantizer",
         type=int,
         default=DEFAULT_QUANTIZER,
-        help=f"of MPEG-2, 1 (best) to 31 (smallest files); default: {DEFAULT_QUANTIZER}",
+        help=f"quality of MPEG-2, from 1 (best) to 31 (smallest files); default: {DEFAULT_QUANTIZER}",
     )
     add(
         "--processes",
@@ -111,27 +113,27 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add(
         "--hash",
         action="store_true",
-        help="keep a hash of each video too: one that was copied and only looks newer is not done again",
+        help="also keep a hash of each video, so that a file that only looks newer is not copied again",
     )
-    add("--separator", help="with --list: between path and label (default: a space)")
+    add("--separator", help="with --list: text between path and label (default: a space)")
     add(
         "--plan",
         action="store_true",
-        help="encode a sample of 8 videos and say what the store will take",
+        help="encode a sample of 8 videos, and predict disk space and time of the store",
     )
     add("overrides", nargs="*", metavar="KEY VALUE", help="with --cfg: configuration keys")
     return parser.parse_intermixed_args(arguments)  # fmt: skip
 
 
 def short_side(text: str) -> int:
-    """Pixels of --short-sides, which takes all words up to the next option."""
+    """Read a number of --short-sides, which takes all words up to the next option."""
     if text in BY_NAME:
         raise argparse.ArgumentTypeError(f"{text}: put KEY VALUE pairs behind another option")
     return int(text)
 
 
 def main(arguments: list[str]) -> int:
-    """Fills the store, or prints the plan, and turns an error into an exit code and one message."""
+    """Fill the store or print the plan, and turn an error into an exit code and one message."""
     options = parse(arguments)
     try:
         listing = listing_of(options)
@@ -149,7 +151,8 @@ def main(arguments: list[str]) -> int:
         return 1
     except KeyboardInterrupt:
         print(
-            "prepare_data.py: interrupted; the same command goes on with the rest", file=sys.stderr
+            "prepare_data.py: interrupted; start the same command again to make the rest",
+            file=sys.stderr,
         )
         return 4
     print(summary(options.store, filled))
@@ -157,13 +160,13 @@ def main(arguments: list[str]) -> int:
 
 
 def order_of(options: argparse.Namespace, root: Path) -> Order:
-    """What the store is to hold."""
+    """Return what the store will hold."""
     coding = Coding(options.quantizer)
     return Order(root, tuple(options.short_sides), coding, options.hash)
 
 
 def listing_of(options: argparse.Namespace) -> Listing:
-    """The videos, missing files too, which then fail. Raises InputError."""
+    """Return the videos, with missing files, which will fail. Raises InputError."""
     row = None if options.lists and options.plan else options.cfg
     problems = [*choice_problems(options.lists, options.root, options.separator, row)]
     if options.cfg is None and options.overrides:
@@ -178,7 +181,7 @@ def listing_of(options: argparse.Namespace) -> Listing:
 
 
 def summary(store: Path, filled: Filled) -> str:
-    """What was done, with every video that has no copy."""
+    """Say what was done, and list every video without a copy."""
     lines = [
         f"{store}: {filled.num_copied} videos copied, {filled.num_kept} kept, "
         f"{len(filled.failures)} without a copy"
@@ -187,7 +190,7 @@ def summary(store: Path, filled: Filled) -> str:
 
 
 def plan(options: argparse.Namespace, present: Listing, order: Order) -> str:
-    """The tables of --plan, for the videos that are there."""
+    """Return the tables of --plan, for the videos that exist."""
     num_train = len(present.lists[0].records)
     if options.cfg is not None and not num_train:
         remedy = "set DATA.TRAIN_LIST, or give --list without --cfg"
