@@ -7,7 +7,7 @@
 INPUT is a file of pytorchvideo's hub (.pyth), of PySlowFast (.pyth, or .pkl of its caffe2 model zoo), of
 torchvision's ImageNet ResNets (.pth, inflated over time), or of mgexp (model.pt, a checkpoint). OUTPUT is a
 .safetensors file or a torch file like those of pytorchvideo's hub, with pytorchvideo's names.
-The model of --cfg says which tensors are needed. A tensor that is missing, unknown or of another shape is an error.
+The model of --cfg says which tensors are needed. A missing or unknown tensor or another shape is an error.
 A classifier with another number of classes is left out. The tool lists every tensor that it did not use, and with
 --json all tensors. Names and shapes do not show what has no weights: a pool (C2D with and without), the shifts of
 TSM, and SlowFast's alpha.
