@@ -1,8 +1,9 @@
-"""Make videos to measure loading with, of the size that Kinetics is usually kept in.
+"""Make videos for measuring loading, in the usual size of Kinetics.
 
-A camera swings over a rough picture in front of which others move, with the noise of a sensor, in H.264 as ffmpeg
-writes it by default (x264 medium, crf 23, a keyframe every 250 frames). Bytes are the largest part of what loading
-costs. Measured: 580 kb/s, and 8.9 kB for a frame in a store; a real clip of this size has 684 kb/s and 8.1 kB.
+A camera swings over a rough picture, smaller pictures move in front of it, and there is sensor noise. The videos
+are H.264 with ffmpeg's defaults (x264 medium, crf 23, a keyframe every 250 frames). The cost of loading depends
+mostly on the number of bytes. Measured: 580 kb/s, and 8.9 kB for a frame in a store; a real clip of this size has
+684 kb/s and 8.1 kB.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ NUM_OBJECTS = 8
 
 @dataclass(frozen=True)
 class BenchVideos:
-    """A ``path label`` list, the folder that its paths are relative to, and a clip store of the videos."""
+    """The paths of a ``path label`` list, of the folder of its videos, and of their clip store."""
 
     list_file: Path
     root: Path
@@ -42,7 +43,7 @@ class BenchVideos:
 
 
 def make_bench_videos(folder: Path, progress: bool) -> BenchVideos:
-    """Write the videos and their store to ``folder`` unless they are there; the same ones every time.
+    """Write the videos and their store to ``folder``, unless they exist. They are the same every time.
 
     Raises InputError if the folder holds another store; OSError or StoreError where it cannot be written.
     """
@@ -89,7 +90,8 @@ def _pictures(rng: np.random.Generator) -> Iterator[NDArray[np.uint8]]:
 
 
 def _texture(rng: np.random.Generator, height: int, width: int) -> NDArray[np.float64]:
-    """Draw noise (height, width, 3) whose amplitude falls with frequency, as in photographs; colours are paler."""
+    """Draw noise (height, width, 3) whose amplitude falls with frequency, as in photographs."""
+    # White noise would be far harder to compress than a photograph. Brightness varies more than colour (50 to 12).
     rows, columns = np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)
     amplitude = np.maximum(np.hypot(rows, columns), 1 / max(height, width)) ** -1.6
     planes = rng.normal(size=(4, height, width))
@@ -107,6 +109,6 @@ def _path(rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def _place(path: NDArray[np.float64], number: int, *room: int) -> list[int]:
-    """Return where something that swings over ``room`` pixels is in frame ``number``."""
+    """Compute the position in frame ``number`` of an object that swings over ``room`` pixels."""
     swing = 0.5 + 0.5 * np.sin(2 * np.pi * number / path[:, 0] + path[:, 1])
     return [int(share * pixels) for share, pixels in zip(swing, room, strict=True)]

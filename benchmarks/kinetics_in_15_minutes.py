@@ -3,8 +3,8 @@
 
     python benchmarks/kinetics_in_15_minutes.py [--plot PNG] [--output FILE] [--json]
 
-One constant is fitted to the published time on 6 GPUs; the published time on 1,536 GPUs then tests the model of
-communication in mgexp/plan/communication.py. What long+short would take with SlowFast is predicted beside it.
+One constant is fitted to the published time on 6 GPUs. The published time on 1,536 GPUs then tests the model of
+communication in mgexp/plan/communication.py. The study also predicts SlowFast with and without long+short.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mgexp.text import aligned
 
 @dataclass(frozen=True)
 class Constant:
-    """A number of the study, and where it comes from."""
+    """A number of the study, its unit and its source."""
 
     value: float
     unit: str
@@ -79,9 +79,10 @@ LONG_SHORT = Multigrid(
 
 GPU_COUNTS = (6, 12, 24, 48, 96, 192, 384, 768, 1536)
 RANGE_IN_DEVIATIONS = 2 * 2.698
-"""From the lower to the upper whisker of a box plot of normal draws: the range is read as that (assumption)."""
+"""Distance of the whiskers of a box plot of normal draws. Assumption: ``gpu_range`` means this distance."""
 
 LIMIT = 0.15
+"""Largest error on the many GPUs at which the text calls the prediction right."""
 
 
 def value(name: str) -> float:
@@ -90,13 +91,13 @@ def value(name: str) -> float:
 
 
 def expected_largest(num: int) -> float:
-    """Expect this of the largest of ``num`` standard normal draws. G. Blom's approximation (1958), within 0.03."""
+    """Approximate the expected largest of ``num`` standard normal draws. Source: G. Blom (1958), within 0.03."""
     return NormalDist().inv_cdf((num - 0.375) / (num + 0.25)) if num > 1 else 0.0
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Summit as the study assumes it; ``gpu_range`` from the fastest to the slowest GPU, a share of the median."""
+    """Summit as the study assumes it. ``gpu_range``: fastest to slowest GPU, as a share of the median."""
 
     gpu_range: float = value("gpu_range")
     overlaps: bool = False
@@ -110,7 +111,8 @@ class Cluster:
         return Communication(int(4 * params), network, self.algorithm, self.overlaps)
 
     def slowest(self, num_gpus: int) -> float:
-        """How many times as long as the median GPU the slowest of ``num_gpus`` takes."""
+        """Divide the time of the slowest of ``num_gpus`` GPUs by that of the median GPU."""
+        # All GPUs wait for the slowest one in each all-reduce, so the slowest one sets the time of a step.
         return 1 + self.gpu_range / RANGE_IN_DEVIATIONS * expected_largest(num_gpus)
 
     def step_seconds(self, compute_seconds: float, params: float, num_gpus: int) -> float:
@@ -121,13 +123,13 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Study:
-    """The prediction of ``cluster``, fitted on the few GPUs."""
+    """The predictions for ``cluster``, fitted to the published time on the few GPUs."""
 
     cluster: Cluster
 
     @property
     def clip_seconds(self) -> float:
-        """The fitted constant, found by bisection: seconds of a training clip of TSM on the median GPU."""
+        """The fitted constant, found by bisection: seconds of the median GPU for a training clip of TSM."""
         few = int(value("few_gpus"))
         low, high = 0.0, 1.0
         while high - low > 1e-12:
@@ -167,7 +169,7 @@ class Study:
         return predicted / value("many_seconds") - 1
 
     def curve(self) -> list[dict[str, float]]:
-        """Return a point for each number of GPUs: seconds of each training, and TSM's share of perfect scaling."""
+        """Return for each number of GPUs the seconds of each training, and TSM's share of perfect scaling."""
         clip_seconds = self.clip_seconds
         few = value("few_gpus")
         points = []
@@ -189,7 +191,7 @@ class Study:
         return points
 
     def to_json(self) -> dict[str, Any]:
-        """Return constants, curve, error, and the error of the other choices."""
+        """Return constants, curve, error, and the errors of the other choices, for JSON."""
         return {
             "constants": {name: vars(constant) for name, constant in CONSTANTS.items()},
             "fitted_clip_seconds": self.clip_seconds,
@@ -206,7 +208,7 @@ def slowfast_schedule(multigrid: Multigrid, num_gpus: int) -> Schedule:
 
 
 def other_choices() -> dict[str, float]:
-    """Return the errors with each debatable choice made otherwise."""
+    """Return the error for each alternative to a debatable choice."""
     clusters = {
         "all-reduce overlapped with the backward pass": Cluster(overlaps=True),
         "all GPUs equally fast": Cluster(gpu_range=0.0),
@@ -218,7 +220,7 @@ def other_choices() -> dict[str, float]:
 
 
 def study_text(study: Study) -> str:
-    """Write constants, curve and what the study leaves open."""
+    """Write the constants, the curve, the errors and the open questions."""
     head = ("GPUs", "TSM R50", "of perfect", "SlowFast baseline", "long+short", "times faster")
     lines = [
         (
@@ -307,7 +309,7 @@ def draw_study(study: Study, path: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the study, and write and draw it where that is asked for."""
+    """Print the study; write and draw it if the options ask for it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""The clips of training, loaded by pytorchvideo's dataset: what tools/bench_loader.py compares ours with."""
+"""The clips of training, loaded by pytorchvideo's dataset, for comparison in tools/bench_loader.py."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mgexp.multigrid.sampler import ClipRequest
 
 @dataclass(frozen=True)
 class LabeledVideos:
-    """Load the clips that ``clips`` loads by ``pytorchvideo.data.LabeledVideoDataset``.
+    """A way to load the clips of ``clips`` with ``pytorchvideo.data.LabeledVideoDataset``.
 
-    Its settings are the fast ones of its documentation: PyAV, no audio, one clip of the wanted span from each
-    opened file. It decodes all frames of the span, and evenly spaced ones are kept. Its own transforms do not
-    import beside a recent torchvision. So ours are used; they are faster, since they cut the crop before they
-    resize it, as uint8. Source: pytorchvideo 0.1.5, data/labeled_video_dataset.py, and its tutorial for Kinetics.
+    It has the fast settings of its documentation: PyAV, no audio, one clip of the wanted span from each opened
+    file. It decodes all frames of the span, and evenly spaced ones are kept. Its own transforms cannot be imported
+    with a recent torchvision, so ours are used. Ours are also faster: they crop before they resize, as uint8.
+    Source: pytorchvideo 0.1.5, data/labeled_video_dataset.py, and its tutorial for Kinetics.
     """
 
     clips: TrainingClips

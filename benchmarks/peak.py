@@ -1,4 +1,4 @@
-"""The FLOP/s that a machine reaches at best: what the steps of tools/bench_step.py are compared with."""
+"""The highest FLOP/s that a machine reaches, as a reference for the steps of tools/bench_step.py."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import torch.nn.functional as F
 from mgexp.plan.timing import Step, Stopwatch
 
 MATMUL_SIZE = 512
-"""Rows and columns of the smallest matrices, doubled until a product takes long enough."""
+"""Rows and columns of the smallest matrices; they double until a product takes MIN_SECONDS."""
 
 CONV_SHAPE = (128, 8, 28, 28)
-"""Channels, frames, height and width that are convolved; clips are doubled until that takes long enough."""
+"""Channels, frames, height and width of a convolution; the clips double until it takes MIN_SECONDS."""
 
 KERNEL = (3, 3, 3)
 
 MIN_SECONDS = 0.2
-"""Long enough that the start of the computation does not count. Assumption."""
+"""Long enough that the start-up of a computation is negligible. Assumption."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Peak:
         return max(self.matmul, self.conv)
 
     def best_of(self, other: Peak) -> Peak:
-        """Join two measurements: what disturbs one makes it slower, never faster."""
+        """Take the better of two measurements, for each computation."""
+        # Other programs make a measurement slower, never faster.
         return Peak(max(self.matmul, other.matmul), max(self.conv, other.conv))
 
 
@@ -47,7 +48,7 @@ def measure_peak(
     min_seconds: float = MIN_SECONDS,
     num_repeats: int = 5,
 ) -> Peak:
-    """Take the best of ``num_repeats`` of each; sizes grow until one takes ``min_seconds`` on ``device``."""
+    """Take the best of ``num_repeats`` of each computation, at a size that takes ``min_seconds`` on ``device``."""
 
     def matmul(scale: int) -> tuple[Step, int]:
         size = MATMUL_SIZE * scale

@@ -1,4 +1,4 @@
-"""A training step as one writes it without much thought: what tools/bench_step.py compares ours with."""
+"""A training step in plain PyTorch, without our optimizations, for comparison in tools/bench_step.py."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ WAYS = (OURS, PLAIN, ONE_GROUP)
 
 
 class PlainStep:
-    """The step in contiguous memory, with plain BN and a loop over SGD's parameters.
+    """The step in contiguous memory, with plain BN and an SGD that loops over the parameters.
 
-    ``model``: a network of plain modules in contiguous memory (``plain_copy``). ``optimizer``: its own, with
-    foreach off. The arithmetic is that of our step with one BN group, except for the masks of dropout.
+    ``model``: a network of plain modules in contiguous memory (``plain_copy``). ``optimizer``: of this model, with
+    foreach off. It computes the same as our step with one BN group, except for the masks of dropout.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class PlainStep:
 
 
 def plain_copy(model: nn.Module) -> nn.Module:
-    """Copy a network with its weights to contiguous memory, and to ``nn.BatchNorm3d`` and ``nn.Dropout``."""
+    """Copy a network and its weights to contiguous memory, with ``nn.BatchNorm3d`` and ``nn.Dropout`` for ours."""
     clone = copy.deepcopy(model)
     for name, module in list(clone.named_modules()):
         if isinstance(module, GroupedBatchNorm3d):
@@ -84,7 +84,7 @@ def plain_copy(model: nn.Module) -> nn.Module:
 
 
 def build_plain_step(cfg: Config, device: torch.device) -> PlainStep:
-    """Build the plain step of the network of ``cfg``, from the weights that ours starts from."""
+    """Build the plain step of the network of ``cfg``, with the initial weights of ours."""
     resolve_precision(cfg.TRAIN.PRECISION, device).set_backends()  # as in a run
     model = plain_copy(build_model(cfg).to(device))
     optimizer = torch.optim.SGD(
@@ -100,12 +100,12 @@ def build_plain_step(cfg: Config, device: torch.device) -> PlainStep:
 
 
 def build_ways(cfg: Config, names: Iterable[str], device: torch.device) -> dict[str, Way]:
-    """Build the ways of ``names``, in their order, from the same weights; ``names`` are some of WAYS.
+    """Build the ways ``names``, some of WAYS, in their order and from the same weights.
 
     ``ours``: as training does it. ``one_group``: ours with all clips in one BN group; it shares the model of ours.
-    ``plain``: contiguous memory, ``nn.BatchNorm3d``, eager, fp32. On a CPU it has a process of its own, since
-    what becomes of freed memory is a setting of a process, and plain training does not make it.
+    ``plain``: contiguous memory, ``nn.BatchNorm3d``, eager, fp32.
     """
+    # On a CPU training makes its process keep freed memory. Plain training does not, so it needs another process.
     ours, plain = build_training_step(cfg, device), partial(build_plain_step, cfg, device)
     makers: dict[str, Callable[[], Way]] = {
         OURS: lambda: ours,

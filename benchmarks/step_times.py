@@ -1,4 +1,4 @@
-"""The timed steps of tools/bench_step.py: tables for people, JSON for programs, and a picture."""
+"""The timed steps of tools/bench_step.py as tables, as JSON and as a picture."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ COLOURS = {OURS: "#D55E00", PLAIN: "#8C8C8C", ONE_GROUP: "#56B4E9"}
 LABELS = {OURS: "ours", PLAIN: "plain", ONE_GROUP: "ours, one BN group"}
 
 BAR_ROOM = 0.8
-"""The part of the distance from shape to shape that its bars fill."""
+"""Share of the vertical distance between shapes that the bars of a shape fill."""
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The timed steps of each way at each shape. The first way is the one that is looked at.
+    """The timed steps of each way at each shape. The tables show the first way in detail.
 
-    ``flops``: of a step. ``base``: the shapes that are base shapes of phases. ``held_bytes``: weights, gradients
-    and momenta of a way. ``kept_bytes``: what the backward pass of a step needs of the forward pass, estimated.
-    ``peak``: of the machine.
+    ``flops``: of a step. ``base``: the base shapes of phases. ``held_bytes``: weights, gradients and momenta of a
+    way. ``kept_bytes``: estimate of the activations that a step keeps for its backward pass. ``peak``: of the
+    machine.
     """
 
     ways: Mapping[str, Mapping[StepShape, TimedSteps]]
@@ -58,40 +58,40 @@ class StepTimes:
 
     @property
     def is_memory_measured(self) -> bool:
-        """Whether the device told its memory; else it is estimated."""
+        """Whether memory was measured, as on a GPU; else it is estimated."""
         return all(
             timed.used_bytes is not None for way in self.ways.values() for timed in way.values()
         )
 
     def clips_per_second(self, way: str, shape: StepShape) -> float:
-        """Clips per second of the median step."""
+        """Compute the clips per second of the median step."""
         return shape.clips / self.ways[way][shape].median
 
     def flops_per_second(self, way: str, shape: StepShape) -> float:
-        """Training FLOPs by fvcore per second of the median step; batch norm and the update are not counted."""
+        """Compute fvcore's training FLOPs per second of the median step, without batch norm and the update."""
         return self.flops[shape] / self.ways[way][shape].median
 
     def share_of_peak(self, way: str, shape: StepShape) -> float:
-        """FLOP/s of the median step / the measured peak."""
+        """Divide the FLOP/s of the median step by the measured peak."""
         return self.flops_per_second(way, shape) / self.peak.flops_per_second
 
     def memory_bytes(self, way: str, shape: StepShape) -> int:
-        """What a run of this way would hold at most: measured on a GPU, else estimated without workspace."""
+        """Return the peak memory of a run: measured on a GPU, else estimated without workspace."""
         used = self.ways[way][shape].used_bytes
         return self.held_bytes + (self.kept_bytes[shape] if used is None else used)
 
     def times_faster(self, shape: StepShape, way: str, than: str = PLAIN) -> list[float]:
-        """How many times the clips per second of ``than``, for each repeat; empty where one was not measured."""
+        """Divide the clips per second of ``way`` by those of ``than``, for each repeat; [] if one is missing."""
         if not {way, than} <= set(self.ways):
             return []
         return self.ways[than][shape].ratios_to(self.ways[way][shape])
 
     def bn_group_costs(self, shape: StepShape) -> list[float]:
-        """How much longer than with a single BN group a step of ours takes, as a share, for each repeat."""
+        """Compute the extra time of ours over one BN group, as a share of the latter, for each repeat."""
         return [1 / ratio - 1 for ratio in self.times_faster(shape, OURS, ONE_GROUP)]
 
     def slowest_to_fastest(self, way: str) -> float:
-        """How many times as long a step at the slowest base shape takes as at the fastest, by the medians."""
+        """Divide the median step of the slowest base shape by that of the fastest."""
         seconds = [self.ways[way][shape].median for shape in self.base]
         return max(seconds) / min(seconds)
 
@@ -122,7 +122,7 @@ def step_report(times: StepTimes) -> str:
 
 
 def _shape_table(times: StepTimes) -> str:
-    """A line per shape: the first way."""
+    """Write a line per shape: the first way in detail."""
     way = times.first
     is_compared = PLAIN in times.ways and way != PLAIN
     head = [
@@ -145,7 +145,7 @@ def _shape_table(times: StepTimes) -> str:
 
 
 def _way_table(times: StepTimes) -> str:
-    """A line per shape: every way, and how much longer the first step took than later ones in the first way."""
+    """Write a line per shape: the step of every way, and the extra time of the first step in the first way."""
     rows = [["clips x frames x pixels²", *times.ways, "first use, s"]]
     for shape in times.shapes:
         first_use = times.ways[times.first][shape].first_use_seconds
@@ -165,7 +165,7 @@ def _ms(timed: TimedSteps) -> str:
 
 
 def times_json(times: StepTimes) -> dict[str, Any]:
-    """Return all that was measured."""
+    """Return everything that was measured, for JSON."""
     shapes = []
     for shape in times.shapes:
         ways = {}
@@ -214,7 +214,7 @@ def draw_steps(times: StepTimes, title: str, path: Path) -> None:
         _draw_seconds(left, times)
         right.set_title("What it computes", weight="bold")
         _draw_rates(right, times)
-        # Below both, so that it hides no bar.
+        # The legend stands below both plots, where it hides no bar.
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4,
                       frameon=False, fontsize=9)  # fmt: skip
         with atomic_file(path) as file:
@@ -222,7 +222,7 @@ def draw_steps(times: StepTimes, title: str, path: Path) -> None:
 
 
 def _draw_seconds(axes: Axes, times: StepTimes) -> None:
-    """Medians, with a line from p10 to p90."""
+    """Draw medians as bars, with a line from p10 to p90."""
     _draw_bars(axes, times, lambda way, shape: times.ways[way][shape].median)
     for way in times.ways:
         for shape, place in zip(times.shapes, _places(times, way), strict=True):
@@ -240,10 +240,10 @@ def _draw_seconds(axes: Axes, times: StepTimes) -> None:
 
 
 def _draw_rates(axes: Axes, times: StepTimes) -> None:
-    """GFLOP/s, how many times the plain way's they are, and a line where the measured peak is."""
+    """Draw GFLOP/s as bars, their ratio to the plain way's, and the measured peak as a line."""
     _draw_bars(axes, times, lambda way, shape: times.flops_per_second(way, shape) / 1e9)
     if times.first != PLAIN:
-        # "1.82× plain" at the bars of the first way.
+        # The bars of the first way get a label such as "1.82× plain".
         for shape, place in zip(times.shapes, _places(times, times.first), strict=True):
             ratios = times.times_faster(shape, times.first)
             axes.annotate(
@@ -282,7 +282,7 @@ def _draw_bars(axes: Axes, times: StepTimes, value: Callable[[str, StepShape], f
 
 
 def _places(times: StepTimes, way: str) -> list[float]:
-    """Where the bars of a way are: around 0, 1, …, the first way on top."""
+    """Compute the positions of the bars of a way: around 0, 1, …, with the first way on top."""
     each = BAR_ROOM / len(times.ways)
     offset = (list(times.ways).index(way) + 0.5) * each - BAR_ROOM / 2
     return [index + offset for index in range(len(times.shapes))]

@@ -1,4 +1,4 @@
-"""Processes that share mini-batches on one machine, and what they gain: for tools/bench_processes.py."""
+"""Processes that share mini-batches on one machine, and their efficiency, for tools/bench_processes.py."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Team:
-    """Processes that share a mini-batch, each of a number of threads."""
+    """Processes that share a mini-batch, and the number of threads of each."""
 
     num_processes: int
     num_threads: int
 
     @property
     def num_cores(self) -> int:
-        """Cores that it can use."""
+        """The number of cores that the team can use."""
         return self.num_processes * self.num_threads
 
     def __str__(self) -> str:
@@ -40,10 +40,11 @@ class Team:
 
 
 def build_team(cfg: Config, team: Team) -> WayInProcesses:
-    """Start the processes of ``team`` over gloo; they share the clips of a shape as a run does.
+    """Start the processes of ``team`` over gloo; they share the clips of a shape as in a run.
 
-    A way of ``measure_steps``, for base shapes: ``clips`` are those of the global mini-batch.
+    The result is a way for ``measure_steps``. It takes base shapes with the clips of the global mini-batch.
     """
+    # The system chooses a free port, on which the processes then meet.
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -53,7 +54,7 @@ def build_team(cfg: Config, team: Team) -> WayInProcesses:
 
 @dataclass(frozen=True)
 class _Member:
-    """Makes the way of one process, in that process."""
+    """A picklable maker of the way of one process; it runs in that process."""
 
     cfg: Config
     rank: int
@@ -90,23 +91,23 @@ class TeamTimes:
 
     @property
     def alone(self) -> Team:
-        """The team that the others are compared with."""
+        """The team of one core, the reference for the others."""
         return next(iter(self.teams))
 
     def clips_per_second(self, team: Team, shape: StepShape) -> float:
-        """Clips per second of the median step."""
+        """Compute the clips per second of the median step."""
         return shape.clips / self.teams[team][shape].median
 
     def efficiency(self, team: Team, shape: StepShape) -> float:
-        """Seconds of one core / (seconds of the team × its cores): 1 where nothing is lost.
+        """Compute seconds of one core / (seconds of the team × its cores): 1 where nothing is lost.
 
-        The median over the repeats, in each of which the two were measured one after the other.
+        It is the median over the repeats: a repeat measures both teams shortly after each other.
         """
         one, many = self.teams[self.alone][shape], self.teams[team][shape]
         return median(one.ratios_to(many)) / team.num_cores
 
     def overall(self, team: Team) -> float:
-        """Efficiency over a step of each shape."""
+        """Compute the efficiency over one step of each shape."""
         seconds = [self.teams[one].values() for one in (self.alone, team)]
         alone, shared = (sum(timed.median for timed in one) for one in seconds)
         return alone / shared / team.num_cores
@@ -126,7 +127,7 @@ class TeamTimes:
         return f"{aligned(rows)}\n{note}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything that was measured."""
+        """Return everything that was measured, for JSON."""
         teams = []
         for team, timed in self.teams.items():
             shapes = [

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measure what several processes gain over one in training a row on this machine's CPU; needs no videos.
+"""Measure how much faster several processes train a row than one, on this machine's CPU; needs no videos.
 
     python tools/bench_processes.py --cfg ROW.yaml
 
-Teams share the same global mini-batches of random clips, a step each in turns: one process of one thread; N
-processes of one thread each, over gloo; one process of N threads. The efficiency is the seconds of one core over
-the seconds of the team times its cores: 1 where nothing is lost. Loading is not in it. Close other programs first.
-Exit 0; 1 a step failed; 2 bad input.
+Three teams train on the same global mini-batches of random clips and take steps in turns: one process of one
+thread; N processes of one thread each, which communicate over gloo; one process of N threads. The efficiency is
+the seconds of one core, divided by the seconds of the team times its cores: 1 where nothing is lost. Loading is
+not measured. Close other programs first. Exit 0; 1 a step failed; 2 bad input.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add_timing_options(parser)
     parser.add_argument(
-        "--processes", type=int, default=2, metavar="N", help="of the team (default: 2)"
+        "--processes", type=int, default=2, metavar="N", help="processes of the team (default: 2)"
     )
     return parser.parse_intermixed_args(arguments)
 
@@ -67,21 +67,15 @@ def main(arguments: list[str]) -> int:
 
 
 def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
-    """Read the configuration, and build its schedule in ``--processes``. Raises InputError with all faults."""
-    cfg, problems = read_config(options.cfg, [*options.overrides, "DEVICE", "cpu"])
-    found = [*option_problems(options), *problems]
-    return cfg, build_shapes(cfg, found, max(1, options.processes))
+    """Check the options, read the configuration and build its schedule for ``--processes``.
 
-
-def option_problems(options: argparse.Namespace) -> list[str]:
-    """List impossible numbers, and a file that cannot be written, before time is spent."""
-    problems = [
-        *too_small({"--processes": options.processes}, least=2),
-        *timing_problems(options),
-    ]
+    Raises InputError with all problems.
+    """
+    found = [*too_small({"--processes": options.processes}, least=2), *timing_problems(options)]
     if options.processes > num_cores():
-        problems.append(f"--processes {options.processes}: this machine has {num_cores()} cores")
-    return problems
+        found.append(f"--processes {options.processes}: this machine has {num_cores()} cores")
+    cfg, problems = read_config(options.cfg, [*options.overrides, "DEVICE", "cpu"])
+    return cfg, build_shapes(cfg, [*found, *problems], max(1, options.processes))
 
 
 def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> TeamTimes:

@@ -3,13 +3,13 @@
 
     python tools/bench_step.py --cfg ROW.yaml --batch-size 2 --base-shapes --plot steps.png
 
-Random clips are trained on in several ways, a step each in turns:
+Several ways to train take steps on random clips, in turns:
   ours       what training does: channels_last_3d memory, BN over groups of clips
   plain      the same network and weights in contiguous memory, nn.BatchNorm3d, eager, a loop over the parameters;
-             on a CPU in a process of its own, which gives freed memory back, as processes do by default
-  one_group  ours with all clips in one BN group: what ours takes longer is the cost of BN groups
-The first way is that of the first table, and has the first use of each shape to itself. The peak is that of a
-large matrix product or convolution, whichever is faster, before or after the steps. Loading is not in it. A
+             on a CPU in a process of its own, which returns freed memory to the system, as processes do by default
+  one_group  ours with all clips in one BN group: the extra time of ours over it is the cost of BN groups
+The first table shows the first way, which alone pays for the first use of each shape. The peak is the rate of a
+large matrix product or convolution, whichever is faster, before or after the steps. Loading is not measured. A
 mini-batch is that of one process: for G GPUs, give --batch-size TRAIN.BATCH_SIZE / G. On a CPU, memory is an
 estimate. Close other programs first. Exit 0; 1 a step failed; 2 bad input.
 """
@@ -45,7 +45,7 @@ from plain_step import WAYS, build_ways
 from step_times import StepTimes, draw_steps, step_report, times_json
 
 HELD_PER_PARAMETER = 3
-"""Numbers held for each parameter: weight, gradient, momentum."""
+"""Numbers in memory for each parameter: weight, gradient, momentum."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -64,7 +64,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add(
         "--base-shapes",
         action="store_true",
-        help="only the phases' own shapes, not the smaller crops of the short cycle",
+        help="measure the phases' own shapes only, not the smaller crops of the short cycle",
     )
     add("--ways", nargs="+", choices=WAYS, default=WAYS, help="what is measured (default: all)")
     add("--plot", type=Path, metavar="FILE", help="draw it, as PNG")
@@ -83,35 +83,42 @@ def main(arguments: list[str]) -> int:
     except (TrainingError, RuntimeError) as error:
         print(f"bench_step.py: a step failed: {error}", file=sys.stderr)
         return 1
-    found = {**times_json(times), **described(cfg, options)}
+    environment, device = describe(), device_of(cfg.DEVICE).type
+    found = {
+        **times_json(times),
+        "row": experiment_name(options.cfg),
+        "model": f"{cfg.MODEL.MODEL_NAME}, depth {cfg.RESNET.DEPTH}",
+        "batch_size": cfg.TRAIN.BATCH_SIZE,
+        "device": device,
+        "precision": "fp32",
+        "environment": environment,
+    }
     if options.output:
         write_json(options.output, found)
     if options.plot:
         draw_steps(times, cfg.MODEL.MODEL_NAME, options.plot)
-    print(
-        simplejson.dumps(found, indent=2)
-        if options.json
-        else f"{step_report(times)}\n{machine_line(found)}"
-    )
+    if options.json:
+        print(simplejson.dumps(found, indent=2))
+    else:
+        name = environment["gpu"] if device == "cuda" else environment["cpu"]
+        machine = f"{name}, {environment['threads']} threads, fp32, torch {environment['torch']}"
+        print(f"{step_report(times)}\n{machine}")
     return 0
 
 
 def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
-    """Read the configuration, and build its schedule. Raises InputError with all that is wrong."""
+    """Check the options, read the configuration and build its schedule. Raises InputError with all problems."""
     batch = [] if options.batch_size is None else ["TRAIN.BATCH_SIZE", str(options.batch_size)]
     cfg, problems = read_config(options.cfg, [*options.overrides, *batch])
-    found = [*option_problems(options), *problems]
-    found += device_problems(cfg.DEVICE, torch.cuda.is_available())
-    return cfg, build_shapes(cfg, found)
-
-
-def option_problems(options: argparse.Namespace) -> list[str]:
-    """List impossible numbers, and files that cannot be written, before an hour is spent."""
-    return [
+    # Name files that cannot be written now, not after an hour of measuring.
+    found = [
         *too_small({"--batch-size": options.batch_size}),
         *timing_problems(options),
         *without_folder({"--plot": options.plot}),
+        *problems,
+        *device_problems(cfg.DEVICE, torch.cuda.is_available()),
     ]
+    return cfg, build_shapes(cfg, found)
 
 
 def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> StepTimes:
@@ -121,6 +128,7 @@ def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> StepT
     base = base_shapes(schedule)
     shapes = base if options.base_shapes else tuple(step_counts(schedule))
     ways = build_ways(cfg, dict.fromkeys(options.ways), device)
+    # Clocks and temperatures change during a long measurement, so the peak is measured before and after it.
     peak = measure_peak(device)
     timed = measure_steps(
         ways, shapes, options.steps, options.warmup, Stopwatch(device), progress=True
@@ -131,7 +139,7 @@ def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> StepT
 
 
 def costs_of(cfg: Config, shapes: tuple[StepShape, ...]) -> dict[str, Any]:
-    """Count FLOPs and bytes of a step at each shape, and the bytes held between steps: fields of StepTimes."""
+    """Count FLOPs and bytes of a step at each shape, and the bytes held between steps, as fields of StepTimes."""
     model = build_model(cfg)
     macs = macs_by_shape(model, ((shape.frames, shape.crop) for shape in shapes))
     per_mac = FLOPS_PER_MAC * TRAINING_PER_FORWARD
@@ -140,25 +148,6 @@ def costs_of(cfg: Config, shapes: tuple[StepShape, ...]) -> dict[str, Any]:
         "kept_bytes": {s: s.clips * activation_bytes(model, s.frames, s.crop) for s in shapes},
         "held_bytes": HELD_PER_PARAMETER * sum(p.nbytes for p in model.parameters()),
     }
-
-
-def described(cfg: Config, options: argparse.Namespace) -> dict[str, Any]:
-    """Say what was measured, and with what."""
-    return {
-        "row": experiment_name(options.cfg),
-        "model": f"{cfg.MODEL.MODEL_NAME}, depth {cfg.RESNET.DEPTH}",
-        "batch_size": cfg.TRAIN.BATCH_SIZE,
-        "device": device_of(cfg.DEVICE).type,
-        "precision": "fp32",
-        "environment": describe(),
-    }
-
-
-def machine_line(found: dict[str, Any]) -> str:
-    """Say in a line what it was measured with."""
-    environment = found["environment"]
-    on = environment["gpu"] if found["device"] == "cuda" else environment["cpu"]
-    return f"{on}, {environment['threads']} threads, {found['precision']}, torch {environment['torch']}"
 
 
 if __name__ == "__main__":

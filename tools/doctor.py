@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Say what is wrong with an installation or a machine, and whether multigrid pays here.
+"""Check an installation and a machine, and whether multigrid saves time here.
 
     python tools/doctor.py                                     versions, GPU, decoders, disk, speed of decoding
     python tools/doctor.py --cfg ROW.yaml [KEY VALUE ...]      also: precision, steps and loading of that row
 
-With --cfg every shape is checked in TRAIN.PRECISION against fp32, whatever earlier checks found, and timed; close
-other programs first. Exit 0: all is well, or warnings only; 3 a problem was found; 2 bad input.
+With --cfg every shape is timed and its results in TRAIN.PRECISION are compared with fp32, even if an earlier check
+passed. Close other programs first. Exit 0: all is well, or warnings only; 3 a problem was found; 2 bad input.
 """
 
 from __future__ import annotations
@@ -50,19 +50,18 @@ def main(arguments: list[str]) -> int:
         print(f"doctor.py: {error}", file=sys.stderr)
         return 2
     except ImportError as error:
-        # A torchvision that does not fit torch. The findings on the machine name it.
+        # Most often torchvision does not fit torch. The findings on the machine then name the remedy.
         findings = [*machine_findings(), Finding("row", "problem", str(error), "see INSTALL.md")]
-    shown = (
-        simplejson.dumps(findings_json(findings), indent=2)
-        if options.json
-        else findings_table(findings)
-    )
-    print(shown)
+    if options.json:
+        print(simplejson.dumps(findings_json(findings), indent=2))
+    else:
+        print(findings_table(findings))
     return exit_code(findings)
 
 
 def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
-    """Read the configuration of the row, and build its schedule. Raises InputError with all that is wrong."""
+    """Read the configuration of the row, and build its schedule. Raises InputError with all problems."""
+    # These imports need torchvision, which may be broken: the doctor without --cfg must work all the same.
     from mgexp.config.check import cross_problems
     from mgexp.config.load import read_config
     from mgexp.dist import device_of
@@ -77,7 +76,9 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     )
 
     cfg, problems = read_config(options.cfg, options.overrides)
-    given = None if has_list(cfg) else cfg.DATA.NUM_VIDEOS or 10**6  # the shapes are the same
+    has_list = bool(cfg.DATA.TRAIN_LIST) and Path(cfg.DATA.TRAIN_LIST).exists()
+    # Any number of videos gives the same shapes, if it is large enough for a step of each.
+    given = None if has_list else cfg.DATA.NUM_VIDEOS or 10**6
     num_videos, found = build_num_videos(cfg, given)
     problems += [*cross_problems(cfg), *found]
     with collected(problems):
@@ -88,11 +89,6 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     raise_problems(problems)
     raise_problems(build_problems(cfg, schedule_shapes(schedule)))
     return cfg, schedule
-
-
-def has_list(cfg: Config) -> bool:
-    """Whether the training list of the row is here."""
-    return bool(cfg.DATA.TRAIN_LIST) and Path(cfg.DATA.TRAIN_LIST).exists()
 
 
 if __name__ == "__main__":

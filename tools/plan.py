@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Predict how long the rows of an experiment will train, and what binds them: compute, loading or communication.
+"""Predict how long the rows of an experiment train, and what limits them: compute, loading or communication.
 
     python tools/plan.py --cfg experiments/quickstart/baseline.yaml --output plan.json      measures for a minute
     python tools/plan.py --from plan.json --measured-run runs/quickstart/baseline/seed0     compares, afterwards
     python tools/plan.py --cfg ROW.yaml --num-gpus 8 64 --bandwidth 50 23 --latency 3.4 9.6 --gpus-per-node 6
     python tools/plan.py --study kinetics_in_15_minutes --plot study.png
 
-Training steps of every shape are timed on random clips, and loading on videos of DATA.TRAIN_LIST, where there are
-any; else loading is unknown. The model of a step is in mgexp/plan/predict.py. Close other programs first. For
-several GPUs the mini-batches of one are timed, of the first number in --num-gpus; the others follow from it.
-Exit 0; 2 bad input.
+Training steps of every shape are timed on random clips. Loading is timed on videos of DATA.TRAIN_LIST; without
+them it is unknown. mgexp/plan/predict.py holds the model of a step. Close other programs first. For several GPUs,
+the mini-batches of one GPU are timed for the first number in --num-gpus; the other numbers are computed from these
+times. Exit 0; 2 bad input.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import argparse
 import re
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ from mgexp.run.files import read_json, write_json
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 STUDIES = ("kinetics_in_15_minutes",)
-"""Worked examples: scripts in benchmarks/."""
+"""Worked examples, each a script in benchmarks/."""
 ROWS = ("baseline", "short", "long", "long_short")
 PLAN_VERSION = 1
 
@@ -62,7 +62,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--cfg", type=Path, help="YAML of a row, in experiments/")
     add("--rows", nargs="+", type=Path, metavar="YAML", help=f"rows (default: {', '.join(ROWS)} beside --cfg)")
-    add("--budget-seconds", type=float, default=60.0, metavar="S", help="for measuring (default: 60)")
+    add("--budget-seconds", type=float, default=60.0, metavar="S", help="time to measure (default: 60)")
     add("--store-levels", nargs="+", type=int, default=(), metavar="PIXELS",
         help="also try a clip store of these short sides, on a sample")
     add("--from", dest="source", type=Path, metavar="FILE", help="the measurement of an earlier --output")
@@ -71,32 +71,33 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--plot", type=Path, metavar="PNG", help="draw the study")
     add("--output", type=Path, metavar="FILE", help="write measurement and predictions")
     add("--json", action="store_true", help="print them, for programs")
-    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys, of all rows")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys, for all rows")
     add_machine(parser.add_argument_group("the machine that is predicted"))
     return parser.parse_intermixed_args(keys_first(arguments))
 
 
 def add_machine(group: argparse._ArgumentGroup) -> None:
-    """Add the options for what is not measured."""
+    """Add the options that describe the machine and its network."""
     add = group.add_argument
     add("--num-gpus", nargs="+", type=int, metavar="N", help="processes (default: 1, or as measured)")
     add("--scaling", choices=("fixed", "linear"), default="fixed",
         help="with more GPUs, the mini-batch of the recipe, or as many clips on each (default: fixed)")
-    add("--workers", type=int, metavar="W", help="of each process (default: DATA_LOADER.NUM_WORKERS)")
-    add("--cores", type=int, metavar="C", help="of each process and its workers (default: of this machine)")
+    add("--workers", type=int, metavar="W", help="workers of a process (default: DATA_LOADER.NUM_WORKERS)")
+    add("--cores", type=int, metavar="C", help="cores of a process and its workers (default: of this machine)")
     add("--gpus-per-node", type=int, default=8, metavar="N", help="default: 8")
     add("--bandwidth", nargs=2, type=float, default=(12.0, 12.5), metavar=("INSIDE", "BETWEEN"),
         help="GB/s in one direction, between the GPUs of a node and of a node to others "
         "(default: 12 12.5, as PCIe 3.0 x16 in NCCL's topo.h, and 100 Gb/s)")
     add("--latency", nargs=2, type=float, default=(5.7, 9.6), metavar=("INSIDE", "BETWEEN"),
         help="microseconds of a message (default: 5.7 9.6, PCI and network in NCCL's tuning.cc)")
-    add("--all-reduce", choices=ALGORITHMS, default="best", help="default: best, of ring and tree")
+    add("--all-reduce", choices=ALGORITHMS, default="best", help="default: best, the faster of ring and tree")
     add("--no-overlap", action="store_true", help="all-reduce after the backward pass, not during it")
 # fmt: on
 
 
 def keys_first(arguments: Sequence[str]) -> list[str]:
-    """Put KEY VALUE pairs before all else: an option that takes many words would take them too."""
+    """Move KEY VALUE pairs to the front."""
+    # Elsewhere an option with several values, such as --rows, would take them for its own.
     pairs: list[str] = []
     others: list[str] = []
     words = iter(arguments)
@@ -130,7 +131,7 @@ def main(arguments: list[str]) -> int:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raise InputError for options that do not go together, and for impossible numbers."""
+    """Raise InputError for options that exclude each other, and for impossible numbers."""
     problems = []
     if not (options.cfg or options.rows or options.source or options.study):
         problems.append("give --cfg, --rows, --from or --study")
@@ -149,7 +150,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """Return the content of a plan's file, and its text; without rows, what an earlier file predicted."""
+    """Return the plan for JSON and as text. Without rows, return the plan of an earlier file and no text."""
     if options.source and not (options.cfg or options.rows):
         found = read_json(options.source)
         if not isinstance(found.get("predictions"), list):
@@ -158,7 +159,11 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
             )
         return found, ""
     rows = read_rows(options)
-    measurement = measured(rows, options)
+    if options.source:
+        measurement = measurement_of(read_json(options.source).get("measurement") or {})
+    else:
+        num_gpus = options.num_gpus[0] if options.num_gpus else 1
+        measurement = measure_rows(rows, options.budget_seconds, num_gpus, options.store_levels)
     workers = measurement.num_workers if options.workers is None else options.workers
     predictions = predict_rows(
         rows,
@@ -172,7 +177,13 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         "version": PLAN_VERSION,
         "measurement": measurement.to_json(),
         "scaling": options.scaling,
-        "network": network_json(options),
+        "network": {
+            "bandwidth_gigabytes_per_second": list(options.bandwidth),
+            "latency_microseconds": list(options.latency),
+            "gpus_per_node": options.gpus_per_node,
+            "all_reduce": options.all_reduce,
+            "overlaps": not options.no_overlap,
+        },
         "predictions": plan_json(predictions),
         "environment": describe(),
     }
@@ -180,11 +191,13 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def read_rows(options: argparse.Namespace) -> list[Row]:
-    """Read the rows of the command line. Raises InputError with all that is wrong with them."""
-    beside = [options.cfg.with_name(f"{name}.yaml") for name in ROWS] if options.cfg else []
-    paths = options.rows or [path for path in beside if path.is_file()]
-    if options.cfg and options.cfg.resolve() not in [path.resolve() for path in paths]:
-        paths = [*paths, options.cfg] if not options.rows else paths
+    """Read --rows, or --cfg and the usual rows beside it. Raises InputError with all problems."""
+    paths = options.rows
+    if not paths:
+        beside = [options.cfg.with_name(f"{name}.yaml") for name in ROWS]
+        paths = [path for path in beside if path.is_file()]
+        if options.cfg.resolve() not in [path.resolve() for path in paths]:
+            paths.append(options.cfg)
     rows, problems = [], []
     for path in paths:
         cfg, found = read_config(path, options.overrides)
@@ -194,14 +207,6 @@ def read_rows(options: argparse.Namespace) -> list[Row]:
             rows.append(build_row(cfg, experiment_name(path)))
     raise_problems(problems)
     return rows
-
-
-def measured(rows: Sequence[Row], options: argparse.Namespace) -> Measurement:
-    """Read the measurement of an earlier file, or measure now."""
-    if options.source:
-        return measurement_of(read_json(options.source).get("measurement") or {})
-    num_gpus = options.num_gpus[0] if options.num_gpus else 1
-    return measure_rows(rows, options.budget_seconds, num_gpus, options.store_levels)
 
 
 def communication_of(measurement: Measurement, options: argparse.Namespace) -> Communication:
@@ -214,17 +219,6 @@ def communication_of(measurement: Measurement, options: argparse.Namespace) -> C
     return Communication(
         measurement.gradient_bytes, network, options.all_reduce, not options.no_overlap
     )
-
-
-def network_json(options: argparse.Namespace) -> Mapping[str, Any]:
-    """Return the assumptions about communication for the file."""
-    return {
-        "bandwidth_gigabytes_per_second": list(options.bandwidth),
-        "latency_microseconds": list(options.latency),
-        "gpus_per_node": options.gpus_per_node,
-        "all_reduce": options.all_reduce,
-        "overlaps": not options.no_overlap,
-    }
 
 
 def report(predictions: Sequence[RowPrediction], measurement: Measurement) -> str:
@@ -241,10 +235,8 @@ def show_study(options: argparse.Namespace) -> int:
     """Run the script of a worked example, which prints and draws it."""
     given = {"--plot": options.plot, "--output": options.output}
     arguments = [str(part) for pair in given.items() if pair[1] for part in pair]
-    main_of_study = runpy.run_path(str(BENCHMARKS / f"{options.study}.py"), run_name="study")[
-        "main"
-    ]
-    code: int = main_of_study([*arguments, *(["--json"] if options.json else [])])
+    study = runpy.run_path(str(BENCHMARKS / f"{options.study}.py"), run_name="study")
+    code: int = study["main"]([*arguments, *(["--json"] if options.json else [])])
     return code
 
 
