@@ -16,7 +16,7 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError, collected
 from mgexp.failure import failing_together
 from mgexp.launch.resources import Resources
-from mgexp.plan.workers import build_workers
+from mgexp.plan.workers import build_chooser
 from mgexp.run.environment import REPOSITORY, git_commit
 from mgexp.run.folder import COMMIT_TXT, RunDir, default_run_dir
 from mgexp.stop import Interrupted, StopRequest
@@ -104,9 +104,9 @@ def run_in_process(
         with stop.listening(), failing_together(processes) as explained:
             with stop.at_once():  # nothing to save yet
                 made = build_job(options, processes, problems)
-                cfg = build_workers(made.cfg, made.inputs, processes, made.device)
-            job = replace(made, cfg=cfg)
-            if not cfg.TRAIN.ENABLE:
+                chooser = build_chooser(made.cfg, made.inputs, processes, made.device)
+            job = replace(made, choose_workers=chooser)
+            if not job.cfg.TRAIN.ENABLE:
                 return evaluate_job(job, stop)
             return run_job(job, stop, explained)
     except InputError as error:

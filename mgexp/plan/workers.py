@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 import shutil
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 
-from mgexp.config.keys import Config
+from mgexp.config.keys import Config, DataLoaderKeys
 from mgexp.data.loader import build_opener
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.multigrid.schedule import step_counts
 from mgexp.plan.loading import build_clip_seconds, legs_of, one_core
 from mgexp.plan.predict import workers_needed
-from mgexp.plan.timing import Stopwatch, measure_steps
-from mgexp.plan.ways import WayInProcesses, build_training_step
+from mgexp.plan.timing import Step, Stopwatch
 from mgexp.run.environment import num_cores
 from mgexp.train.setup import SHARED_MEMORY, Inputs, build_ready_bytes
 from mgexp.video.paths import evenly_spaced
@@ -60,17 +57,16 @@ def choose_workers(
     return Workers(int(num_batches), 1)
 
 
-def build_workers(
+def build_chooser(
     cfg: Config, inputs: Inputs, processes: Processes, device: torch.device
-) -> Config:
-    """Replace DATA_LOADER.NUM_WORKERS = auto in ``cfg`` by what this process needs; a number stays as it is.
+) -> Callable[[Step], DataLoaderKeys] | None:
+    """Time the loading of a few videos; return what chooses the workers of a run from its training step.
 
-    The phase whose clips cost most decides. Loading is timed on a few videos. Computing is timed on random clips
-    of the full shape alone, since the steps of all shapes take about equally long. Raises InputError where a
-    video fails.
+    The phase whose clips cost most decides. Returns None where DATA_LOADER.NUM_WORKERS is a number. Raises
+    InputError where a video fails.
     """
     if cfg.DATA_LOADER.NUM_WORKERS != "auto":
-        return cfg
+        return None
     legs, records = legs_of(inputs.schedule), evenly_spaced(inputs.train, NUM_VIDEOS)
     try:
         opener = build_opener(cfg)
@@ -78,34 +74,27 @@ def build_workers(
             seconds = build_clip_seconds(cfg, legs, records, {"": opener})[""]
     except VideoError as error:
         raise InputError([f"DATA_LOADER.NUM_WORKERS = auto: {error}; give a number"]) from error
+    load_core_seconds = max(leg.core_seconds_per_step(seconds) for leg in legs) / processes.count
+    batch_bytes = build_ready_bytes(cfg, inputs.schedule, processes.count)
     free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else math.inf
-    chosen = choose_workers(
-        max(leg.core_seconds_per_step(seconds) for leg in legs) / processes.count,
-        build_step_seconds(cfg, inputs, processes, device),
-        max_workers=num_cores() // processes.local_count,
-        batch_bytes=build_ready_bytes(cfg, inputs.schedule, processes.count),
-        free_bytes=free / processes.local_count,
-    )
-    settings = {"NUM_WORKERS": chosen.num_workers, "PREFETCH_FACTOR": chosen.prefetch_factor}
-    return replace(cfg, DATA_LOADER=replace(cfg.DATA_LOADER, **settings))
+    stopwatch = Stopwatch(device)
 
+    def choose(step: Step) -> DataLoaderKeys:
+        stopwatch.time(step)  # the first use of a shape prepares memory and libraries
+        chosen = choose_workers(
+            load_core_seconds,
+            stopwatch.time(step).seconds,
+            max_workers=num_cores() // processes.local_count,
+            batch_bytes=batch_bytes,
+            free_bytes=free / processes.local_count,
+        )
+        return replace(
+            cfg.DATA_LOADER,
+            NUM_WORKERS=chosen.num_workers,
+            PREFETCH_FACTOR=chosen.prefetch_factor,
+        )
 
-def build_step_seconds(
-    cfg: Config, inputs: Inputs, processes: Processes, device: torch.device
-) -> float:
-    """Time the second step of the full shape, in a new process that then ends."""
-    # In the process of the run this step would keep memory. It would also prepare the libraries for the shape, and
-    # the clock of training would then miss the first use of a shape.
-    shapes = step_counts(inputs.schedule, processes.count)
-    full = max(shapes, key=lambda shape: shape.frames * shape.crop**2)
-    full = replace(
-        full, num_bn_groups=max(1, full.num_bn_groups)
-    )  # below 0: a group spans processes
-    make = partial(build_training_step, cfg, device)
-    with closing(WayInProcesses([make], torch.get_num_threads())) as way:
-        # This stopwatch need not wait for a GPU: the other process does, before it returns the loss.
-        timed = measure_steps({"": way}, [full], 1, 1, Stopwatch(torch.device("cpu")))
-    return timed[""][full].seconds[0]
+    return choose
 
 
 def most_workers(num_workers: int | str) -> int:

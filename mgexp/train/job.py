@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
 from mgexp import dist
-from mgexp.config.keys import Config
+from mgexp.config.keys import Config, DataLoaderKeys
 from mgexp.config.load import flatten, to_yaml
 from mgexp.data.loader import build_time_limit, build_train_loader
 from mgexp.dist import Processes
@@ -40,8 +40,16 @@ from mgexp.train.result import Outcome, judge, numbers, outcome_of, seconds_reco
 from mgexp.train.resume import Choice
 from mgexp.train.scores import Evaluation
 from mgexp.train.setup import Inputs
-from mgexp.train.step import Normalizer, TrainStep, build_step, compiled_step, keep_memory
-from mgexp.train.task import build_task
+from mgexp.train.step import (
+    Normalizer,
+    TrainStep,
+    blank_batch,
+    build_step,
+    compiled_step,
+    keep_memory,
+    warm_up,
+)
+from mgexp.train.task import Task, build_task
 from mgexp.video.reader import choose_decoder
 
 
@@ -50,7 +58,8 @@ class Job:
     """One process's share of a run: the ``experiment``, such as quickstart/baseline, in ``run_dir``.
 
     ``override``: resume although the configuration, the videos or the schedule changed. ``initial``: weights to
-    start from. ``given``: keys that the user gave on the command line.
+    start from. ``given``: keys that the user gave on the command line. ``choose_workers``: for
+    DATA_LOADER.NUM_WORKERS = auto, times the training step that it is given and returns numbers for the loader.
     """
 
     cfg: Config
@@ -61,6 +70,7 @@ class Job:
     override: bool = False
     initial: Fit | None = None
     given: tuple[str, ...] = ()
+    choose_workers: Callable[[Callable[[], object]], DataLoaderKeys] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -150,6 +160,8 @@ def _train(
             state = build_first_state(cfg, job.initial, precision, device, clock)
             model = dist.shared(processes, state.model)
             step = build_step(cfg, model, state, task, normalizer, precision)
+            job = _with_workers(job, step, task, clock)
+            cfg = job.cfg
             evaluator = build_evaluator(
                 cfg, inputs, run_dir, task, normalizer, processes, stop, trackers.evaluation
             )
@@ -187,6 +199,21 @@ def _train(
             LOGGER.info("%s: %s; start again to go on", error.signal_name, text)
             return Outcome.INTERRUPTED
     return _finish(job, precision, state, found, trackers) if processes.is_main else Outcome.OK
+
+
+def _with_workers(job: Job, step: TrainStep, task: Task, clock: Clock) -> Job:
+    """Replace DATA_LOADER.NUM_WORKERS = auto by the number of workers that keeps up with ``step``."""
+    if job.choose_workers is None:
+        return job
+    # The steps of all shapes take about equally long, so the full shape alone is tried, on black clips.
+    shapes = step_counts(job.inputs.schedule, job.processes.count)
+    full = max(shapes, key=lambda shape: shape.frames * shape.crop**2)
+    batch = blank_batch(full, task.no_labels(full.clips, job.device), job.device)
+    trial = partial(warm_up, step, [full], lambda shape: batch, progress=False)
+    # It is the first use of that shape, which counts as training.
+    with clock.measure("train"), clock.measure("shape_warmup"):
+        loader = job.choose_workers(trial)
+    return replace(job, cfg=replace(job.cfg, DATA_LOADER=loader))
 
 
 def _build_loop(
@@ -254,7 +281,8 @@ def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
     resume.cut_records(job.run_dir, first_step)
     schedule = job.inputs.schedule
     LOGGER.info("%s → %s\n%s", job.experiment, job.run_dir.root, schedule_table(schedule))
-    machine = f"{job.device}, {torch.get_num_threads()} threads"
+    num_workers = job.cfg.DATA_LOADER.NUM_WORKERS
+    machine = f"{job.device}, {torch.get_num_threads()} threads, {num_workers} loader workers"
     decoder = choose_decoder(job.cfg.DATA.DECODING_BACKEND).name
     LOGGER.info("%s; decoder %s; %s", job.inputs.summary(), decoder, machine)
     if first_step:
@@ -301,12 +329,14 @@ def evaluate_job(job: Job, stop: StopRequest) -> Outcome:
         raise InputError([f"{run_dir.model} does not exist: {remedy}"])
     raise_problems(resume.config_problems(run_dir, to_yaml(cfg), ("TEST.", "DEVICE")))
     state = build_last_state(cfg, run_dir, device)
-    _prepare_torch(job)
-    normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
+    precision = _prepare_torch(job)
+    task, normalizer = build_task(cfg), Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
+    # Nothing trains here. The step serves to choose the workers as in training.
+    step = build_step(cfg, state.model, state, task, normalizer, precision)
+    job = _with_workers(replace(job, processes=alone), step, task, Clock())
+    cfg = job.cfg
     with faults_told(run_dir), run_dir.locked(), logging_to(run_dir.log_txt), stop.listening():
-        evaluator = build_evaluator(
-            cfg, job.inputs, run_dir, build_task(cfg), normalizer, alone, stop
-        )
+        evaluator = build_evaluator(cfg, job.inputs, run_dir, task, normalizer, alone, stop)
         protocol = build_protocol(cfg, job.inputs, run_dir, True, device, alone)
         evaluator.evaluate(state.model, state, protocol)
         run_dir.drop_evaluation_parts()

@@ -1,6 +1,7 @@
 """Workers from measured seconds, by hand, and "auto", which becomes a number before a run."""
 
 import math
+import time
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from tiny import data_keys, tiny_config
 
 from mgexp.dist import Processes
 from mgexp.plan import workers
-from mgexp.plan.workers import Workers, build_workers, choose_workers, most_workers
+from mgexp.plan.workers import Workers, build_chooser, choose_workers, most_workers
 from mgexp.train.setup import build_inputs
 
 CPU = torch.device("cpu")
@@ -47,8 +48,8 @@ def cfg(tiny_data, tmp_path):
     return tiny_config(tmp_path, keys)
 
 
-def test_measured_seconds_decide(cfg, monkeypatch):
-    inputs, given = build_inputs(cfg, [], 1), []
+def test_the_second_step_and_the_timed_clips_decide(cfg, monkeypatch):
+    given = []
 
     def choose(load, step, **limits):
         given.append((load, step, limits["max_workers"]))
@@ -56,18 +57,19 @@ def test_measured_seconds_decide(cfg, monkeypatch):
 
     monkeypatch.setattr(workers, "choose_workers", choose)
     monkeypatch.setattr(workers, "num_cores", lambda: 6)
-    found = build_workers(cfg, inputs, Processes(local_count=2, count=2), CPU)
-    assert (found.DATA_LOADER.NUM_WORKERS, found.DATA_LOADER.PREFETCH_FACTOR) == (3, 1)
+    chooser = build_chooser(cfg, build_inputs(cfg, [], 1), Processes(local_count=2, count=2), CPU)
+    seconds = iter((0.5, 0.1))
+    found = chooser(lambda: time.sleep(next(seconds)))
+    assert (found.NUM_WORKERS, found.PREFETCH_FACTOR) == (3, 1)
     ((load, step, most),) = given
     assert 0 < load < 10
-    assert 0 < step < 10
+    assert 0.1 <= step < 0.5
     assert most == 3
-    assert cfg.DATA_LOADER.NUM_WORKERS == "auto"  # a new value, not an edit
 
 
-def test_a_number_is_left_as_it_is(tiny_data, tmp_path):
+def test_a_number_needs_no_choice(tiny_data, tmp_path):
     cfg = tiny_config(tmp_path, {**data_keys(tiny_data), "DATA_LOADER.NUM_WORKERS": 1})
-    assert build_workers(cfg, build_inputs(cfg, [], 1), Processes(), CPU) is cfg
+    assert build_chooser(cfg, build_inputs(cfg, [], 1), Processes(), CPU) is None
 
 
 def test_whoever_plans_takes_auto_for_as_many_as_it_may_choose(monkeypatch):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 from run_files import read_lines, refused
 from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, write_config
 
@@ -155,10 +155,21 @@ def test_a_missed_expectation_is_exit_code_3(tolerance, code, tiny_data, tmp_pat
     assert verdict == {0: "met", 3: "missed"}[code]
 
 
-def test_a_run_chooses_its_workers_and_says_how_many(cfg, output, main):
-    assert main(command(cfg, output, "--smoke", "DATA_LOADER.NUM_WORKERS", "auto")) == 0
-    chosen = yaml.safe_load((output / "config.yaml").read_text())["DATA_LOADER"]
-    assert 1 <= chosen["NUM_WORKERS"] <= num_cores()
+def test_a_run_chooses_its_workers_says_how_many_and_trains_to_the_same_bits(cfg, tmp_path, main):
+    outputs = {number: tmp_path / number for number in ("1", "auto")}
+    for number, output in outputs.items():
+        assert main(command(cfg, output, "--smoke", "DATA_LOADER.NUM_WORKERS", number)) == 0
+    log = (outputs["auto"] / "log.txt").read_text()
+    assert 1 <= int(re.search(r"(\d+) loader workers", log)[1]) <= num_cores()
+    losses = [
+        [line["loss"] for line in read_lines(output / "metrics.jsonl")]
+        for output in outputs.values()
+    ]
+    assert losses[0] == losses[1]
+    evaluation = command(cfg, outputs["auto"], "--smoke", "DATA_LOADER.NUM_WORKERS", "auto")
+    assert main([*evaluation, "TRAIN.ENABLE", "False"]) == 0
+    evaluations = read_lines(outputs["auto"] / "evaluations.jsonl")
+    assert evaluations[-1] == evaluations[-2]
 
 
 def test_a_smoke_run_keeps_the_shapes(cfg, output, main):
