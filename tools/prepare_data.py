@@ -49,7 +49,7 @@ from mgexp.plan.tables import clip_table, way_table
 from mgexp.run.environment import num_cores
 from mgexp.train.setup import build_row_schedule
 from mgexp.video.paths import Root
-from mgexp.video.pyav import open_pyav
+from mgexp.video.pyav import PyavReader
 from mgexp.video.store import StoreDir, StoreIndex
 from mgexp.video.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES, Coding
 from mgexp.video.store_fill import (
@@ -228,7 +228,7 @@ def loading(options: argparse.Namespace, num_videos: int, order: Order, sample: 
     raise_problems(problems)
     root = Root(order.root).folder
     records = [VideoRecord(str(Path(root, video.path)), 0) for video in sample.copied]
-    openers = {"videos": open_pyav, "store": StoreIndex(sample.store, order.root)}
+    openers = {"videos": PyavReader, "store": StoreIndex(sample.store, order.root, PyavReader)}
     ways = build_loads(cfg, records, openers)
     legs = legs_of(schedule)
     with one_core():

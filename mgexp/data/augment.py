@@ -82,6 +82,8 @@ class Augment:
                 planes = transform(planes)
         return planes.permute(0, 2, 3, 1).contiguous()
 
+    # An Augment keeps its transforms. So each shape of a schedule gets one Augment for all its clips.
+    @lru_cache(maxsize=64)  # noqa: B019 - an Augment is a small value, and so is what the cache keeps
     def times(self, factor: float) -> Augment:
         """Multiply the magnitude (rounded), the jitter and the share of erased clips by ``factor``.
 
@@ -137,15 +139,9 @@ class AugmentByShape:
     def __call__(self, frames: Tensor, rng: np.random.Generator) -> Tensor:
         """Change ``frames``, uint8 (t, s, s, 3), as ``Augment`` does. This takes one draw from ``rng``."""
         num_frames, crop = frames.shape[:2]
-        return _times(self.full, self.factor(num_frames, crop))(frames, rng)
+        return self.full.times(self.factor(num_frames, crop))(frames, rng)
 
     def factor(self, num_frames: int, crop: int) -> float:
         """Return the factor of the strengths for ``num_frames`` × ``crop``²; exactly 1 at the full shape."""
         volume = num_frames * crop**2 / (self.full_frames * self.full_crop**2)
         return 1 + (self.coarse_strength - 1) * (1 - volume)
-
-
-# An Augment keeps its transforms. So each shape of a schedule gets one Augment for all its clips.
-@lru_cache(maxsize=64)
-def _times(augment: Augment, factor: float) -> Augment:
-    return augment.times(factor)

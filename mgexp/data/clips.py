@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import numpy as np
 import torch
@@ -22,10 +22,10 @@ from torch.utils.data import Dataset
 
 from mgexp.data.records import Record, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
-from mgexp.data.transforms import draw_short_side, random_region, resize
+from mgexp.data.transforms import random_region, resize
 from mgexp.errors import InputError
 from mgexp.multigrid.sampler import ClipRequest
-from mgexp.video.reader import SOURCE, Opener, VideoError, open_video
+from mgexp.video.reader import SOURCE, Opener, VideoError
 
 Times = NDArray[np.float64]
 """Moments in seconds from the start of the video, one for each frame of a clip."""
@@ -38,15 +38,6 @@ Unusable = tuple[tuple[int, str], ...]
 
 Change = Callable[[Tensor, np.random.Generator], Tensor]
 """Changes the frames of a clip, uint8 (T, S, S, 3), by draws from a generator: see ``mgexp/data/augment.py``."""
-
-
-def draw_stride(stride_range: tuple[int, int], rng: np.random.Generator) -> int:
-    """Draw a whole stride, uniform over ``stride_range``, both ends included.
-
-    Source: released code, slowfast/datasets/utils.py, get_random_sampling_rate.
-    """
-    first, last = stride_range
-    return int(rng.integers(first, last + 1))
 
 
 def random_times(
@@ -154,42 +145,33 @@ class Batch:
         return [self.clips, self.labels, *([] if self.flipped is None else [self.flipped])]
 
 
+@dataclass(eq=False)
 class TrainingClips(Dataset[Clip]):
     """Random clips of videos, one for each ``ClipRequest``.
 
-    ``jitter``: least and largest short side, in pixels, at the full crop. For a smaller crop the least is
-    scaled by crop / ``full_crop``, the largest is not (released code, slowfast/datasets/kinetics.py, which also
-    rounds the least). ``flip``: mirror half of the clips, at random. ``augment``: further changes to a clip; None:
-    no changes. ``limit``: the time that a video may take.
+    ``jitter``: least and largest short side, in pixels, at the full crop; see ``draw_short_side``.
+    ``flip``: mirror half of the clips, at random. ``augment``: further changes to a clip; None: no changes.
+    ``limit``: the time that a video may take.
     Raises InputError for a jitter that cannot hold the crop.
     """
 
-    def __init__(
-        self,
-        records: Sequence[Record],
-        *,
-        target_fps: float,
-        jitter: tuple[int, int],
-        full_crop: int,
-        inverse_uniform: bool,
-        flip: bool,
-        augment: Change | None = None,
-        opener: Opener = open_video,
-        limit: TimeLimit = NO_LIMIT,
-    ) -> None:
-        if not full_crop <= jitter[0] <= jitter[1]:
-            drawn = f"short sides are drawn from {jitter[0]} to {jitter[1]} pixels"
+    records: Sequence[Record]
+    _: KW_ONLY
+    target_fps: float
+    jitter: tuple[int, int]
+    full_crop: int
+    inverse_uniform: bool
+    flip: bool
+    opener: Opener
+    augment: Change | None = None
+    limit: TimeLimit = NO_LIMIT
+
+    def __post_init__(self) -> None:
+        least, largest = self.jitter
+        if not self.full_crop <= least <= largest:
+            drawn = f"short sides are drawn from {least} to {largest} pixels"
             remedy = "give the least first, and none below the crop"
-            raise InputError([f"{drawn}, but the crop is {full_crop}: {remedy}"])
-        self.records = records
-        self.target_fps = target_fps
-        self.jitter = jitter
-        self.full_crop = full_crop
-        self.inverse_uniform = inverse_uniform
-        self.flip = flip
-        self.augment = augment
-        self.opener = opener
-        self.limit = limit
+            raise InputError([f"{drawn}, but the crop is {self.full_crop}: {remedy}"])
 
     def __getitem__(self, request: ClipRequest) -> Clip:
         """Return the clip of ``request``; a video that fails is replaced by a random one, MAX_ATTEMPTS at most.
@@ -236,17 +218,29 @@ class TrainingClips(Dataset[Clip]):
     def draw_times(
         self, duration_seconds: float, request: ClipRequest, rng: np.random.Generator
     ) -> Times:
-        """Draw the moments that the clip shows. Without a stride range, draw one moment in each segment."""
+        """Draw the moments that the clip shows. Without a stride range, draw one moment in each segment.
+
+        The stride is a whole number, uniform over the range, both ends included.
+        Source: released code, slowfast/datasets/utils.py, get_random_sampling_rate.
+        """
         if request.stride_range is None:
             return segment_times(duration_seconds, request.frames, rng)
-        stride = draw_stride(request.stride_range, rng)
+        first, last = request.stride_range
+        stride = int(rng.integers(first, last + 1))
         return random_times(duration_seconds, request.frames, stride, self.target_fps, rng)
 
     def draw_short_side(self, crop: int, rng: np.random.Generator) -> float:
-        """Draw the short side, in pixels, to which frames are resized before a crop is cut from them."""
-        least, largest = self.jitter
-        scaled = least * crop / self.full_crop
-        return draw_short_side(crop, scaled, largest, self.inverse_uniform, rng)
+        """Draw the short side, in pixels, that a frame is resized to before a crop is cut from it.
+
+        It is uniform over ``jitter``. With ``inverse_uniform`` (SSv2 and Charades), 1 / side is uniform instead.
+        For a smaller crop the least side is scaled by crop / ``full_crop``; the largest is not. Source: released
+        code, slowfast/datasets/kinetics.py (which also rounds the least) and transform.py,
+        random_short_side_scale_jitter.
+        """
+        least, largest = self.jitter[0] * crop / self.full_crop, self.jitter[1]
+        if self.inverse_uniform:
+            return 1.0 / rng.uniform(1.0 / largest, 1.0 / least)
+        return rng.uniform(least, largest)
 
 
 def collate(clips: Sequence[Clip]) -> Batch:

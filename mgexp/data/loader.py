@@ -27,10 +27,10 @@ from mgexp.data.time_limit import (
 )
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
-from mgexp.errors import InputError, collected, raise_problems
+from mgexp.errors import InputError, raise_problems
 from mgexp.multigrid.sampler import ClipRequest
 from mgexp.stop import STOP_SIGNALS
-from mgexp.video.reader import Opener, choose_decoder, open_video
+from mgexp.video.reader import Opener, choose_decoder
 from mgexp.video.store import StoreDir, StoreIndex
 
 
@@ -145,9 +145,12 @@ def build_opener(cfg: Config) -> Opener:
     Raises InputError if the decoder does not work here, or if DATA.STORE is no clip store.
     """
     problems: list[str] = []
-    opener: Opener = open_video
-    with collected(problems):
+    try:
         opener = choose_decoder(cfg.DATA.DECODING_BACKEND).opener
+    except InputError as error:
+        problems += error.problems
+        # PyAV always works. It stands in, so that one message also names what is wrong with the store.
+        opener = choose_decoder("pyav").opener
     if cfg.DATA.STORE:
         try:
             opener = StoreIndex(StoreDir(Path(cfg.DATA.STORE)), videos_root(cfg.DATA), opener)
@@ -191,7 +194,6 @@ def build_view_loader(
         frames=cfg.DATA.NUM_FRAMES,
         stride=cfg.DATA.SAMPLING_RATE if cfg.DATA.TEMPORAL_GRID == "stride" else None,
         crop=crop,
-        short_side=crop,
         target_fps=cfg.DATA.TARGET_FPS,
         num_views=cfg.TEST.NUM_ENSEMBLE_VIEWS if full_protocol else 1,
         num_crops=num_crops,

@@ -15,25 +15,6 @@ from mgexp.video.reader import FramesArray, Region
 from mgexp.wheels import transforms_v2
 
 
-def draw_short_side(
-    crop: int,
-    min_short_side: float,
-    max_short_side: float,
-    inverse_uniform: bool,
-    rng: np.random.Generator,
-) -> float:
-    """Draw the short side, in pixels, that a frame is resized to before a crop of ``crop`` pixels is cut from it.
-
-    It is uniform in [min_short_side, max_short_side]. With ``inverse_uniform`` (SSv2 and Charades), 1 / side is
-    uniform instead.
-    Source: released code, slowfast/datasets/transform.py, random_short_side_scale_jitter.
-    """
-    _check_fits(crop, min_short_side)
-    if inverse_uniform:
-        return 1.0 / rng.uniform(1.0 / max_short_side, 1.0 / min_short_side)
-    return rng.uniform(min_short_side, max_short_side)
-
-
 def random_region(
     height: int, width: int, crop: int, short_side: float, rng: np.random.Generator
 ) -> Region:
@@ -42,31 +23,25 @@ def random_region(
     Every offset of the square is equally likely, also the last one, which the released code never draws.
     Draws: top, left. Source: released code, slowfast/datasets/transform.py, random_crop.
     """
-    side = _source_side(height, width, crop, short_side)
+    # For a source of very few pixels, the rounded number could be 0.
+    side = max(1, round(crop * min(height, width) / short_side))
     top = int(rng.integers(0, height - side + 1))
     left = int(rng.integers(0, width - side + 1))
     return Region(top, left, side, side)
 
 
-def view_region(
-    height: int, width: int, crop: int, short_side: float, index: int, num: int
-) -> Region:
-    """Return the source square of crop number ``index`` out of ``num`` evenly spaced along the long side.
+def view_region(height: int, width: int, index: int, num: int) -> Region:
+    """Return square number ``index`` out of ``num`` evenly spaced along the long side of a frame.
 
-    One crop is the centre; three are left, centre, right, or top, centre, bottom of an upright video.
-    Source: released code, slowfast/datasets/transform.py, uniform_crop.
+    One square is the centre; three are left, centre, right, or top, centre, bottom of an upright video.
+    Source: released code, slowfast/datasets/transform.py, uniform_crop, whose crop is the whole short side too.
     """
     if not 0 <= index < num:
         raise ValueError(f"crop {index} does not exist: crops are 0 to {num - 1}")
-    _check_fits(crop, short_side)
-    side = _source_side(height, width, crop, short_side)
-    vertical, horizontal = height - side, width - side
-    top, left = vertical // 2, horizontal // 2
-    if num > 1 and height > width:
-        top = vertical * index // (num - 1)
-    elif num > 1:
-        left = horizontal * index // (num - 1)
-    return Region(top, left, side, side)
+    side = min(height, width)
+    room = max(height, width) - side
+    offset = room * index // (num - 1) if num > 1 else room // 2
+    return Region(offset, 0, side, side) if height > width else Region(0, offset, side, side)
 
 
 def resize(frames: FramesArray, crop: int) -> Tensor:
@@ -84,16 +59,3 @@ def resize(frames: FramesArray, crop: int) -> Tensor:
         source.permute(0, 3, 1, 2), [crop, crop], antialias=True
     )
     return resized.permute(0, 2, 3, 1).contiguous()
-
-
-def _source_side(height: int, width: int, crop: int, short_side: float) -> int:
-    """Return the pixels of the source that become ``crop`` pixels when its short side becomes ``short_side``."""
-    # For a source of very few pixels, the rounded number could be 0.
-    return max(1, round(crop * min(height, width) / short_side))
-
-
-def _check_fits(crop: int, short_side: float) -> None:
-    if short_side < crop:
-        raise ValueError(
-            f"a crop of {crop} pixels does not fit into a short side of {short_side:g} pixels"
-        )

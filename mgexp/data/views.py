@@ -7,7 +7,7 @@ all failures.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from mgexp.data.records import Record, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.data.transforms import resize, view_region
 from mgexp.errors import InputError
-from mgexp.video.reader import Opener, VideoError, open_video
+from mgexp.video.reader import Opener, VideoError
 
 FrameOrder = Literal["forward", "repeated", "shuffled"]
 """The order of the frames. Two controls show how much a network uses time: ``repeated`` shows the middle frame at
@@ -65,54 +65,35 @@ class ViewBatch:
         )
 
 
+@dataclass(eq=False)
 class EvaluationViews(Dataset[View]):
     """``num_views`` temporal views of each video, with ``num_crops`` crops of each view.
 
     Item i is view i % num_views of record i // num_views: all its crops come from one decoding. ``stride`` None:
-    a view shows the middle frame of each of ``frames`` segments of the video. ``crop`` pixels are cut from a short
-    side of ``short_side`` pixels.
+    a view shows the middle frame of each of ``frames`` segments of the video. Frames are resized to a short side
+    of ``crop`` pixels, so a crop shows all of the short side.
     ``limit``: the time that a video may take.
-    Raises InputError for a crop larger than the short side, or several views of the same segments.
+    Raises InputError for several views of the same segments.
     """
 
-    def __init__(
-        self,
-        records: Sequence[Record],
-        *,
-        frames: int,
-        stride: int | None,
-        crop: int,
-        short_side: int,
-        target_fps: float,
-        num_views: int,
-        num_crops: int,
-        frame_order: FrameOrder = "forward",
-        opener: Opener = open_video,
-        limit: TimeLimit = NO_LIMIT,
-    ) -> None:
-        problems = []
-        if crop > short_side:
-            problems.append(
-                f"test crops of {crop} pixels do not fit into a short side of {short_side} pixels: "
-                "make the crop smaller or the short side larger"
+    records: Sequence[Record]
+    _: KW_ONLY
+    frames: int
+    stride: int | None
+    crop: int
+    target_fps: float
+    num_views: int
+    num_crops: int
+    opener: Opener
+    frame_order: FrameOrder = "forward"
+    limit: TimeLimit = NO_LIMIT
+
+    def __post_init__(self) -> None:
+        if self.stride is None and self.num_views != 1:
+            problem = (
+                f"{self.num_views} temporal views of one frame per segment would all be the same"
             )
-        if stride is None and num_views != 1:
-            problems.append(
-                f"{num_views} temporal views of one frame per segment would all be the same: use 1 view"
-            )
-        if problems:
-            raise InputError(problems)
-        self.records = records
-        self.frames = frames
-        self.stride = stride
-        self.crop = crop
-        self.short_side = short_side
-        self.target_fps = target_fps
-        self.num_views = num_views
-        self.num_crops = num_crops
-        self.frame_order = frame_order
-        self.opener = opener
-        self.limit = limit
+            raise InputError([f"{problem}: use 1 view"])
 
     def __len__(self) -> int:
         return len(self.records) * self.num_views
@@ -122,7 +103,9 @@ class EvaluationViews(Dataset[View]):
         record = self.records[index]
         try:
             with self.limit(record.path), self.opener(record.path) as video:
-                found = video.frames_at(self._times(video.duration_seconds, view), self.short_side)
+                times = self._times(video.duration_seconds, view)
+                found = video.frames_at(times, self.crop)
+                # All of the picture, and not the region of each crop: the crops overlap.
                 frames = found.rgb()
         except VideoError as error:
             nothing = torch.empty((0, self.frames, self.crop, self.crop, 3), dtype=torch.uint8)
@@ -135,7 +118,7 @@ class EvaluationViews(Dataset[View]):
         copy_size = (frames.shape[1], frames.shape[2])
         crops = []
         for number in range(self.num_crops):
-            region = view_region(*found.size, self.crop, self.short_side, number, self.num_crops)
+            region = view_region(*found.size, number, self.num_crops)
             shown = region.on(found.size, copy_size)
             crops.append(resize(frames[:, shown.rows, shown.columns], self.crop))
         return View(torch.stack(crops), index, record.target(), None)

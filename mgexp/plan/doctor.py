@@ -209,7 +209,7 @@ def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
 
 def decode_finding() -> Finding:
     """Generate an H.264 video, and time one core that reads clips from it as in training."""
-    from mgexp.video.pyav import open_pyav
+    from mgexp.video.pyav import PyavReader
 
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "made.mp4")
@@ -218,7 +218,7 @@ def decode_finding() -> Finding:
         # Processor time, not wall time: with the latter a busy machine would look like a slow decoder.
         start = time.process_time()
         for clip in times:
-            with open_pyav(path) as reader:
+            with PyavReader(path) as reader:
                 reader.frames_at(clip).rgb()
     ms = 1000 * (time.process_time() - start) / NUM_CLIPS
     text = f"{ms:.0f} core-ms per clip, {1000 * CLIP_FRAMES / ms:.0f} frames/s ({WIDTH} x {HEIGHT}, H.264)"

@@ -33,6 +33,7 @@ from mgexp.run.files import read_json, read_jsonl
 from mgexp.run.folder import RunDir
 from mgexp.train.setup import build_num_videos, build_row_schedule
 from mgexp.video.paths import evenly_spaced
+from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 from mgexp.video.store import StoreIndex
 from mgexp.video.store_encode import DEFAULT_QUANTIZER, Coding
@@ -237,7 +238,7 @@ def build_loading_seconds(
             name = f"a clip store of short sides {', '.join(map(str, levels))}"
             order = Order(root, tuple(levels), Coding(DEFAULT_QUANTIZER))
             with sample_store(order, paths, len(paths)) as sample:
-                openers[name] = StoreIndex(sample.store, root)
+                openers[name] = StoreIndex(sample.store, root, PyavReader)
                 return build_clip_seconds(cfg, legs, records, openers, budget_seconds)
     except VideoError as error:
         raise InputError([str(error)]) from error

@@ -49,14 +49,34 @@ Rows = Sequence[int]
 
 
 class PyavReader:
-    """An open video file; see ``mgexp.video.reader.Video``."""
+    """An open video file; see ``mgexp.video.reader.Video``. As a context manager it closes the file on leaving.
 
-    def __init__(self, path: str, container: Any) -> None:
+    Raises VideoError if the file cannot be opened.
+    """
+
+    def __init__(self, path: str) -> None:
         self.path = path
-        self._container = container
-        self._stream = _video_stream(path, container)
+        self._container: Any = None
+        with _as_video_error(path, "cannot be opened"):
+            if path.lower().endswith((".mp4", ".m4v", ".mov")):
+                # This fails where the file is not what its name says. FFmpeg then finds out what it is.
+                with suppress(*AV_ERRORS):
+                    self._container = av.open(path, metadata_errors="replace", **_HEADER_ONLY)
+            if self._container is None:
+                self._container = av.open(path, metadata_errors="replace")
+        try:
+            self._stream = _video_stream(path, self._container)
+        except VideoError:
+            self._container.close()
+            raise
         self._context = self._stream.codec_context
         self._start, self._ticks_per_second = stream_clock(self._stream)
+
+    def __enter__(self) -> PyavReader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._container.close()
 
     @property
     def duration_seconds(self) -> float:
@@ -75,16 +95,18 @@ class PyavReader:
     def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
         """Decode up to the first of the frames on display at these times; see ``Video``."""
         times = [float(time) for time in times_seconds]
-        return _DecodedFrames(self.path, len(times), self._decode(times))
 
-    def _decode(self, times: Sequence[float]) -> Iterator[tuple[Any, Rows]]:
-        """Yield every wanted frame with its rows of the clip; a row that comes again is to be overwritten."""
-        ticks = ticks_of(times, self._start, self._ticks_per_second)
-        with suppress(*AV_ERRORS):
-            is_complete = yield from self._decode_wanted(ticks)
-            if is_complete:
-                return
-        yield from self._decode_from_start(times)
+        def decode() -> Iterator[tuple[Any, Rows]]:
+            # A short cut that fails late has already yielded some frames. Decoding from the start then yields
+            # their rows again, which overwrite the first ones.
+            ticks = ticks_of(times, self._start, self._ticks_per_second)
+            with suppress(*AV_ERRORS):
+                is_complete = yield from self._decode_wanted(ticks)
+                if is_complete:
+                    return
+            yield from self._decode_from_start(times)
+
+        return _DecodedFrames(self.path, len(times), decode())
 
     def _decode_wanted(self, ticks: Sequence[int]) -> Generator[tuple[Any, Rows], None, bool]:
         """Yield the frames at ``ticks`` from the groups of pictures that hold them; return False where unsure."""
@@ -120,17 +142,19 @@ class PyavReader:
         return packets
 
     def _decode_run(self, packets: Sequence[Any], wanted: Mapping[int, object]) -> Iterator[Any]:
-        """Yield frames of adjacent packets that begin with a keyframe; those not ``wanted`` may be left out."""
+        """Yield the frames of adjacent packets, the first a keyframe; those not ``wanted`` may be left out."""
         context = self._context
         # In H.264 nal_ref_idc = 0 promises that no other frame refers to this one. (In HEVC the same mark
         # promises less: a frame of a higher temporal layer may refer to it.)
         may_skip = context.name == "h264"
+        # After a seek the decoder still holds frames of the packets that it decoded before.
         context.flush_buffers()
         for packet in packets:
             if may_skip:
                 context.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
             yield from context.decode(packet)
-        # Those held back to bring them into the order of display; whoever got a frame took it off ``wanted``.
+        # A decoder holds frames back to give them in the order of display, and None brings them out. The caller
+        # takes each frame that it gets off ``wanted``, so this is needed only if one is still there.
         if any(packet.pts in wanted for packet in packets):
             yield from context.decode(None)
 
@@ -140,6 +164,7 @@ class PyavReader:
             ticks = ticks_of(times, *stream_clock(stream))
             waiting = sorted(range(len(ticks)), key=ticks.__getitem__)
             frames = (frame for packet in packets for frame in packet.decode())
+            # A frame stays on display until the next one. So its rows are known when the next one has come.
             shown = None
             for frame in (frame for frame in frames if frame.pts is not None):
                 num_shown = sum(ticks[row] < frame.pts for row in waiting) if shown else 0
@@ -187,6 +212,7 @@ class _DecodedFrames:
                     raise VideoError(self._path, f"changes shape: {self.size}, then {size}")
                 turns = quarter_turns(frame.rotation)
                 if turns:
+                    # The region is given for the upright picture, so a frame is turned before it is cut.
                     upright = np.rot90(to_rgb(frame, whole((frame.height, frame.width))), turns)
                     picture = upright[part.rows, part.columns]
                 else:
@@ -197,30 +223,22 @@ class _DecodedFrames:
 
 
 @contextmanager
-def open_pyav(path: str) -> Iterator[PyavReader]:
-    """Open a video file, and close it on leaving the context. Raises VideoError if it cannot be opened."""
-    with opened(path) as container:
-        yield PyavReader(path, container)
-
-
-@contextmanager
-def opened(path: str) -> Iterator[Any]:
-    """Open the container of a file for a PyavReader. Raises VideoError if it cannot be opened."""
-    with _as_video_error(path, "cannot be opened"):
-        container = _open(path, by_header=True)
-    with container:
-        yield container
-
-
-@contextmanager
 def all_packets(path: str, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
-    """Give the video stream of a file and all its packets from the start; the last, empty, flushes the decoder.
+    """Give the video stream of a file and all its packets from the start.
 
-    Inside, what PyAV raises becomes a VideoError that says ``what`` about the file, and so does a damaged packet.
+    The last packet is empty: decoding it brings out the frames that the decoder holds back. Inside the context,
+    an error of PyAV becomes a VideoError that says ``what`` about the file. So does an incomplete packet.
     """
-    with _as_video_error(path, what), _open(path, by_header=False) as container:
+
+    def sound(packets: Iterable[Any]) -> Iterator[Any]:
+        for packet in packets:
+            if packet.is_corrupt:
+                raise VideoError(path, "is cut short or damaged: a packet of it is incomplete")
+            yield packet
+
+    with _as_video_error(path, what), av.open(path, metadata_errors="replace") as container:
         stream = _video_stream(path, container)
-        yield stream, _sound_packets(path, container.demux(stream))
+        yield stream, sound(container.demux(stream))
 
 
 def plan_runs(pts: Sequence[int], keys: Sequence[int], targets: Iterable[int]) -> list[range]:
@@ -270,15 +288,6 @@ def ticks_of(times: Sequence[float], start: int, ticks_per_second: float) -> lis
     return [start + max(0, math.floor((t + TOLERANCE_SECONDS) * ticks_per_second)) for t in times]
 
 
-def _open(path: str, by_header: bool) -> Any:
-    if by_header and path.lower().endswith((".mp4", ".m4v", ".mov")):
-        with suppress(
-            *AV_ERRORS
-        ):  # The file is not what its name says; FFmpeg finds out what it is.
-            return av.open(path, metadata_errors="replace", **_HEADER_ONLY)
-    return av.open(path, metadata_errors="replace")
-
-
 def _video_stream(path: str, container: Any) -> Any:
     """Return the video stream, set to decode in one thread, since loaders run a process for each core."""
     stream = container.streams.best("video")
@@ -286,13 +295,6 @@ def _video_stream(path: str, container: Any) -> Any:
         raise VideoError(path, "has no video stream of a codec that is known")
     stream.codec_context.thread_count = 1
     return stream
-
-
-def _sound_packets(path: str, packets: Iterable[Any]) -> Iterator[Any]:
-    for packet in packets:
-        if packet.is_corrupt:
-            raise VideoError(path, "is cut short or damaged: a packet of it is incomplete")
-        yield packet
 
 
 @contextmanager

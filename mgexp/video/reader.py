@@ -127,13 +127,6 @@ Opener = Callable[[str], AbstractContextManager[Video]]
 """Opens the video at a path, and closes it on leaving the context; raises VideoError where it does not open."""
 
 
-def open_video(path: str) -> AbstractContextManager[Video]:
-    """Open a video file by PyAV, the decoder that is always there; it is imported when it is needed."""
-    from mgexp.video.pyav import open_pyav
-
-    return open_pyav(path)
-
-
 @dataclass(frozen=True)
 class Decoder:
     """One of the decoders: ``name`` with versions, for people, and ``opener``, which travels to workers."""
@@ -152,7 +145,7 @@ def choose_decoder(backend: Backend) -> Decoder:
 
         fault = torchcodec_reader.fault()
         if not fault:
-            return Decoder(torchcodec_reader.version(), torchcodec_reader.open_torchcodec)
+            return Decoder(torchcodec_reader.version(), torchcodec_reader.TorchcodecReader)
         if backend == "torchcodec":
             problem = f"DATA.DECODING_BACKEND = torchcodec, but it does not work here: {fault}"
             remedy = (
@@ -163,4 +156,6 @@ def choose_decoder(backend: Backend) -> Decoder:
             raise InputError([f"{problem}. {remedy}"])
     import av
 
-    return Decoder(f"PyAV {av.__version__}", open_video)
+    from mgexp.video.pyav import PyavReader
+
+    return Decoder(f"PyAV {av.__version__}", PyavReader)

@@ -21,7 +21,7 @@ from typing import Any
 from mgexp.errors import InputError
 from mgexp.run.files import is_file, read_json, read_jsonl, sha256_of
 from mgexp.video.paths import Root
-from mgexp.video.reader import Frames, FramesArray, Opener, Region, Size, Times, Video, open_video
+from mgexp.video.reader import Frames, FramesArray, Opener, Region, Size, Times, Video
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class StoreIndex:
     Raises InputError where ``store`` is no store.
     """
 
-    def __init__(self, store: StoreDir, root: Path, open_file: Opener = open_video) -> None:
+    def __init__(self, store: StoreDir, root: Path, open_file: Opener) -> None:
         self._store = store
         self._root = Root(root)
         self._open_file = open_file

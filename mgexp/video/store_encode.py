@@ -15,7 +15,7 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 
 from mgexp.run.files import atomic_file
-from mgexp.video.pyav import all_packets, open_pyav, stream_clock
+from mgexp.video.pyav import PyavReader, all_packets, stream_clock
 from mgexp.video.reader import Size, VideoError
 from mgexp.video.rgb import displayed_size, quarter_turns
 from mgexp.video.store import Copy, Stamp, StoreDir, StoredVideo, distinct_levels, level_size
@@ -77,7 +77,7 @@ def encode_video(
     Every frame that is displayed at some time is in each copy, at the same time from the start: a variable frame
     rate and the unit of time stay. Raises VideoError where the video cannot be decoded to its end.
     """
-    with open_pyav(str(source)) as reader:
+    with PyavReader(str(source)) as reader:
         duration = reader.duration_seconds
     with all_packets(str(source), "cannot be copied") as (stream, packets), ExitStack() as stack:
         # An mp4 file counts in 1/n of a second: a time base of m/n counts m ticks of it.

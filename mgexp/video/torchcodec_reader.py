@@ -14,8 +14,8 @@ from __future__ import annotations
 import io
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -24,7 +24,7 @@ from typing import Any
 import av
 import numpy as np
 
-from mgexp.video.pyav import AV_ERRORS, PyavReader, opened, rows_by_pts, ticks_of
+from mgexp.video.pyav import AV_ERRORS, PyavReader, rows_by_pts, ticks_of
 from mgexp.video.reader import SOURCE, Frames, FramesArray, Region, Size, Times
 
 MIN_VERSION = (0, 12)
@@ -35,7 +35,7 @@ _ERRORS = (RuntimeError, ValueError, IndexError, AssertionError)
 
 
 class TorchcodecReader(PyavReader):
-    """An open video file; see ``mgexp.video.reader.Video``."""
+    """An open video file. ``PyavReader`` reads its packets, and decodes where torchcodec is not certain."""
 
     def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
         """Decode the frames on display at these times, by PyAV where torchcodec is not certain to give them."""
@@ -88,13 +88,6 @@ class _RgbFrames:
     def rgb(self, region: Region | None = None) -> FramesArray:
         """Cut the region out of every frame."""
         return self.pixels if region is None else self.pixels[:, region.rows, region.columns]
-
-
-@contextmanager
-def open_torchcodec(path: str) -> Iterator[TorchcodecReader]:
-    """Open a video file, and close it on leaving the context. Raises VideoError if it cannot be opened."""
-    with opened(path) as container:
-        yield TorchcodecReader(path, container)
 
 
 def version() -> str:

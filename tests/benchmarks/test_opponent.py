@@ -8,6 +8,7 @@ from opponent import LabeledVideos
 from mgexp.data.clips import TrainingClips
 from mgexp.data.records import VideoRecord
 from mgexp.multigrid.sampler import ClipRequest
+from mgexp.video.pyav import PyavReader
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def video(tmp_path_factory):
 def clips_of(video, flip=True):
     return TrainingClips(
         [VideoRecord(str(video), 0)], target_fps=30, jitter=(64, 80), full_crop=64,
-        inverse_uniform=False, flip=flip,
+        inverse_uniform=False, flip=flip, opener=PyavReader,
     )  # fmt: skip
 
 

@@ -87,7 +87,6 @@ def test_labels_of_a_view_are_those_of_the_whole_video():
         frames=2,
         stride=1,
         crop=32,
-        short_side=32,
         target_fps=30,
         num_views=2,
         num_crops=3,

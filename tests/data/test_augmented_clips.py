@@ -17,7 +17,7 @@ from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, build_training_clips, build_view_loader
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes
-from mgexp.video.pyav import open_pyav
+from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 
 AUGMENT = Augment(2, 9, 0.4, 0.5, (115, 115, 115))
@@ -192,7 +192,7 @@ def test_views_of_evaluation_are_never_augmented(full_protocol, tiny_data, tmp_p
         cfg = tiny_config(tmp_path, {**data_keys(tiny_data), **keys})
         records = build_list(cfg, "VAL_LIST").records[:2]
         device, processes = torch.device("cpu"), Processes(0, 1)
-        (batch,) = build_view_loader(cfg, records, full_protocol, device, processes, open_pyav)
+        (batch,) = build_view_loader(cfg, records, full_protocol, device, processes, PyavReader)
         return batch.clips
 
     assert torch.equal(views(**KEYS), views())

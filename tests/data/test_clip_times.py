@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from mgexp.data.clips import draw_stride, random_times, segment_times, view_times
+from mgexp.data.clips import TrainingClips, random_times, segment_times, view_times
+from mgexp.multigrid.sampler import ClipRequest
 
 GRID = 1 / 30
 
@@ -22,14 +23,14 @@ def distance_from_uniform(values, low, high):
 
 
 def test_strides_are_uniform_whole_numbers_with_both_ends():
-    rng = np.random.default_rng(0)
-    strides, counts = np.unique([draw_stride((2, 8), rng) for _ in range(7000)], return_counts=True)
+    clips = TrainingClips(
+        [], target_fps=30, jitter=(32, 40), full_crop=32, inverse_uniform=False, flip=False, opener=None
+    )  # fmt: skip
+    request, rng = ClipRequest(0, 2, 32, (2, 8), (0, 0)), np.random.default_rng(0)
+    drawn = [round(30 * np.diff(clips.draw_times(9.0, request, rng))[0]) for _ in range(7000)]
+    strides, counts = np.unique(drawn, return_counts=True)
     assert strides.tolist() == [2, 3, 4, 5, 6, 7, 8]
     assert np.all(abs(counts - 1000) < 150)  # five standard deviations
-
-
-def test_a_range_of_one_stride_gives_it():
-    assert draw_stride((3, 3), np.random.default_rng(0)) == 3
 
 
 def test_random_times_are_a_stride_apart():

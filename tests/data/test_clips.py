@@ -16,6 +16,7 @@ from mgexp.data import clips as module
 from mgexp.data.clips import Batch, Clip, TrainingClips, collate
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
+from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import Region, VideoError
 
 
@@ -243,7 +244,13 @@ def _write_video(path, num_frames):
 
 def _batches(records, num_workers):
     clips = TrainingClips(
-        records, target_fps=24, jitter=(32, 40), full_crop=32, inverse_uniform=False, flip=True
+        records,
+        target_fps=24,
+        jitter=(32, 40),
+        full_crop=32,
+        inverse_uniform=False,
+        flip=True,
+        opener=PyavReader,
     )
     requests = [
         [FakeRequest(p % 4, 4, crop, (2, 4), (1, p)) for p in positions]

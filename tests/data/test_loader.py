@@ -16,7 +16,7 @@ from mgexp.data.loader import build_time_limit, build_train_loader, build_view_l
 from mgexp.data.records import VideoRecord
 from mgexp.data.time_limit import EXIT_NOT_HANDED_ON, TimeLimit, Timeout, write_timeout
 from mgexp.dist import Processes
-from mgexp.video.pyav import open_pyav
+from mgexp.video.pyav import PyavReader
 
 ROW = Path("experiments/quickstart/baseline.yaml")
 
@@ -34,7 +34,7 @@ class Niceness(Dataset[int]):
 @pytest.mark.parametrize(("device", "expected"), [("cpu", 19), ("cuda", None)])
 def test_workers_yield_to_training_threads_only_on_a_cpu(device: str, expected: int | None) -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    loader = build_train_loader(load_config(ROW, []), [], [], torch.device(device), open_pyav)
+    loader = build_train_loader(load_config(ROW, []), [], [], torch.device(device), PyavReader)
     probe = DataLoader(Niceness(), num_workers=1, worker_init_fn=loader.worker_init_fn)
     assert [value.item() for value in probe] == [own if expected is None else expected]
 
@@ -43,7 +43,7 @@ def test_workers_yield_to_training_threads_only_on_a_cpu(device: str, expected: 
 def test_batches_that_are_left_out_are_the_first_of_the_process(rank: int, count: int) -> None:
     cfg = load_config(ROW, ["TEST.NUM_ENSEMBLE_VIEWS", "2", "TEST.BATCH_SIZE", "4"])
     records = [VideoRecord(f"{index}.mp4", 0) for index in range(11)]
-    of = (cfg, records, True, torch.device("cpu"), Processes(rank, count), open_pyav)
+    of = (cfg, records, True, torch.device("cpu"), Processes(rank, count), PyavReader)
     batches = list(build_view_loader(*of).batch_sampler)
     for first in (0, 2, len(batches)):
         assert list(build_view_loader(*of, first_batch=first).batch_sampler) == batches[first:]
@@ -61,7 +61,7 @@ class Unshared(Dataset[torch.Tensor]):
 
 def test_a_worker_that_cannot_hand_on_a_batch_ends() -> None:
     """Without that, the run would wait for the batch for ever."""
-    loader = build_train_loader(load_config(ROW, []), [], [], torch.device("cpu"), open_pyav)
+    loader = build_train_loader(load_config(ROW, []), [], [], torch.device("cpu"), PyavReader)
     probe = DataLoader(
         Unshared(), num_workers=1, collate_fn=list, worker_init_fn=loader.worker_init_fn, timeout=60
     )
@@ -82,14 +82,14 @@ import torch
 from torch.utils.data import DataLoader
 from mgexp.config.load import load_config
 from mgexp.data.loader import build_train_loader
-from mgexp.video.pyav import open_pyav
+from mgexp.video.pyav import PyavReader
 
 class Endless(torch.utils.data.Dataset):
     def __len__(self): return 100
     def __getitem__(self, item): return item
 
 cfg = load_config("experiments/quickstart/baseline.yaml", [])
-options = build_train_loader(cfg, [], [], torch.device("cpu"), open_pyav)
+options = build_train_loader(cfg, [], [], torch.device("cpu"), PyavReader)
 batches = iter(DataLoader(Endless(), num_workers=2, worker_init_fn=options.worker_init_fn))
 next(batches)
 raise ValueError("a bug")

@@ -16,7 +16,7 @@ from mgexp.data.clips import TrainingClips
 from mgexp.data.records import VideoRecord
 from mgexp.data.time_limit import TimeLimit, Timeout, read_timeouts, write_timeout
 from mgexp.multigrid.sampler import ClipRequest
-from mgexp.video.pyav import open_pyav
+from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 
 
@@ -38,7 +38,7 @@ def test_a_pipe_that_nobody_writes_into_is_given_up(tmp_path):
     os.mkfifo(tmp_path / "a.mp4")
 
     def wait():
-        with open_pyav(str(tmp_path / "a.mp4")):
+        with PyavReader(str(tmp_path / "a.mp4")):
             pass
 
     with pytest.raises(VideoError, match=r"gave no frames in 0\.5 s"):
@@ -110,7 +110,7 @@ def test_time_outs_come_back_from_disk(tmp_path):
 def hang_at_train3(path):
     if path.endswith("train3.mp4"):
         time.sleep(20)
-    with open_pyav(path) as reader:
+    with PyavReader(path) as reader:
         yield reader
 
 
@@ -135,7 +135,7 @@ def test_a_clip_is_replaced_alike_now_and_in_a_later_start(tiny_data, tmp_path):
     first = clips(tiny_data, hang_at_train3, TimeLimit(0.5, record))[request]
     known = frozenset(read_timeouts(record))
     assert known == {Timeout(str(tiny_data / "train3.mp4"), (0, 11))}
-    later = clips(tiny_data, open_pyav, TimeLimit(0.5, record, known))[request]
+    later = clips(tiny_data, PyavReader, TimeLimit(0.5, record, known))[request]
     assert later.index == first.index != 3
     assert later.frames.equal(first.frames)
     assert [index for index, _ in later.unusable] == [index for index, _ in first.unusable] == [3]

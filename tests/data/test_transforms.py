@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from mgexp.data.transforms import draw_short_side, random_region, resize, view_region
+from mgexp.data.clips import TrainingClips
+from mgexp.data.transforms import random_region, resize, view_region
 from mgexp.video.reader import Region
 
 
@@ -17,11 +18,13 @@ def random_frames(num_frames, height, width):
 
 
 def random_regions(num_draws, height, width, crop, short_sides, inverse_uniform=False):
+    clips = TrainingClips(
+        [], target_fps=30, jitter=short_sides, full_crop=crop, inverse_uniform=inverse_uniform,
+        flip=False, opener=None,
+    )  # fmt: skip
     rng = np.random.default_rng(0)
     return [
-        random_region(
-            height, width, crop, draw_short_side(crop, *short_sides, inverse_uniform, rng), rng
-        )
+        random_region(height, width, crop, clips.draw_short_side(crop, rng), rng)
         for _ in range(num_draws)
     ]
 
@@ -86,33 +89,24 @@ def test_random_squares_lie_inside_the_frame(height, width, inverse_uniform):
         assert 0 <= region.left <= width - region.width
 
 
-def test_a_crop_larger_than_the_least_short_side_is_refused():
-    with pytest.raises(ValueError, match="crop of 64 pixels does not fit into a short side of 60"):
-        random_regions(1, 64, 80, 64, (60, 80))
-    with pytest.raises(ValueError, match="crop of 64 pixels does not fit into a short side of 60"):
-        view_region(64, 80, 64, 60, 0, 1)
-
-
 @pytest.mark.parametrize(
-    ("frame", "crop", "short_side", "num", "regions"),
+    ("frame", "num", "regions"),
     [
-        ((64, 80), 64, 64, 1, [Region(0, 8, 64, 64)]),
-        ((64, 80), 32, 32, 1, [Region(0, 8, 64, 64)]),
-        ((64, 80), 64, 64, 3, [Region(0, left, 64, 64) for left in (0, 8, 16)]),
-        ((80, 64), 64, 64, 3, [Region(top, 0, 64, 64) for top in (0, 8, 16)]),
-        ((256, 340), 224, 256, 1, [Region(16, 58, 224, 224)]),
-        ((256, 340), 224, 256, 3, [Region(16, left, 224, 224) for left in (0, 58, 116)]),
-        ((340, 256), 224, 256, 3, [Region(top, 16, 224, 224) for top in (0, 58, 116)]),
-        ((120, 160), 224, 256, 3, [Region(7, left, 105, 105) for left in (0, 27, 55)]),
+        ((64, 80), 1, [Region(0, 8, 64, 64)]),
+        ((64, 80), 3, [Region(0, left, 64, 64) for left in (0, 8, 16)]),
+        ((80, 64), 3, [Region(top, 0, 64, 64) for top in (0, 8, 16)]),
+        ((256, 341), 3, [Region(0, left, 256, 256) for left in (0, 42, 85)]),
+        ((341, 256), 1, [Region(42, 0, 256, 256)]),
+        ((64, 64), 3, [Region(0, 0, 64, 64)] * 3),
     ],
 )
-def test_squares_of_views(frame, crop, short_side, num, regions):
-    assert [view_region(*frame, crop, short_side, index, num) for index in range(num)] == regions
+def test_squares_of_views(frame, num, regions):
+    assert [view_region(*frame, index, num) for index in range(num)] == regions
 
 
 def test_crops_that_do_not_exist_are_refused():
     with pytest.raises(ValueError, match="crop 3 does not exist"):
-        view_region(64, 80, 64, 64, 3, 3)
+        view_region(64, 80, 3, 3)
 
 
 def test_a_region_of_the_right_size_is_cut_and_not_resized():

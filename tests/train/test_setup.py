@@ -27,7 +27,7 @@ from mgexp.train.setup import (
     unusable_problem,
 )
 from mgexp.train.task import MAX, SUM, build_task
-from mgexp.video.pyav import open_pyav
+from mgexp.video.pyav import PyavReader
 
 OFF = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
 
@@ -259,10 +259,10 @@ def test_the_fingerprint_knows_paths_labels_and_order(tmp_path):
     schedule = build_row_schedule(tiny_config(tmp_path), 10)
     other_label = (VideoRecord("/0.mp4", 1), *RECORDS[1:])
     kinds = [RECORDS, RECORDS[::-1], RECORDS[:-1], other_label]
-    found = [Inputs(kind, kind[:1], (), 10, schedule, open_pyav).fingerprint() for kind in kinds]
+    found = [Inputs(kind, kind[:1], (), 10, schedule, PyavReader).fingerprint() for kind in kinds]
     assert len({one["train_sha256"] for one in found}) == 4
     assert len({one["val_sha256"] for one in found}) == 3  # the third starts as the first
-    other_val = Inputs(RECORDS, RECORDS, (), 10, schedule, open_pyav).fingerprint()
+    other_val = Inputs(RECORDS, RECORDS, (), 10, schedule, PyavReader).fingerprint()
     assert other_val["train_sha256"] == found[0]["train_sha256"]
 
 
@@ -271,7 +271,7 @@ def test_the_fingerprint_knows_actions_and_their_seconds(tmp_path):
     kinds = [(), (Action(1, 0.0, 2.0),), (Action(1, 0.0, 2.5),), (Action(2, 0.0, 2.0),)]
     records = [(ActionRecord("/0.mp4", kind, 3),) for kind in kinds]
     found = {
-        Inputs(one, one, (), 1, schedule, open_pyav).fingerprint()["val_sha256"] for one in records
+        Inputs(one, one, (), 1, schedule, PyavReader).fingerprint()["val_sha256"] for one in records
     }
     assert len(found) == 4
 

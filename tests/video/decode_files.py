@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from videos import GOP_8, INTRA, LONG_GOP, OPEN_GOP, TICKS_PER_FRAME, TIME_BASE, write_video
 
-from mgexp.video.pyav import open_pyav
-from mgexp.video.torchcodec_reader import fault, open_torchcodec
+from mgexp.video.pyav import PyavReader
+from mgexp.video.torchcodec_reader import TorchcodecReader, fault
 
 NEEDS_TORCHCODEC = pytest.mark.skipif(bool(fault()), reason=f"torchcodec: {fault()}")
 DECODERS = [
-    pytest.param(open_pyav, id="pyav"),
-    pytest.param(open_torchcodec, id="torchcodec", marks=NEEDS_TORCHCODEC),
+    pytest.param(PyavReader, id="pyav"),
+    pytest.param(TorchcodecReader, id="torchcodec", marks=NEEDS_TORCHCODEC),
 ]
 
 NUM_FRAMES = 40

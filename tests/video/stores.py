@@ -8,7 +8,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-from mgexp.video.pyav import open_pyav
+from mgexp.video.pyav import PyavReader
 from mgexp.video.store import StoreDir
 from mgexp.video.store_encode import Coding
 from mgexp.video.store_fill import Order
@@ -70,7 +70,7 @@ def store_in(folder: Path) -> StoreDir:
 
 def frames_of(path: Path, times) -> np.ndarray:
     """Frames of a file."""
-    with open_pyav(str(path)) as reader:
+    with PyavReader(str(path)) as reader:
         return reader.frames_at(times).rgb()
 
 

@@ -27,7 +27,7 @@ from mgexp.video.check import (
     check_video,
     check_videos,
 )
-from mgexp.video.pyav import open_pyav
+from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 
 # What is found in files that are wrong in one known way each, and in good ones.
@@ -75,7 +75,7 @@ def test_every_kind_of_a_file_is_tested():
 @pytest.mark.parametrize("kind", MAKERS)
 def test_what_is_called_usable_is_what_the_reader_of_training_can_read(kind, tmp_path):
     try:
-        with open_pyav(str(MAKERS[kind](tmp_path))) as reader:
+        with PyavReader(str(MAKERS[kind](tmp_path))) as reader:
             end = reader.duration_seconds
             reader.frames_at([0.0, end / 2, end]).rgb()
         reads = True

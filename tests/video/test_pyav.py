@@ -7,7 +7,7 @@ from decode_files import FILES, NUM_FRAMES, numbers_on_display, random_times, st
 from odd_videos import write_pictures
 from videos import LONG_GOP, decode_all, numbers_of, write_video
 
-from mgexp.video.pyav import PyavReader, open_pyav, plan_runs
+from mgexp.video.pyav import PyavReader, plan_runs
 from mgexp.video.reader import VideoError
 
 
@@ -17,7 +17,7 @@ def folder(tmp_path_factory):
 
 
 def frames_at(path, times):
-    with open_pyav(str(path)) as reader:
+    with PyavReader(str(path)) as reader:
         return reader.frames_at(times).rgb()
 
 
@@ -39,7 +39,7 @@ def test_the_short_cut_gives_the_pixels_of_a_plain_decoder(folder, name, monkeyp
     forbid(monkeypatch, "_decode_from_start")
     every_frame = decode_all(folder / name)
     rng = np.random.default_rng(0)
-    with open_pyav(str(folder / name)) as reader:
+    with PyavReader(str(folder / name)) as reader:
         for _ in range(20):
             times = random_times(name, rng)
             expected = every_frame[numbers_on_display(name, times)]
@@ -50,7 +50,7 @@ def test_the_short_cut_gives_the_pixels_of_a_plain_decoder(folder, name, monkeyp
 def test_every_frame_alone(folder, name, monkeypatch):
     forbid(monkeypatch, "_decode_from_start")
     starts = starts_of(name)
-    with open_pyav(str(folder / name)) as reader:
+    with PyavReader(str(folder / name)) as reader:
         frames = np.concatenate([reader.frames_at([start + 0.002]).rgb() for start in starts])
     assert numbers_of(frames) == list(range(NUM_FRAMES))
 
@@ -94,7 +94,7 @@ def test_a_change_of_size_is_an_error_wherever_the_first_frame_is(tmp_path):
     """The size is that of the frames on display at the times, not what the header says."""
     sizes = [(64, 48)] * 10 + [(48, 48)] * 10
     path = write_pictures(tmp_path / "a.mkv", sizes, range(20))
-    with open_pyav(str(path)) as reader:
+    with PyavReader(str(path)) as reader:
         for times, size in (([0.1, 0.5], (48, 64)), ([1.2, 1.8], (48, 48))):
             found = reader.frames_at(times)
             assert (found.size, found.rgb().shape) == (size, (2, *size, 3))
@@ -103,7 +103,7 @@ def test_a_change_of_size_is_an_error_wherever_the_first_frame_is(tmp_path):
 
 
 def test_frames_are_read_once(folder):
-    with open_pyav(str(folder / "intra.mp4")) as reader:
+    with PyavReader(str(folder / "intra.mp4")) as reader:
         frames = reader.frames_at([0.5])
         frames.rgb()
         with pytest.raises(RuntimeError, match="once"):

@@ -10,8 +10,9 @@ from mgexp.config.load import load_config
 from mgexp.data.loader import build_opener
 from mgexp.errors import InputError
 from mgexp.video import torchcodec_reader as decode_torchcodec
-from mgexp.video.reader import VideoError, choose_decoder, open_video
-from mgexp.video.torchcodec_reader import open_torchcodec
+from mgexp.video.pyav import PyavReader
+from mgexp.video.reader import VideoError, choose_decoder
+from mgexp.video.torchcodec_reader import TorchcodecReader
 
 ROW = "experiments/quickstart/baseline.yaml"
 
@@ -24,10 +25,10 @@ def assume(monkeypatch, fault):
 @pytest.mark.parametrize(
     ("backend", "fault", "name", "opener"),
     [
-        ("auto", "", "torchcodec 0.17 with FFmpeg 7", open_torchcodec),
-        ("auto", "no FFmpeg", "PyAV ", open_video),
-        ("torchcodec", "", "torchcodec 0.17 with FFmpeg 7", open_torchcodec),
-        ("pyav", "", "PyAV ", open_video),
+        ("auto", "", "torchcodec 0.17 with FFmpeg 7", TorchcodecReader),
+        ("auto", "no FFmpeg", "PyAV ", PyavReader),
+        ("torchcodec", "", "torchcodec 0.17 with FFmpeg 7", TorchcodecReader),
+        ("pyav", "", "PyAV ", PyavReader),
     ],
 )
 def test_the_decoder_is_the_one_asked_for(backend, fault, name, opener, monkeypatch):
@@ -50,7 +51,7 @@ def test_a_decoder_that_does_not_work_is_refused_with_what_to_install(monkeypatc
         assert words in problem
 
 
-@pytest.mark.parametrize(("fault", "opener"), [("", open_torchcodec), ("none", open_video)])
+@pytest.mark.parametrize(("fault", "opener"), [("", TorchcodecReader), ("none", PyavReader)])
 def test_loaders_decode_as_the_configuration_says(fault, opener, monkeypatch):
     assume(monkeypatch, fault)
     cfg = load_config(ROW, ["DATA.DECODING_BACKEND", "auto"])
@@ -65,7 +66,7 @@ def test_auto_decodes_by_torchcodec_where_it_works(tmp_path):
         assert numbers_of(reader.frames_at([0.55]).rgb()) == [16]
 
 
-@pytest.mark.parametrize("opener", [open_video, open_torchcodec])
+@pytest.mark.parametrize("opener", [PyavReader, TorchcodecReader])
 def test_openers_travel_to_workers(opener):
     assert pickle.loads(pickle.dumps(opener)) is opener
 

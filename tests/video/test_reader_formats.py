@@ -8,10 +8,10 @@ import pytest
 from decode_files import DECODERS, NEEDS_TORCHCODEC
 from videos import LONG_GOP, TALL, WIDE, decode_all, numbers_of, set_display_matrix, write_video
 
-from mgexp.video.pyav import open_pyav
+from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import Region
 from mgexp.video.rgb import quarter_turns
-from mgexp.video.torchcodec_reader import open_torchcodec
+from mgexp.video.torchcodec_reader import TorchcodecReader
 
 FRAME_TIME = {"time_base": Fraction(1, 30)}  # MPEG-1 and 2 know no finer one
 FILES = {
@@ -85,7 +85,7 @@ def test_frames_of_every_format_are_those_on_display(name, opener, written):
 def test_both_decoders_give_the_same_frames(name, written):
     """Bit by bit with the FFmpegs of the measurement; another one may round otherwise, but not shift colours."""
     pyav, torchcodec = (
-        frames_at(open, written(name), TIMES) for open in (open_pyav, open_torchcodec)
+        frames_at(open, written(name), TIMES) for open in (PyavReader, TorchcodecReader)
     )
     np.testing.assert_allclose(pyav.astype(int), torchcodec, atol=3)
 

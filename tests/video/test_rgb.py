@@ -5,7 +5,7 @@ from av.video.reformatter import VideoReformatter
 from videos import LONG_GOP, write_video
 
 from mgexp.video import rgb as decode_rgb
-from mgexp.video.pyav import open_pyav
+from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import Region
 
 
@@ -28,13 +28,13 @@ def converted(monkeypatch):
 
 def test_a_region_is_cut_first_at_even_pixels(tmp_path, converted):
     path = write_video(tmp_path / "a.mp4", options=LONG_GOP)
-    with open_pyav(str(path)) as reader:
+    with PyavReader(str(path)) as reader:
         reader.frames_at([0.0, 0.5]).rgb(Region(5, 7, 20, 10))
     assert converted == [(22, 12), (22, 12)]
 
 
 def test_an_interlaced_picture_is_not_cut(tmp_path, converted):
     path = write_video(tmp_path / "a.mp4", options={"x264-params": "tff=1"})
-    with open_pyav(str(path)) as reader:
+    with PyavReader(str(path)) as reader:
         reader.frames_at([0.0]).rgb(Region(5, 7, 20, 10))
     assert converted == [(48, 64)]

@@ -12,7 +12,7 @@ from mgexp.data.clips import TrainingClips, collate
 from mgexp.data.records import VideoRecord
 from mgexp.data.views import EvaluationViews
 from mgexp.errors import InputError
-from mgexp.video.pyav import open_pyav
+from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 from mgexp.video.store import StoreIndex, choose_level
 from mgexp.video.store_fill import fill_store
@@ -53,7 +53,7 @@ def filled(tmp_path):
     """(record, index) of a video of 96 x 128 with levels 96 and 48."""
     source = write_smooth(tmp_path / "videos" / "a.mp4")
     fill_store(store_in(tmp_path), order(source.parent, 96, 48), ["a.mp4"], 1, progress=False)
-    return VideoRecord(str(source), 3), StoreIndex(store_in(tmp_path), source.parent)
+    return VideoRecord(str(source), 3), StoreIndex(store_in(tmp_path), source.parent, PyavReader)
 
 
 def training_clips(record, opener, jitter=(48, 96)):
@@ -73,7 +73,7 @@ def test_clips_show_the_same_region_at_the_same_times_from_every_level(filled):
     requests = [Request((0, position)) for position in range(12)]
     for jitter, level in (((40, 48), "48"), ((49, 96), "96")):
         stored = [training_clips(record, index, jitter)[request] for request in requests]
-        plain = [training_clips(record, open_pyav, jitter)[request] for request in requests]
+        plain = [training_clips(record, PyavReader, jitter)[request] for request in requests]
         assert {clip.level for clip in stored} == {level}
         assert {clip.level for clip in plain} == {"source"}
         for one, other in zip(stored, plain, strict=True):
@@ -84,10 +84,10 @@ def test_views_show_the_same_crops(filled):
     record, index = filled
     views = [
         EvaluationViews(
-            [record], frames=4, stride=2, crop=40, short_side=40, target_fps=30, num_views=2, num_crops=3,
+            [record], frames=4, stride=2, crop=40, target_fps=30, num_views=2, num_crops=3,
             opener=opener,
         )[1]
-        for opener in (index, open_pyav)
+        for opener in (index, PyavReader)
     ]  # fmt: skip
     assert views[0].frames.shape == (3, 4, 40, 40, 3)
     assert psnr(views[0].frames.numpy(), views[1].frames.numpy()) > 35
@@ -129,7 +129,7 @@ def test_a_copy_that_is_gone_is_an_error_that_names_it(filled, tmp_path):
 def test_a_turned_video_is_turned_at_every_level_and_from_itself(tmp_path):
     source = turn(write_smooth(tmp_path / "videos" / "a.mp4"))
     fill_store(store_in(tmp_path), order(source.parent, 48), ["a.mp4"], 1, progress=False)
-    with StoreIndex(store_in(tmp_path), source.parent)(str(source)) as video:
+    with StoreIndex(store_in(tmp_path), source.parent, PyavReader)(str(source)) as video:
         small, large = video.frames_at([0.5], 48), video.frames_at([0.5], 96)
         small_pixels, large_pixels = small.rgb(), large.rgb()
     assert (small.level, large.level) == ("48", "source")
@@ -141,18 +141,18 @@ def test_a_turned_video_is_turned_at_every_level_and_from_itself(tmp_path):
 
 def test_a_folder_that_is_no_store_is_refused(tmp_path):
     with pytest.raises(InputError, match="is no clip store"):
-        StoreIndex(store_in(tmp_path), tmp_path)
+        StoreIndex(store_in(tmp_path), tmp_path, PyavReader)
 
 
 def test_a_line_that_is_no_video_is_refused(filled, tmp_path):
     store = store_in(tmp_path)
     store.manifest_jsonl.write_text('{"path": "a.mp4"}\n')
     with pytest.raises(InputError, match=r"manifest\.jsonl"):
-        StoreIndex(store, tmp_path / "videos")
+        StoreIndex(store, tmp_path / "videos", PyavReader)
 
 
 def test_the_duration_is_that_of_the_video(filled):
     record, index = filled
-    with index(record.path) as stored, open_pyav(record.path) as plain:
+    with index(record.path) as stored, PyavReader(record.path) as plain:
         assert stored.duration_seconds == plain.duration_seconds
         assert np.isclose(stored.duration_seconds, 1.0)

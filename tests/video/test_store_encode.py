@@ -20,7 +20,7 @@ from stores import (
 )
 from videos import GOP_8, LONG_GOP, OPEN_GOP, numbers_of, write_video
 
-from mgexp.video.pyav import open_pyav
+from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 from mgexp.video.store import copy_name, distinct_levels, level_size, stamp_of
 from mgexp.video.store_encode import Coding, encode_video
@@ -60,7 +60,7 @@ def test_a_copy_shows_the_same_pictures_at_the_same_times(tmp_path, ticks):
 def test_copies_of_other_files_show_the_right_frame_for_as_long(tmp_path, name):
     source = write_video(tmp_path / name, **NUMBERED[name])
     _, copies = encode(source, 48)
-    with open_pyav(str(source)) as one, open_pyav(str(copies[48])) as other:
+    with PyavReader(str(source)) as one, PyavReader(str(copies[48])) as other:
         assert other.duration_seconds == one.duration_seconds
         times = np.random.default_rng(0).uniform(-0.1, one.duration_seconds + 0.3, 100)
         assert numbers_of(other.frames_at(times).rgb()) == numbers_of(one.frames_at(times).rgb())

@@ -6,9 +6,9 @@ from decode_files import FILES, NEEDS_TORCHCODEC, numbers_on_display, random_tim
 from videos import LONG_GOP, decode_all, numbers_of, write_video
 
 from mgexp.video import torchcodec_reader as decode_torchcodec
-from mgexp.video.pyav import PyavReader, open_pyav
+from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
-from mgexp.video.torchcodec_reader import open_torchcodec
+from mgexp.video.torchcodec_reader import TorchcodecReader
 
 pytestmark = NEEDS_TORCHCODEC
 BY_TORCHCODEC = [name for name in FILES if not name.endswith(".avi")]
@@ -32,7 +32,7 @@ def test_torchcodec_gives_the_pixels_of_a_plain_decoder_by_itself(folder, name, 
     forbid_pyav(monkeypatch)
     every_frame = decode_all(folder / name)
     rng = np.random.default_rng(0)
-    with open_torchcodec(str(folder / name)) as reader:
+    with TorchcodecReader(str(folder / name)) as reader:
         for _ in range(10):
             times = random_times(name, rng)
             expected = every_frame[numbers_on_display(name, times)]
@@ -42,7 +42,7 @@ def test_torchcodec_gives_the_pixels_of_a_plain_decoder_by_itself(folder, name, 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
 def test_both_decoders_say_the_same_duration(tmp_path, suffix):
     path = str(write_video(tmp_path / f"a.{suffix}", options=LONG_GOP))
-    with open_pyav(path) as pyav, open_torchcodec(path) as torchcodec:
+    with PyavReader(path) as pyav, TorchcodecReader(path) as torchcodec:
         assert pyav.duration_seconds == torchcodec.duration_seconds > 1
 
 
@@ -70,13 +70,13 @@ class Failing:
 def test_what_torchcodec_gets_wrong_is_decoded_by_pyav(folder, wrong, monkeypatch):
     right = decode_torchcodec._decoder
     monkeypatch.setattr(decode_torchcodec, "_decoder", lambda *a, **k: wrong(right(*a, **k)))
-    with open_torchcodec(str(folder / "gop_8.mp4")) as reader:
+    with TorchcodecReader(str(folder / "gop_8.mp4")) as reader:
         assert numbers_of(reader.frames_at([0.11, 0.55]).rgb()) == [3, 16]
 
 
 def test_avi_files_are_left_to_pyav(folder, monkeypatch):
     monkeypatch.setattr(decode_torchcodec, "_decoder", None)
-    with open_torchcodec(str(folder / "mpeg4.avi")) as reader:
+    with TorchcodecReader(str(folder / "mpeg4.avi")) as reader:
         assert numbers_of(reader.frames_at([0.11]).rgb()) == [3]
 
 
@@ -101,5 +101,5 @@ def test_what_pyav_reads_of_a_damaged_file_torchcodec_reads_too(suffix, tmp_path
             content[place : place + 8] = rng.bytes(8)
         path = tmp_path / f"damaged{number}.{suffix}"
         path.write_bytes(content)
-        pyav, torchcodec = outcome(open_pyav, path), outcome(open_torchcodec, path)
+        pyav, torchcodec = outcome(PyavReader, path), outcome(TorchcodecReader, path)
         assert torchcodec == pyav or isinstance(pyav, str)
