@@ -51,14 +51,9 @@ def trust_ratios(
     return torch.where((sizes > 0) & (lengths > 0), ratios, 1.0).unbind()
 
 
-def place(step: int, period: int | None) -> int:
-    """Count the steps that the period of ``step`` had before it. Steps count from 0; None: one endless period."""
-    return step if period is None else step % period
-
-
 def coefficient(step: int, period: int | None, curve: Curve) -> float:
     """Return the coefficient of ``step``, from 0, in periods of ``period`` steps, 2 or more; 1 without periods."""
-    return 1.0 if period is None else CURVES[curve](place(step, period) / (period - 1))
+    return 1.0 if period is None else CURVES[curve](step % period / (period - 1))
 
 
 class _GroupOptimizer(torch.optim.Optimizer):
@@ -207,10 +202,11 @@ class Lamb(_GroupOptimizer):
         whatever the rates were, so a moment that started at zero is too small by this factor. The first step of
         a period begins with m = v = 0.
         """
-        first = self.state[params[0]]
-        kept = coefficient(first["step"], group["period"], group["curve"])
-        starts = first["starts"]
-        if place(first["step"], group["period"]) == 0:
+        # All of ``params`` share these two values, see _alike.
+        step, starts = self.state[params[0]]["step"], self.state[params[0]]["starts"]
+        period = group["period"]
+        kept = coefficient(step, period, group["curve"])
+        if period and step % period == 0:
             starts = (1.0, 1.0)
             moments = ("exp_avg", "exp_avg_sq")
             torch._foreach_zero_([self.state[param][one] for param in params for one in moments])

@@ -6,11 +6,12 @@ import ctypes
 import hashlib
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
+from operator import itemgetter
 from typing import Literal
 
 import torch
@@ -161,9 +162,8 @@ class TrainStep:
         ``draws`` belongs to the first clip of ``batch``. Raises ValueError if a BN group exceeds ``max_clips``.
         """
         loss = self.backward(batch, num_bn_groups, draws)
-        if (
-            self.max_grad_norm
-        ):  # the norm of scaled gradients would be meaningless, so unscale them first
+        if self.max_grad_norm:
+            # The gradients are still scaled in fp16, and their norm would be meaningless, so unscale them first.
             self.scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
         self.scaler.step(self.optimizer)  # optimizer.step(), unless fp16 gradients overflowed
@@ -182,12 +182,12 @@ class TrainStep:
             share_statistics(self.model)
         return torch.stack(losses).sum()
 
+    # This is a method of its own, so that the tensors of one part are freed before the next part begins.
     def _backward(self, batch: Batch, part: MicroBatch, draws: Draws, is_last: bool) -> Tensor:
         """Add the gradients of one part; return its share of the batch's mean loss."""
         set_num_groups(self.model, part.num_bn_groups)
         set_draws(self.model, draws.after(part.first))
-        rows = slice(part.first, part.first + part.clips)
-        own = batch.map(lambda tensor: tensor[rows])
+        own = batch.map(itemgetter(slice(part.first, part.first + part.clips)))
         reduction: AbstractContextManager[None] = nullcontext()
         if isinstance(self.model, DistributedDataParallel) and not is_last:
             # Gradients stay in this process until the last part, which sends the sum of all parts at once.
@@ -251,31 +251,23 @@ def compiled(model: nn.Module, mode: Mode, num_graphs: int) -> Iterator[None]:
         yield
 
 
-def warm_up(
-    step: TrainStep,
-    shapes: Sequence[StepShape],
-    batch_of: Callable[[StepShape], Batch],
-    progress: bool,
-) -> None:
-    """Run forward and backward on a batch of each shape. Weights, statistics and draws stay the same."""
-    model = step.model
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: bool) -> None:
+    """Run forward and backward on black clips of each shape. Weights, statistics and draws stay the same."""
+    device = step.normalizer.device
+    before = {name: buffer.clone() for name, buffer in step.model.named_buffers()}
     # To tqdm, None means: show the bar only on a terminal.
     bar = tqdm(shapes, desc="compiling", unit="shape", disable=None if progress else True)
     with torch.random.fork_rng():
         for shape in bar:
-            step.backward(batch_of(shape), shape.num_bn_groups, Draws(seed=0, step=0))
+            # The loader gives clips (B, 3, T, S, S) in this memory format. Another one would be compiled again.
+            size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
+            clips = torch.zeros(size, dtype=torch.uint8, device=device).permute(0, 4, 1, 2, 3)
+            flipped = torch.arange(shape.clips, device=device) % 2 == 0
+            batch = Batch(clips, task.no_labels(shape.clips, device), (), flipped=flipped)
+            step.backward(batch, shape.num_bn_groups, Draws(seed=0, step=0))
     step.optimizer.zero_grad(set_to_none=True)
-    for name, buffer in model.named_buffers():
+    for name, buffer in step.model.named_buffers():
         buffer.copy_(before[name])
-
-
-def blank_batch(shape: StepShape, labels: torch.Tensor, device: torch.device) -> Batch:
-    """Make black clips (B, 3, T, S, S) in the memory format of the loader, half of them flipped."""
-    size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
-    clips = torch.zeros(size, dtype=torch.uint8, device=device).permute(0, 4, 1, 2, 3)
-    flipped = torch.arange(shape.clips, device=device) % 2 == 0
-    return Batch(clips, labels, (), flipped=flipped)
 
 
 @contextmanager
@@ -294,13 +286,8 @@ def compiled_step(
     if mode == "off":
         yield
         return
-
-    def batch_of(shape: StepShape) -> Batch:
-        device = step.normalizer.device
-        return blank_batch(shape, task.no_labels(shape.clips, device), device)
-
     # Twice as many graphs as shapes: forward and backward are compiled apart.
     with compiled(state.model, mode, num_graphs=2 * len(shapes)):
         with state.clock.measure("train"), state.clock.measure("shape_warmup"):
-            warm_up(step, shapes, batch_of, progress)
+            warm_up(step, shapes, task, progress)
         yield

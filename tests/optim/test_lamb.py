@@ -8,7 +8,7 @@ import pytest
 import torch
 from problems import draws, parameter, step_with
 
-from mgexp.optim.large_batch import Lamb, coefficient, place
+from mgexp.optim.large_batch import Lamb, coefficient
 
 NUM_STEPS = 7
 RATES = [0.01, 0.02, 0.03, 0.03, 0.03, 0.003, 0.003]
@@ -212,6 +212,6 @@ def test_without_periods_it_stays_at_1(curve):
     assert {coefficient(step, None, curve) for step in range(1000)} == {1.0}
 
 
-def test_the_place_of_a_step_in_its_period():
-    assert [place(step, 3) for step in range(7)] == [0, 1, 2, 0, 1, 2, 0]
-    assert [place(step, None) for step in (0, 1, 1000)] == [0, 1, 1000]
+def test_each_period_begins_at_1_and_ends_at_0():
+    found = [coefficient(step, 3, "linear") for step in range(7)]
+    assert found == [1.0, 0.5, 0.0, 1.0, 0.5, 0.0, 1.0]

@@ -13,7 +13,7 @@ from mgexp.config.load import load_config
 from mgexp.dist import Processes
 from mgexp.models.build import build_model
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
-from mgexp.optim.build import GroupRules, build_optimizer, parameter_groups, set_lr
+from mgexp.optim.build import build_groups, build_optimizer, set_lr
 from mgexp.optim.large_batch import Lamb
 from mgexp.run.clock import Clock
 from mgexp.run.folder import RunDir
@@ -22,11 +22,19 @@ from mgexp.train.resume import choose_checkpoint, take_over
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
-PLAIN = GroupRules(weight_decay=1e-4, bn_weight_decay=0.5, adaptive=True)
-TSM = GroupRules(
-    1e-4, 0.0, decay_biases=False, bias_lr_factor=2.0, head_lr_factor=5.0, adaptive=True
-)
-"""Of TSM's released code."""
+PLAIN = {
+    "SOLVER.WEIGHT_DECAY": 1e-4,
+    "BN.WEIGHT_DECAY": 0.5,
+    "SOLVER.OPTIMIZING_METHOD": "lamb",
+}
+TSM = {
+    **PLAIN,
+    "BN.WEIGHT_DECAY": 0.0,
+    "SOLVER.ZERO_WD_1D_PARAM": True,
+    "SOLVER.BIAS_LR_FACTOR": 2.0,
+    "SOLVER.HEAD_LR_FACTOR": 5.0,
+}
+"""The factors and decays of TSM's released code, with an optimizer that takes trust ratios."""
 
 
 def network(norm):
@@ -39,19 +47,21 @@ def network(norm):
     return nn.ModuleDict({"blocks": nn.ModuleDict(layers)})
 
 
-def by_name(model, rules):
+def by_name(model, cfg):
     """Of each parameter: weight decay, factor of the learning rate, and whether it takes a trust ratio."""
     names = {id(value): name.removeprefix("blocks.") for name, value in model.named_parameters()}
     return {
         names[id(value)]: (group["weight_decay"], group["lr_factor"], group["adapts"])
-        for group in parameter_groups(model, rules)
+        for group in build_groups(cfg, model)
         for value in group["params"]
     }
 
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm3d, GroupedBatchNorm3d])
-def test_normalisation_has_its_own_decay_and_only_weights_take_steps_by_their_own_size(norm):
-    assert by_name(network(norm), PLAIN) == {
+def test_normalisation_has_its_own_decay_and_only_weights_take_steps_by_their_own_size(
+    norm, tmp_path
+):
+    assert by_name(network(norm), tiny_config(tmp_path, PLAIN)) == {
         "conv.weight": (1e-4, 1.0, True),
         "conv.bias": (1e-4, 1.0, False),
         "norm.weight": (0.5, 1.0, False),
@@ -61,8 +71,8 @@ def test_normalisation_has_its_own_decay_and_only_weights_take_steps_by_their_ow
     }
 
 
-def test_biases_and_the_classifier_of_tsm():
-    assert by_name(network(nn.BatchNorm3d), TSM) == {
+def test_biases_and_the_classifier_of_tsm(tmp_path):
+    assert by_name(network(nn.BatchNorm3d), tiny_config(tmp_path, TSM)) == {
         "conv.weight": (1e-4, 1.0, True),
         "conv.bias": (0.0, 2.0, False),
         "norm.weight": (0.0, 1.0, False),
@@ -73,17 +83,17 @@ def test_biases_and_the_classifier_of_tsm():
 
 
 @pytest.mark.parametrize("num_groups", [1, 2, 16])
-def test_the_number_of_groups_changes_no_decay(num_groups):
-    model = network(GroupedBatchNorm3d)
-    before = by_name(model, PLAIN)
+def test_the_number_of_groups_changes_no_decay(num_groups, tmp_path):
+    model, cfg = network(GroupedBatchNorm3d), tiny_config(tmp_path, PLAIN)
+    before = by_name(model, cfg)
     set_num_groups(model, num_groups)
-    assert by_name(model, PLAIN) == before
+    assert by_name(model, cfg) == before
 
 
-def test_an_undecayed_weight_stays_where_its_gradient_is_zero():
+def test_an_undecayed_weight_stays_where_its_gradient_is_zero(tmp_path):
     model = network(GroupedBatchNorm3d)
-    groups = parameter_groups(model, GroupRules(weight_decay=0.5, bn_weight_decay=0.0))
-    optimizer = torch.optim.SGD(groups, lr=1.0)
+    cfg = tiny_config(tmp_path, {"SOLVER.WEIGHT_DECAY": 0.5, "BN.WEIGHT_DECAY": 0.0})
+    optimizer = torch.optim.SGD(build_groups(cfg, model), lr=1.0)
     before = {name: value.clone() for name, value in model.named_parameters()}
     for param in model.parameters():
         param.grad = torch.zeros_like(param)

@@ -7,12 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mgexp.data.clips import Batch
 from mgexp.models.layers import ClipDropout, Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
-from mgexp.train.step import Normalizer, TrainStep, blank_batch, compiled, warm_up
+from mgexp.train.step import Normalizer, TrainStep, compiled, warm_up
+from mgexp.train.task import SUM, one_label
 
 CPU = torch.device("cpu")
+TASK = one_label(2, SUM)
 SHAPES = [StepShape(2, 8, 4, 2), StepShape(4, 8, 2, 1)]
 
 
@@ -35,10 +38,11 @@ def step_of(model):
 
 
 def batch_of(shape):
-    batch = blank_batch(shape, torch.arange(shape.clips) % 2, CPU)
     generator = torch.Generator().manual_seed(shape.frames)
-    batch.clips.random_(0, 256, generator=generator)
-    return batch
+    size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
+    clips = torch.randint(0, 256, size, dtype=torch.uint8, generator=generator)
+    marks = torch.arange(shape.clips) % 2
+    return Batch(clips.permute(0, 4, 1, 2, 3), marks, (), flipped=marks == 0)
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +57,7 @@ def test_it_trains_as_the_plain_network():
     plain = Network()
     model = copy.deepcopy(plain)
     with compiled(model, "default", len(SHAPES)):
-        warm_up(step_of(model), SHAPES, batch_of, progress=False)
+        warm_up(step_of(model), SHAPES, TASK, progress=False)
         torch.testing.assert_close(model.state_dict(), plain.state_dict(), rtol=0, atol=0)
         ours, theirs = step_of(model), step_of(plain)
         for step, shape in enumerate([*SHAPES, *SHAPES]):
@@ -67,7 +71,7 @@ def test_a_shape_too_many_is_an_error(monkeypatch):
     step = step_of(model)
     with compiled(model, "default", 1), pytest.raises(Exception, match=r"[Rr]ecompile"):
         model.compile(backend="eager", fullgraph=True, dynamic=False)
-        warm_up(step, SHAPES, batch_of, progress=False)
+        warm_up(step, SHAPES, TASK, progress=False)
 
 
 def test_a_part_that_cannot_be_compiled_is_an_error():
@@ -80,7 +84,7 @@ def test_a_part_that_cannot_be_compiled_is_an_error():
     with compiled(model, "default", 2):
         model.compile(backend="eager", fullgraph=True, dynamic=False)
         with pytest.raises(Exception, match="graph_break"):
-            warm_up(step_of(model), SHAPES, batch_of, progress=False)
+            warm_up(step_of(model), SHAPES, TASK, progress=False)
 
 
 def test_a_copy_is_not_compiled():
@@ -96,7 +100,7 @@ def test_warming_up_changes_no_draw_and_keeps_no_gradient():
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    warm_up(step_of(model), SHAPES, batch_of, progress=False)
+    warm_up(step_of(model), SHAPES, TASK, progress=False)
     assert torch.equal(torch.rand(2), expected)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     assert all(parameter.grad is None for parameter in model.parameters())
