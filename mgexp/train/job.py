@@ -31,14 +31,13 @@ from mgexp.run.trackers import NOBODY, TensorBoard, Tracker, Trackers, WandbRun
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train import resume
 from mgexp.train.checkpoint import State, build_first_state, build_last_state, save_checkpoint
-from mgexp.train.evaluate import Evaluator, build_evaluator, build_protocol
+from mgexp.train.evaluate import Evaluation, Evaluator, build_evaluator, build_protocol
 from mgexp.train.faults import faults_told
-from mgexp.train.loop import LoadedClips, Loop, Saving, milestones
+from mgexp.train.loop import LoadedClips, Loop, milestones
 from mgexp.train.precision import Precision, resolve_precision
 from mgexp.train.precision_check import require_precision
 from mgexp.train.result import Outcome, judge, numbers, outcome_of, seconds_record, summary
 from mgexp.train.resume import Choice
-from mgexp.train.scores import Evaluation
 from mgexp.train.setup import Inputs
 from mgexp.train.step import (
     Normalizer,
@@ -191,7 +190,7 @@ def _train(
                     is_done = loop.run(batches, progress)
             if not is_done:
                 raise Interrupted(stop.signal_name or "a signal to another process")
-            loop.saving.write()
+            loop.write_checkpoint()
             protocol = build_protocol(cfg, inputs, run_dir, True, device, processes)
             found = evaluator.evaluate_finally(state, protocol)
         except Interrupted as error:
@@ -243,7 +242,8 @@ def _build_loop(
         milestones=milestones(inputs.schedule, cfg.TRAIN.NUM_EVALUATIONS)[:-1],
         settle_steps=1 if job.device.type == "cpu" else cfg.LOG_PERIOD,  # nothing waits for a CPU
         evaluate=evaluate,
-        saving=Saving(save, 60 * cfg.TRAIN.CHECKPOINT_MINUTES),
+        write_checkpoint=save,
+        checkpoint_seconds=60 * cfg.TRAIN.CHECKPOINT_MINUTES,
         loaded=LoadedClips(
             state,
             processes,

@@ -54,7 +54,8 @@ class Loop:
 
     The loop settles every ``settle_steps`` steps, more often if steps take long, and before each milestone. To
     settle is to read losses and times from the device, and to agree with the other processes whether to stop.
-    Between settlements no process waits for its device or for another process.
+    Between settlements no process waits for its device or for another process. ``checkpoint_seconds`` pass
+    between two checkpoints that no milestone asks for.
     """
 
     state: State
@@ -66,14 +67,17 @@ class Loop:
     milestones: tuple[int, ...]
     settle_steps: int
     evaluate: Callable[[], object]
-    saving: Saving
+    write_checkpoint: Callable[[], None]
+    checkpoint_seconds: float
     loaded: LoadedClips
+    _saved_step: int = -1
+    _saved_time: float = field(default_factory=time.perf_counter)
 
     def run(self, batches: Iterator[Batch], progress: Progress) -> bool:
         """Train to the end. If a signal stops the run earlier, save the state and return False."""
         source = DeviceBatches(batches, self.device)
         pending = PendingSteps(self.device, self.processes, self.state.clock)
-        self.saving.step = self.state.step
+        self._saved_step = self.state.step
         for step in range(self.state.step, self.schedule.total_steps):
             with self.state.clock.measure("train"):
                 batch, waited = self._take(source, pending)
@@ -81,7 +85,7 @@ class Loop:
                     self._step(self.schedule.plan_at(step), batch, waited, source, pending)
                 is_settled = batch is None or self._is_due(step + 1, pending)
                 if is_settled:
-                    for record in pending.read(self.saving.step):
+                    for record in pending.read(self._saved_step):
                         progress.report(record)
             if batch is None:
                 self._save()
@@ -172,7 +176,7 @@ class Loop:
         A signal to any process stops all. Raises InputError in all processes if too many videos are unusable.
         """
         # The clocks of processes differ a little, so rank 0's alone says when the next checkpoint is due.
-        is_late = time.perf_counter() - self.saving.time > self.saving.seconds
+        is_late = time.perf_counter() - self._saved_time > self.checkpoint_seconds
         should_save = self.stop.should_save or (self.processes.is_main and is_late)
         flags = (self.stop.requested, should_save, self.loaded.has_news)
         should_stop, should_save, has_news = dist.any_true(self.processes, flags, self.device)
@@ -186,21 +190,11 @@ class Loop:
         return should_stop, should_save
 
     def _save(self) -> None:
-        if self.state.step != self.saving.step:  # else this step is on disk already
+        if self.state.step != self._saved_step:  # else this step is on disk already
             self.loaded.share_levels()
-            self.saving.write()
+            self.write_checkpoint()
         self.stop.saved()
-        self.saving.step, self.saving.time = self.state.step, time.perf_counter()
-
-
-@dataclass
-class Saving:
-    """Checkpoints: ``write`` writes one. The last is of ``step``; the next is due ``seconds`` after ``time``."""
-
-    write: Callable[[], None]
-    seconds: float
-    step: int = -1
-    time: float = field(default_factory=time.perf_counter)
+        self._saved_step, self._saved_time = self.state.step, time.perf_counter()
 
 
 @dataclass

@@ -116,6 +116,21 @@ class Agreement:
     ratio: float
     share: float
 
+    @classmethod
+    def of(cls, tensor: str, products: Sequence[float], largest: float) -> Agreement:
+        """Compare by the inner products low·low, low·exact and exact·exact of a tensor over all its chunks.
+
+        ``largest`` is the largest fp32 norm of this kind of tensor in the model.
+        """
+        low_low, low_exact, exact_exact = products
+        if not math.isfinite(low_low + low_exact):
+            return cls(tensor, False, math.nan, math.nan, math.nan)
+        low, exact = low_low**0.5, exact_exact**0.5
+        if exact == 0:
+            return cls(tensor, True, math.nan, math.inf if low else 1.0, 0.0)
+        cosine = low_exact / (low * exact) if low else 0.0
+        return cls(tensor, True, cosine, low / exact, exact / largest)
+
     @property
     def is_negligible(self) -> bool:
         """Return whether the tensor is too small beside the others of its kind to be judged."""
@@ -137,32 +152,6 @@ class Agreement:
         if not self.is_finite:
             return f"{self.tensor} is not finite"
         return f"{self.tensor} has cosine {self.cosine:.3f} and norm {self.ratio:.3g} times that in fp32"
-
-
-@dataclass
-class Comparison:
-    """Inner products of a tensor in low precision and in fp32, summed over its chunks."""
-
-    low_low: float = 0.0
-    low_exact: float = 0.0
-    exact_exact: float = 0.0
-
-    def add(self, low: Tensor, exact: Tensor) -> None:
-        """Add the inner products of a chunk."""
-        low, exact = low.detach().float(), exact.detach()
-        self.low_low += float((low * low).sum())
-        self.low_exact += float((low * exact).sum())
-        self.exact_exact += float((exact * exact).sum())
-
-    def agreement(self, tensor: str, largest: float) -> Agreement:
-        """Return the agreement. ``largest`` is the largest fp32 norm of this kind of tensor in the model."""
-        if not math.isfinite(self.low_low + self.low_exact):
-            return Agreement(tensor, False, math.nan, math.nan, math.nan)
-        low, exact = self.low_low**0.5, self.exact_exact**0.5
-        if exact == 0:
-            return Agreement(tensor, True, math.nan, math.inf if low else 1.0, 0.0)
-        cosine = self.low_exact / (low * exact) if low else 0.0
-        return Agreement(tensor, True, cosine, low / exact, exact / largest)
 
 
 def copy_to_check(model: nn.Module) -> nn.Module:
@@ -189,7 +178,8 @@ class LayerCheck:
 
     def __init__(self, model: nn.Module, loss: Loss, normalizer: Normalizer) -> None:
         self.model, self.loss, self.normalizer = model, loss, normalizer
-        self._found: dict[tuple[str, str], Comparison] = {}  # by layer and kind of tensor
+        # Inner products by layer and kind of tensor, see Agreement.of
+        self._products: dict[tuple[str, str], list[float]] = {}
         self._exact: dict[str, Tensor] = {}  # fp32 gradients of parameters, by their names
         self._saved: dict[str, tuple[Tensor, Tensor]] = {}  # input and output by layer
 
@@ -210,7 +200,7 @@ class LayerCheck:
     def _run_once(
         self, sample: Batch, num_groups: int, precision: Precision, scale: float
     ) -> list[Agreement]:
-        self._found, self._exact, self._saved = {}, {}, {}
+        self._products, self._exact, self._saved = {}, {}, {}
         self.model.zero_grad(set_to_none=True)
         device = self.normalizer.device
         with self._hooks(num_groups), precision.backends(), warnings.catch_warnings():
@@ -225,11 +215,11 @@ class LayerCheck:
                 layer, _, kind = name.rpartition(".")
                 self._compare(layer, f"{kind} gradient", parameter.grad, self._exact[name])
         largest: dict[str, float] = {}
-        for (_, kind), one in self._found.items():
-            largest[kind] = max(largest.get(kind, 0.0), one.exact_exact**0.5)
+        for (_, kind), (*_, exact_exact) in self._products.items():
+            largest[kind] = max(largest.get(kind, 0.0), exact_exact**0.5)
         return [
-            one.agreement(f"{kind} of {layer}", largest[kind])
-            for (layer, kind), one in self._found.items()
+            Agreement.of(f"{kind} of {layer}", products, largest[kind])
+            for (layer, kind), products in self._products.items()
         ]
 
     @contextmanager
@@ -283,7 +273,11 @@ class LayerCheck:
         set_num_groups(module, num_groups)
 
     def _compare(self, layer: str, kind: str, low: Tensor, exact: Tensor) -> None:
-        self._found.setdefault((layer, kind), Comparison()).add(low, exact)
+        """Add the inner products of one chunk. The sums over chunks are Python floats, so float64."""
+        low, exact = low.detach().float(), exact.detach()
+        products = self._products.setdefault((layer, kind), [0.0, 0.0, 0.0])
+        for place, (one, other) in enumerate(((low, low), (low, exact), (exact, exact))):
+            products[place] += float((one * other).sum())
 
 
 @dataclass(frozen=True)
@@ -305,21 +299,6 @@ class ShapeCheck:
         )
 
 
-def check_shape(
-    check: LayerCheck, shape: StepShape, task: Task, precision: Precision
-) -> ShapeCheck:
-    """Check every layer at one shape, with all clips of one process at once."""
-    # A group that spans processes has only the clips of this process here. We take at least two, since a single
-    # clip can leave a norm one value per channel, which it refuses.
-    groups = max(1, shape.num_bn_groups)
-    clips = shape.clips if shape.num_bn_groups > 0 else max(2, shape.clips)
-    drawn = StepShape(shape.frames, shape.crop, clips, groups)
-    found = check.run(draw_batch(drawn, task), groups, precision)
-    judged = [one.cosine for one in found if not one.is_negligible]
-    worst = min((0.0 if math.isnan(cosine) else cosine for cosine in judged), default=1.0)
-    return ShapeCheck(shape, tuple(one for one in found if one.is_fault), worst)
-
-
 def check_shapes(
     model: nn.Module,
     shapes: Iterable[StepShape],
@@ -327,25 +306,36 @@ def check_shapes(
     normalizer: Normalizer,
     precision: Precision,
 ) -> list[ShapeCheck]:
-    """Check every shape on a copy. The model, its buffers and torch's random state stay the same.
+    """Check every layer at every shape on a copy, with all clips of one process at once.
 
-    This needs the memory of a second model, and about the memory of a training step.
+    The model, its buffers and torch's random state stay the same. This needs the memory of a second model, and
+    about the memory of a training step.
     """
     device = normalizer.device
+    checked = []
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         check = LayerCheck(copy_to_check(model), task.loss, normalizer)
-        found = []
         for shape in shapes:
+            # The wrong kernels may end the process, so this line must be in the log before they run.
             LOGGER.info(
                 "checking %s at %s; if the process dies here, set TRAIN.PRECISION fp32",
                 *(precision.name, shape_text(shape)),
             )
-            found.append(check_shape(check, shape, task, precision))
+            # A group that spans processes has only the clips of this process here. We take at least two, since a
+            # single clip can leave a norm one value per channel, which it refuses.
+            groups = max(1, shape.num_bn_groups)
+            clips = shape.clips if shape.num_bn_groups > 0 else max(2, shape.clips)
+            drawn = StepShape(shape.frames, shape.crop, clips, groups)
+            found = check.run(draw_batch(drawn, task), groups, precision)
+            judged = [one.cosine for one in found if not one.is_negligible]
+            worst = min((0.0 if math.isnan(value) else value for value in judged), default=1.0)
+            faults = tuple(one for one in found if one.is_fault)
+            checked.append(ShapeCheck(shape, faults, worst))
     if device.type == "cuda":
-        del check
+        del check  # with the second model, so that its memory is free for training
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)  # the run records the peak of training alone
-    return found
+    return checked
 
 
 def shape_text(shape: StepShape) -> str:

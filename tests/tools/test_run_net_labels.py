@@ -15,7 +15,7 @@ from tiny import NUM_TRAIN, NUM_VAL, command, write_config
 from mgexp.config.load import flatten, load_config
 from mgexp.results.collect import append_results
 from mgexp.run.folder import RunDir, find_runs
-from mgexp.train import evaluate, scores
+from mgexp.train import evaluate
 
 NUM_CLASSES = 3
 SHORT = {"SOLVER.STEPS": [0, 0.5], "SOLVER.MAX_EPOCH": 1, "TRAIN.NUM_EVALUATIONS": 2}
@@ -108,7 +108,7 @@ class Killed(BaseException):
 
 def kill_evaluation_after(num_batches, monkeypatch):
     """The final evaluation ends after so many batches, each saved."""
-    original = scores.PartialScores.count_batch
+    original = evaluate.PartialScores.count_batch
 
     def counted(self, scores):
         self.save_seconds = 0.0
@@ -116,13 +116,13 @@ def kill_evaluation_after(num_batches, monkeypatch):
         if self.path is not None and self.num_batches == num_batches:
             raise Killed
 
-    monkeypatch.setattr(scores.PartialScores, "count_batch", counted)
+    monkeypatch.setattr(evaluate.PartialScores, "count_batch", counted)
 
 
 def spy_on_precise_bn(monkeypatch):
     """Calls of precise batch norm, and numbers of views scored."""
     seen = {"precise_bn": 0, "views": 0}
-    precise, add = evaluate.with_precise_bn, scores.Scores.add
+    precise, add = evaluate.with_precise_bn, evaluate.Scores.add
 
     def counted_precise(*arguments):
         seen["precise_bn"] += 1
@@ -133,7 +133,7 @@ def spy_on_precise_bn(monkeypatch):
         add(self, logits, videos, labels)
 
     monkeypatch.setattr(evaluate, "with_precise_bn", counted_precise)
-    monkeypatch.setattr(scores.Scores, "add", counted_add)
+    monkeypatch.setattr(evaluate.Scores, "add", counted_add)
     return seen
 
 

@@ -25,7 +25,7 @@ from mgexp.run.files import read_jsonl
 from mgexp.run.log import Progress
 from mgexp.stop import StopRequest
 from mgexp.train.checkpoint import State
-from mgexp.train.loop import LoadedClips, Loop, Saving
+from mgexp.train.loop import LoadedClips, Loop
 from mgexp.train.precise_bn import precise_requests, with_precise_bn
 from mgexp.train.precision import Precision
 from mgexp.train.setup import build_row_schedule
@@ -64,7 +64,8 @@ class Training:
             milestones=(),
             settle_steps=1,
             evaluate=lambda: None,
-            saving=Saving(lambda: None, seconds=1e9),
+            write_checkpoint=lambda: None,
+            checkpoint_seconds=1e9,
             loaded=LoadedClips(self.state, self.processes, lambda reasons: None),
         )
         with Progress(path, 0, self.schedule.total_steps, 1) as progress:

@@ -1,25 +1,183 @@
-"""Evaluation leaves the trained model as it was."""
+"""Scores of views by hand, the part of an evaluation on disk, and that evaluation leaves the model as it was."""
 
 from dataclasses import replace
 
+import pytest
 import torch
+import torch.nn.functional as F
 from tiny import tiny_config
-from view_batches import Views
+from torch.distributed import ReduceOp
+from view_batches import FirstPixels, Views
 
 from mgexp.data.clips import Batch
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes
+from mgexp.errors import InputError
 from mgexp.models.build import build_model
 from mgexp.optim.build import build_optimizer
 from mgexp.run.clock import Clock
 from mgexp.run.folder import RunDir
 from mgexp.train.checkpoint import State
-from mgexp.train.evaluate import Evaluator, Protocol
+from mgexp.train.evaluate import (
+    Evaluator,
+    PartialScores,
+    Protocol,
+    Scores,
+    check_decoded,
+    score_views,
+)
 from mgexp.train.precise_bn import PreciseBn
 from mgexp.train.step import Normalizer
-from mgexp.train.task import build_task
+from mgexp.train.task import MAX, SUM, build_task, many_labels, one_label
 
-NORMALIZER = Normalizer((0.45,) * 3, (0.225,) * 3, torch.device("cpu"))
+CPU = torch.device("cpu")
+IDENTITY = Normalizer((0.0,), (1 / 255,), CPU)
+NORMALIZER = Normalizer((0.45,) * 3, (0.225,) * 3, CPU)
+
+
+def evaluate(batches, num_videos, task, model=None):
+    """The evaluation of these batches by one process."""
+    scores = Scores(num_videos, task, CPU)
+    check_decoded(score_views(model or FirstPixels(), batches, scores, IDENTITY))
+    return scores.reduce(Processes())
+
+
+def views(rows, videos, labels, errors=()):
+    clips = torch.tensor(rows, dtype=torch.uint8).view(len(rows), 1, 1, 1, -1)
+    return Views(clips, torch.tensor(videos), torch.tensor(labels), errors)
+
+
+def test_softmax_scores_of_the_views_are_summed():
+    """Views of video 0 say class 0 strongly and class 1 twice weakly: the sum of scores is class 1's."""
+    batches = [
+        views([[9, 0, 0], [0, 9, 0]], [0, 1], [1, 0]),
+        views([[0, 2, 0], [0, 2, 0]], [0, 0], [1, 1]),
+    ]
+    found = evaluate(batches, 2, one_label(3, SUM))
+    assert found.metrics == {"top1": 50.0, "top5": 100.0}
+    wanted = torch.tensor([[9.0, 0, 0], [0, 2, 0], [0, 2, 0]]).softmax(1).sum(0)
+    torch.testing.assert_close(found.scores[0], wanted)
+    assert found.labels.tolist() == [1, 0]
+    logits = torch.tensor([[9.0, 0, 0], [0, 9, 0], [0, 2, 0], [0, 2, 0]])
+    wanted = F.cross_entropy(logits, torch.tensor([1, 0, 1, 1])).item()
+    assert found.loss == pytest.approx(wanted, rel=1e-6)
+
+
+def test_top5_of_more_than_five_classes():
+    scores = Scores(2, one_label(7, SUM), CPU)
+    logits = torch.arange(7.0).repeat(2, 1)  # best five: classes 6, 5, 4, 3, 2
+    scores.add(logits, torch.tensor([0, 1]), torch.tensor([2, 1]))
+    found = scores.reduce(Processes())
+    assert found.metrics == {"top1": 0.0, "top5": 50.0}
+
+
+def test_the_best_score_of_the_views_counts_where_asked():
+    """By the sum class 1 would win; the best view says class 0."""
+    batches = [views([[9, 0, 0]], [0], [1]), views([[0, 2, 0], [0, 2, 0]], [0, 0], [1, 1])]
+    found = evaluate(batches, 1, one_label(3, MAX))
+    assert found.metrics["top1"] == 0.0
+    logits = torch.tensor([[9.0, 0, 0], [0, 2, 0]])
+    torch.testing.assert_close(found.scores[0], logits.softmax(1).amax(0))
+
+
+def test_sigmoid_scores_and_many_labels():
+    labels = [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
+    batches = [views([[1, 0, 2], [3, 1, 0]], [0, 1], labels), views([[0, 4, 0]], [0], labels[:1])]
+    found = evaluate(batches, 2, many_labels(3, MAX))
+    logits = torch.tensor([[1.0, 4.0, 2.0], [3.0, 1.0, 0.0]])
+    torch.testing.assert_close(found.scores, 1 / (1 + (-logits).exp()))
+    assert found.labels.tolist() == labels
+    assert found.metrics == {"map": 100.0}  # by hand: in each class the right video is first
+    rows = torch.tensor([[1.0, 0, 2], [3, 1, 0], [0, 4, 0]])
+    truth = torch.tensor([labels[0], labels[1], labels[0]])
+    signed = torch.where(truth == 1, rows, -rows)
+    assert found.loss == pytest.approx((1 + (-signed).exp()).log().mean().item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("ensemble", "wanted"), [(SUM, 2 * 0.9), (MAX, 0.9)])
+def test_views_of_one_video_may_be_in_two_processes(ensemble, wanted, monkeypatch):
+    """Its label is not their sum."""
+    task = one_label(3, ensemble)
+    parts = [Scores(1, task, CPU) for _ in range(2)]
+    logits = torch.tensor([[0.05, 0.9, 0.05]]).log()
+    for part in parts:
+        part.add(logits, torch.tensor([0]), torch.tensor([1]))
+    own, other = (part.state_dict() for part in parts)
+    others = {values.data_ptr(): other[name] for name, values in own.items()}
+
+    def all_reduce(values, op=ReduceOp.SUM):
+        from_other = others[values.data_ptr()]
+        values.copy_(values + from_other if op == ReduceOp.SUM else values.maximum(from_other))
+
+    monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
+    found = parts[0].reduce(Processes(0, 2))
+    assert found.metrics["top1"] == 100.0
+    assert found.scores[0, 1].item() == pytest.approx(wanted)
+    assert found.loss == pytest.approx(-torch.tensor(0.9).log().item(), 1e-5)
+
+
+def test_every_broken_video_is_named_once():
+    broken = ((0, "a.mp4: is broken"),)
+    more = ((0, "a.mp4: is broken"), (1, "b.mp4: is empty"))
+    batches = [views([[1, 0, 0]], [2], [0], broken), views([[1, 0, 0]], [3], [0], more)]
+    with pytest.raises(InputError, match="2 validation videos") as caught:
+        evaluate(batches, 4, one_label(3, SUM))
+    assert "a.mp4: is broken, b.mp4: is empty" in str(caught.value)
+
+
+def test_evaluation_is_in_eval_mode_and_leaves_no_gradients():
+    seen = []
+
+    class Spy(FirstPixels):
+        def forward(self, clips):
+            seen.append((self.training, torch.is_grad_enabled()))
+            return super().forward(clips)
+
+    evaluate([views([[1, 0, 0]], [0], [0])], 1, one_label(3, SUM), Spy().train())
+    assert seen == [(False, False)]
+
+
+class Number:
+    """As ``Scores`` for what a part needs of them."""
+
+    def __init__(self, value=0):
+        self.value = value
+
+    def state_dict(self):
+        return {"value": self.value}
+
+    def load_state_dict(self, state):
+        self.value = state["value"]
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "parts" / "one.pt"
+    part = PartialScores(path, "these videos")
+    part.num_batches = 5
+    part.save(Number(7))
+    return path
+
+
+def test_a_part_is_gone_on_with(saved):
+    scores, part = Number(), PartialScores(saved, "these videos")
+    assert part.go_on(scores) >= 0
+    assert (scores.value, part.num_batches) == (7, 5)
+
+
+def test_one_of_other_videos_is_not(saved):
+    scores, part = Number(), PartialScores(saved, "others")
+    part.go_on(scores)
+    assert (scores.value, part.num_batches) == (0, 0)
+
+
+def test_a_damaged_one_is_done_again_with_a_warning(saved, caplog):
+    saved.write_bytes(saved.read_bytes()[:-300])
+    scores, part = Number(), PartialScores(saved, "these videos")
+    part.go_on(scores)
+    assert (scores.value, part.num_batches) == (0, 0)
+    assert "one.pt cannot be read" in caplog.text
+    assert "this part of the evaluation is done again" in caplog.text
 
 
 def batches():

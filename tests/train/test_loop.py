@@ -19,7 +19,7 @@ from mgexp.run.files import read_jsonl
 from mgexp.run.log import Progress
 from mgexp.stop import StopRequest
 from mgexp.train.checkpoint import State
-from mgexp.train.loop import LoadedClips, Loop, Saving, milestones
+from mgexp.train.loop import LoadedClips, Loop, milestones
 from mgexp.train.setup import build_row_schedule
 from mgexp.train.step import Normalizer, TrainStep
 
@@ -57,7 +57,8 @@ class Bench:
             milestones=milestones,
             settle_steps=settle_steps,
             evaluate=lambda: self.note("evaluate"),
-            saving=Saving(lambda: self.note("save"), checkpoint_seconds),
+            write_checkpoint=lambda: self.note("save"),
+            checkpoint_seconds=checkpoint_seconds,
             loaded=LoadedClips(self.state, Processes(), lambda reasons: self.note("check")),
         )
 
