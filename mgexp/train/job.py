@@ -36,7 +36,7 @@ from mgexp.train.faults import faults_told
 from mgexp.train.loop import LoadedClips, Loop, milestones
 from mgexp.train.precision import Precision, resolve_precision
 from mgexp.train.precision_check import require_precision
-from mgexp.train.result import Outcome, judge, numbers, outcome_of, seconds_record, summary
+from mgexp.train.result import Outcome, build_result, outcome_of, summary
 from mgexp.train.resume import Choice
 from mgexp.train.setup import Inputs
 from mgexp.train.step import (
@@ -121,7 +121,7 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
     run_dir, processes = job.run_dir, job.processes
     if not processes.is_main:
         (is_complete,) = dist.any_true(processes, (False,), job.device)
-        yield None if is_complete else resume.NO_CHOICE
+        yield None if is_complete else Choice()
         return
     # All checks come before ``set_aside`` and ``write_folder``: a start that is refused changes no record.
     config, videos = to_yaml(job.cfg), job.inputs.fingerprint()
@@ -293,22 +293,9 @@ def _finish(
     job: Job, precision: Precision, state: State, found: Evaluation, trackers: Trackers
 ) -> Outcome:
     """Judge the run and write result.json, whose presence says that the run is complete."""
-    cfg = job.cfg
-    environment = describe()
-    result = {
-        "experiment": job.experiment,
-        "row": cfg.ROW or job.experiment.split("/")[-1],
-        "seed": cfg.RNG_SEED,
-        "commit": environment["commit"],
-        "date": environment["date"],
-        **numbers(state, job.inputs),
-        "metrics": found.metrics,
-        "seconds": seconds_record(state.clock),
-        "device": environment["gpu"] if job.device.type == "cuda" else environment["cpu"],
-        "precision": precision.name,
-        "expected": [list(row) for row in cfg.EXPECTED],
-        "verdict": judge(found.metrics, cfg.EXPECTED),
-    }
+    result = build_result(
+        job.cfg, job.experiment, job.device, precision, job.inputs, state, found.metrics
+    )
     write_json(job.run_dir.result_json, result)
     trackers.result(result)
     job.run_dir.drop_evaluation_parts()

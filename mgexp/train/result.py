@@ -6,9 +6,14 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
+import torch
+
+from mgexp.config.keys import Config
 from mgexp.models.cost import macs_by_shape, num_params, schedule_shapes, train_flops
 from mgexp.run.clock import Clock
+from mgexp.run.environment import describe
 from mgexp.train.checkpoint import State
+from mgexp.train.precision import Precision
 from mgexp.train.setup import Inputs
 from mgexp.train.task import metrics_text
 from mgexp.video.reader import SOURCE
@@ -41,11 +46,24 @@ def outcome_of(result: Mapping[str, Any]) -> Outcome:
     return Outcome.MISSED if result["verdict"] == MISSED else Outcome.OK
 
 
-def numbers(state: State, inputs: Inputs) -> dict[str, Any]:
-    """Count what was trained: videos, steps, epochs, clips, FLOPs, parameters."""
-    schedule = inputs.schedule
+def build_result(
+    cfg: Config,
+    experiment: str,
+    device: torch.device,
+    precision: Precision,
+    inputs: Inputs,
+    state: State,
+    metrics: Mapping[str, float],
+) -> dict[str, Any]:
+    """Build the content of result.json: what was trained, how long it took, and how good it is."""
+    schedule, environment = inputs.schedule, describe()
     macs = macs_by_shape(state.model, schedule_shapes(schedule))
     return {
+        "experiment": experiment,
+        "row": cfg.ROW or experiment.rsplit("/", maxsplit=1)[-1],
+        "seed": cfg.RNG_SEED,
+        "commit": environment["commit"],
+        "date": environment["date"],
         "num_train_videos": len(inputs.train),
         "num_unusable_videos": len(inputs.missing) + len(state.unusable),
         "steps": state.step,
@@ -54,6 +72,12 @@ def numbers(state: State, inputs: Inputs) -> dict[str, Any]:
         "clips_by_level": dict(state.levels),
         "train_flops": train_flops(schedule, macs),
         "params": num_params(state.model),
+        "metrics": metrics,
+        "seconds": seconds_record(state.clock),
+        "device": environment["gpu"] if device.type == "cuda" else environment["cpu"],
+        "precision": precision.name,
+        "expected": [list(row) for row in cfg.EXPECTED],
+        "verdict": judge(metrics, cfg.EXPECTED),
     }
 
 
@@ -74,10 +98,7 @@ def summary(result: Mapping[str, Any]) -> str:
     first = dict([*result["metrics"].items()][:1])
     clips: Mapping[str, int] = result.get("clips_by_level", {})
     levels = ""
-    if list(clips) not in (
-        [],
-        [SOURCE],
-    ):  # without a clip store all clips come from the source videos
+    if clips.keys() - {SOURCE}:  # without a clip store all clips come from the source videos
         ordered = sorted(clips.items(), key=lambda item: -item[1])
         total = sum(clips.values())
         shares = (f"{100 * number / total:.0f} % from {level}" for level, number in ordered)

@@ -133,9 +133,8 @@ def write_folder(
                 LOGGER.warning("%s was %s at the first start, now it is %s", name, was, now)
     else:
         write_json(run_dir.environment_json, environment)
-    cut_jsonl(
-        run_dir.starts_jsonl, lambda _: bool(steps)
-    )  # starts that saved nothing left no trace in the run
+    # Starts that saved nothing left no trace in the run, so without a checkpoint we drop their lines.
+    cut_jsonl(run_dir.starts_jsonl, lambda _: bool(steps))
     after_step = steps[-1] if steps else 0
     start = {"after_step": after_step, "changes": list(changes), "given": list(given)}
     append_jsonl(run_dir.starts_jsonl, {**environment, **start})
@@ -189,9 +188,6 @@ class Choice:
 
     checkpoint: Checkpoint | None = None
     damaged: tuple[tuple[int, str], ...] = ()
-
-
-NO_CHOICE = Choice()
 
 
 def _read(run_dir: RunDir, step: int) -> Checkpoint:

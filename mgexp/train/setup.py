@@ -215,15 +215,14 @@ def frame_problems(schedule: Schedule, model_name: str, alpha: int) -> Iterator[
     """Yield a problem for each number of frames that the network cannot take."""
     counts = sorted({frames for frames, _ in schedule_shapes(schedule)})
     if model_name == "SlowFast":
-        for count in counts:  # the slow pathway takes every alpha-th frame
-            if count % alpha:
-                yield (
-                    f"a shape of {count} frames does not divide by SLOWFAST.ALPHA = {alpha}: choose "
-                    "DATA.NUM_FRAMES, MULTIGRID.LONG_CYCLE_FACTORS or SLOWFAST.ALPHA so that all do"
-                )
-    elif (
-        TEMPORAL[model_name].pools and 1 in counts
-    ):  # such networks halve the frames after the first stage
+        # The slow pathway takes every alpha-th frame.
+        for count in (count for count in counts if count % alpha):
+            yield (
+                f"a shape of {count} frames does not divide by SLOWFAST.ALPHA = {alpha}: choose "
+                "DATA.NUM_FRAMES, MULTIGRID.LONG_CYCLE_FACTORS or SLOWFAST.ALPHA so that all do"
+            )
+    # Networks that pool over time halve the frames after the first stage.
+    elif TEMPORAL[model_name].pools and 1 in counts:
         yield (
             f"{model_name} cannot take a shape of 1 frame: raise DATA.NUM_FRAMES or the least of "
             "MULTIGRID.LONG_CYCLE_FACTORS"

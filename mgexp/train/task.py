@@ -135,11 +135,8 @@ def mean_average_precision(scores: Tensor, labels: Tensor) -> dict[str, float]:
     """
     shown = labels.bool().any(0)
     if not shown.any():
-        raise InputError(
-            [
-                f"none of {len(labels)} evaluated videos has a label, so there is no mAP: evaluate more videos"
-            ]
-        )
+        problem = f"none of {len(labels)} evaluated videos has a label, so there is no mAP"
+        raise InputError([f"{problem}: evaluate more videos"])
     columns = zip(scores[:, shown].T, labels[:, shown].T, strict=True)
     found = torch.stack([average_precision(*column) for column in columns])
     return {"map": 100 * found.mean().item()}
@@ -153,9 +150,8 @@ def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
     """
     order = scores.argsort(descending=True)
     ranked, hits = scores[order], labels[order].double().cumsum(0)
-    is_last = torch.ones_like(
-        ranked, dtype=torch.bool
-    )  # the last of all videos with the same score
+    # Mark the last of all videos with the same score: only there a threshold can lie.
+    is_last = torch.ones_like(ranked, dtype=torch.bool)
     is_last[:-1] = ranked[1:] != ranked[:-1]
     num_taken = is_last.nonzero()[:, 0].double() + 1
     hits = hits[is_last]

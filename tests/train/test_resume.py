@@ -17,7 +17,7 @@ from mgexp.run.folder import RunDir
 from mgexp.run.torch_file import read_seal
 from mgexp.train.checkpoint import State, save_checkpoint
 from mgexp.train.resume import (
-    NO_CHOICE,
+    Choice,
     check_folder,
     choose_checkpoint,
     config_problems,
@@ -136,7 +136,7 @@ def test_another_schedule_is_refused_in_words(run_dir):
     problems = schedule_problems(choice, now, override=True)
     assert problems == ["schedule: steps: 20 before, now 30"]
     assert schedule_problems(choice, {"steps": 20, "phases": []}, override=False) == []
-    assert schedule_problems(NO_CHOICE, now, override=False) == []
+    assert schedule_problems(Choice(), now, override=False) == []
 
 
 def test_another_model_is_told_as_such(run_dir):
@@ -152,7 +152,7 @@ def second_process(run_dir, monkeypatch, wanted):
     monkeypatch.setattr("mgexp.dist.from_main", lambda processes, value: wanted)
     monkeypatch.setattr("mgexp.dist.merge", lambda processes, own: own)
     state = new_state()
-    take_over(run_dir, state, NO_CHOICE, Processes(1, 2))
+    take_over(run_dir, state, Choice(), Processes(1, 2))
     return state
 
 
