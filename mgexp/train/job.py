@@ -42,7 +42,6 @@ from mgexp.train.setup import Inputs
 from mgexp.train.step import (
     Normalizer,
     TrainStep,
-    blank_batch,
     build_step,
     compiled_step,
     keep_memory,
@@ -207,8 +206,7 @@ def _with_workers(job: Job, step: TrainStep, task: Task, clock: Clock) -> Job:
     # The steps of all shapes take about equally long, so the full shape alone is tried, on black clips.
     shapes = step_counts(job.inputs.schedule, job.processes.count)
     full = max(shapes, key=lambda shape: shape.frames * shape.crop**2)
-    batch = blank_batch(full, task.no_labels(full.clips, job.device), job.device)
-    trial = partial(warm_up, step, [full], lambda shape: batch, progress=False)
+    trial = partial(warm_up, step, [full], task, progress=False)
     # It is the first use of that shape, which counts as training.
     with clock.measure("train"), clock.measure("shape_warmup"):
         loader = job.choose_workers(trial)
