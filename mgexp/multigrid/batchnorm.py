@@ -8,16 +8,16 @@ checkpoints see plain BN in every phase.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from mgexp.multigrid.spanning import SpanningNorm, span_group
+from torch.autograd.function import once_differentiable
 
 
 class GroupStats(NamedTuple):
@@ -155,8 +155,13 @@ def share_statistics(model: nn.Module, momentum: float | None = None) -> None:
     if num_processes == 1 or not layers:
         return
     if momentum is None:
-        momentum = _common_momentum(layers)
-    means, variances = ([getattr(layer, name) for layer in layers] for name in _STATISTICS)
+        momentum, *others = {layer.momentum for layer in layers}
+        if others or not momentum:
+            found = ", ".join(str(one) for one in (momentum, *others))
+            raise ValueError(f"statistics can be shared at one momentum above 0, not at {found}")
+    # One concatenation of all layers, so that the whole model takes one collective and not one for each layer.
+    names = ("running_mean", "running_var")
+    means, variances = ([getattr(layer, name) for layer in layers] for name in names)
     own = torch.cat(means)
     mean = own.clone()
     dist.all_reduce(mean)
@@ -167,17 +172,6 @@ def share_statistics(model: nn.Module, momentum: float | None = None) -> None:
     sizes = [len(part) for part in means]
     torch._foreach_copy_(means, mean.split_with_sizes(sizes))
     torch._foreach_copy_(variances, variance.split_with_sizes(sizes))
-
-
-_STATISTICS = ("running_mean", "running_var")
-
-
-def _common_momentum(layers: list[GroupedBatchNorm3d]) -> float:
-    momentum, *others = {layer.momentum for layer in layers}
-    if others or not momentum:
-        found = ", ".join(str(one) for one in (momentum, *others))
-        raise ValueError(f"statistics can be shared at one momentum above 0, not at {found}")
-    return momentum
 
 
 def grouped_layers(model: nn.Module) -> list[GroupedBatchNorm3d]:
@@ -205,27 +199,25 @@ def group_batchnorm(model: nn.Module) -> nn.Module:
     Hooks of the layers are lost. Raises ValueError for a layer without scale and shift, or without running
     statistics.
     """
-    if type(model) is nn.BatchNorm3d:
-        return _grouped(model)
-    for name, child in model.named_children():
-        replaced = group_batchnorm(child)
-        if replaced is not child:
-            setattr(model, name, replaced)
-    return model
-
-
-def _grouped(norm: nn.BatchNorm3d) -> GroupedBatchNorm3d:
-    if not (norm.affine and norm.track_running_stats):
+    if type(model) is not nn.BatchNorm3d:  # A subclass may compute something else, so it stays.
+        for name, child in model.named_children():
+            replaced = group_batchnorm(child)
+            if replaced is not child:
+                setattr(model, name, replaced)
+        return model
+    if not (model.affine and model.track_running_stats):
         raise ValueError(
-            f"{norm}: grouped statistics need affine=True and track_running_stats=True"
+            f"{model}: grouped statistics need affine=True and track_running_stats=True"
         )
-    with torch.device("meta"):
-        grouped = GroupedBatchNorm3d(norm.num_features, norm.eps, norm.momentum)
-    for name, parameter in norm.named_parameters(recurse=False):
+    with torch.device(
+        "meta"
+    ):  # no memory: the tensors of the plain layer take the place of the new ones
+        grouped = GroupedBatchNorm3d(model.num_features, model.eps, model.momentum)
+    for name, parameter in model.named_parameters(recurse=False):
         grouped.register_parameter(name, parameter)
-    for name, buffer in norm.named_buffers(recurse=False):
+    for name, buffer in model.named_buffers(recurse=False):
         grouped.register_buffer(name, buffer)
-    return grouped.train(norm.training)
+    return grouped.train(model.training)
 
 
 def set_num_groups(model: nn.Module, num_groups: int) -> None:
@@ -240,3 +232,92 @@ def set_num_groups(model: nn.Module, num_groups: int) -> None:
         span_group(-num_groups)
     for layer in grouped_layers(model):
         layer.num_groups = num_groups
+
+
+def span_group(span: int) -> dist.ProcessGroup:
+    """Return the group of ``span`` consecutive processes that this process belongs to."""
+    # Found by its size and not kept in the module, since a model with a ProcessGroup could not be copied.
+    running = dist.is_available() and dist.is_initialized()
+    world = dist.get_world_size() if running else 1
+    if world % span:
+        raise ValueError(
+            f"a BN group cannot span {span} processes: there are {world}; "
+            "start a multiple of that number under torch.distributed, or give each process more clips"
+        )
+    return _make_span_group(dist.group.WORLD, span)
+
+
+@functools.cache
+def _make_span_group(_world: dist.ProcessGroup, span: int) -> dist.ProcessGroup:
+    own, _ = dist.new_subgroups(group_size=span)
+    return own
+
+
+class SpanningNorm(torch.autograd.Function):
+    """Normalise this process's clips with the statistics of a group of processes, which must all take part.
+
+    Return them with the (groups, C) means and unbiased variances of the groups of all processes.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - the stubs of its own class do not know attributes set on it
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        eps: float,
+        processes: dist.ProcessGroup,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        means, variances, counts = _gather_stats(x, weight, processes.size())
+        own = dist.get_rank() // processes.size()
+        mean, count = means[own], counts[own]
+        biased = variances[own] * (count - 1) / count
+        ctx.save_for_backward(x, weight, mean, torch.rsqrt(biased + eps), count)
+        ctx.processes = processes
+        ctx.mark_non_differentiable(means, variances)
+        return F.batch_norm(x, mean, biased, weight, bias, False, 0.0, eps), means, variances
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+        *_: Tensor,
+    ) -> tuple[Tensor | None, ...]:
+        x, weight, mean, invstd, count = ctx.saved_tensors
+        x_hat = (x - _per_channel(mean)) * _per_channel(invstd)
+        clips_and_pixels = (0, 2, 3, 4)
+        grad_bias = grad.sum(clips_and_pixels, dtype=mean.dtype)
+        grad_weight = (grad * x_hat).sum(clips_and_pixels)
+        # Parameters keep their local gradients, because DDP averages those. The losses of all processes of
+        # the group reach x through the mean and the variance.
+        shared = torch.stack([grad_bias, grad_weight])
+        dist.all_reduce(shared, group=ctx.processes)
+        through_mean, through_var = (_per_channel(part) for part in shared / count)
+        grad_x = (grad - through_mean - x_hat * through_var) * _per_channel(weight * invstd)
+        return grad_x.to(x.dtype), grad_weight, grad_bias, None, None
+
+
+def _gather_stats(x: Tensor, like: Tensor, span: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (groups, C) means and unbiased variances, and (groups, 1) numbers of values, of all processes.
+
+    One collective serves the normalisation and the running statistics. Chan's formula combines means and variances
+    without a difference of large squares. The statistics have the type of ``like``.
+    """
+    channels = x.shape[1]
+    row = like.new_zeros(2 * channels + 1)
+    row[-1] = x.numel() // channels
+    F.batch_norm(x, row[:channels], row[channels:-1], training=True, momentum=1.0)
+    rows = row.new_empty(dist.get_world_size(), len(row))
+    dist.all_gather(list(rows.unbind()), row)
+    groups = rows.view(-1, span, len(row))
+    means, variances, counts = groups[..., :channels], groups[..., channels:-1], groups[..., -1:]
+    total = counts.sum(1)
+    mean = (counts * means).sum(1) / total
+    squares = (counts - 1) * variances + counts * (means - mean[:, None]).square()
+    return mean, squares.sum(1) / (total - 1), total
+
+
+def _per_channel(values: Tensor) -> Tensor:
+    """Reshape (C,) values so that they broadcast over (B, C, T, H, W)."""
+    return values.view(-1, 1, 1, 1)

@@ -120,19 +120,25 @@ def derive_phases(
         multigrid.short_factors,
         multigrid.short_crops_of,
     )
-    _check_size(recipe, multigrid, num_videos)
+    epochs = max(1.0, multigrid.epoch_factor) * recipe.max_epoch
+    if epochs * num_videos > MAX_CLIPS:
+        raise ValueError(
+            f"{epochs:g} epochs of {num_videos} videos are more clips than can be counted, 2^53: lower "
+            "SOLVER.MAX_EPOCH or MULTIGRID.EPOCH_FACTOR"
+        )
     spans = _spans(recipe, multigrid, cycles)
     by_epoch = multigrid.granularity == "epoch"
     ends = _whole_epochs(spans) if by_epoch else _whole_steps(spans, recipe.clips, num_videos)
     groups = {c: _cycle_bn_groups(c, recipe, multigrid, num_processes) for c in cycles}
     phases: list[Phase] = []
-    for piece in _pieces(spans, ends, recipe.decay):
-        if phases and _identity(phases[-1]) == (
+    for piece in _pieces(spans, ends, recipe.decay, multigrid):
+        last = phases[-1] if phases else None
+        if last and (last.stage, last.cycle, last.lr_factor) == (
             piece.stage,
             piece.cycle,
-            _lr_factor(piece, multigrid),
+            piece.lr_factor,
         ):
-            phases.pop()  # what lay between was empty: one phase, up to the later end
+            phases.pop()  # The piece between the two was empty: they are one phase, up to the later end.
         phase = _place(piece, phases, recipe, multigrid, num_videos, groups[piece.cycle])
         if phase.num_steps:
             phases.append(phase)
@@ -168,15 +174,6 @@ def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
     return -spanned if spanned > 1 else 1
 
 
-def _check_size(recipe: Recipe, multigrid: Multigrid, num_videos: int) -> None:
-    epochs = max(1.0, multigrid.epoch_factor) * recipe.max_epoch
-    if epochs * num_videos > MAX_CLIPS:
-        raise ValueError(
-            f"{epochs:g} epochs of {num_videos} videos are more clips than can be counted, 2^53: lower "
-            "SOLVER.MAX_EPOCH or MULTIGRID.EPOCH_FACTOR"
-        )
-
-
 def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> list[_Span]:
     """Compute real-valued durations. x scales them to epoch_factor × max_epoch epochs in all."""
     durations = recipe.stage_durations
@@ -210,7 +207,7 @@ class _Piece:
 
     stage: int
     cycle: Cycle
-    decay: float
+    lr_factor: float
     end: int
 
 
@@ -238,14 +235,18 @@ def _has_one_shape(spans: list[_Span]) -> bool:
     return len({span.cycle for span in spans}) == 1
 
 
-def _pieces(spans: list[_Span], ends: list[int], decay: float) -> list[_Piece]:
+def _pieces(
+    spans: list[_Span], ends: list[int], decay: float, multigrid: Multigrid
+) -> list[_Piece]:
     """Cut fine-tuning at its middle (rounded down): until there it keeps the learning rate of the stage before."""
     pieces = []
     for span, start, end in zip(spans, [0, *ends], ends, strict=False):
-        factor = decay**span.stage
+        decayed = decay**span.stage
+        scale = LR_SCALINGS[multigrid.lr_scaling](span.cycle.base.ratio)
         if span.is_fine_tuning and decay != 1:
-            pieces.append(_Piece(span.stage, span.cycle, factor / decay, (start + end) // 2))
-        pieces.append(_Piece(span.stage, span.cycle, factor, end))
+            before = decayed / decay * scale
+            pieces.append(_Piece(span.stage, span.cycle, before, (start + end) // 2))
+        pieces.append(_Piece(span.stage, span.cycle, decayed * scale, end))
     return pieces
 
 
@@ -271,7 +272,11 @@ def _place(
         num_steps = piece.end - start_step
         drawn = recipe.clips * turns.ratio_before(num_steps)
         start_epoch, end_epoch = first_clip / num_videos, (first_clip + drawn) / num_videos
-    base = piece.cycle.base
+    base, stride_range = piece.cycle.base, None
+    if recipe.stride is not None:
+        # Clips with fewer frames get up to as many times the stride, so some of them span as much of the video.
+        longest = recipe.stride * (recipe.frames // base.frames)
+        stride_range = (recipe.stride if multigrid.random_stride else longest, longest)
     return Phase(
         stage=piece.stage,
         start_step=start_step,
@@ -279,21 +284,13 @@ def _place(
         start_epoch=start_epoch,
         end_epoch=end_epoch,
         first_clip=first_clip,
-        lr_factor=_lr_factor(piece, multigrid),
+        lr_factor=piece.lr_factor,
         cycle=piece.cycle,
         clips=recipe.clips * base.ratio,
-        stride_range=_stride_range(recipe, base.frames, multigrid.random_stride),
+        stride_range=stride_range,
         num_bn_groups=groups,
         shape_order=multigrid.shape_order,
     )
-
-
-def _identity(phase: Phase) -> tuple[int, Cycle, float]:
-    return phase.stage, phase.cycle, phase.lr_factor
-
-
-def _lr_factor(piece: _Piece, multigrid: Multigrid) -> float:
-    return piece.decay * LR_SCALINGS[multigrid.lr_scaling](piece.cycle.base.ratio)
 
 
 def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:
@@ -303,14 +300,6 @@ def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:
     while clips * turns.ratio_before(steps) < num_clips:
         steps += 1
     return steps
-
-
-def _stride_range(recipe: Recipe, frames: int, random_stride: bool) -> tuple[int, int] | None:
-    """Return the strides: fewer frames get up to as many times the stride, so that some clips span the same."""
-    if recipe.stride is None:
-        return None
-    longest = recipe.stride * (recipe.frames // frames)
-    return (recipe.stride if random_stride else longest, longest)
 
 
 def _cycle_bn_groups(cycle: Cycle, recipe: Recipe, multigrid: Multigrid, num_processes: int) -> int:

@@ -36,6 +36,7 @@ class Stream:
     def __init__(self, num_videos: int, seed: int) -> None:
         self.num_videos = num_videos
         self.seed = seed
+        # Two, because a batch may straddle two epochs.
         self._permutation = lru_cache(maxsize=2)(self._draw)
 
     def index_at(self, position: int) -> int:
@@ -44,7 +45,12 @@ class Stream:
         return self._permutation(epoch)[offset]
 
     def _draw(self, epoch: int) -> list[int]:
-        generator = torch.Generator().manual_seed(_mix(self.seed, epoch))
+        # Make one 63-bit seed of the two numbers, with odd constants of SplitMix64 (Steele et al., 2014). A plain
+        # sum would give epoch 1 of seed 0 the same permutation as epoch 0 of seed 1.
+        mixed = self.seed * 0x9E3779B97F4A7C15 + epoch * 0xBF58476D1CE4E5B9 + 0x94D049BB133111EB
+        mixed %= 2**64
+        mixed ^= mixed >> 31
+        generator = torch.Generator().manual_seed(mixed % 2**63)
         return torch.randperm(self.num_videos, generator=generator).tolist()
 
 
@@ -79,20 +85,13 @@ class StepSampler(Sized):
         """Return the clips of this process in one step."""
         share = plan.clips // self.schedule.num_processes
         first = plan.first_clip + self.rank * share
-        return [self._request(plan, position) for position in range(first, first + share)]
-
-    def _request(self, plan: StepPlan, position: int) -> ClipRequest:
-        return ClipRequest(
-            index=self.stream.index_at(position),
-            frames=plan.frames,
-            crop=plan.crop,
-            stride_range=plan.stride_range,
-            seed=(self.stream.seed, position),
-        )
-
-
-def _mix(seed: int, epoch: int) -> int:
-    """Make one 63-bit seed of two numbers, with odd constants of SplitMix64 (Steele et al., 2014)."""
-    value = (seed * 0x9E3779B97F4A7C15 + epoch * 0xBF58476D1CE4E5B9 + 0x94D049BB133111EB) % 2**64
-    value ^= value >> 31
-    return value % 2**63
+        return [
+            ClipRequest(
+                index=self.stream.index_at(position),
+                frames=plan.frames,
+                crop=plan.crop,
+                stride_range=plan.stride_range,
+                seed=(self.stream.seed, position),
+            )
+            for position in range(first, first + share)
+        ]

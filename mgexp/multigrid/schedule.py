@@ -14,6 +14,7 @@ from itertools import accumulate
 
 from mgexp.multigrid.phases import MAX_CLIPS, Phase, derive_phases
 from mgexp.multigrid.recipe import Multigrid, Recipe
+from mgexp.multigrid.shapes import BatchShape
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Schedule:
         index, phase = self._phase_at(step)
         offset = step - phase.start_step
         shape = phase.turns.shape_at(offset)
-        first_clip = phase.first_clip + self.recipe.clips * phase.turns.ratio_before(offset)
+        first_clip = self._first_clip(step)
         return StepPlan(
             step=step,
             epoch=first_clip / self.num_videos,
@@ -92,11 +93,7 @@ class Schedule:
 
     def epoch_before(self, step: int) -> float:
         """Epochs of the stream that the steps before ``step`` draw, 0 ≤ step ≤ total_steps."""
-        if step < self.total_steps:
-            return self._first_clip(step) / self.num_videos
-        last = self.phases[-1]
-        drawn = self.recipe.clips * last.turns.ratio_before(last.num_steps)
-        return (last.first_clip + drawn) / self.num_videos
+        return self._first_clip(min(step, self.total_steps)) / self.num_videos
 
     def lr_at(self, step: int, epoch: float) -> float:
         """Return the learning rate: a linear warm-up in epochs to the rate at its end, then the policy."""
@@ -123,20 +120,17 @@ class Schedule:
 
     def _policy_lr(self, step: int) -> float:
         _, phase = self._phase_at(step)
-        lr = self.recipe.base_lr * phase.lr_factor
-        if self.recipe.policy == "cosine":
-            lr *= 0.5 * (1 + math.cos(math.pi * self._progress(step, phase.stage)))
+        recipe, stage = self.recipe, phase.stage
+        lr = recipe.base_lr * phase.lr_factor
+        if recipe.policy == "cosine":
+            # The cosine follows the epochs of the baseline that lie behind this step. Inside a stage they grow
+            # linearly with the steps. This is our choice: the released code has no rule for the cosine with a long cycle.
+            phases = [other for other in self.phases if other.stage == stage]
+            start, end = phases[0].start_step, phases[-1].end_step
+            done = (step - start) / (end - start)
+            epochs = recipe.stage_epochs[stage] + done * recipe.stage_durations[stage]
+            lr *= 0.5 * (1 + math.cos(math.pi * (epochs / recipe.max_epoch)))
         return lr
-
-    def _progress(self, step: int, stage: int) -> float:
-        """Return the share of baseline epochs behind ``step``; linear in steps inside a stage (our choice)."""
-        phases = [phase for phase in self.phases if phase.stage == stage]
-        start, end = phases[0].start_step, phases[-1].end_step
-        done = (step - start) / (end - start)
-        recipe = self.recipe
-        return (
-            recipe.stage_epochs[stage] + done * recipe.stage_durations[stage]
-        ) / recipe.max_epoch
 
     def _phase_at(self, step: int) -> tuple[int, Phase]:
         if not 0 <= step < self.total_steps:
@@ -154,7 +148,8 @@ class Schedule:
         return list(accumulate(costs, initial=0))
 
     def _first_clip(self, step: int) -> int:
-        _, phase = self._phase_at(step)
+        # Nothing is drawn after the last step, but its end counts to its phase.
+        _, phase = self._phase_at(min(step, self.total_steps - 1))
         ratio = phase.turns.ratio_before(step - phase.start_step)
         return phase.first_clip + self.recipe.clips * ratio
 
@@ -212,26 +207,24 @@ class StepShape:
         return f"{self.clips}x{self.frames}x{self.crop}²"
 
 
+def step_shape(
+    schedule: Schedule, phase: Phase, shape: BatchShape, num_processes: int = 1
+) -> StepShape:
+    """Return what one of ``num_processes`` processes trains in a step of ``shape`` in ``phase``."""
+    clips = schedule.recipe.clips * shape.ratio // num_processes
+    return StepShape(shape.frames, shape.crop, clips, phase.num_bn_groups)
+
+
 def step_counts(schedule: Schedule, num_processes: int = 1) -> Counter[StepShape]:
     """Count the steps of the schedule that have each shape."""
     counts: Counter[StepShape] = Counter()
     for phase in schedule.phases:
         for shape, num_steps in phase.turns.steps_by_shape(phase.num_steps):
-            clips = schedule.recipe.clips * shape.ratio // num_processes
-            key = StepShape(shape.frames, shape.crop, clips, phase.num_bn_groups)
-            counts[key] += num_steps
+            counts[step_shape(schedule, phase, shape, num_processes)] += num_steps
     return counts
 
 
 def base_shapes(schedule: Schedule, num_processes: int = 1) -> tuple[StepShape, ...]:
     """Return the base shapes of the phases, each once: those of the long cycle, without the short crops."""
-    shapes = [
-        StepShape(
-            phase.cycle.base.frames,
-            phase.cycle.base.crop,
-            schedule.recipe.clips * phase.cycle.base.ratio // num_processes,
-            phase.num_bn_groups,
-        )
-        for phase in schedule.phases
-    ]
+    shapes = (step_shape(schedule, p, p.cycle.base, num_processes) for p in schedule.phases)
     return tuple(dict.fromkeys(shapes))
