@@ -10,13 +10,16 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import simplejson
+from torch import nn
 
 from mgexp.config.load import read_config
 from mgexp.errors import InputError
 from mgexp.models.build import build_model
-from mgexp.models.cost import model_json, model_table
+from mgexp.models.cost import activation_bytes, macs_by_shape, num_params
+from mgexp.multigrid.schedule import Schedule
 from mgexp.plan.measure import build_shapes
 
 
@@ -42,9 +45,53 @@ def main(arguments: list[str]) -> int:
         return 2
     model = build_model(cfg)
     name = f"{cfg.MODEL.MODEL_NAME}, depth {cfg.RESNET.DEPTH}, {cfg.MODEL.NUM_CLASSES} classes"
-    shown = (model_json if options.json else model_table)(name, model, schedule)
-    print(simplejson.dumps(shown, indent=2) if options.json else shown)
+    costs = shape_costs(model, schedule)
+    found = {"model": name, "params": num_params(model), "shapes": costs}
+    print(simplejson.dumps(found, indent=2) if options.json else table(found))
     return 0
+
+
+def shape_costs(model: nn.Module, schedule: Schedule) -> list[dict[str, Any]]:
+    """Return what a clip costs at every shape of the schedule, the smallest mini-batches last.
+
+    ``gmacs``: of the forward pass. ``activation_bytes``: what it keeps for the backward pass, in fp32. A mini-batch
+    of the shape has ``clips``.
+    """
+    shapes = {(s.frames, s.crop): s for phase in schedule.phases for s in phase.cycle.shapes}
+    macs = macs_by_shape(model, shapes)
+    costs = [
+        {
+            "frames": frames,
+            "crop": crop,
+            "clips": schedule.recipe.clips * shape.ratio,
+            "gmacs": macs[frames, crop] / 1e9,
+            "activation_bytes": activation_bytes(model, frames, crop),
+        }
+        for (frames, crop), shape in shapes.items()
+    ]
+    return sorted(costs, key=lambda cost: (-cost["clips"], cost["frames"]))
+
+
+def table(found: dict[str, Any]) -> str:
+    """Write the model and its costs as a table for people."""
+    lines = [
+        f"{found['model']}: {found['params']:,} parameters",
+        "",
+        "           one clip                          a mini-batch",
+        "   frames x pixels²      GMACs        MiB      clips      GMACs        GiB",
+    ]
+    for cost in found["shapes"]:
+        clips, gmacs, kept = cost["clips"], cost["gmacs"], cost["activation_bytes"] / 2**20
+        lines.append(
+            f"   {cost['frames']:6d} x {cost['crop']:d}²".ljust(23)
+            + f"{gmacs:9.3f}  {kept:9.1f}  {clips:9d}  {gmacs * clips:9.1f}  {kept * clips / 1024:9.2f}"
+        )
+    lines += [
+        "",
+        "GMACs: multiply-accumulates of a forward pass, by fvcore; a training step takes about three times that.",
+        "MiB, GiB: what backward needs of the forward pass, fp32; an estimate, without weights and workspace.",
+    ]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

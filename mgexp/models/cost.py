@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +22,7 @@ def macs_by_shape(
     with no_jit_warning():
         from fvcore.nn import FlopCountAnalysis
 
+    # On a copy in evaluation: a training pass would move the statistics of batch normalisation.
     clone = copy.deepcopy(model).eval().cpu()
     macs = {}
     for frames, crop in sorted(set(shapes)):
@@ -70,68 +69,6 @@ def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
     return sum(kept[key].nbytes() for key in saved) // 2
 
 
-MIB = 2**20
-
-
-@dataclass(frozen=True)
-class ShapeCost:
-    """What the forward pass of one clip costs; ``clips`` of them make a mini-batch.
-
-    ``activation_bytes`` are kept for the backward pass, in fp32.
-    """
-
-    frames: int
-    crop: int
-    clips: int
-    gmacs: float
-    activation_bytes: int
-
-
 def num_params(model: nn.Module) -> int:
     """Count the parameters of a model."""
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def shape_costs(model: nn.Module, schedule: Schedule) -> list[ShapeCost]:
-    """Return the cost of every shape of the schedule, the smallest mini-batches last."""
-    shapes = {(s.frames, s.crop): s for phase in schedule.phases for s in phase.cycle.shapes}
-    macs = macs_by_shape(model, shapes)
-    costs = [
-        ShapeCost(
-            frames,
-            crop,
-            clips=schedule.recipe.clips * shape.ratio,
-            gmacs=macs[frames, crop] / 1e9,
-            activation_bytes=activation_bytes(model, frames, crop),
-        )
-        for (frames, crop), shape in shapes.items()
-    ]
-    return sorted(costs, key=lambda cost: (-cost.clips, cost.frames))
-
-
-def model_json(name: str, model: nn.Module, schedule: Schedule) -> dict[str, Any]:
-    """Return the JSON of show_model.py."""
-    costs = [asdict(cost) for cost in shape_costs(model, schedule)]
-    return {"model": name, "params": num_params(model), "shapes": costs}
-
-
-def model_table(name: str, model: nn.Module, schedule: Schedule) -> str:
-    """Return the same as a table for people."""
-    lines = [
-        f"{name}: {num_params(model):,} parameters",
-        "",
-        "           one clip                          a mini-batch",
-        "   frames x pixels²      GMACs        MiB      clips      GMACs        GiB",
-    ]
-    for c in shape_costs(model, schedule):
-        kept = c.activation_bytes / MIB
-        lines.append(
-            f"   {c.frames:6d} x {c.crop:d}²".ljust(23)
-            + f"{c.gmacs:9.3f}  {kept:9.1f}  {c.clips:9d}  {c.gmacs * c.clips:9.1f}  {kept * c.clips / 1024:9.2f}"
-        )
-    lines += [
-        "",
-        "GMACs: multiply-accumulates of a forward pass, by fvcore; a training step takes about three times that.",
-        "MiB, GiB: what backward needs of the forward pass, fp32; an estimate, without weights and workspace.",
-    ]
-    return "\n".join(lines)

@@ -102,11 +102,6 @@ def nonlocal_block(name: str) -> tuple[str, str] | None:
     return (match["block"], match["number"]) if match else None
 
 
-def same_name(name: str) -> str:
-    """Return our name, which is pytorchvideo's."""
-    return name
-
-
 def pyslowfast_names(names: Collection[str]) -> Rename:
     """Return the renaming to PySlowFast's names, for a model with our ``names``."""
     stage_of = _stages(names)
@@ -145,6 +140,10 @@ def torchvision_names(names: Collection[str]) -> Rename:
         return f"fc.{head['end']}" if head else name
 
     return rename
+
+
+RENAMINGS = {"PySlowFast": pyslowfast_names, "torchvision": torchvision_names}
+"""By the convention of a file."""
 
 
 def pyslowfast_name_of_caffe2(blob: str) -> str | None:

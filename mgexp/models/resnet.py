@@ -177,33 +177,25 @@ def insert_nonlocals(
     blocks: Any = model.get_submodule("blocks")
     stages = [name for name, block in blocks.named_children() if hasattr(block, "res_blocks")]
     res_blocks = [blocks[int(name)].res_blocks for name in stages]
-    _check_places(places, [len(stage) for stage in res_blocks])
+    if len(places) != NUM_STAGES:
+        raise ValueError(f"places of non-local blocks are given for {len(places)} stages, not 4")
     for name, stage, numbers in zip(stages, res_blocks, places, strict=True):
         channels = stage[0].branch2.conv_c.out_channels
-        made = {
-            number: create_nonlocal(
+        made = {}
+        for number in numbers:
+            if not 0 <= number < len(stage):
+                raise ValueError(
+                    f"no non-local block can follow block {number} of res{stages.index(name) + 2}: "
+                    f"it has blocks 0 to {len(stage) - 1}"
+                )
+            made[number] = create_nonlocal(
                 dim_in=channels,
                 dim_inner=channels // 2,
                 pool_size=pool,
                 instantiation=instantiation,
                 norm=norm,
             )
-            for number in numbers
-        }
-        for block in made.values():
-            block.norm.block_final_bn = True
+            made[number].norm.block_final_bn = True
         if made:
             blocks[int(name)] = NonLocalStage(stage, made)
     return model
-
-
-def _check_places(places: Sequence[Sequence[int]], num_blocks: Sequence[int]) -> None:
-    if len(places) != NUM_STAGES:
-        raise ValueError(f"places of non-local blocks are given for {len(places)} stages, not 4")
-    for stage, (numbers, count) in enumerate(zip(places, num_blocks, strict=True)):
-        for number in numbers:
-            if not 0 <= number < count:
-                raise ValueError(
-                    f"no non-local block can follow block {number} of res{stage + 2}: "
-                    f"it has blocks 0 to {count - 1}"
-                )

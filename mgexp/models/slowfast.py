@@ -86,7 +86,19 @@ def slowfast(
     16x8) or 5 (R101), and alpha 8 with 5 frames (4x16).
     Raises ValueError for arguments that pytorchvideo would round, or refuse without a reason.
     """
-    _check_arguments(depth, width, beta_inv, fusion_kernel_frames)
+    if depth not in DEPTHS:
+        raise ValueError(
+            f"a SlowFast network of depth {depth} is unknown; known depths are {DEPTHS}"
+        )
+    if width % beta_inv:
+        raise ValueError(
+            f"width = {width} channels cannot be divided by beta_inv = {beta_inv} for the fast pathway"
+        )
+    if fusion_kernel_frames % 2 == 0:
+        raise ValueError(
+            f"fusion_kernel_frames = {fusion_kernel_frames} must be odd: an even kernel gives one frame "
+            "more than the slow pathway has"
+        )
     with no_jit_warning():
         from pytorchvideo.models.slowfast import create_slowfast
 
@@ -103,19 +115,3 @@ def slowfast(
         head_pool=nn.AdaptiveAvgPool3d,  # the default pool fits a single shape
     )
     return SlowFast(net.blocks, alpha)
-
-
-def _check_arguments(depth: int, width: int, beta_inv: int, fusion_kernel_frames: int) -> None:
-    if depth not in DEPTHS:
-        raise ValueError(
-            f"a SlowFast network of depth {depth} is unknown; known depths are {DEPTHS}"
-        )
-    if width % beta_inv:
-        raise ValueError(
-            f"width = {width} channels cannot be divided by beta_inv = {beta_inv} for the fast pathway"
-        )
-    if fusion_kernel_frames % 2 == 0:
-        raise ValueError(
-            f"fusion_kernel_frames = {fusion_kernel_frames} must be odd: an even kernel gives one frame "
-            "more than the slow pathway has"
-        )

@@ -43,12 +43,6 @@ class WeightsFile:
     naming: str
     tensors: Mapping[str, Tensor]
 
-    def rename(self, ours: list[str]) -> names.Rename:
-        """Return the renaming from the names of a model, ``ours``, to those in this file."""
-        if self.naming == "PySlowFast":
-            return names.pyslowfast_names(ours)
-        return names.torchvision_names(ours) if self.naming == "torchvision" else names.same_name
-
 
 def read_weights(path: Path) -> WeightsFile:
     """Read weights of pytorchvideo, PySlowFast, torchvision or mgexp from a torch file or safetensors.
@@ -58,7 +52,13 @@ def read_weights(path: Path) -> WeightsFile:
     """
     if not is_file(path):
         raise InputError([f"{path}: there is no such file of weights"])
-    content = _read_safetensors(path) if path.suffix == SAFETENSORS else _read_torch(path)
+    if path.suffix == SAFETENSORS:
+        try:
+            content: dict[str, Any] = dict(load_file(path))
+        except (SafetensorError, OSError) as error:
+            raise InputError([f"{path}: is damaged or no file of safetensors ({error})"]) from error
+    else:
+        content = _read_torch(path)
     for wrapper in WRAPPERS:
         if isinstance(content.get(wrapper), dict):
             content = content[wrapper]
@@ -112,13 +112,6 @@ def _read_torch(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError([f"{path}: holds a {type(content).__name__}, not a dict of tensors"])
     return content
-
-
-def _read_safetensors(path: Path) -> dict[str, Any]:
-    try:
-        return dict(load_file(path))
-    except (SafetensorError, OSError) as error:
-        raise InputError([f"{path}: is damaged or no file of safetensors ({error})"]) from error
 
 
 @dataclass(frozen=True)
@@ -178,14 +171,21 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
     Raises InputError that names the tensors that do not fit.
     """
     state = model.state_dict()
-    rename = file.rename(list(state))
-    theirs = {name: rename(name) for name in state}
-    found = {
-        name: _inflated(file.tensors[theirs[name]], tensor)
-        for name, tensor in state.items()
-        if theirs[name] in file.tensors
-    }
+    theirs = {name: name for name in state}  # our names are pytorchvideo's
+    if file.naming in names.RENAMINGS:
+        rename = names.RENAMINGS[file.naming](state)
+        theirs = {name: rename(name) for name in state}
+    found = {}
+    for name, ours in state.items():
+        if theirs[name] not in file.tensors:
+            continue
+        tensor = file.tensors[theirs[name]]
+        if (tensor.dim(), ours.dim()) == (4, 5):  # (O, I, H, W) for ours, (O, I, T, H, W)
+            frames = ours.shape[2]
+            tensor = tensor.unsqueeze(2).repeat(1, 1, frames, 1, 1) / frames
+        found[name] = tensor
     head = tuple(name for name in state if names.is_head(name))
+    # A classifier of other classes says nothing about ours: it is left out as a whole, not in parts.
     fits = all(name in found and found[name].shape[:1] == state[name].shape[:1] for name in head)
     left = () if fits else head
     used = {name: tensor for name, tensor in found.items() if name not in left}
@@ -197,14 +197,6 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
         text = f"{file.path} ({file.naming}) does not fit the model: {', '.join(problems)}"
         raise InputError([text])
     return fit
-
-
-def _inflated(tensor: Tensor, ours: Tensor) -> Tensor:
-    """Repeat a kernel (O, I, H, W) for ours, (O, I, T, H, W), a T-th in each frame. Leave all else as it is."""
-    if (tensor.dim(), ours.dim()) != (4, 5):
-        return tensor
-    frames = ours.shape[2]
-    return tensor.unsqueeze(2).repeat(1, 1, frames, 1, 1) / frames
 
 
 def _problems(fit: Fit, state: Mapping[str, Tensor], heads: set[str]) -> Iterator[str]:

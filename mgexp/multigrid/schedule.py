@@ -124,7 +124,7 @@ class Schedule:
         lr = recipe.base_lr * phase.lr_factor
         if recipe.policy == "cosine":
             # The cosine follows the epochs of the baseline that lie behind this step. Inside a stage they grow
-            # linearly with the steps. This is our choice: the released code has no rule for the cosine with a long cycle.
+            # linearly with the steps. This is our choice: the released code has no rule for this combination.
             phases = [other for other in self.phases if other.stage == stage]
             start, end = phases[0].start_step, phases[-1].end_step
             done = (step - start) / (end - start)
