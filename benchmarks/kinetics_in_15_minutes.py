@@ -25,9 +25,8 @@ from mgexp.figures.style import COLOURS, OTHER_COLOURS, STYLE
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule
 from mgexp.plan.communication import Communication, Link, Network
-from mgexp.plan.tables import duration
 from mgexp.run.files import atomic_file, write_json
-from mgexp.text import aligned
+from mgexp.text import aligned, duration
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from itertools import count
 
 import torch
 from torch import Tensor, nn
+from way_in_processes import WayInProcesses
 
 from mgexp.config.keys import Config
 from mgexp.models.build import build_model
@@ -17,7 +18,7 @@ from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
 from mgexp.optim.build import build_groups, set_lr
 from mgexp.plan.timing import Step, Way
-from mgexp.plan.ways import LEARNING_RATE, RandomClips, WayInProcesses, build_training_step
+from mgexp.plan.ways import LEARNING_RATE, RandomClips, build_training_step
 from mgexp.train.precision import resolve_precision
 from mgexp.train.step import seed_step
 from mgexp.train.task import build_task

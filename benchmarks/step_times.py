@@ -17,10 +17,9 @@ from plain_step import ONE_GROUP, OURS, PLAIN
 
 from mgexp.figures.style import QUIET, STYLE
 from mgexp.multigrid.schedule import StepShape
-from mgexp.plan.tables import spread
 from mgexp.plan.timing import TimedSteps
 from mgexp.run.files import atomic_file
-from mgexp.text import aligned
+from mgexp.text import aligned, spread
 
 GIB = 2**30
 COLOURS = {OURS: "#D55E00", PLAIN: "#8C8C8C", ONE_GROUP: "#56B4E9"}

@@ -11,13 +11,14 @@ from statistics import median
 from typing import Any
 
 import torch
+from way_in_processes import WayInProcesses
 
 from mgexp import dist
 from mgexp.config.keys import Config
 from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.timing import Step, TimedSteps, Way
-from mgexp.plan.ways import WayInProcesses, build_training_step
+from mgexp.plan.ways import build_training_step
 from mgexp.text import aligned
 
 CPU = torch.device("cpu")

@@ -1,9 +1,10 @@
-"""Text for people: values and names in one safe line, and rows in columns."""
+"""Text for people: values and names in one safe line, numbers in readable units, and rows in columns."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from statistics import median
 
 MAX_SHOWN = 200
 """Characters of a value that a message shows."""
@@ -50,3 +51,20 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
         ).rstrip()
         for row in rows
     )
+
+
+def duration(seconds: float) -> str:
+    """Write seconds in a readable unit: 12.3 s, 14 min 13 s, 49 h 55 min."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours:,} h {minutes:02d} min"
+
+
+def spread(values: Sequence[float], decimals: int = 2) -> str:
+    """Write median, minimum and maximum: 2.00 (1.50–2.50)."""
+    texts = [f"{value:.{decimals}f}" for value in (median(values), min(values), max(values))]
+    return f"{texts[0]} ({texts[1]}–{texts[2]})"

@@ -35,12 +35,14 @@ from mgexp.plan.loading import (
     Load,
     LoadingCosts,
     build_loads,
+    clip_table,
     kinds_of,
+    leg_table,
     legs_of,
     measure,
     one_core,
+    way_table,
 )
-from mgexp.plan.tables import clip_table, leg_table, way_table
 from mgexp.run.environment import describe
 from mgexp.run.files import write_json
 from mgexp.text import aligned
@@ -236,11 +238,11 @@ def costs_json(costs: LoadingCosts) -> dict[str, Any]:
         for leg in costs.legs
     ]
     ways = {}
-    for way, timings in costs.ways.items():
+    for way, seconds in costs.ways.items():
         kinds = [
             {
                 **dict(zip(("frames", "crop", "stride_range"), kind, strict=True)),
-                "ms_per_clip": [1000 * value for value in timings.by_kind[kind]],
+                "ms_per_clip": [1000 * value for value in seconds[kind]],
             }
             for kind in kinds_of(costs.legs)
         ]

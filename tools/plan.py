@@ -18,7 +18,7 @@ import argparse
 import re
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,9 @@ from mgexp.plan.measure import (
     predict_rows,
 )
 from mgexp.plan.predict import Resources, RowPrediction
-from mgexp.plan.tables import phase_table, plan_json, row_table, run_table
 from mgexp.run.environment import describe
 from mgexp.run.files import read_json, write_json
+from mgexp.text import aligned, duration
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 STUDIES = ("kinetics_in_15_minutes",)
@@ -122,7 +122,7 @@ def main(arguments: list[str]) -> int:
         print(f"plan.py: {error}", file=sys.stderr)
         return 2
     if runs:
-        found["measured_runs"] = [run.to_json() for run in runs]
+        found["measured_runs"] = runs
         text = "\n\n".join(part for part in (text, run_table(runs)) if part)
     if options.output:
         write_json(options.output, found)
@@ -229,6 +229,98 @@ def report(predictions: Sequence[RowPrediction], measurement: Measurement) -> st
     head = f"measured in {measurement.seconds:.0f} s on {measurement.device}, {measurement.num_cores} cores"
     parts = [f"{head}\n{row_table(predictions)}", *map(phase_table, predictions), "\n".join(lines)]
     return "\n\n".join(part for part in parts if part)
+
+
+def row_table(rows: Sequence[RowPrediction]) -> str:
+    """Write a line per row and number of GPUs. The speed-up is over the first row on the same number of GPUs."""
+    head = ("row", "GPUs", "steps", "seconds", "training", "waiting", "times faster")
+    baseline = {
+        row.num_gpus: row.seconds for row in reversed(rows)
+    }  # the first row is written last
+    lines = [
+        (
+            row.name,
+            str(row.num_gpus),
+            str(row.num_steps),
+            f"{row.seconds:.1f}",
+            duration(row.seconds),
+            f"{row.waiting_seconds / row.seconds:.0%}",
+            f"{baseline[row.num_gpus] / row.seconds:.2f}",
+        )
+        for row in rows
+    ]
+    return aligned([head, *lines])
+
+
+def phase_table(row: RowPrediction) -> str:
+    """Write a line per cycle of shapes: the parts of a mean step in milliseconds, and the part that limits it."""
+    head = ("mini-batches", "steps", "compute", "loading", "communication", "step", "binds")
+    lines = []
+    for leg in row.legs:
+        balance = leg.balance
+        # On a CPU workers get the time that training leaves idle, so there loading is never shorter than the step.
+        is_known = balance.loading_core_seconds is not None
+        lines.append(
+            (
+                str(leg),
+                str(leg.leg.num_steps),
+                f"{1000 * balance.compute:.1f}",
+                f"{1000 * balance.loading:.1f}" if is_known else "unknown",
+                f"{1000 * balance.communication:.1f}",
+                f"{1000 * balance.wall:.1f}",
+                balance.binds,
+            )
+        )
+    title = f"{row}, milliseconds of a step (loading: of its clips, beside training)"
+    return f"{title}\n{aligned([head, *lines])}"
+
+
+def plan_json(rows: Sequence[RowPrediction]) -> list[dict[str, Any]]:
+    """Return the predictions for JSON; all times are in seconds."""
+    return [
+        {
+            "row": row.name,
+            "num_gpus": row.num_gpus,
+            "steps": row.num_steps,
+            "train_seconds": row.seconds,
+            "input_wait_seconds": row.waiting_seconds,
+            "first_use_seconds": row.first_use_seconds,
+            "start_seconds": row.start_seconds,
+            "legs": [
+                {
+                    "mini_batches": [str(shape) for shape in leg.shapes],
+                    "steps": leg.leg.num_steps,
+                    "compute": leg.balance.compute,
+                    "compute_core_seconds": leg.balance.compute_core_seconds,
+                    "loading_core_seconds": leg.balance.loading_core_seconds,
+                    "loading": leg.balance.loading,
+                    "communication": leg.balance.communication,
+                    "exposed_communication": leg.balance.exposed,
+                    "step": leg.balance.wall,
+                    "binds": leg.balance.binds,
+                }
+                for leg in row.legs
+            ],
+        }
+        for row in rows
+    ]
+
+
+def run_table(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Write a line per finished run: its prediction and its measurement."""
+    head = ("measured run", "predicted s", "measured s", "ratio", "predicted wait", "measured wait")
+    lines = [
+        (
+            run["row"],
+            f"{run['predicted_train_seconds']:.1f}",
+            f"{run['measured_train_seconds']:.1f}",
+            f"{run['ratio']:.3f}",
+            f"{run['predicted_input_wait_seconds']:.1f}",
+            f"{run['measured_input_wait_seconds']:.1f}",
+        )
+        for run in runs
+    ]
+    return aligned([head, *lines])
 
 
 def show_study(options: argparse.Namespace) -> int:

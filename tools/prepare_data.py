@@ -40,12 +40,13 @@ from mgexp.errors import InputError, collected, listed, raise_problems
 from mgexp.plan.loading import (
     LoadingCosts,
     build_loads,
+    clip_table,
     kinds_of,
     legs_of,
     measure,
     one_core,
+    way_table,
 )
-from mgexp.plan.tables import clip_table, way_table
 from mgexp.run.environment import num_cores
 from mgexp.train.setup import build_row_schedule
 from mgexp.video.paths import Root

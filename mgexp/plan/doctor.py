@@ -5,6 +5,7 @@ This module imports torch alone at the top, because tools/doctor.py must also ru
 
 from __future__ import annotations
 
+import operator
 import os
 import platform
 import re
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -58,7 +59,7 @@ def machine_findings(folders: Sequence[Path] = (Path("runs"), Path("data"))) -> 
     yield wheel_finding(torch.version.cuda, _nvidia_gpu(), has_cuda)
     yield gpu_finding() if has_cuda else Finding("GPU", "OK", "none: training is on the CPU")
     yield range_finding("av", _version("av"))
-    yield from torchcodec_findings()
+    yield torchcodec_finding()
     yield cores_finding(os.cpu_count() or 1, num_cores())
     yield memory_finding(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     if Path("/dev/shm").is_dir():
@@ -102,11 +103,7 @@ def range_finding(package: str, found: str, declared: Sequence[str] | None = Non
 
 def in_range(found: str, wanted: str) -> bool:
     """Whether version ``found`` is in a range such as ">=2.11,<2.16"."""
-    compare: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
-        ">=": lambda a, b: a >= b,
-        "<": lambda a, b: a < b,
-        "==": lambda a, b: a == b,
-    }
+    compare = {">=": operator.ge, "<": operator.lt, "==": operator.eq}
 
     def numbers(text: str) -> tuple[int, ...]:
         # In "2.15.0+cu132" the part after the + describes the build of the wheel, not the version.
@@ -153,19 +150,17 @@ def gpu_finding() -> Finding:
     return Finding("GPU", "OK", f"{gpu.name}, {gpu.total_memory / GIB:.0f} GiB, {bf16}{more}")
 
 
-def torchcodec_findings() -> Iterator[Finding]:
+def torchcodec_finding() -> Finding:
     """Judge torchcodec, the second decoder, and its FFmpeg libraries, if it is installed."""
     if _version("torchcodec") == "not installed":
-        yield Finding("torchcodec", "OK", "not installed: PyAV decodes")
-        return
+        return Finding("torchcodec", "OK", "not installed: PyAV decodes")
     from mgexp.video import torchcodec_reader
 
     fault = torchcodec_reader.fault()
     if fault:
         remedy = "apt install ffmpeg, or leave DATA.DECODING_BACKEND pyav"
-        yield Finding("torchcodec, FFmpeg", "warning", f"does not work: {fault}", remedy)
-    else:
-        yield Finding("torchcodec, FFmpeg", "OK", torchcodec_reader.version())
+        return Finding("torchcodec, FFmpeg", "warning", f"does not work: {fault}", remedy)
+    return Finding("torchcodec, FFmpeg", "OK", torchcodec_reader.version())
 
 
 def cores_finding(present: int, usable: int) -> Finding:

@@ -1,4 +1,4 @@
-"""The cost of loading a schedule: its kinds of clips, their seconds on one core, and the sums over all steps."""
+"""The cost of loading a schedule: kinds of clips, their seconds on one core, sums over all steps, and tables."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.sampler import ClipRequest
 from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.shapes import Cycle
+from mgexp.text import aligned, spread
 from mgexp.video.reader import Opener, VideoError
 
 StrideRange = tuple[int, int] | None
 Kind = tuple[int, int, StrideRange]
 """(frames, crop, stride range): the cost of a clip depends on these three."""
+
+Seconds = Mapping[Kind, Sequence[float]]
+"""Seconds per clip of each kind. Each number is one repeat's mean over the videos."""
 
 Load = Callable[[ClipRequest], object]
 """A way to load: it loads one clip, and raises an error where that fails."""
@@ -74,24 +78,9 @@ def kinds_of(legs: Iterable[Leg]) -> tuple[Kind, ...]:
     return tuple(dict.fromkeys(kind for leg in legs for kind in leg.clips_of()))
 
 
-@dataclass(frozen=True)
-class Timings:
-    """Seconds per clip of one way to load, for each kind. Each repeat gives a mean over the videos."""
-
-    by_kind: Mapping[Kind, tuple[float, ...]]
-
-    @property
-    def num_repeats(self) -> int:
-        """Number of measurements of each kind."""
-        return min(len(values) for values in self.by_kind.values())
-
-    def repeat(self, number: int) -> dict[Kind, float]:
-        """Return the seconds of one repeat."""
-        return {kind: values[number] for kind, values in self.by_kind.items()}
-
-    def median(self) -> dict[Kind, float]:
-        """Return the medians over the repeats."""
-        return {kind: median(values) for kind, values in self.by_kind.items()}
+def medians(seconds: Seconds) -> dict[Kind, float]:
+    """Return for each kind the median over the repeats."""
+    return {kind: median(values) for kind, values in seconds.items()}
 
 
 def measure(
@@ -101,7 +90,7 @@ def measure(
     num_repeats: int = 1,
     budget_seconds: float = 0.0,
     progress: bool = False,
-) -> dict[str, Timings]:
+) -> dict[str, dict[Kind, list[float]]]:
     """Time every way to load on the same clips: in each repeat, one clip of each kind from each video.
 
     There are at least ``num_repeats`` repeats, and more while another one fits into ``budget_seconds``.
@@ -143,10 +132,7 @@ def measure(
                 bar.update()
             repeat_seconds = time.perf_counter() - before
             number += 1
-    return {
-        name: Timings({kind: tuple(values) for kind, values in by_kind.items()})
-        for name, by_kind in found.items()
-    }
+    return found
 
 
 def loader_of(clips: TrainingClips) -> Load:
@@ -185,7 +171,7 @@ def build_clip_seconds(
     """
     ways = build_loads(cfg, records, openers)
     timed = measure(ways, kinds_of(legs), len(records), budget_seconds=budget_seconds)
-    return {name: timings.median() for name, timings in timed.items()}
+    return {name: medians(seconds) for name, seconds in timed.items()}
 
 
 @contextmanager
@@ -213,14 +199,17 @@ class LoadingCosts:
     """
 
     legs: tuple[Leg, ...]
-    ways: Mapping[str, Timings]
+    ways: Mapping[str, Seconds]
 
     def ms_per_clip(self, way: str) -> list[float]:
         """Return the milliseconds of one core in each repeat, as a mean over all clips of the schedule."""
-        timings = self.ways[way]
+        kinds = self.ways[way].keys()
+        repeats = zip(*self.ways[way].values(), strict=True)
         num_clips = sum(leg.num_steps * leg.clips_per_step for leg in self.legs)
-        repeats = map(timings.repeat, range(timings.num_repeats))
-        return [1000 * self._core_seconds(seconds) / num_clips for seconds in repeats]
+        return [
+            1000 * self._core_seconds(dict(zip(kinds, seconds, strict=True))) / num_clips
+            for seconds in repeats
+        ]
 
     def times_less(self, way: str) -> list[float]:
         """Divide the cost of a clip in the first way by its cost in ``way``, for each repeat."""
@@ -235,12 +224,60 @@ class LoadingCosts:
 
     def core_hours(self, way: str) -> float:
         """Sum the hours of one core for all clips of the schedule."""
-        return self._core_seconds(self.ways[way].median()) / 3600
+        return self._core_seconds(medians(self.ways[way])) / 3600
 
     def per_step(self, way: str) -> list[float]:
         """Return the core seconds of a step of each leg."""
-        medians = self.ways[way].median()
-        return [leg.core_seconds_per_step(medians) for leg in self.legs]
+        seconds = medians(self.ways[way])
+        return [leg.core_seconds_per_step(seconds) for leg in self.legs]
 
     def _core_seconds(self, seconds: Mapping[Kind, float]) -> float:
         return sum(leg.num_steps * leg.core_seconds_per_step(seconds) for leg in self.legs)
+
+
+def clip_table(costs: LoadingCosts) -> str:
+    """Write a line per leg: its shapes, and milliseconds per clip in each way to load."""
+    return leg_table(
+        costs, "ms per clip", lambda leg, seconds: f"{1000 * seconds / leg.clips_per_step:.2f}"
+    )
+
+
+def leg_table(costs: LoadingCosts, title: str, cell: Callable[[Leg, float], str]) -> str:
+    """Write ``title``, and a line per leg with a cell for each way to load.
+
+    ``cell``: from the leg and its core seconds of a step.
+    """
+    head = ("frames", "crops", "stride", "steps", "clips/step", *costs.ways)
+    steps = [costs.per_step(way) for way in costs.ways]
+    rows = []
+    for index, leg in enumerate(costs.legs):
+        low, high = leg.stride_range or (0, 0)
+        stride = str(low) if low == high else f"{low}–{high}"
+        rows.append(
+            (
+                str(leg.cycle.base.frames),
+                " ".join(str(shape.crop) for shape in leg.cycle.shapes),
+                "segments" if leg.stride_range is None else stride,
+                str(leg.num_steps),
+                f"{leg.clips_per_step:.1f}",
+                *(cell(leg, seconds[index]) for seconds in steps),
+            )
+        )
+    return f"{title}\n{aligned([head, *rows])}"
+
+
+def way_table(costs: LoadingCosts) -> str:
+    """Write a line per way to load: its cost over the whole schedule."""
+    head = ("", "ms per clip", "clips/s per core", "times less", "dearest / cheapest step", "hours")
+    rows = [
+        (
+            way,
+            spread(costs.ms_per_clip(way)),
+            f"{1000 / median(costs.ms_per_clip(way)):.0f}",
+            spread(costs.times_less(way), 1),
+            f"{costs.unevenness(way):.2f}",
+            f"{costs.core_hours(way):.2f}",
+        )
+        for way in costs.ways
+    ]
+    return aligned([head, *rows])

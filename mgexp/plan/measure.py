@@ -280,43 +280,12 @@ def predict_rows(
     return found
 
 
-@dataclass(frozen=True)
-class MeasuredRun:
-    """The measured seconds of a finished run, with their prediction.
+def measured_run(folder: Path, predictions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Compare the finished run in ``folder`` with its prediction on the fewest GPUs that were planned, for JSON.
 
-    ``train_seconds``: waiting for clips included. ``step_seconds``: for each shape of metrics.jsonl, the median
-    of the logged steps.
-    """
-
-    name: str
-    num_steps: int
-    train_seconds: float
-    input_wait_seconds: float
-    step_seconds: Mapping[str, float]
-    predicted: Mapping[str, Any]
-
-    @property
-    def ratio(self) -> float:
-        """Predicted seconds of training / measured seconds."""
-        return float(self.predicted["train_seconds"]) / self.train_seconds
-
-    def to_json(self) -> dict[str, Any]:
-        """Return prediction and measurement for programs."""
-        return {
-            "row": self.name,
-            "predicted_train_seconds": self.predicted["train_seconds"],
-            "measured_train_seconds": self.train_seconds,
-            "ratio": self.ratio,
-            "predicted_input_wait_seconds": self.predicted["input_wait_seconds"],
-            "measured_input_wait_seconds": self.input_wait_seconds,
-            "measured_step_seconds": dict(self.step_seconds),
-        }
-
-
-def measured_run(folder: Path, predictions: Sequence[Mapping[str, Any]]) -> MeasuredRun:
-    """Read the run in ``folder``, and find its prediction on the fewest GPUs that were planned.
-
-    Raises InputError where the run is not finished, was not planned, or took another number of steps.
+    Seconds of training include the waits for clips. ``ratio`` is predicted / measured seconds. The seconds of a
+    step are, for each shape of metrics.jsonl, the median of the logged steps. Raises InputError where the run is
+    not finished, was not planned, or took another number of steps.
     """
     run_dir = RunDir(folder)
     result = read_json(run_dir.result_json)
@@ -333,8 +302,14 @@ def measured_run(folder: Path, predictions: Sequence[Mapping[str, Any]]) -> Meas
     by_shape: defaultdict[str, list[float]] = defaultdict(list)
     for line in read_jsonl(run_dir.metrics_jsonl):
         by_shape[f"{line['clips']}x{line['frames']}x{line['crop']}²"].append(line["step_seconds"])
-    medians = {shape: statistics.median(values) for shape, values in by_shape.items()}
-    seconds = result["seconds"]
-    return MeasuredRun(
-        name, result["steps"], seconds["train"], seconds["input_wait"], medians, predicted
-    )
+    return {
+        "row": name,
+        "predicted_train_seconds": predicted["train_seconds"],
+        "measured_train_seconds": result["seconds"]["train"],
+        "ratio": float(predicted["train_seconds"]) / result["seconds"]["train"],
+        "predicted_input_wait_seconds": predicted["input_wait_seconds"],
+        "measured_input_wait_seconds": result["seconds"]["input_wait"],
+        "measured_step_seconds": {
+            shape: statistics.median(values) for shape, values in by_shape.items()
+        },
+    }

@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mgexp.multigrid.schedule import Schedule, StepShape
+from mgexp.multigrid.schedule import Schedule, StepShape, step_shape
 from mgexp.plan.communication import Communication
 from mgexp.plan.loading import Kind, Leg, legs_of
 
@@ -185,13 +185,12 @@ class RowPrediction:
 
 def leg_shapes(schedule: Schedule, num_processes: int) -> list[tuple[Leg, tuple[StepShape, ...]]]:
     """List each leg with the mini-batches of one process, in the order of its cycle."""
-    groups = {phase.cycle: phase.num_bn_groups for phase in schedule.phases}
+    # All phases of a cycle have the same BN groups, so any one of them will do.
+    phase_of = {phase.cycle: phase for phase in schedule.phases}
     found = []
     for leg in legs_of(schedule):
-        shapes = []
-        for shape in leg.cycle.shapes:
-            clips = schedule.recipe.clips * shape.ratio // num_processes
-            shapes.append(StepShape(shape.frames, shape.crop, clips, groups[leg.cycle]))
+        phase = phase_of[leg.cycle]
+        shapes = (step_shape(schedule, phase, one, num_processes) for one in leg.cycle.shapes)
         found.append((leg, tuple(shapes)))
     return found
 

@@ -1,13 +1,10 @@
-"""Training steps on random clips, for timing: in this process or in new processes."""
+"""Training steps on random clips, for timing."""
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,14 +15,13 @@ from mgexp.models.build import build_model
 from mgexp.models.layers import Draws
 from mgexp.multigrid.schedule import StepShape
 from mgexp.optim.build import build_optimizer, set_lr
-from mgexp.plan.timing import Step, Way
+from mgexp.plan.timing import Step
 from mgexp.run.clock import Clock
 from mgexp.train.checkpoint import State
 from mgexp.train.precision import resolve_precision
 from mgexp.train.setup import clip_bytes
 from mgexp.train.step import Normalizer, TrainStep, build_step, keep_memory, seed_step
 from mgexp.train.task import Task, build_task
-from mgexp.video.processes import start_process
 
 LEARNING_RATE = 1e-4
 """Assumption: the loss on random labels does not diverge, but zero-initialised weights do not stay zero."""
@@ -99,63 +95,3 @@ def build_training_step(cfg: Config, device: torch.device) -> TrainingStep:
     task = build_task(cfg)
     step = build_step(cfg, model, state, task, normalizer, precision)
     return TrainingStep(step, RandomClips(task, device))
-
-
-class WayInProcesses:
-    """A way that runs several ways at the same time, each in a new process of ``num_threads`` threads.
-
-    ``makers``: they make the ways, and must be picklable. A step ends when the steps in all processes have ended,
-    and returns the loss of the first. An error in a process is raised here. ``close`` ends the processes; without
-    it they end with this process.
-    """
-
-    def __init__(self, makers: Sequence[Callable[[], Way]], num_threads: int) -> None:
-        # A forked process would inherit the memory settings of this process, and its threads would not work.
-        context = multiprocessing.get_context("spawn")
-        self._pools = [ProcessPoolExecutor(1, context, start_process) for _ in makers]
-        begun = [
-            pool.submit(_begin, make, num_threads)
-            for pool, make in zip(self._pools, makers, strict=True)
-        ]
-        for future in begun:
-            future.result()
-
-    def __call__(self, shape: StepShape) -> Step:
-        """Return the step on clips of ``shape``. Only the step of the latest shape can be taken."""
-        self._in_all(_prepare, shape)
-        return lambda: self._in_all(_take_step)[0]
-
-    def close(self) -> None:
-        """End the processes."""
-        for pool in self._pools:
-            pool.shutdown()
-
-    def _in_all(self, function: Callable[..., Any], *arguments: object) -> list[Any]:
-        futures = [pool.submit(function, *arguments) for pool in self._pools]
-        return [future.result() for future in futures]
-
-
-@dataclass
-class _Kept:
-    """The way and the step that a new process keeps from one call to the next."""
-
-    way: Way
-    step: Step
-
-
-_KEPT = _Kept(lambda shape: lambda: None, lambda: None)
-
-
-# A pool pickles its functions by name, so these three must stand at the top level of the module.
-def _begin(make: Callable[[], Way], num_threads: int) -> None:
-    torch.set_num_threads(num_threads)
-    _KEPT.way = make()
-
-
-def _prepare(shape: StepShape) -> None:
-    _KEPT.step = _KEPT.way(shape)
-
-
-def _take_step() -> object:
-    loss = _KEPT.step()
-    return loss.item() if isinstance(loss, Tensor) else loss  # item() waits for the GPU

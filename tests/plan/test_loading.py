@@ -1,4 +1,4 @@
-"""What loading a schedule costs, from seconds by hand, and ways to load that are timed in turns."""
+"""What loading a schedule costs, from seconds by hand; ways to load that are timed in turns; the tables."""
 
 import os
 import time
@@ -12,12 +12,14 @@ from mgexp.data.clips import TrainingClips
 from mgexp.data.records import VideoRecord
 from mgexp.plan.loading import (
     LoadingCosts,
-    Timings,
+    clip_table,
     kinds_of,
     legs_of,
     loader_of,
     measure,
+    medians,
     one_core,
+    way_table,
 )
 from mgexp.train.setup import build_row_schedule
 from mgexp.video.reader import VideoError
@@ -75,7 +77,7 @@ def test_the_mean_clip_weighs_kinds_by_their_clips(schedule):
 
 
 def costs_of(legs, seconds):
-    return LoadingCosts(legs, {"": Timings({kind: (value,) for kind, value in seconds.items()})})
+    return LoadingCosts(legs, {"": {kind: (value,) for kind, value in seconds.items()}})
 
 
 def test_seconds_that_do_not_shrink_make_coarse_steps_dear(schedule):
@@ -102,13 +104,13 @@ def test_every_way_loads_the_same_clips_in_turns_that_alternate():
     assert sorted(map(str, by_way["a"])) == sorted(map(str, by_way["b"]))
     assert len(set(map(str, by_way["a"]))) == 8  # 2 kinds x 2 videos x 2 repeats
     assert {(r.frames, r.crop, r.stride_range) for r in by_way["a"]} == set(KINDS)
-    assert all(set(timing.by_kind) == set(KINDS) for timing in timings.values())
+    assert all(set(timing) == set(KINDS) for timing in timings.values())
 
 
 @pytest.mark.alone
 def test_seconds_are_of_one_clip():
     timings = measure({"slow": lambda _: time.sleep(0.02)}, KINDS[:1], 3, 2)
-    values = timings["slow"].by_kind[KINDS[0]]
+    values = timings["slow"][KINDS[0]]
     assert len(values) == 2
     assert all(0.02 <= value < 0.04 for value in values)
 
@@ -116,13 +118,12 @@ def test_seconds_are_of_one_clip():
 @pytest.mark.alone
 def test_repeats_go_on_while_another_fits_into_the_budget():
     timings = measure({"slow": lambda _: time.sleep(0.02)}, KINDS[:1], 1, budget_seconds=0.2)
-    assert 3 <= timings["slow"].num_repeats <= 9
+    assert 3 <= len(timings["slow"][KINDS[0]]) <= 9
 
 
 def test_the_median_is_over_repeats():
-    timings = Timings({KINDS[0]: (1.0, 9.0, 2.0), KINDS[1]: (5.0, 3.0, 4.0)})
-    assert timings.median() == {KINDS[0]: 2.0, KINDS[1]: 4.0}
-    assert timings.repeat(1) == {KINDS[0]: 9.0, KINDS[1]: 3.0}
+    seconds = {KINDS[0]: (1.0, 9.0, 2.0), KINDS[1]: (5.0, 3.0, 4.0)}
+    assert medians(seconds) == {KINDS[0]: 2.0, KINDS[1]: 4.0}
 
 
 def test_a_video_that_fails_cannot_be_measured():
@@ -144,3 +145,37 @@ def test_one_core_is_given_back():
     with one_core():
         assert len(os.sched_getaffinity(0)) == torch.get_num_threads() == 1
     assert (os.sched_getaffinity(0), torch.get_num_threads()) == (cores, threads)
+
+
+SECONDS = {"videos": (0.3, 0.5, 0.4), "store": (0.05, 0.1, 0.08)}
+
+
+@pytest.fixture
+def costs(tmp_path):
+    legs = legs_of(build_row_schedule(tiny_config(tmp_path), 24))
+    kinds = kinds_of(legs)
+    ways = {way: dict.fromkeys(kinds, values) for way, values in SECONDS.items()}
+    return LoadingCosts(legs, ways)
+
+
+def cells(table):
+    return [line.split() for line in table.splitlines()]
+
+
+def test_ratios_are_of_the_same_repeat(costs):
+    assert costs.ms_per_clip("store") == pytest.approx([50, 100, 80])
+    assert costs.times_less("store") == pytest.approx([6, 5, 5])
+    assert costs.times_less("videos") == [1, 1, 1]
+
+
+def test_a_line_per_leg_with_medians(costs):
+    lines = cells(clip_table(costs))
+    assert len(lines) == 2 + len(costs.legs)
+    assert all(line[-2:] == ["400.00", "80.00"] for line in lines[2:])
+
+
+def test_a_line_per_way_with_spread(costs):
+    line = way_table(costs).splitlines()[2]
+    assert line.startswith("store")
+    assert "80.00 (50.00–100.00)" in line
+    assert "5.0 (5.0–6.0)" in line

@@ -4,7 +4,7 @@ import pytest
 import simplejson
 from tiny import data_keys, load_tool, tiny_config, write_config
 
-from mgexp.plan.loading import LoadingCosts, Timings, kinds_of, legs_of
+from mgexp.plan.loading import LoadingCosts, kinds_of, legs_of
 from mgexp.train.setup import build_row_schedule
 from mgexp.video.store import StoreDir
 from mgexp.video.store_encode import Coding
@@ -79,7 +79,7 @@ def test_a_broken_video_ends_with_1(bench, arguments, tiny_data, tmp_path, capsy
 def costs(tmp_path):
     legs = legs_of(build_row_schedule(tiny_config(tmp_path), 24))
     kinds = kinds_of(legs)
-    ways = {way: Timings(dict.fromkeys(kinds, values)) for way, values in SECONDS.items()}
+    ways = {way: dict.fromkeys(kinds, values) for way, values in SECONDS.items()}
     return LoadingCosts(legs, ways)
 
 
