@@ -1,17 +1,22 @@
 """How files are written and read: a kill at any moment leaves the old content or the new one.
 
 Files are replaced whole (`atomic_file`). A file of lines grows, and a kill tears at most its last line
-(`append_jsonl`).
+(`append_jsonl`). A lock (`lock_file`) lets one process alone write into a folder.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import io
+import logging
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,6 +24,7 @@ import simplejson
 
 from mgexp.errors import InputError
 
+LOGGER = logging.getLogger("mgexp")
 HASH_CHUNK_BYTES = 2**20  # a checkpoint of gigabytes is not read into memory at once
 
 
@@ -175,3 +181,63 @@ def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
     """Drop, atomically, a torn last line and every record for which `keep` is false."""
     kept = (json_line(record) for record in read_jsonl(path) if keep(record))
     atomic_write_text(path, "".join(kept))
+
+
+@contextmanager
+def lock_file(path: Path, busy: str = "") -> Iterator[None]:
+    """Hold the lock ``path`` in the block, so that this process alone writes into the folder.
+
+    Raises InputError where another process holds the lock or may hold it, with the message ``busy`` or one about
+    a run folder. The file holds "pid host since", which a process that is killed cannot take back.
+    """
+    # The lock is of the POSIX kind (lockf), not flock: it dies with the process that took it. Forked loader
+    # workers keep an flock for seconds after their parent is killed, and the same command started again would be
+    # refused. NFS shares both kinds between hosts (flock since Linux 2.6.12), except on mounts with nolock or
+    # local_lock. There two hosts may both get it, so whoever takes over from another host warns.
+    with path.open("a+") as file:
+        file.seek(0)
+        text = file.read().strip()
+        pid, host, since = (text.split() + ["unknown"] * 3)[:3]
+        holder = f"process {pid} on {host} since {since}"
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                here = f"run folder {path.parent} is in use by {holder}"
+                otherwise = f"{here}: wait for it, stop it, or choose another folder with --output"
+                raise InputError([busy or otherwise]) from error
+            if text and _may_live(pid, host):
+                problem = (
+                    f"{path} names {holder}, and the file system cannot lock it ({error.strerror}), so it is "
+                    "unknown whether that process still runs: stop it if it does, then remove the file"
+                )
+                raise InputError([problem]) from error
+            LOGGER.warning("%s: cannot be locked (%s): do not run twice", path, error.strerror)
+        else:
+            if text and host != socket.gethostname():
+                LOGGER.warning(
+                    "%s was not released by %s: if that process still runs, stop it; hosts may not see each "
+                    "other's locks",
+                    *(path, holder),
+                )
+        file.truncate(0)
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        file.write(f"{os.getpid()} {socket.gethostname()} {now}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def _may_live(pid: str, host: str) -> bool:
+    """Whether a process may still be there. About another host nobody can know."""
+    if host != socket.gethostname() or not pid.isdigit():
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's process
+        return True
+    return True

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Protocol
 
 from mgexp.errors import InputError
-from mgexp.run.lock import lock_file
+from mgexp.run.files import lock_file
 
 RUNS = "runs"
 SMOKE = "smoke"
@@ -26,9 +25,11 @@ METRIC_NAMES = {"top1": "top-1", "top5": "top-5", "map": "mAP"}
 """Metrics of evaluations.jsonl and result.json, and how people write them."""
 
 
-class _Folder(Protocol):
-    @property
-    def root(self) -> Path: ...
+@dataclass(frozen=True)
+class Folder:
+    """A folder of mgexp. The classes below name the files in it."""
+
+    root: Path
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,12 @@ class Inside:
 
     name: str
 
-    def __get__(self, folder: _Folder, owner: type | None = None) -> Path:
+    def __get__(self, folder: Folder, owner: type | None = None) -> Path:
         return folder.root / self.name
 
 
-@dataclass(frozen=True)
-class RunDir:
+class RunDir(Folder):
     """The folder of one run, by default runs/<experiment>/seed<N>."""
-
-    root: Path
 
     config_yaml = Inside("config.yaml")
     """The whole configuration of the run."""
@@ -90,9 +88,8 @@ class RunDir:
     def tensorboard_in(self, log_dir: Path) -> Path:
         """Name this run's folder in one for many runs: its path below runs/, else its path without links."""
         whole = self.root.resolve()
-        above = next(
-            (folder for folder in whole.parents if folder.name == RUNS), Path(whole.anchor)
-        )
+        named_runs = (folder for folder in whole.parents if folder.name == RUNS)
+        above = next(named_runs, Path(whole.anchor))
         return log_dir / whole.relative_to(above)
 
     def scores(self, protocol: str) -> Path:
@@ -129,7 +126,7 @@ class RunDir:
 
         Raises InputError where the folder cannot be written, or where another process holds the lock.
         """
-        return _locked(self.lock, (self.root, self.checkpoints, self.evaluation_parts))
+        return _locked(self.root, self.checkpoints, self.evaluation_parts)
 
 
 def default_run_dir(experiment: str, seed: int, is_smoke: bool) -> RunDir:
@@ -147,11 +144,8 @@ def find_runs(root: Path) -> tuple[RunDir, ...]:
     return tuple(RunDir(run) for run in runs if SMOKE not in run.relative_to(root).parts)
 
 
-@dataclass(frozen=True)
-class RunsDir:
+class RunsDir(Folder):
     """A folder of rows: <root>/<row>/seed<N> are run folders, the report on them lies in root."""
-
-    root: Path
 
     report_md = Inside("report.md")
     """The table."""
@@ -183,11 +177,8 @@ def find_row_folders(root: Path) -> tuple[RunsDir, ...]:
     return tuple(runs for runs in map(RunsDir, inside) if any(runs.runs()))
 
 
-@dataclass(frozen=True)
-class ExperimentsDir:
+class ExperimentsDir(Folder):
     """The folder of all rows: a YAML for each, published numbers, and our measured ones."""
-
-    root: Path
 
     results_csv = Inside("results.csv")
     """A line per finished run."""
@@ -197,11 +188,8 @@ class ExperimentsDir:
     """The tables."""
 
 
-@dataclass(frozen=True)
-class CheckDir:
+class CheckDir(Folder):
     """The folder of a check of videos, see `tools/check_data.py`."""
-
-    root: Path
 
     videos_jsonl = Inside("videos.jsonl")
     """A line per video."""
@@ -210,11 +198,12 @@ class CheckDir:
 
     def locked(self) -> AbstractContextManager[None]:
         """As `RunDir.locked`."""
-        return _locked(self.root / "lock", (self.root,))
+        return _locked(self.root)
 
 
 @contextmanager
-def _locked(lock: Path, folders: Sequence[Path]) -> Iterator[None]:
+def _locked(root: Path, *inside: Path) -> Iterator[None]:
+    folders = (root, *inside)
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -224,21 +213,19 @@ def _locked(lock: Path, folders: Sequence[Path]) -> Iterator[None]:
         except OSError as error:
             problem = f"cannot write into the folder {folder}: {error.strerror}"
             raise InputError([f"{problem}; mend that, or choose another with --output"]) from error
-    with lock_file(lock):
+    with lock_file(root / "lock"):
+        # Whoever wrote these files is gone, since this process now holds the lock.
         for folder in folders:
             for leftover in folder.glob(".*.tmp"):
                 leftover.unlink()
         yield
 
 
-@dataclass(frozen=True)
-class LaunchDir:
+class LaunchDir(Folder):
     """The folder of one submission: pickles and logs of submitit, and how each job ended.
 
     A folder is used once: submitit names its files after job ids, and another cluster uses the same ids again.
     """
-
-    root: Path
 
     def outcome_json(self, job_id: str, rank: int) -> Path:
         """How process `rank` of a job ended; there is none while it runs, or if it was killed."""
@@ -265,14 +252,11 @@ def new_launch_dir(launches: Path) -> LaunchDir:
     return LaunchDir(next(launches / name for name in names if not (launches / name).exists()))
 
 
-@dataclass(frozen=True)
-class SweepDir:
+class SweepDir(Folder):
     """The folder of a sweep: runs/<point>/<experiment>/seed<N> are its run folders.
 
     A point is a choice of values, such as SOLVER.BASE_LR=0.1; "all" where nothing is chosen.
     """
-
-    root: Path
 
     sweep_json = Inside("sweep.json")
     """What was frozen, from which commit and folder, and the names of all runs."""

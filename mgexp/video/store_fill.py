@@ -20,8 +20,14 @@ from pebble import ProcessExpired
 from tqdm import tqdm
 
 from mgexp.errors import InputError
-from mgexp.run.files import append_jsonl, atomic_write_text, json_line, read_json, write_json
-from mgexp.run.lock import lock_file
+from mgexp.run.files import (
+    append_jsonl,
+    atomic_write_text,
+    json_line,
+    lock_file,
+    read_json,
+    write_json,
+)
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.processes import map_in_processes
 from mgexp.video.reader import VideoError

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from mgexp.errors import InputError
-from mgexp.run.lock import lock_file
+from mgexp.run.files import lock_file
 
 
 def lock_fails_with(number, monkeypatch):
