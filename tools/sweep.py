@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import simplejson
@@ -243,7 +243,7 @@ def entry(sweep: Sweep, one: SweepRun, state: RunState) -> dict[str, str | int]:
 def show(found: Sequence[RunState], as_json: bool) -> None:
     """Print the states as a table or as JSON."""
     if as_json:
-        print(simplejson.dumps([one.record() for one in found], indent=2))
+        print(simplejson.dumps([asdict(one) for one in found], indent=2))
     else:
         print(aligned([COLUMNS, *(one.cells() for one in found)]))
 

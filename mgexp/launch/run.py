@@ -17,8 +17,8 @@ from mgexp.errors import InputError, TrainingError, collected
 from mgexp.failure import failing_together
 from mgexp.launch.resources import Resources
 from mgexp.plan.workers import build_chooser
-from mgexp.run.environment import REPOSITORY, git_commit
-from mgexp.run.folder import COMMIT_TXT, RunDir, default_run_dir
+from mgexp.run.environment import COMMIT_TXT, REPOSITORY, git_commit
+from mgexp.run.folder import RunDir, default_run_dir
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.job import Job, evaluate_job, run_job
 from mgexp.train.result import Outcome
@@ -46,22 +46,6 @@ class RunOptions:
     override: bool = False
     given: tuple[str, ...] = ()
 
-    @property
-    def experiment(self) -> str:
-        """Return the name of the experiment, such as quickstart/baseline."""
-        return experiment_name(self.config)
-
-    @property
-    def pairs(self) -> list[str]:
-        """Return the KEY VALUE pairs that other options stand for."""
-        options = {"RNG_SEED": self.seed, "TRAIN.MAX_CLIPS_PER_GPU": self.max_clips_per_gpu}
-        return [
-            text
-            for key, value in options.items()
-            if value is not None
-            for text in (key, str(value))
-        ]
-
 
 def build_job(
     options: RunOptions, processes: Processes, problems: Sequence[str] = (), is_here: bool = True
@@ -71,10 +55,16 @@ def build_job(
     With ``is_here`` False the run is for another machine, so devices and memory of this one are not examined.
     Raises InputError with ``problems`` and all that are found here.
     """
-    whole, found = read_config(options.config, options.overrides, options.pairs)
-    given = (*options.given, *options.overrides, *options.pairs)[::2]
+    pairs = []
+    if options.seed is not None:
+        pairs += ["RNG_SEED", str(options.seed)]
+    if options.max_clips_per_gpu is not None:
+        pairs += ["TRAIN.MAX_CLIPS_PER_GPU", str(options.max_clips_per_gpu)]
+    whole, found = read_config(options.config, options.overrides, pairs)
+    given = (*options.given, *options.overrides, *pairs)[::2]
     cfg = smoke(whole) if options.is_smoke else whole
-    default = default_run_dir(options.experiment, cfg.RNG_SEED, options.is_smoke)
+    experiment = experiment_name(options.config)
+    default = default_run_dir(experiment, cfg.RNG_SEED, options.is_smoke)
     run_dir = RunDir(options.output) if options.output else default
     problems, initial = [*problems, *found], None
     with collected(problems):
@@ -83,9 +73,7 @@ def build_job(
         # The weights were checked, but a smoke run has fewer channels than they have.
         initial = None
     inputs = build_inputs(cfg, problems, processes.count, processes.local_count, is_here)
-    return Job(
-        cfg, options.experiment, run_dir, inputs, processes, options.override, initial, given
-    )
+    return Job(cfg, experiment, run_dir, inputs, processes, options.override, initial, given)
 
 
 def run_in_process(
@@ -161,7 +149,7 @@ def freeze_code(target: Path, source: Path = REPOSITORY) -> str:
     if not target.exists():
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         for name in FROZEN:
-            if (source / name).is_dir():
+            if (source / name).is_dir():  # an installed package has no tools beside it
                 ignored = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(source / name, temporary / name, ignore=ignored)
         (temporary / COMMIT_TXT).write_text(git_commit(source) + "\n", encoding="utf-8")
@@ -172,9 +160,6 @@ def freeze_code(target: Path, source: Path = REPOSITORY) -> str:
 def require_frozen(code: Path) -> None:
     """Raise InputError if this process runs other code than the copy in ``code``."""
     if code.resolve() != REPOSITORY:
-        raise InputError(
-            [
-                f"mgexp was imported from {REPOSITORY} and not from the frozen copy in {code}: unset "
-                "PYTHONSAFEPATH, and remove other copies of mgexp from PYTHONPATH"
-            ]
-        )
+        problem = f"mgexp was imported from {REPOSITORY} and not from the frozen copy in {code}"
+        remedy = "unset PYTHONSAFEPATH, and remove other copies of mgexp from PYTHONPATH"
+        raise InputError([f"{problem}: {remedy}"])

@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,11 +18,12 @@ from submitit import Job, LocalJob
 from submitit.core.core import Executor
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from mgexp.errors import InputError
+from mgexp.config.load import experiment_name
+from mgexp.errors import InputError, collected, raise_problems
 from mgexp.launch import hold_signals
 from mgexp.launch.resources import Resources, local_problems
 from mgexp.launch.run import RunOptions, check_submission, freeze_code, with_cpus
-from mgexp.launch.task import WARNING, TrainTask
+from mgexp.launch.task import WARNING, Submission, TrainTask
 from mgexp.run.environment import REPOSITORY
 from mgexp.run.files import read_json
 from mgexp.run.folder import LaunchDir, RunDir, new_launch_dir
@@ -38,75 +39,17 @@ POLL_SECONDS = 0.2
 KILLED = "its process ended without a message: see the log"
 
 
-@dataclass(frozen=True)
-class Submission:
-    """What is submitted together. ``code`` is the folder that holds the frozen code, or will hold it."""
-
-    launch: LaunchDir
-    code: Path
-    working_directory: Path
-    resources: Resources
-    name: str
-    num_parallel: int = 1
-
-    def send(self, executor: Executor, runs: Sequence[RunOptions]) -> list[Job[None]]:
-        """Freeze the code, and submit one task for each run."""
-        self.launch.root.mkdir(parents=True, exist_ok=True)
-        freeze_code(self.code)
-        # A task starts in the folder that it is submitted from, and Python looks for modules there first.
-        before = Path.cwd()
-        os.chdir(self.code)
-        try:
-            with executor.batch():
-                return [
-                    executor.submit(
-                        TrainTask(
-                            run, self.launch, self.code, self.working_directory, self.resources
-                        )
-                    )
-                    for run in runs
-                ]
-        finally:
-            os.chdir(before)
-
-    def python(self) -> str:
-        """Return the beginning of the command that starts a task, quoted for a shell."""
-        script = self.code / Path(hold_signals.__file__).relative_to(REPOSITORY)
-        return shlex.join([sys.executable, "-I", "-S", str(script)])
-
-    def log_folder(self) -> Path:
-        """Return the folder of the logs.
-
-        Raises InputError if submitit would misread its name, or would send another signal than a run expects.
-        """
-        folder = self.launch.root.absolute()
-        signal_name = os.environ.get(SIGNAL_VARIABLE, WARNING)
-        problems = []
-        if "%" in str(folder):
-            problems.append(
-                f"{folder}: Slurm and submitit read a % in a path as the number of a job; choose another folder"
-            )
-        if signal_name.removeprefix("SIG") != WARNING.removeprefix("SIG"):
-            problems.append(
-                f"{SIGNAL_VARIABLE} = {signal_name}: runs listen to {WARNING}; unset it"
-            )
-        if problems:
-            raise InputError(problems)
-        return folder
-
-
 def to_slurm(submission: Submission, runs: Sequence[RunOptions]) -> list[Job[None]]:
     """Submit runs with the same resources to Slurm, several as one array. Return submitit's jobs.
 
     Raises InputError with Slurm's message if it refuses.
     """
-    resources, folder = submission.resources, submission.log_folder()
+    resources, folder = submission.resources, _log_folder(submission)
     try:
-        executor = submitit.SlurmExecutor(folder, MAX_TIMEOUTS, python=submission.python())
+        executor = submitit.SlurmExecutor(folder, MAX_TIMEOUTS, python=_python(submission))
     except RuntimeError as error:
-        raise InputError(
-            [f"--launcher slurm: there is no Slurm on this machine: {error}"]
-        ) from error
+        problem = f"--launcher slurm: there is no Slurm on this machine: {error}"
+        raise InputError([problem]) from error
     executor.update_parameters(
         job_name=submission.name,
         time=resources.minutes,
@@ -120,34 +63,74 @@ def to_slurm(submission: Submission, runs: Sequence[RunOptions]) -> list[Job[Non
             "--kill-on-bad-exit=1",  # if one process fails, all end
             f"--cpus-per-task={resources.cpus_per_task}",  # since Slurm 22.05 srun does not take it from sbatch
         ],
-        additional_parameters={
-            "requeue": True,  # for clusters with JobRequeue=0
-            **dict(resources.sbatch),
-        },
+        # Clusters with JobRequeue=0 queue a job again only where it asks for that.
+        additional_parameters={"requeue": True, **dict(resources.sbatch)},
     )
     try:
-        return submission.send(executor, runs)
+        return _send(submission, executor, runs)
     except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as error:
         text = " ".join(str(error).split())
         raise InputError([f"sbatch refused the job, nothing is queued: {text}"]) from error
 
 
-def to_this_machine(submission: Submission, run: RunOptions, slot: int = 0) -> LocalJob[None]:
-    """Start a run in background processes that survive this one. Return submitit's job.
+@dataclass
+class LocalRun:
+    """A run in background processes of this machine, which survive this process."""
 
-    ``slot`` numbers the runs that train at the same time. It selects the GPUs.
-    """
-    executor = submitit.LocalExecutor(submission.log_folder(), python=submission.python())
+    job: LocalJob[None]
+    launch: LaunchDir
+    _shown: dict[Path, int] = field(default_factory=dict)
+    """The bytes of each log that were printed."""
+
+    def has_ended(self, shows_log: bool) -> bool:
+        """Return whether the run has ended, and print what is new in its logs to standard error."""
+        # In this order nothing is missed: the logs of a run that has ended do not grow.
+        has_ended = bool(self.job.done())
+        job_id = self.job.job_id
+        for path in (self.launch.output_log(job_id), self.launch.error_log(job_id)):
+            if shows_log and path.exists():
+                with path.open("rb") as file:
+                    file.seek(self._shown.get(path, 0))
+                    text = file.read()
+                self._shown[path] = self._shown.get(path, 0) + len(text)
+                sys.stderr.write(text.decode(errors="replace"))
+        sys.stderr.flush()
+        return has_ended
+
+    def wait(self) -> Outcome:
+        """Print the logs until the run ends. The first Ctrl-C saves and stops the run; a second ends this wait."""
+        was_interrupted = False
+        while True:
+            try:
+                if self.has_ended(shows_log=True):
+                    return outcome_of(self.launch, self.job.job_id)[0]
+                time.sleep(POLL_SECONDS)
+            except KeyboardInterrupt:
+                if was_interrupted:
+                    raise
+                was_interrupted = True
+                # The processes ignore Ctrl-C while they start, so they get another signal.
+                stop(self.job.job_id, self.launch)
+
+
+def to_this_machine(submission: Submission, run: RunOptions, slot: int = 0) -> LocalRun:
+    """Start a run in background processes. ``slot`` numbers the runs at the same time, and selects the GPUs."""
+    executor = submitit.LocalExecutor(_log_folder(submission), python=_python(submission))
     executor.update_parameters(
         timeout_min=LOCAL_MINUTES,
         tasks_per_node=submission.resources.tasks_per_node,
         gpus_per_node=submission.resources.gpus_per_node,
         visible_gpus=_gpus(submission.resources.gpus_per_node, slot),
     )
-    with _ignoring_interrupts():
-        (job,) = submission.send(executor, [run])
+    # The new processes inherit that SIGINT is ignored. So submitit's controller survives a Ctrl-C, and ends with
+    # the run, which listens to Ctrl-C itself and saves first.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        (job,) = _send(submission, executor, [run])
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert isinstance(job, LocalJob)
-    return job
+    return LocalRun(job, submission.launch)
 
 
 def _gpus(num: int, slot: int) -> tuple[int, ...]:
@@ -161,60 +144,53 @@ def _gpus(num: int, slot: int) -> tuple[int, ...]:
     return tuple(map(int, mine))
 
 
-@contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Start processes that leave Ctrl-C to the run: it saves first, and then they end with it."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _send(
+    submission: Submission, executor: Executor, runs: Sequence[RunOptions]
+) -> list[Job[None]]:
+    """Freeze the code, and submit one task for each run."""
+    submission.launch.root.mkdir(parents=True, exist_ok=True)
+    freeze_code(submission.code)
+    # A task starts in the folder that it is submitted from, and Python looks for modules there first.
+    before = Path.cwd()
+    os.chdir(submission.code)
     try:
-        yield
+        with executor.batch():
+            return [executor.submit(TrainTask(run, submission)) for run in runs]
     finally:
-        signal.signal(signal.SIGINT, before)
+        os.chdir(before)
 
 
-@dataclass
-class Follower:
-    """Print what is new in the logs of a job."""
-
-    launch: LaunchDir
-    job_id: str
-    _read: dict[Path, int] = field(default_factory=dict)
-
-    def show(self) -> None:
-        """Print it to standard error, as the run itself would."""
-        for path in (self.launch.output_log(self.job_id), self.launch.error_log(self.job_id)):
-            if path.exists():
-                with path.open("rb") as file:
-                    file.seek(self._read.get(path, 0))
-                    text = file.read()
-                self._read[path] = self._read.get(path, 0) + len(text)
-                sys.stderr.write(text.decode(errors="replace"))
-        sys.stderr.flush()
+def _python(submission: Submission) -> str:
+    """Return the beginning of the command that starts a task, quoted for a shell."""
+    script = submission.code / Path(hold_signals.__file__).relative_to(REPOSITORY)
+    return shlex.join([sys.executable, "-I", "-S", str(script)])
 
 
-def wait(job: LocalJob[None], launch: LaunchDir) -> Outcome:
-    """Show the log until the job ends. The first Ctrl-C stops the run, saved; a second one ends this wait."""
-    follower = Follower(launch, job.job_id)
-    was_interrupted = False
-    while not job.done():
-        try:
-            follower.show()
-            time.sleep(POLL_SECONDS)
-        except KeyboardInterrupt:
-            if was_interrupted:
-                raise
-            was_interrupted = True
-            stop(job.job_id, launch)  # a run that is still starting does not listen to Ctrl-C
-    follower.show()
-    return outcome_of(launch, job.job_id)[0]
+def _log_folder(submission: Submission) -> Path:
+    """Return the folder of the logs.
+
+    Raises InputError if submitit would misread its name, or would send another signal than a run expects.
+    """
+    folder = submission.launch.root.absolute()
+    signal_name = os.environ.get(SIGNAL_VARIABLE, WARNING)
+    problems = []
+    if "%" in str(folder):
+        problems.append(
+            f"{folder}: Slurm and submitit read a % in a path as the number of a job; choose another folder"
+        )
+    if signal_name.removeprefix("SIG") != WARNING.removeprefix("SIG"):
+        problems.append(f"{SIGNAL_VARIABLE} = {signal_name}: runs listen to {WARNING}; unset it")
+    raise_problems(problems)
+    return folder
 
 
 def outcome_of(launch: LaunchDir, job_id: str) -> tuple[Outcome, str]:
     """Return how a job ended, and its message: that of the first process that went wrong."""
     records = [read_json(path) for path in launch.outcomes(job_id)]
-    wrong = [record for record in records if record["outcome"] != Outcome.OK]
     if not records:
         return Outcome.FAILED, KILLED
-    first = (wrong or records)[0]
+    wrong = (record for record in records if record["outcome"] != Outcome.OK)
+    first = next(wrong, records[0])
     return Outcome(first["outcome"]), str(first["message"])
 
 
@@ -230,15 +206,11 @@ def is_alive(job_id: str, launch: LaunchDir) -> bool:
     return os.fsencode(launch.root.absolute()) in command
 
 
-def stop(job_id: str, launch: LaunchDir) -> bool:
-    """Ask a local job to save and end. Return False if it has ended."""
-    if not is_alive(job_id, launch):
-        return False
-    try:
-        os.kill(int(job_id), signal.SIGTERM)
-    except ProcessLookupError:
-        return False
-    return True
+def stop(job_id: str, launch: LaunchDir) -> None:
+    """Ask a local job to save and end, unless it has ended."""
+    if is_alive(job_id, launch):
+        with suppress(ProcessLookupError):
+            os.kill(int(job_id), signal.SIGTERM)
 
 
 def to_local(
@@ -249,13 +221,11 @@ def to_local(
     The run survives the end of this process. Ctrl-C stops the run after it has saved.
     """
     problems = [*problems, *local_problems(resources)]
-    run_dir = check_submission(run, resources, True, problems)
-    submission = _submission(run_dir, run, resources)
-    job = to_this_machine(submission, replace(run, config=run.config.absolute()))
-    say(
-        f"process {job.job_id}, logs in {submission.launch.root}; to stop it, saved: kill {job.job_id}"
-    )
-    return wait(job, submission.launch)
+    submission = _submission(check_submission(run, resources, True, problems), run, resources)
+    local = to_this_machine(submission, replace(run, config=run.config.absolute()))
+    number = local.job.job_id
+    say(f"process {number}, logs in {submission.launch.root}; to stop it, saved: kill {number}")
+    return local.wait()
 
 
 def to_queue(
@@ -263,10 +233,8 @@ def to_queue(
 ) -> Outcome:
     """Submit to Slurm and return. Raises InputError."""
     problems = list(problems)
-    try:
+    with collected(problems):
         resources = with_cpus(run, resources)
-    except InputError as error:
-        problems += error.problems
     run_dir = check_submission(run, resources, False, problems)
     if run_dir.result_json.exists():
         say(f"{run_dir.root}: this run is complete, nothing was submitted")
@@ -287,4 +255,4 @@ def _submission(run_dir: RunDir, run: RunOptions, resources: Resources) -> Submi
     """Prepare the submission of one run, with its own copy of the code as it is now."""
     launch = new_launch_dir(run_dir.launches)
     code = (launch.root / "code").absolute()
-    return Submission(launch, code, Path.cwd(), resources, run.experiment)
+    return Submission(launch, code, Path.cwd(), resources, experiment_name(run.config))

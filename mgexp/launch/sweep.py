@@ -9,12 +9,11 @@ import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 import yaml
-from submitit import LocalJob
 
 from mgexp.config.check import differing_keys
 from mgexp.config.load import flatten
@@ -23,14 +22,14 @@ from mgexp.launch.resources import Resources
 from mgexp.launch.run import RunOptions, check_submission, freeze_code, frozen_yaml
 from mgexp.launch.submit import (
     POLL_SECONDS,
-    Follower,
-    Submission,
+    LocalRun,
     outcome_of,
     stop,
     to_slurm,
     to_this_machine,
 )
 from mgexp.launch.sweep_state import QUEUED, RUNNING, states, submissions
+from mgexp.launch.task import Submission
 from mgexp.run.environment import REPOSITORY, git_commit
 from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_json, write_json
 from mgexp.run.folder import MAX_NAME, LaunchDir, SweepDir, file_name, new_launch_dir
@@ -113,10 +112,8 @@ def read_seeds(text: str) -> tuple[int, ...]:
         numbers = ()
     seeds = numbers if "," in text else tuple(range(sum(numbers)))
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        problem = (
-            f"--seeds {text}: it takes a number of seeds, such as 3, or the seeds, such as 0,5"
-        )
-        raise InputError([problem])
+        forms = "a number of seeds, such as 3, or the seeds, such as 0,5"
+        raise InputError([f"--seeds {text}: it takes {forms}"])
     return seeds
 
 
@@ -145,7 +142,7 @@ class Sweep:
         """Return the options of a run, from the YAML as it is now."""
         return RunOptions(
             config=self.experiments[run.experiment],
-            overrides=self._pairs(run),
+            overrides=(*self.overrides, *(text for pair in run.point for text in pair)),
             seed=run.seed,
             output=self.folder.run(run.name).root,
             is_smoke=self.is_smoke,
@@ -153,16 +150,14 @@ class Sweep:
 
     def frozen_options(self, run: SweepRun) -> RunOptions:
         """Return the options of a run, from the frozen YAML and with absolute paths."""
-        return RunOptions(
+        options = self.options(run)
+        return replace(
+            options,
             config=self.folder.config_yaml(run.point_name, run.experiment).absolute(),
-            seed=run.seed,
             output=self.folder.run(run.name).root.absolute(),
-            is_smoke=self.is_smoke,
-            given=self._pairs(run),
+            overrides=(),
+            given=options.overrides,  # the frozen YAML contains them
         )
-
-    def _pairs(self, run: SweepRun) -> tuple[str, ...]:
-        return (*self.overrides, *(text for pair in run.point for text in pair))
 
     def submission(self, resources: Resources, num_parallel: int = 1) -> Submission:
         """Prepare a submission of some of its runs.
@@ -187,6 +182,7 @@ def check_sweep(
 ) -> None:
     """Check every run and write nothing. Raises InputError with all problems, ``problems`` included."""
     found: defaultdict[str, list[str]] = defaultdict(list)
+    # Seeds share a configuration, so one run of each row and point stands for all of its seeds.
     checked = [run for run in sweep.runs if run.seed == sweep.seeds[0]]
     for run in checked:
         name = run.name.rpartition("/")[0]
@@ -261,34 +257,6 @@ def submit_array(
     return [job.job_id for job in jobs]
 
 
-@dataclass(frozen=True)
-class _Running:
-    """A run in background processes of this machine. ``follower`` shows its log, if it is to be shown."""
-
-    name: str
-    job: LocalJob[None]
-    launch: LaunchDir
-    follower: Follower | None
-
-    @classmethod
-    def start(
-        cls, sweep: Sweep, run: SweepRun, resources: Resources, slot: int, shows_log: bool
-    ) -> _Running:
-        """Start the run on the GPUs of its slot."""
-        submission = sweep.submission(resources)
-        job = to_this_machine(submission, sweep.frozen_options(run), slot)
-        _note(sweep.folder, run.name, "local", job.job_id, submission.launch)
-        follower = Follower(submission.launch, job.job_id) if shows_log else None
-        return cls(run.name, job, submission.launch, follower)
-
-    def has_ended(self) -> bool:
-        """Show what is new in the log, and return whether the run has ended."""
-        ended = bool(self.job.done())
-        if self.follower:
-            self.follower.show()
-        return ended
-
-
 def run_on_this_machine(
     sweep: Sweep,
     runs: Sequence[SweepRun],
@@ -303,24 +271,27 @@ def run_on_this_machine(
     """
     waiting, slots = list(runs), list(range(num_parallel))
     outcomes: list[Outcome] = []
-    running: dict[int, _Running] = {}
+    running: dict[int, tuple[str, LocalRun]] = {}  # the name and the processes of each slot's run
     while running or (waiting and not sweep.folder.cancelled.exists()):
         try:
             while waiting and slots and not sweep.folder.cancelled.exists():
-                slot = slots.pop(0)
-                running[slot] = _Running.start(sweep, waiting.pop(0), resources, slot, shows_log)
-                say(f"{running[slot].name}: started, process {running[slot].job.job_id}")
+                slot, run, submission = slots.pop(0), waiting.pop(0), sweep.submission(resources)
+                local = to_this_machine(submission, sweep.frozen_options(run), slot)
+                _note(sweep.folder, run.name, "local", local.job.job_id, submission.launch)
+                running[slot] = run.name, local
+                say(f"{run.name}: started, process {local.job.job_id}")
             time.sleep(POLL_SECONDS)
-            for slot in [slot for slot, one in running.items() if one.has_ended()]:
-                one = running.pop(slot)
-                outcome, message = outcome_of(one.launch, one.job.job_id)
+            ended = [slot for slot, (_, local) in running.items() if local.has_ended(shows_log)]
+            for slot in ended:
+                name, local = running.pop(slot)
+                outcome, message = outcome_of(local.launch, local.job.job_id)
                 outcomes.append(outcome)
-                say(f"{one.name}: {outcome.name.lower()}{': ' if message else ''}{message}")
+                say(f"{name}: {outcome.name.lower()}{': ' if message else ''}{message}")
                 slots.append(slot)
         except KeyboardInterrupt:
             sweep.folder.cancelled.touch()
-            for one in running.values():
-                stop(one.job.job_id, one.launch)
+            for _, local in running.values():
+                stop(local.job.job_id, local.launch)
     if waiting:
         outcomes.append(Outcome.INTERRUPTED)
     # A failure is worse than bad input, that is worse than a stop, and a missed expectation is the mildest.
@@ -342,9 +313,8 @@ def cancel(folder: SweepDir) -> list[str]:
             command = ["scancel", *(one.job_id for one in in_slurm)]
             subprocess.run(command, check=True, capture_output=True, text=True)
         except (OSError, subprocess.CalledProcessError) as error:
-            raise InputError(
-                [f"scancel failed: {getattr(error, 'stderr', '') or error}"]
-            ) from error
+            reason = getattr(error, "stderr", "") or error
+            raise InputError([f"scancel failed: {reason}"]) from error
     for one in active:
         line = known[one.name]
         if line["launcher"] != "slurm":

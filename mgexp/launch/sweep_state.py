@@ -7,7 +7,7 @@ import getpass
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -59,10 +59,6 @@ class RunState:
         eta = "" if self.eta_seconds is None else tqdm.format_interval(self.eta_seconds)
         score = "" if self.score is None else f"{self.metric} {self.score:.2f} %"
         return (self.name, self.state, self.job_id, progress, eta, score, self.error or self.note)
-
-    def record(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
-        return asdict(self)
 
 
 COLUMNS = ("run", "state", "job", "step", "ETA", "so far", "why")
@@ -117,31 +113,24 @@ def _state(
         return RunState(name, MISSING)
     launch, job_id = LaunchDir(folder.root / submission["launch"]), submission["job_id"]
     known = {**_progress(run), "job_id": job_id, "log": str(launch.error_log(job_id))}
-    alive = _alive(submission["launcher"], launch, job_id, queue)
-    if alive:
-        state, note = alive
-        return RunState(name, state, note=note, **known)
+    if submission["launcher"] == "slurm":
+        in_queue = queue.get(job_id)
+    else:
+        in_queue = ("RUNNING", "") if is_alive(job_id, launch) else None
+    if in_queue:
+        is_waiting = in_queue[0] == "PENDING"
+        note = in_queue[1] if is_waiting else ""  # Slurm has a reason for jobs that run too: "None"
+        return RunState(name, QUEUED if is_waiting else RUNNING, note=note, **known)
     known["eta_seconds"] = None
     outcome, message = outcome_of(launch, job_id)
     if submission["cancelled"] or outcome is Outcome.INTERRUPTED:
         note = "cancelled" if submission["cancelled"] else message
         return RunState(name, STOPPED, note=note, **known)
     # A killed process leaves no message of its own, but its log may say why it was killed.
-    text = last_error(launch.error_log(job_id)) or message if message == KILLED else message
+    text = (message == KILLED and last_error(launch.error_log(job_id))) or message
+    # Messages end with the problem itself: an InputError lists them, a traceback names the error last.
     error = next((line.strip(" -") for line in reversed(text.splitlines()) if line.strip()), "")
     return RunState(name, FAILED, error=error, **known)
-
-
-def _alive(
-    launcher: str, launch: LaunchDir, job_id: str, queue: Mapping[str, tuple[str, str]]
-) -> tuple[str, str] | None:
-    """Return whether a job runs or is queued, and why it waits. Return None if it has ended."""
-    if launcher == "slurm":
-        if job_id not in queue:
-            return None
-        state, reason = queue[job_id]
-        return (QUEUED, reason) if state == "PENDING" else (RUNNING, "")
-    return (RUNNING, "") if is_alive(job_id, launch) else None
 
 
 def _progress(run: RunDir) -> dict[str, Any]:

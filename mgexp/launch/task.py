@@ -46,51 +46,59 @@ from mgexp.train.result import Outcome
 
 EARLY_SECONDS = 60
 """Slurm may send the warning this much too early. Source: man sbatch, --signal."""
-LOOPBACK = "127.0.0.1"
 WARNING = "SIGUSR2"
 ENDS_IT = ("SIGTERM", "SIGINT")
 """Signals after which a run is not queued again."""
 
 
 @dataclass(frozen=True)
-class TrainTask:
-    """One run as the callable that submitit calls in each of its processes.
+class Submission:
+    """What is submitted together: runs with the same ``resources``, at most ``num_parallel`` of them at a time.
 
-    ``code`` is the frozen copy that must be running. Relative paths in the options start at ``working_directory``.
-    ``resources`` are those of the job.
+    ``code`` is the frozen copy of the code, which may not exist yet. Relative paths in the options of a run start
+    at ``working_directory``.
     """
 
-    options: RunOptions
     launch: LaunchDir
     code: Path
     working_directory: Path
     resources: Resources
+    name: str
+    num_parallel: int = 1
+
+
+@dataclass(frozen=True)
+class TrainTask:
+    """One run of a submission as the callable that submitit calls in each of its processes."""
+
+    options: RunOptions
+    submission: Submission
 
     def __call__(self) -> None:
         """Run to the end. Exit with the code of run_net.py if it is not 0."""
         job = submitit.JobEnvironment()
         is_slurm = job.cluster == "slurm"
         stop = StopRequest(only_save=(signal.SIGTERM,) if is_slurm else ())
-        self.launch.outcome_json(job.job_id, job.global_rank).unlink(missing_ok=True)
+        # A job that is queued again keeps its id: forget how its last start ended.
+        self._outcome_json(job).unlink(missing_ok=True)
         deadline: AbstractContextManager[object] = nullcontext()
         if is_slurm and job.global_rank == 0:
-            deadline = _Deadline(stop, self.resources, job.job_id)
+            deadline = _Deadline(stop, self.submission.resources, job.job_id)
         with stop.listening():
             release()
             with deadline:
                 outcome = self._run(job, stop)
         if outcome is Outcome.INTERRUPTED and stop.signal_name not in ENDS_IT:
-            self._queue_again(job)
+            # Everything is saved. On rank 0, submitit's handler of the signal queues the job again and exits.
+            if job.global_rank == 0:
+                signal.raise_signal(signal.SIGUSR2)
+            raise SystemExit(0)
         if outcome:
             raise SystemExit(int(outcome))
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
         """Return what submitit queues again: the same task, since its state is in the run folder."""
         return submitit.helpers.DelayedSubmission(self)
-
-    def __submitit_checkpoint__(self) -> submitit.helpers.DelayedSubmission:
-        """Do the same as ``checkpoint``, under the name that submitit looks for first."""
-        return self.checkpoint()
 
     def _run(self, job: submitit.JobEnvironment, stop: StopRequest) -> Outcome:
         """Run, and write beside the logs how the run ended."""
@@ -100,9 +108,9 @@ class TrainTask:
             messages.append(message)
             print(f"run_net.py: {message}", file=sys.stderr)
 
-        os.chdir(self.working_directory)
+        os.chdir(self.submission.working_directory)
         try:
-            require_frozen(self.code)
+            require_frozen(self.submission.code)
             outcome = run_in_process(self.options, _processes(job), say, stop)
         except InputError as error:
             say(str(error))
@@ -111,9 +119,8 @@ class TrainTask:
             if not stop.requested:
                 self._record(job, Outcome.FAILED, f"{type(error).__name__}: {error}")
                 raise
-            say(
-                f"after {stop.signal_name}: {error}"
-            )  # other processes may have left before this one
+            # The processes left together after the signal. One that left sooner breaks the others' connection.
+            say(f"after {stop.signal_name}: {error}")
             outcome = Outcome.INTERRUPTED
         if outcome is not Outcome.INTERRUPTED or stop.signal_name in ENDS_IT:
             saved = f"{stop.signal_name}: saved" if outcome is Outcome.INTERRUPTED else ""
@@ -121,14 +128,10 @@ class TrainTask:
         return outcome
 
     def _record(self, job: submitit.JobEnvironment, outcome: Outcome, message: str) -> None:
-        record = {"outcome": int(outcome), "message": message}
-        write_json(self.launch.outcome_json(job.job_id, job.global_rank), record)
+        write_json(self._outcome_json(job), {"outcome": int(outcome), "message": message})
 
-    def _queue_again(self, job: submitit.JobEnvironment) -> None:
-        """End after everything is saved. On rank 0, submitit's handler of the signal queues the job and exits."""
-        if job.global_rank == 0:
-            signal.raise_signal(signal.SIGUSR2)
-        raise SystemExit(0)
+    def _outcome_json(self, job: submitit.JobEnvironment) -> Path:
+        return self.submission.launch.outcome_json(job.job_id, job.global_rank)
 
 
 def seconds_to_wait(resources: Resources, since_start: float) -> float:
@@ -179,23 +182,22 @@ class _Deadline(threading.Thread):
 
 
 def _processes(job: submitit.JobEnvironment) -> Processes:
-    """Return which process of the job this is, and tell torch the address of the first one."""
+    """Return which process of the job this is, and tell torch the address of the first one.
+
+    Raises InputError if the other processes could not find the first node of the job.
+    """
     if job.num_tasks == 1:
         return Processes()
     found: Any = TorchDistributedEnvironment()
     if job.num_nodes == 1:
-        found.master_addr = LOOPBACK  # the name of a node need not be known to itself
-    _require_address(found.master_addr)
-    found.export(set_cuda_visible_devices=False, overwrite=True)
-    return dist.from_environment()
-
-
-def _require_address(host: str) -> None:
-    """Raise InputError if the other processes could not find the first node of the job."""
+        found.master_addr = "127.0.0.1"  # the name of a node need not be known to itself
+    host = found.master_addr
     try:
         socket.getaddrinfo(host, None)
     except OSError as error:
         problem = f"the first node of the job, {host}, has no address here ({error}): its processes cannot meet"
-        raise InputError(
-            [f"{problem}; name nodes in slurm.conf as hosts are named, or use --nodes 1"]
-        ) from error
+        remedy = "name nodes in slurm.conf as hosts are named, or use --nodes 1"
+        raise InputError([f"{problem}; {remedy}"]) from error
+    # Processes select their GPUs by LOCAL_RANK, so each must see all GPUs of its node.
+    found.export(set_cuda_visible_devices=False, overwrite=True)
+    return dist.from_environment()

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
-from mgexp.run.folder import COMMIT_TXT
-
 PACKAGES = ("torchvision", "av", "numpy", "pytorchvideo", "fvcore")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+COMMIT_TXT = "commit.txt"
+"""File in a frozen copy of the code: the commit that it is a copy of."""
 
 # These files are evidence, not code: collecting one run must not make the next one "dirty".
 NOT_CODE = (

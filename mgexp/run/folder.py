@@ -16,8 +16,6 @@ from mgexp.run.files import lock_file
 
 RUNS = "runs"
 SMOKE = "smoke"
-COMMIT_TXT = "commit.txt"
-"""File in a frozen copy of the code: the commit that it is a copy of."""
 MAX_NAME = 100
 """Characters of a folder's name; file systems allow 255 bytes."""
 

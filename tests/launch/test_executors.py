@@ -10,7 +10,8 @@ import pytest
 from mgexp.errors import InputError
 from mgexp.launch.resources import Resources
 from mgexp.launch.run import RunOptions
-from mgexp.launch.submit import Submission, _gpus, to_slurm
+from mgexp.launch.submit import _gpus, to_slurm
+from mgexp.launch.task import Submission
 from mgexp.run.environment import REPOSITORY
 from mgexp.run.folder import LaunchDir
 

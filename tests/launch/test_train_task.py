@@ -10,13 +10,13 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from submitit.core.utils import DelayedSubmission
 
-from mgexp.errors import InputError
 from mgexp.launch import hold_signals
 from mgexp.launch import task as module
 from mgexp.launch.resources import Resources
 from mgexp.launch.run import RunOptions
-from mgexp.launch.task import TrainTask, _Deadline, _require_address, seconds_to_wait
+from mgexp.launch.task import Submission, TrainTask, _Deadline, seconds_to_wait
 from mgexp.run.environment import REPOSITORY
 from mgexp.run.folder import LaunchDir
 from mgexp.stop import StopRequest
@@ -27,7 +27,8 @@ from mgexp.train.result import Outcome
 def task(tmp_path, monkeypatch):
     """A task whose options are never read."""
     monkeypatch.chdir(tmp_path)
-    return TrainTask(RunOptions(tmp_path), LaunchDir(tmp_path), REPOSITORY, tmp_path, Resources())
+    submission = Submission(LaunchDir(tmp_path), REPOSITORY, tmp_path, Resources(), "x")
+    return TrainTask(RunOptions(tmp_path), submission)
 
 
 @pytest.fixture
@@ -44,9 +45,10 @@ def queued_again(monkeypatch):
     signal.signal(signal.SIGUSR2, before)
 
 
-def in_job(monkeypatch, run, cluster="slurm", rank=0):
-    """Stand-ins: a job of one process, and what runs in it."""
-    job = SimpleNamespace(cluster=cluster, global_rank=rank, job_id="7", num_tasks=1, num_nodes=1)
+def in_job(monkeypatch, run, cluster="slurm", rank=0, num_nodes=1):
+    """Stand-ins: a job of one process a node, and what runs in it."""
+    job = SimpleNamespace(cluster=cluster, global_rank=rank, job_id="7")
+    job.num_tasks = job.num_nodes = num_nodes
     monkeypatch.setattr(module.submitit, "JobEnvironment", lambda: job)
     monkeypatch.setattr(module, "run_in_process", run)
 
@@ -152,7 +154,7 @@ def test_a_new_start_forgets_how_the_last_one_ended(task, tmp_path, monkeypatch,
 
 def test_what_is_queued_again_is_the_task_itself(task):
     assert task.checkpoint().function == task
-    assert task.__submitit_checkpoint__().function == task
+    assert DelayedSubmission(task)._checkpoint_function().function == task
 
 
 @pytest.fixture
@@ -215,7 +217,11 @@ assert sorted(found) == [signal.SIGUSR2, signal.SIGTERM], found
     subprocess.run(start, check=True, env={"PYTHONPATH": str(REPOSITORY)})
 
 
-def test_a_node_without_an_address_is_named():
-    _require_address("127.0.0.1")
-    with pytest.raises(InputError, match=r"no-such-node\.invalid, has no address"):
-        _require_address("no-such-node.invalid")
+def test_a_node_without_an_address_is_named(task, tmp_path, monkeypatch):
+    in_job(monkeypatch, None, num_nodes=2)
+    first = SimpleNamespace(master_addr="no-such-node.invalid")
+    monkeypatch.setattr(module, "TorchDistributedEnvironment", lambda: first)
+    with pytest.raises(SystemExit):
+        task()
+    assert outcome(tmp_path)["outcome"] == Outcome.BAD_INPUT
+    assert "no-such-node.invalid, has no address" in outcome(tmp_path)["message"]
