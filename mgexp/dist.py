@@ -87,6 +87,7 @@ def shared(processes: Processes, model: nn.Module) -> nn.Module:
     warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
     with warnings.catch_warnings():  # older versions of torch lack the name that it recommends
         warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+        # Buffers are running statistics, which no training step reads. So rank 0's need not be sent at each step.
         return DistributedDataParallel(model, broadcast_buffers=False)
 
 
@@ -125,12 +126,10 @@ def check_same(processes: Processes, own: str, what: str) -> None:
     texts = _gather(processes, own)
     others = [rank for rank, text in enumerate(texts) if text != texts[0]]
     if others:
-        raise InputError(
-            [
-                f"{what} of process 0 is {texts[0]}, of process {others[0]} it is {texts[others[0]]}: "
-                "all processes must see the same files"
-            ]
+        found = (
+            f"{what} of process 0 is {texts[0]}, of process {others[0]} it is {texts[others[0]]}"
         )
+        raise InputError([f"{found}: all processes must see the same files"])
 
 
 def sum_(processes: Processes, values: torch.Tensor) -> torch.Tensor:

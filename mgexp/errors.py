@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from mgexp.text import escaped, escaped_lines
+from mgexp.text import escaped
 
 
 class InputError(Exception):
@@ -15,7 +15,10 @@ class InputError(Exception):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(escaped_lines(problem) for problem in problems)
+        # Lines after the first are indented, so that no line in a name or a value can pass for a problem.
+        self.problems = tuple(
+            "\n    ".join(escaped(line) for line in problem.split("\n")) for problem in problems
+        )
         noun = "problem" if len(self.problems) == 1 else "problems"
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
         super().__init__(f"{len(self.problems)} {noun} found:\n{lines}")

@@ -85,13 +85,9 @@ class Failure:
 
     @staticmethod
     def from_json(text: bytes) -> Failure:
-        """Read what ``to_json`` wrote."""
+        """Read a failure from the store, which holds its fields as JSON."""
         values = json.loads(text)
         return Failure(**{**values, "problems": tuple(values["problems"])})
-
-    def to_json(self) -> str:
-        """Write the failure for the store."""
-        return json.dumps(asdict(self))
 
     def seen_from(self, rank: int) -> InputError | TrainingError | Interrupted:
         """The error that process ``rank`` ends with. Process 0 tells the whole message, the others a line."""
@@ -210,8 +206,9 @@ class Watch:
 
     def _publish(self, failure: Failure) -> Failure:
         """Store ``failure`` unless there is one already. Returns the one that is stored."""
+        own = json.dumps(asdict(failure))
         try:
-            return Failure.from_json(self._store.compare_set(_FAILURE_KEY, "", failure.to_json()))
+            return Failure.from_json(self._store.compare_set(_FAILURE_KEY, "", own))
         except RuntimeError:  # the store is gone, and with it process 0 or torchrun
             return failure
 
@@ -232,11 +229,13 @@ class Watch:
             LOGGER.error("%s", error)
             with suppress(RuntimeError):
                 self._store.set(_beat_key(self.rank), _LEFT)
+            # sys.exit would end this thread alone; the main thread waits in a collective, perhaps for ever.
             os._exit(EXIT_CODES.get(type(error), 1))
 
     def _look(self) -> None:
         """Give a heart-beat, and look for a failure and for processes that give none."""
         try:
+            # A counter and not a time: the clocks of two machines may differ by more than a silence lasts.
             self._num_beats += 1
             self._store.set(_beat_key(self.rank), str(self._num_beats))
             if self._store.check([_FAILURE_KEY]):

@@ -47,20 +47,9 @@ def add_timing_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of tools that time the steps of a row: those of measuring it, and how many steps."""
     add_measuring_options(parser)
     add = parser.add_argument
-    add(
-        "--steps",
-        type=int,
-        default=5,
-        metavar="N",
-        help="number of steps to time (default: 5)",
-    )
-    add(
-        "--warmup",
-        type=int,
-        default=2,
-        metavar="N",
-        help="number of steps before those, not timed (default: 2)",
-    )
+    add("--steps", type=int, default=5, metavar="N", help="number of steps to time (default: 5)")
+    text = "number of steps before those, not timed (default: 2)"
+    add("--warmup", type=int, default=2, metavar="N", help=text)
 
 
 def timing_problems(options: argparse.Namespace) -> list[str]:

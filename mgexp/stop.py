@@ -19,12 +19,8 @@ import torch
 from mgexp import dist
 from mgexp.dist import Processes
 
-STOP_SIGNALS = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGUSR2,
-)  # kill, Ctrl-C, Slurm through submitit
-
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+"""The signals of kill, of Ctrl-C, and of Slurm through submitit."""
 ONE_CTRL_C_SECONDS = 1.0
 """A second Ctrl-C after less is the first one again: torchrun passes it on to processes that have got it."""
 
@@ -46,6 +42,7 @@ class StopRequest:
     """Whether a signal came. A second Ctrl-C ends the process at once, without saving.
 
     After a signal of ``only_save`` the run saves and goes on: whoever sent it ends the process, or does not.
+    ``should_save`` says that such a signal came; whoever has saved sets it back.
     """
 
     def __init__(self, only_save: Collection[int] = ()) -> None:
@@ -60,10 +57,6 @@ class StopRequest:
     def requested(self) -> bool:
         """True after the first signal that stops the run."""
         return self.signal_name is not None
-
-    def saved(self) -> None:
-        """Take note that the run has saved, which answers earlier signals that only ask for that."""
-        self.should_save = False
 
     @contextmanager
     def listening(self) -> Iterator[StopRequest]:

@@ -27,11 +27,6 @@ def escaped(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def escaped_lines(text: str) -> str:
-    """Escape ``text`` line by line, and indent the lines after the first."""
-    return "\n    ".join(escaped(line) for line in text.split("\n"))
-
-
 def shown(value: object) -> str:
     """Show a value in a message: in one line, cut where it is long."""
     try:

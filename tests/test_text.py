@@ -3,7 +3,7 @@
 import pytest
 
 from mgexp.errors import InputError, listed
-from mgexp.text import escaped, escaped_lines, is_plain, shown
+from mgexp.text import escaped, is_plain, shown
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_number_that_python_does_not_write_is_no_error():
 
 
 def test_lines_after_the_first_are_indented():
-    assert escaped_lines("one\n  - two\x1b") == "one\n      - two\\x1b"
+    assert InputError(["one\n  - two\x1b"]).problems == ("one\n      - two\\x1b",)
 
 
 def test_no_name_can_forge_a_problem_of_a_message():

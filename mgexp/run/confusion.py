@@ -58,10 +58,10 @@ class Confusion:
         wrong = (score for score in self.classes if score.num_correct < score.num_videos)
         return tuple(sorted(wrong, key=lambda score: (score.percent, score.label))[:num])
 
-    def most_confused(self, num: int | None = None) -> Counts:
-        """The ``num`` pairs of different classes with the most videos, the most first; None: all pairs."""
+    def most_confused(self) -> Counts:
+        """The pairs of different classes, those with the most videos first."""
         pairs = (count for count in self.counts if count[0] != count[1])
-        return tuple(sorted(pairs, key=lambda count: (-count[2], count[:2]))[:num])
+        return tuple(sorted(pairs, key=lambda count: (-count[2], count[:2])))
 
     def matrix(self) -> list[list[float]]:
         """Percent of the videos of each class (row) that were taken for each class (column)."""
@@ -91,15 +91,15 @@ def write_confusion(path: Path, counts: Counts) -> None:
 
     ``percent`` is the share of the videos of the label. Where label and prediction agree, it is the accuracy.
     """
-    scores = {score.label: score for score in Confusion(counts).classes}
+    num_videos = {score.label: score.num_videos for score in Confusion(counts).classes}
     found = {(label, predicted): num for label, predicted, num in counts}
-    pairs = sorted({*found, *((label, label) for label in scores)})
+    pairs = sorted({*found, *((label, label) for label in num_videos)})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for label, predicted in pairs:
         num = found.get((label, predicted), 0)
-        writer.writerow((label, predicted, num, f"{100 * num / scores[label].num_videos:.2f}"))
+        writer.writerow((label, predicted, num, f"{100 * num / num_videos[label]:.2f}"))
     atomic_write_text(path, text.getvalue())
 
 
@@ -124,7 +124,7 @@ def read_class_names(path: Path) -> tuple[str, ...]:
     except (OSError, UnicodeDecodeError) as error:
         remedy = "give a text file with the name of one class on each line"
         raise InputError([f"{path} cannot be read ({error}): {remedy}"]) from error
-    while names and not names[-1]:
+    while names and not names[-1]:  # empty lines at the end are no classes
         names.pop()
     if not names or "" in names:
         place = f"line {names.index('') + 1} is empty" if names else "it is empty"

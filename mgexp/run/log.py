@@ -18,9 +18,8 @@ from mgexp.run.files import append_jsonl, named
 from mgexp.text import escaped
 
 LOGGER = logging.getLogger("mgexp")
-STEP_LEVEL = (
-    logging.DEBUG
-)  # On a terminal the bar shows the steps. In log.txt and elsewhere each is a line.
+# On a terminal the bar shows the steps. In log.txt and elsewhere each reported step is a line.
+STEP_LEVEL = logging.DEBUG
 
 
 @dataclass(frozen=True)
@@ -91,24 +90,21 @@ class Progress:
             line = record.line()
             append_jsonl(self.path, line)
             self._tell(line)
-            text = self._means_text(record)
+            # Sums before quotients: the steps of a cycle differ in length and clips, so a mean of the steps' own
+            # clips per second would be wrong.
+            seconds = sum(r.step_seconds for r in self._window)
+            waiting = sum(r.input_wait_seconds for r in self._window) / seconds
+            clips_per_second = sum(r.clips for r in self._window) / seconds
+            step_seconds = seconds / len(self._window)
+            eta = tqdm.format_interval((self.total_steps - record.step - 1) * step_seconds)
+            text = (
+                f"epoch {record.epoch:.2f}  {record.clips}x{record.frames}x{record.crop}²  "
+                f"loss {record.loss:.3f}  lr {record.lr:.4f}  {1000 * step_seconds:.0f} ms  "
+                f"{waiting:.0%} waiting  {clips_per_second:.0f} clips/s  ETA {eta}"
+            )
             self._bar.set_postfix_str(text)
             LOGGER.log(STEP_LEVEL, "step %d/%d  %s", record.step + 1, self.total_steps, text)
         self._window.clear()
-
-    def _means_text(self, record: StepRecord) -> str:
-        """Write the place and loss of this step, and the speed as a mean since the last report."""
-        # A mean of clips per second over steps would be wrong, as the steps of a cycle differ in length and clips.
-        seconds = sum(r.step_seconds for r in self._window)
-        waiting = sum(r.input_wait_seconds for r in self._window) / seconds
-        clips_per_second = sum(r.clips for r in self._window) / seconds
-        step_seconds = seconds / len(self._window)
-        eta = tqdm.format_interval((self.total_steps - record.step - 1) * step_seconds)
-        return (
-            f"epoch {record.epoch:.2f}  {record.clips}x{record.frames}x{record.crop}²  "
-            f"loss {record.loss:.3f}  lr {record.lr:.4f}  {1000 * step_seconds:.0f} ms  "
-            f"{waiting:.0%} waiting  {clips_per_second:.0f} clips/s  ETA {eta}"
-        )
 
 
 def max_memory_bytes() -> int:
@@ -138,7 +134,6 @@ class _Printable(logging.Formatter):
     """Escape control characters: names of files and messages of libraries could steer a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See ``logging.Formatter``."""
         return "\n".join(escaped(line) for line in super().format(record).split("\n"))
 
 

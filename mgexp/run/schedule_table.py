@@ -68,8 +68,17 @@ def schedule_rows(schedule: Schedule) -> list[dict[str, Any]]:
 
 def schedule_table(schedule: Schedule) -> str:
     """Make a readable table: a line per phase, then what the schedule saves."""
-    names = "stage,epochs,steps,frames,crop,lr factor,stride,BN groups,mini-batches"
-    head = tuple(names.split(","))
+    head = [
+        "stage",
+        "epochs",
+        "steps",
+        "frames",
+        "crop",
+        "lr factor",
+        "stride",
+        "BN groups",
+        "mini-batches",
+    ]
     rows = [head, *(_cells(schedule, phase) for phase in schedule.phases)]
     # All columns are flush right but the last: its cells differ much in length, and nothing stands behind them.
     widths = [*(max(len(row[i]) for row in rows) for i in range(len(head) - 1)), 0]
@@ -91,15 +100,15 @@ def schedule_table(schedule: Schedule) -> str:
     return "\n".join(lines)
 
 
-def _cells(schedule: Schedule, phase: Phase) -> tuple[str, ...]:
+def _cells(schedule: Schedule, phase: Phase) -> list[str]:
     """Write the line of a phase, a text for each column."""
     base = phase.cycle.base
     low, high = phase.stride_range or ("segments", "segments")
     shapes = " ".join(
         f"{schedule.recipe.clips * s.ratio}x{s.frames}x{s.crop}²" for s in phase.cycle.shapes
     )
-    groups = phase.num_bn_groups
-    return (
+    groups = phase.num_bn_groups  # -n: one group spans the clips of n processes
+    return [
         str(phase.stage),
         f"{phase.start_epoch:.2f}–{phase.end_epoch:.2f}",
         f"{phase.start_step}–{phase.end_step}",
@@ -109,7 +118,7 @@ def _cells(schedule: Schedule, phase: Phase) -> tuple[str, ...]:
         str(low) if low == high else f"{low}–{high}",
         str(groups) if groups > 0 else f"1 over {-groups} processes",
         shapes,
-    )
+    ]
 
 
 def _epoch(schedule: Schedule, epoch: float) -> float | int:

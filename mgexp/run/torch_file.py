@@ -100,7 +100,9 @@ def _entry_fault(path: Path) -> str | None:
         return "it is not a torch file, or its end is missing"
     try:
         with zipfile.ZipFile(path) as archive:
-            if archive.comment:
+            if (
+                archive.comment
+            ):  # torch writes none, so this one is ours and no longer matches SEAL_PATTERN
                 return "the seal at its end is damaged"
             entry = archive.testzip()
     except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError) as error:

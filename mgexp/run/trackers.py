@@ -78,20 +78,16 @@ class Trackers:
         self._is_started = False
 
     def start(self, first_step: int) -> None:
-        """See ``Tracker``."""
         self._is_started = True
         self._tell(lambda tracker: tracker.start(first_step))
 
     def step(self, line: Line) -> None:
-        """See ``Tracker``."""
         self._tell(lambda tracker: tracker.step(line))
 
     def evaluation(self, line: Line) -> None:
-        """See ``Tracker``."""
         self._tell(lambda tracker: tracker.evaluation(line))
 
     def result(self, result: Line) -> None:
-        """See ``Tracker``."""
         self._tell(lambda tracker: tracker.result(result))
 
     def __enter__(self) -> Trackers:
@@ -120,9 +116,6 @@ NOBODY = Trackers()
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
 
-VERSION = "brain.Event:2"
-"""The first record of each file of events."""
-
 
 @dataclass
 class TensorBoard:
@@ -139,7 +132,6 @@ class TensorBoard:
     evaluations: Callable[[], Iterable[Line]]
 
     def start(self, first_step: int) -> None:
-        """Open the file; see ``Tracker``."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.summary.writer.record_writer import RecordWriter
         from torch.utils.tensorboard.summary import text
@@ -148,7 +140,7 @@ class TensorBoard:
         seconds, nanoseconds = divmod(time.time_ns(), 10**9)
         name = f"events.out.tfevents.{seconds:010d}.{nanoseconds:09d}"
         self._records = RecordWriter((self.folder / name).open("xb"))
-        self._write(Event(file_version=VERSION))
+        self._write(Event(file_version="brain.Event:2"))  # the first record of each file
         self._write(Event(step=first_step, session_log=SessionLog(status=SessionLog.START)))
         for tag, values in (("configuration", self.config), ("environment", self.environment)):
             # Markdown shows indented lines unchanged, as a block of code.
@@ -160,15 +152,12 @@ class TensorBoard:
         self._records.flush()
 
     def step(self, line: Line) -> None:
-        """See ``Tracker``."""
         self._scalars(TRAIN, line, line["step"])
 
     def evaluation(self, line: Line) -> None:
-        """See ``Tracker``."""
         self._scalars(EVALUATION, line, line["step"])
 
     def result(self, result: Line) -> None:
-        """See ``Tracker``."""
         from tensorboard.compat.proto.event_pb2 import Event
         from torch.utils.tensorboard.summary import hparams
 
@@ -183,7 +172,6 @@ class TensorBoard:
         self._scalars(FINAL, numbers_of_result(result), result["steps"])
 
     def close(self, failed: bool) -> None:
-        """See ``Tracker``."""
         self._records.close()
 
     def _scalars(self, prefix: str, line: Line, step: int) -> None:
@@ -233,7 +221,6 @@ class WandbRun:
     config: Mapping[str, Any]
 
     def start(self, first_step: int) -> None:
-        """Start the run at W&B, or resume it; see ``Tracker``."""
         import wandb
 
         run_id, self._told = self._identity(first_step)
@@ -258,24 +245,21 @@ class WandbRun:
         self._run.define_metric("*", step_metric="step")
 
     def step(self, line: Line) -> None:
-        """See ``Tracker``."""
-        self._log(TRAIN, line, place_of_step(line["step"]))
+        self._log(TRAIN, line)
 
     def evaluation(self, line: Line) -> None:
-        """See ``Tracker``."""
-        self._log(EVALUATION, line, place_of_evaluation(line["step"]))
+        self._log(EVALUATION, line)
 
     def result(self, result: Line) -> None:
-        """See ``Tracker``."""
         numbers = numbers_of_result(result)
         self._run.summary.update({f"{FINAL}{name}": value for name, value in numbers.items()})
 
     def close(self, failed: bool) -> None:
-        """See ``Tracker``."""
         self._run.finish(exit_code=int(failed))
 
-    def _log(self, prefix: str, line: Line, place: int) -> None:
+    def _log(self, prefix: str, line: Line) -> None:
         # A resumed run does steps again that W&B has already, and W&B refuses a place that does not rise.
+        place = place_of(prefix, line["step"])
         if place <= self._told:
             return
         numbers = {f"{prefix}{name}": value for name, value in numbers_of(line).items()}
@@ -287,9 +271,13 @@ class WandbRun:
         if first_step and file.exists():
             known = read_json(file)
             # W&B has all lines of the files, also those that this start is about to cut.
-            steps, evaluations = self.run_dir.metrics_jsonl, self.run_dir.evaluations_jsonl
-            places = [place_of_step(line["step"]) for line in read_jsonl(steps)]
-            places += [place_of_evaluation(line["step"]) for line in read_jsonl(evaluations)]
+            files = {
+                TRAIN: self.run_dir.metrics_jsonl,
+                EVALUATION: self.run_dir.evaluations_jsonl,
+            }
+            places = [
+                place_of(kind, line["step"]) for kind in files for line in read_jsonl(files[kind])
+            ]
             run_id, told = known["id"], max(known["told"], -1, *places)
         else:
             run_id, told = uuid.uuid4().hex[:12], -1
@@ -297,38 +285,34 @@ class WandbRun:
         return run_id, told
 
 
-def place_of_evaluation(step: int) -> int:
-    """Number an evaluation after ``step`` steps for W&B, where the numbers of lines must rise."""
-    return 2 * step
+def place_of(prefix: str, step: int) -> int:
+    """Number a line for W&B, where the numbers of lines must rise.
 
-
-def place_of_step(step: int) -> int:
-    """Number a logged step, 0-based: after the evaluation before it."""
-    return 2 * step + 1
+    An evaluation after ``step`` steps comes just before the line of step ``step``, which is 0-based.
+    """
+    return 2 * step + (prefix == TRAIN)
 
 
 def tracking_problems(uses_tensorboard: bool, wandb_mode: str | None) -> Iterator[str]:
     """Yield why TensorBoard, or W&B in ``wandb_mode`` (None: not wanted), cannot be started here."""
     wanted = {"tensorboard": uses_tensorboard, "wandb": wandb_mode is not None}
-    missing = {package for package in wanted if importlib.util.find_spec(package) is None}
-    for package in (package for package in wanted if wanted[package] and package in missing):
+    missing = [package for package in wanted if importlib.util.find_spec(package) is None]
+    for package in (package for package in missing if wanted[package]):
         section = package.upper()
         yield (
             f"{section}.ENABLE = True needs the package {package}: pip install 'mgexp[{package}]' or "
             f"{package}, or set {section}.ENABLE False"
         )
-    if wandb_mode == "online" and "wandb" not in missing and not _is_logged_in():
-        yield (
-            "WANDB.MODE = online, but nobody is logged in at W&B: run `wandb login`, or set WANDB.MODE "
-            "offline and send the run later with `wandb sync`"
-        )
+    if wandb_mode == "online" and "wandb" not in missing:
+        import wandb
 
-
-def _is_logged_in() -> bool:
-    # Without an account W&B would ask for one in the middle of a start.
-    import wandb
-
-    try:
-        return wandb.login(prompt=False, verify=False)
-    except Exception:  # the stored key is malformed
-        return False
+        # Without an account W&B would ask for one in the middle of a start.
+        try:
+            is_logged_in = wandb.login(prompt=False, verify=False)
+        except Exception:  # the stored key is malformed
+            is_logged_in = False
+        if not is_logged_in:
+            yield (
+                "WANDB.MODE = online, but nobody is logged in at W&B: run `wandb login`, or set WANDB.MODE "
+                "offline and send the run later with `wandb sync`"
+            )

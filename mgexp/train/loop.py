@@ -193,7 +193,7 @@ class Loop:
         if self.state.step != self._saved_step:  # else this step is on disk already
             self.loaded.share_levels()
             self.write_checkpoint()
-        self.stop.saved()
+        self.stop.should_save = False
         self._saved_step, self._saved_time = self.state.step, time.perf_counter()
 
 

@@ -36,7 +36,6 @@ def test_the_worst_classes_and_the_most_confused_pairs():
     assert [score.label for score in confusion.worst(5)] == [1, 0]  # class 2 is perfect
     assert [score.label for score in confusion.worst(1)] == [1]
     assert confusion.most_confused() == ((1, 0, 2), (0, 1, 1), (0, 2, 1))
-    assert confusion.most_confused(1) == ((1, 0, 2),)
 
 
 def test_the_matrix_is_percent_of_each_class():
