@@ -90,8 +90,8 @@ class Summary(NamedTuple):
         }
         return {
             **{name: [str(path) for path in paths] for name, paths in lists.items()},
-            "not_rows": {str(one.run): list(one.problems) for one in done.not_rows},
-            "refused": {str(one.run): list(one.problems) for one in done.refused},
+            "not_rows": {str(run): problems for run, problems in done.not_rows.items()},
+            "refused": {str(run): problems for run, problems in done.refused.items()},
             "tables": str(self.tables) if self.tables else None,
         }
 
@@ -102,8 +102,8 @@ class Summary(NamedTuple):
         lines += [("known", path) for path in done.skipped]
         lines += [("unfinished", path) for path in done.unfinished]
         for word, runs in (("not a row", done.not_rows), ("refused", done.refused)):
-            for run in runs:
-                lines.append((word, "\n".join([str(run.run), *(f"  - {p}" for p in run.problems)])))
+            for run, problems in runs.items():
+                lines.append((word, "\n".join([str(run), *(f"  - {p}" for p in problems)])))
         lines += [("report", path) for path in self.reports]
         lines += [("stored", path) for path in self.stored]
         lines += [("tables", self.tables)] if self.tables else []

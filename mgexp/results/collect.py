@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mgexp.config.check import differing_keys
@@ -31,31 +31,19 @@ Resolve = Callable[[str], Mapping[str, object]]
 configuration {"TRAIN.BATCH_SIZE": 8, ...}."""
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """A run that was not appended, and every reason why."""
-
-    run: Path
-    problems: tuple[str, ...]
-
-
-@dataclass(frozen=True)
+@dataclass
 class Collected:
     """What `append_results` did with each run folder.
 
     `skipped` were in results.csv already. `not_rows` were given other values than their YAML's, on the command
-    line or by a grid. `refused` have an error.
+    line or by a grid. `refused` have an error. Both hold every reason by the run folder.
     """
 
-    added: tuple[Path, ...]
-    skipped: tuple[Path, ...]
-    unfinished: tuple[Path, ...]
-    not_rows: tuple[LeftOut, ...]
-    refused: tuple[LeftOut, ...]
-
-
-class _NotARowError(InputError):
-    """The run was given other values than its YAML's."""
+    added: list[Path] = field(default_factory=list)
+    skipped: list[Path] = field(default_factory=list)
+    unfinished: list[Path] = field(default_factory=list)
+    not_rows: dict[Path, list[str]] = field(default_factory=dict)
+    refused: dict[Path, list[str]] = field(default_factory=dict)
 
 
 def append_results(
@@ -68,40 +56,41 @@ def append_results(
     """
     lines = read_lines(results_csv)
     known = {tuple(line[name] for name in IDENTITY) for line in lines}
-    added, skipped, unfinished = [], [], []
-    not_rows, refused = [], []
+    done = Collected()
     for run in runs:
         if not run.result_json.exists():
-            unfinished.append(run.root)
+            done.unfinished.append(run.root)
             continue
         try:
             result = read_result(run)
             line = as_line(result)
             identity = tuple(line[name] for name in IDENTITY)
             if identity in known:
-                skipped.append(run.root)
+                done.skipped.append(run.root)
                 continue
-            _check_config(run, result.experiment, experiments_root, resolve)
-        except _NotARowError as error:
-            not_rows.append(LeftOut(run.root, error.problems))
-            continue
+            asked_for, problems = _differences(run, result.experiment, experiments_root, resolve)
         except InputError as error:
-            refused.append(LeftOut(run.root, error.problems))
+            done.refused[run.root] = list(error.problems)
             continue
-        known.add(identity)
-        lines.append(line)
-        added.append(run.root)
-    if added:
+        if asked_for:
+            done.not_rows[run.root] = asked_for
+        elif problems:
+            done.refused[run.root] = problems
+        else:
+            known.add(identity)
+            lines.append(line)
+            done.added.append(run.root)
+    if done.added:
         write_lines(results_csv, lines)
-    return Collected(
-        tuple(added), tuple(skipped), tuple(unfinished), tuple(not_rows), tuple(refused)
-    )
+    return done
 
 
-def _check_config(run: RunDir, experiment: str, experiments_root: Path, resolve: Resolve) -> None:
-    """Raise InputError with every key in which the run and its experiment's YAML differ.
+def _differences(
+    run: RunDir, experiment: str, experiments_root: Path, resolve: Resolve
+) -> tuple[list[str], list[str]]:
+    """Compare a run with its experiment's YAML. Return the differences that were asked for, and every problem.
 
-    Raise _NotARowError where the command line or a grid set some of these keys.
+    The command line or a grid asks for a difference. Raises InputError where there is no YAML.
     """
     experiment_yaml = experiments_root / f"{experiment}.yaml"
     if not experiment_yaml.exists():
@@ -111,30 +100,30 @@ def _check_config(run: RunDir, experiment: str, experiments_root: Path, resolve:
     saved, now = from_yaml(run.config_yaml), resolve(experiment)
     starts = read_jsonl(run.starts_jsonl)
     given = {key for start in starts for key in start.get("given", ())}
-    texts = [
+    asked_for = [
         f"{key}: it was given {ours!r}, its YAML says {theirs!r}"
         for key, ours, theirs in _differing(saved, now)
         if key in given
     ]
-    if texts:
-        raise _NotARowError(texts)
-    problems = [*differences(saved, now)]
+    problems = differences(saved, now)
     # config.yaml has one set of values. After a resume with --override, some steps were trained with others.
     if any(start["changes"] for start in starts):
         problems.append(f"{run.starts_jsonl}: was resumed with --override; train it again")
-    if problems:
-        raise InputError(problems)
+    return asked_for, problems
 
 
-def differences(run: Mapping[str, object], experiment: Mapping[str, object]) -> Iterator[str]:
+def differences(run: Mapping[str, object], experiment: Mapping[str, object]) -> list[str]:
     """Write a sentence for each key that differs and can change a result. The configurations are flat."""
-    for key, ours, theirs in _differing(run, experiment):
-        yield f"{key}: the run had {ours!r}, its YAML now says {theirs!r}; train it again"
+    return [
+        f"{key}: the run had {ours!r}, its YAML now says {theirs!r}; train it again"
+        for key, ours, theirs in _differing(run, experiment)
+    ]
 
 
 def _differing(
     run: Mapping[str, object], experiment: Mapping[str, object]
 ) -> Iterator[tuple[str, object, object]]:
+    """Yield (key, value of the run, value of the YAML) for each key that can change a result."""
     for key, ours, theirs in differing_keys(run, experiment):
         if key not in LIST_KEYS or theirs != "":
             yield key, ours, theirs

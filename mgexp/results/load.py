@@ -25,11 +25,10 @@ SHORTER = "budget"
 """The folder beside the rows that holds the baseline for fewer epochs, see `Comparison.shorter`."""
 
 MAIN_SECONDS = ("train", "steady", "input_wait", "program")
-"""The clocks of result.json that have a column of their own in results.csv; a Run holds the others by name."""
-SECONDS = (
-    *("train", "steady", "input_wait", "evaluate", "precise_bn", "checkpoint", "shape_warmup"),
-    "program",
-)
+"""The clocks of result.json that have a column of their own in results.csv."""
+OTHER_SECONDS = ("evaluate", "precise_bn", "checkpoint", "shape_warmup")
+"""The clocks that a Run holds by name."""
+SECONDS = (*MAIN_SECONDS[:3], *OTHER_SECONDS, "program")
 """All clocks of result.json, in its order."""
 
 
@@ -41,7 +40,8 @@ def load_comparison(folder: Path) -> Comparison:
     file cannot be understood.
     """
     if any(folder.glob("*.yaml")):
-        return replace(_read_stored_in(folder), shorter=_read_stored_in(folder / SHORTER).rows)
+        shorter = read_stored(RunsDir(folder / SHORTER).stored_jsonl).rows
+        return replace(read_stored(RunsDir(folder).stored_jsonl), shorter=shorter)
     comparison = load_runs(folder)
     if not comparison.rows:
         raise InputError([f"{folder}: holds neither runs nor the YAML of a row; give another"])
@@ -132,10 +132,8 @@ def write_stored(path: Path, comparison: Comparison) -> None:
     lines = [json_line({"class_names": comparison.class_names})]
     for row in comparison.rows:
         for run in row.runs.values():
-            clocks = {
-                **run.other_seconds,
-                **{n: getattr(run, f"{n}_seconds") for n in MAIN_SECONDS},
-            }
+            main = {name: getattr(run, f"{name}_seconds") for name in MAIN_SECONDS}
+            clocks = {**run.other_seconds, **main}
             line = {
                 "name": row.name,
                 "result": {name: getattr(run, name) for name in COLUMN_TYPES},
@@ -149,7 +147,9 @@ def write_stored(path: Path, comparison: Comparison) -> None:
 
 
 def read_stored(path: Path) -> Comparison:
-    """Read a file that `write_stored` wrote. Raises InputError where it holds something else."""
+    """Read what `write_stored` wrote, or no rows without a file. Raises InputError where it holds something else."""
+    if not path.exists():
+        return Comparison(())
     head, *lines = read_jsonl(path) or [{}]
     rows: dict[str, dict[int, Run]] = {}
     try:
@@ -169,11 +169,6 @@ def read_stored(path: Path) -> Comparison:
         raise InputError([f"{problem}: restore it from git, or store the runs again"]) from error
     names = sorted(rows, key=row_order)
     return Comparison(tuple(Row(name, rows[name]) for name in names), class_names)
-
-
-def _read_stored_in(folder: Path) -> Comparison:
-    path = RunsDir(folder).stored_jsonl
-    return read_stored(path) if path.exists() else Comparison(())
 
 
 # --- results.csv

@@ -218,6 +218,11 @@ class Row:
     unfinished: Mapping[int, int | None] = field(default_factory=dict)
 
     @property
+    def setting(self) -> Setting:
+        """The setting of its runs. Only rows of experiments/README.md have the same one in all runs."""
+        return next(iter(self.runs.values())).setting
+
+    @property
     def scores(self) -> tuple[float, ...]:
         """The final score of each seed, in percent."""
         return self.each(lambda run: run.score)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
 from mgexp.errors import InputError
-from mgexp.results.model import COARSE_CONTROL, ROW_ORDER, Pair, Run
-from mgexp.results.rows import Experiment, Line, Page, read_page
+from mgexp.results.model import COARSE_CONTROL, ROW_ORDER, Pair, Row, Run
+from mgexp.results.rows import Experiment, Page, Published, read_page
 from mgexp.results.tables import (
+    INTERVAL,
+    SEEDS,
     deviation_text,
     difference_text,
     interval_text,
@@ -22,6 +24,7 @@ from mgexp.results.tables import (
     plain_cell,
     ratio_text,
     seeds_text,
+    table,
     to_published,
     verdict,
 )
@@ -88,37 +91,47 @@ def _index(page: Page) -> list[str]:
     """List all tables, with the verdict on long+short, the default row of multigrid."""
     cells = []
     for folder in page.experiments.folders:
-        rows = page.experiments.table(folder)
-        num_run = sum(row.name in page.counted.rows for row in rows)
-        long_short = [row for row in rows if row.file == ROW_ORDER[-1]]
+        experiments = page.experiments.table(folder)
+        num_run = sum(one.name in page.counted.rows for one in experiments)
         verdicts = [
-            f"{verdict(line.against_baseline)} ({line.setting.device})"
-            for row in long_short
-            for line in page.lines_of(row)
-            if line.against_baseline and line.setting
+            f"{verdict(pair)} ({row.setting.device})"
+            for one in experiments
+            for row in page.rows_of(one)
+            if one.file == ROW_ORDER[-1] and (pair := page.against_baseline(row))
         ]
         # GitHub makes the anchor of a heading from its letters and digits.
         anchor = re.sub(r"[^\w\- ]", "", folder.lower()).replace(" ", "-")
         run = str(num_run) if num_run else NOT_RUN
-        cells.append([f"[{folder}](#{anchor})", str(len(rows)), run, "<br>".join(verdicts)])
+        cells.append([f"[{folder}](#{anchor})", str(len(experiments)), run, "<br>".join(verdicts)])
     return markdown(("table", "rows", "run", "long+short"), cells, ("long+short",))
 
 
 def _section(page: Page, folder: str) -> Iterator[str]:
     """Write the section of a folder: its links, its tables and its commands."""
-    lines = page.lines(folder)
     yield from [f"## {folder}", ""]
     places = [folder, folder.rpartition("/")[0]]  # beside its YAMLs, or above them
     paths = [f"{place}/{name}" for place in places if place for name in ("README.md", "report.md")]
     if links := [f"[{path}]({path})" for path in paths if (page.root / path).exists()]:
         yield from [f"More: {', '.join(links)}.", ""]
-    yield from _result_table(page, folder, lines)
-    own = [line for line in lines if line.experiment.folder == folder]
-    if table := _difference_table(page, folder, own):
-        yield from ["", "Against the baseline:", "", *table]
-    if table := _change_table(page, folder, own):
-        yield from ["", "Against the row that each row changes:", "", *table]
-    commands = "\n".join(row.command for row in page.experiments.table(folder))
+    yield from _result_table(page, folder)
+
+    def name(pair: Pair) -> str:
+        several = len(page.counted.rows[pair.own.name]) > 1
+        setting = f" on {_setting(page, pair.own)}" if several else ""
+        return _link(page.experiments.rows[pair.own.name], folder) + setting
+
+    own = page.experiments.table(folder)
+    rows = [row for experiment in own for row in page.rows_of(experiment)]
+    pairs = [pair for row in rows if (pair := page.against_baseline(row)) and pair.runs]
+    if pairs:
+        yield from ["", "Against the baseline:", "", *table(pairs, [("row", name), *PAIR_COLUMNS])]
+    pairs = [pair for row in rows if (pair := page.against_parent(row)) and pair.runs]
+    if pairs:
+        yield from ["", "Against the row that each row changes:", ""]
+        changed = ("changes", lambda pair: _link(page.experiments.rows[pair.base.name], folder))
+        columns = [("row", name), changed, *PAIR_COLUMNS, ("verdict", verdict)]
+        yield from table(pairs, columns, ("changes", "verdict"))
+    commands = "\n".join(experiment.command for experiment in own)
     yield from ["", "<details><summary>Commands</summary>", "", "```bash", commands, "```", ""]
     yield "</details>"
 
@@ -126,93 +139,70 @@ def _section(page: Page, folder: str) -> Iterator[str]:
 # --- tables
 
 
-def _result_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
+def _result_table(page: Page, folder: str) -> list[str]:
     """Compare published scores with ours. Empty columns are left out."""
-    runs = [run for line in lines if line.row for run in line.row.runs.values()]
-    ours = {"map" if run.top1 is None else "top1" for run in runs}
-    names = {line.experiment.name for line in lines}
+    rows = page.rows(folder)
+    ours = {"map" if run.top1 is None else "top1" for row in rows for run in row.runs.values()}
+    names = {row.name for row in rows}
     published = {one.metric for one in page.published if one.experiment in names} - {"top5"}
     metrics = sorted(ours or published, reverse=True)
     unit = f", {' or '.join(METRIC_NAMES[metric] for metric in metrics)} (%)" if metrics else " (%)"
     headings = ("row", f"published{unit}", f"ours{unit}", "seeds", "measured on", "verdict")
     cells = []
-    for line in lines:
-        published_score = page.published_of(line.experiment, metrics)
-        cells.append([_name(line.experiment, folder), published_score or "unknown"])
-        if line.row is None:
+    for row in rows:
+        experiment = page.experiments.rows[row.name]
+        goals = [one for one in page.published if one.experiment == row.name]
+        goal = next((one.value for one in goals if one.metric in metrics), None)
+        cells.append([_link(experiment, folder), goal or "unknown"])
+        if not row.runs:
             cells[-1] += [NOT_RUN, "", "", ""]
             continue
-        scores = line.row.scores
-        verdicts = [to_published(fmean(scores), published_score)] if published_score else []
-        if line.experiment.file == COARSE_CONTROL:
+        verdicts = [to_published(fmean(row.scores), goal)] if goal else []
+        if experiment.file == COARSE_CONTROL:
             verdicts.append("control")
-        alone = "baseline" if line.experiment.is_baseline else "no baseline to compare with"
-        verdicts.append(verdict(line.against_baseline) if line.against_baseline else alone)
-        measured = f"{_setting(line, page)}, {_commits(line.row.runs.values())}"
-        cells[-1] += [
-            deviation_text(scores),
-            seeds_text(line.row.runs),
-            measured,
-            "; ".join(verdicts),
-        ]
+        alone = "baseline" if experiment.is_baseline else "no baseline to compare with"
+        pair = page.against_baseline(row)
+        verdicts.append(verdict(pair) if pair else alone)
+        measured = f"{_setting(page, row)}, {_commits(row.runs.values())}"
+        numbers = [deviation_text(row.scores), seeds_text(row.runs)]
+        cells[-1] += [*numbers, measured, "; ".join(verdicts)]
     # A folder that was not run has neither devices nor verdicts. Its table would be half empty.
     kept = [n for n in range(len(headings)) if any(one[n] for one in cells)]
-    table = [[one[n] for n in kept] for one in cells]
-    return markdown([headings[n] for n in kept], table, ("measured on", "verdict"))
+    lines = [[one[n] for n in kept] for one in cells]
+    return markdown([headings[n] for n in kept], lines, ("measured on", "verdict"))
 
 
-PAIR_HEADINGS = (
-    *("seeds", "points", "95 % interval"),
-    *("speed-up, wall-clock", "95 % interval", "speed-up, FLOPs"),
-)
+def _speed_up(pair: Pair) -> str:
+    """Write the ratio of the seconds, and mark it where they do not compare."""
+    return ratio_text(pair.speed_up) + (OTHER_SITTING if pair.seeds_apart else "")
 
 
-def _pair_cells(pair: Pair) -> list[str]:
-    """Write the cells under PAIR_HEADINGS."""
+def _speed_up_interval(pair: Pair) -> str:
+    """Write the ends of the 95 % interval of the speed-up."""
     ends = pair.speed_up and pair.speed_up.interval
-    return [
-        seeds_text(pair.seeds),
-        difference_text(pair.difference),
-        interval_text(pair.difference),
-        ratio_text(pair.speed_up) + (OTHER_SITTING if pair.seeds_apart else ""),
-        f"{ends[0]:.2f}–{ends[1]:.2f}×" if ends else interval_text(None),
-        ratio_text(pair.flop_saving),
-    ]
+    return f"{ends[0]:.2f}–{ends[1]:.2f}×" if ends else interval_text(None)
 
 
-def _difference_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
-    """Compare each row with its baseline, if the two share seeds."""
-    cells = [
-        [_name(line.experiment, folder, line, page), *_pair_cells(line.against_baseline)]
-        for line in lines
-        if line.against_baseline and line.against_baseline.runs
-    ]
-    return markdown(("row", *PAIR_HEADINGS), cells)
-
-
-def _change_table(page: Page, folder: str, lines: Sequence[Line]) -> list[str]:
-    """Compare each row with the row in its `_BASE_` key, if that is not its baseline and they share seeds."""
-    cells = []
-    for line in lines:
-        pair, parent = line.against_parent, page.experiments.parent(line.experiment)
-        if pair and pair.runs and parent:
-            names = [_name(line.experiment, folder, line, page), _name(parent, folder)]
-            cells.append([*names, *_pair_cells(pair), verdict(pair)])
-    return markdown(("row", "changes", *PAIR_HEADINGS, "verdict"), cells, ("changes", "verdict"))
+PAIR_COLUMNS = (
+    SEEDS,
+    ("points", lambda pair: difference_text(pair.difference)),
+    INTERVAL,
+    ("speed-up, wall-clock", _speed_up),
+    ("95 % interval", _speed_up_interval),
+    ("speed-up, FLOPs", lambda pair: ratio_text(pair.flop_saving)),
+)
 
 
 def _sources(page: Page) -> list[str]:
     """List the published numbers with their sources."""
-    cells = [
-        [
-            f"[{one.experiment}]({one.experiment}.yaml)",
-            *(METRIC_NAMES[one.metric], one.value),
-            *(plain_cell(one.source), plain_cell(one.note)),
-        ]
-        for one in page.published
+    columns: list[tuple[str, Callable[[Published], str]]] = [
+        ("row", lambda one: f"[{one.experiment}]({one.experiment}.yaml)"),
+        ("metric", lambda one: METRIC_NAMES[one.metric]),
+        ("value (%)", lambda one: one.value),
+        ("source", lambda one: plain_cell(one.source)),
+        ("note", lambda one: plain_cell(one.note)),
     ]
-    headings = ("row", "metric", "value (%)", "source", "note")
-    return markdown(headings, cells, ("source", "note")) or ["None are known."]
+    return table(page.published, columns, ("source", "note")) or ["None are known."]
 
 
 def _left_out(page: Page) -> list[str]:
@@ -231,23 +221,17 @@ def _left_out(page: Page) -> list[str]:
 # --- cells
 
 
-def _name(
-    experiment: Experiment, folder: str, line: Line | None = None, page: Page | None = None
-) -> str:
-    """Link to the YAML. Add the folder if it is another one, and the setting if the row has several."""
+def _link(experiment: Experiment, folder: str) -> str:
+    """Link to the YAML, and name its folder if that is another one."""
     where = "" if experiment.folder == folder else f" ({experiment.folder})"
-    several = line and page and len(page.counted.rows[experiment.name]) > 1
-    setting = f" on {_setting(line, page)}" if line and page and several else ""
-    return f"[{plain_cell(experiment.label)}]({experiment.name}.yaml){where}{setting}"
+    return f"[{plain_cell(experiment.label)}]({experiment.name}.yaml){where}"
 
 
-def _setting(line: Line, page: Page) -> str:
+def _setting(page: Page, row: Row) -> str:
     """Name device and precision, and the number of videos if the row was run with different numbers."""
-    assert line.setting is not None  # the line was run
-    settings = page.counted.rows[line.experiment.name]
-    several = len({one.num_train_videos for one in settings}) > 1
-    videos = f", {line.setting.num_train_videos:,} videos" if several else ""
-    return f"{line.setting.device}, {line.setting.precision}{videos}"
+    several = len({one.num_train_videos for one in page.counted.rows[row.name]}) > 1
+    videos = f", {row.setting.num_train_videos:,} videos" if several else ""
+    return f"{row.setting.device}, {row.setting.precision}{videos}"
 
 
 def _commits(runs: Iterable[Run]) -> str:

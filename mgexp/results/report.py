@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from statistics import fmean
 
 from markdown import Markdown
 
@@ -19,13 +18,14 @@ from mgexp.results.model import (
     COARSE_CONTROL,
     Comparison,
     Pair,
-    Row,
     Run,
     estimate_mean,
     estimate_ratio,
 )
 from mgexp.results.tables import (
+    INTERVAL,
     NONE,
+    SEEDS,
     difference_text,
     interval_text,
     markdown,
@@ -33,6 +33,7 @@ from mgexp.results.tables import (
     plain_cell,
     ratio_text,
     seeds_text,
+    table,
 )
 from mgexp.run.confusion import name_of
 from mgexp.run.files import atomic_file, atomic_write_text
@@ -116,36 +117,29 @@ def render(
     expected_rows: Sequence[str] = (),
 ) -> str:
     """Write the report as Markdown. Without a finished run, it shows only what is missing and the schedules."""
-    shown = {
+    shown: dict[str, list[str]] = {
         one.name: [f"![{one.alt}]({one.link})", "", f"*{one.caption}*", ""] for one in pictures
     }
     lines = [f"# {title}"]
+    sections: list[tuple[str, list[str]]] = []
     if comparison.finished:
         lines += ["", *shown.get("accuracy", ()), *_summary(comparison)]
-        lines += _section("Rows", _row_table(comparison))
-        lines += _section(
-            "Against the baseline", [*shown.get("speed_up", ()), *_difference_table(comparison)]
-        )
-        if comparison.compared_at_equal_flops:
-            equal = [*shown.get("equal_flops", ()), *_equal_flops_table(comparison)]
-            lines += _section("At equal FLOPs", equal)
-        seconds = [*shown.get("seconds", ()), *_time_table(comparison)]
-        lines += _section("Where the time went", seconds)
-        lines += _section("Controls", _control_table(comparison))
-        if comparison.confused:
-            classes = [*shown.get("confusion", ()), *_classes(comparison)]
-            lines += _section("Classes", classes)
-    lines += _section("Schedules", shown.get("schedule", [])[:-1])
-    lines += _section("Not in the tables", _missing(comparison, expected_rows))
+        sections = [
+            ("Rows", _row_table(comparison)),
+            ("Against the baseline", shown.get("speed_up", []) + _difference_table(comparison)),
+            ("At equal FLOPs", shown.get("equal_flops", []) + _equal_flops_table(comparison)),
+            ("Where the time went", shown.get("seconds", []) + _time_table(comparison)),
+            ("Controls", _control_table(comparison)),
+            ("Classes", shown.get("confusion", []) + _class_tables(comparison)),
+        ]
+    sections.append(("Schedules", shown.get("schedule", [])[:-1]))
+    sections.append(("Not in the tables", list(_missing(comparison, expected_rows))))
     if comparison.finished:
-        lines += _section("How the numbers were taken", _how(comparison.runs))
+        sections.append(("How the numbers were taken", list(_how(comparison.runs))))
+    for heading, body in sections:
+        if body:
+            lines += ["", f"## {heading}", "", *body]
     return "\n".join(lines) + "\n"
-
-
-def _section(title: str, lines: Iterable[str]) -> list[str]:
-    """Write a heading and its lines, or nothing if there are no lines."""
-    body = list(lines)
-    return ["", f"## {title}", "", *body] if body else []
 
 
 def _summary(comparison: Comparison) -> Iterator[str]:
@@ -172,113 +166,125 @@ def _summary(comparison: Comparison) -> Iterator[str]:
 # --- tables
 
 
+def _mean(of: Callable[[Run], float], decimals: int = 0) -> Callable[[Pair], str]:
+    """Make a column with the mean of a number over the seeds of a row."""
+    return lambda pair: mean_text(pair.own.each(of), decimals)
+
+
+def _percent(of: Callable[[Run], float]) -> Callable[[Pair], str]:
+    """Make a column with the mean of a share over the seeds of a row, in percent."""
+    # This is the mean of the shares, and not the share of the means, so that each seed counts the same.
+    return lambda pair: f"{100 * pair.own.mean(of):.1f} %"
+
+
 def _row_table(comparison: Comparison) -> list[str]:
     """List what each row scored and what its training took, as means over its seeds."""
-    headings = (
-        *("row", "seeds", f"{comparison.metric} (%)", "steps", "epochs"),
-        *("training FLOPs (10¹²)", "training (s)", "speed-up, FLOPs", "speed-up, wall-clock"),
-        *("steady speed-up", "waiting for input"),
+    return table(
+        map(comparison.pair, comparison.finished),
+        [
+            ("row", _name),
+            ("seeds", lambda pair: seeds_text(pair.own.runs)),
+            (f"{comparison.metric} (%)", _mean(lambda run: run.score, 2)),
+            ("steps", _mean(lambda run: run.steps)),
+            ("epochs", _mean(lambda run: run.epochs, 1)),
+            ("training FLOPs (10¹²)", _mean(lambda run: run.train_flops / 1e12, 1)),
+            ("training (s)", _mean(lambda run: run.train_seconds)),
+            ("speed-up, FLOPs", lambda pair: ratio_text(pair.flop_saving)),
+            ("speed-up, wall-clock", lambda pair: ratio_text(pair.speed_up)),
+            (
+                "steady speed-up",
+                lambda pair: ratio_text(pair.ratio(lambda run: run.steady_seconds)),
+            ),
+            ("waiting for input", _percent(lambda run: run.input_wait_seconds / run.train_seconds)),
+        ],
     )
-    lines = []
-    for row in comparison.finished:
-        pair = comparison.pair(row)
-        waiting = row.mean(lambda run: run.input_wait_seconds / run.train_seconds)
-        lines.append(
-            [
-                _name(row),
-                seeds_text(row.runs),
-                mean_text(row.scores, 2),
-                mean_text(row.each(lambda run: run.steps)),
-                mean_text(row.each(lambda run: run.epochs), 1),
-                mean_text(row.each(lambda run: run.train_flops / 1e12), 1),
-                mean_text(row.each(lambda run: run.train_seconds)),
-                ratio_text(pair.flop_saving),
-                ratio_text(pair.speed_up),
-                ratio_text(pair.ratio(lambda run: run.steady_seconds)),
-                f"{100 * waiting:.1f} %",
-            ]
-        )
-    return markdown(headings, lines)
+
+
+def _name(pair: Pair) -> str:
+    """Name the row. The control is marked, so that nobody takes it for a way to train."""
+    name = pair.own.name
+    return f"{name} (control)" if name == COARSE_CONTROL else name
 
 
 def _difference_table(comparison: Comparison) -> list[str]:
     """Compare each row with the baseline of the same seeds."""
-    headings = (
-        *("row", "seeds", f"{comparison.metric} difference (points)", "95 % interval"),
-        *("speed-up, 95 % interval", "steps", "clips read", "steady FLOP/s"),
-    )
-    lines = []
-    for row in comparison.compared:
-        pair = comparison.pair(row)
+
+    def speed_up(pair: Pair) -> str:
         ends = pair.speed_up and pair.speed_up.interval
-        speed_up = f"{ends[0]:.2f}× to {ends[1]:.2f}×" if ends else interval_text(None)
-        lines.append(
-            [
-                _name(row),
-                seeds_text(pair.seeds),
-                difference_text(pair.difference),
-                interval_text(pair.difference),
-                speed_up if pair.runs else NONE,
-                _times_baseline(pair, lambda run: run.steps),
-                _times_baseline(pair, lambda run: run.clips_seen),
-                _times_baseline(pair, lambda run: run.steady_flops_per_second),
-            ]
-        )
-    return markdown(headings, lines)
+        words = f"{ends[0]:.2f}× to {ends[1]:.2f}×" if ends else interval_text(None)
+        return words if pair.runs else NONE
 
+    def times(of: Callable[[Run], float]) -> Callable[[Pair], str]:
+        # `Pair.ratio` divides the baseline by the row, as in a speed-up. Here the row is divided by the baseline.
+        # The logarithms of a geometric mean change only their sign, but the range needs each value turned over.
+        def write(pair: Pair) -> str:
+            ratio = pair.ratio(of)
+            return ratio_text(estimate_ratio([1 / one for one in ratio.each]) if ratio else None)
 
-def _times_baseline(pair: Pair, of: Callable[[Run], float]) -> str:
-    """Divide a number of the row by the baseline's."""
-    # `Pair.ratio` is the other way around, as in a speed-up. The range needs each value turned over.
-    ratio = pair.ratio(of)
-    return ratio_text(estimate_ratio([1 / one for one in ratio.each]) if ratio else None)
+        return write
+
+    return table(
+        map(comparison.pair, comparison.compared),
+        [
+            ("row", _name),
+            SEEDS,
+            (
+                f"{comparison.metric} difference (points)",
+                lambda pair: difference_text(pair.difference),
+            ),
+            INTERVAL,
+            ("speed-up, 95 % interval", speed_up),
+            ("steps", times(lambda run: run.steps)),
+            ("clips read", times(lambda run: run.clips_seen)),
+            ("steady FLOP/s", times(lambda run: run.steady_flops_per_second)),
+        ],
+    )
 
 
 def _equal_flops_table(comparison: Comparison) -> list[str]:
     """Compare each row with the baseline that trained for fewer epochs."""
-    headings = (
-        *("row", "seeds", f"{comparison.metric} (%)", "the baseline with as many FLOPs"),
-        *("its epochs", "difference (points)", "95 % interval"),
+
+    def mean(of: Callable[[tuple[Run, Run]], float], decimals: int) -> Callable[[Pair], str]:
+        return lambda pair: mean_text([of(runs) for runs in pair.runs], decimals)
+
+    return table(
+        map(comparison.pair_of_equal_flops, comparison.compared_at_equal_flops),
+        [
+            ("row", _name),
+            SEEDS,
+            (f"{comparison.metric} (%)", mean(lambda runs: runs[0].score, 2)),
+            ("the baseline with as many FLOPs", mean(lambda runs: runs[1].score, 2)),
+            ("its epochs", mean(lambda runs: runs[1].epochs, 1)),
+            ("difference (points)", lambda pair: difference_text(pair.difference)),
+            INTERVAL,
+        ],
     )
-    lines = []
-    for row in comparison.compared_at_equal_flops:
-        pair = comparison.pair_of_equal_flops(row)
-        lines.append(
-            [
-                _name(row),
-                seeds_text(pair.seeds),
-                mean_text([run.score for run, _ in pair.runs], 2),
-                mean_text([base.score for _, base in pair.runs], 2),
-                mean_text([base.epochs for _, base in pair.runs], 1),
-                difference_text(pair.difference),
-                interval_text(pair.difference),
-            ]
-        )
-    return markdown(headings, lines)
 
 
 def _time_table(comparison: Comparison) -> list[str]:
     """Divide the seconds of each row's programs among what they were spent on."""
-    headings = (
-        *("row", "program (s)", "training", "evaluation", "precise BN", "checkpoints"),
-        *("start-up and the rest", "first use of shapes (s)"),
+    return table(
+        map(comparison.pair, comparison.finished),
+        [
+            ("row", _name),
+            ("program (s)", _mean(lambda run: run.program_seconds)),
+            ("training", _percent(lambda run: run.train_seconds / run.program_seconds)),
+            (
+                "evaluation",
+                _percent(lambda run: run.other_seconds["evaluate"] / run.program_seconds),
+            ),
+            (
+                "precise BN",
+                _percent(lambda run: run.other_seconds["precise_bn"] / run.program_seconds),
+            ),
+            (
+                "checkpoints",
+                _percent(lambda run: run.other_seconds["checkpoint"] / run.program_seconds),
+            ),
+            ("start-up and the rest", _percent(lambda run: run.rest_seconds / run.program_seconds)),
+            ("first use of shapes (s)", _mean(lambda run: run.other_seconds["shape_warmup"], 1)),
+        ],
     )
-    parts: tuple[Callable[[Run], float], ...] = (
-        lambda run: run.train_seconds,
-        lambda run: run.other_seconds["evaluate"],
-        lambda run: run.other_seconds["precise_bn"],
-        lambda run: run.other_seconds["checkpoint"],
-        lambda run: run.rest_seconds,
-    )
-    lines = []
-    for row in comparison.finished:
-        runs = row.runs.values()
-        shares = [fmean(part(run) / run.program_seconds for run in runs) for part in parts]
-        percent = [f"{100 * share:.1f} %" for share in shares]
-        program = mean_text(row.each(lambda run: run.program_seconds))
-        warmup = row.each(lambda run: run.other_seconds["shape_warmup"])
-        lines.append([_name(row), program, *percent, mean_text(warmup, 1)])
-    return markdown(headings, lines)
 
 
 def _control_table(comparison: Comparison) -> list[str]:
@@ -294,7 +300,6 @@ def _control_table(comparison: Comparison) -> list[str]:
     scores["trained at the coarsest shape alone"] = [
         (run.seed, run.score, base.score) for run, base in coarse.runs
     ]
-    headings = ("control", "seeds", f"{comparison.metric} (%)", "difference (points)")
     lines = []
     for name, each in scores.items():
         difference = estimate_mean([control - plain for _, control, plain in each])
@@ -307,14 +312,11 @@ def _control_table(comparison: Comparison) -> list[str]:
                 interval_text(difference) if each else NONE,
             ]
         )
-    return markdown((*headings, "95 % interval"), lines)
+    metric = f"{comparison.metric} (%)"
+    return markdown(("control", "seeds", metric, "difference (points)", "95 % interval"), lines)
 
 
-def _name(row: Row) -> str:
-    return f"{row.name} (control)" if row.name == COARSE_CONTROL else row.name
-
-
-def _classes(comparison: Comparison) -> list[str]:
+def _class_tables(comparison: Comparison) -> list[str]:
     """List the worst classes and most confused pairs of the baseline and the fastest row, over all seeds."""
 
     def name(label: int) -> str:
@@ -332,6 +334,8 @@ def _classes(comparison: Comparison) -> list[str]:
         for label, predicted, num in most[:NUM_CLASSES_SHOWN]:
             numbers = [f"{num:,}", f"{100 * num / videos[label]:.1f} %"]
             pairs.append([row.name, name(label), name(predicted), *numbers])
+    if not comparison.confused:
+        return []
     names = " and ".join(row.name for row in comparison.confused)
     headings = ("row", "class", "videos", "accuracy (%)", "most often taken for")
     return [

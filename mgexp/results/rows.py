@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -87,7 +87,8 @@ class Experiments:
             group = () if baseline and baseline != first else _natural(first.file)
             return group, baseline is not None, row_order(row.file)[0], _natural(row.file)
 
-        return tuple(sorted(self._inside(folder), key=order))
+        inside = (row for row in self.rows.values() if row.folder == folder)
+        return tuple(sorted(inside, key=order))
 
     def parent(self, row: Experiment) -> Experiment | None:
         """Return the row in its `_BASE_` key, or None if the key names a base file."""
@@ -102,7 +103,8 @@ class Experiments:
         """
         if row.is_baseline:
             return None
-        beside = [one for one in self._inside(row.folder) if one != row]
+        rows = self.rows.values()
+        beside = [one for one in rows if one.folder == row.folder and one != row]
         own = [one for one in beside if one.file == f"{BASELINE}_{row.file}"]
         named = [one for one in beside if one.file.endswith(BASELINE)]
         prefixed = [one for one in named if row.file.startswith(one.file[: -len(BASELINE)])]
@@ -112,12 +114,9 @@ class Experiments:
         while (above := self.rows.get(base_file)) and above.name not in seen:
             seen.add(above.name)
             base_file = above.base
-        plain = [one for one in self.rows.values() if one.is_plain and one.base == base_file]
+        plain = [one for one in rows if one.is_plain and one.base == base_file]
         plain.sort(key=lambda one: (one.folder != row.folder, one.file != BASELINE, one.name))
         return next(iter([*own, *prefixed, *plain]), None)
-
-    def _inside(self, folder: str) -> Iterator[Experiment]:
-        return (row for row in self.rows.values() if row.folder == folder)
 
 
 def _natural(name: str) -> tuple[tuple[float, str], ...]:
@@ -255,17 +254,6 @@ def count_results(runs: Iterable[Run]) -> Counted:
 
 
 @dataclass(frozen=True)
-class Line:
-    """An experiment in one setting. `setting` and `row` are None if it was not run."""
-
-    experiment: Experiment
-    setting: Setting | None = None
-    row: Row | None = None
-    against_baseline: Pair | None = None
-    against_parent: Pair | None = None
-
-
-@dataclass(frozen=True)
 class Page:
     """Everything that the page shows. `root` is the folder experiments/."""
 
@@ -279,38 +267,32 @@ class Page:
         """The results that count."""
         return count_results(self.results)
 
-    def lines(self, folder: str) -> list[Line]:
-        """List the lines of a table. Baselines and parents from other folders come first."""
+    def rows(self, folder: str) -> list[Row]:
+        """List the rows of a table. Baselines and parents from other folders come first."""
         inside = self.experiments.table(folder)
-        others = [self.experiments.baseline(row) for row in inside]
-        others += [self.experiments.parent(row) for row in inside]
-        outside = [row for row in others if row and row.folder != folder]
-        return [line for row in dict.fromkeys([*outside, *inside]) for line in self.lines_of(row)]
+        others = [self.experiments.baseline(one) for one in inside]
+        others += [self.experiments.parent(one) for one in inside]
+        outside = [one for one in others if one and one.folder != folder]
+        return [row for one in dict.fromkeys([*outside, *inside]) for row in self.rows_of(one)]
 
-    def lines_of(self, experiment: Experiment) -> list[Line]:
-        """Make a line for each setting in which an experiment was run, or one line if it was not run."""
-        baseline = self.experiments.baseline(experiment)
+    def rows_of(self, experiment: Experiment) -> list[Row]:
+        """Return a Row for each setting in which an experiment was run, or one empty Row if it was not run."""
+        return [*self.counted.rows.get(experiment.name, {}).values()] or [Row(experiment.name)]
+
+    def against_baseline(self, row: Row) -> Pair | None:
+        """Pair a row with its baseline in the same setting; None if it has no baseline or was not run."""
+        return self._pair(row, self.experiments.baseline(self.experiments.rows[row.name]))
+
+    def against_parent(self, row: Row) -> Pair | None:
+        """Pair a row with the row that its YAML changes; None where that is its baseline too."""
+        experiment = self.experiments.rows[row.name]
         parent = self.experiments.parent(experiment)
-        parent = None if parent == baseline else parent
+        return self._pair(row, parent if parent != self.experiments.baseline(experiment) else None)
 
-        def against(base: Experiment | None, setting: Setting, row: Row) -> Pair | None:
-            if base is None:
-                return None
-            return Pair(row, self.counted.rows.get(base.name, {}).get(setting, Row(base.name)))
-
-        return [
-            Line(
-                *(experiment, setting, row),
-                against_baseline=against(baseline, setting, row),
-                against_parent=against(parent, setting, row),
-            )
-            for setting, row in self.counted.rows.get(experiment.name, {}).items()
-        ] or [Line(experiment)]
-
-    def published_of(self, experiment: Experiment, metrics: Sequence[str]) -> str | None:
-        """Return the published number to compare with ours."""
-        found = (one for one in self.published if one.experiment == experiment.name)
-        return next((one.value for one in found if one.metric in metrics), None)
+    def _pair(self, row: Row, base: Experiment | None) -> Pair | None:
+        if base is None or not row.runs:
+            return None
+        return Pair(row, self.counted.rows.get(base.name, {}).get(row.setting, Row(base.name)))
 
 
 def read_page(experiments: ExperimentsDir) -> Page:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, stdev
+from typing import TypeVar
 
 from mgexp.results.model import Estimate, Pair
 
+T = TypeVar("T")
 NONE = "–"  # no number, because a run is missing or not comparable
 NOT_RESOLVED = " (not resolved)"
 """Follows a difference whose 95 % interval contains "no difference"."""
@@ -24,6 +26,17 @@ def markdown(
     left = {headings[0], *to_the_left}
     rule = [":--" if heading in left else "--:" for heading in headings]
     return [f"| {' | '.join(cells)} |" for cells in (headings, rule, *lines)]
+
+
+def table(
+    items: Iterable[T],
+    columns: Sequence[tuple[str, Callable[[T], str]]],
+    to_the_left: Sequence[str] = (),
+) -> list[str]:
+    """Write a table with a line for each item. A column is its heading and the function that writes its cells."""
+    # Each heading stands beside what fills it. In two lists, one of them would soon be changed alone.
+    lines = [[write(one) for _, write in columns] for one in items]
+    return markdown([heading for heading, _ in columns], lines, to_the_left)
 
 
 def plain_cell(text: str) -> str:
@@ -77,6 +90,14 @@ def interval_text(difference: Estimate | None) -> str:
     if difference is None or difference.interval is None:
         return "needs two seeds"
     return " to ".join(map(points_text, difference.interval))
+
+
+SEEDS: tuple[str, Callable[[Pair], str]] = ("seeds", lambda pair: seeds_text(pair.seeds))
+INTERVAL: tuple[str, Callable[[Pair], str]] = (
+    "95 % interval",
+    lambda pair: interval_text(pair.difference),
+)
+"""Columns of every table that compares rows."""
 
 
 # --- verdicts

@@ -39,7 +39,7 @@ def append(tmp_path, runs):
 def test_a_finished_run_is_one_line(append, runs):
     run = fake_run(runs, "baseline", top1=93.4166667)
     done, lines = append()
-    assert done.added == (run.root,)
+    assert done.added == [run.root]
     assert len(lines) == 2
     assert lines[1].startswith("quickstart/baseline,baseline,1,93.4167,99.5,,1000,")
 
@@ -49,7 +49,7 @@ def test_a_second_collection_adds_only_what_is_new(append, runs):
     _, before = append()
     second = fake_run(runs, "baseline", seed=2)
     done, lines = append()
-    assert (done.added, done.skipped) == ((second.root,), (first.root,))
+    assert (done.added, done.skipped) == ([second.root], [first.root])
     assert lines[:2] == before
     assert lines[2].startswith("quickstart/baseline,baseline,2,90.0,")
     assert len(lines) == 3
@@ -70,9 +70,9 @@ def test_a_run_of_another_config_is_refused_and_the_others_go_on(append, runs):
     added = fake_run(runs, "long")
     changed = {**YAML, "TRAIN.BATCH_SIZE": 16, "SOLVER.BASE_LR": 0.2}
     done, lines = append(lambda experiment: changed if experiment.endswith("baseline") else YAML)
-    assert done.added == (added.root,)
-    assert [one.run for one in done.refused] == [refused.root]
-    rate, size = done.refused[0].problems
+    assert done.added == [added.root]
+    assert [*done.refused] == [refused.root]
+    rate, size = done.refused[refused.root]
     assert all(part in rate for part in ("SOLVER.BASE_LR", "0.1", "0.2", "train it again"))
     assert all(part in size for part in ("TRAIN.BATCH_SIZE", "8", "16", "train it again"))
     assert len(lines) == 2
@@ -109,7 +109,7 @@ def test_a_run_that_was_gone_on_with_by_override_is_refused(append, runs):
     for changes in ([], ["SOLVER.BASE_LR: the run folder has 0.5, this start 0.1"]):
         append_jsonl(run.starts_jsonl, {"after_step": 3, "changes": changes})
     done, lines = append()
-    assert "--override" in done.refused[0].problems[0]
+    assert "--override" in done.refused[run.root][0]
     assert lines is None
 
 
@@ -119,9 +119,9 @@ def test_a_run_that_was_given_other_values_is_no_row(append, runs):
         run.starts_jsonl, {"changes": [], "given": ["TRAIN.BATCH_SIZE", "DATA.PATH_PREFIX"]}
     )
     done, lines = append(lambda experiment: {**YAML, "TRAIN.BATCH_SIZE": 16, "SOLVER.BASE_LR": 0.2})
-    assert (done.added, done.refused) == ((), ())
-    assert [one.run for one in done.not_rows] == [run.root]
-    assert done.not_rows[0].problems == ("TRAIN.BATCH_SIZE: it was given 8, its YAML says 16",)
+    assert (done.added, done.refused) == ([], {})
+    problem = "TRAIN.BATCH_SIZE: it was given 8, its YAML says 16"
+    assert done.not_rows == {run.root: [problem]}
     assert lines is None
 
 
@@ -129,26 +129,26 @@ def test_a_run_that_was_given_the_values_of_its_yaml_is_a_row(append, runs):
     run = fake_run(runs, "baseline")
     append_jsonl(run.starts_jsonl, {"changes": [], "given": ["TRAIN.BATCH_SIZE"]})
     done, _ = append()
-    assert done.added == (run.root,)
+    assert done.added == [run.root]
 
 
 def test_a_run_whose_yaml_changed_is_refused_whatever_else_it_was_given(append, runs):
     run = fake_run(runs, "baseline")
     append_jsonl(run.starts_jsonl, {"changes": [], "given": ["DATA.PATH_PREFIX"]})
     done, _ = append(lambda experiment: {**YAML, "TRAIN.BATCH_SIZE": 16})
-    assert [one.run for one in done.refused] == [run.root]
+    assert [*done.refused] == [run.root]
 
 
 def test_smoke_runs_are_left_out(append, runs, tmp_path):
     fake_run(runs / "smoke" / "quickstart", "baseline")
     done, lines = append()
-    assert (done.added, done.refused, lines) == ((), (), None)
+    assert (done.added, done.refused, lines) == ([], {}, None)
 
 
 def test_a_run_without_a_yaml_is_refused(append, runs):
-    fake_run(runs, "own_idea")
+    run = fake_run(runs, "own_idea")
     done, lines = append()
-    assert "own_idea.yaml: not found" in done.refused[0].problems[0]
+    assert "own_idea.yaml: not found" in done.refused[run.root][0]
     assert lines is None
 
 
@@ -159,13 +159,13 @@ def test_a_run_whose_yaml_is_bad_now_is_refused(append, runs):
         raise InputError(["no key TRIAN"])
 
     done, _ = append(resolve)
-    assert done.refused[0].problems == ("no key TRIAN",)
+    assert [*done.refused.values()] == [["no key TRIAN"]]
 
 
 def test_an_unfinished_run_is_listed_and_not_appended(append, runs):
     run = unfinished_run(runs, "baseline", steps=3)
     done, lines = append()
-    assert done.unfinished == (run.root,)
+    assert done.unfinished == [run.root]
     assert lines is None
 
 
@@ -175,7 +175,7 @@ def test_a_result_that_lacks_a_value_is_refused(append, runs):
     del record["seconds"]["steady"]
     write_json(run.result_json, record)
     done, _ = append()
-    assert "lacks 'steady'" in done.refused[0].problems[0]
+    assert "lacks 'steady'" in done.refused[run.root][0]
 
 
 def test_a_table_with_other_columns_is_not_touched(append, runs, tmp_path):

@@ -134,9 +134,9 @@ def test_a_sweep_runs_all_and_a_second_call_what_is_missing(
         lambda name: dict(flatten(load_config(experiments / f"{name}.yaml"))),
     )
     assert [path.parent.name for path in summary.reports] == ["group", "group"]
-    assert summary.collected.added == (run,)  # the grid's first value is the row's
-    (point,) = summary.collected.not_rows
-    assert point.problems == ("SOLVER.BASE_LR: it was given 0.004, its YAML says 0.005",)
+    assert summary.collected.added == [run]  # the grid's first value is the row's
+    (problems,) = summary.collected.not_rows.values()
+    assert problems == ["SOLVER.BASE_LR: it was given 0.004, its YAML says 0.005"]
 
 
 def test_runs_do_not_see_later_changes(sweep, rows, folder, monkeypatch, tmp_path, capfd):
