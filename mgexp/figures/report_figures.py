@@ -7,10 +7,9 @@ from pathlib import Path
 
 from matplotlib.colors import PowerNorm
 
-from mgexp.figures.accuracy import draw_accuracy
 from mgexp.figures.schedule import RowSchedule, draw_schedule, load_schedules
+from mgexp.figures.scores import draw_accuracy, draw_equal_flops, draw_speed_up
 from mgexp.figures.seconds import draw_seconds
-from mgexp.figures.speed_up import draw_equal_flops, draw_speed_up
 from mgexp.figures.style import PrintFigure, printed, row_label
 from mgexp.results.load import load_comparison
 from mgexp.results.model import Comparison, Row

@@ -13,6 +13,7 @@ from mgexp.figures.style import (
     PrintFigure,
     printed,
     quiet_grid,
+    round_numbers,
     round_ticks,
     row_label,
     row_styles,
@@ -96,7 +97,7 @@ def _draw_rates(axes: Axes, comparison: Comparison) -> None:
         _write(axes, max(rates), place, f"{fmean(rates):,.3g}")
     axes.set_xlabel(f"steady {prefix}FLOP/s")
     axes.set_xlim(right=1.25 * axes.get_xlim()[1])
-    axes.xaxis.set_major_locator(round_ticks(4))
+    round_numbers(axes.xaxis, 4)
 
 
 def _write(axes: Axes, at: float, place: int, words: str) -> None:

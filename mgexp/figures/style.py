@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
@@ -13,12 +13,13 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mgexp.results.model import BASELINE, COARSE_CONTROL, Estimate
 
@@ -236,7 +237,7 @@ def flops_axis(largest: float) -> tuple[float, str]:
     return 1.0, "training FLOPs"
 
 
-def signed(value: float, _: object = None) -> str:
+def signed(value: float) -> str:
     """Format a tick of an axis of differences: "+2", "−0.5", "0"."""
     return f"{value:+g}".replace("-", "−") if abs(value) > 1e-9 else "0"
 
@@ -244,6 +245,14 @@ def signed(value: float, _: object = None) -> str:
 def round_ticks(most: int) -> MaxNLocator:
     """Place ticks with at most ``most`` steps between them. A step is 1, 2, 2.5 or 5 times a power of ten."""
     return MaxNLocator(most, steps=[1, 2, 2.5, 5, 10])
+
+
+def round_numbers(axis: Axis, most: int, words: Callable[[float], str] | None = None) -> None:
+    """Give an axis the ticks of `round_ticks`, and labels that ``words`` writes from their numbers."""
+    axis.set_major_locator(round_ticks(most))
+    if words:
+        # Matplotlib's own labels may move a common factor or offset to the end of the axis, where few look for it.
+        axis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
 
 
 def quiet_grid(axes: Axes, axis: Literal["x", "y", "both"] = "both") -> None:

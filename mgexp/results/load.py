@@ -147,7 +147,7 @@ def write_stored(path: Path, comparison: Comparison) -> None:
 
 
 def read_stored(path: Path) -> Comparison:
-    """Read what `write_stored` wrote, or no rows without a file. Raises InputError where it holds something else."""
+    """Read what `write_stored` wrote; there are no rows without a file. Raises InputError for other contents."""
     if not path.exists():
         return Comparison(())
     head, *lines = read_jsonl(path) or [{}]

@@ -1,0 +1,256 @@
+"""Draw scores: over FLOPs, steps and seconds, and what rows gain or lose against a whole or a shorter baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+
+from mgexp.figures.schedule import RowSchedule
+from mgexp.figures.style import (
+    COLOURS,
+    QUIET,
+    PrintFigure,
+    RowStyle,
+    draw_mean,
+    draw_seeds,
+    flops_axis,
+    ink,
+    limits,
+    printed,
+    quiet_grid,
+    round_numbers,
+    row_label,
+    row_styles,
+    signed,
+    without_interval,
+)
+from mgexp.results.model import BASELINE, Comparison, Estimate, Evaluation, Row, Run, estimate_mean
+from mgexp.results.tables import points_text
+
+LOSS_COLOUR = "#F6E9E2"
+"""The tint behind points that are less accurate than the baseline."""
+
+# --- accuracy over FLOPs, steps and seconds
+
+
+class Scale(NamedTuple):
+    """A horizontal axis: its label, and its value at the end of a run and at an evaluation (None if unknown)."""
+
+    label: str
+    end: Callable[[Run], float]
+    at: Callable[[Row, Run, Evaluation], float | None]
+
+
+def draw_accuracy(comparison: Comparison, rows: Sequence[RowSchedule]) -> PrintFigure:
+    """Draw the evaluations during training below, and the final ones above, enlarged and with intervals.
+
+    ``rows`` are the schedules that tell the FLOPs up to an evaluation. Over FLOPs, only the end of a run is drawn
+    if its schedule is unknown, or if the run took other steps or FLOPs than its schedule.
+    """
+    styles = row_styles([row.name for row in comparison.rows])
+    schedules = {row.name: row for row in rows}
+    unit, flops_label = flops_axis(max(run.train_flops for run in comparison.runs))
+
+    def flops(row: Row, run: Run, one: Evaluation) -> float | None:
+        schedule = schedules.get(row.name)
+        if schedule is None or schedule.work != (run.steps, run.train_flops):
+            return None
+        return schedule.flops_before(one.step) / unit
+
+    scales = (
+        Scale(flops_label, lambda run: run.train_flops / unit, flops),
+        Scale("training steps", lambda run: run.steps, lambda _row, _run, one: one.step),
+        Scale(
+            "training time (seconds)",
+            lambda run: run.train_seconds,
+            lambda _row, _run, one: one.train_seconds,
+        ),
+    )
+    with printed():
+        figure = PrintFigure(3.0)
+        panels = figure.subplots(2, len(scales), height_ratios=(2, 3), sharex="col", sharey="row")
+        for ends, curves, scale in zip(*panels, scales, strict=True):
+            _draw_ends(ends, comparison, scale, styles)
+            _draw_curves(curves, comparison, scale, styles)
+        panels[0, 0].set_ylabel(f"final {comparison.metric} (%)")
+        panels[1, 0].set_ylabel(f"validation {comparison.metric} (%)")
+        figure.align_ylabels(list(panels[:, 0]))
+        figure.add_legend(
+            [styles[row.name].handle(row_label(row.name), 1) for row in comparison.finished]
+        )
+    return figure
+
+
+def _draw_ends(
+    axes: Axes, comparison: Comparison, scale: Scale, styles: Mapping[str, RowStyle]
+) -> None:
+    """Draw the final score of each seed, and their mean with its interval."""
+    finals = []
+    # The control ends so far below the others that it would leave no room between them.
+    for row in (comparison.baseline, *comparison.compared):
+        if final := estimate_mean(row.scores):
+            finals.append(final)
+            draw_mean(axes, without_interval(row.each(scale.end)), final, styles[row.name])
+    if finals:
+        low, high = limits(finals)
+        axes.set_ylim(low, min(high, 103.0))  # no score is above 100 %; 3 are room for its point
+    round_numbers(axes.yaxis, 5)
+    axes.tick_params(labelbottom=False)
+    quiet_grid(axes)
+
+
+def _draw_curves(
+    axes: Axes, comparison: Comparison, scale: Scale, styles: Mapping[str, RowStyle]
+) -> None:
+    """Draw a thin line per seed, and its final evaluation as a hollow point."""
+    for row in comparison.finished:
+        colour, marker = styles[row.name]
+        for run in row.runs.values():
+            # The line does not reach the point, because the final evaluation has more videos or views.
+            during = [one for one in run.curve if not one.full_protocol]
+            points = [(scale.at(row, run, one), one.score) for one in during]
+            known = [(at, score) for at, score in points if at is not None]
+            if known:
+                axes.plot(*zip(*known, strict=True), color=colour, lw=0.9, alpha=0.75)
+            axes.plot(scale.end(run), run.score, marker, ms=3, mfc="none", color=colour)
+    scores = [s for run in comparison.runs for s in (run.score, *(e.score for e in run.curve))]
+    span = max(1.0, max(scores) - min(scores))
+    axes.set_ylim(min(scores) - 0.05 * span, max(scores) + 0.05 * span)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(scale.label)
+    round_numbers(axes.xaxis, 5, "{:,.10g}".format)
+    quiet_grid(axes)
+
+
+# --- speed-up against accuracy
+
+
+def draw_speed_up(comparison: Comparison) -> PrintFigure:
+    """Draw a point per row that can be compared with the baseline, over training time and over FLOPs.
+
+    Small points are seeds. Bars are 95 % intervals; the panel may cut them off. A hollow point is one seed without
+    an interval. Points in the tinted half are less accurate than the baseline.
+    """
+    styles = row_styles([row.name for row in comparison.rows])
+    over_time: list[tuple[RowStyle, Estimate, Estimate]] = []
+    over_flops: list[tuple[RowStyle, Estimate, Estimate]] = []
+    with printed():
+        handles = [styles[BASELINE].handle(BASELINE)]
+        for row in comparison.compared:
+            pair, style = comparison.pair(row), styles[row.name]
+            time, flops, points = pair.speed_up, pair.flop_saving, pair.difference
+            if time and flops and points:
+                over_time.append((style, time, points))
+                over_flops.append((style, flops, points))
+                ratios = f"{time.mean:.2f}× (FLOPs {flops.mean:.2f}×)"
+                words = f"{row_label(row.name)}: {ratios}, {points_text(points.mean)} points"
+                handles.append(style.handle(words))
+        figure = PrintFigure(2.5)
+        left, right = figure.subplots(1, 2, sharey=True)
+        _draw_gains(left, over_time, styles[BASELINE])
+        _draw_gains(right, over_flops, styles[BASELINE])
+        left.set_xlabel("speed-up in training time")
+        right.set_xlabel("saving of training FLOPs")
+        left.set_ylabel(f"{comparison.metric} against the baseline (points)")
+        figure.add_legend(handles)
+    return figure
+
+
+def _draw_gains(
+    axes: Axes, gains: Sequence[tuple[RowStyle, Estimate, Estimate]], baseline: RowStyle
+) -> None:
+    """Draw (ratio, difference) of each row around the baseline at (1, 0)."""
+    axes.set_xlim(*limits([ratio for _, ratio, _ in gains], 1.0))
+    axes.set_ylim(*limits([difference for _, _, difference in gains], 0.0))
+    axes.axhspan(axes.get_ylim()[0], 0, color=LOSS_COLOUR, lw=0, zorder=0)
+    axes.axhline(0, color=baseline.colour, lw=0.7, zorder=1)
+    axes.axvline(1, color=baseline.colour, lw=0.7, zorder=1)
+    axes.plot(1, 0, baseline.marker, ms=4.4, color=baseline.colour, zorder=3)
+    for style, ratio, difference in gains:
+        draw_mean(axes, ratio, difference, style)
+    for height, words, aligned in ((1.0, "more accurate", "top"), (0.0, "less accurate", "bottom")):
+        axes.text(
+            0.99, height, words, transform=axes.transAxes, ha="right", va=aligned, color=QUIET, style="italic"
+        )  # fmt: skip
+    round_numbers(axes.xaxis, 6, "{:g}×".format)
+    round_numbers(axes.yaxis, 6, signed)
+    quiet_grid(axes)
+
+
+# --- at equal FLOPs
+
+
+def draw_equal_flops(comparison: Comparison) -> PrintFigure:
+    """Draw final scores over training FLOPs, and beside them what each row gains over its baseline.
+
+    Each row is compared with the baseline of as many FLOPs and the same seed. Rows without one are left out.
+    Small points are seeds, and bars are 95 % intervals. A hollow point is one seed.
+    """
+    styles = row_styles([row.name for row in comparison.rows])
+    with printed():
+        figure = PrintFigure(2.2)
+        left, right = figure.subplots(1, 2)
+        _draw_scores(left, comparison, styles)
+        _draw_differences(right, comparison, styles)
+        rows = comparison.compared_at_equal_flops
+        baseline = styles[BASELINE].handle("baseline, whole and with fewer epochs", 1)
+        figure.add_legend(
+            [baseline, *(styles[row.name].handle(row_label(row.name)) for row in rows)]
+        )
+    return figure
+
+
+def _draw_scores(axes: Axes, comparison: Comparison, styles: Mapping[str, RowStyle]) -> None:
+    """Draw the seeds of each row and their mean over its FLOPs, and a line through the baselines."""
+    baselines = [row for row in (comparison.baseline, *comparison.shorter) if row.runs]
+    rows = comparison.compared_at_equal_flops
+    flops = {row.name: row.mean(lambda run: run.train_flops) for row in (*baselines, *rows)}
+    unit, label = flops_axis(max(flops.values()))
+    baselines.sort(key=lambda row: flops[row.name])
+    axes.plot(
+        [flops[row.name] / unit for row in baselines],
+        [fmean(row.scores) for row in baselines],
+        color=COLOURS[BASELINE],
+        lw=0.9,
+    )
+    for row in (*baselines, *rows):
+        colour, marker = styles[BASELINE if row in baselines else row.name]
+        at = flops[row.name] / unit
+        draw_seeds(axes, [at] * len(row.scores), row.scores, colour)
+        # The mark of the mean is in front, because it is larger here than the spread of the seeds.
+        axes.plot(at, fmean(row.scores), marker, ms=4.4, color=colour, zorder=6)
+    axes.set_xlim(left=0)
+    axes.margins(y=0.08)
+    axes.set_xlabel(label)
+    axes.set_ylabel(f"final {comparison.metric} (%)")
+    round_numbers(axes.xaxis, 5, "{:,g}".format)
+    round_numbers(axes.yaxis, 5)
+    quiet_grid(axes)
+
+
+def _draw_differences(axes: Axes, comparison: Comparison, styles: Mapping[str, RowStyle]) -> None:
+    """Draw a line for each row, the first on top: the points that it gains over the baseline of as many FLOPs."""
+    pairs = map(comparison.pair_of_equal_flops, comparison.compared_at_equal_flops)
+    found = {pair.own.name: pair.difference for pair in pairs if pair.difference}
+    for place, (name, difference) in enumerate(found.items()):
+        height = without_interval([-place] * len(difference.each))
+        draw_mean(axes, difference, height, styles[name])
+        axes.annotate(
+            points_text(difference.mean),
+            (difference.mean, -place),
+            xytext=(0, 7),
+            textcoords="offset points",
+            ha="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+            color=ink(styles[name].colour),
+        )
+    axes.set_xlim(*limits([*found.values()], 0.0))
+    axes.set_ylim(0.4 - len(found), 0.6)
+    axes.axvline(0, color=COLOURS[BASELINE], lw=0.7, zorder=1)
+    axes.set_yticks([-place for place in range(len(found))], [row_label(name) for name in found])
+    axes.set_xlabel(f"{comparison.metric} gained at equal FLOPs (points)")
+    round_numbers(axes.xaxis, 6, signed)
+    quiet_grid(axes, "x")
