@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tiny import command, data_keys, run_net, write_config, write_dataset
+
+from mgexp.config.load import flatten
+from mgexp.train import result, setup
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,6 +31,38 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def networks_are_counted_once() -> Iterator[None]:
+    """Runs of the same network share its FLOPs and the check of its shapes, which take half of a tiny run.
+
+    Both depend on nothing but the network and the shapes. tests/models tests the functions themselves.
+    """
+    sections = ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL")  # what build_network reads
+
+    def network_of(cfg: Any) -> object:
+        return tuple(pair for pair in flatten(cfg) if pair[0].split(".")[0] in sections)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(result, "macs_by_shape", _remembered(result.macs_by_shape, repr))
+        patch.setattr(setup, "build_problems", _remembered(setup.build_problems, network_of))
+        yield
+
+
+def _remembered(
+    function: Callable[..., Any], key_of: Callable[[Any], object]
+) -> Callable[..., Any]:
+    """``function`` of a network and shapes, called once for networks of the same key."""
+    known: dict[object, Any] = {}
+
+    def call(network: Any, shapes: Any) -> Any:
+        key = (key_of(network), frozenset(shapes))
+        if key not in known:
+            known[key] = function(network, key[1])
+        return copy.copy(known[key])
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -17,4 +17,4 @@ fi
 "$PYTHON" -m ruff format --check .
 "$PYTHON" -m mypy
 run_pytest -m alone "$@" # tests that measure time need a quiet machine
-run_pytest -m "not alone" --numprocesses auto --dist loadfile "$@"
+run_pytest -m "not alone" --numprocesses auto --dist worksteal "$@"

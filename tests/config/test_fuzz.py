@@ -167,16 +167,20 @@ def case(*pairs):
     return Case({"row.yaml": f"_BASE_: {row}"}, pairs, 9000, 1)
 
 
-@pytest.mark.parametrize(
-    ("pairs", "code"),
-    [
-        ((), 0),
-        (("SOLVER.MAX_EPOCH", "1e30"), 2),
-        (("TRAIN.BATCH_SIZE", "0x" + "f" * 5000), 2),
-        (("SOLVER.STEPS", "!!python/object/apply:os.system [ls]"), 2),
-        (("DATA.TRAIN_LIST", "x" * 5000, "DATA.FORMAT", "hmdb51"), 2),
-    ],
+ODD = (
+    ("SOLVER.MAX_EPOCH", "1e30"),
+    ("TRAIN.BATCH_SIZE", "0x" + "f" * 5000),
+    ("SOLVER.STEPS", "!!python/object/apply:os.system [ls]"),
+    ("DATA.TRAIN_LIST", "x" * 5000, "DATA.FORMAT", "hmdb51"),
 )
+
+
+@pytest.mark.parametrize("pairs", ODD)
+def test_odd_values_are_refused(pairs, tmp_path):
+    assert not check(case(*pairs), tmp_path)
+
+
+@pytest.mark.parametrize(("pairs", "code"), [((), 0), (sum(ODD, ()), 2)], ids=["valid", "odd"])
 def test_the_command_itself_does_the_same(pairs, code, tmp_path):
     done = subprocess.run(
         [sys.executable, str(TOOL), *arguments_of(case(*pairs), tmp_path)],
@@ -188,4 +192,4 @@ def test_the_command_itself_does_the_same(pairs, code, tmp_path):
     )
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
-    assert call(arguments_of(case(*pairs), tmp_path))[0] == code
+    assert call(arguments_of(case(*pairs), tmp_path)) == (code, done.stdout, done.stderr)

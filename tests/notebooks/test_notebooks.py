@@ -41,7 +41,6 @@ def test_there_are_two():
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-@pytest.mark.alone
 def test_it_runs_from_a_clean_checkout(path, checkout):
     notebook = nbformat.read(checkout / "notebooks" / path.name, as_version=4)
     before = {one: one.stat().st_mtime_ns for one in checkout.rglob("*") if one.suffix != ".pyc"}

@@ -31,10 +31,18 @@ def data(tiny_data, tmp_path):
     return Path(shutil.copytree(tiny_data, tmp_path / "data"))
 
 
+@pytest.fixture(scope="session")
+def stopped_run(tiny_data, tmp_path_factory):
+    """The folder of a run of the tiny row that stopped after three steps; read only."""
+    folder = tmp_path_factory.mktemp("stopped")
+    cfg = write_config(folder / "tiny.yaml", data_keys(tiny_data))
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_in(2, patch)
+        assert run_net().main(command(cfg, folder / "run")) == 4
+    return folder / "run"
+
+
 @pytest.fixture
-def interrupted(cfg, output, main, monkeypatch):
-    """A run folder that stopped after three steps."""
-    interrupt_in(2, monkeypatch)
-    assert main(command(cfg, output)) == 4
-    monkeypatch.undo()
-    return output
+def interrupted(stopped_run, output):
+    """A copy of it, to go on with."""
+    return Path(shutil.copytree(stopped_run, output))

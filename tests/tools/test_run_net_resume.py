@@ -97,14 +97,13 @@ def test_a_signal_to_the_whole_group_saves_too(finished_run, cfg, output, main):
     assert_bit_identical(output, finished_run)
 
 
-def test_a_torn_line_and_lines_after_the_checkpoint_are_cut(cfg, output, main, monkeypatch):
-    interrupt_in(2, monkeypatch)
-    assert main(command(cfg, output)) == 4
-    monkeypatch.undo()
-    with (output / "metrics.jsonl").open("a") as file:
+def test_a_torn_line_and_lines_after_the_checkpoint_are_cut(interrupted, finished_run, cfg, main):
+    """Keys that no result depends on may change meanwhile."""
+    with (interrupted / "metrics.jsonl").open("a") as file:
         file.write('{"step": 3, "loss": 1.0}\n{"step": 4, "lo')
-    assert main(command(cfg, output)) == 0
-    assert [step for step, _ in losses(output)] == list(range(NUM_STEPS))
+    pairs = ("DATA_LOADER.PREFETCH_FACTOR", 3, "DATA.MAX_UNUSABLE_SHARE", 0.5)
+    assert main(command(cfg, interrupted, *pairs)) == 0
+    assert losses(interrupted) == losses(finished_run)
 
 
 @pytest.mark.slow
@@ -120,16 +119,11 @@ def contents(folder):
 
 def test_a_folder_of_another_configuration_is_left_alone(interrupted, cfg, main, capsys):
     before = contents(interrupted)
-    message = refused(main, capsys, command(cfg, interrupted, "SOLVER.BASE_LR", 0.001))
+    pairs = ("SOLVER.BASE_LR", 0.001)
+    message = refused(main, capsys, [*command(cfg, interrupted, *pairs), "--seed", "1"])
     assert "SOLVER.BASE_LR: the run folder has 0.005, this start 0.001" in message
-    assert "--override" in message
-    assert contents(interrupted) == before
-
-
-def test_a_folder_of_another_seed_is_left_alone(interrupted, cfg, main, capsys):
-    before = contents(interrupted)
-    message = refused(main, capsys, [*command(cfg, interrupted), "--seed", "1"])
     assert "RNG_SEED: the run folder has 0, this start 1" in message
+    assert "--override" in message
     assert contents(interrupted) == before
 
 
@@ -193,10 +187,3 @@ def test_a_run_of_lamb_may_go_on_with_decaying_moments(cfg, output, main, monkey
     monkeypatch.undo()
     keys = ("SOLVER.OPTIMIZING_METHOD", "pmd_lamb", "SOLVER.PMD_PERIOD", 4)
     assert main([*command(cfg, output, *keys), "--override"]) == 0
-
-
-@pytest.mark.parametrize(
-    "pair", [("DATA_LOADER.PREFETCH_FACTOR", 3), ("DATA.MAX_UNUSABLE_SHARE", 0.5)]
-)
-def test_keys_without_effect_may_change(pair, interrupted, cfg, main):
-    assert main(command(cfg, interrupted, *pair)) == 0
