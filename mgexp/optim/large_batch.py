@@ -59,6 +59,9 @@ def coefficient(step: int, period: int | None, curve: Curve) -> float:
 class _GroupOptimizer(torch.optim.Optimizer):
     """An optimizer that updates the parameters of a group together. They lie on one device."""
 
+    # torch's _foreach functions update a list of tensors with few kernels. With one call for each tensor a GPU
+    # would run hundreds of small kernels in each step.
+
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Update every parameter that has a gradient; return what ``closure`` returns."""
@@ -189,6 +192,8 @@ class Lamb(_GroupOptimizer):
         torch._foreach_lerp_(means, grads, 1 - beta_mean)
         torch._foreach_mul_(squares, beta_square)
         torch._foreach_addcmul_(squares, grads, grads, 1 - beta_square)
+        # Where s is the weight of a start: m / (1 − s of m), divided by √(v / (1 − s of v)) + eps. The factor
+        # 1 − s of m is moved into the denominator, so that the moments themselves stay as they are.
         roots = torch._foreach_sqrt(squares)
         torch._foreach_div_(roots, (1 - start_square) ** 0.5)
         torch._foreach_add_(roots, group["eps"])

@@ -22,8 +22,6 @@ from mgexp.run.folder import RunDir
 from mgexp.run.torch_file import load_torch, save_torch
 from mgexp.train.precision import Precision
 
-NUM_KEPT = 2
-
 
 @dataclass
 class State:
@@ -114,7 +112,7 @@ def save_checkpoint(
     run_dir: RunDir,
     state: State,
     schedule: Mapping[str, Any] | None = None,
-    num_kept: int = NUM_KEPT,
+    num_kept: int = 2,
 ) -> None:
     """Write the checkpoint of ``state.step`` atomically, then delete all but the last ``num_kept`` and the best.
 

@@ -111,17 +111,19 @@ class Evaluation:
 
 
 class Scores:
-    """Scores over the views of each video, combined as the task's ensemble says."""
+    """Scores over the views of each video, combined as the task says."""
 
     def __init__(self, num_videos: int, task: Task, device: torch.device) -> None:
         self.task = task
         self.sums = task.no_scores(num_videos, device)
         self.labels = task.no_labels(num_videos, device)
-        self.loss = torch.zeros(2, dtype=torch.float64, device=device)  # sum over views, views
+        # (sum of the losses of the views, number of views), so that both add up over batches and processes. A
+        # float32 sum over a million views would lose digits.
+        self.loss = torch.zeros(2, dtype=torch.float64, device=device)
 
     def add(self, logits: Tensor, videos: Tensor, labels: Tensor) -> None:
         """Add the logits (N, classes) and labels (N, ...) of N views of ``videos`` (N,)."""
-        self.task.ensemble.add(self.sums, videos, self.task.scores(logits.float()))
+        self.task.add_scores(self.sums, videos, self.task.scores(logits.float()))
         self.labels[videos] = labels
         views = logits.new_tensor(len(labels))
         self.loss += torch.stack([self.task.loss(logits, labels) * views, views])
@@ -137,7 +139,7 @@ class Scores:
 
     def reduce(self, processes: Processes) -> Evaluation:
         """Compute the evaluation over the views of all processes."""
-        self.task.ensemble.reduce(processes, self.sums)
+        self.task.reduce_scores(processes, self.sums)
         dist.sum_(processes, self.loss)
         dist.max_(processes, self.labels)  # a process that saw no view of a video has label 0
         return Evaluation(
@@ -168,6 +170,7 @@ def score_views(
         errors.update(batch.errors)
         if errors:
             continue
+        # There is no autocast here: the weights are fp32 in every precision, and evaluation computes with them.
         logits = model(normalizer(batch.clips))
         scores.add(logits, batch.videos.to(device), batch.labels.to(device))
         after_batch()
@@ -209,7 +212,7 @@ class PartialScores:
             return None
         return saved if saved["identity"] == self.identity else None
 
-    def go_on(self, scores: Scores) -> float:
+    def load_into(self, scores: Scores) -> float:
         """Load the file into ``scores`` if there is one; return the seconds that it cost."""
         saved = self.read()
         if saved is not None:
@@ -278,7 +281,7 @@ class Evaluator:
         """Score ``model`` and write a line to evaluations.jsonl; under the full protocol save the scores too."""
         scores = Scores(len(protocol.records), self.task, self.normalizer.device)
         part = self._part(state, protocol)
-        seconds = part.go_on(scores)
+        seconds = part.load_into(scores)
         # An earlier start, which was killed, spent these seconds on views that are not scored again.
         for name in ("evaluate", "program"):
             state.clock.add(name, seconds)

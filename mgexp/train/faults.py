@@ -21,7 +21,7 @@ from mgexp.train.step import TrainStep, least_clips, split
 
 # torch raises OutOfMemoryError for its own allocations on a GPU. Libraries and CPUs raise a plain RuntimeError,
 # which only its text tells from a bug.
-SIGNS_OF_NO_MEMORY = (
+TEXTS_OF_NO_MEMORY = (
     "can't allocate memory",  # torch on a CPU
     "could not create a memory object",  # oneDNN
     "could not create a primitive",  # oneDNN
@@ -36,7 +36,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(
-        sign in str(error) for sign in SIGNS_OF_NO_MEMORY
+        sign in str(error) for sign in TEXTS_OF_NO_MEMORY
     )
 
 
@@ -118,7 +118,7 @@ FEWER = "set DATA_LOADER.NUM_WORKERS or DATA_LOADER.PREFETCH_FACTOR lower"
 
 
 @contextmanager
-def faults_told(run_dir: RunDir) -> Iterator[None]:
+def explaining_faults(run_dir: RunDir) -> Iterator[None]:
     """Turn a fault of the machine in the block into a TrainingError with its cause, remedy and last checkpoint."""
     try:
         yield

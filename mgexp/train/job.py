@@ -32,7 +32,7 @@ from mgexp.stop import Interrupted, StopRequest
 from mgexp.train import resume
 from mgexp.train.checkpoint import State, build_first_state, build_last_state, save_checkpoint
 from mgexp.train.evaluate import Evaluation, Evaluator, build_evaluator, build_protocol
-from mgexp.train.faults import faults_told
+from mgexp.train.faults import explaining_faults
 from mgexp.train.loop import LoadedClips, Loop, milestones
 from mgexp.train.precision import Precision, resolve_precision
 from mgexp.train.precision_check import require_precision
@@ -85,12 +85,12 @@ def run_job(job: Job, stop: StopRequest, explained: Explained = nullcontext) -> 
     run_dir, processes = job.run_dir, job.processes
     precision = _prepare_torch(job)
     with (
-        faults_told(run_dir),
+        explaining_faults(run_dir),
         dist.joined(processes, job.device),
         _opened_folder(job, explained) as choice,
     ):
         if choice is None and not processes.is_main:
-            return Outcome.OK
+            return Outcome.OK  # rank 0 alone reports a run that is complete
         if choice is None:
             result = read_json(run_dir.result_json)
             print(f"{run_dir.root}: this run is complete: {summary(result)}")
@@ -137,7 +137,7 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
         fingerprint = resume.fingerprint(schedule, job.cfg.RNG_SEED)
         changes += resume.schedule_problems(choice, fingerprint, job.override)
         # The log is the outermost block, so that it records an error after the others have explained it.
-        with logging_to(run_dir.log_txt), explained(), faults_told(run_dir):
+        with logging_to(run_dir.log_txt), explained(), explaining_faults(run_dir):
             resume.set_aside(run_dir, choice)
             resume.write_folder(run_dir, config, videos, schedule, changes, job.initial, job.given)
             yield choice
@@ -320,7 +320,12 @@ def evaluate_job(job: Job, stop: StopRequest) -> Outcome:
     step = build_step(cfg, state.model, state, task, normalizer, precision)
     job = _with_workers(replace(job, processes=alone), step, task, Clock())
     cfg = job.cfg
-    with faults_told(run_dir), run_dir.locked(), logging_to(run_dir.log_txt), stop.listening():
+    with (
+        explaining_faults(run_dir),
+        run_dir.locked(),
+        logging_to(run_dir.log_txt),
+        stop.listening(),
+    ):
         evaluator = build_evaluator(cfg, job.inputs, run_dir, task, normalizer, alone, stop)
         protocol = build_protocol(cfg, job.inputs, run_dir, True, device, alone)
         evaluator.evaluate(state.model, state, protocol)

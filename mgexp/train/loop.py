@@ -95,6 +95,7 @@ class Loop:
             if is_settled:
                 should_stop, should_save = self._agree(pending)
                 is_milestone = self.state.step in self.milestones
+                # Save before the evaluation: a kill during it then costs no step of training.
                 if should_stop or should_save or is_milestone:
                     self._save()
                 if should_stop:

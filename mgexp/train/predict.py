@@ -52,7 +52,7 @@ class Predictor:
         def prediction(video: int) -> Prediction:
             if error := errors.get(video):
                 return Prediction(paths[video], error=error)
-            scores = self.task.ensemble.probabilities(sums[video], num_views[video])
+            scores = self.task.probabilities(sums[video], num_views[video])
             best = scores.topk(num_best)
             pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
             return Prediction(paths[video], tuple(pairs))
@@ -63,7 +63,7 @@ class Predictor:
             if len(batch.videos):
                 videos = batch.videos.to(device)
                 scores = self.task.scores(self.model(self.normalizer(batch.clips)).float())
-                self.task.ensemble.add(sums, videos, scores)
+                self.task.add_scores(sums, videos, scores)
                 num_views += videos.bincount(minlength=len(paths))
             # The views are in order, so all videos before the last one of this batch are complete. The next batch
             # may hold more views of the last one.

@@ -68,6 +68,7 @@ def build_result(
         "num_unusable_videos": len(inputs.missing) + len(state.unusable),
         "steps": state.step,
         "epochs": state.epoch,
+        # An epoch is the number of clips drawn divided by the number of videos, so this is exact.
         "clips_seen": round(state.epoch * schedule.num_videos),
         "clips_by_level": dict(state.levels),
         "train_flops": train_flops(schedule, macs),

@@ -124,6 +124,7 @@ def write_folder(
     a checkpoint. ``given`` are the keys that the user gave on the command line.
     """
     environment, steps = describe(), run_dir.checkpoint_steps()
+    # environment.json tells where the run began, starts.jsonl where each start ran.
     if steps and run_dir.environment_json.exists():
         # Another environment may change the last bits of the result, which is no reason to refuse the run.
         first = read_json(run_dir.environment_json)
@@ -139,6 +140,7 @@ def write_folder(
     start = {"after_step": after_step, "changes": list(changes), "given": list(given)}
     append_jsonl(run_dir.starts_jsonl, {**environment, **start})
     if changes:
+        # They hold scores of the old configuration or of the old videos.
         run_dir.drop_evaluation_parts()
     atomic_write_text(run_dir.config_yaml, config_yaml)
     write_json(run_dir.dataset_json, videos)
@@ -161,6 +163,8 @@ def cut_records(run_dir: RunDir, step: int) -> None:
     Saved parts of a final evaluation after exactly ``step`` steps are kept.
     """
     run_dir.drop_evaluation_parts(after_step=step)
+    # Steps count from 0, so the resumed run does the step number ``step`` next. An evaluation after ``step`` steps
+    # is done already, unless it is the final one.
     cut_jsonl(run_dir.metrics_jsonl, lambda line: bool(line["step"] < step))
     cut_jsonl(
         run_dir.evaluations_jsonl,
@@ -221,6 +225,7 @@ def require_same_network(choice: Choice, model: nn.Module) -> None:
         for tensors in (choice.checkpoint.state["model"], model.state_dict())
     )
     if strange := sorted({name for name, _ in saved ^ own}):
+        # --override cannot help: load_state_dict would fail on these tensors.
         step, names = choice.checkpoint.step, listed(strange, MAX_LISTED)
         problem = f"the checkpoint after step {step} is of another network ({names} differ)"
         raise InputError([f"{problem}: choose another --output"])
@@ -299,6 +304,7 @@ def fingerprint(schedule: Schedule, seed: int) -> dict[str, Any]:
 
 
 def _phase_values(schedule: Schedule, phase: Phase) -> dict[str, Any]:
+    # num_bn_groups depends on the number of processes, which may change. The clips of a group do not.
     share = phase.clips // schedule.num_processes
     groups = phase.num_bn_groups
     shapes = (

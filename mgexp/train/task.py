@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,35 +20,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """Mean loss of logits (B, classes) and labels."""
 
 
-@dataclass(frozen=True)
-class Ensemble:
-    """Rule that combines the scores of a video's views.
-
-    ``start`` is the score of a video without views. ``add(sums, videos, scores)`` adds the scores (N, classes) of
-    N views of ``videos`` (N,) to ``sums`` (videos, classes), in place. ``reduce`` combines the sums of all
-    processes, in place. ``probabilities(sums, num_views)`` computes the probabilities (classes,) of one video.
-    """
-
-    start: float
-    add: Callable[[Tensor, Tensor, Tensor], object]
-    reduce: Callable[[Processes, Tensor], object]
-    probabilities: Callable[[Tensor, Tensor], Tensor]
-
-
-SUM = Ensemble(
-    0.0,
-    add=lambda sums, videos, scores: sums.index_add_(0, videos, scores),
-    reduce=dist.sum_,
-    probabilities=lambda sums, num_views: sums / num_views,
-)
-MAX = Ensemble(
-    -torch.inf,
-    add=lambda best, videos, scores: best.scatter_reduce_(
-        0, videos[:, None].expand_as(scores), scores, "amax"
-    ),
-    reduce=dist.max_,
-    probabilities=lambda best, num_views: best,
-)
+Ensemble = Literal["sum", "max"]
+"""How a video's score follows from the scores of its views: their sum, or for each class the largest of them."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +43,26 @@ class Task:
 
     def no_scores(self, num_videos: int, device: torch.device) -> Tensor:
         """Make the scores (num_videos, classes) before the first view, float32."""
-        return torch.full((num_videos, self.num_classes), self.ensemble.start, device=device)
+        start = 0.0 if self.ensemble == "sum" else -torch.inf
+        return torch.full((num_videos, self.num_classes), start, device=device)
+
+    def add_scores(self, sums: Tensor, videos: Tensor, scores: Tensor) -> None:
+        """Add the scores (N, classes) of N views of ``videos`` (N,) to ``sums`` (videos, classes), in place."""
+        if self.ensemble == "sum":
+            sums.index_add_(0, videos, scores)
+        else:
+            sums.scatter_reduce_(0, videos[:, None].expand_as(scores), scores, "amax")
+
+    def reduce_scores(self, processes: Processes, sums: Tensor) -> None:
+        """Combine the ``sums`` of all processes, in place."""
+        if self.ensemble == "sum":
+            dist.sum_(processes, sums)
+        else:
+            dist.max_(processes, sums)
+
+    def probabilities(self, sums: Tensor, num_views: Tensor) -> Tensor:
+        """Compute the probabilities (classes,) of one video from its ``sums``."""
+        return sums / num_views if self.ensemble == "sum" else sums
 
     def no_labels(self, num_videos: int, device: torch.device) -> Tensor:
         """Make the labels (num_videos, ...) before the first view. They are 0, since no label is less."""
@@ -115,7 +108,7 @@ def many_labels(num_classes: int, ensemble: Ensemble) -> Task:
 def build_task(cfg: Config) -> Task:
     """Build the task that MODEL.LOSS_FUNC and DATA.ENSEMBLE_METHOD choose."""
     kind = {"cross_entropy": one_label, "bce_logit": many_labels}[cfg.MODEL.LOSS_FUNC]
-    return kind(cfg.MODEL.NUM_CLASSES, {"sum": SUM, "max": MAX}[cfg.DATA.ENSEMBLE_METHOD])
+    return kind(cfg.MODEL.NUM_CLASSES, cfg.DATA.ENSEMBLE_METHOD)
 
 
 def top1_and_top5(scores: Tensor, labels: Tensor) -> dict[str, float]:

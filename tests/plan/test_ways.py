@@ -7,7 +7,7 @@ from tiny import tiny_config
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.ways import RandomClips, build_training_step
-from mgexp.train.task import MAX, SUM, many_labels, one_label
+from mgexp.train.task import many_labels, one_label
 
 CPU = torch.device("cpu")
 SHAPE = StepShape(frames=4, crop=16, clips=4, num_bn_groups=2)
@@ -19,7 +19,7 @@ def cfg(tmp_path):
 
 
 def test_clips_are_those_of_a_loader():
-    batch = RandomClips(one_label(3, SUM), CPU).batch(SHAPE)
+    batch = RandomClips(one_label(3, "sum"), CPU).batch(SHAPE)
     clips, labels = batch.clips, batch.labels
     assert clips.shape == (4, 3, 4, 16, 16)
     assert clips.dtype == torch.uint8
@@ -30,7 +30,7 @@ def test_clips_are_those_of_a_loader():
 
 
 def test_videos_may_have_many_labels():
-    labels = RandomClips(many_labels(5, MAX), CPU).batch(SHAPE).labels
+    labels = RandomClips(many_labels(5, "max"), CPU).batch(SHAPE).labels
     assert labels.dtype == torch.float32
     assert labels.shape == (4, 5)
     assert set(labels.flatten().tolist()) <= {0.0, 1.0}

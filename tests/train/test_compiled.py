@@ -12,10 +12,10 @@ from mgexp.models.layers import ClipDropout, Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
 from mgexp.train.step import Normalizer, TrainStep, compiled, warm_up
-from mgexp.train.task import SUM, one_label
+from mgexp.train.task import one_label
 
 CPU = torch.device("cpu")
-TASK = one_label(2, SUM)
+TASK = one_label(2, "sum")
 SHAPES = [StepShape(2, 8, 4, 2), StepShape(4, 8, 2, 1)]
 
 

@@ -28,7 +28,7 @@ from mgexp.train.evaluate import (
 )
 from mgexp.train.precise_bn import PreciseBn
 from mgexp.train.step import Normalizer
-from mgexp.train.task import MAX, SUM, build_task, many_labels, one_label
+from mgexp.train.task import build_task, many_labels, one_label
 
 CPU = torch.device("cpu")
 IDENTITY = Normalizer((0.0,), (1 / 255,), CPU)
@@ -53,7 +53,7 @@ def test_softmax_scores_of_the_views_are_summed():
         views([[9, 0, 0], [0, 9, 0]], [0, 1], [1, 0]),
         views([[0, 2, 0], [0, 2, 0]], [0, 0], [1, 1]),
     ]
-    found = evaluate(batches, 2, one_label(3, SUM))
+    found = evaluate(batches, 2, one_label(3, "sum"))
     assert found.metrics == {"top1": 50.0, "top5": 100.0}
     wanted = torch.tensor([[9.0, 0, 0], [0, 2, 0], [0, 2, 0]]).softmax(1).sum(0)
     torch.testing.assert_close(found.scores[0], wanted)
@@ -64,7 +64,7 @@ def test_softmax_scores_of_the_views_are_summed():
 
 
 def test_top5_of_more_than_five_classes():
-    scores = Scores(2, one_label(7, SUM), CPU)
+    scores = Scores(2, one_label(7, "sum"), CPU)
     logits = torch.arange(7.0).repeat(2, 1)  # best five: classes 6, 5, 4, 3, 2
     scores.add(logits, torch.tensor([0, 1]), torch.tensor([2, 1]))
     found = scores.reduce(Processes())
@@ -74,7 +74,7 @@ def test_top5_of_more_than_five_classes():
 def test_the_best_score_of_the_views_counts_where_asked():
     """By the sum class 1 would win; the best view says class 0."""
     batches = [views([[9, 0, 0]], [0], [1]), views([[0, 2, 0], [0, 2, 0]], [0, 0], [1, 1])]
-    found = evaluate(batches, 1, one_label(3, MAX))
+    found = evaluate(batches, 1, one_label(3, "max"))
     assert found.metrics["top1"] == 0.0
     logits = torch.tensor([[9.0, 0, 0], [0, 2, 0]])
     torch.testing.assert_close(found.scores[0], logits.softmax(1).amax(0))
@@ -83,7 +83,7 @@ def test_the_best_score_of_the_views_counts_where_asked():
 def test_sigmoid_scores_and_many_labels():
     labels = [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
     batches = [views([[1, 0, 2], [3, 1, 0]], [0, 1], labels), views([[0, 4, 0]], [0], labels[:1])]
-    found = evaluate(batches, 2, many_labels(3, MAX))
+    found = evaluate(batches, 2, many_labels(3, "max"))
     logits = torch.tensor([[1.0, 4.0, 2.0], [3.0, 1.0, 0.0]])
     torch.testing.assert_close(found.scores, 1 / (1 + (-logits).exp()))
     assert found.labels.tolist() == labels
@@ -94,7 +94,7 @@ def test_sigmoid_scores_and_many_labels():
     assert found.loss == pytest.approx((1 + (-signed).exp()).log().mean().item(), rel=1e-6)
 
 
-@pytest.mark.parametrize(("ensemble", "wanted"), [(SUM, 2 * 0.9), (MAX, 0.9)])
+@pytest.mark.parametrize(("ensemble", "wanted"), [("sum", 2 * 0.9), ("max", 0.9)])
 def test_views_of_one_video_may_be_in_two_processes(ensemble, wanted, monkeypatch):
     """Its label is not their sum."""
     task = one_label(3, ensemble)
@@ -121,7 +121,7 @@ def test_every_broken_video_is_named_once():
     more = ((0, "a.mp4: is broken"), (1, "b.mp4: is empty"))
     batches = [views([[1, 0, 0]], [2], [0], broken), views([[1, 0, 0]], [3], [0], more)]
     with pytest.raises(InputError, match="2 validation videos") as caught:
-        evaluate(batches, 4, one_label(3, SUM))
+        evaluate(batches, 4, one_label(3, "sum"))
     assert "a.mp4: is broken, b.mp4: is empty" in str(caught.value)
 
 
@@ -133,7 +133,7 @@ def test_evaluation_is_in_eval_mode_and_leaves_no_gradients():
             seen.append((self.training, torch.is_grad_enabled()))
             return super().forward(clips)
 
-    evaluate([views([[1, 0, 0]], [0], [0])], 1, one_label(3, SUM), Spy().train())
+    evaluate([views([[1, 0, 0]], [0], [0])], 1, one_label(3, "sum"), Spy().train())
     assert seen == [(False, False)]
 
 
@@ -161,20 +161,20 @@ def saved(tmp_path):
 
 def test_a_part_is_gone_on_with(saved):
     scores, part = Number(), PartialScores(saved, "these videos")
-    assert part.go_on(scores) >= 0
+    assert part.load_into(scores) >= 0
     assert (scores.value, part.num_batches) == (7, 5)
 
 
 def test_one_of_other_videos_is_not(saved):
     scores, part = Number(), PartialScores(saved, "others")
-    part.go_on(scores)
+    part.load_into(scores)
     assert (scores.value, part.num_batches) == (0, 0)
 
 
 def test_a_damaged_one_is_done_again_with_a_warning(saved, caplog):
     saved.write_bytes(saved.read_bytes()[:-300])
     scores, part = Number(), PartialScores(saved, "these videos")
-    part.go_on(scores)
+    part.load_into(scores)
     assert (scores.value, part.num_batches) == (0, 0)
     assert "one.pt cannot be read" in caplog.text
     assert "this part of the evaluation is done again" in caplog.text

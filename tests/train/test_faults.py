@@ -13,7 +13,7 @@ from mgexp.data.time_limit import EXIT_HUNG, EXIT_NOT_HANDED_ON, Timeout, write_
 from mgexp.errors import TrainingError
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.folder import RunDir
-from mgexp.train.faults import explanation, faults_told, is_out_of_memory, shape_message
+from mgexp.train.faults import explaining_faults, explanation, is_out_of_memory, shape_message
 
 
 def error_of(number, name="x.pt"):
@@ -73,7 +73,7 @@ def test_faults_are_explained(error, words, tmp_path):
 )
 def test_bugs_are_not(error, tmp_path):
     assert explanation(error, RunDir(tmp_path)) is None
-    with pytest.raises(type(error)) as caught, faults_told(RunDir(tmp_path)):
+    with pytest.raises(type(error)) as caught, explaining_faults(RunDir(tmp_path)):
         raise error
     assert caught.value is error
 
@@ -98,12 +98,15 @@ def test_the_message_says_where_the_run_goes_on(tmp_path):
     run = RunDir(tmp_path)
     with (
         pytest.raises(TrainingError, match="begins anew: there is no checkpoint yet"),
-        faults_told(run),
+        explaining_faults(run),
     ):
         raise error_of(errno.ENOSPC)
     run.checkpoints.mkdir()
     run.checkpoint(40).touch()
-    with pytest.raises(TrainingError, match="goes on after step 40, its last"), faults_told(run):
+    with (
+        pytest.raises(TrainingError, match="goes on after step 40, its last"),
+        explaining_faults(run),
+    ):
         raise error_of(errno.ENOSPC)
 
 
@@ -136,7 +139,7 @@ def test_a_worker_that_died_while_a_batch_was_taken_from_it(tmp_path):
     loader = DataLoader(Broken(), num_workers=1, collate_fn=list)
     with (
         pytest.raises(TrainingError, match="a loader's worker ended while it handed on a batch"),
-        faults_told(RunDir(tmp_path)),
+        explaining_faults(RunDir(tmp_path)),
     ):
         list(loader)
 

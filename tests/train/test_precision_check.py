@@ -28,11 +28,11 @@ from mgexp.train.precision_check import (
     was_passed,
 )
 from mgexp.train.step import Normalizer
-from mgexp.train.task import SUM, many_labels, one_label
+from mgexp.train.task import many_labels, one_label
 
 CPU = torch.device("cpu")
 NORMALIZER = Normalizer((0.45,) * 3, (0.225,) * 3, CPU)
-TASK = one_label(3, SUM)
+TASK = one_label(3, "sum")
 SHAPE = StepShape(frames=6, crop=12, clips=8, num_bn_groups=2)
 BF16 = Precision("bf16")
 
@@ -266,6 +266,6 @@ def test_clips_are_smooth_and_labels_go_with_them():
 
 
 def test_many_labels_are_0_and_1_as_floats():
-    labels = draw_batch(StepShape(2, 8, 4, 1), many_labels(5, SUM)).labels
+    labels = draw_batch(StepShape(2, 8, 4, 1), many_labels(5, "sum")).labels
     assert labels.shape == (4, 5) and labels.dtype == torch.float32
     assert set(labels.unique().tolist()) <= {0.0, 1.0}

@@ -6,7 +6,7 @@ from view_batches import FirstPixels, Views
 
 from mgexp.train.predict import Prediction, Predictor
 from mgexp.train.step import Normalizer
-from mgexp.train.task import MAX, SUM, many_labels, one_label
+from mgexp.train.task import many_labels, one_label
 
 
 def views(rows, videos, errors=()):
@@ -17,12 +17,12 @@ def views(rows, videos, errors=()):
 @pytest.fixture
 def predict():
     normalizer = Normalizer((0.0,), (1 / 255,), torch.device("cpu"))
-    return Predictor(FirstPixels(), normalizer, one_label(3, SUM)).predict
+    return Predictor(FirstPixels(), normalizer, one_label(3, "sum")).predict
 
 
 def test_of_many_labels_a_probability_is_the_best_sigmoid_of_the_views():
     normalizer = Normalizer((0.0,), (1 / 255,), torch.device("cpu"))
-    predict = Predictor(FirstPixels(), normalizer, many_labels(3, MAX)).predict
+    predict = Predictor(FirstPixels(), normalizer, many_labels(3, "max")).predict
     (found,) = predict(("a",), [views([[2, 0, 0], [0, 1, 0]], [0, 0])], num_best=2)
     best = torch.tensor([2.0, 1.0]).sigmoid().tolist()
     assert found.classes == ((0, pytest.approx(best[0])), (1, pytest.approx(best[1])))
