@@ -21,7 +21,7 @@ from tqdm import tqdm
 from mgexp.run.files import atomic_file, atomic_write_text
 from mgexp.video.processes import map_in_processes
 from mgexp.video.store import StoreDir
-from mgexp.video.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES, Coding
+from mgexp.video.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES
 from mgexp.video.store_fill import Order, fill_store
 
 NUM_VIDEOS = 8
@@ -54,7 +54,7 @@ def make_bench_videos(folder: Path, progress: bool) -> BenchVideos:
     written = map_in_processes(partial(_write, made.root), lacking, 2)
     list(tqdm(written, desc="videos", total=len(lacking), disable=None if progress else True))
     atomic_write_text(made.list_file, "".join(f"{name} 0\n" for name in names))
-    order = Order(made.root, DEFAULT_SHORT_SIDES, Coding(DEFAULT_QUANTIZER))
+    order = Order(made.root, DEFAULT_SHORT_SIDES, DEFAULT_QUANTIZER)
     fill_store(StoreDir(made.store), order, names, 2, progress)
     return made
 

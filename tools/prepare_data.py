@@ -52,15 +52,13 @@ from mgexp.train.setup import build_row_schedule
 from mgexp.video.paths import Root
 from mgexp.video.pyav import PyavReader
 from mgexp.video.store import StoreDir, StoreIndex
-from mgexp.video.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES, Coding
+from mgexp.video.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES
 from mgexp.video.store_fill import (
-    Estimate,
     Filled,
     Order,
     Sample,
     StoreError,
     disk_table,
-    estimate,
     fill_store,
     sample_store,
 )
@@ -162,8 +160,7 @@ def main(arguments: list[str]) -> int:
 
 def order_of(options: argparse.Namespace, root: Path) -> Order:
     """Return what the store will hold."""
-    coding = Coding(options.quantizer)
-    return Order(root, tuple(options.short_sides), coding, options.hash)
+    return Order(root, tuple(options.short_sides), options.quantizer, options.hash)
 
 
 def listing_of(options: argparse.Namespace) -> Listing:
@@ -197,8 +194,9 @@ def plan(options: argparse.Namespace, present: Listing, order: Order) -> str:
         remedy = "set DATA.TRAIN_LIST, or give --list without --cfg"
         raise InputError([f"--plan with --cfg: there is no training video: {remedy}"])
     with sample_store(order, present.names) as sample:
-        found = estimate(order, present.names, sample)
-        texts = [disk_table(found, options.processes, free_bytes(options.store)), failures(found)]
+        free = free_bytes(options.store)
+        table = disk_table(order, present.names, sample, options.processes, free)
+        texts = [table, failures(sample)]
         if options.cfg is not None:
             texts.append(loading(options, num_train, order, sample))
     return "\n".join(text for text in texts if text)
@@ -212,12 +210,12 @@ def free_bytes(store: Path) -> int:
     return shutil.disk_usage(there).free
 
 
-def failures(found: Estimate) -> str:
+def failures(sample: Sample) -> str:
     """The sampled videos that cannot be copied."""
-    if not found.failures:
+    names = [f"{video.path} ({video.failure})" for video in sample.videos if video.failure]
+    if not names:
         return ""
-    names = [f"{path} ({reason})" for path, reason in found.failures]
-    return f"{len(names)} of {found.num_sampled} sampled videos cannot be copied: {listed(names)}"
+    return f"{len(names)} of {len(sample.videos)} sampled videos cannot be copied: {listed(names)}"
 
 
 def loading(options: argparse.Namespace, num_videos: int, order: Order, sample: Sample) -> str:

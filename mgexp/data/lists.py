@@ -25,7 +25,7 @@ from mgexp.data.formats import (
 from mgexp.data.records import Split, VideoList
 from mgexp.errors import InputError
 from mgexp.run.files import is_file, is_there
-from mgexp.video.paths import Root, leading_out, links_problem
+from mgexp.video.paths import Root, links_problems
 
 LIST_FILES = {
     "list": "a text file with a 'path label' line per video",
@@ -49,7 +49,7 @@ SEPARATOR = " "
 def build_list(cfg: Config, key: ListKey) -> VideoList:
     """Read the videos of DATA.``key``, TRAIN_LIST or VAL_LIST. Videos in DATA.QUARANTINE count as missing."""
     videos = _build_whole_list(cfg, key)
-    quarantine, problems = _quarantine_of(cfg.DATA)
+    quarantine, problems = _read_quarantine(cfg.DATA)
     root = Root(videos_root(cfg.DATA))
     kept, shut_out = _without(videos, quarantine, root)
     return replace(
@@ -85,8 +85,8 @@ def _build_whole_list(cfg: Config, key: ListKey) -> VideoList:
     if data.ALLOW_OUTSIDE:
         return videos
     folder = path if data.FORMAT == "folders" else root
-    outside = leading_out([record.path for record in videos.records], folder)
-    return replace(videos, problems=(*videos.problems, *links_problem(outside, folder)))
+    outside = links_problems([record.path for record in videos.records], folder)
+    return replace(videos, problems=(*videos.problems, *outside))
 
 
 def _classes_of(data: DataKeys, num_classes: int) -> Classes:
@@ -126,11 +126,15 @@ def videos_root(data: DataKeys) -> Path:
     return common_root([Path(path) for path in (data.TRAIN_LIST, data.VAL_LIST) if path])
 
 
-def read_quarantine(path: Path, root: Root) -> tuple[frozenset[str], list[str]]:
-    """Read a quarantine: a path per line, relative to ``root`` or absolute, in UTF-8.
+def _read_quarantine(data: DataKeys) -> tuple[frozenset[str], list[str]]:
+    """Read DATA.QUARANTINE: a path per line, relative to the root of the videos or absolute, in UTF-8.
 
-    Return the names of its videos, as ``Root.name`` gives them, and what is wrong with the file.
+    Return the names of its videos, as ``Root.name`` gives them, and what is wrong with the file; nothing if the
+    key is not set.
     """
+    if not data.QUARANTINE:
+        return frozenset(), []
+    path, root = Path(data.QUARANTINE), Root(videos_root(data))
     try:
         if is_there(path) and not is_file(path):  # reading a device may never end
             raise OSError("not a regular file")
@@ -142,13 +146,6 @@ def read_quarantine(path: Path, root: Root) -> tuple[frozenset[str], list[str]]:
     # A line that leads out of the root stays as it is, and names no video.
     names = (root.name(root.path(line) or line) for line in map(str.strip, lines) if line)
     return frozenset(names), []
-
-
-def _quarantine_of(data: DataKeys) -> tuple[frozenset[str], list[str]]:
-    """Read DATA.QUARANTINE: its names and its problems; none if the key is not set."""
-    if not data.QUARANTINE:
-        return frozenset(), []
-    return read_quarantine(Path(data.QUARANTINE), Root(videos_root(data)))
 
 
 def _without(
@@ -168,7 +165,7 @@ def quarantine_problems(data: DataKeys, lists: Sequence[VideoList]) -> list[str]
     ``lists`` are the training list and the validation list, because a quarantine may name videos of only one of
     them. If a list has problems, or if the quarantine is empty, nothing is reported.
     """
-    names, _ = _quarantine_of(data)
+    names, _ = _read_quarantine(data)
     if not names or any(videos.problems for videos in lists):
         return []
     root = Root(videos_root(data))
@@ -243,7 +240,7 @@ def read_listing(lists: Sequence[Path], root: Path, separator: str = SEPARATOR) 
     if not problems:
         paths = [record.path for videos in found for record in videos.records]
         more = "; plain lists have no keys: give the list in a YAML"
-        problems = [f"{one}{more}" for one in links_problem(leading_out(paths, root), root)]
+        problems = [f"{one}{more}" for one in links_problems(paths, root)]
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
     return Listing(root, found)
@@ -263,7 +260,7 @@ def build_listing(cfg: Config, problems: Sequence[str], with_quarantined: bool) 
         found.append(_not_set(data, "TRAIN_LIST"))
     quarantine: frozenset[str] = frozenset()
     if not with_quarantined:
-        quarantine, unreadable = _quarantine_of(data)
+        quarantine, unreadable = _read_quarantine(data)
         found += unreadable
         if len(given) == len(LIST_KEYS):
             found += quarantine_problems(data, [*given.values()])

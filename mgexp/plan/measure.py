@@ -36,7 +36,7 @@ from mgexp.video.paths import evenly_spaced
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 from mgexp.video.store import StoreIndex
-from mgexp.video.store_encode import DEFAULT_QUANTIZER, Coding
+from mgexp.video.store_encode import DEFAULT_QUANTIZER
 from mgexp.video.store_fill import Order, sample_store
 
 MANY_VIDEOS = 10**6
@@ -236,7 +236,7 @@ def build_loading_seconds(
             root = videos_root(cfg.DATA)
             paths = [os.path.relpath(record.path, root) for record in records]
             name = f"a clip store of short sides {', '.join(map(str, levels))}"
-            order = Order(root, tuple(levels), Coding(DEFAULT_QUANTIZER))
+            order = Order(root, tuple(levels), DEFAULT_QUANTIZER)
             with sample_store(order, paths, len(paths)) as sample:
                 openers[name] = StoreIndex(sample.store, root, PyavReader)
                 return build_clip_seconds(cfg, legs, records, openers, budget_seconds)

@@ -10,12 +10,13 @@ crashes. pebble's pool has a time limit for each task and replaces a worker that
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -144,23 +145,19 @@ def check_video(path: str, quick: bool) -> VideoCheck:
     After a packet that cannot be decoded it goes on with the next one.
     """
     start = time.perf_counter()
-    kind = _kind_of_file(path)
-    found = VideoCheck(path, *kind) if kind else _check_content(path, quick)
+    found = _check_file(path, quick)
     return replace(found, seconds=round(time.perf_counter() - start, 4))
 
 
-def _kind_of_file(path: str) -> tuple[str, str] | None:
-    """Return kind and reason where there is nothing to open."""
+def _check_file(path: str, quick: bool) -> VideoCheck:
     try:
         status = os.stat(path)  # noqa: PTH116 (paths are text everywhere in lists)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        return "missing", getattr(error, "strerror", None) or str(error)
-    if not stat.S_ISREG(status.st_mode):
-        return "missing", "is not a file"
-    return None if status.st_size else ("empty_file", "0 bytes")
-
-
-def _check_content(path: str, quick: bool) -> VideoCheck:
+        return VideoCheck(path, "missing", _words(error))
+    if not stat.S_ISREG(status.st_mode):  # to open a pipe would wait for ever
+        return VideoCheck(path, "missing", "is not a file")
+    if not status.st_size:
+        return VideoCheck(path, "empty_file", "0 bytes")
     try:
         container = av.open(path, metadata_errors="replace")
     except AV_ERRORS as error:
@@ -172,7 +169,10 @@ def _check_content(path: str, quick: bool) -> VideoCheck:
             return VideoCheck(path, "no_video_stream", reason)
         stream.codec_context.thread_count = 1  # the files are checked in parallel
         seen = _Seen()
-        (_decode_ends if quick else _decode_rest)(container, stream, seen)
+        if quick:
+            _decode_ends(container, stream, seen)
+        else:
+            _decode_rest(container, stream, seen)
         kind, reason = seen.verdict()
         duration = _header_duration(container, stream)
         if duration is None and seen.first_time is not None and seen.last_time is not None:
@@ -192,41 +192,31 @@ def _check_content(path: str, quick: bool) -> VideoCheck:
         )
 
 
-def _decode_rest(
-    container: Any, stream: Any, seen: _Seen, is_enough: Callable[[], bool] = lambda: False
-) -> bool:
-    """Decode from where the container is until it ``is_enough``; False if the file came to its end before."""
-    for packet in _packets(container, stream, seen):
-        try:
-            for frame in packet.decode():
-                seen.add(frame)
-        except AV_ERRORS as error:
-            seen.add_damage(_words(error))
-        # The last packet is empty: it brings out what was held back.
-        if packet.size and is_enough():
-            return True
-    return False
-
-
-def _packets(container: Any, stream: Any, seen: _Seen) -> Iterator[Any]:
-    """Yield the packets up to the end of the file, or to where it cannot be read further."""
+def _decode_rest(container: Any, stream: Any, seen: _Seen, enough_ticks: float = math.inf) -> bool:
+    """Decode from where the container is until frames are ``enough_ticks`` late; False if the file ends before."""
+    start = stream.start_time or 0
     try:
         for packet in container.demux(stream):
             if packet.is_corrupt:
                 seen.add_damage("a packet is incomplete")
-            yield packet
+            try:
+                for frame in packet.decode():
+                    seen.add(frame)
+            except AV_ERRORS as error:
+                seen.add_damage(_words(error))
+            # The last packet is empty: it brings out what was held back.
+            is_enough = seen.last_time is not None and seen.last_time - start >= enough_ticks
+            if packet.size and is_enough:
+                return True
     except AV_ERRORS as error:
         seen.add_damage(f"cannot be read further: {_words(error)}")
+    return False
 
 
 def _decode_ends(container: Any, stream: Any, seen: _Seen) -> None:
     """Decode the first second and the last one; everything where it is unknown where the end is."""
     start, ticks = stream.start_time or 0, QUICK_SECONDS / float(stream.time_base)
-
-    def is_enough() -> bool:
-        return seen.last_time is not None and seen.last_time - start >= ticks
-
-    if not _decode_rest(container, stream, seen, is_enough):
+    if not _decode_rest(container, stream, seen, ticks):
         return
     duration = _header_duration(container, stream)
     if duration is not None and duration > 2 * QUICK_SECONDS:
@@ -252,17 +242,13 @@ def _words(error: BaseException) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-CheckOne = Callable[..., VideoCheck]
-"""``check_video``, or what stands in for it: called with a path and ``quick``."""
-
-
 def check_videos(
     paths: Sequence[str],
     *,
     quick: bool,
     num_processes: int,
     limit_seconds: float,
-    check: CheckOne = check_video,
+    check: Callable[..., VideoCheck] = check_video,
 ) -> Generator[VideoCheck, None, None]:
     """Check the videos in ``num_processes`` processes; yield them in the order in which they are done.
 

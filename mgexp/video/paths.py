@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -35,7 +35,7 @@ class Root:
     def path(self, name: str) -> str | None:
         """Return the absolute path of ``name``, relative to the folder or absolute; None if it must not lie there.
 
-        This does not follow links inside the folder: see ``leading_out``.
+        This does not follow links inside the folder: see ``links_problems``.
         """
         path = os.path.normpath(os.path.join(self.folder, name))  # noqa: PTH118 (240,000 lines)
         return path if self.allow_outside or path.startswith(self._inside) else None
@@ -55,12 +55,13 @@ class Root:
         return self.relative(path) or path
 
 
-def leading_out(paths: Sequence[str], folder: Path) -> list[str]:
-    """Return those of ``paths``, below ``folder`` by name, that symbolic links in it lead out of it.
+def links_problems(paths: Sequence[str], folder: Path) -> list[str]:
+    """Report those of ``paths``, below ``folder`` by name, that symbolic links in it lead out of it.
 
     ``folder`` itself may be a link, because the user named it.
     """
     inside = os.path.realpath(folder).rstrip(os.sep) + os.sep
+    # realpath asks the disk for each part of a path, so it is called once for each folder.
     folders = {path: os.path.realpath(path) for path in {*map(os.path.dirname, paths)}}
     outside = {path for path, real in folders.items() if not f"{real}{os.sep}".startswith(inside)}
 
@@ -69,30 +70,27 @@ def leading_out(paths: Sequence[str], folder: Path) -> list[str]:
             return not os.path.realpath(path).startswith(inside)
         return os.path.dirname(path) in outside  # noqa: PTH120
 
-    return [path for path, out in zip(paths, _in_threads(leads_out, paths), strict=True) if out]
-
-
-def links_problem(outside: Sequence[str], root: Path) -> Iterator[str]:
-    """Report the videos that links lead out of the folder that should hold them."""
-    if outside:
-        yield (
-            f"{len(outside)} videos lie outside of {root.absolute()} by symbolic links, such as "
-            f"{listed(outside, 1)}: set DATA.ALLOW_OUTSIDE True if you trust who made the links, or put the "
-            "videos into the folder"
-        )
+    found = [path for path, out in zip(paths, _in_threads(leads_out, paths), strict=True) if out]
+    if not found:
+        return []
+    return [
+        f"{len(found)} videos lie outside of {folder.absolute()} by symbolic links, such as "
+        f"{listed(found, 1)}: set DATA.ALLOW_OUTSIDE True if you trust who made the links, or put the "
+        "videos into the folder"
+    ]
 
 
 def are_usable(paths: Sequence[str]) -> list[bool]:
     """Tell for each path whether it is a file that is not empty."""
-    return _in_threads(_is_usable, paths)
 
+    def is_usable(path: str) -> bool:
+        try:
+            status = os.stat(path)  # noqa: PTH116 (240,000 files)
+        except (OSError, ValueError):  # ValueError: a NUL in the path
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_size > 0
 
-def _is_usable(path: str) -> bool:
-    try:
-        status = os.stat(path)  # noqa: PTH116 (240,000 files)
-    except (OSError, ValueError):  # ValueError: a NUL in the path
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_size > 0
+    return _in_threads(is_usable, paths)
 
 
 def _in_threads(asks: Callable[[str], bool], paths: Sequence[str]) -> list[bool]:

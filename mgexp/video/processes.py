@@ -81,11 +81,12 @@ def start_process(niceness: int = 0) -> None:
     """Prepare a process: leave Ctrl-C to the parent, and end when the parent does, even if that is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(niceness)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
 
+    def end_with_parent() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    # A thread, since a parent that is killed can tell its children nothing.
+    threading.Thread(target=end_with_parent, daemon=True).start()

@@ -20,6 +20,7 @@ from typing import Any
 
 from mgexp.errors import InputError
 from mgexp.run.files import is_file, read_json, read_jsonl, sha256_of
+from mgexp.run.folder import Inside
 from mgexp.video.paths import Root
 from mgexp.video.reader import Frames, FramesArray, Opener, Region, Size, Times, Video
 
@@ -87,20 +88,12 @@ class StoreDir:
 
     root: Path
 
-    @property
-    def settings_json(self) -> Path:
-        """How the copies are encoded."""
-        return self.root / "store.json"
-
-    @property
-    def manifest_jsonl(self) -> Path:
-        """A line per video; where a video has several lines the last one holds."""
-        return self.root / "manifest.jsonl"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the process that fills the store."""
-        return self.root / "lock"
+    settings_json = Inside("store.json")
+    """How the copies are encoded."""
+    manifest_jsonl = Inside("manifest.jsonl")
+    """A line per video; where a video has several lines the last one holds."""
+    lock = Inside("lock")
+    """Held by the process that fills the store."""
 
     def copy(self, level: int, path: str) -> Path:
         """Return the file of a copy; ``path`` is that of the video, relative to the root of the videos."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -23,7 +22,10 @@ from mgexp.video.store import Copy, Stamp, StoreDir, StoredVideo, distinct_level
 # ruff: noqa: ANN401 (the objects of PyAV are untyped here)
 
 CODEC = "mpeg2video"
+"""MPEG-2, because it decodes fast. Measured against x264 (every frame a keyframe, tune fastdecode), eight videos
+of 340 x 256 pixels: files of the same size and PSNR take half as long to decode."""
 MAX_QUANTIZER = 31
+"""The quantizer of MPEG-2 goes from 1 (best) to this."""
 DEFAULT_SHORT_SIDES = (320, 224, 160)
 """For crops of 224, 158 and 112 pixels: the largest, and what the smaller two need half of the time."""
 DEFAULT_QUANTIZER = 6
@@ -32,45 +34,12 @@ ENCODER_RATE = Fraction(30)
 """Frames per second that the encoder is told, since MPEG-2 knows few; the file holds the true times."""
 
 
-@dataclass(frozen=True)
-class Coding:
-    """How copies are encoded: ``quantizer`` of MPEG-2, 1 (best) to MAX_QUANTIZER.
-
-    It is MPEG-2 because that decodes fast. Measured against x264 (every frame a keyframe, tune fastdecode), eight
-    videos of 340 x 256 pixels: files of the same size and PSNR take half as long to decode.
-    """
-
-    quantizer: int
-
-    def options(self) -> dict[str, str]:
-        """Return the options of mpeg2video: every frame is a keyframe, and all have one quantizer."""
-        quantizer = str(self.quantizer)
-        return {"g": "1", "qmin": quantizer, "qmax": quantizer}
-
-
-@dataclass(frozen=True)
-class Shot:
-    """A decoded frame that is on display from ``start`` to ``end``, in ticks of the copy."""
-
-    frame: Any
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
-class _Clock:
-    """Ticks of the copy, of ``tick_seconds``, from timestamps of the source."""
-
-    start: int
-    factor: int
-    tick_seconds: Fraction
-
-    def ticks(self, pts: int) -> int:
-        return int(pts - self.start) * self.factor
+Write = Callable[[Any, int, int], None]
+"""Encodes a decoded frame that is on display from a first to a last tick of the copy."""
 
 
 def encode_video(
-    source: Path, path: str, stamp: Stamp, store: StoreDir, levels: tuple[int, ...], coding: Coding
+    source: Path, path: str, stamp: Stamp, store: StoreDir, levels: tuple[int, ...], quantizer: int
 ) -> StoredVideo:
     """Write the copies of ``source``, the video at ``path`` in its root; each file appears whole or not at all.
 
@@ -81,131 +50,114 @@ def encode_video(
         duration = reader.duration_seconds
     with all_packets(str(source), "cannot be copied") as (stream, packets), ExitStack() as stack:
         # An mp4 file counts in 1/n of a second: a time base of m/n counts m ticks of it.
-        base = stream.time_base
-        clock = _Clock(stream_clock(stream)[0], base.numerator, Fraction(1, base.denominator))
-        end = round(duration / clock.tick_seconds)
+        base, (first_pts, _) = stream.time_base, stream_clock(stream)
+        tick_seconds = Fraction(1, base.denominator)
         frames = (frame for packet in packets for frame in packet.decode())
-        shots = _shots(str(source), frames, clock, end)
+        timed = (
+            (frame, max(0, int(frame.pts - first_pts) * base.numerator))
+            for frame in frames
+            if frame.pts is not None
+        )
+        shots = _shots(str(source), timed, round(duration / tick_seconds))
+        # The first frame is decoded before the files are opened: only it tells the size and the turn.
         first = next(shots)
-        turns = quarter_turns(first.frame.rotation) % 4
-        height, width = displayed_size(first.frame)
-        writers = {}
+        frame, _, _ = first
+        turns = quarter_turns(frame.rotation) % 4
+        height, width = displayed_size(frame)
+        decoded_size = (frame.height, frame.width)
+        writes: dict[int, Write] = {}
         for level in distinct_levels(height, width, levels):
             file, size = store.copy(level, path), level_size(height, width, level)
-            opened = _writer(file, size, turns, first.frame, clock.tick_seconds, coding)
-            writers[level] = stack.enter_context(opened)
-        decoded_size = (first.frame.height, first.frame.width)
+            opened = _open_copy(file, size, turns, frame, tick_seconds, quantizer)
+            writes[level] = stack.enter_context(opened)
         num_frames = 0
-        for shot in chain([first], shots):
-            size = (shot.frame.height, shot.frame.width)
-            if size != decoded_size:
+        for frame, start, end in chain([first], shots):
+            if (frame.height, frame.width) != decoded_size:
+                size = (frame.height, frame.width)
                 raise VideoError(str(source), f"changes shape: {decoded_size}, then {size}")
-            for writer in writers.values():
-                writer.write(shot)
+            for write in writes.values():
+                write(frame, start, end)
             num_frames += 1
     copies = {
-        level: Copy(*writer.size, store.copy(level, path).stat().st_size)
-        for level, writer in writers.items()
+        level: Copy(*level_size(height, width, level), store.copy(level, path).stat().st_size)
+        for level in writes
     }
     return StoredVideo(path, stamp, num_frames, duration, height, width, turns, copies)
 
 
-def _shots(path: str, frames: Iterable[Any], clock: _Clock, end: int) -> Iterator[Shot]:
-    """Yield each frame with the time for which it is on display, by the rule of ``Video.frames_at``.
+def _shots(path: str, timed: Iterable[tuple[Any, int]], end: int) -> Iterator[tuple[Any, int, int]]:
+    """Yield each frame with the ticks from which and to which it is on display, as ``Video.frames_at`` has it.
 
-    Frames that are never on display are left out: those before the start but the last of them, and all but the
-    last with one timestamp. The first frame is shown from the start. Raises VideoError where timestamps go back.
+    ``timed``: (frame, its tick); ``end``: the tick at which the video ends. Frames that are never on display are
+    left out: those before the start but the last of them, and all but the last with one timestamp. The first frame
+    is shown from the start. Raises VideoError where timestamps go back.
     """
     shown, since = None, 0
-    for frame in (frame for frame in frames if frame.pts is not None):
-        start = max(0, clock.ticks(frame.pts))
+    for frame, start in timed:
         if shown is not None and start < since:
             raise VideoError(path, "has timestamps that go back")
         if shown is not None and start > since:
-            yield Shot(shown, since, start)
+            yield shown, since, start
             since = start
         shown = frame
     if shown is None:
         raise VideoError(path, "has no frame with a timestamp that can be decoded")
-    yield Shot(shown, since, max(end, since + 1))
+    yield shown, since, max(end, since + 1)
 
 
 @contextmanager
-def _writer(
-    path: Path, size: Size, turns: int, frame: Any, tick_seconds: Fraction, coding: Coding
-) -> Iterator[_Writer]:
-    """Open the file of a copy, which appears at ``path`` when all is written."""
+def _open_copy(
+    path: Path, size: Size, turns: int, first: Any, tick_seconds: Fraction, quantizer: int
+) -> Iterator[Write]:
+    """Give the function that encodes a frame into the copy at ``path``, which appears when all is written.
+
+    ``size``: height and width of the copy; ``turns``: counterclockwise quarter turns of its frames; ``first``: a
+    frame of the video, which tells its colours.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    options = {"video_track_timescale": str(tick_seconds.denominator)}
-    with (
-        atomic_file(path) as file,
-        av.open(file, "w", format="mp4", options=options) as container,
-    ):
-        writer = _Writer(container, size, turns, frame, tick_seconds, coding)
-        yield writer
-        writer.finish()
-
-
-class _Writer:
-    """One copy that is being written; ``size`` is its (height, width), ``frame`` one of the video."""
-
-    def __init__(
-        self,
-        container: Any,
-        size: Size,
-        turns: int,
-        frame: Any,
-        tick_seconds: Fraction,
-        coding: Coding,
-    ) -> None:
-        self.size = size
-        self._turns = turns
-        self._tick_seconds = tick_seconds
-        self._shots: list[tuple[int, int]] = []
-        self._scaler = VideoReformatter()
-        self._container = container
-        self._stream = container.add_stream(CODEC, rate=ENCODER_RATE, options=coding.options())
-        self._stream.height, self._stream.width = size
-        self._stream.pix_fmt = "yuv420p"
-        context = self._stream.codec_context
+    clock = {"video_track_timescale": str(tick_seconds.denominator)}
+    with atomic_file(path) as file, av.open(file, "w", format="mp4", options=clock) as container:
+        # g=1: every frame is a keyframe. With one number for least and most, all frames have this quantizer.
+        options = {"g": "1", "qmin": str(quantizer), "qmax": str(quantizer)}
+        stream: Any = container.add_stream(CODEC, rate=ENCODER_RATE, options=options)
+        stream.height, stream.width = size
+        stream.pix_fmt = "yuv420p"
+        context = stream.codec_context
         context.thread_count = 1
         # These tell what the numbers of a pixel mean: without them a reader guesses, and shows other colours than
         # the source's. The range is always the narrow one: MPEG-2 has no other.
-        context.colorspace = frame.colorspace
-        context.color_primaries = frame.color_primaries
-        context.color_trc = frame.color_trc
+        context.colorspace = first.colorspace
+        context.color_primaries = first.color_primaries
+        context.color_trc = first.color_trc
+        scaler, on_display = VideoReformatter(), list[tuple[int, int]]()
+        height, width = size if turns % 2 == 0 else size[::-1]
 
-    def write(self, shot: Shot) -> None:
-        """Encode a frame at the size of the copy."""
-        height, width = self.size if self._turns % 2 == 0 else self.size[::-1]
-        frame = self._scaler.reformat(
-            shot.frame,
-            width,
-            height,
-            "yuv420p",
-            interpolation="BICUBIC",
-            dst_color_range="MPEG",
-            threads=1,
-        )
-        if self._turns:
-            frame = _turned(frame, self._turns)
-        frame.pts, frame.time_base = len(self._shots), 1 / ENCODER_RATE
-        frame.pict_type = 0  # the encoder decides, not the source
-        self._shots.append((shot.start, shot.end))
-        self._mux(self._stream.encode(frame))
+        def mux(packets: Iterable[Any]) -> None:
+            for packet in packets:
+                start, end = on_display[packet.pts]
+                packet.pts = packet.dts = start
+                packet.time_base = tick_seconds
+                packet.duration = (
+                    end - start
+                )  # only this tells how long the last frame is displayed
+                container.mux(packet)
 
-    def finish(self) -> None:
-        """Write what the encoder holds back."""
-        self._mux(self._stream.encode(None))
+        def write(frame: Any, start: int, end: int) -> None:
+            scaled: Any = scaler.reformat(
+                *(frame, width, height, "yuv420p"),
+                interpolation="BICUBIC",
+                dst_color_range="MPEG",
+                threads=1,
+            )
+            turned = _turned(scaled, turns) if turns else scaled
+            # The encoder counts frames, since it knows few rates; mux gives the packets their true times.
+            turned.pts, turned.time_base = len(on_display), 1 / ENCODER_RATE
+            turned.pict_type = 0  # the encoder decides, not the source
+            on_display.append((start, end))
+            mux(stream.encode(turned))
 
-    def _mux(self, packets: Iterable[Any]) -> None:
-        for packet in packets:
-            start, end = self._shots[packet.pts]
-            packet.pts = packet.dts = start
-            packet.time_base = self._tick_seconds
-            # Only this tells how long the last frame is displayed.
-            packet.duration = end - start
-            self._container.mux(packet)
+        yield write
+        mux(stream.encode(None))  # what the encoder holds back
 
 
 def _turned(frame: Any, turns: int) -> Any:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from mgexp.video.paths import evenly_spaced
 from mgexp.video.processes import map_in_processes
 from mgexp.video.reader import VideoError
 from mgexp.video.store import Stamp, StoreDir, StoredVideo, copy_name, distinct_levels, stamp_of
-from mgexp.video.store_encode import CODEC, MAX_QUANTIZER, Coding, encode_video
+from mgexp.video.store_encode import CODEC, MAX_QUANTIZER, encode_video
 
 VERSION = 1
 """The version of the form of the manifest."""
@@ -49,12 +49,13 @@ class StoreError(Exception):
 class Order:
     """What a store is to hold: copies at ``levels`` (short sides in pixels) of videos below ``root``.
 
-    Raises InputError for levels or a coding that MPEG-2 has not.
+    ``quantizer``: the quality of MPEG-2, from 1 (best) to MAX_QUANTIZER. ``with_hash``: also keep a hash of each
+    video. Raises InputError for levels or a quantizer that MPEG-2 has not.
     """
 
     root: Path
     levels: tuple[int, ...]
-    coding: Coding
+    quantizer: int
     with_hash: bool = False
 
     def __post_init__(self) -> None:
@@ -65,9 +66,9 @@ class Order:
         ]
         if not self.levels:
             problems.append("no short side is given: add --short-sides, such as 320 160")
-        if not 1 <= self.coding.quantizer <= MAX_QUANTIZER:
+        if not 1 <= self.quantizer <= MAX_QUANTIZER:
             problems.append(
-                f"--quantizer {self.coding.quantizer}: MPEG-2 takes 1 (best) to {MAX_QUANTIZER}"
+                f"--quantizer {self.quantizer}: MPEG-2 takes 1 (best) to {MAX_QUANTIZER}"
             )
         if problems:
             raise InputError(problems)
@@ -91,7 +92,7 @@ def fill_store(
     holds something else, another process fills it, or a path is outside the root; StoreError if the disk is full.
     """
     _check_paths(order, paths, num_processes)
-    settings = {"version": VERSION, "codec": CODEC, **asdict(order.coding)}
+    settings = {"version": VERSION, "codec": CODEC, "quantizer": order.quantizer}
     _check_settings(store, settings)
     with _full_disk_is_an_error(store):
         store.root.mkdir(parents=True, exist_ok=True)
@@ -113,9 +114,13 @@ def fill_store(
             failures = []
             with bar, closing(encoded) as videos:
                 for video in videos:
-                    append_jsonl(store.manifest_jsonl, _merged(known.get(video.path), video).line())
+                    before = known.get(video.path)
                     if video.failure:
                         failures.append((video.path, video.failure))
+                    elif before is not None and before.stamp.is_same_file(video.stamp):
+                        # Copies at other levels, made before from the same file, stay.
+                        video = replace(video, levels={**before.levels, **video.levels})  # noqa: PLW2901
+                    append_jsonl(store.manifest_jsonl, video.line())
                     bar.update()
     return Filled(len(lacking) - len(failures), len(paths) - len(lacking), tuple(failures))
 
@@ -126,7 +131,7 @@ def copy_video(store: StoreDir, order: Order, path: str) -> StoredVideo:
     stamp = Stamp(0, 0)
     try:
         stamp = stamp_of(str(source), order.with_hash)
-        return encode_video(source, path, stamp, store, order.levels, order.coding)
+        return encode_video(source, path, stamp, store, order.levels, order.quantizer)
     except VideoError as error:
         reason = error.reason
     except OSError as error:
@@ -202,13 +207,6 @@ def _is_unchanged(store: StoreDir, order: Order, video: StoredVideo) -> bool:
     return stamp.sha256 == video.stamp.sha256
 
 
-def _merged(before: StoredVideo | None, video: StoredVideo) -> StoredVideo:
-    """Add the copies at other levels that were made before, if the video is still the same."""
-    if before is None or video.failure is not None or not before.stamp.is_same_file(video.stamp):
-        return video
-    return replace(video, levels={**before.levels, **video.levels})
-
-
 @contextmanager
 def _full_disk_is_an_error(store: StoreDir) -> Iterator[None]:
     again = "then give the same command again, it goes on with the rest"
@@ -259,49 +257,26 @@ def sample_store(order: Order, paths: Sequence[str], num: int = NUM_SAMPLED) -> 
         yield sample
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What all videos will take. ``level_bytes`` by short side; ``encode_seconds`` of one process.
+def disk_table(
+    order: Order, paths: Sequence[str], sample: Sample, num_processes: int, free_bytes: int
+) -> str:
+    """Estimate the bytes of each level and the time to encode all videos at ``paths``; warn where they do not fit.
 
-    Copies take as many bytes per byte of their videos as in the sample, which has ``num_sampled`` videos;
-    ``failures`` are the (path, reason) of those without copies.
+    Copies are taken to need as many bytes, and as much time, per byte of their videos as in the sample.
     """
-
-    num_videos: int
-    source_bytes: int
-    num_sampled: int
-    level_bytes: dict[int, int]
-    encode_seconds: float
-    failures: tuple[tuple[str, str], ...]
-
-
-def estimate(order: Order, paths: Sequence[str], sample: Sample) -> Estimate:
-    """Estimate from the sample what all videos at ``paths`` take, in proportion to the bytes of the videos."""
     source_bytes = sum((order.root / path).stat().st_size for path in paths)
     share = source_bytes / sum(video.stamp.size_bytes for video in sample.copied)
-    levels = dict.fromkeys(sorted(set(order.levels), reverse=True), 0)
-    for video in sample.copied:
-        for level, copy in video.levels.items():
-            levels[level] += copy.size_bytes
-    return Estimate(
-        num_videos=len(paths),
-        source_bytes=source_bytes,
-        num_sampled=len(sample.videos),
-        level_bytes={level: round(total * share) for level, total in levels.items()},
-        encode_seconds=sample.encode_seconds * share,
-        failures=tuple((video.path, video.failure) for video in sample.videos if video.failure),
-    )
-
-
-def disk_table(found: Estimate, num_processes: int, free_bytes: int) -> str:
-    """Print each level, all of them, the time to encode them, and a warning where they do not fit."""
-    total_bytes = sum(found.level_bytes.values())
+    level_bytes = {}
+    for level in sorted(set(order.levels), reverse=True):
+        copies = [video.levels[level] for video in sample.copied if level in video.levels]
+        level_bytes[level] = round(sum(copy.size_bytes for copy in copies) * share)
+    total_bytes = sum(level_bytes.values())
     rows = [
-        ("videos", found.source_bytes),
-        *((f"short side {level}", size) for level, size in found.level_bytes.items()),
+        ("videos", source_bytes),
+        *((f"short side {level}", size) for level, size in level_bytes.items()),
         ("store in all", total_bytes),
     ]
-    seconds = found.encode_seconds / num_processes
+    seconds = sample.encode_seconds * share / num_processes
     if seconds < 120:
         encoding = f"{seconds:.0f} seconds"
     elif seconds < 7200:
@@ -309,7 +284,7 @@ def disk_table(found: Estimate, num_processes: int, free_bytes: int) -> str:
     else:
         encoding = f"{seconds / 3600:.0f} hours"
     lines = [
-        f"{found.num_videos} videos, from a sample of {found.num_sampled}:",
+        f"{len(paths)} videos, from a sample of {len(sample.videos)}:",
         *(f"  {name:<16} {size / 10**9:10.3f} GB" for name, size in rows),
         f"  encoding takes about {encoding} with {num_processes} processes",
     ]

@@ -7,7 +7,6 @@ from tiny import data_keys, load_tool, tiny_config, write_config
 from mgexp.plan.loading import LoadingCosts, kinds_of, legs_of
 from mgexp.train.setup import build_row_schedule
 from mgexp.video.store import StoreDir
-from mgexp.video.store_encode import Coding
 from mgexp.video.store_fill import Order, fill_store
 
 SECONDS = {"videos": (0.3, 0.5, 0.4), "store": (0.05, 0.1, 0.08)}
@@ -27,7 +26,7 @@ def arguments(tiny_data, tmp_path):
 
 def test_it_measures_videos_store_and_opponent(bench, arguments, tiny_data, tmp_path, capsys):
     names = [path.name for path in tiny_data.glob("*.mp4")]
-    order = Order(tiny_data, (48,), Coding(6))
+    order = Order(tiny_data, (48,), 6)
     fill_store(StoreDir(tmp_path / "store"), order, names, 1, progress=False)
     output = tmp_path / "loading.json"
     keys = ("DATA.STORE", tmp_path / "store")

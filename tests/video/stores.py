@@ -10,14 +10,13 @@ import numpy as np
 
 from mgexp.video.pyav import PyavReader
 from mgexp.video.store import StoreDir
-from mgexp.video.store_encode import Coding
 from mgexp.video.store_fill import Order
 
 TALL, WIDE = 96, 128
 TIME_BASE = Fraction(1, 15360)
 REGULAR = [number * 512 for number in range(30)]
 IRREGULAR = np.cumsum(np.random.default_rng(1).integers(60, 2000, 30)).tolist()
-CODING = Coding(quantizer=2)
+QUANTIZER = 2
 ROTATION_COUNTERCLOCKWISE = bytes.fromhex(
     "00000000 FFFF0000 00000000 00010000 00000000 00000000 00000000 00000000 40000000"
 )
@@ -60,7 +59,7 @@ def turn(path: Path) -> Path:
 
 def order(root: Path, *levels: int, with_hash: bool = False) -> Order:
     """Copies of good quality at ``levels``."""
-    return Order(root, levels or (64, 32), CODING, with_hash)
+    return Order(root, levels or (64, 32), QUANTIZER, with_hash)
 
 
 def store_in(folder: Path) -> StoreDir:

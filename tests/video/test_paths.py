@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mgexp.video.paths import Root, evenly_spaced, leading_out
+from mgexp.video.paths import Root, evenly_spaced, links_problems
 
 
 def test_names_are_relative_where_they_can_be(tmp_path):
@@ -29,9 +29,11 @@ def test_the_folder_itself_may_be_a_link(tmp_path):
         (tmp_path / name / "a.mp4").write_text("video")
     (tmp_path / "root" / "elsewhere").symlink_to(tmp_path / "beside")
     (tmp_path / "linked").symlink_to(tmp_path / "root")
-    assert leading_out([f"{tmp_path}/linked/a.mp4"], tmp_path / "linked") == []
+    assert links_problems([f"{tmp_path}/linked/a.mp4"], tmp_path / "linked") == []
     out = f"{tmp_path}/linked/elsewhere/a.mp4"
-    assert leading_out([out], tmp_path / "linked") == [out]
+    (problem,) = links_problems([out], tmp_path / "linked")
+    assert problem.startswith("1 videos lie outside")
+    assert out in problem
 
 
 def test_some_of_many_are_evenly_spaced():

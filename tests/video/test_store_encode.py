@@ -23,7 +23,7 @@ from videos import GOP_8, LONG_GOP, OPEN_GOP, numbers_of, write_video
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 from mgexp.video.store import copy_name, distinct_levels, level_size, stamp_of
-from mgexp.video.store_encode import Coding, encode_video
+from mgexp.video.store_encode import encode_video
 
 TICKS = {"regular": REGULAR, "irregular": IRREGULAR, "late": [30_000 + tick for tick in REGULAR]}
 NUMBERED = {
@@ -40,7 +40,7 @@ def encode(path: Path, *levels: int):
     """(what the manifest says, the copy at each level)."""
     store, asked = store_in(path.parent), order(path.parent, *levels)
     stamp = stamp_of(str(path), with_hash=False)
-    video = encode_video(path, path.name, stamp, store, asked.levels, asked.coding)
+    video = encode_video(path, path.name, stamp, store, asked.levels, asked.quantizer)
     return video, {level: store.copy(level, path.name) for level in video.levels}
 
 
@@ -128,7 +128,7 @@ def test_a_larger_quantizer_makes_smaller_files(tmp_path):
     for quantizer in (2, 8, 30):
         store = store_in(tmp_path / str(quantizer))
         stamp = stamp_of(str(source), with_hash=False)
-        video = encode_video(source, "a.mp4", stamp, store, (TALL,), Coding(quantizer))
+        video = encode_video(source, "a.mp4", stamp, store, (TALL,), quantizer)
         sizes.append(video.levels[TALL].size_bytes)
     assert sizes[0] > 1.5 * sizes[1] > 1.5 * sizes[2]
 

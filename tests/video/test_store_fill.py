@@ -14,9 +14,8 @@ from stores import order, store_in, write_smooth
 
 from mgexp.errors import InputError
 from mgexp.video import store_encode, store_fill
-from mgexp.video.store import stamp_of
-from mgexp.video.store_encode import Coding
-from mgexp.video.store_fill import Estimate, Order, StoreError, disk_table, fill_store
+from mgexp.video.store import Copy, Stamp, StoredVideo, stamp_of
+from mgexp.video.store_fill import Order, Sample, StoreError, disk_table, fill_store
 
 NAMES = [f"{number}.mp4" for number in range(5)]
 FILL = """
@@ -202,7 +201,7 @@ def test_two_videos_of_one_copy_are_refused(videos, tmp_path):
 def test_a_store_of_other_copies_is_refused(videos, tmp_path):
     fill(tmp_path)
     with pytest.raises(InputError, match="quantizer 2 there, 30 now"):
-        fill(tmp_path, coding=Coding(30))
+        fill(tmp_path, quantizer=30)
 
 
 def test_a_folder_of_other_files_is_refused(videos, tmp_path):
@@ -212,7 +211,7 @@ def test_a_folder_of_other_files_is_refused(videos, tmp_path):
 
 def test_impossible_orders_are_refused_all_at_once(tmp_path):
     with pytest.raises(InputError) as caught:
-        Order(tmp_path, (161, 8), Coding(32))
+        Order(tmp_path, (161, 8), 32)
     assert len(caught.value.problems) == 3
 
 
@@ -236,19 +235,29 @@ def test_a_store_that_is_being_filled_is_refused(videos, tmp_path):
 
 # The table of a plan: every figure, and a warning where the store does not fit.
 
-PLAN = Estimate(
-    num_videos=1000,
-    source_bytes=5 * 10**9,
-    num_sampled=8,
-    level_bytes={320: 3 * 10**9, 160: 10**9},
-    encode_seconds=1200.0,
-    failures=(),
-)
+
+@pytest.fixture
+def table(tmp_path):
+    """The table of ten videos of 0.5 GB each, the first two of them sampled: each a fifth of all the bytes."""
+    names = [f"{number}.mp4" for number in range(10)]
+    for name in names:
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, 5 * 10**8)
+    levels = {320: Copy(256, 340, 3 * 10**8), 160: Copy(160, 212, 10**8)}
+    stamp = Stamp(5 * 10**8, 0)
+    videos = tuple(StoredVideo(name, stamp, 300, 10.0, 256, 340, 0, levels) for name in names[:2])
+    sample = Sample(store_in(tmp_path), videos, encode_seconds=240.0)
+    asked = order(tmp_path, 160, 320)
+
+    def table(num_processes, free_bytes=10**12):
+        return disk_table(asked, names, sample, num_processes, free_bytes)
+
+    return table
 
 
-def test_every_level_and_their_sum():
-    lines = disk_table(PLAN, num_processes=2, free_bytes=10**12).splitlines()
-    assert lines[0] == "1000 videos, from a sample of 8:"
+def test_every_level_and_their_sum(table):
+    lines = table(2).splitlines()
+    assert lines[0] == "10 videos, from a sample of 2:"
     figures = [line.rsplit(None, 2)[:2] for line in lines[1:5]]
     assert figures == [
         ["  videos", "5.000"],
@@ -262,11 +271,9 @@ def test_every_level_and_their_sum():
 @pytest.mark.parametrize(
     ("processes", "said"), [(20, "60 seconds"), (2, "10 minutes"), (0.1, "3 hours")]
 )
-def test_the_time_is_in_the_unit_that_people_would_say(processes, said):
-    assert disk_table(PLAN, processes, 10**12).endswith(
-        f"encoding takes about {said} with {processes} processes"
-    )
+def test_the_time_is_in_the_unit_that_people_would_say(processes, said, table):
+    assert table(processes).endswith(f"encoding takes about {said} with {processes} processes")
 
 
-def test_a_store_that_does_not_fit_is_said():
-    assert "it does not fit: 3.900 GB are free there" in disk_table(PLAN, 2, 39 * 10**8)
+def test_a_store_that_does_not_fit_is_said(table):
+    assert "it does not fit: 3.900 GB are free there" in table(2, 39 * 10**8)
