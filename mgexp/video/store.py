@@ -20,7 +20,7 @@ from typing import Any
 
 from mgexp.errors import InputError
 from mgexp.run.files import is_file, read_json, read_jsonl, sha256_of
-from mgexp.run.folder import Inside
+from mgexp.run.folder import Folder, Inside
 from mgexp.video.paths import Root
 from mgexp.video.reader import Frames, FramesArray, Opener, Region, Size, Times, Video
 
@@ -82,11 +82,8 @@ class StoredVideo:
         return cls(**values)
 
 
-@dataclass(frozen=True)
-class StoreDir:
+class StoreDir(Folder):
     """The folder of a store."""
-
-    root: Path
 
     settings_json = Inside("store.json")
     """How the copies are encoded."""
