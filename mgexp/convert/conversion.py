@@ -1,4 +1,4 @@
-"""A conversion: what every key of a PySlowFast YAML becomes, and what is wrong."""
+"""Keep account of a conversion: what every key of a PySlowFast YAML becomes, and what is wrong."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Conversion:
         return int(max(1, machines) * max(1, gpus))
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - of the key's own type
-        """The value of a key that is converted; PySlowFast's default where it is not given."""
+        """Return the value of a key that is converted; PySlowFast's default where it is not given."""
         return self._values[name]
 
     def keep(self, *names: str) -> None:
@@ -66,6 +66,26 @@ class Conversion:
             self.keys[name] = self.value(name)
             if name in self.given:
                 self.kept.append(name)
+
+    def keep_if(self, is_used: object, why_not: str, *names: str) -> None:
+        """Take over keys where they have an effect; else drop them."""
+        if is_used:
+            self.keep(*names)
+        else:
+            self.drop(why_not, *names)
+
+    def keep_as(self, name: str, value: object, why: str) -> None:
+        """Take over a key of the same name with ``value``, which may differ from the one in PySlowFast."""
+        if value == self.value(name):
+            self.keep(name)
+        else:
+            self.change(name, why, **{name.replace(".", "__"): value})
+
+    def require(self, name: str, is_so: object, here: str) -> None:
+        """Drop a key because its value is what mgexp always does, ``here``; refuse any other value."""
+        if not is_so:
+            self.refuse(name, f"has no counterpart: {here}")
+        self.drop(here, name)
 
     def change(self, name: str, why: str, **ours: object) -> None:
         """Say a key by ``ours``, SECTION__KEY=value.
@@ -120,29 +140,28 @@ class Conversion:
             (unknown, ":", self.unknown),
         ):
             if notes:
-                lines += [
-                    f"{len(notes)} {words}",
-                    *(f"  {note}{sign} {note.why}" for note in notes),
-                ]
+                lines.append(f"{len(notes)} {words}")
+                lines += [f"  {note}{sign} {note.why}" for note in notes]
         return "\n".join(lines)
 
 
 def _written(value: object) -> str:
-    """A value as people write it."""
+    """Write a value as people do: text without quotes."""
     return value if isinstance(value, str) and value else repr(value)
 
 
 def _yaml_value(value: object) -> str:
+    """Write a value in one line of YAML: True, and 34 instead of 34.0, also in lists."""
+
+    def short(item: object) -> object:
+        if isinstance(item, list):
+            return [short(part) for part in item]
+        return int(item) if isinstance(item, float) and item.is_integer() else item
+
     if isinstance(value, bool):
         return str(value)
     text = yaml.safe_dump(
-        _short(as_lists(value)), default_flow_style=True, allow_unicode=True, width=10**6
+        short(as_lists(value)), default_flow_style=True, allow_unicode=True, width=10**6
     )
+    # PyYAML ends a single value with the line "...", the end of a document.
     return text.removesuffix("\n").removesuffix("\n...")
-
-
-def _short(value: object) -> object:
-    """34 instead of 34.0, also in lists."""
-    if isinstance(value, list):
-        return [_short(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -16,19 +16,20 @@ def convert_data(draft: Conversion) -> None:
     draft.keep("DATA.RANDOM_FLIP", "DATA.TRAIN_CROP_SIZE", "DATA.ENSEMBLE_METHOD")
     draft.keep("DATA_LOADER.NUM_WORKERS", "MODEL.LOSS_FUNC")
     name = draft.value("TRAIN.DATASET").lower().removeprefix("ptv")
-    format_ = FORMATS.get(name)
-    if format_ is None:
-        draft.refuse("TRAIN.DATASET", f"has no counterpart: {', '.join(FORMATS)} have one")
-    else:
+    if name in FORMATS:
+        format_ = FORMATS[name]
         grid = "segments" if format_ == "ssv2" else "stride"
         why = f"DATA.FORMAT {format_}, DATA.TEMPORAL_GRID {grid}"
         draft.change("TRAIN.DATASET", why, DATA__FORMAT=format_, DATA__TEMPORAL_GRID=grid)
-    _lists(draft, format_ or "list")
-    _sampling(draft, format_ or "list")
-    _labels(draft, format_ or "list")
-    _colours(draft, format_ or "list")
+    else:
+        format_ = "list"  # so that the other keys are judged as well, in one message
+        draft.refuse("TRAIN.DATASET", f"has no counterpart: {', '.join(FORMATS)} have one")
+    _lists(draft, format_)
+    _sampling(draft, format_)
+    _labels(draft, format_)
+    _colours(draft, format_)
     _augmentation(draft)
-    _test(draft, format_ or "list")
+    _test(draft, format_)
 
 
 def _lists(draft: Conversion, format_: str) -> None:
@@ -55,13 +56,14 @@ def _lists(draft: Conversion, format_: str) -> None:
 
 
 def _sampling(draft: Conversion, format_: str) -> None:
-    """Which frames of a video a clip has."""
+    """Convert which frames of a video a clip has."""
     if format_ == "ssv2":
         why = "frames are drawn from segments of the video, in PySlowFast too"
         draft.drop(why, "DATA.SAMPLING_RATE", "DATA.TARGET_FPS")
         return
     draft.keep("DATA.SAMPLING_RATE")
     if format_ == "charades":
+        # A note even where the file says 24: PySlowFast does not read the key for extracted frames.
         why = "24: charades' frames are counted as they were extracted, 24 a second"
         draft.change("DATA.TARGET_FPS", why, DATA__TARGET_FPS=24.0)
     else:
@@ -82,16 +84,12 @@ def _labels(draft: Conversion, format_: str) -> None:
 
 
 def _colours(draft: Conversion, format_: str) -> None:
-    """Frames are RGB here. PySlowFast decodes videos as RGB, and reads extracted frames as BGR."""
+    """Convert the order of colours. Here it is RGB; PySlowFast reads extracted frames as BGR, videos as RGB."""
     is_video = format_ == "list" or draft.value("TRAIN.DATASET").lower().startswith("ptv")
     is_read_reversed = not is_video
     for name in ("DATA.MEAN", "DATA.STD"):
-        values = draft.value(name)
-        if is_read_reversed and values != values[::-1]:
-            why = f"{list(values[::-1])}: in the order red, green, blue"
-            draft.change(name, why, **{name.replace(".", "__"): values[::-1]})
-        else:
-            draft.keep(name)
+        values = draft.value(name)[:: -1 if is_read_reversed else 1]
+        draft.keep_as(name, values, f"{list(values)}: in the order red, green, blue")
     if draft.value("DATA.REVERSE_INPUT_CHANNEL") == is_read_reversed:
         draft.drop("the network sees red, green, blue, here as there", "DATA.REVERSE_INPUT_CHANNEL")
     else:
@@ -109,9 +107,7 @@ def _augmentation(draft: Conversion) -> None:
         return
     draft.drop("AUG.RANDAUGMENT_OPS and AUG.RE_PROB say it", "AUG.ENABLE")
     for name in ("AUG.NUM_SAMPLE", "AUG.RE_COUNT"):
-        if draft.value(name) != 1:
-            draft.refuse(name, "has no counterpart: each clip is drawn once, and erased once")
-        draft.drop("each clip is drawn once, and erased once", name)
+        draft.require(name, draft.value(name) == 1, "each clip is drawn once, and erased once")
     draft.keep("AUG.RE_PROB")
     draft.change(
         "AUG.RE_MODE",
@@ -121,6 +117,7 @@ def _augmentation(draft: Conversion) -> None:
     if found is None:
         draft.refuse("AUG.AA_TYPE", "has no counterpart: RandAugment has one, written rand-m7-n4")
         return
+    # timm, whose notation this is, counts strengths to 10; torchvision, which we use, to 30.
     ops, magnitude = int(found["n"] or 2), round(float(found["m"] or 10) * 3)
     why = (
         f"AUG.RANDAUGMENT_OPS {ops}, AUG.RANDAUGMENT_MAGNITUDE {magnitude} of 30: near it; an operation there "
@@ -131,11 +128,9 @@ def _augmentation(draft: Conversion) -> None:
 
 def _test(draft: Conversion, format_: str) -> None:
     draft.keep("TEST.NUM_SPATIAL_CROPS")
-    if format_ == "ssv2" and draft.value("TEST.NUM_ENSEMBLE_VIEWS") > 1:
-        why = "1: all views of the segments of a video are the same"
-        draft.change("TEST.NUM_ENSEMBLE_VIEWS", why, TEST__NUM_ENSEMBLE_VIEWS=1)
-    else:
-        draft.keep("TEST.NUM_ENSEMBLE_VIEWS")
+    views = draft.value("TEST.NUM_ENSEMBLE_VIEWS")
+    why = "1: all views of the segments of a video are the same"
+    draft.keep_as("TEST.NUM_ENSEMBLE_VIEWS", min(views, 1) if format_ == "ssv2" else views, why)
     if draft.value("TEST.ENABLE") and draft.value("TEST.DATASET") != draft.value("TRAIN.DATASET"):
         draft.refuse("TEST.DATASET", "is not TRAIN.DATASET: a run tests on DATA.VAL_LIST")
     draft.drop("a run tests on DATA.VAL_LIST", "TEST.DATASET")

@@ -250,7 +250,7 @@ SECTIONS: dict[str, str] = {
 
 
 def type_of(name: str) -> Any:  # noqa: ANN401 - an annotation
-    """The type of a key that is converted."""
+    """Return the type of a key that is converted."""
     return TYPES.get(name, type(CONVERTED[name]))
 
 

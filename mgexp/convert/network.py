@@ -64,18 +64,21 @@ def convert_network(draft: Conversion) -> None:
         draft.refuse("MODEL.MODEL_NAME", why)
     draft.drop("MODEL.ARCH says it", "MODEL.MODEL_NAME")
     is_pytorchvideo = name.startswith("PTV")
-    if is_pytorchvideo and not draft.value("RESNET.ZERO_INIT_FINAL_BN"):
-        why = "True: pytorchvideo's networks start with it whatever the key says"
-        draft.change("RESNET.ZERO_INIT_FINAL_BN", why, RESNET__ZERO_INIT_FINAL_BN=True)
-    else:
-        draft.keep("RESNET.ZERO_INIT_FINAL_BN")
+    is_zero = is_pytorchvideo or draft.value("RESNET.ZERO_INIT_FINAL_BN")
+    why = "True: pytorchvideo's networks start with it whatever the key says"
+    draft.keep_as("RESNET.ZERO_INIT_FINAL_BN", is_zero, why)
     _blocks(draft, found, is_pytorchvideo)
-    _pathways(draft, found)
+    channels = draft.value("DATA.INPUT_CHANNEL_NUM")[: found.num_pathways]
+    here = "clips have red, green and blue"
+    draft.require("DATA.INPUT_CHANNEL_NUM", set(channels) == {3}, here)
+    names = ("ALPHA", "BETA_INV", "FUSION_CONV_CHANNEL_RATIO", "FUSION_KERNEL_SZ")
+    why = "only SlowFast networks have it"
+    draft.keep_if(found.num_pathways == 2, why, *(f"SLOWFAST.{name}" for name in names))
     _nonlocal(draft, found, is_pytorchvideo)
 
 
 def _blocks(draft: Conversion, found: Architecture, is_pytorchvideo: bool) -> None:
-    """Depth, strides and kernels of the residual blocks."""
+    """Convert depth, strides and kernels of the residual blocks."""
     depth = draft.value("RESNET.DEPTH")
     if depth in BLOCKS:
         draft.keep("RESNET.DEPTH")
@@ -90,9 +93,9 @@ def _blocks(draft: Conversion, found: Architecture, is_pytorchvideo: bool) -> No
             draft.refuse(name, f"has no counterpart: res2 to res5 have {want} here")
         draft.drop("every network here has the same", name)
     name = "RESNET.NUM_BLOCK_TEMP_KERNEL"
-    stage = None
-    if not is_pytorchvideo:  # its builder does not read the key
-        stage = _flattened_stage(draft, found, BLOCKS.get(depth, BLOCKS[50]))
+    # pytorchvideo's builder does not read the key.
+    blocks = BLOCKS.get(depth, BLOCKS[50])
+    stage = None if is_pytorchvideo else _flattened_stage(draft, found, blocks)
     if stage:
         why = f"has no counterpart: it takes convolutions along time out of blocks of {stage}"
         draft.refuse(name, why)
@@ -111,21 +114,8 @@ def _flattened_stage(draft: Conversion, found: Architecture, blocks: tuple[int, 
     return None
 
 
-def _pathways(draft: Conversion, found: Architecture) -> None:
-    channels = draft.value("DATA.INPUT_CHANNEL_NUM")[: found.num_pathways]
-    if set(channels) != {3}:
-        draft.refuse("DATA.INPUT_CHANNEL_NUM", "has no counterpart: clips have red, green and blue")
-    draft.drop("clips have red, green and blue", "DATA.INPUT_CHANNEL_NUM")
-    names = ("ALPHA", "BETA_INV", "FUSION_CONV_CHANNEL_RATIO", "FUSION_KERNEL_SZ")
-    of_slowfast = [f"SLOWFAST.{name}" for name in names]
-    if found.num_pathways == 2:
-        draft.keep(*of_slowfast)
-    else:
-        draft.drop("only SlowFast networks have it", *of_slowfast)
-
-
 def _nonlocal(draft: Conversion, found: Architecture, is_pytorchvideo: bool) -> None:
-    """Non-local blocks: here a list for each stage, one pool for all, and no groups."""
+    """Convert non-local blocks: here there is a list for each stage, one pool for all, and no groups."""
     all_keys = [name for name in draft.given if name.startswith("NONLOCAL.")]
     location = draft.value("NONLOCAL.LOCATION")
     places = [_column(location, pathway) for pathway in range(found.num_pathways)]
@@ -145,10 +135,8 @@ def _nonlocal(draft: Conversion, found: Architecture, is_pytorchvideo: bool) -> 
     draft.keep("NONLOCAL.INSTANTIATION")
     used = [number for number, blocks in enumerate(stages) if blocks]
     groups, pools = (_column(draft.value(f"NONLOCAL.{name}"), 0) for name in ("GROUP", "POOL"))
-    together = "all frames of a clip are looked at together"
-    if groups is None or any(groups[stage] != 1 for stage in used):
-        draft.refuse("NONLOCAL.GROUP", f"has no counterpart: {together}")
-    draft.drop(together, "NONLOCAL.GROUP")
+    is_whole = groups is not None and all(groups[stage] == 1 for stage in used)
+    draft.require("NONLOCAL.GROUP", is_whole, "all frames of a clip are looked at together")
     sizes = [pools[stage] for stage in used] if pools else []
     if not sizes or any(size != sizes[0] for size in sizes):
         draft.refuse("NONLOCAL.POOL", "has no counterpart: all stages have one pool here")
@@ -157,7 +145,10 @@ def _nonlocal(draft: Conversion, found: Architecture, is_pytorchvideo: bool) -> 
 
 
 def _column(rows: object, pathway: int) -> list | None:  # type: ignore[type-arg]
-    """Each of the four stages' value for a pathway; one value counts for both. None for another kind of table."""
+    """Return the four stages' values for a pathway, or None if ``rows`` is no such table.
+
+    Where a stage has one value, it counts for both pathways.
+    """
     if not isinstance(rows, list | tuple) or len(rows) != len(STAGES):
         return None
     if not all(isinstance(row, list | tuple) and row for row in rows):

@@ -47,7 +47,12 @@ def convert(given: Mapping[str, object], num_videos: int | None = None) -> Conve
     convert_schedule(draft)
     convert_data(draft)
     _weights(draft)
-    _precision(draft)
+    name = "TRAIN.MIXED_PRECISION"
+    if draft.value(name):
+        draft.change(name, "TRAIN.PRECISION fp16", TRAIN__PRECISION="fp16")
+    else:
+        why = "TRAIN.PRECISION auto: bf16 on GPUs that have it; fp32 computes as there"
+        draft.drop(why, name)
     _rest(draft)
     # Our keys in their order, those that differ from our defaults.
     found, draft.keys = draft.keys, {}
@@ -62,7 +67,7 @@ def convert(given: Mapping[str, object], num_videos: int | None = None) -> Conve
 
 
 def _weights(draft: Conversion) -> None:
-    """The weights that a run starts from, or tests."""
+    """Convert the weights that a run starts from, or tests."""
     name = "TRAIN.CHECKPOINT_FILE_PATH"
     path = draft.value(name)
     if not draft.value("TRAIN.ENABLE"):
@@ -86,17 +91,8 @@ def _weights(draft: Conversion) -> None:
     draft.drop("a run starts at step 0 with the weights alone", "TRAIN.CHECKPOINT_EPOCH_RESET")
 
 
-def _precision(draft: Conversion) -> None:
-    name = "TRAIN.MIXED_PRECISION"
-    if draft.value(name):
-        draft.change(name, "TRAIN.PRECISION fp16", TRAIN__PRECISION="fp16")
-    else:
-        why = "TRAIN.PRECISION auto: bf16 on GPUs that have it; fp32 computes as there"
-        draft.drop(why, name)
-
-
 def _rest(draft: Conversion) -> None:
-    """Keys of one legal value, keys of PySlowFast's own workings, and those that nobody knows."""
+    """Settle keys with one legal value, keys of PySlowFast's own workings, and keys that nobody knows."""
     settled = draft.settled()
     for name in (name for name in draft.given if name not in settled):
         value, section = draft.given[name], name.split(".", maxsplit=1)[0]

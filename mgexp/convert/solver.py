@@ -30,9 +30,9 @@ def convert_solver(draft: Conversion) -> None:
         if factor == 1:
             draft.keep(name)
         else:
+            # Nine digits, so that 0.1 times 3 is written 0.3.
             value = float(f"{draft.value(name) * factor:.9g}")
-            ours = {name.replace(".", "__"): value}
-            draft.change(name, f"{value:g}: times {factor:g}", **ours)
+            draft.change(name, f"{value:g}: times {factor:g}", **{name.replace(".", "__"): value})
 
 
 def _stages(draft: Conversion) -> float:
@@ -43,11 +43,9 @@ def _stages(draft: Conversion) -> float:
         draft.refuse(
             "SOLVER.STEPS", "has no stage: it takes the first epochs of the stages, 0 and on"
         )
-    elif reached != steps:
-        why = f"[{', '.join(f'{step:g}' for step in reached)}]: MAX_EPOCH = {last:g} comes before the rest"
-        draft.change("SOLVER.STEPS", why, SOLVER__STEPS=reached)
     else:
-        draft.keep("SOLVER.STEPS")
+        why = f"[{', '.join(f'{step:g}' for step in reached)}]: MAX_EPOCH = {last:g} comes before the rest"
+        draft.keep_as("SOLVER.STEPS", reached, why)
     if draft.value("MULTIGRID.LONG_CYCLE"):
         draft.keep("SOLVER.GAMMA")
         why = "with the long cycle PySlowFast computes GAMMA to the power of the stage instead, as here"
@@ -75,13 +73,11 @@ def _decay(draft: Conversion, num_stages: int) -> float:
 
 
 def _cosine(draft: Conversion) -> None:
-    if draft.value("SOLVER.COSINE_END_LR"):
-        draft.refuse("SOLVER.COSINE_END_LR", "has no counterpart: the cosine ends at 0")
-    draft.drop("the cosine ends at 0", "SOLVER.COSINE_END_LR")
-    name, why = "SOLVER.COSINE_AFTER_WARMUP", "the cosine starts at epoch 0"
-    if draft.value(name) and draft.value("SOLVER.WARMUP_EPOCHS"):
-        draft.refuse(name, f"has no counterpart: {why}")
-    draft.drop(why, name)
+    ends_at_0 = not draft.value("SOLVER.COSINE_END_LR")
+    draft.require("SOLVER.COSINE_END_LR", ends_at_0, "the cosine ends at 0")
+    name = "SOLVER.COSINE_AFTER_WARMUP"
+    starts_at_0 = not (draft.value(name) and draft.value("SOLVER.WARMUP_EPOCHS"))
+    draft.require(name, starts_at_0, "the cosine starts at epoch 0")
     draft.drop("the cosine policy does not have it", "SOLVER.LRS", "SOLVER.GAMMA")
     if draft.value("MULTIGRID.LONG_CYCLE"):
         why = (
@@ -101,10 +97,8 @@ def convert_schedule(draft: Conversion) -> None:
     _batch(draft)
     _multigrid(draft)
     draft.keep("BN.WEIGHT_DECAY", "BN.USE_PRECISE_STATS")
-    if draft.value("BN.USE_PRECISE_STATS"):
-        draft.keep("BN.NUM_BATCHES_PRECISE")
-    else:
-        draft.drop("BN.USE_PRECISE_STATS is False", "BN.NUM_BATCHES_PRECISE")
+    is_precise, why = draft.value("BN.USE_PRECISE_STATS"), "BN.USE_PRECISE_STATS is False"
+    draft.keep_if(is_precise, why, "BN.NUM_BATCHES_PRECISE")
     if draft.value("MULTIGRID.LONG_CYCLE"):
         draft.keep("MULTIGRID.BN_BASE_SIZE")
         draft.drop("the long cycle sets it by MULTIGRID.BN_BASE_SIZE, in PySlowFast too", *OF_NORM)
@@ -131,22 +125,16 @@ def _batch(draft: Conversion) -> None:
 def _multigrid(draft: Conversion) -> None:
     has_long, has_short = (draft.value(f"MULTIGRID.{n}_CYCLE") for n in ("LONG", "SHORT"))
     draft.keep("MULTIGRID.LONG_CYCLE", "MULTIGRID.SHORT_CYCLE")
-    for is_on, name in (
-        (has_long, "LONG_CYCLE_FACTORS"),
-        (has_short, "SHORT_CYCLE_FACTORS"),
-        (has_long or has_short, "EPOCH_FACTOR"),
-    ):
-        if is_on:
-            draft.keep(f"MULTIGRID.{name}")
-        else:
-            draft.drop("its cycle is off", f"MULTIGRID.{name}")
+    draft.keep_if(has_long, "its cycle is off", "MULTIGRID.LONG_CYCLE_FACTORS")
+    draft.keep_if(has_short, "its cycle is off", "MULTIGRID.SHORT_CYCLE_FACTORS")
+    draft.keep_if(has_long or has_short, "its cycle is off", "MULTIGRID.EPOCH_FACTOR")
     if has_long or has_short:
         why = "epoch: phases end at epochs, as PySlowFast rounds; step ends them at steps and loses none"
         draft.change("MULTIGRID.GRANULARITY", why, MULTIGRID__GRANULARITY="epoch")
 
 
 def _bn_group(draft: Conversion) -> None:
-    """MULTIGRID.BN_BASE_SIZE: the clips that share statistics in the baseline's mini-batch."""
+    """Find MULTIGRID.BN_BASE_SIZE: the clips that share statistics in the baseline's mini-batch."""
     norm = draft.value("BN.NORM_TYPE")
     whole = draft.value("TRAIN.BATCH_SIZE") * max(1, draft.value("NUM_SHARDS"))
     clips = whole / draft.num_processes
