@@ -19,8 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 from mgexp.errors import InputError
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=15)
-"""How long a process waits for another that lives: long enough for slow videos, but not for ever. Assumption.
-A process that fails or is killed ends all processes within 30 seconds, see ``mgexp.failure``."""
+"""How long a process waits in a collective for another. Assumption: long enough for slow videos. This limit is for
+processes that hang: one that fails or is killed ends all processes within 30 seconds, see ``mgexp.failure``."""
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0, the process that logs and writes."""
+        """Return whether this is rank 0, the process that logs and writes."""
         return self.rank == 0
 
 
@@ -52,9 +52,9 @@ def from_environment() -> Processes:
 
 
 def device_of(name: str, processes: Processes = Processes()) -> torch.device:
-    """The device that DEVICE names (auto, cpu or cuda): this process's GPU if there is one and DEVICE allows it.
+    """Return the device that DEVICE names (auto, cpu or cuda): this process's GPU, or the CPU.
 
-    It is the CPU where DEVICE demands a GPU and there is none: ``device_problems`` says so before.
+    If DEVICE demands a GPU and there is none, this is the CPU. ``train.setup.device_problems`` reports that case.
     """
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
@@ -69,6 +69,7 @@ def joined(processes: Processes, device: torch.device) -> Iterator[None]:
     ``mgexp.failure`` ends them.
     """
     if device.type == "cuda":
+        # Before any collective: nccl, and all code that says only "cuda", would take GPU 0 in every process.
         torch.cuda.set_device(device)
     if processes.count == 1:
         yield
@@ -103,7 +104,7 @@ def any_true(
 
 
 def from_main(processes: Processes, value: T) -> T:
-    """Give every process rank 0's ``value``, which must be a plain object."""
+    """Return rank 0's ``value`` in every process. It must be a plain object, since it is pickled."""
     if processes.count == 1:
         return value
     found = [value]
@@ -112,12 +113,15 @@ def from_main(processes: Processes, value: T) -> T:
 
 
 def merge(processes: Processes, own: dict[int, str]) -> dict[int, str]:
-    """The entries of all processes, those of lower ranks first. All processes get the same."""
+    """Merge the entries of all processes; where a key occurs twice, the higher rank's value wins.
+
+    All processes get the same.
+    """
     return {key: value for entries in _gather(processes, own) for key, value in entries.items()}
 
 
 def total(processes: Processes, own: Counter[str]) -> Counter[str]:
-    """The sums of the counts of all processes. All processes get the same."""
+    """Add the counts of all processes. All processes get the same sums."""
     return sum(_gather(processes, own), Counter())
 
 
@@ -152,7 +156,7 @@ def max_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
 
 
 def _gather(processes: Processes, own: T) -> list[T]:
-    """The objects of all processes, by rank."""
+    """Return the objects of all processes, by rank."""
     if processes.count == 1:
         return [own]
     found = [own] * processes.count

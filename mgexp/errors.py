@@ -26,9 +26,9 @@ class InputError(Exception):
 
 @contextmanager
 def collected(problems: list[str]) -> Iterator[None]:
-    """Add the problems of an InputError in the block to ``problems``, and go on after it.
+    """Add the problems of an InputError in the block to ``problems``, and continue after the block.
 
-    So one message can list the problems of several checks. What the block should assign is not assigned then.
+    So one message can list the problems of several checks. Variables that the block sets may be missing then.
     """
     try:
         yield
@@ -43,7 +43,7 @@ def raise_problems(problems: Sequence[str]) -> None:
 
 
 def listed(items: Sequence[str], most: int = 20, separator: str = ", ") -> str:
-    """The first ``most`` items, and how many more there are."""
+    """Join the first ``most`` items, and say how many more there are."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return separator.join(escaped(item) for item in items[:most]) + more
 

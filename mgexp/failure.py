@@ -1,11 +1,11 @@
 """End all processes of a run within 30 seconds where one fails, and tell why the first one failed.
 
-A process that waits for another in a collective learns late that the other is gone (NCCL: after minutes), or it
-learns no reason (gloo: "Connection closed by peer"). Launchers end the other processes, but they know no messages.
-So the processes share a ``torch.distributed.Store``, in which one key holds the first failure. A thread of each
-process looks at that key once a second. It also counts a heart-beat there, so that a process that was killed is
-missed. The store needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT alone, which every launcher sets. torchrun's
-agent holds it; without torchrun process 0 does.
+A process that waits for another in a collective learns late that the other has ended (NCCL: after minutes), or
+it learns no reason (gloo: "Connection closed by peer"). Launchers end the other processes, but do not pass on
+messages. So the processes share a ``torch.distributed.Store``, in which one key holds the first failure. A thread
+of each process reads that key once a second. It also counts its heart-beats there. If they stop, the other
+processes know that this one was killed. The store needs only RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which
+every launcher sets. torchrun's agent holds the store; without torchrun, process 0 does.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ BEAT_SECONDS = 1.0
 
 SILENT_BEATS = 15
 """A process that missed so many heart-beats counts as killed. Assumption: nothing holds Python's global lock for
-longer. These are beats of the process that looks, so that a job that was suspended as a whole goes on."""
+longer. The watching process counts them by its own beats, so a job that was suspended as a whole continues."""
 
 NEWS_SECONDS = 5.0
-"""How long an error waits for the news that another process failed first, which may be its cause. A process that
-gives no heart-beat in that time counts as killed where a connection broke."""
+"""How long an error waits to learn whether another process failed first, which may be its cause. If a connection
+broke and a process gives no heart-beat in this time, that process counts as killed."""
 
 GRACE_SECONDS = 5.0
 """How long a process has to end by itself once another failed. Then it is ended, whatever it waits for."""
 
-KILLED = "it was killed, perhaps for want of memory, or its machine is gone"
+KILLED = "it was killed, perhaps because memory ran out, or its machine is gone"
 EXIT_CODES = {InputError: 2, Interrupted: 4}
 """Exit codes of a process that does not end by itself; it is 1 for all other errors."""
 
@@ -73,7 +73,7 @@ class Failure:
 
     @staticmethod
     def of(rank: int, error: BaseException) -> Failure:
-        """Describe ``error``; with its traceback where it is not one of ours."""
+        """Describe ``error``, with its traceback if mgexp did not raise it on purpose."""
         if isinstance(error, InputError):
             return Failure(rank, str(error), error.problems)
         if isinstance(error, TrainingError):
@@ -90,7 +90,7 @@ class Failure:
         return Failure(**{**values, "problems": tuple(values["problems"])})
 
     def seen_from(self, rank: int) -> InputError | TrainingError | Interrupted:
-        """The error that process ``rank`` ends with. Process 0 tells the whole message, the others a line."""
+        """Return the error that process ``rank`` ends with. Process 0 gives the whole message, others a line."""
         if self.signal_name:
             return Interrupted(self.signal_name)
         who = f"process {self.rank}"
@@ -121,7 +121,7 @@ def failing_together(processes: Processes) -> Iterator[Explained]:
 
 
 def _meet(processes: Processes) -> Store:
-    """The store that all processes share, once all have reached it."""
+    """Return the store that all processes share, once all have reached it."""
     wait = timedelta(seconds=JOIN_SECONDS)
     try:
         store, _, _ = next(rendezvous("env://", processes.rank, processes.count, timeout=wait))
@@ -156,7 +156,7 @@ class Watch:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """An error that leaves the block ends all processes; see ``Explained``."""
+        """End all processes if an error leaves the block; see ``Explained``."""
         try:
             yield
         except BaseException as error:
@@ -168,7 +168,7 @@ class Watch:
             raise
 
     def fail(self, error: BaseException) -> Failure:
-        """Tell the others that this process fails. Returns the first failure of the run, perhaps another's."""
+        """Tell the others that this process fails. Return the first failure of the run, perhaps another's."""
         cause = self._cause_of(error)
         if self.failure is None:
             self.failure = self._publish(cause)
@@ -189,7 +189,7 @@ class Watch:
         self._thread.join(GRACE_SECONDS)
 
     def _cause_of(self, error: BaseException) -> Failure:
-        """``error``, or the end of a process whose connection broke and whose heart-beat stands still."""
+        """Return ``error``, or the end of another process: a connection broke, and its heart-beat stopped."""
         own = Failure.of(self.rank, error)
         if not isinstance(error, RuntimeError):
             return own
@@ -205,7 +205,7 @@ class Watch:
         return Failure(silent[0], KILLED) if is_broken and silent else own
 
     def _publish(self, failure: Failure) -> Failure:
-        """Store ``failure`` unless there is one already. Returns the one that is stored."""
+        """Store ``failure`` unless the store has one already. Return the stored one."""
         own = json.dumps(asdict(failure))
         try:
             return Failure.from_json(self._store.compare_set(_FAILURE_KEY, "", own))
@@ -213,7 +213,7 @@ class Watch:
             return failure
 
     def _beats(self, ranks: Sequence[int]) -> dict[int, str]:
-        """The heart-beats of those processes of ``ranks`` that have not left."""
+        """Return the heart-beats of those ``ranks`` that have not left."""
         values = self._store.multi_get([_beat_key(rank) for rank in ranks])
         beats = dict(zip(ranks, map(bytes.decode, values), strict=True))
         return {rank: beat for rank, beat in beats.items() if beat != _LEFT}
@@ -233,7 +233,7 @@ class Watch:
             os._exit(EXIT_CODES.get(type(error), 1))
 
     def _look(self) -> None:
-        """Give a heart-beat, and look for a failure and for processes that give none."""
+        """Count a heart-beat, and look for a failure and for processes that no longer count theirs."""
         try:
             # A counter and not a time: the clocks of two machines may differ by more than a silence lasts.
             self._num_beats += 1

@@ -1,4 +1,4 @@
-"""Options that several tools share, and checks of options, made before time is spent."""
+"""Options that several tools share, and checks of options that come before any long work."""
 
 from __future__ import annotations
 

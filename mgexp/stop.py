@@ -1,7 +1,7 @@
-"""Signals that ask a run to stop: it leaves as soon as nothing is lost, and all its processes leave together.
+"""Signals that ask a run to stop. The run stops as soon as nothing is lost, and all its processes stop together.
 
-In training that is the next step boundary, after a save. Where there is nothing to save, as before the first step
-and in an evaluation, the run leaves at once, or after the batch under way.
+In training, the run stops after the current step and a save. Where there is nothing to save, as before the first
+step and in an evaluation, it stops at once or after the current batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from mgexp.dist import Processes
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 """The signals of kill, of Ctrl-C, and of Slurm through submitit."""
 ONE_CTRL_C_SECONDS = 1.0
-"""A second Ctrl-C after less is the first one again: torchrun passes it on to processes that have got it."""
+"""A second Ctrl-C within this time is the first one again. The terminal sends Ctrl-C to every process, and then
+torchrun passes it on to processes that already have it."""
 
 Item = TypeVar("Item")
 
@@ -30,7 +31,7 @@ Item = TypeVar("Item")
 class Interrupted(BaseException):
     """A signal stopped the run where nothing is lost; ``signal_name`` says which.
 
-    Like KeyboardInterrupt it is no Exception, so that nobody takes it for a file that cannot be read.
+    Like KeyboardInterrupt it is no Exception. So code that catches every error of a file does not catch it.
     """
 
     def __init__(self, signal_name: str) -> None:
@@ -39,9 +40,9 @@ class Interrupted(BaseException):
 
 
 class StopRequest:
-    """Whether a signal came. A second Ctrl-C ends the process at once, without saving.
+    """Remember whether a signal came. A second Ctrl-C ends the process at once, without saving.
 
-    After a signal of ``only_save`` the run saves and goes on: whoever sent it ends the process, or does not.
+    After a signal of ``only_save`` the run saves and continues. The sender may still end the process.
     ``should_save`` says that such a signal came; whoever has saved sets it back.
     """
 
@@ -55,7 +56,7 @@ class StopRequest:
 
     @property
     def requested(self) -> bool:
-        """True after the first signal that stops the run."""
+        """Return True after the first signal that stops the run."""
         return self.signal_name is not None
 
     @contextmanager
@@ -71,18 +72,16 @@ class StopRequest:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside the block nothing can be lost: a signal, or one that came before, raises Interrupted there.
-
-        It is raised at the end of the block too: a library may take what was raised in it for an error of its own.
-        """
+        """Raise Interrupted at a signal in the block, or at once if one came before. Nothing can be lost there."""
         with self._mode(is_at_once=True):
             self.check()
             yield
+            # A library in the block may have caught Interrupted as an error of its own.
             self.check()
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Inside the block, as outside ``at_once``, a signal is a request that somebody will look at."""
+        """Inside ``at_once``, return to the default for the block: a signal only sets ``signal_name``."""
         with self._mode(is_at_once=False):
             yield
 
@@ -100,14 +99,14 @@ class StopRequest:
             raise Interrupted(self.signal_name)
 
     def watch(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Give the items until a signal came, then raise Interrupted in place of the next one."""
+        """Yield the items. After a signal, raise Interrupted in place of the next item."""
         for item in items:
             self.check()
             yield item
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
-            return  # a loader's worker that has just been forked; it will ignore signals by itself
+            return  # a loader's worker that was just forked: it will soon ignore signals itself
         if number in self._only_save:
             self.should_save = True
         elif not self.requested:
@@ -122,9 +121,9 @@ class StopRequest:
 def watched_together(
     stop: StopRequest, items: Iterable[Item], processes: Processes, device: torch.device
 ) -> Iterator[Item]:
-    """Give the items; after a signal to one process raise Interrupted in all, in place of the next item.
+    """Yield the items. After a signal to one process, raise Interrupted in all in place of the next item.
 
-    Every process must have equally many items. Between them the processes may wait for each other.
+    Every process must have the same number of items, since the processes wait for each other at each one.
     """
     for item in items:
         _leave_if_any(processes, stop.signal_name, device)
@@ -133,10 +132,10 @@ def watched_together(
 
 @contextmanager
 def leaving_together(processes: Processes, device: torch.device) -> Iterator[None]:
-    """Raise Interrupted in all processes behind the block, where Interrupted ended it in one.
+    """Raise Interrupted in all processes after the block if Interrupted ended the block in one of them.
 
-    Inside the block no process may wait for another. So the processes agree before they put together what each
-    has found.
+    Inside the block no process may wait for another, since that one may have left. After it, they may exchange
+    results.
     """
     name = None
     try:

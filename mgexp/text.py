@@ -9,11 +9,11 @@ from statistics import median
 MAX_SHOWN = 200
 """Characters of a value that a message shows."""
 FORBIDDEN = frozenset(("Cc", "Cs", "Zl", "Zp"))
-"""Unicode categories: control characters, halves of characters (bytes that are no UTF-8), line ends."""
+"""Unicode categories: control characters, surrogates (they stand for bytes that are no UTF-8), line ends."""
 
 
 def is_plain(text: str) -> bool:
-    """Whether ``text`` is one line without control characters that can be written to a file."""
+    """Return whether ``text`` is one line that a file can hold, without control characters."""
     return text.isprintable() or not any(unicodedata.category(c) in FORBIDDEN for c in text)
 
 

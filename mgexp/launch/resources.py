@@ -30,18 +30,10 @@ TEXT_OPTIONS = {
 }
 """Options that are passed to sbatch unchanged, with their help texts."""
 
-OURS = (
-    "array",
-    "chdir",
-    "error",
-    "job-name",
-    "open-mode",
-    "output",
-    "requeue",
-    "signal",
-    "time",
-    "wrap",
-)
+OURS = {
+    *("array", "chdir", "error", "job-name", "open-mode"),
+    *("output", "requeue", "signal", "time", "wrap"),
+}
 """Options of sbatch that --sbatch may not change, because the launcher sets them."""
 
 USED_BY: Mapping[str, tuple[str, ...]] = {
@@ -82,50 +74,32 @@ class Resources:
 
 def add_resource_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options in two groups. They are named as in sbatch where sbatch has them."""
+    number: dict[str, Any] = {"type": int, "metavar": "N"}
     several = parser.add_argument_group("several processes (--launcher local and slurm)")
+    gpus = "GPUs, one process for each (default: slurm 0; local one, where there is one)"
+    several.add_argument("--gpus-per-node", **number, help=gpus)
     several.add_argument(
-        "--gpus-per-node",
-        type=int,
-        metavar="N",
-        help="GPUs, one process for each (default: slurm 0; local one, where there is one)",
-    )
-    several.add_argument(
-        "--tasks-per-node",
-        type=int,
-        metavar="N",
-        help="processes on a node without GPUs (default: 1)",
+        "--tasks-per-node", **number, help="processes on a node without GPUs (default: 1)"
     )
     slurm = parser.add_argument_group("Slurm (--launcher slurm)")
-    slurm.add_argument("--nodes", type=int, metavar="N", help="nodes of a run (default: 1)")
-    slurm.add_argument(
-        "--cpus-per-task",
-        type=int,
-        metavar="N",
-        help="CPUs of each process (default: its loader workers plus its threads)",
+    slurm.add_argument("--nodes", **number, help="nodes of a run (default: 1)")
+    cpus = "CPUs of each process (default: its loader workers plus its threads)"
+    slurm.add_argument("--cpus-per-task", **number, help=cpus)
+    time = "minutes, h:m:s or days-h:m:s (default: 4:00:00); a longer run is queued again and continues"
+    slurm.add_argument("--time-limit", metavar="TIME", help=time)
+    warning = (
+        f"seconds before the limit in which the run saves (default: {DEFAULT_WARNING_SECONDS})"
     )
-    slurm.add_argument(
-        "--time-limit",
-        metavar="TIME",
-        help="minutes, h:m:s or days-h:m:s (default: 4:00:00); a longer run is queued again and continues",
-    )
-    slurm.add_argument(
-        "--warning-seconds",
-        type=int,
-        metavar="N",
-        help=f"seconds before the limit in which the run saves (default: {DEFAULT_WARNING_SECONDS})",
-    )
+    slurm.add_argument("--warning-seconds", **number, help=warning)
     for name, text in TEXT_OPTIONS.items():
         slurm.add_argument(f"--{name}", metavar="TEXT", help=text)
-    slurm.add_argument(
-        "--sbatch",
-        action="append",
-        metavar="OPTION=VALUE",
-        help="any other option of sbatch; may be repeated",
-    )
+    others = "any other option of sbatch; may be repeated"
+    slurm.add_argument("--sbatch", action="append", metavar="OPTION=VALUE", help=others)
 
 
 def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
     """Return the resources that the options ask for, and the problems. A wrong option has its default."""
+    # argparse gives None for what was not given. So a default is no problem where a launcher cannot use an option.
     given = {name: value for name in USED_BY if (value := getattr(options, name)) is not None}
     problems = list(_option_problems(given, options.launcher))
     minutes = DEFAULT_MINUTES
@@ -138,10 +112,8 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
                 f"{60 * minutes} seconds of --time-limit"
             )
     except ValueError as error:
-        forms = "minutes, hours:minutes:seconds or days-hours:minutes:seconds"
-        problems.append(
-            f"--time-limit {given['time_limit']} {error}: it takes {forms}, such as 4:00:00"
-        )
+        forms = "minutes, hours:minutes:seconds or days-hours:minutes:seconds, such as 4:00:00"
+        problems.append(f"--time-limit {given['time_limit']} {error}: it takes {forms}")
     gpus, tasks = given.get("gpus_per_node"), given.get("tasks_per_node")
     if gpus is None:
         # A run on this machine takes one GPU if there is one. Slurm gives only GPUs that are asked for.
@@ -152,7 +124,17 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
             f"--tasks-per-node {tasks}: there is one process for each of --gpus-per-node {gpus}; leave it out"
         )
     pairs = [(name, given[name]) for name in TEXT_OPTIONS if name in given]
-    more, pair_problems = _pairs(given.get("sbatch", []))
+    for text in given.get("sbatch", []):
+        name, _, value = text.partition("=")
+        is_ours = name.replace("-", "_") in USED_BY
+        if not (re.fullmatch(r"[a-z][a-z-]*", name) and value and value.isprintable()):
+            example = "--sbatch gres=scratch:10G"
+            problems.append(f"--sbatch {text!r}: it takes OPTION=VALUE, such as {example}")
+        elif is_ours or name in OURS:
+            remedy = f"use --{name}" if is_ours else "it cannot be changed"
+            problems.append(f"--sbatch {text}: {remedy}")
+        else:
+            pairs.append((name, value))
     resources = Resources(
         nodes=given.get("nodes", 1),
         tasks_per_node=gpus or tasks or 1,
@@ -160,9 +142,9 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
         cpus_per_task=given.get("cpus_per_task", 0),
         minutes=minutes,
         warning_seconds=warning,
-        sbatch=(*pairs, *more),
+        sbatch=tuple(pairs),
     )
-    return resources, [*problems, *pair_problems]
+    return resources, problems
 
 
 def _option_problems(given: Mapping[str, Any], launcher: str) -> Iterator[str]:
@@ -208,26 +190,3 @@ def minutes_of(text: str) -> int:
     if not total:
         raise ValueError("is no time at all")
     return total
-
-
-def _pairs(texts: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Read the OPTION=VALUE texts of --sbatch. Return the pairs and the problems."""
-    found, problems = [], []
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if (
-            not re.fullmatch(r"[a-z][a-z-]*", name)
-            or not equals
-            or not (value and value.isprintable())
-        ):
-            problems.append(
-                f"--sbatch {text!r}: it takes OPTION=VALUE, such as --sbatch gres=scratch:10G"
-            )
-        elif name in OURS or name.replace("-", "_") in USED_BY:
-            remedy = (
-                f"use --{name}" if name.replace("-", "_") in USED_BY else "it cannot be changed"
-            )
-            problems.append(f"--sbatch {text}: {remedy}")
-        else:
-            found.append((name, value))
-    return found, problems

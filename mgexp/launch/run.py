@@ -66,6 +66,7 @@ def build_job(
     experiment = experiment_name(options.config)
     default = default_run_dir(experiment, cfg.RNG_SEED, options.is_smoke)
     run_dir = RunDir(options.output) if options.output else default
+    # One message lists all problems, so a check that fails does not end the others.
     problems, initial = [*problems, *found], None
     with collected(problems):
         initial = build_initial_weights(whole, run_dir)

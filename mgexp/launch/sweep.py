@@ -1,4 +1,4 @@
-"""A sweep: rows × points of a grid × seeds. It is checked and frozen, and then its missing runs are started."""
+"""A sweep: rows × points of a grid × seeds. Check all runs, freeze code and YAMLs, and start the missing runs."""
 
 from __future__ import annotations
 
@@ -238,6 +238,7 @@ def age_of_code(folder: SweepDir) -> str:
     if not folder.code.exists():
         return ""
     frozen, now = git_commit(folder.code), git_commit(REPOSITORY)
+    # Two working trees with uncommitted changes may differ, although both have the same name.
     if frozen == now and not now.endswith("-dirty"):
         return ""
     return (

@@ -27,6 +27,7 @@ IN_HAND = (QUEUED, RUNNING, FINISHED, MISSED_IT)
 """Runs in these states are not submitted again by a second call."""
 
 TAIL_BYTES = 2**14
+"""So much of the end of a file is read: about 50 lines of metrics.jsonl."""
 OF_SLURM, OF_SRUN = "slurmstepd", "srun: "
 """How the log lines begin in which Slurm says why a job ended, and in which srun says that it ended."""
 GOES_ON = ("DUE TO JOB REQUEUE", "DUE TO PREEMPTION")
@@ -140,6 +141,7 @@ def _progress(run: RunDir) -> dict[str, Any]:
         with run.schedule_csv.open(encoding="utf-8", newline="") as file:
             total = max(int(row["end_step"]) for row in csv.DictReader(file))
     if records := [*_records(run.metrics_jsonl)]:
+        # The median leaves out the few steps that wait for a compilation or a new shape.
         step = records[-1]["step"] + 1
         eta = (total - step) * median(record["step_seconds"] for record in records)
     if evaluations := [*_records(run.evaluations_jsonl)]:

@@ -51,29 +51,28 @@ class Clock:
         self._seconds[name] += seconds
 
     def seconds(self, name: str) -> float:
-        """Seconds so far, those of a block that is still running included; 0.0 if never used."""
+        """Return the seconds so far, with those of a block that is still running; 0.0 if never used."""
         running = self._now() - self._started[name] if name in self._started else 0.0
         return self._seconds.get(name, 0.0) + running
 
     def state_dict(self) -> dict[str, float]:
-        """Seconds so far by name, for a checkpoint."""
+        """Return the seconds so far by name, for a checkpoint."""
         names = sorted(self._seconds.keys() | self._started.keys())
         return {name: self.seconds(name) for name in names}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Add the seconds of earlier processes to those of this one.
-
-        They end at the checkpoint: steps between it and a kill are done again, and count once.
-        """
+        """Add the seconds of earlier processes to those of this one."""
+        # The seconds were saved with the checkpoint. Steps between it and a kill are done again and count once.
         for name, seconds in state.items():
             self.add(name, seconds)
 
 
 def seconds_since_process_start(stat: Path = Path("/proc/self/stat")) -> float:
-    """Return the age of this process to 0.01 s, which its start and imports took. 0 where there is no Linux."""
+    """Return the age of this process to 0.01 s, imports included. It is 0 where there is no Linux."""
     if not stat.exists():
         return 0.0
-    # Field 22, in ticks since the machine started; field 2, the name, may hold spaces and brackets.
+    # Field 22 is the start in ticks since the machine started. Field 2, the name, may contain spaces and brackets,
+    # so count after its last bracket. CLOCK_BOOTTIME counts the time of a suspended machine, as field 22 does.
     ticks = int(stat.read_text().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
@@ -102,7 +101,7 @@ class StepTimer:
         self._starts.pop()
 
     def is_device_idle(self) -> bool:
-        """Whether the device has done all queued work; a CPU always has."""
+        """Return whether the device has done all queued work. A CPU always has."""
         return not self._on_gpu or not self._ends or bool(self._ends[-1].query())
 
     def read(self) -> list[float]:

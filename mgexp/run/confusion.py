@@ -21,7 +21,7 @@ Counts = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True)
 class ClassScore:
-    """One class: the model recognised ``num_correct`` of its ``num_videos``."""
+    """The score of one class: the model recognised ``num_correct`` of its ``num_videos``."""
 
     label: int
     num_videos: int
@@ -29,7 +29,7 @@ class ClassScore:
 
     @property
     def percent(self) -> float:
-        """Accuracy of the class."""
+        """Return the accuracy of the class."""
         return 100 * self.num_correct / self.num_videos
 
 
@@ -41,12 +41,12 @@ class Confusion:
 
     @property
     def num_classes(self) -> int:
-        """Classes up to the last that occurs as a label or a prediction."""
+        """Count the classes up to the last that occurs as a label or a prediction."""
         return 1 + max(max(label, predicted) for label, predicted, _ in self.counts)
 
     @cached_property
     def classes(self) -> tuple[ClassScore, ...]:
-        """Every class that has videos, by label."""
+        """Return every class that has videos, by label."""
         videos: Counter[int] = Counter()
         for label, _, num in self.counts:
             videos[label] += num
@@ -54,17 +54,17 @@ class Confusion:
         return tuple(ClassScore(k, videos[k], correct.get(k, 0)) for k in sorted(videos))
 
     def worst(self, num: int) -> tuple[ClassScore, ...]:
-        """The ``num`` classes of lowest accuracy, the lowest first. Perfect classes are left out."""
+        """Return the ``num`` classes of lowest accuracy, the lowest first. Perfect classes are left out."""
         wrong = (score for score in self.classes if score.num_correct < score.num_videos)
         return tuple(sorted(wrong, key=lambda score: (score.percent, score.label))[:num])
 
     def most_confused(self) -> Counts:
-        """The pairs of different classes, those with the most videos first."""
+        """Return the pairs of different classes, those with the most videos first."""
         pairs = (count for count in self.counts if count[0] != count[1])
         return tuple(sorted(pairs, key=lambda count: (-count[2], count[:2])))
 
     def matrix(self) -> list[list[float]]:
-        """Percent of the videos of each class (row) that were taken for each class (column)."""
+        """Return the percent of the videos of each class (row) that were taken for each class (column)."""
         rows = [[0.0] * self.num_classes for _ in range(self.num_classes)]
         videos = {score.label: score.num_videos for score in self.classes}
         for label, predicted, num in self.counts:
@@ -93,6 +93,7 @@ def write_confusion(path: Path, counts: Counts) -> None:
     """
     num_videos = {score.label: score.num_videos for score in Confusion(counts).classes}
     found = {(label, predicted): num for label, predicted, num in counts}
+    # A reader of the file finds the accuracy of every class, also of those that were never recognised.
     pairs = sorted({*found, *((label, label) for label in num_videos)})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -133,5 +134,5 @@ def read_class_names(path: Path) -> tuple[str, ...]:
 
 
 def name_of(label: int, names: Sequence[str]) -> str:
-    """The name of a class, or its number where there are no names."""
+    """Return the name of a class, or its number where there are no names."""
     return names[label] if names else f"class {label}"

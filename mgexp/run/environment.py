@@ -44,6 +44,7 @@ def describe() -> dict[str, str | int | None]:
 
 def num_cores() -> int:
     """Count the cores that this process may use; all cores where the system does not tell."""
+    # os.cpu_count counts the whole machine, but Slurm and containers give a process a part of its cores.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

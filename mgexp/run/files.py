@@ -50,6 +50,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
     Raises OSError that names `path` where it cannot be written, whatever a library raised on top of that.
     """
+    # In the same folder, since a rename replaces a file at once only within one file system.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     raw = None
     try:
@@ -57,7 +58,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         with io.BufferedRandom(raw) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # else a power cut could leave the new name with no content
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
@@ -103,17 +104,17 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a regular file; False also where the name is too long or a folder cannot be read."""
+    """Return whether there is a regular file; False also if the name is too long or a folder is unreadable."""
     return os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises OSError for those)
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is anything with that name; False also where the name is too long or cannot be read."""
+    """Return whether there is anything with that name; False also if the name is too long or unreadable."""
     return os.path.exists(path)  # noqa: PTH110
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a folder; False also where the name is too long or cannot be read."""
+    """Return whether there is a folder; False also if the name is too long or unreadable."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
@@ -227,11 +228,12 @@ def lock_file(path: Path, busy: str = "") -> Iterator[None]:
         try:
             yield
         finally:
+            # The file stays: a second process that has it open would else hold the lock of a file without a name.
             file.truncate(0)
 
 
 def _may_live(pid: str, host: str) -> bool:
-    """Whether a process may still be there. About another host nobody can know."""
+    """Return whether a process may still be there. For another host that is unknown, so it may."""
     if host != socket.gethostname() or not pid.isdigit():
         return True
     try:

@@ -84,18 +84,18 @@ class RunDir(Folder):
     """Submissions of a run that was submitted on its own, each a LaunchDir."""
 
     def tensorboard_in(self, log_dir: Path) -> Path:
-        """Name this run's folder in one for many runs: its path below runs/, else its path without links."""
+        """Return this run's folder in ``log_dir``: its path below runs/, or its whole path without links."""
         whole = self.root.resolve()
         named_runs = (folder for folder in whole.parents if folder.name == RUNS)
         above = next(named_runs, Path(whole.anchor))
         return log_dir / whole.relative_to(above)
 
     def scores(self, protocol: str) -> Path:
-        """Scores of every validation video under a full protocol, such as 10x3_forward."""
+        """Return the file of every validation video's scores under a full protocol, such as 10x3_forward."""
         return self.root / f"scores_{protocol}.npz"
 
     def evaluation_part(self, step: int, name: str) -> Path:
-        """One process's part of the evaluation after `step` steps; `name`: protocol and process."""
+        """Return one process's part of the evaluation after `step` steps; `name`: protocol and process."""
         return self.evaluation_parts / f"step_{step:08d}_{name}.pt"
 
     def drop_evaluation_parts(self, after_step: int = -1) -> None:
@@ -107,11 +107,11 @@ class RunDir(Folder):
             self.evaluation_parts.rmdir()
 
     def checkpoint(self, step: int) -> Path:
-        """The checkpoint taken before `step`, that is, after `step` steps."""
+        """Return the checkpoint taken before `step`, that is, after `step` steps."""
         return self.checkpoints / f"step_{step:08d}.pt"
 
     def damaged_checkpoint(self, step: int) -> Path:
-        """Where a damaged checkpoint is kept for people to look at."""
+        """Return where a damaged checkpoint is kept for people to look at."""
         return self.checkpoint(step).with_suffix(".pt.damaged")
 
     def checkpoint_steps(self) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ class RunDir(Folder):
 
 
 def default_run_dir(experiment: str, seed: int, is_smoke: bool) -> RunDir:
-    """runs/<experiment>/seed<N>; a smoke run has the same place in runs/smoke."""
+    """Return runs/<experiment>/seed<N>. A smoke run has the same place in runs/smoke."""
     return RunDir(Path(RUNS, SMOKE if is_smoke else "", experiment, f"seed{seed}"))
 
 
@@ -155,11 +155,11 @@ class RunsDir(Folder):
     """Finished runs, kept beside the YAMLs of their rows."""
 
     def figure(self, name: str, kind: str) -> Path:
-        """A figure of the report; kind: svg, pdf or png."""
+        """Return a figure of the report; kind: svg, pdf or png."""
         return self.figures / f"{name}.{kind}"
 
     def runs(self) -> Iterator[tuple[str, int, RunDir]]:
-        """(row, seed, run folder) of every <row>/seed<N> that holds a config, by row and seed."""
+        """Yield (row, seed, run folder) of every <row>/seed<N> that holds a config, by row and seed."""
         found = []
         for run in find_runs(self.root):
             seed = re.fullmatch(r"seed(\d+)", run.root.name)
@@ -226,7 +226,7 @@ class LaunchDir(Folder):
     """
 
     def outcome_json(self, job_id: str, rank: int) -> Path:
-        """How process `rank` of a job ended; there is none while it runs, or if it was killed."""
+        """Return how process `rank` of a job ended. The file is missing while it runs, or if it was killed."""
         return self.root / f"{job_id}_{rank}_outcome.json"
 
     def outcomes(self, job_id: str) -> tuple[Path, ...]:
@@ -235,11 +235,11 @@ class LaunchDir(Folder):
         return tuple(sorted(found, key=lambda path: path.stat().st_mtime_ns))
 
     def error_log(self, job_id: str) -> Path:
-        """Standard error of the first process (the name is submitit's)."""
+        """Return the standard error of the first process (the name is submitit's)."""
         return self.root / f"{job_id}_0_log.err"
 
     def output_log(self, job_id: str) -> Path:
-        """Standard output of the first process (the name is submitit's)."""
+        """Return the standard output of the first process (the name is submitit's)."""
         return self.root / f"{job_id}_0_log.out"
 
 
@@ -270,11 +270,11 @@ class SweepDir(Folder):
     """The folder that tools/collect.py takes."""
 
     def config_yaml(self, point: str, experiment: str) -> Path:
-        """The whole configuration of the runs of a point; `experiment_name` finds the name in the path."""
+        """Return the whole configuration of a point's runs; `experiment_name` finds the name in the path."""
         return self.root / "configs" / point / "experiments" / f"{experiment}.yaml"
 
     def run(self, name: str) -> RunDir:
-        """The run folder of <point>/<experiment>/seed<N>."""
+        """Return the run folder of <point>/<experiment>/seed<N>."""
         return RunDir(self.runs / name)
 
     def lock(self) -> AbstractContextManager[None]:
@@ -285,7 +285,7 @@ class SweepDir(Folder):
 
 
 def default_sweep_dir(experiments: list[str], is_smoke: bool) -> SweepDir:
-    """runs/sweeps/<what the names of the experiments have in common>; for smoke runs in runs/smoke."""
+    """Return runs/sweeps/<what the names of the experiments have in common>; for smoke runs in runs/smoke."""
     common = os.path.commonpath(experiments)  # the whole name where there is one experiment
     name = file_name(common) or "sweep"
     return SweepDir(Path(RUNS, SMOKE if is_smoke else "", "sweeps", name))

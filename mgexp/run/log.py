@@ -150,6 +150,7 @@ def logging_to(path: Path | None) -> Iterator[None]:
         LOGGER.addHandler(handler)
     LOGGER.setLevel(STEP_LEVEL)
     try:
+        # A line that goes straight to the terminal would cut the bar in two.
         with logging_redirect_tqdm([LOGGER]):
             yield
     except Exception as error:

@@ -12,6 +12,7 @@ ORDER_NOTES: dict[ShapeOrder, tuple[str, ...]] = {
     "coarse_to_fine": (),
     "random": ("the mini-batches of a phase come in another order in each turn of its cycle",),
 }
+"""Lines that a table adds where its order of shapes needs an explanation."""
 
 
 def schedule_json(schedule: Schedule) -> dict[str, Any]:
@@ -68,17 +69,8 @@ def schedule_rows(schedule: Schedule) -> list[dict[str, Any]]:
 
 def schedule_table(schedule: Schedule) -> str:
     """Make a readable table: a line per phase, then what the schedule saves."""
-    head = [
-        "stage",
-        "epochs",
-        "steps",
-        "frames",
-        "crop",
-        "lr factor",
-        "stride",
-        "BN groups",
-        "mini-batches",
-    ]
+    names = "stage,epochs,steps,frames,crop,lr factor,stride,BN groups,mini-batches"
+    head = names.split(",")
     rows = [head, *(_cells(schedule, phase) for phase in schedule.phases)]
     # All columns are flush right but the last: its cells differ much in length, and nothing stands behind them.
     widths = [*(max(len(row[i]) for row in rows) for i in range(len(head) - 1)), 0]

@@ -138,6 +138,7 @@ class TensorBoard:
 
         self.folder.mkdir(parents=True, exist_ok=True)
         seconds, nanoseconds = divmod(time.time_ns(), 10**9)
+        # TensorBoard reads the files in the order of their names, so a resumed run must sort last.
         name = f"events.out.tfevents.{seconds:010d}.{nanoseconds:09d}"
         self._records = RecordWriter((self.folder / name).open("xb"))
         self._write(Event(file_version="brain.Event:2"))  # the first record of each file
@@ -241,6 +242,7 @@ class WandbRun:
                 **NOTHING_ELSE,
             ),
         )
+        # Two lines of a run can have the same step, as an evaluation and a logged step, but not the same place.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
