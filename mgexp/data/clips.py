@@ -174,7 +174,7 @@ class TrainingClips(Dataset[Clip]):
             raise InputError([f"{drawn}, but the crop is {self.full_crop}: {remedy}"])
 
     def __getitem__(self, request: ClipRequest) -> Clip:
-        """Return the clip of ``request``; a video that fails is replaced by a random one, MAX_ATTEMPTS at most.
+        """Draw the clip of ``request``; a video that fails is replaced by a random one, MAX_ATTEMPTS at most.
 
         Raises nothing, because an error would end the loader's worker with a traceback.
         """
@@ -187,33 +187,30 @@ class TrainingClips(Dataset[Clip]):
                 # change the clip that replaces it.
                 rng = np.random.default_rng((*request.seed, attempt))
                 index = int(rng.integers(len(self.records)))
+            record = self.records[index]
+            # The order of the draws is stride, start; short side, top, left; flip; augmentation. Another order
+            # would change every clip of every seed. A part that is off draws nothing. The region is drawn in
+            # pixels of the source, so no draw depends on the level of the store that gives the frames.
             try:
-                return self._draw_clip(index, request, rng, tuple(unusable))
+                with self.limit(record.path, request.seed), self.opener(record.path) as video:
+                    duration = video.duration_seconds
+                    times = self.draw_times(duration, request, rng)
+                    short_side = self.draw_short_side(request.crop, rng)
+                    found = video.frames_at(times, short_side)
+                    pixels = found.rgb(random_region(*found.size, request.crop, short_side, rng))
             except VideoError as error:
                 unusable.append((index, str(error)))
+                continue
+            frames = resize(pixels, request.crop)
+            flipped = self.flip and bool(rng.random() < 0.5)
+            if self.augment is not None:
+                frames = self.augment(frames, rng)
+            # A clip longer than its video repeats the last frame, so its span ends with the video.
+            span = float(times[0]), float(min(times[-1], duration))
+            return Clip(frames, record.target(span), index, tuple(unusable), found.level, flipped)
         # -1: no class. collate sees that there are no frames, and then reads no label.
         empty = torch.empty(0, request.crop, request.crop, 3, dtype=torch.uint8)
         return Clip(empty, -1, request.index, tuple(unusable))
-
-    def _draw_clip(
-        self, index: int, request: ClipRequest, rng: np.random.Generator, unusable: Unusable
-    ) -> Clip:
-        """Draw a random clip of record ``index``. Its span does not go beyond the end of the video."""
-        # The order of the draws is stride, start; short side, top, left; flip; augmentation. Another order would
-        # change every clip of every seed. A part that is off draws nothing. The region is drawn in pixels of the
-        # source, so no draw depends on the level of the store that gives the frames.
-        record = self.records[index]
-        with self.limit(record.path, request.seed), self.opener(record.path) as video:
-            times = self.draw_times(video.duration_seconds, request, rng)
-            span = float(times[0]), float(min(times[-1], video.duration_seconds))
-            short_side = self.draw_short_side(request.crop, rng)
-            found = video.frames_at(times, short_side)
-            pixels = found.rgb(random_region(*found.size, request.crop, short_side, rng))
-        frames = resize(pixels, request.crop)
-        flipped = self.flip and bool(rng.random() < 0.5)
-        if self.augment is not None:
-            frames = self.augment(frames, rng)
-        return Clip(frames, record.target(span), index, unusable, found.level, flipped)
 
     def draw_times(
         self, duration_seconds: float, request: ClipRequest, rng: np.random.Generator

@@ -46,31 +46,22 @@ SEPARATOR = " "
 """What stands between path and label in plain lists, unless the user says otherwise."""
 
 
-def build_list(cfg: Config, key: ListKey) -> VideoList:
-    """Read the videos of DATA.``key``, TRAIN_LIST or VAL_LIST. Videos in DATA.QUARANTINE count as missing."""
-    videos = _build_whole_list(cfg, key)
-    quarantine, problems = _read_quarantine(cfg.DATA)
-    root = Root(videos_root(cfg.DATA))
-    kept, shut_out = _without(videos, quarantine, root)
-    return replace(
-        kept, missing=(*videos.missing, *shut_out), problems=(*videos.problems, *problems)
-    )
+def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> VideoList:
+    """Read the videos of DATA.``key``, TRAIN_LIST or VAL_LIST, with the reader of DATA.FORMAT.
 
-
-def _build_whole_list(cfg: Config, key: ListKey) -> VideoList:
-    """Read the videos of DATA.``key`` with the reader of DATA.FORMAT, the videos of DATA.QUARANTINE too.
-
+    Videos in DATA.QUARANTINE count as missing. With ``with_quarantined``, keep them and do not read that file.
     Unless DATA.ALLOW_OUTSIDE is set, it is a problem if symbolic links lead a video out of its folder.
     """
     data, num_classes = cfg.DATA, cfg.MODEL.NUM_CLASSES
+    quarantine, unreadable = (frozenset[str](), []) if with_quarantined else _read_quarantine(data)
     if not _list_path(data, key):
-        return VideoList(problems=(_not_set(data, key),))
+        return VideoList(problems=(_not_set(data, key), *unreadable))
     path, root = Path(_list_path(data, key)), Path(data.PATH_PREFIX)
     split: Split = "train" if key == "TRAIN_LIST" else "val"
     names_classes = data.FORMAT in {"kinetics", "ssv2", "ucf101", "folders"}
     classes = _classes_of(data, num_classes) if names_classes else Classes({})
     if classes.problems:
-        return VideoList(problems=classes.problems)
+        return VideoList(problems=(*classes.problems, *unreadable))
     numbers, separator = classes.numbers, data.PATH_LABEL_SEPARATOR
     readers: dict[str, Callable[[], VideoList]] = {
         "list": lambda: read_list(path, root, num_classes, separator, data.ALLOW_OUTSIDE),
@@ -82,11 +73,13 @@ def _build_whole_list(cfg: Config, key: ListKey) -> VideoList:
         "folders": lambda: read_folders(path, numbers),
     }
     videos = readers[data.FORMAT]()
-    if data.ALLOW_OUTSIDE:
-        return videos
-    folder = path if data.FORMAT == "folders" else root
-    outside = links_problems([record.path for record in videos.records], folder)
-    return replace(videos, problems=(*videos.problems, *outside))
+    problems = [*videos.problems]
+    if not data.ALLOW_OUTSIDE:
+        folder = path if data.FORMAT == "folders" else root
+        problems += links_problems([record.path for record in videos.records], folder)
+    kept, shut_out = _without(videos, quarantine, Root(videos_root(data)))
+    missing = (*videos.missing, *shut_out)
+    return replace(kept, missing=missing, problems=(*problems, *unreadable))
 
 
 def _classes_of(data: DataKeys, num_classes: int) -> Classes:
@@ -254,7 +247,11 @@ def build_listing(cfg: Config, problems: Sequence[str], with_quarantined: bool) 
     and with all problems of the lists.
     """
     data = cfg.DATA
-    given = {key: _build_whole_list(cfg, key) for key in LIST_KEYS if _list_path(data, key)}
+    given = {
+        key: build_list(cfg, key, with_quarantined=True)
+        for key in LIST_KEYS
+        if _list_path(data, key)
+    }
     found = [*problems, *(problem for videos in given.values() for problem in videos.problems)]
     if not given:
         found.append(_not_set(data, "TRAIN_LIST"))
