@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mgexp.data.clips import TrainingClips
-from mgexp.data.transforms import random_region, resize
+from mgexp.data.clips import TrainingClips, random_region, resize
 from mgexp.multigrid.sampler import ClipRequest
 
 

@@ -15,16 +15,47 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mgexp.data.clips import Times, segment_times, view_times
+from mgexp.data.clips import Times, resize, segment_times
 from mgexp.data.records import Record, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
-from mgexp.data.transforms import resize, view_region
 from mgexp.errors import InputError
-from mgexp.video.reader import Opener, VideoError
+from mgexp.video.reader import Opener, Region, VideoError
 
 FrameOrder = Literal["forward", "repeated", "shuffled"]
 """The order of the frames. Two controls show how much a network uses time: ``repeated`` shows the middle frame at
 all times, ``shuffled`` shows the frames in random order."""
+
+
+def view_times(
+    duration_seconds: float, frames: int, stride: int, target_fps: float, view: int, num_views: int
+) -> Times:
+    """Return the moments of view number ``view`` out of ``num_views`` evenly spaced ones; one view is the centre.
+
+    The first view starts with the video and the last view ends with it: its span of stride*(frames-1)+1 grid
+    frames reaches the end of the video. All views start at 0 if the clip is longer than the video.
+    Source: released code, slowfast/datasets/decoder.py, get_start_end_idx.
+    """
+    if not 0 <= view < num_views:
+        raise ValueError(f"view {view} does not exist: views are 0 to {num_views - 1}")
+    steps = np.arange(frames, dtype=np.float64) * (stride / target_fps)
+    span_seconds = float(steps[-1]) + 1.0 / target_fps
+    room_seconds = max(0.0, duration_seconds - span_seconds)
+    share = view / (num_views - 1) if num_views > 1 else 0.5
+    return steps + room_seconds * share
+
+
+def view_region(height: int, width: int, index: int, num: int) -> Region:
+    """Return square number ``index`` out of ``num`` evenly spaced along the long side of a frame.
+
+    One square is the centre; three are left, centre, right, or top, centre, bottom of an upright video.
+    Source: released code, slowfast/datasets/transform.py, uniform_crop, whose crop is the whole short side too.
+    """
+    if not 0 <= index < num:
+        raise ValueError(f"crop {index} does not exist: crops are 0 to {num - 1}")
+    side = min(height, width)
+    room = max(height, width) - side
+    offset = room * index // (num - 1) if num > 1 else room // 2
+    return Region(offset, 0, side, side) if height > width else Region(0, offset, side, side)
 
 
 @dataclass(frozen=True)
@@ -103,7 +134,12 @@ class EvaluationViews(Dataset[View]):
         record = self.records[index]
         try:
             with self.limit(record.path), self.opener(record.path) as video:
-                times = self._times(video.duration_seconds, view)
+                duration = video.duration_seconds
+                if self.stride is None:
+                    times = segment_times(duration, self.frames)
+                else:
+                    clip = (self.frames, self.stride, self.target_fps)
+                    times = view_times(duration, *clip, view, self.num_views)
                 found = video.frames_at(times, self.crop)
                 # All of the picture, and not the region of each crop: the crops overlap.
                 frames = found.rgb()
@@ -122,13 +158,6 @@ class EvaluationViews(Dataset[View]):
             shown = region.on(found.size, copy_size)
             crops.append(resize(frames[:, shown.rows, shown.columns], self.crop))
         return View(torch.stack(crops), index, record.target(), None)
-
-    def _times(self, duration_seconds: float, view: int) -> Times:
-        if self.stride is None:
-            return segment_times(duration_seconds, self.frames)
-        return view_times(
-            duration_seconds, self.frames, self.stride, self.target_fps, view, self.num_views
-        )
 
 
 def collate_views(views: Sequence[View]) -> ViewBatch:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from mgexp.data.clips import TrainingClips, random_times, segment_times, view_times
+from mgexp.data.clips import TrainingClips, random_times, segment_times
+from mgexp.data.views import view_times
 from mgexp.multigrid.sampler import ClipRequest
 
 GRID = 1 / 30

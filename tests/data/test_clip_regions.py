@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from mgexp.data.clips import TrainingClips
-from mgexp.data.transforms import random_region, resize, view_region
+from mgexp.data.clips import TrainingClips, random_region, resize
+from mgexp.data.views import view_region
 from mgexp.video.reader import Region
 
 
