@@ -22,14 +22,8 @@ READ_BY = {
 
 def cross_problems(cfg: Config) -> list[str]:
     """List every problem between keys that shows without data and without a schedule."""
-    return [
-        *_model_problems(cfg),
-        *_label_problems(cfg),
-        *_list_problems(cfg),
-        *_data_problems(cfg),
-        *_augment_problems(cfg),
-        *_solver_problems(cfg),
-    ]
+    parts = (_model_problems, _list_problems, _clip_problems, _augment_problems, _solver_problems)
+    return [problem for part in parts for problem in part(cfg)]
 
 
 def _model_problems(cfg: Config) -> Iterator[str]:
@@ -48,9 +42,6 @@ def _model_problems(cfg: Config) -> Iterator[str]:
             f"RESNET.WIDTH_PER_GROUP = {cfg.RESNET.WIDTH_PER_GROUP} is not a multiple of "
             f"SLOWFAST.BETA_INV = {cfg.SLOWFAST.BETA_INV}: the fast pathway needs whole channels"
         )
-
-
-def _label_problems(cfg: Config) -> Iterator[str]:
     format_, loss = cfg.DATA.FORMAT, cfg.MODEL.LOSS_FUNC
     if (format_ == "charades") != (loss == "bce_logit"):
         yield (
@@ -58,8 +49,9 @@ def _label_problems(cfg: Config) -> Iterator[str]:
             "need bce_logit, those of all other formats have one and need cross_entropy"
         )
     metrics = ("map",) if loss == "bce_logit" else ("top1", "top5")
-    for name in [row[0] for row in cfg.EXPECTED if row[0] not in metrics]:
-        yield f"EXPECTED: MODEL.LOSS_FUNC = {loss} is judged by {' and '.join(metrics)}, not by {name}"
+    for metric, _, _ in cfg.EXPECTED:
+        if metric not in metrics:
+            yield f"EXPECTED: MODEL.LOSS_FUNC = {loss} is judged by {' and '.join(metrics)}, not by {metric}"
 
 
 def _list_problems(cfg: Config) -> Iterator[str]:
@@ -77,8 +69,9 @@ def _list_problems(cfg: Config) -> Iterator[str]:
         )
 
 
-def _data_problems(cfg: Config) -> Iterator[str]:
+def _clip_problems(cfg: Config) -> Iterator[str]:
     data, shortest = cfg.DATA, cfg.DATA.TRAIN_JITTER_SCALES[0]
+    # The short side of a video is drawn from the jitter scales, and the crop is cut out of that picture.
     if shortest < data.TRAIN_CROP_SIZE:
         yield (
             f"DATA.TRAIN_JITTER_SCALES starts at {shortest} pixels, less than "
@@ -140,6 +133,7 @@ def _solver_problems(cfg: Config) -> Iterator[str]:
             "MULTIGRID.LONG_CYCLE needs at least two stages: give SOLVER.STEPS a second epoch "
             "(the last stage is fine-tuning at the full shape)"
         )
+    # A value that nothing reads would let a run look different from what it was.
     for name, methods in READ_BY.items():
         value, default = getattr(solver, name), BY_NAME[f"SOLVER.{name}"].default
         if value != default and method not in methods:
@@ -147,36 +141,25 @@ def _solver_problems(cfg: Config) -> Iterator[str]:
                 f"SOLVER.{name} = {value} is not read with SOLVER.OPTIMIZING_METHOD = {method}, but with "
                 f"{' and '.join(methods)}: leave it at {default}"
             )
+    # torch's SGD refuses this too, but only when it is made: after the lists and the network.
     if method in MOMENTUM and solver.NESTEROV and solver.MOMENTUM == 0:
         yield "SOLVER.NESTEROV needs SOLVER.MOMENTUM > 0; set NESTEROV False"
 
 
-# Two runs may differ in these keys, which cannot change accuracy, steps or FLOPs. The seed has its own column in
-# results.csv. Where the videos lie and how they are listed may differ too: dataset.json identifies the videos.
-KEYS_WITHOUT_EFFECT_ON_RESULT = (
-    "ROW",
-    "EXPECTED",
-    "RNG_SEED",
-    "LOG_PERIOD",
-    "TRAIN.ENABLE",
-    "TRAIN.CHECKPOINT_MINUTES",
-    "TRAIN.CHECKPOINTS_KEPT",
-    "DATA.FORMAT",
-    "DATA.CLASSES",
-    "DATA.PATH_PREFIX",
-    "DATA.NUM_VIDEOS",
-    "DATA.ALLOW_OUTSIDE",
-    "DATA.MAX_UNUSABLE_SHARE",
-    "DATA.VIDEO_TIMEOUT_SECONDS",
-    "TENSORBOARD.ENABLE",
-    "TENSORBOARD.LOG_DIR",
-    "WANDB.ENABLE",
-    "WANDB.MODE",
-    "WANDB.PROJECT",
-    "WANDB.ENTITY",
-    "DATA_LOADER.NUM_WORKERS",
-    "DATA_LOADER.PREFETCH_FACTOR",
-)
+KEYS_WITHOUT_EFFECT_ON_RESULT = {
+    # What a row is called and judged by, and how often its run writes.
+    *("ROW", "EXPECTED", "LOG_PERIOD", "TRAIN.CHECKPOINT_MINUTES", "TRAIN.CHECKPOINTS_KEPT"),
+    *("TENSORBOARD.ENABLE", "TENSORBOARD.LOG_DIR"),
+    *("WANDB.ENABLE", "WANDB.MODE", "WANDB.PROJECT", "WANDB.ENTITY"),
+    # The seed has its own column in results.csv. A trained run may be evaluated again.
+    *("RNG_SEED", "TRAIN.ENABLE"),
+    # Where the videos lie and how they are listed: dataset.json identifies the videos.
+    *("DATA.FORMAT", "DATA.CLASSES", "DATA.PATH_PREFIX", "DATA.NUM_VIDEOS", "DATA.ALLOW_OUTSIDE"),
+    *("DATA.MAX_UNUSABLE_SHARE", "DATA.VIDEO_TIMEOUT_SECONDS"),
+    # Every clip is a function of the seed and its position, whichever process decodes it.
+    *("DATA_LOADER.NUM_WORKERS", "DATA_LOADER.PREFETCH_FACTOR"),
+}
+"""Two runs may differ in these keys, which cannot change accuracy, steps or FLOPs."""
 
 
 def differing_keys(
@@ -187,7 +170,7 @@ def differing_keys(
     A list equals the same tuple. A key that one side lacks is newer than that side, and counts there with its
     default, which is what was done before. A key that no longer exists counts as "absent".
     """
-    for key in sorted((first.keys() | second.keys()) - {*KEYS_WITHOUT_EFFECT_ON_RESULT}):
+    for key in sorted((first.keys() | second.keys()) - KEYS_WITHOUT_EFFECT_ON_RESULT):
         default = BY_NAME[key].default if key in BY_NAME else "absent"
         one, other = (as_lists(values.get(key, default)) for values in (first, second))
         if one != other:

@@ -345,6 +345,7 @@ class Config:
     RNG_SEED: int = key(0, "seed of the run; --seed sets it", NOT_NEGATIVE)
     LOG_PERIOD: int = key(10, "steps from one log line and record to the next", AT_LEAST_1)
     DEVICE: Literal["auto", "cpu", "cuda"] = own("auto", "auto: cuda where there is a GPU")
+    # Sections are frozen, so all configurations may share one default.
     TENSORBOARD: TensorboardKeys = TensorboardKeys()
     WANDB: WandbKeys = WandbKeys()
     TRAIN: TrainKeys = TrainKeys()
@@ -386,6 +387,7 @@ class Key:
 
 
 def _keys(section: Any, prefix: str = "") -> Iterator[Key]:  # noqa: ANN401 - a dataclass
+    # Annotations are text in this file. Without the extras, PathText would be plain str.
     types = get_type_hints(section, include_extras=True)
     for field in dataclasses.fields(section):
         kind = types[field.name]

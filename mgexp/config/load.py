@@ -55,6 +55,7 @@ def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, li
                 problems.append(f"{where}: there is no key {known}{_nearest(name)}")
                 continue
             try:
+                # A bad value leaves the default, so that every other problem is found in the same start.
                 chosen[name] = BY_NAME[name].read(value)
             except ValueError as error:
                 problems.append(f"{where}: {name} = {shown(value)} {error}")
@@ -81,14 +82,11 @@ def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def _nearest(name: str) -> str:
-    """The names that a misspelt one may have meant: by the whole name, or by its last part."""
-    name = name[:MAX_NAME]
-    whole = difflib.get_close_matches(name.upper(), BY_NAME, n=3, cutoff=0.6)
-    last = [
-        known
-        for known in BY_NAME
-        if known.split(".")[-1] == name.rsplit(".", maxsplit=1)[-1].upper()
-    ]
+    """Name the keys that a misspelt name may have meant: by the whole name, or by its last part."""
+    name = name[:MAX_NAME].upper()
+    whole = difflib.get_close_matches(name, BY_NAME, n=3, cutoff=0.6)
+    # A key may stand in the wrong section, as LR in TRAIN. Then its last part is right.
+    last = [known for known in BY_NAME if known.split(".")[-1] == name.split(".")[-1]]
     near = list(dict.fromkeys([*last, *whole]))[:3]
     return f"; nearest: {', '.join(near)}" if near else "; see mgexp/config/keys.py for all keys"
 
@@ -137,7 +135,7 @@ def from_yaml(path: Path) -> dict[str, Any]:
 
 
 def experiment_name(path: Path) -> str:
-    """``experiments/main/x.yaml`` → ``main/x``; the file's own name where no folder is called experiments."""
+    """Name an experiment by its path: experiments/main/x.yaml is main/x. Elsewhere it has the name of its file."""
     parts = path.resolve().with_suffix("").parts
     if "experiments" not in parts[:-1]:
         return parts[-1]

@@ -38,9 +38,9 @@ def is_text(kind: Any) -> bool:  # noqa: ANN401 - an annotation
 
 
 def convert(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, and a value of it
-    """Return ``value`` as the type ``kind``, immutable; nothing is rounded or adjusted.
+    """Return ``value`` as the type ``kind``, immutable. Nothing is rounded or adjusted.
 
-    For a Literal the value is of the same type as the choices; it need not be one of them.
+    For a Literal the value gets the type of the choices; it need not be one of them.
     Raises ValueError that says what is wrong with the value.
     """
     if kind == IntOrAuto:
@@ -50,13 +50,22 @@ def convert(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, a
     if get_origin(kind) is Literal:
         return convert(type(get_args(kind)[0]), value)
     if get_origin(kind) is tuple:
-        items, kinds = _list(value), get_args(kind)
-        if kinds[-1] is Ellipsis:
-            return tuple(convert(kinds[0], item) for item in items)
-        if len(items) != len(kinds):
-            raise ValueError(f"has {shown(items)} where {len(kinds)} values belong")
-        return tuple(convert(one, item) for one, item in zip(kinds, items, strict=True))
-    plain: dict[Any, Callable[[object], Any]] = {bool: _bool, int: _int, float: _float, str: _str}
+        if not isinstance(value, list | tuple):
+            raise ValueError("is not a list")
+        if len(value) > MAX_ITEMS:
+            raise ValueError(f"is a list of more than {MAX_ITEMS} values")
+        kinds = get_args(kind)
+        if kinds[-1] is Ellipsis:  # tuple[float, ...] has as many values as are given
+            kinds = kinds[:1] * len(value)
+        if len(value) != len(kinds):
+            raise ValueError(f"has {shown(list(value))} where {len(kinds)} values belong")
+        return tuple(convert(one, item) for one, item in zip(kinds, value, strict=True))
+    if kind is bool:
+        # Not bool(value): the text "False" and the number 2 would both be True.
+        if not isinstance(value, bool):
+            raise ValueError("is not True or False")
+        return value
+    plain: dict[Any, Callable[[object], Any]] = {int: _int, float: _float, str: _str}
     return plain[kind](value)
 
 
@@ -67,15 +76,9 @@ def as_lists(value: object) -> object:
     return [as_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _bool(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("is not True or False")
-    return value
-
-
 def _int(value: object, problem: str = "is not a whole number") -> int:
-    value = _number_in_text(value)
-    if isinstance(value, bool) or not isinstance(value, int):
+    value = from_text(value) if isinstance(value, str) else value
+    if isinstance(value, bool) or not isinstance(value, int):  # True is an int in Python
         raise ValueError(problem)
     if abs(value) > MAX_INT:
         raise ValueError("is further from 0 than 2^53")
@@ -83,21 +86,17 @@ def _int(value: object, problem: str = "is not a whole number") -> int:
 
 
 def _float(value: object) -> float:
-    value = _number_in_text(value)
+    # YAML 1.1 reads 1e-4 as text, and PySlowFast's files are full of such numbers.
+    value = from_text(value) if isinstance(value, str) else value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("is not a number")
     try:
         number = float(value)
-    except OverflowError:
+    except OverflowError:  # a whole number of more than 308 digits
         number = math.inf
     if not math.isfinite(number):
         raise ValueError("is not finite")
     return number
-
-
-def _number_in_text(value: object) -> object:
-    # YAML 1.1 reads 1e-4 as text, and PySlowFast's files are full of such numbers.
-    return from_text(value) if isinstance(value, str) else value
 
 
 def _str(value: object) -> str:
@@ -106,14 +105,6 @@ def _str(value: object) -> str:
     if not is_plain(value.replace("\t", " ")):  # a tab may separate path and label
         raise ValueError("holds control characters, or bytes that are no UTF-8")
     return value
-
-
-def _list(value: object) -> list[object]:
-    if not isinstance(value, list | tuple):
-        raise ValueError("is not a list")
-    if len(value) > MAX_ITEMS:
-        raise ValueError(f"is a list of more than {MAX_ITEMS} values")
-    return list(value)
 
 
 def from_text(text: str) -> object:
@@ -191,7 +182,7 @@ def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
         data = file.read(MAX_YAML_BYTES + 1)
     try:
         _check_size(len(data))
-        tree = parse_yaml(data.decode("utf-8-sig"))
+        tree = parse_yaml(data.decode("utf-8-sig"))  # editors on Windows begin a file with a mark
         if not isinstance(tree, dict):
             raise ValueError(f"it holds {shown(tree)}")
         bases = tree.pop(BASE_KEY, [])

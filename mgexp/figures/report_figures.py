@@ -84,6 +84,7 @@ def load_results(folder: Path) -> tuple[Comparison, tuple[RowSchedule, ...]]:
     """
     comparison = load_comparison(folder)
     yamls = {path.stem: path for path in folder.glob("*.yaml")}
+    # A run folder holds the whole configuration. Seeds of a row have the same schedule, so any of them will do.
     yamls = yamls or {row: run.config_yaml for row, _, run in RunsDir(folder).runs()}
     return comparison, load_schedules(comparison, yamls)
 

@@ -130,38 +130,41 @@ def load_schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[R
 
 
 class Panel(NamedTuple):
-    """A line of panels: the levels that a phase takes in turn. ``mean`` is None for their arithmetic mean."""
+    """A line of panels. ``level`` is drawn for each shape that a phase takes in turn.
+
+    ``mean`` is the thick line of a phase; None stands for the arithmetic mean of its levels.
+    """
 
     label: str
     scale: Literal["log", "linear"]
-    levels: Callable[[RowSchedule, Phase], list[float]]
+    level: Callable[[RowSchedule, Phase, BatchShape], float]
     mean: Callable[[RowSchedule, Phase], float] | None = None
+
+    def levels(self, row: RowSchedule, phase: Phase) -> list[float]:
+        """List the levels of a phase, one for each shape of its cycle."""
+        return [self.level(row, phase, shape) for shape in phase.cycle.shapes]
 
 
 def _panels(rows: Sequence[RowSchedule]) -> list[Panel]:
     """List the lines of panels above the learning rate."""
     costs = (r.step_flops(s) for r in rows for p in r.schedule.phases for s in p.cycle.shapes)
     unit, prefix = unit_of(max(costs))
-
-    def of_shapes(
-        label: str,
-        scale: Literal["log", "linear"],
-        value: Callable[[RowSchedule, BatchShape], float],
-    ) -> Panel:
-        return Panel(label, scale, lambda row, phase: [value(row, s) for s in phase.cycle.shapes])
-
-    rates = of_shapes(
-        "clips a second\nper TFLOP/s", "log", lambda row, s: row.clips_per_teraflop([s])
-    )
     return [
-        of_shapes("frames", "log", lambda _, shape: shape.frames),
-        of_shapes("crop (pixels)", "log", lambda _, shape: shape.crop),
-        of_shapes("clips a step", "log", lambda row, shape: row.clips(shape)),
+        Panel("frames", "log", lambda _row, _phase, shape: shape.frames),
+        Panel("crop (pixels)", "log", lambda _row, _phase, shape: shape.crop),
+        Panel("clips a step", "log", lambda row, _, shape: row.clips(shape)),
         # The schedule is that of one process, so these are the groups of the whole mini-batch.
-        Panel("BN groups\na step", "log", lambda _, phase: [phase.num_bn_groups]),
-        of_shapes(f"{prefix}FLOPs a step", "linear", lambda row, s: row.step_flops(s) / unit),
-        # Not the mean of the levels: cheap steps would count as much as expensive ones.
-        rates._replace(mean=lambda row, phase: row.clips_per_teraflop(phase.cycle.shapes)),
+        Panel("BN groups\na step", "log", lambda _row, phase, _shape: phase.num_bn_groups),
+        Panel(
+            f"{prefix}FLOPs a step", "linear", lambda row, _, shape: row.step_flops(shape) / unit
+        ),
+        Panel(
+            "clips a second\nper TFLOP/s",
+            "log",
+            lambda row, _, shape: row.clips_per_teraflop([shape]),
+            # Not the mean of the levels: cheap steps would count as much as expensive ones.
+            mean=lambda row, phase: row.clips_per_teraflop(phase.cycle.shapes),
+        ),
     ]
 
 
@@ -218,6 +221,7 @@ def _draw_levels(axes: Axes, row: RowSchedule, panel: Panel, colour: str) -> Non
         axes.fill_between(ends, min(levels), max(levels), color=colour, alpha=0.12, lw=0)
         if len(set(levels)) > 1:
             axes.hlines(sorted(set(levels)), *ends, color=colour, lw=0.6, alpha=0.75)
+        # Two points with the same level for each phase: the line goes straight up or down between phases.
         steps += ends
         means += [panel.mean(row, phase) if panel.mean else fmean(levels)] * 2
     axes.plot(steps, means, color=colour, lw=1.4, solid_capstyle="butt")
@@ -226,7 +230,7 @@ def _draw_levels(axes: Axes, row: RowSchedule, panel: Panel, colour: str) -> Non
 def _draw_rates(axes: Axes, row: RowSchedule, colour: str) -> None:
     steps, rates = zip(*row.learning_rates(), strict=True)
     axes.plot(steps, rates, color=colour, lw=1.2)
-    axes.set_yscale("log")
+    axes.set_yscale("log")  # the rate falls by a factor from stage to stage
     axes.set_xlim(0, row.schedule.total_steps)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.xaxis.set_major_formatter(

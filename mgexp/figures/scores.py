@@ -165,6 +165,7 @@ def _draw_gains(
     """Draw (ratio, difference) of each row around the baseline at (1, 0)."""
     axes.set_xlim(*limits([ratio for _, ratio, _ in gains], 1.0))
     axes.set_ylim(*limits([difference for _, _, difference in gains], 0.0))
+    # The limits are set first: the tint reaches from the lower end to 0, and must not move that end.
     axes.axhspan(axes.get_ylim()[0], 0, color=LOSS_COLOUR, lw=0, zorder=0)
     axes.axhline(0, color=baseline.colour, lw=0.7, zorder=1)
     axes.axvline(1, color=baseline.colour, lw=0.7, zorder=1)
@@ -248,7 +249,7 @@ def _draw_differences(axes: Axes, comparison: Comparison, styles: Mapping[str, R
             color=ink(styles[name].colour),
         )
     axes.set_xlim(*limits([*found.values()], 0.0))
-    axes.set_ylim(0.4 - len(found), 0.6)
+    axes.set_ylim(0.4 - len(found), 0.6)  # more room above a line, for its number
     axes.axvline(0, color=COLOURS[BASELINE], lw=0.7, zorder=1)
     axes.set_yticks([-place for place in range(len(found))], [row_label(name) for name in found])
     axes.set_xlabel(f"{comparison.metric} gained at equal FLOPs (points)")

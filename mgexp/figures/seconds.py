@@ -56,7 +56,7 @@ def draw_seconds(comparison: Comparison) -> PrintFigure:
         _draw_bars(bars, comparison)
         _draw_rates(rates, comparison)
         bars.set_yticks(range(len(names)), names, color="black")
-        bars.set_ylim(len(names) - 0.5, -0.5)
+        bars.set_ylim(len(names) - 0.5, -0.5)  # from high to low, so that the first row is on top
         for axes in (bars, rates):
             axes.tick_params(axis="y", length=0)
             quiet_grid(axes, "x")

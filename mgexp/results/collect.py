@@ -142,6 +142,7 @@ def store_runs(
     same runs. The file is replaced. Raises InputError where there is no such run, where a run was trained with
     other values than its YAML has now, or where the YAMLs lie in several folders.
     """
+    # A figure from runs that the table refused would contradict the table.
     run_dirs = {(name, seed): run for name, seed, run in folder.runs() if run.root in known}
     loaded = load_runs(folder.root)
     rows = tuple(

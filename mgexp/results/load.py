@@ -74,6 +74,7 @@ def _load_rows(folder: Path) -> tuple[Row, ...]:
         )
         runs[name][seed] = run
         if run.seed != seed:
+            # Someone copied or renamed a folder. Pairs of equal seeds would then be wrong.
             wrong.append(
                 f"{run_dir.root}: result.json has seed {run.seed}; name the folder after it"
             )
@@ -87,6 +88,7 @@ def read_result(run_dir: RunDir) -> Run:
     """Read the numbers of a run from result.json. Raises InputError where a value is missing."""
     record = read_json(run_dir.result_json)
     try:
+        # A run has either top-1 and top-5 or mAP, so the other metrics may be absent. Nothing else may be.
         metrics = {name: record["metrics"].get(name) for name in METRIC_NAMES}
         seconds = {f"{name}_seconds": record["seconds"][name] for name in MAIN_SECONDS}
         rest = {name: record[name] for name in COLUMN_TYPES if name not in {*metrics, *seconds}}
@@ -186,6 +188,7 @@ def read_results(results_csv: Path) -> tuple[Run, ...]:
     for number, line in enumerate(read_lines(results_csv), start=2):  # line 1 has the columns
         try:
             cells = {name: parse[kind](line[name]) for name, kind in COLUMN_TYPES.items()}
+            # A bad date is reported here, with its line, and not where the newest run is looked for.
             datetime.fromisoformat(line["date"])
         except (TypeError, ValueError) as error:
             problem = f"{results_csv}, line {number}: {error}; restore it from git"
@@ -210,6 +213,7 @@ def read_lines(results_csv: Path) -> list[dict[str, str]]:
 def write_lines(results_csv: Path, lines: Sequence[Mapping[str, str]]) -> None:
     """Write all lines, atomically."""
     text = io.StringIO(newline="")
+    # The csv module ends lines with "\r\n" by default, and then git would show every line as changed.
     writer = csv.DictWriter(text, [*COLUMN_TYPES], lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)

@@ -177,12 +177,14 @@ class Run:
     def curve(self) -> tuple[Evaluation, ...]:
         """The evaluations of the plain videos, in the order of time."""
         forward = (one for one in self.evaluations if one.frame_order == "forward")
+        # The clock of training stands still during evaluations, so two of them can have the same time.
         return tuple(sorted(forward, key=lambda one: (one.train_seconds, one.full_protocol)))
 
     def control(self, frame_order: str) -> tuple[Evaluation, Evaluation] | None:
         """Return the last evaluation with that order of frames, and the plain one of the same protocol."""
         plain = {one.protocol: one for one in self.curve}
         changed = (one for one in self.evaluations if one.frame_order == frame_order)
+        # A run may have been evaluated several times. The protocol begins with the step, so `max` takes the last.
         matched = [(one, plain[one.protocol]) for one in changed if one.protocol in plain]
         return max(matched, key=lambda pair: pair[0].protocol, default=None)
 
@@ -200,6 +202,7 @@ def is_one_sitting(one: Run, other: Run) -> bool:
 
     "Soon" is at most an hour, or the time that both runs took, from the end of one to the start of the other.
     """
+    # `date` is the end of a run. The start of the later one is its end minus the seconds of its program.
     earlier, later = sorted((one, other), key=lambda run: run.finished_at)
     between = (later.finished_at - earlier.finished_at).total_seconds() - later.program_seconds
     took = one.program_seconds + other.program_seconds
@@ -272,8 +275,8 @@ class Pair:
     @property
     def other_settings(self) -> dict[int, tuple[Setting, Setting]]:
         """(setting of the run, setting of the base) for each seed that both have, where the two differ."""
-        settings = {run.seed: (run.setting, base.setting) for run, base in self._both()}
-        return {seed: (own, base) for seed, (own, base) in settings.items() if own != base}
+        both = ((run.seed, run.setting, base.setting) for run, base in self._both())
+        return {seed: (own, base) for seed, own, base in both if own != base}
 
     @property
     def seeds_apart(self) -> tuple[int, ...]:
@@ -390,6 +393,7 @@ class Comparison:
         """Name the classes, if names are given. Raises an InputError about `where` if a name is missing."""
         named = replace(self, class_names=tuple(names)) if names else self
         num_named = len(named.class_names)
+        # More names than classes are no error: a class without test videos may be the last one.
         if num_named and self.num_classes > num_named:
             raise InputError(
                 [

@@ -142,6 +142,7 @@ def _section(page: Page, folder: str) -> Iterator[str]:
 def _result_table(page: Page, folder: str) -> list[str]:
     """Compare published scores with ours. Empty columns are left out."""
     rows = page.rows(folder)
+    # Tables have one score for a row. Top-5 stands in results.csv.
     ours = {"map" if run.top1 is None else "top1" for row in rows for run in row.runs.values()}
     names = {row.name for row in rows}
     published = {one.metric for one in page.published if one.experiment in names} - {"top5"}

@@ -132,6 +132,7 @@ def render(
             ("Controls", _control_table(comparison)),
             ("Classes", shown.get("confusion", []) + _class_tables(comparison)),
         ]
+    # Every section begins with an empty line. Without the last line of a picture there would be two.
     sections.append(("Schedules", shown.get("schedule", [])[:-1]))
     sections.append(("Not in the tables", list(_missing(comparison, expected_rows))))
     if comparison.finished:
@@ -382,6 +383,7 @@ def _how(runs: Sequence[Run]) -> Iterator[str]:
         protocols = _distinct(f"{one.num_videos} videos × {one.views} views" for one in curve)
         yield f"- {name}: {protocols or 'none'}"
     yield f"- commit: {_distinct(run.commit for run in runs)}"
+    # All dates are in UTC and in ISO 8601, so their order as text is their order in time.
     dates = sorted(run.date for run in runs)
     yield f"- date: {' to '.join(dict.fromkeys([dates[0], dates[-1]]))}"
     yield from CLOCKS.splitlines()
@@ -396,6 +398,7 @@ def _distinct(values: Iterable[object]) -> str:
 RAW_OR_LINK = ("html", "link", "reference", "short_reference", "autolink", "automail")
 """Markdown that a report never uses. Without it, names of rows and classes can only be plain text."""
 
+# The page loads nothing and runs no script, so that it can be mailed and opened anywhere.
 # Figures stay white in every colour scheme. A screen that is narrower than a figure scrolls it:
 # if it shrank, its letters would be less than 2 mm high.
 PAGE = """\
@@ -436,6 +439,7 @@ def to_html(text: str, pictures: Sequence[Picture]) -> str:
     for name in RAW_OR_LINK:
         converter.inlinePatterns.deregister(name)
     body = converter.convert(text)
+    # The Markdown file links to the PNG of a figure. Here its SVG replaces the link, so that the page is one file.
     for one in pictures:
         body = body.replace(f'<img alt="{escape(one.alt)}" src="{escape(one.link)}" />', one.html)
     body = body.replace("<table>", '<div class="scroll"><table>')

@@ -108,6 +108,7 @@ class Experiments:
         own = [one for one in beside if one.file == f"{BASELINE}_{row.file}"]
         named = [one for one in beside if one.file.endswith(BASELINE)]
         prefixed = [one for one in named if row.file.startswith(one.file[: -len(BASELINE)])]
+        # Beside baseline and imagenet_baseline, imagenet_long belongs to the second.
         prefixed.sort(key=lambda one: -len(one.file))
         # Follow the `_BASE_` keys to the file at their end. A circle of keys ends where it began.
         seen, base_file = {row.name}, row.base
@@ -183,6 +184,7 @@ def read_published(published_csv: Path) -> tuple[Published, ...]:
     if not published_csv.exists():
         return ()
     with published_csv.open(encoding="utf-8", newline="") as file:
+        # A missing cell becomes "", and cells beyond the last column are kept, so that both can be reported.
         reader = csv.DictReader(file, restkey="more", restval="")
         lines = list(reader)
     columns = [field.name for field in fields(Published)]
