@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import simplejson
@@ -20,7 +22,7 @@ import torch
 from mgexp.config.keys import Config
 from mgexp.errors import InputError
 from mgexp.multigrid.schedule import Schedule
-from mgexp.plan.doctor import Finding, exit_code, findings_json, findings_table, machine_findings
+from mgexp.plan.doctor import Finding, machine_findings
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -52,11 +54,24 @@ def main(arguments: list[str]) -> int:
     except ImportError as error:
         # Most often torchvision does not fit torch. The findings on the machine then name the remedy.
         findings = [*machine_findings(), Finding("row", "problem", str(error), "see INSTALL.md")]
+    has_problem = any(one.status == "problem" for one in findings)
     if options.json:
-        print(simplejson.dumps(findings_json(findings), indent=2))
+        found = {"problems": has_problem, "findings": [asdict(one) for one in findings]}
+        print(simplejson.dumps(found, indent=2))
     else:
-        print(findings_table(findings))
-    return exit_code(findings)
+        print(table(findings))
+    return 3 if has_problem else 0
+
+
+def table(findings: Sequence[Finding]) -> str:
+    """Write a line for each finding, and its remedy on a second line."""
+    width = max(len(one.name) for one in findings)
+    lines = []
+    for one in findings:
+        lines.append(f"{one.status:8} {one.name:{width}}  {one.found}")
+        if one.remedy:
+            lines.append(f"{'':8} {'':{width}}  → {one.remedy}")
+    return "\n".join(lines)
 
 
 def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:

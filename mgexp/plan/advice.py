@@ -19,7 +19,7 @@ from mgexp.dist import device_of
 from mgexp.errors import collected
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
 from mgexp.plan.doctor import Finding
-from mgexp.plan.loading import Kind, Leg, build_clip_seconds, legs_of, one_core
+from mgexp.plan.loading import Kind, Leg, build_clip_seconds, legs_of
 from mgexp.plan.predict import (
     LOADING,
     NEGLIGIBLE_SECONDS,
@@ -54,11 +54,10 @@ def build_row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
     way = build_training_step(cfg, device)
     step, precision = way.step, way.step.precision
     counts = step_counts(schedule)
-    checked = (
-        []
-        if precision.is_exact
-        else check_shapes(step.model, [*counts], way.data.task, step.normalizer, precision)
-    )
+    checked: Iterable[ShapeCheck] = []
+    if not precision.is_exact:
+        checked = check_shapes(step.model, [*counts], way.data.task, step.normalizer, precision)
+    checked = list(checked)
     yield from precision_findings(precision, checked)
     for problem in build_memory_problems(cfg, schedule, 1, 1):
         yield Finding("shared memory of the row", "problem", problem, "see the line above")
@@ -170,8 +169,7 @@ def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) 
         return Finding("loading", "problem", problems[0], "see tools/prepare_data.py")
     legs, records = legs_of(schedule), evenly_spaced(videos.records, NUM_CLIPS)
     try:
-        with one_core():
-            seconds = build_clip_seconds(cfg, legs, records, {"": opener})[""]
+        seconds = build_clip_seconds(cfg, legs, records, {"": opener})[""]
     except VideoError as error:
         return Finding("loading", "problem", str(error), "see tools/check_data.py")
     workers = most_workers(cfg.DATA_LOADER.NUM_WORKERS)

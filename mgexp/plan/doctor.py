@@ -15,10 +15,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -255,24 +255,3 @@ def _nvidia_gpu() -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return next(iter(done.stdout.splitlines()), "")
-
-
-def exit_code(findings: Sequence[Finding]) -> int:
-    """Return 3 where there is a problem, else 0."""
-    return 3 if any(one.status == "problem" for one in findings) else 0
-
-
-def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return the findings for JSON."""
-    return {"problems": exit_code(findings) == 3, "findings": [asdict(one) for one in findings]}
-
-
-def findings_table(findings: Sequence[Finding]) -> str:
-    """Write a line for each finding, and its remedy on a second line."""
-    width = max(len(one.name) for one in findings)
-    lines = []
-    for one in findings:
-        lines.append(f"{one.status:8} {one.name:{width}}  {one.found}")
-        if one.remedy:
-            lines.append(f"{'':8} {'':{width}}  → {one.remedy}")
-    return "\n".join(lines)

@@ -165,12 +165,13 @@ def build_clip_seconds(
     openers: Mapping[str, Opener],
     budget_seconds: float = 0.0,
 ) -> dict[str, dict[Kind, float]]:
-    """Time a clip of each kind of ``legs`` through each opener: medians over repeats of the mean over ``records``.
+    """Time on one core a clip of each kind of ``legs`` through each opener.
 
-    Raises VideoError where a video fails.
+    A number is the median over repeats of the mean over ``records``. Raises VideoError where a video fails.
     """
     ways = build_loads(cfg, records, openers)
-    timed = measure(ways, kinds_of(legs), len(records), budget_seconds=budget_seconds)
+    with one_core():
+        timed = measure(ways, kinds_of(legs), len(records), budget_seconds=budget_seconds)
     return {name: medians(seconds) for name, seconds in timed.items()}
 
 

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from mgexp.models.build import build_problems
 from mgexp.models.cost import num_params, schedule_shapes
 from mgexp.multigrid.schedule import Schedule, StepShape
 from mgexp.plan.communication import Communication
-from mgexp.plan.loading import Kind, build_clip_seconds, legs_of, one_core
+from mgexp.plan.loading import Kind, build_clip_seconds, legs_of
 from mgexp.plan.predict import Resources, RowPrediction, StepCost, leg_shapes, predict
 from mgexp.plan.timing import Step, Stopwatch, measure_cycles
 from mgexp.plan.ways import build_training_step
@@ -103,11 +104,12 @@ class Measurement:
 def measurement_of(record: Mapping[str, Any]) -> Measurement:
     """Read a measurement from JSON. Raises InputError where something is missing."""
     try:
-        steps = {}
-        for line in record["steps"]:
-            shape = StepShape(line["frames"], line["crop"], line["clips"], line["num_bn_groups"])
-            cost = StepCost(line["seconds"], line["core_seconds"], line["first_use_seconds"])
-            steps[shape] = cost
+        steps = {
+            StepShape(line["frames"], line["crop"], line["clips"], line["num_bn_groups"]): StepCost(
+                line["seconds"], line["core_seconds"], line["first_use_seconds"]
+            )
+            for line in record["steps"]
+        }
         loading: dict[str, dict[Kind, float]] = {}
         for name, lines in record["loading"].items():
             loading[name] = {}
@@ -172,7 +174,7 @@ def measure_rows(
     ``levels``: short sides of a clip store that is also tried, on a sample. Raises InputError for bad input.
     """
     start = time.perf_counter()
-    # Rows of one model share the timings of their steps.
+    # Rows of one model share the timings of their steps, so the time is spent once for all of them.
     cfg, sections = rows[0].cfg, ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL")
     raise_problems(
         [
@@ -190,7 +192,8 @@ def measure_rows(
         way = build_training_step(cfg, device)
 
         def in_one_process(shape: StepShape) -> Step:
-            # Where BN groups span processes, the clips of this process form one group.
+            # Where BN groups span processes, there is nobody here to share them with: the clips of this process
+            # form one group, which costs the same but for the messages.
             return way(replace(shape, num_bn_groups=max(1, shape.num_bn_groups)))
 
         left = budget_seconds - (time.perf_counter() - start)
@@ -228,18 +231,18 @@ def build_loading_seconds(
         return {}
     records = evenly_spaced(videos.records, LOADING_VIDEOS)
     legs = [leg for schedule in schedules for leg in legs_of(schedule)]
+    openers = {AS_CONFIGURED: build_opener(cfg)}
     try:
-        with one_core():
-            openers = {AS_CONFIGURED: build_opener(cfg)}
-            if not levels:
-                return build_clip_seconds(cfg, legs, records, openers, budget_seconds)
-            root = videos_root(cfg.DATA)
-            paths = [os.path.relpath(record.path, root) for record in records]
-            name = f"a clip store of short sides {', '.join(map(str, levels))}"
-            order = Order(root, tuple(levels), DEFAULT_QUANTIZER)
-            with sample_store(order, paths, len(paths)) as sample:
+        # The sample lies in a temporary folder, which must stay until its clips are timed.
+        with ExitStack() as stack:
+            if levels:
+                root = videos_root(cfg.DATA)
+                paths = [os.path.relpath(record.path, root) for record in records]
+                order = Order(root, tuple(levels), DEFAULT_QUANTIZER)
+                sample = stack.enter_context(sample_store(order, paths, len(paths)))
+                name = f"a clip store of short sides {', '.join(map(str, levels))}"
                 openers[name] = StoreIndex(sample.store, root, PyavReader)
-                return build_clip_seconds(cfg, legs, records, openers, budget_seconds)
+            return build_clip_seconds(cfg, legs, records, openers, budget_seconds)
     except VideoError as error:
         raise InputError([str(error)]) from error
 

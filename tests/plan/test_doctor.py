@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mgexp.plan import doctor
-from mgexp.plan.doctor import Finding, exit_code, findings_table, in_range
+from mgexp.plan.doctor import Finding, in_range
 
 DECLARED = [
     "torch<2.16,>=2.11",
@@ -86,14 +86,3 @@ def test_a_decoder_that_breaks_is_a_problem(monkeypatch):
     monkeypatch.setattr(doctor, "_write_video", broken)
     found = [one for one in doctor.machine_findings([Path()]) if one.name == "decoding"]
     assert [(one.status, one.found) for one in found] == [("problem", "OSError: no codec")]
-
-
-def test_the_exit_code_and_the_table():
-    fine = [Finding("a", "OK", "well"), Finding("bb", "warning", "hm", "do it")]
-    assert exit_code(fine) == 0
-    assert exit_code([*fine, Finding("c", "problem", "x", "y")]) == 3
-    assert findings_table(fine).splitlines() == [
-        "OK       a   well",
-        "warning  bb  hm",
-        "             → do it",
-    ]

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny import data_keys, write_config
+from tiny import data_keys, load_tool, write_config
 
+from mgexp.plan.doctor import Finding
 from mgexp.train.precision_check import Agreement, ShapeCheck
 
 ROOT = Path(__file__).parents[2]
@@ -83,3 +84,21 @@ def test_bad_input_is_one_message(doctor, tmp_path):
     assert (code, out) == (2, "")
     assert "TRAIN.PRECISION = tf32" in err and "MODEL.NUM_CLASSES" in err
     assert doctor("TRAIN.PRECISION", "fp32")[0] == 2
+
+
+def test_a_remedy_is_a_line_of_its_own():
+    tool = load_tool("doctor")
+    fine = [Finding("a", "OK", "well"), Finding("bb", "warning", "hm", "do it")]
+    assert tool.table(fine).splitlines() == [
+        "OK       a   well",
+        "warning  bb  hm",
+        "             → do it",
+    ]
+
+
+@pytest.mark.parametrize(("status", "code"), [("OK", 0), ("warning", 0), ("problem", 3)])
+def test_a_problem_is_exit_code_3(status, code, monkeypatch, capsys):
+    tool = load_tool("doctor")
+    monkeypatch.setattr(tool, "machine_findings", lambda: [Finding("c", status, "x", "y")])
+    assert tool.main(["--json"]) == code
+    assert json.loads(capsys.readouterr().out)["problems"] == (code == 3)
