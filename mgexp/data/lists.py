@@ -78,6 +78,7 @@ def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> Vid
         folder = path if data.FORMAT == "folders" else root
         problems += links_problems([record.path for record in videos.records], folder)
     kept, shut_out = _without(videos, quarantine, Root(videos_root(data)))
+    # As missing videos, so that DATA.MAX_UNUSABLE_SHARE also limits how many a quarantine may take out.
     missing = (*videos.missing, *shut_out)
     return replace(kept, missing=missing, problems=(*problems, *unreadable))
 

@@ -1,11 +1,8 @@
-"""Checks video files: can training use them, and what is wrong with those that it cannot use?
+"""Check whether training can use video files, and say what is wrong with those that it cannot use.
 
-`check_video` decodes one file, `check_videos` many in processes of their own, since a damaged file can hang or
-crash its decoder. `CheckLog` keeps what was found in a folder, so that a second call goes on where the first one
+`check_video` decodes one file. `check_videos` checks many in other processes, since a damaged file can hang or
+crash its decoder. `CheckLog` keeps the results in a folder, so that a second call continues where the first one
 stopped.
-
-A pool of the standard library would wait for a decoder that hangs, and would break at the first one that
-crashes. pebble's pool has a time limit for each task and replaces a worker that died.
 """
 
 from __future__ import annotations
@@ -58,10 +55,10 @@ written badly fail at their ends; what is damaged in the middle needs the full c
 
 @dataclass(frozen=True)
 class VideoCheck:
-    """What was found: ``kind`` of KINDS and the ``reason`` in words, empty if ok.
+    """The result for one video: its ``kind`` (see KINDS) and the ``reason`` in words, which is empty if all is ok.
 
-    ``frames``: those that were decoded. ``fps`` and ``duration_seconds`` as the header says, the duration
-    from the frames where it does not. ``width`` and ``height``: pixels of the first frame. None: unknown.
+    ``frames``: number of frames that were decoded. ``fps`` and ``duration_seconds`` come from the header; if that
+    has no duration, it comes from the frames. ``width`` and ``height``: pixels of the first frame. None: unknown.
     ``seconds``: how long the check took, 0 if its process died.
     """
 
@@ -98,6 +95,7 @@ class _Seen:
 
     def add(self, frame: Any) -> None:
         """Note one decoded frame, unless it is not later than ``seen_until``."""
+        # After a seek, frames may come again that were counted before it.
         if None not in (frame.pts, self.seen_until) and frame.pts <= self.seen_until:
             return
         self.frames += 1
@@ -204,7 +202,7 @@ def _decode_rest(container: Any, stream: Any, seen: _Seen, enough_ticks: float =
                     seen.add(frame)
             except AV_ERRORS as error:
                 seen.add_damage(_words(error))
-            # The last packet is empty: it brings out what was held back.
+            # The last packet is empty, and brings out the frames that the decoder held back.
             is_enough = seen.last_time is not None and seen.last_time - start >= enough_ticks
             if packet.size and is_enough:
                 return True
@@ -371,7 +369,9 @@ class CheckLog:
             return False
         if line["kind"] == "hung" and line["seconds"] < self.limit_seconds:
             return False
-        if line["quick"] and not self.quick:
+        if (
+            line["quick"] and not self.quick
+        ):  # a full check asks for more than a quick one found out
             return False
         return all(line[name] == value for name, value in _state_of(line["path"]).items())
 

@@ -1,4 +1,4 @@
-"""Paths of videos: below one root folder, present as files, and a few of many."""
+"""Check that videos lie below one root folder and that their files exist, and choose a few of many."""
 
 from __future__ import annotations
 

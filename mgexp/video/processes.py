@@ -1,4 +1,8 @@
-"""A pool of processes for videos that are made, copied or checked: one video each at a time."""
+"""Make, copy or check many videos in a pool of processes, one video in each process at a time.
+
+A pool of the standard library would wait for a decoder that hangs, and would break at the first one that crashes.
+pebble's pool has a time limit for each task, and replaces a process that died.
+"""
 
 from __future__ import annotations
 

@@ -140,6 +140,7 @@ def choose_decoder(backend: Backend) -> Decoder:
 
     Raises InputError where torchcodec is asked for and does not work here.
     """
+    # A decoder is imported when it is chosen, since torchcodec may be absent.
     if backend != "pyav":
         from mgexp.video import torchcodec_reader
 

@@ -49,6 +49,7 @@ class RgbConverter:
         self._graph_input: tuple[object, ...] = ()
 
     def __call__(self, frame: Any, region: Region) -> FramesArray:
+        # For these frames the scaler gives the pixels that ffmpeg gives; see ``_filtered`` for the others.
         if frame.format.name in PLANAR_420 and frame.height % 2 == 0:
             # An interlaced frame is not cut: its colours are spread over the lines of their own field.
             cut, part = (frame, region) if frame.interlaced_frame else self._cut_out(frame, region)
@@ -72,6 +73,7 @@ class RgbConverter:
         if self._cut is None or (self._cut.height, self._cut.width) != (height, width):
             self._cut = av.VideoFrame(width, height, frame.format.name)
             self._cut_planes = _planes(self._cut)
+        # The scaler converts by these two, so the cut needs those of its frame.
         self._cut.colorspace, self._cut.color_range = frame.colorspace, frame.color_range
         for target, source in zip(self._cut_planes, _planes(frame), strict=True):
             step = frame.height // source.shape[0]

@@ -132,11 +132,10 @@ def level_size(height: int, width: int, level: int) -> tuple[int, int]:
 
 def distinct_levels(height: int, width: int, levels: tuple[int, ...]) -> tuple[int, ...]:
     """Return the levels that a picture needs: where several would be of the same size, only the smallest."""
-    ascending = sorted(set(levels))
-    sizes = [level_size(height, width, level) for level in ascending]
-    return tuple(
-        level for index, level in enumerate(ascending) if sizes[index] not in sizes[:index]
-    )
+    # From large to small, so that the smallest level of a size is the one that stays.
+    descending = sorted(set(levels), reverse=True)
+    by_size = {level_size(height, width, level): level for level in descending}
+    return tuple(sorted(by_size.values()))
 
 
 def stamp_of(path: str, with_hash: bool) -> Stamp:
@@ -162,9 +161,9 @@ class Entry:
 
 
 class StoreIndex:
-    """Opens videos by their copies in a store, and those without a copy by themselves; an ``Opener``.
+    """An ``Opener`` that reads videos from their copies in a store, and opens a video without copies itself.
 
-    ``root`` is the folder that the paths of the manifest are relative to; ``open_file`` opens copies and videos.
+    ``root`` is the folder that the paths of the manifest are relative to. ``open_file`` opens copies and videos.
     Raises InputError where ``store`` is no store.
     """
 
@@ -189,6 +188,7 @@ class StoreIndex:
     def entry(self, path: str) -> Entry | None:
         """Return what is stored of the video at the absolute ``path``; None if it has changed or is gone."""
         entry = self._entries.get(self._root.name(path))
+        # Asked at each opening: a video that was replaced must not be read from the copies of its old content.
         try:
             status = os.stat(path)  # noqa: PTH116 (called for each clip)
         except OSError:
@@ -201,6 +201,7 @@ class StoreIndex:
     def __call__(self, path: str) -> Iterator[Video]:
         """Open the video; its copies are opened when frames are asked for. Raises VideoError."""
         entry = self.entry(path)
+        # Which copy is needed is known when frames are asked for, but all files close at the end of this context.
         with ExitStack() as files:
             if entry is None:
                 yield files.enter_context(self._open_file(path))
@@ -216,9 +217,9 @@ class StoreIndex:
 
 @dataclass(frozen=True)
 class _StoredVideo:
-    """A video with copies; it says what the manifest says, so that draws are the same with a store and without.
+    """A video with copies. Its size and duration are those in the manifest, which come from the video itself.
 
-    ``files`` closes what is opened.
+    So draws are the same with a store and without. ``files`` closes what is opened.
     """
 
     index: StoreIndex
@@ -248,7 +249,7 @@ class _StoredVideo:
 
 @dataclass(frozen=True)
 class _CopyFrames:
-    """The frames of a copy, for regions in pixels of the video, which has ``size``."""
+    """The frames of a copy. Regions are given in pixels of the video, which has ``size``."""
 
     frames: Frames
     size: Size
@@ -264,9 +265,9 @@ def choose_level(
 ) -> int | None:
     """Choose the smallest level with a short side of ``needed`` pixels or more.
 
-    Where none has: the largest, if that is as large as the video; else None, for the video itself.
+    If there is none, choose the largest level if it is as large as the video, else None for the video itself.
     ``short_sides``: (level, pixels of that copy), ascending. The copies of a video of an odd size are a pixel
-    smaller; they count as just as large.
+    smaller than the video, and count as equally large.
     """
     for level, pixels in short_sides:
         if pixels >= needed:

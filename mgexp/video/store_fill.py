@@ -98,6 +98,7 @@ def fill_store(
         store.root.mkdir(parents=True, exist_ok=True)
         busy = f"another process fills {store.root}: wait until it ends, or stop it"
         with lock_file(store.lock, busy):
+            # First of all: a folder with copies and no settings is refused as no store.
             if not store.settings_json.exists():
                 write_json(store.settings_json, settings)
             # A killed process may have left files and a line half-written, and lines that no longer hold.
@@ -112,6 +113,7 @@ def fill_store(
             # disable=None: a bar on a terminal alone.
             bar = tqdm(total=len(lacking), unit=" videos", disable=None if progress else True)
             failures = []
+            # closing ends the processes also after an error.
             with bar, closing(encoded) as videos:
                 for video in videos:
                     before = known.get(video.path)

@@ -1,12 +1,12 @@
-"""Frames of a video file at given times, decoded by torchcodec, one thread.
+"""Read the frames of a video file at given times with torchcodec, in one thread.
 
-Which frames those are is found as for PyAV, by the packets around the wanted times: the two decoders cannot
-disagree, nor about how long a file is. torchcodec gets these packets as its index, so that it neither scans
-the whole file (its exact mode) nor guesses by the frame rate (its approximate mode). Each frame that comes
-back is checked by its timestamp. What torchcodec cannot decode, and every AVI file, is decoded by PyAV.
+As with PyAV, the packets around the wanted times tell which frames those are. So the two decoders agree on the
+frames, and on the duration of a file. torchcodec gets these packets as its index. With it, torchcodec neither
+scans the whole file (its exact mode) nor guesses by the frame rate (its approximate mode). Each frame that comes
+back is checked by its timestamp. PyAV decodes what torchcodec cannot decode, and every AVI file.
 
-The one difference left is in damaged pictures, which one FFmpeg conceals and another refuses or conceals
-differently: where torchcodec gives such a picture, PyAV may give another one or a VideoError.
+One difference is left, in damaged pictures. One FFmpeg conceals the damage, another refuses the picture or
+conceals it differently. So where torchcodec gives such a picture, PyAV may give another one or a VideoError.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class TorchcodecReader(PyavReader):
         wanted = np.empty(len(ticks), np.int64)
         for time, places in rows.items():
             wanted[places] = time
+        # torchcodec counts frames in the order of display, so the index has them in this order.
         displayed = sorted((p for p in packets if not p.is_discard), key=lambda p: p.pts)
         index = [
             {"pts": p.pts, "duration": p.duration or 0, "key_frame": int(p.is_keyframe)}
@@ -69,6 +70,7 @@ class TorchcodecReader(PyavReader):
         )
         pts = [packet.pts for packet in displayed]
         batch = decoder.get_frames_at([bisect_left(pts, time) for time in wanted])
+        # Its timestamps are seconds in floats; rounded to ticks they must be exactly those of the wanted frames.
         times = np.rint(batch.pts_seconds.numpy() * self._ticks_per_second)
         return batch.data.numpy() if np.array_equal(times, wanted) else None
 
