@@ -75,7 +75,7 @@ class Confusion:
 def count_confusions(labels: Iterable[int], predicted: Iterable[int]) -> Counts:
     """Count the pairs of a label and a prediction; there is one pair for each video."""
     found = Counter(zip(labels, predicted, strict=True))
-    return tuple((*pair, found[pair]) for pair in sorted(found))
+    return tuple((*pair, num) for pair, num in sorted(found.items()))
 
 
 def sum_confusions(confusions: Iterable[Confusion]) -> Confusion:
@@ -83,7 +83,7 @@ def sum_confusions(confusions: Iterable[Confusion]) -> Confusion:
     total: Counter[tuple[int, int]] = Counter()
     for confusion in confusions:
         total.update({(label, predicted): num for label, predicted, num in confusion.counts})
-    return Confusion(tuple((*pair, total[pair]) for pair in sorted(total)))
+    return Confusion(tuple((*pair, num) for pair, num in sorted(total.items())))
 
 
 def write_confusion(path: Path, counts: Counts) -> None:
