@@ -1,4 +1,4 @@
-"""The optimizers in plain Python floats, one number at a time, as the papers write them: witnesses for ours."""
+"""The optimizers as the papers write them, in plain Python floats, to compare ours with."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 
 
 def norm(tensor):
-    """Of a list of numbers."""
+    """Compute the Euclidean norm of a list of numbers."""
     return math.sqrt(sum(number * number for number in tensor))
 
 
 def ratio(size, length):
-    """1 where either is 0."""
+    """Return the trust ratio, which is 1 if either norm is 0."""
     return size / length if size > 0 and length > 0 else 1.0
 
 

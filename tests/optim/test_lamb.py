@@ -1,4 +1,4 @@
-"""LAMB and PMD-LAMB against plain loops over numbers, and their moments over a period."""
+"""LAMB and PMD-LAMB compared with plain loops over numbers, and their moments over a period."""
 
 import math
 from itertools import pairwise
@@ -51,7 +51,7 @@ def test_pmd_lamb_is_lamb_with_factors_of_its_betas(curve):
 
 
 def test_a_long_first_period_is_corrected_for_its_start():
-    """No factor is 0 here, so that all of the correction by the product of the rates is tried."""
+    """No factor is 0 here, so the whole correction by the product of the rates takes part."""
     param, period = parameter(START), 40
     optimizer = Lamb([param], 1.0, period=period, curve="cosine")
     found = step_with(optimizer, param, GRADIENTS, RATES)
@@ -83,7 +83,7 @@ def test_a_new_period_starts_as_a_run_does():
 
 
 def test_a_change_of_rates_is_corrected_by_what_they_were():
-    """As after a resume with other keys: the weights of the gradients in a moment sum to 1 all the same."""
+    """Rates may change at a resume with other keys. The weights of the gradients in a moment still sum to 1."""
     param = parameter(START)
     optimizer = Lamb([param], 1.0, betas=(0.5, 0.5))
     step_with(optimizer, param, GRADIENTS[:2], RATES[:2])
@@ -94,7 +94,7 @@ def test_a_change_of_rates_is_corrected_by_what_they_were():
     assert found == pytest.approx(by_hand.lamb(START, GRADIENTS[:4], RATES, betas), rel=1e-12)
 
 
-def test_without_trust_ratios_it_is_adamw():
+def test_without_trust_ratios_lamb_is_adamw():
     params = [parameter(START) for _ in range(2)]
     ours = Lamb([{"params": params[:1], "adapts": False}], 1.0, eps=1e-8, weight_decay=0.1)
     theirs = torch.optim.AdamW(params[1:], eps=1e-8, weight_decay=0.1)
@@ -106,7 +106,7 @@ def test_without_trust_ratios_it_is_adamw():
 
 
 def test_each_tensor_has_a_ratio_of_its_own():
-    """Two tensors in one group: each goes as it would alone."""
+    """Two tensors in one group: each moves as it would alone."""
     starts, gradients = [START, [0.01, 0.02]], [GRADIENTS[0], [5.0, -7.0]]
     params = [parameter(start) for start in starts]
     optimizer = Lamb(params, lr=0.1)
@@ -132,7 +132,7 @@ def test_a_gradient_of_zero_moves_nothing():
 
 
 def test_a_parameter_without_gradient_keeps_its_place_in_the_period():
-    """Its moments and its period go by its own steps."""
+    """Each parameter counts its own steps for its moments and its period."""
     late, always = parameter(START), parameter(START)
     optimizer = Lamb([late, always], 0.01, period=3)
     for step, gradient in enumerate(GRADIENTS):
@@ -162,7 +162,7 @@ def test_the_period_goes_on_where_a_saved_state_stopped(tmp_path):
     assert torch.equal(second, whole)
 
 
-def test_it_gives_the_loss_of_a_closure():
+def test_a_step_returns_the_loss_of_its_closure():
     param = parameter([1.0])
 
     def loss():
@@ -183,7 +183,7 @@ def test_it_gives_the_loss_of_a_closure():
         ({"curve": "square"}, "curve = 'square' is none of cosine, linear"),
     ],
 )
-def test_what_cannot_be_is_refused(changes, said):
+def test_numbers_out_of_range_are_refused(changes, said):
     with pytest.raises(ValueError, match=said):
         Lamb([parameter(START)], 0.1, **changes)
 
@@ -208,7 +208,7 @@ def test_the_curves_by_hand():
 
 
 @pytest.mark.parametrize("curve", ["cosine", "linear"])
-def test_without_periods_it_stays_at_1(curve):
+def test_without_periods_the_coefficient_is_1(curve):
     assert {coefficient(step, None, curve) for step in range(1000)} == {1.0}
 
 

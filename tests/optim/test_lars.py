@@ -1,4 +1,4 @@
-"""LARS: against numbers by hand, plain Python floats, and torch's SGD."""
+"""LARS compared with numbers by hand, plain Python floats, and torch's SGD."""
 
 import by_hand
 import pytest
@@ -35,7 +35,7 @@ def test_lars_is_the_algorithm_of_the_paper(nesterov):
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
-def test_without_trust_ratios_and_at_one_rate_it_is_sgd(nesterov):
+def test_without_trust_ratios_and_at_one_rate_lars_is_sgd(nesterov):
     params = [parameter(START) for _ in range(2)]
     keys = {"momentum": 0.9, "nesterov": nesterov, "weight_decay": 0.02}
     ours = Lars([{"params": params[:1], "adapts": False}], 1.0, **keys)
@@ -82,7 +82,7 @@ def test_a_parameter_without_gradient_stays():
     assert params[1] not in optimizer.state
 
 
-def test_it_goes_on_where_a_saved_state_stopped(tmp_path):
+def test_a_loaded_state_continues_the_saved_one(tmp_path):
     whole, first, second = (parameter(START, torch.float32) for _ in range(3))
     make = {"trust_coefficient": 0.05, "weight_decay": 0.1, "nesterov": True}
     step_with(Lars([whole], 1.0, **make), whole, GRADIENTS, RATES)
@@ -96,7 +96,7 @@ def test_it_goes_on_where_a_saved_state_stopped(tmp_path):
     assert torch.equal(second, whole)
 
 
-def test_it_gives_the_loss_of_a_closure():
+def test_a_step_returns_the_loss_of_its_closure():
     param = parameter([2.0])
 
     def loss():
@@ -116,6 +116,6 @@ def test_it_gives_the_loss_of_a_closure():
         ({"trust_coefficient": 0.0}, "trust_coefficient = 0.0 is not more than 0"),
     ],
 )
-def test_what_cannot_be_is_refused(changes, said):
+def test_numbers_out_of_range_are_refused(changes, said):
     with pytest.raises(ValueError, match=said):
         Lars([parameter(START)], 0.1, **changes)

@@ -1,4 +1,4 @@
-"""Parameter groups, and optimizers from the configuration: their steps by hand, resumed, and scaled."""
+"""Parameter groups, and optimizers built from the configuration: steps by hand, after a resume, and in fp16."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ TSM = {
 
 
 def network(norm):
-    """The classifier has the name that it has in our networks."""
+    """Build a small network. Its classifier has the same name as in our networks."""
     layers = {
         "conv": nn.Conv3d(3, 4, 1),
         "norm": norm(4),
@@ -48,7 +48,7 @@ def network(norm):
 
 
 def by_name(model, cfg):
-    """Of each parameter: weight decay, factor of the learning rate, and whether it takes a trust ratio."""
+    """Map each parameter to its weight decay, its learning-rate factor, and whether it takes a trust ratio."""
     names = {id(value): name.removeprefix("blocks.") for name, value in model.named_parameters()}
     return {
         names[id(value)]: (group["weight_decay"], group["lr_factor"], group["adapts"])
@@ -121,7 +121,7 @@ RATES = [0.1, 0.2, 0.1]
 
 
 def weight_after(tmp_path, changes):
-    """A layer's weight after a step with each of GRADIENTS, by the optimizer of the tiny row with ``changes``."""
+    """Return a layer's weight after a step with each of GRADIENTS, in the tiny row with ``changes``."""
     model = nn.Linear(3, 2, bias=False, dtype=torch.float64)
     model.weight.data = torch.tensor(START, dtype=torch.float64).view(2, 3)
     optimizer = build_optimizer(tiny_config(tmp_path, changes), model)
@@ -191,8 +191,8 @@ def test_the_keys_of_pmd_lamb_reach_it(tmp_path, curve, factors):
 
 
 @pytest.mark.parametrize("method", LAYER_WISE)
-def test_a_bias_is_moved_as_if_it_were_alone_in_the_world(tmp_path, method):
-    """Of any size: a bias takes no trust ratio, a weight does."""
+def test_a_bias_takes_no_trust_ratio(tmp_path, method):
+    """A bias takes no trust ratio, so its size does not matter. A weight takes one."""
     moves = []
     for size in (1.0, 100.0):
         model = nn.Linear(1, 1)
@@ -236,8 +236,8 @@ def test_a_saved_run_goes_on_to_the_same_bits(tmp_path, method):
 
 
 @pytest.mark.parametrize("method", LAYER_WISE)
-def test_an_overflow_of_fp16_is_no_step(tmp_path, method):
-    """The scaler leaves it out: weights, moments and the place in the period stay."""
+def test_a_step_whose_fp16_gradients_overflow_is_skipped(tmp_path, method):
+    """The scaler skips such a step: weights, moments and the place in the period stay the same."""
     model = nn.Linear(2, 2)
     optimizer = build_optimizer(tiny_config(tmp_path, {"SOLVER.OPTIMIZING_METHOD": method}), model)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
@@ -269,7 +269,7 @@ def test_a_scaled_loss_gives_the_same_steps():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_step_reads_nothing_from_the_device(tmp_path, method):
-    """Tensors of this device have no values: to ask for one, as `.item()` or an `if` does, is an error."""
+    """Tensors of this device have no values. A call that needs one, such as `.item()` or `if`, is an error."""
     model = nn.Sequential(nn.Conv3d(2, 3, 3), nn.BatchNorm3d(3)).to("meta")
     optimizer = build_optimizer(tiny_config(tmp_path, {"SOLVER.OPTIMIZING_METHOD": method}), model)
     for param in model.parameters():

@@ -1,4 +1,4 @@
-"""The tiny row trained by any number of processes, on clips made up from their requests: for tests."""
+"""Helpers that train the tiny row in any number of processes, on clips computed from their requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NUM_VIDEOS, SEED = 128, 3
 
 
 class Training:
-    """One process of a run, as ``job.py`` puts it together, without videos and files."""
+    """One process of a run, built as ``job.py`` builds it, but without videos and run folder."""
 
     def __init__(self, processes, folder, dtype, **changes):
         self.processes, self.folder = processes, folder
@@ -52,7 +52,7 @@ class Training:
         self.requests = list(StepSampler(self.schedule, SEED, 0, processes.rank))
 
     def train(self):
-        """All steps; gives the losses in the records."""
+        """Train all steps; return the recorded losses."""
         path = self.folder / "metrics.jsonl"
         loop = Loop(
             state=self.state,
@@ -73,7 +73,7 @@ class Training:
         return [line["loss"] for line in read_jsonl(path)]
 
     def first_gradient(self):
-        """Of every parameter."""
+        """Return the gradient of every parameter in the first step."""
         share = len(self.requests[0])
         draws = Draws(SEED, 0, self.processes.rank * share)
         self.step.backward(
@@ -82,7 +82,7 @@ class Training:
         return {name: p.grad for name, p in self.state.model.named_parameters()}
 
     def tensors(self):
-        """Every tensor of the state, and what evaluation makes of the statistics."""
+        """Return every tensor of the state, and the precise statistics that an evaluation computes from it."""
         return {
             **{f"model {name}": value for name, value in self.state.model.state_dict().items()},
             **dict(moments(self.state.state_dict()["optimizer"])),
@@ -91,7 +91,7 @@ class Training:
         }
 
     def precise_statistics(self, base):
-        """Those of three mini-batches of 4 clips in groups of ``base``."""
+        """Compute the precise statistics of three mini-batches of 4 clips in groups of ``base`` clips."""
         requests = precise_requests(self.schedule, SEED, 3, self.processes)
         groups = num_bn_groups(self.schedule.recipe.clips, self.processes.count, base)
         model = copy.deepcopy(self.state.model)
@@ -101,7 +101,7 @@ class Training:
 
 
 def batch_of(requests):
-    """Clips that follow from their requests: noise, brighter for one class."""
+    """Compute clips from their requests: noise, which is brighter for one class."""
     clips = torch.stack([_clip(request) for request in requests])
     return Batch(
         clips.permute(0, 4, 1, 2, 3),
@@ -119,7 +119,7 @@ def _clip(request):
 
 
 def in_processes(function, count, folder, *arguments):
-    """What ``function(processes, folder, *arguments)`` gives in each of ``count`` processes over gloo."""
+    """Call ``function(processes, folder, *arguments)`` in ``count`` processes over gloo; return all results."""
     if count == 1:
         return [function(Processes(), folder, *arguments)]
     with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""A compiled network trains as the plain one, and never falls back to it in silence."""
+"""A compiled network trains like the plain one, and never falls back to it without a message."""
 
 import copy
 
@@ -53,7 +53,7 @@ def fresh_compiler():
 
 
 @pytest.mark.slow
-def test_it_trains_as_the_plain_network():
+def test_a_compiled_network_trains_like_the_plain_one():
     plain = Network()
     model = copy.deepcopy(plain)
     with compiled(model, "default", len(SHAPES)):

@@ -1,4 +1,4 @@
-"""Scores of views by hand, the part of an evaluation on disk, and that evaluation leaves the model as it was."""
+"""Evaluation: scores of views computed by hand, scores saved on the way, and a model that stays unchanged."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ NORMALIZER = Normalizer((0.45,) * 3, (0.225,) * 3, CPU)
 
 
 def evaluate(batches, num_videos, task, model=None):
-    """The evaluation of these batches by one process."""
+    """Evaluate ``batches`` in one process."""
     scores = Scores(num_videos, task, CPU)
     check_decoded(score_views(model or FirstPixels(), batches, scores, IDENTITY))
     return scores.reduce(Processes())
@@ -48,7 +48,7 @@ def views(rows, videos, labels, errors=()):
 
 
 def test_softmax_scores_of_the_views_are_summed():
-    """Views of video 0 say class 0 strongly and class 1 twice weakly: the sum of scores is class 1's."""
+    """One view of video 0 favours class 0 strongly, two favour class 1 weakly: class 1 has the larger sum."""
     batches = [
         views([[9, 0, 0], [0, 9, 0]], [0, 1], [1, 0]),
         views([[0, 2, 0], [0, 2, 0]], [0, 0], [1, 1]),
@@ -71,8 +71,8 @@ def test_top5_of_more_than_five_classes():
     assert found.metrics == {"top1": 0.0, "top5": 50.0}
 
 
-def test_the_best_score_of_the_views_counts_where_asked():
-    """By the sum class 1 would win; the best view says class 0."""
+def test_max_takes_the_best_score_of_the_views():
+    """Class 1 has the larger sum, but class 0 has the single best view."""
     batches = [views([[9, 0, 0]], [0], [1]), views([[0, 2, 0], [0, 2, 0]], [0, 0], [1, 1])]
     found = evaluate(batches, 1, one_label(3, "max"))
     assert found.metrics["top1"] == 0.0
@@ -96,7 +96,7 @@ def test_sigmoid_scores_and_many_labels():
 
 @pytest.mark.parametrize(("ensemble", "wanted"), [("sum", 2 * 0.9), ("max", 0.9)])
 def test_views_of_one_video_may_be_in_two_processes(ensemble, wanted, monkeypatch):
-    """Its label is not their sum."""
+    """The processes add up the scores of a video, but not its label."""
     task = one_label(3, ensemble)
     parts = [Scores(1, task, CPU) for _ in range(2)]
     logits = torch.tensor([[0.05, 0.9, 0.05]]).log()
@@ -138,7 +138,7 @@ def test_evaluation_is_in_eval_mode_and_leaves_no_gradients():
 
 
 class Number:
-    """As ``Scores`` for what a part needs of them."""
+    """Stand in for ``Scores``, with the two methods that ``PartialScores`` uses."""
 
     def __init__(self, value=0):
         self.value = value
@@ -159,19 +159,19 @@ def saved(tmp_path):
     return path
 
 
-def test_a_part_is_gone_on_with(saved):
+def test_a_saved_part_is_continued(saved):
     scores, part = Number(), PartialScores(saved, "these videos")
     assert part.load_into(scores) >= 0
     assert (scores.value, part.num_batches) == (7, 5)
 
 
-def test_one_of_other_videos_is_not(saved):
+def test_a_part_of_other_videos_is_not_used(saved):
     scores, part = Number(), PartialScores(saved, "others")
     part.load_into(scores)
     assert (scores.value, part.num_batches) == (0, 0)
 
 
-def test_a_damaged_one_is_done_again_with_a_warning(saved, caplog):
+def test_a_damaged_part_is_done_again_with_a_warning(saved, caplog):
     saved.write_bytes(saved.read_bytes()[:-300])
     scores, part = Number(), PartialScores(saved, "these videos")
     part.load_into(scores)
@@ -203,7 +203,7 @@ def differing(model, before):
     }
 
 
-def test_precise_statistics_are_the_copy_s_alone(tmp_path):
+def test_precise_statistics_change_only_the_copy(tmp_path):
     state, before, found = ready(tmp_path, PreciseBn(batches, 1))
     assert differing(state.model, before) == set()
     assert state.model.training
@@ -221,7 +221,7 @@ def test_without_precise_statistics_the_copy_is_the_model(tmp_path):
 
 
 def final_evaluation(tmp_path, labels, **changes):
-    """Of two videos of one view each, by the untrained model of the tiny row; what it found."""
+    """Evaluate two videos of one view each with the untrained model of the tiny row."""
     cfg = tiny_config(tmp_path, changes)
     model = build_model(cfg)
     state = State(model, build_optimizer(cfg, model), Clock())
@@ -235,7 +235,7 @@ def final_evaluation(tmp_path, labels, **changes):
 
 
 def test_which_classes_are_confused_is_written(tmp_path):
-    """Both videos are the same picture, so one of them is taken for the other's class."""
+    """Both videos show the same picture, so one of them is confused with the other's class."""
     found = final_evaluation(tmp_path, [0, 1])
     taken = found.scores[0].argmax().item()
     lines = (tmp_path / "confusion.csv").read_text().splitlines()[1:]

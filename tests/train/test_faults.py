@@ -1,4 +1,4 @@
-"""Faults of the machine become messages, and bugs keep their traceback; what is said where memory runs out."""
+"""Faults of the machine become messages, such as for lack of memory, and bugs keep their traceback."""
 
 import errno
 import os
@@ -78,8 +78,8 @@ def test_bugs_are_not(error, tmp_path):
     assert caught.value is error
 
 
-def test_the_cause_says_more_than_what_came_of_it(tmp_path):
-    """torch raises the one, from the other."""
+def test_the_innermost_cause_is_reported(tmp_path):
+    """torch raises the first error from the second."""
     cause = RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. ")
     try:
         raise RuntimeError("DataLoader worker (pid(s) 12) exited unexpectedly") from cause
@@ -111,7 +111,7 @@ def test_the_message_says_where_the_run_goes_on(tmp_path):
 
 
 class BrokenQueue:
-    """As the pipe of a worker that has just died; the call goes through the files of the loader."""
+    """Fail as the pipe of a worker that has just died. The traceback goes through the files of torch's loader."""
 
     def __init__(self, error):
         self.error = error
@@ -125,7 +125,7 @@ def raise_it(error):
 
 
 class Broken(Dataset):
-    """A batch that cannot be taken over."""
+    """A batch that cannot be unpickled."""
 
     def __len__(self):
         return 1
@@ -135,7 +135,7 @@ class Broken(Dataset):
 
 
 def test_a_worker_that_died_while_a_batch_was_taken_from_it(tmp_path):
-    """Which torch tells of as of a broken connection."""
+    """torch reports it as a broken connection."""
     loader = DataLoader(Broken(), num_workers=1, collate_fn=list)
     with (
         pytest.raises(TrainingError, match="a loader's worker ended while it handed on a batch"),
@@ -161,12 +161,12 @@ CPU_ERROR = (
         (ValueError("out of memory"), False),
     ],
 )
-def test_errors_of_memory_are_known(error, wanted):
+def test_errors_of_memory_are_recognised(error, wanted):
     assert is_out_of_memory(error) is wanted
 
 
 class Step:
-    """Takes ``fits`` clips at once; ``max_clips`` as TrainStep has it."""
+    """A step in which at most ``fits`` clips fit at once. ``max_clips`` means the same as in TrainStep."""
 
     def __init__(self, fits, max_clips=0):
         self.fits, self.max_clips, self.tried = fits, max_clips, []
@@ -197,7 +197,7 @@ def test_the_largest_number_that_fits_is_found_by_trying():
     assert text.endswith("(why)")
 
 
-def test_the_search_begins_below_what_went_through_at_once():
+def test_the_search_begins_below_the_clips_that_ran_at_once():
     step = Step(fits=8, max_clips=32)
     assert "TRAIN.MAX_CLIPS_PER_GPU 8 " in message(step)
     assert step.tried == [(16, 2), (8, 1)]
@@ -208,7 +208,7 @@ def test_nothing_is_promised_where_a_single_group_is_too_much():
 
 
 def test_a_number_that_another_shape_cannot_have_is_not_said():
-    """Its groups are of 32 clips."""
+    """Its groups have 32 clips."""
     coarse = StepShape(frames=2, crop=8, clips=256, num_bn_groups=8)
     assert "MAX_CLIPS_PER_GPU" not in message(Step(fits=20), others=(coarse,))
     assert "MAX_CLIPS_PER_GPU 32" in message(Step(fits=40), others=(coarse,))

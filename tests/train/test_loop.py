@@ -1,4 +1,4 @@
-"""The order of things in the loop, on a network of one weight."""
+"""The order of steps, saves and evaluations in the loop, with a tiny network."""
 
 import os
 import re
@@ -105,7 +105,7 @@ def test_checkpoints_follow_the_clock(tmp_path):
 
 
 def stop_in(step, bench, monkeypatch):
-    """A signal comes while ``step`` is computed."""
+    """Make a signal arrive while ``step`` is computed."""
 
     def seed(_, number):
         if number == step:
@@ -116,7 +116,7 @@ def stop_in(step, bench, monkeypatch):
 
 @pytest.mark.parametrize("milestones", [(), (3, 6)])
 def test_a_request_to_stop_saves_at_the_step_s_end(milestones, tmp_path, monkeypatch):
-    """At a milestone the evaluation is for later."""
+    """At a milestone the evaluation is left to the next start."""
     bench = Bench(tmp_path, milestones)
     stop_in(2, bench, monkeypatch)
     assert not bench.run()
@@ -125,7 +125,7 @@ def test_a_request_to_stop_saves_at_the_step_s_end(milestones, tmp_path, monkeyp
 
 @pytest.mark.parametrize("settle_steps", [1, 5])
 def test_a_signal_ends_the_wait_for_clips(settle_steps, tmp_path):
-    """Videos may hang; of the step that waited for them nothing is done."""
+    """A video may hang. The step that waited for it is not done at all."""
     bench = Bench(tmp_path, settle_steps=settle_steps)
     bench.before_step[2] = lambda: os.kill(os.getpid(), signal.SIGTERM)
     with bench.stop.listening():
@@ -135,7 +135,7 @@ def test_a_signal_ends_the_wait_for_clips(settle_steps, tmp_path):
 
 
 def test_several_processes_stop_after_the_same_step(tmp_path, monkeypatch):
-    """The other one has clips already."""
+    """This process waits for clips, but the other one has its clips already."""
     monkeypatch.setattr("mgexp.dist.any_true", lambda processes, flags, device: flags)
     monkeypatch.setattr("mgexp.dist.mean_", lambda processes, losses: losses)
     monkeypatch.setattr("mgexp.dist.total", lambda processes, levels: levels)
@@ -147,8 +147,8 @@ def test_several_processes_stop_after_the_same_step(tmp_path, monkeypatch):
     assert bench.calls == [("save", 3)]
 
 
-def test_what_is_on_disk_is_not_saved_again(tmp_path):
-    """A run that is stopped in the first wait after it went on."""
+def test_a_step_on_disk_is_not_saved_again(tmp_path):
+    """A signal stops the run in its first wait after a resume."""
     bench = Bench(tmp_path)
     bench.state.step = 4
     bench.before_step[4] = lambda: os.kill(os.getpid(), signal.SIGTERM)
@@ -158,7 +158,7 @@ def test_what_is_on_disk_is_not_saved_again(tmp_path):
 
 
 def test_slow_steps_are_looked_at_more_often(tmp_path, monkeypatch):
-    """Of 2 s each, a signal must not wait for five."""
+    """Steps take 2 s each, so a signal must not wait for five of them."""
     monkeypatch.setattr("mgexp.train.loop.StepTimer.read", lambda timer: [2.0] * timer_steps(timer))
     bench = Bench(tmp_path, settle_steps=5)
     agreed = []
@@ -169,7 +169,7 @@ def test_slow_steps_are_looked_at_more_often(tmp_path, monkeypatch):
 
 
 def timer_steps(timer):
-    """How many steps were timed since the last reading."""
+    """Count the steps that were timed since the last reading."""
     num = len(timer._ends)
     timer._starts, timer._ends = [], []
     return num
@@ -284,7 +284,7 @@ def test_other_errors_keep_their_traceback(tmp_path):
 
 
 class FakeStep:
-    """A step of which fewer clips do not fit either."""
+    """A step in which fewer clips do not fit either."""
 
     max_clips = 0
     normalizer = NORMALIZER

@@ -1,4 +1,4 @@
-"""Precise statistics against the population's, in float64."""
+"""Precise statistics compared with those of the whole population, in float64."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The four precisions: what each computes in, and what it leaves alone."""
+"""The four precisions: the types that each computes in, and the settings that it leaves unchanged."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The check of a precision: it catches a wrong backward, it passes right ones, and it leaves the model alone."""
+"""The precision check finds wrong gradients, accepts right ones, and leaves the model unchanged."""
 
 import copy
 import subprocess
@@ -81,7 +81,7 @@ def make_model(conv=nn.Conv3d, frames=3, out=4):
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """Where passed checks are remembered."""
+    """Use a folder of the test for passed checks; return it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "mgexp" / "precision"
 
@@ -160,7 +160,7 @@ print("right" if agrees else "wrong", flush=True)
 
 
 def test_the_fault_of_bf16_on_some_cpus_is_caught():
-    """5 × 7 × 7 over 4 frames. In a process of its own, which its kernels may end."""
+    """Run 5 × 7 × 7 over 4 frames, in a process of its own, since the wrong kernels may end it."""
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
     code = REAL_FAULT.format(paths=paths)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -206,7 +206,7 @@ def test_groups_that_span_processes_are_checked_as_one():
         (float("nan"), float("inf"), 0.0, True),
     ],
 )
-def test_what_a_fault_is(cosine, ratio, share, is_one):
+def test_limits_decide_what_is_a_fault(cosine, ratio, share, is_one):
     assert Agreement("x", True, cosine, ratio, share).is_fault == is_one
 
 

@@ -1,4 +1,4 @@
-"""Predictions: probabilities by hand, views that straddle batches, and videos that fail."""
+"""Predictions: probabilities computed by hand, views of one video in two batches, and videos that fail."""
 
 import pytest
 import torch

@@ -41,7 +41,7 @@ def new_state(weight=0.0, step=0, size=1):
 
 @pytest.fixture
 def run_dir(tmp_path):
-    """With checkpoints after 5, 10 and 15 steps; their weight is their step."""
+    """A run folder with checkpoints after 5, 10 and 15 steps. The weight in each equals its step."""
     found = RunDir(tmp_path)
     found.checkpoints.mkdir()
     for step in (5, 10, 15):
@@ -63,20 +63,20 @@ def taken_over(run_dir):
     return state
 
 
-def test_the_last_one_is_taken(run_dir):
+def test_the_last_checkpoint_is_taken(run_dir):
     state = taken_over(run_dir)
     assert (state.step, state.model.weight.item()) == (15, 15.0)
     choice = choose_checkpoint(run_dir)
     assert (choice.checkpoint.seal, choice.damaged) == (read_seal(run_dir.checkpoint(15)), ())
 
 
-def test_without_any_the_state_stays(tmp_path):
+def test_without_a_checkpoint_the_state_stays(tmp_path):
     state = new_state(3.0)
     take_over(RunDir(tmp_path), state, choose_checkpoint(RunDir(tmp_path)), Processes())
     assert (state.step, state.model.weight.item()) == (0, 3.0)
 
 
-def test_after_a_damaged_one_comes_the_one_before_loudly(run_dir, caplog):
+def test_after_a_damaged_checkpoint_the_one_before_is_taken_with_a_warning(run_dir, caplog):
     damage(run_dir, 15, 10)
     choice = choose_checkpoint(run_dir)
     assert run_dir.checkpoint_steps() == (5, 10, 15)  # it only looks
@@ -88,15 +88,15 @@ def test_after_a_damaged_one_comes_the_one_before_loudly(run_dir, caplog):
     assert "DAMAGED CHECKPOINT: resuming after step 5 instead of step 15" in caplog.text
 
 
-def test_a_damaged_one_does_not_push_out_those_that_follow(run_dir):
-    """Its step is later than theirs, for a while."""
+def test_a_damaged_checkpoint_does_not_push_out_later_ones(run_dir):
+    """The damaged checkpoint has a later step than the new ones at first."""
     damage(run_dir, 15)
     set_aside(run_dir, choose_checkpoint(run_dir))
     save_checkpoint(run_dir, new_state(step=12), num_kept=1)
     assert run_dir.checkpoint_steps() == (12,)
 
 
-def test_if_all_are_damaged_nothing_begins_anew(run_dir):
+def test_if_all_checkpoints_are_damaged_the_run_does_not_begin_again(run_dir):
     damage(run_dir, 5, 10, 15)
     with pytest.raises(InputError) as caught:
         choose_checkpoint(run_dir)
@@ -107,7 +107,7 @@ def test_if_all_are_damaged_nothing_begins_anew(run_dir):
 
 
 def test_a_checkpoint_of_an_earlier_version_is_taken(run_dir):
-    """It has neither a seal nor a schedule."""
+    """A checkpoint of an earlier version has neither a seal nor a schedule."""
     old = {
         k: v for k, v in new_state(20.0, 20).state_dict().items() if k not in ("levels", "scaler")
     }
@@ -117,7 +117,7 @@ def test_a_checkpoint_of_an_earlier_version_is_taken(run_dir):
     assert schedule_problems(choice, {"steps": 7, "phases": []}, override=False) == []
 
 
-def test_what_is_whole_and_no_checkpoint_is_an_error_not_damage(run_dir):
+def test_an_undamaged_file_that_is_no_checkpoint_is_an_error(run_dir):
     class Evil:
         def __reduce__(self):
             return (print, ("ran",))
@@ -139,7 +139,7 @@ def test_another_schedule_is_refused_in_words(run_dir):
     assert schedule_problems(Choice(), now, override=False) == []
 
 
-def test_another_model_is_told_as_such(run_dir):
+def test_another_model_is_named_as_the_reason(run_dir):
     state = new_state(size=2)
     with pytest.raises(
         InputError, match="does not fit this configuration, choose another --output"
@@ -148,7 +148,7 @@ def test_another_model_is_told_as_such(run_dir):
 
 
 def second_process(run_dir, monkeypatch, wanted):
-    """The state of a process that is not the main one, which wants ``wanted``."""
+    """Return the state of rank 1 after rank 0 asked for the checkpoint ``wanted``."""
     monkeypatch.setattr("mgexp.dist.from_main", lambda processes, value: wanted)
     monkeypatch.setattr("mgexp.dist.merge", lambda processes, own: own)
     state = new_state()
@@ -157,7 +157,7 @@ def second_process(run_dir, monkeypatch, wanted):
 
 
 def test_other_processes_load_what_the_main_one_chose(run_dir, monkeypatch):
-    """Not the last that they see."""
+    """They do not load the last checkpoint that they see."""
     wanted = (10, read_seal(run_dir.checkpoint(10)))
     assert second_process(run_dir, monkeypatch, wanted).step == 10
     assert second_process(run_dir, monkeypatch, None).step == 0
@@ -205,7 +205,7 @@ def test_a_new_folder_and_the_same_run_are_fine(folder, tmp_path):
 
 @pytest.fixture
 def checkpointed(written):
-    """A folder whose run has come somewhere."""
+    """A folder whose run has a checkpoint."""
     written.checkpoints.mkdir()
     written.checkpoint(7).touch()
     return written
@@ -263,7 +263,7 @@ def test_the_schedule_is_a_table_of_phases(written):
     assert rows[0]["cycle"] == "64x2x16 32x2x23 32x2x23"
 
 
-def test_records_of_what_is_done_again_are_forgotten(written):
+def test_records_of_steps_that_are_done_again_are_dropped(written):
     for step in range(6):
         append_jsonl(written.metrics_jsonl, {"step": step})
     for step, full in ((2, False), (4, False), (5, False), (4, True)):
@@ -277,7 +277,7 @@ def test_records_of_what_is_done_again_are_forgotten(written):
 
 
 def changed(schedule, number, **fields):
-    """The schedule as other code might have made it."""
+    """Change one phase of the schedule, as another version of the code might."""
     phases = list(schedule.phases)
     phases[number] = replace(phases[number], **fields)
     return replace(schedule, phases=tuple(phases))
@@ -301,7 +301,7 @@ def test_values_are_plain_and_come_back(tmp_path):
     }
 
 
-def test_each_change_is_told_in_words(tmp_path):
+def test_each_change_is_described_in_words(tmp_path):
     schedule = build_row_schedule(tiny_config(tmp_path), 24)
     saved = fingerprint(schedule, 0)
     (text,) = differences(saved, fingerprint(changed(schedule, 1, lr_factor=1.0), 0))
@@ -345,7 +345,7 @@ def test_the_last_bits_of_a_learning_rate_may_differ(tmp_path):
     assert differences(fingerprint(schedule, 0), other) == []
 
 
-def test_another_order_of_shapes_is_told(tmp_path):
+def test_another_order_of_shapes_is_reported(tmp_path):
     short = {"MULTIGRID.LONG_CYCLE": False}
     ordered = fingerprint(build_row_schedule(tiny_config(tmp_path, short), 24), 0)
     changes = {**short, "MULTIGRID.SHAPE_ORDER": "random"}

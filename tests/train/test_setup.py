@@ -1,4 +1,4 @@
-"""What a run must know before its first file: recipe, schedule, lists, task, memory."""
+"""What a run checks before it writes its first file: recipe, schedule, lists, task, memory."""
 
 from types import SimpleNamespace
 
@@ -307,7 +307,7 @@ def test_a_schedule_counts_an_official_list_without_its_videos(tmp_path):
     assert build_num_videos(cfg, 7) == (7, [])
 
 
-def test_problems_of_an_official_list_are_told(tmp_path):
+def test_problems_of_an_official_list_are_reported(tmp_path):
     keys = {"DATA.FORMAT": "charades", "DATA.TRAIN_LIST": str(tmp_path / "no.csv")}
     _, (problem,) = build_num_videos(tiny_config(tmp_path, keys), None)
     assert "no.csv does not exist" in problem

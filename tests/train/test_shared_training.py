@@ -1,4 +1,4 @@
-"""What is learned does not depend on how many processes share the work: 1, 2 and 4 of them over gloo."""
+"""Training gives the same result in 1, 2 and 4 processes over gloo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COUNTS = (2, 4)
 
 
 def train(processes, folder, changes):
-    """In float64, so that only what is wrong differs: requests, losses and every tensor."""
+    """Train in float64, so that rounding hides no fault; compare requests, losses and every tensor."""
     training = Training(processes, folder, torch.float64, **changes)
     losses = training.train()
     return {
@@ -25,7 +25,7 @@ def train(processes, folder, changes):
 
 
 def first_gradient(processes, folder, changes):
-    """In float32."""
+    """Train in float32."""
     return Training(processes, folder, torch.float32, **changes).first_gradient()
 
 
@@ -54,7 +54,7 @@ def shared(request, tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_run_has_what_the_comparison_needs(alone, shared):
-    """50 steps, several phases, the short cycle; groups inside processes, and over all of them."""
+    """It has 50 steps, several phases and the short cycle, with BN groups inside processes and across all."""
     assert len(alone["losses"]) >= 50
     assert alone["phases"] > 4
     assert len({len(step) for step in alone["requests"]}) > 4
@@ -71,7 +71,7 @@ def test_processes_draw_what_one_draws(alone, shared):
 
 @pytest.mark.slow
 def test_every_tensor_is_that_of_one_process(alone, shared):
-    """Weights, running and precise statistics, momenta; dropout is on."""
+    """Compare weights, running and precise statistics, and momenta. Dropout is on."""
     assert unequal(shared[0]["tensors"], alone["tensors"], 1e-8) == {}
 
 
@@ -98,7 +98,7 @@ def test_the_first_gradient_in_fp32_is_that_of_one_process(count, tmp_path):
 
 @pytest.mark.slow
 def test_mini_batches_in_parts_are_the_same_in_two_processes(alone, tmp_path):
-    """Two parts in the first phase; masks of dropout go on from part to part."""
+    """The first phase has two parts, and the dropout masks continue from part to part."""
     found = in_processes(train, 2, tmp_path, {"TRAIN.MAX_CLIPS_PER_GPU": 16})[0]
     assert unequal(found["tensors"], alone["tensors"], 1e-8) == {}
 
@@ -114,7 +114,7 @@ def test_mini_batches_in_parts_are_the_same_in_two_processes(alone, tmp_path):
     ids=["clipped", "lars", "pmd_lamb"],
 )
 def test_other_steps_are_those_of_one_process(changes, tolerance, tmp_path, alone):
-    """Gradients are clipped by the norm of those of all processes; trust ratios are of whole gradients too."""
+    """Clipping and trust ratios use the gradients of all processes together."""
     (wanted,) = in_processes(train, 1, tmp_path / "one", changes)
     found = in_processes(train, 2, tmp_path, changes)[0]
     assert unequal(found["tensors"], wanted["tensors"], tolerance) == {}

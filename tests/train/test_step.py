@@ -1,4 +1,4 @@
-"""One training step, by hand; mini-batches cut into parts; freed memory."""
+"""One training step computed by hand, mini-batches cut into parts, and freed memory."""
 
 import copy
 import platform
@@ -25,7 +25,7 @@ DRAWS = Draws(seed=0, step=0)
 
 
 class Mean(nn.Module):
-    """Two classes from the mean pixel."""
+    """Classify into two classes by the mean pixel."""
 
     def __init__(self):
         super().__init__()
@@ -75,7 +75,7 @@ def test_a_step_goes_down_the_gradient_of_the_mean_loss():
     torch.testing.assert_close(model.head.weight.data, torch.tensor([[1.5], [-1.5]]))
 
 
-def test_gradients_of_the_step_before_are_forgotten():
+def test_gradients_of_the_step_before_are_dropped():
     model = Mean()
     model.head.weight.grad = torch.full((2, 1), 100.0)
     step_of(model)(batch_of([2], [0]), 1, DRAWS)
@@ -85,7 +85,7 @@ def test_gradients_of_the_step_before_are_forgotten():
 @pytest.mark.parametrize(("max_norm", "moved"), [(1.0, 0.5**0.5), (2.0, 2**0.5), (3.0, 1.5)])
 @pytest.mark.parametrize("scale", [None, 4.0])
 def test_gradients_are_scaled_to_the_largest_norm(max_norm, moved, scale):
-    """Theirs is 1.5 √2; where a scaler multiplies the loss, it is the norm without that."""
+    """The norm is 1.5 √2. If a scaler multiplies the loss, the limit is for the norm without the scale."""
     model = Mean()
     enabled = {"enabled": False} if scale is None else {"init_scale": scale}
     scaler = torch.amp.GradScaler("cpu", **enabled)
@@ -164,7 +164,7 @@ def test_after_a_step_in_parts_statistics_move_as_usual(tmp_path):
 
 
 def test_no_step_waits_for_the_device(tmp_path):
-    """Reading a value, or a size that depends on values, would wait for a GPU."""
+    """To read a value, or a size that depends on values, would wait for a GPU."""
     model, batch = network_and_batch(tmp_path)
     step = TrainStep(
         model.float(), torch.optim.SGD(model.parameters(), lr=0.1), F.cross_entropy,
@@ -209,7 +209,7 @@ def test_parts_are_whole_groups(clips, groups, max_clips, parts):
 @pytest.mark.parametrize(
     ("groups", "said"), [(1, "BN group of 64 clips"), (-2, "one BN group spans 2 processes")]
 )
-def test_what_cannot_be_cut_is_refused(groups, said):
+def test_a_mini_batch_that_cannot_be_cut_is_refused(groups, said):
     with pytest.raises(ValueError, match=said):
         split(64, groups, 32)
 
@@ -247,7 +247,7 @@ print(kept_mb())
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone has mallopt")
 def test_a_large_block_stays():
-    """Without keep_memory the system gets it back."""
+    """Without keep_memory the C library returns freed memory to the system."""
     done = subprocess.run(
         [sys.executable, "-c", MEMORY_CODE], check=True, capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""Loss, scores and metrics, against plain definitions and, where it is installed, scikit-learn."""
+"""Loss, scores and metrics, compared with their definitions and with scikit-learn if it is installed."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from mgexp.train.task import (
 
 
 def by_definition(scores, labels):
-    """Average precision in float64 from its definition: at each distinct score, all videos not below it."""
+    """Compute average precision from its definition: at each distinct score, take all videos not below it."""
     total, recall = 0.0, 0.0
     for threshold in sorted(set(scores.tolist()), reverse=True):
         taken = scores >= threshold
@@ -29,7 +29,7 @@ def by_definition(scores, labels):
 
 
 def cases():
-    """Scores and labels (videos, classes), with and without ties, of rare and frequent classes."""
+    """Yield scores and labels (videos, classes) with and without ties, for rare and frequent classes."""
     rng = np.random.default_rng(0)
     for num_videos, num_levels, share in [
         (50, 10**6, 0.3),
@@ -104,7 +104,7 @@ def test_the_loss_of_one_label_is_cross_entropy():
 @pytest.mark.parametrize(
     ("ensemble", "wanted"), [("sum", [[0.5, 1.5], [1, 0]]), ("max", [[0.5, 1], [1, 0]])]
 )
-def test_views_of_a_video_are_put_together(ensemble, wanted):
+def test_views_of_a_video_are_combined(ensemble, wanted):
     task = many_labels(2, ensemble)
     scores = task.no_scores(2, torch.device("cpu"))
     videos, views = torch.tensor([0, 1, 0]), torch.tensor([[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]])
