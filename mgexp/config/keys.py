@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Legal:
-    """Which of the values of its type a key may take, in words and as a test."""
+    """The values that a key may take, in words and as a test. They also have the type of the key."""
 
     words: str
     allows: Callable[[Any], bool]
 
 
 def _range(least: float, most: float) -> Legal:
-    """Numbers from ``least`` to ``most``; more would fill the memory or run for ever before anybody noticed."""
+    """Allow numbers from ``least`` to ``most``. Larger ones would fill the memory, or run for ever."""
     return Legal(f"{least:,} to {most:,}", lambda value: least <= value <= most)
 
 
@@ -375,7 +375,7 @@ class Key:
     source: str
 
     def read(self, value: object) -> Any:  # noqa: ANN401 - of the key's own type
-        """Return the value of the key's type; raises ValueError that says what the key takes."""
+        """Convert a value to the type of the key. Raises ValueError that says what the key takes."""
         takes = f"; it takes {self.legal.words}: " if self.legal is not ANY else ": "
         try:
             converted = convert(self.type, value)

@@ -25,7 +25,7 @@ MAX_FILE_KEYS = 1000
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
-    """Load the configuration of ``path``; raises InputError with every problem of its keys and values."""
+    """Load the configuration of ``path``. Raises InputError with every problem of its keys and values."""
     cfg, problems = read_config(path, overrides)
     if problems:
         raise InputError(problems)

@@ -1,4 +1,4 @@
-"""Values of configuration keys: YAML files and text in, typed and immutable values out."""
+"""Read values of configuration keys from YAML files and from text, and convert them to the types of the keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BASE_KEY = "_BASE_"
 
 
 def is_text(kind: Any) -> bool:  # noqa: ANN401 - an annotation
-    """Whether values of this type are text that nothing reads as a number or as YAML."""
+    """Tell whether values of this type are text, which is never read as a number or as YAML."""
     return kind in {str, PathText} or isinstance((get_args(kind) or [None])[0], str)
 
 

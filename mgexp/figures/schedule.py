@@ -228,6 +228,7 @@ def _draw_levels(axes: Axes, row: RowSchedule, panel: Panel, colour: str) -> Non
 
 
 def _draw_rates(axes: Axes, row: RowSchedule, colour: str) -> None:
+    """Draw the learning rate, and give the column its axis of steps."""
     steps, rates = zip(*row.learning_rates(), strict=True)
     axes.plot(steps, rates, color=colour, lw=1.2)
     axes.set_yscale("log")  # the rate falls by a factor from stage to stage
@@ -243,6 +244,7 @@ def _scale(axes: Axes, panel: Panel, rows: Sequence[RowSchedule]) -> None:
     """Label a line of panels. A logarithmic scale has its ticks at the levels that occur."""
     axes.set_ylabel(panel.label)
     if panel.scale == "linear":
+        # The axis of costs starts at 0: a step that costs half as much is half as high.
         axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
         axes.yaxis.set_major_locator(MaxNLocator(4))
         return
@@ -257,7 +259,7 @@ def _scale(axes: Axes, panel: Panel, rows: Sequence[RowSchedule]) -> None:
             ticks.append(level)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_locator(FixedLocator(ticks))
-    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_minor_locator(NullLocator())  # else Matplotlib adds labels between the levels
     axes.yaxis.set_major_formatter(FuncFormatter(_short))
     axes.set_ylim(found[0] / 1.3, found[-1] * 1.3)
 

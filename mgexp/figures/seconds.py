@@ -65,6 +65,7 @@ def draw_seconds(comparison: Comparison) -> PrintFigure:
 
 
 def _draw_bars(axes: Axes, comparison: Comparison) -> None:
+    """Draw the parts of each row's seconds after one another, and the range of the whole over the seeds."""
     for place, row in enumerate(comparison.finished):
         left = 0.0
         for part in PARTS:
@@ -101,6 +102,7 @@ def _draw_rates(axes: Axes, comparison: Comparison) -> None:
 
 
 def _write(axes: Axes, at: float, place: int, words: str) -> None:
+    """Write words to the right of a bar. Their distance is in points, so that it does not depend on the scale."""
     axes.annotate(
         words, (at, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=6.5
     )

@@ -36,7 +36,7 @@ class Collected:
     """What `append_results` did with each run folder.
 
     `skipped` were in results.csv already. `not_rows` were given other values than their YAML's, on the command
-    line or by a grid. `refused` have an error. Both hold every reason by the run folder.
+    line or by a grid. `refused` have an error. These two hold every reason for a run folder.
     """
 
     added: list[Path] = field(default_factory=list)

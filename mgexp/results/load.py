@@ -10,7 +10,7 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -115,15 +115,10 @@ def _environment(run_dir: RunDir) -> dict[str, Any]:
 
 
 def _evaluation(line: Mapping[str, Any]) -> Evaluation:
-    return Evaluation(
-        step=line["step"],
-        train_seconds=line["train_seconds"],
-        score=line["map"] if line.get("top1") is None else line["top1"],  # as `Run.score`
-        views=line["views"],
-        num_videos=line["num_videos"],
-        full_protocol=line["full_protocol"],
-        frame_order=line["frame_order"],
-    )
+    """Take the fields of an evaluation from a line of evaluations.jsonl. The line has more of them."""
+    score = line["map"] if line.get("top1") is None else line["top1"]  # as `Run.score`
+    others = {one.name: line[one.name] for one in fields(Evaluation) if one.name != "score"}
+    return Evaluation(score=score, **others)
 
 
 # --- runs.jsonl

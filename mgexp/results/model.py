@@ -222,7 +222,7 @@ class Row:
 
     @property
     def setting(self) -> Setting:
-        """The setting of its runs. Only rows of experiments/README.md have the same one in all runs."""
+        """The setting of the first run. `count_results` makes rows whose runs all have the same setting."""
         return next(iter(self.runs.values())).setting
 
     @property
