@@ -42,13 +42,13 @@ def test_it_measures_every_way_at_the_base_shapes(bench, arguments, tmp_path, ca
 
 
 def test_the_json_is_printed_alone_and_the_batch_size_is_ours(bench, arguments, capsys):
-    ways = ("--batch-size", 8, "--ways", "plain", "--json")
+    ways = ("--batch-size", 8, "--ways", "one_group", "--json")
     assert bench.main(arguments("MULTIGRID.LONG_CYCLE", "False", *ways)) == 0
     found = simplejson.loads(capsys.readouterr().out)
     # The short cycle of the full shape, with BN groups of 4 clips of its own.
     assert [s["clips"] for s in found["shapes"]] == [32, 16, 8]
     assert [s["is_base"] for s in found["shapes"]] == [False, False, True]
-    assert list(found["shapes"][0]["ways"]) == ["plain"]
+    assert list(found["shapes"][0]["ways"]) == ["one_group"]
 
 
 def test_flops_are_three_forward_passes_of_every_clip(bench, arguments, monkeypatch):
@@ -82,5 +82,5 @@ def test_a_step_that_fails_ends_with_1(bench, arguments, capsys, monkeypatch):
         raise TrainingError("the loss is nan")
 
     monkeypatch.setattr(bench, "measure_steps", fail)
-    assert bench.main(arguments()) == 1
+    assert bench.main(arguments("--ways", "ours")) == 1
     assert "the loss is nan" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -39,18 +40,30 @@ def labels_of(index):
     return [float(f"c{label:03d}" in actions_of(index)) for label in range(NUM_CLASSES)]
 
 
-@pytest.fixture
-def charades_cfg(tiny_data, tmp_path):
-    """The tiny row on the tiny videos, listed as Charades lists its own."""
+def write_charades(tiny_data, folder):
+    """The YAML of the tiny row on the tiny videos, listed as Charades lists its own."""
     keys = {"DATA.PATH_PREFIX": str(tiny_data)}
     for split, num in (("train", NUM_TRAIN), ("val", NUM_VAL)):
         rows = [f"{split}{index},{actions_of(index)},0.8" for index in range(num)]
-        path = tmp_path / f"Charades_v1_{split}.csv"
+        path = folder / f"Charades_v1_{split}.csv"
         path.write_text("\r\n".join(["id,actions,length", *rows]), encoding="utf-8-sig")
         keys[f"DATA.{split.upper()}_LIST"] = str(path)
-    folder = tmp_path / "experiments"
-    folder.mkdir()
-    return write_config(folder / "tiny.yaml", {**CHARADES, **SHORT, **keys})
+    (folder / "experiments").mkdir()
+    return write_config(folder / "experiments" / "tiny.yaml", {**CHARADES, **SHORT, **keys})
+
+
+@pytest.fixture
+def charades_cfg(tiny_data, tmp_path):
+    return write_charades(tiny_data, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_data, main, tmp_path_factory):
+    """YAML and folder of a finished run; read only."""
+    folder = tmp_path_factory.mktemp("finished")
+    cfg = write_charades(tiny_data, folder)
+    assert main(command(cfg, folder / "run")) == 0
+    return cfg, folder / "run"
 
 
 def scores_of(folder):
@@ -58,8 +71,8 @@ def scores_of(folder):
         return dict(file)
 
 
-def test_a_run_of_many_labels_ends_with_its_map(charades_cfg, output, main, tmp_path):
-    assert main(command(charades_cfg, output)) == 0
+def test_a_run_of_many_labels_ends_with_its_map(finished, tmp_path):
+    cfg, output = finished
     result = json.loads((output / "result.json").read_text())
     assert result["metrics"].keys() == {"map"}
     lines = read_lines(output / "evaluations.jsonl")
@@ -74,10 +87,10 @@ def test_a_run_of_many_labels_ends_with_its_map(charades_cfg, output, main, tmp_
     assert found["num_views"] == 2
 
     def resolve(name):
-        return dict(flatten(load_config(tmp_path / "experiments" / f"{name}.yaml")))
+        return dict(flatten(load_config(cfg.parent / f"{name}.yaml")))
 
-    runs = find_runs(tmp_path)
-    append_results(runs, tmp_path / "results.csv", tmp_path / "experiments", resolve)
+    runs = find_runs(output.parent)
+    append_results(runs, tmp_path / "results.csv", cfg.parent, resolve)
     (row,) = csv.DictReader((tmp_path / "results.csv").open())
     assert (row["top1"], float(row["map"])) == ("", pytest.approx(lines[-1]["map"], abs=1e-4))
 
@@ -86,10 +99,9 @@ def test_a_map_is_judged(charades_cfg, output, main):
     assert main(command(charades_cfg, output, "EXPECTED", "[['map', 0.5, 0.001]]")) == 3
 
 
-def test_the_first_loss_is_that_of_chance(charades_cfg, output, main):
+def test_the_first_loss_is_that_of_chance(finished):
     """Logits start near 0: the binary cross-entropy of each class is log 2."""
-    assert main(command(charades_cfg, output)) == 0
-    first = read_lines(output / "metrics.jsonl")[0]["loss"]
+    first = read_lines(finished[1] / "metrics.jsonl")[0]["loss"]
     assert first == pytest.approx(np.log(2), abs=0.05)
 
 
@@ -106,17 +118,28 @@ class Killed(BaseException):
     """Stands in for a kill: nothing catches it."""
 
 
-def kill_evaluation_after(num_batches, monkeypatch):
-    """The final evaluation ends after so many batches, each saved."""
-    original = evaluate.PartialScores.count_batch
+@pytest.fixture(scope="module")
+def killed_run(finished, main, tmp_path_factory):
+    """The folder of a run whose final evaluation was killed after three of its four batches; read only."""
+    original, folder = evaluate.PartialScores.count_batch, tmp_path_factory.mktemp("killed") / "run"
 
     def counted(self, scores):
-        self.save_seconds = 0.0
+        self.save_seconds = 0.0  # so that it saves each batch
         original(self, scores)
-        if self.path is not None and self.num_batches == num_batches:
+        if self.path is not None and self.num_batches == 3:
             raise Killed
 
-    monkeypatch.setattr(evaluate.PartialScores, "count_batch", counted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluate.PartialScores, "count_batch", counted)
+        with pytest.raises(Killed):
+            main(command(finished[0], folder))
+    return folder
+
+
+@pytest.fixture
+def killed(killed_run, output):
+    """A copy of it, to go on with."""
+    return Path(shutil.copytree(killed_run, output))
 
 
 def spy_on_precise_bn(monkeypatch):
@@ -137,59 +160,45 @@ def spy_on_precise_bn(monkeypatch):
     return seen
 
 
-def test_a_final_evaluation_that_was_killed_goes_on(
-    charades_cfg, output, main, tmp_path, monkeypatch
-):
-    whole = tmp_path / "whole"
-    assert main(command(charades_cfg, whole)) == 0
-    kill_evaluation_after(3, monkeypatch)  # of 4: 16 views, 4 at a time
-    with pytest.raises(Killed):
-        main(command(charades_cfg, output))
-    monkeypatch.undo()
-    (part,) = (output / "evaluation_parts").iterdir()
-    assert torch.load(part, weights_only=True)["num_batches"] == 3
+def test_a_final_evaluation_that_was_killed_goes_on(finished, killed, main, monkeypatch):
+    cfg, whole = finished
+    (part,) = (killed / "evaluation_parts").iterdir()
+    assert torch.load(part, weights_only=True)["num_batches"] == 3  # of 4: 16 views, 4 at a time
     seen = spy_on_precise_bn(monkeypatch)
-    assert main(command(charades_cfg, output)) == 0
+    assert main(command(cfg, killed)) == 0
     assert seen == {"precise_bn": 0, "views": 4}
     for name, values in scores_of(whole).items():
-        assert (scores_of(output)[name] == values).all(), name
+        assert (scores_of(killed)[name] == values).all(), name
     assert (
-        read_lines(output / "evaluations.jsonl")[-1]["map"]
+        read_lines(killed / "evaluations.jsonl")[-1]["map"]
         == (read_lines(whole / "evaluations.jsonl")[-1]["map"])
     )
-    assert not (output / "evaluation_parts").exists()
+    assert not (killed / "evaluation_parts").exists()
     assert not (whole / "evaluation_parts").exists()
 
 
-def test_a_part_of_another_configuration_is_forgotten(charades_cfg, output, main, monkeypatch):
-    kill_evaluation_after(1, monkeypatch)
-    with pytest.raises(Killed):
-        main(command(charades_cfg, output))
-    monkeypatch.undo()
+def test_a_part_of_another_configuration_is_forgotten(finished, killed, main, monkeypatch):
     seen = spy_on_precise_bn(monkeypatch)
-    changed = command(charades_cfg, output, "DATA.TARGET_FPS", 15)
+    changed = command(finished[0], killed, "DATA.TARGET_FPS", 15)
     assert main([*changed, "--override"]) == 0
     assert seen["views"] == 2 * NUM_VAL
     assert seen["precise_bn"] == 1
 
 
-def test_a_part_of_a_run_that_trains_on_is_forgotten(charades_cfg, output, main, monkeypatch):
-    kill_evaluation_after(1, monkeypatch)
-    with pytest.raises(Killed):
-        main(command(charades_cfg, output))
-    monkeypatch.undo()
-    run = RunDir(output)
+def test_a_part_of_a_run_that_trains_on_is_forgotten(finished, killed, main, monkeypatch):
+    run = RunDir(killed)
     run.checkpoint(run.checkpoint_steps()[-1]).unlink()
     seen = spy_on_precise_bn(monkeypatch)
-    assert main(command(charades_cfg, output)) == 0
+    assert main(command(finished[0], killed)) == 0
     assert seen["views"] >= 2 * NUM_VAL
 
 
-def test_a_control_keeps_the_scores_of_the_plain_videos(charades_cfg, output, main):
-    assert main(command(charades_cfg, output)) == 0
+def test_a_control_keeps_the_scores_of_the_plain_videos(finished, output, main):
+    cfg, run = finished
+    shutil.copytree(run, output)
     before = (output / "scores_2x1_forward.npz").read_bytes()
     pairs = ("TRAIN.ENABLE", False, "TEST.FRAME_ORDER", "repeated")
-    assert main(command(charades_cfg, output, *pairs)) == 0
+    assert main(command(cfg, output, *pairs)) == 0
     assert (output / "scores_2x1_forward.npz").read_bytes() == before
     assert (output / "scores_2x1_repeated.npz").exists()
     assert not (output / "evaluation_parts").exists()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -48,23 +49,21 @@ def tasks_of(output):
             yield int(folder.name)
 
 
-def test_a_local_run_is_that_of_this_process(cfg, output, finished_run, main, capfd):
-    assert main([*command(cfg, output), *LOCAL]) == 0
-    assert_bit_identical(output, finished_run)
+def test_a_local_run_is_that_of_this_process_and_a_warning_changes_nothing(
+    cfg, output, finished_run, main, capfd
+):
+    """The warning of a cluster saves it, and it goes on by itself."""
+    with ThreadPoolExecutor() as pool:
+        warned = pool.submit(lambda: os.kill(trainer(output), signal.SIGUSR2))
+        assert main([*command(cfg, output), *LOCAL]) == 0
+        warned.result()
     log = capfd.readouterr().err
     assert "to stop it, saved: kill" in log
-    assert "step 10/10" in log  # of the run itself
-    assert read_lines(output / "starts.jsonl")[0]["commit"] != "unknown"  # from the frozen copy
-
-
-def test_the_warning_of_a_cluster_saves_and_goes_on_by_itself(cfg, output, finished_run):
-    process = start([*command(cfg, output), *LOCAL])
-    os.kill(trainer(output), signal.SIGUSR2)
-    _, log = process.communicate(timeout=200)
-    assert process.returncode == 0
     assert "SIGUSR2: saved after step" in log
-    first, second = [line["after_step"] for line in read_lines(output / "starts.jsonl")]
-    assert (first, second > 0) == (0, True)
+    assert "step 10/10" in log  # of the run itself
+    first, second = read_lines(output / "starts.jsonl")
+    assert (first["after_step"], second["after_step"] > 0) == (0, True)
+    assert first["commit"] != "unknown"  # from the frozen copy
     assert_bit_identical(output, finished_run)
     assert losses(output) == losses(finished_run)
 

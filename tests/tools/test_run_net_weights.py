@@ -12,8 +12,9 @@ from tiny import command, data_keys, tiny_config, write_config
 from mgexp.models.build import build_model
 from mgexp.models.weights import write_weights
 
-STILL = ["SOLVER.BASE_LR", 1e-30, "SOLVER.WARMUP_START_LR", 0, "SOLVER.WEIGHT_DECAY", 0]
-"""Training that leaves the weights where they start."""
+SHORT = ["SOLVER.STEPS", "[0, 0.5]", "SOLVER.MAX_EPOCH", 1, "TRAIN.NUM_EVALUATIONS", 1]
+STILL = [*SHORT, "SOLVER.BASE_LR", 1e-30, "SOLVER.WARMUP_START_LR", 0, "SOLVER.WEIGHT_DECAY", 0]
+"""Short training that leaves the weights where they start."""
 
 
 def save_weights(tmp_path, changes=()):
@@ -31,12 +32,15 @@ def weights(tmp_path):
     return save_weights(tmp_path)
 
 
-def test_a_run_starts_from_the_file(weights, cfg, output, main):
+def test_a_run_starts_from_the_file_and_its_evaluation_does_not_need_it(weights, cfg, output, main):
     path, tensors = weights
-    assert main(command(cfg, output, "TRAIN.INIT_WEIGHTS", path, *STILL)) == 0
+    arguments = command(cfg, output, "TRAIN.INIT_WEIGHTS", path, *STILL)
+    assert main(arguments) == 0
     found = torch.load(output / "model.pt", weights_only=True)
     trained = [name for name, value in tensors.items() if value.dim() and "running" not in name]
     assert all(torch.allclose(found[name], tensors[name], atol=1e-20) for name in trained)
+    path.unlink()
+    assert main([*arguments, "TRAIN.ENABLE", "False"]) == 0
 
 
 def test_every_tensor_is_listed_in_the_run_folder(cfg, output, main, tmp_path):
@@ -91,13 +95,6 @@ def test_a_smoke_run_looks_at_the_weights_of_the_whole_row(weights, cfg, output,
         main, capsys, command(cfg, other, "--smoke", "TRAIN.INIT_WEIGHTS", weights[0])
     )
     assert f"{weights[0]}: is damaged" in message
-
-
-def test_evaluation_alone_needs_no_initial_weights(weights, cfg, output, main):
-    arguments = ("TRAIN.INIT_WEIGHTS", weights[0])
-    assert main(command(cfg, output, *arguments)) == 0
-    weights[0].unlink()
-    assert main(command(cfg, output, *arguments, "TRAIN.ENABLE", "False")) == 0
 
 
 def test_a_smaller_test_crop_that_the_model_cannot_take_is_refused(cfg, output, main, capsys):
