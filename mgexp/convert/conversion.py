@@ -43,6 +43,8 @@ class Conversion:
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        # A value that cannot be read is refused at once. PySlowFast's default stands for it from here on, so that
+        # all other keys are judged as well.
         self._values = dict(CONVERTED)
         for name in (name for name in CONVERTED if name in self.given):
             try:
@@ -120,6 +122,7 @@ class Conversion:
     def yaml_text(self, comment: str) -> str:
         """Write the YAML of ``keys``, section by section, under ``comment``."""
         lines = [f"# {line}" for line in comment.splitlines()]
+        # Written by hand, because PyYAML would put lists on several lines, and write true for True.
         section = ""
         for name, value in self.keys.items():
             *above, last = name.split(".")

@@ -109,6 +109,7 @@ def _flattened_stage(draft: Conversion, found: Architecture, blocks: tuple[int, 
         if limits is None or not all(isinstance(limit, int) for limit in limits):
             return "res2 to res5: it takes four lists of whole numbers"
         for stage, num, limit, kernel in zip(STAGES, blocks, limits, kernels, strict=True):
+            # The key limits how many of the first blocks have the kernel of the stage. The others get 1.
             if any(kernel[i % len(kernel)] != 1 for i in range(limit, num)):
                 return stage
     return None

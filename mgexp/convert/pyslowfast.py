@@ -27,6 +27,7 @@ def read_pyslowfast(path: Path, overrides: Sequence[str] = ()) -> dict[str, obje
         problems = [*problems, f"KEY VALUE pairs: {overrides[-1]!r} has no value"]
     if problems:
         raise InputError(problems)
+    # A key that is text stays text: YAML would read a folder named 2024_01 as the number 202401.
     for name, text in zip(overrides[::2], overrides[1::2], strict=True):
         stays = name in CONVERTED and is_text(type_of(name))
         values[name] = text if stays else from_text(text)
@@ -53,7 +54,7 @@ def convert(given: Mapping[str, object], num_videos: int | None = None) -> Conve
     else:
         why = "TRAIN.PRECISION auto: bf16 on GPUs that have it; fp32 computes as there"
         draft.drop(why, name)
-    _rest(draft)
+    _rest(draft)  # last: it settles all keys that nothing above has settled
     # Our keys in their order, those that differ from our defaults.
     found, draft.keys = draft.keys, {}
     for name, key in BY_NAME.items():
@@ -96,6 +97,7 @@ def _rest(draft: Conversion) -> None:
     settled = draft.settled()
     for name in (name for name in draft.given if name not in settled):
         value, section = draft.given[name], name.split(".", maxsplit=1)[0]
+        # KEY VALUE pairs give these keys as text.
         read = from_text(value) if isinstance(value, str) else value
         if name in FIXED and read not in FIXED[name].allowed:
             draft.refuse(name, f"has no counterpart: {FIXED[name].here}")

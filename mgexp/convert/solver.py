@@ -37,6 +37,7 @@ def convert_solver(draft: Conversion) -> None:
 
 def _stages(draft: Conversion) -> float:
     """Convert STEPS, LRS and GAMMA; return the first of LRS, which multiplies all rates."""
+    # A stage that begins after the last epoch never takes place there; here it would be an error.
     steps, last = draft.value("SOLVER.STEPS"), draft.value("SOLVER.MAX_EPOCH")
     reached = tuple(step for step in steps if step < last)
     if not reached:
@@ -61,6 +62,7 @@ def _decay(draft: Conversion, num_stages: int) -> float:
     if len(rates) < num_stages or not rates or min(rates) <= 0:
         draft.refuse("SOLVER.LRS", f"has no rate above 0 for each of {num_stages} stages")
         return 1.0
+    # Rates such as 0.1, 0.01, 0.001 do not divide to equal floating-point numbers.
     factors = [after / before for before, after in pairwise(rates)]
     if any(not math.isclose(factor, factors[0], rel_tol=1e-6) for factor in factors):
         why = "has no counterpart: the learning rate falls by one factor, SOLVER.GAMMA, from stage to stage"
@@ -135,6 +137,8 @@ def _multigrid(draft: Conversion) -> None:
 
 def _bn_group(draft: Conversion) -> None:
     """Find MULTIGRID.BN_BASE_SIZE: the clips that share statistics in the baseline's mini-batch."""
+    # PySlowFast's plain batch norm takes the statistics of the clips of one GPU. Sub-batch norm splits these
+    # clips, and synchronised batch norm joins those of several GPUs.
     norm = draft.value("BN.NORM_TYPE")
     whole = draft.value("TRAIN.BATCH_SIZE") * max(1, draft.value("NUM_SHARDS"))
     clips = whole / draft.num_processes

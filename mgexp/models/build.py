@@ -16,6 +16,8 @@ from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 
 def build_model(cfg: Config) -> nn.Module:
     """Build the model on the CPU in channels_last_3d. The same seed gives the same weights in every row."""
+    # The network does not depend on the schedule. So rows of one seed start from the same weights, as a comparison
+    # of rows in pairs needs.
     torch.manual_seed(cfg.RNG_SEED)
     model = build_network(cfg)
     if cfg.TRAIN.ACTIVATION_CHECKPOINTING:
@@ -70,6 +72,7 @@ def build_problems(cfg: Config, shapes: Iterable[tuple[int, int]]) -> list[str]:
     except (RuntimeError, ValueError) as error:  # RuntimeError: too large to be counted
         return [f"MODEL.MODEL_NAME = {cfg.MODEL.MODEL_NAME} cannot be built: {error}"]
     problems = []
+    # On the meta device layers check and compute shapes alone, so even the largest network takes no time.
     for frames, crop in sorted(shapes):
         try:
             model(torch.zeros(1, 3, frames, crop, crop, device="meta"))
@@ -104,5 +107,6 @@ def init_weights(
         elif isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=fc_init_std)
             nn.init.zeros_(module.bias)
+        # A module that only holds others has no parameters of its own, and passes.
         elif any(True for _ in module.parameters(recurse=False)):
             raise TypeError(f"init_weights knows no initial weights for {type(module).__name__}")

@@ -27,6 +27,8 @@ def macs_by_shape(
     macs = {}
     for frames, crop in sorted(set(shapes)):
         analysis = FlopCountAnalysis(clone, torch.zeros(1, 3, frames, crop, crop))
+        # fvcore would warn of each operation that it does not count, such as additions and pools. They are no
+        # multiply-accumulates, and take little of the time.
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
         macs[frames, crop] = int(analysis.total())
     return macs

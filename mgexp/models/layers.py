@@ -79,6 +79,7 @@ class ClipDropout(nn.Dropout):
     def kept(self, x: Tensor) -> Tensor:
         """Return which values of ``x`` (B, ...) are not dropped: bool, of the same shape."""
         low, high, first = self.draws.unbind()
+        # Places in the global mini-batch, whichever process has the clip.
         clips = first + torch.arange(x.shape[0], device=x.device)
         values = torch.arange(x[0].numel(), device=x.device)
         of_clip = mix(mix(clips ^ low) ^ high)

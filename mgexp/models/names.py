@@ -43,6 +43,7 @@ _TORCHVISION_LAYERS = {
     "branch2.conv_c": "conv3",
     "branch2.norm_c": "bn3",
 }
+# In a SlowFast network the slow pathway is number 0 and the fast one 1; other networks have no pathways.
 _PATHWAY = r"(?:multipathway_blocks\.(?P<pathway>\d)\.)?"
 _STEM = re.compile(rf"blocks\.0\.{_PATHWAY}(?P<layer>conv|norm)\.(?P<end>\w+)")
 _FUSION = re.compile(r"blocks\.(?P<block>\d)\.multipathway_fusion\.(?P<layer>\w+)\.(?P<end>\w+)")
@@ -151,6 +152,7 @@ def pyslowfast_name_of_caffe2(blob: str) -> str | None:
     layer, _, end = blob.rpartition("_")
     ends = _CAFFE2_NORM_ENDS if layer.endswith("_bn") else _CAFFE2_ENDS
     for pattern, name in _CAFFE2_LAYERS:
+        # Most groups are absent from most names; an absent one stands for "".
         match = re.fullmatch(pattern, layer)
         if match and end in ends:
             found = {key: value or "" for key, value in match.groupdict().items()}

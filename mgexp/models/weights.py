@@ -59,6 +59,7 @@ def read_weights(path: Path) -> WeightsFile:
             raise InputError([f"{path}: is damaged or no file of safetensors ({error})"]) from error
     else:
         content = _read_torch(path)
+    # A wrapper may hold another one, so each is tried in turn.
     for wrapper in WRAPPERS:
         if isinstance(content.get(wrapper), dict):
             content = content[wrapper]
@@ -82,6 +83,7 @@ def named_weights(path: Path, tensors: Mapping[str, Tensor]) -> WeightsFile:
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write ``tensors`` atomically: as safetensors, or as a torch file like those of pytorchvideo's hub."""
+    # safetensors takes contiguous tensors only, and ours are in channels_last_3d.
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_file(path) as file:
         if path.suffix == SAFETENSORS:
@@ -133,6 +135,7 @@ class Fit:
 
     def load_into(self, model: nn.Module) -> None:
         """Copy ``used`` into ``model``, in its precision. All other tensors stay as they are."""
+        # All names are given, so torch also checks that each tensor has its place.
         model.load_state_dict({**model.state_dict(), **self.used})
 
     def record(self) -> dict[str, Any]:

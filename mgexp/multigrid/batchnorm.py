@@ -130,6 +130,7 @@ def one_sample(model: nn.Module) -> Iterator[None]:
     with keeping(model) as layers:
         yield
         found = [layer.kept or [] for layer in layers]
+    # Only here, after the last mini-batch: an error inside leaves the running statistics as they were.
     for layer, kept in zip(layers, found, strict=True):
         if kept:
             means, variances, _ = zip(*kept, strict=True)
@@ -305,6 +306,7 @@ def _gather_stats(x: Tensor, like: Tensor, span: int) -> tuple[Tensor, Tensor, T
     without a difference of large squares. The statistics have the type of ``like``.
     """
     channels = x.shape[1]
+    # With a momentum of 1, batch_norm writes the plain mean and variance of x into the row.
     row = like.new_zeros(2 * channels + 1)
     row[-1] = x.numel() // channels
     F.batch_norm(x, row[:channels], row[channels:-1], training=True, momentum=1.0)

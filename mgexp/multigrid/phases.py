@@ -182,6 +182,7 @@ def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> l
         raise ValueError(
             "MULTIGRID.LONG_CYCLE needs at least two stages: one more epoch in SOLVER.STEPS"
         )
+    # In the same number of steps, a shape with larger mini-batches draws more clips, and so more epochs.
     mean_ratio = sum(cycle.mean_ratio for cycle in cycles) / len(cycles)
     in_order = ORDERS[multigrid.shape_order]
     shares = shape_shares(durations[:num_cycled], len(cycles), multigrid.long_cycle_per, in_order)
@@ -266,6 +267,7 @@ def _place(
     )
     turns = Turns(piece.cycle.shapes, piece.stage, multigrid.shape_order)
     if multigrid.granularity == "epoch":
+        # The last step may draw clips of the next epoch. The next phase counts them, so the surplus never adds up.
         num_steps = _steps_to_draw(piece.end * num_videos - first_clip, recipe.clips, turns)
         start_epoch, end_epoch = float(last.end_epoch) if last else 0.0, float(piece.end)
     else:
@@ -296,6 +298,7 @@ def _place(
 def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:
     """Return the least number of steps that draw at least ``num_clips``; 0 for no clips."""
     per_turn = clips * turns.ratio_before(len(turns.shapes))
+    # Whole turns at once, then step by step: a phase may have millions of steps.
     steps = max(0, num_clips // per_turn) * len(turns.shapes)
     while clips * turns.ratio_before(steps) < num_clips:
         steps += 1

@@ -104,6 +104,7 @@ class Schedule:
 
     def step_at_epoch(self, epoch: float) -> int:
         """Return the first step before which at least ``epoch`` epochs were drawn, or else the last step."""
+        # The clips drawn before a step only grow, so a search by halves finds it without counting every step.
         steps = range(self.total_steps)
         clips = epoch * self.num_videos
         found = bisect.bisect_left(steps, clips, key=self._first_clip)
@@ -181,6 +182,7 @@ def build_schedule(
             f"SOLVER.MAX_EPOCH = {recipe.max_epoch:g} epochs of {num_videos} videos are less than one step of "
             f"{recipe.clips} clips"
         )
+    # Many stages of decay can underflow to 0, and large ratios can overflow.
     for phase in phases:
         lr = recipe.base_lr * phase.lr_factor
         if not 0 < lr < math.inf:

@@ -73,6 +73,7 @@ def long_cycle(
         reference = crop if short_crops_of == "full" else s
         base = _batch_shape(frames, crop, t, s, problems)
         short = [_batch_shape(frames, crop, t, f * reference, problems) for f in short_factors]
+        # Largest batch first, as in the released code. The sort is stable, so equal batches keep this order.
         ordered = sorted([*short, base], key=lambda shape: -shape.ratio)
         cycles.append(Cycle(base, tuple(ordered)))
     for one, two in pairwise(cycles):
@@ -103,6 +104,7 @@ def _batch_shape(
         )
     if round(crop) < 1 or frames < 0.5:  # the ratio of what is left may be too large for a number
         return BatchShape(whole_frames, 1, 1)
+    # From the crop before it is rounded: 224/√2 pixels give exactly 2, whereas 158 pixels would give 2.01.
     exact = full_frames * full_crop**2 / (frames * crop**2)
     ratio = max(1, round(exact))
     if abs(ratio - exact) > MAX_RATIO_ERROR * exact:
@@ -133,6 +135,7 @@ ORDERS: dict[ShapeOrder, Callable[..., tuple[int, ...]]] = {
 
 def _hash(*numbers: int) -> int:
     """Mix ``numbers`` into 64 bits by SplitMix64 (Steele et al., 2014)."""
+    # Not Python's hash(), whose result is not promised to stay the same from version to version.
     value = 0
     for number in numbers:
         value = (value + number + 0x9E3779B97F4A7C15) % 2**64

@@ -157,6 +157,7 @@ class Communication:
     def _bucket_seconds(self, num_gpus: int) -> list[float]:
         """Predict each bucket. Only the last one may be smaller than BUCKET_BYTES."""
         whole, rest = divmod(self.gradient_bytes, BUCKET_BYTES)
+        # Each bucket is a message of its own, so every one of them pays for latency.
         sizes = [BUCKET_BYTES] * whole + [rest] * (rest > 0)
         reduce = ALGORITHMS[self.algorithm]
         return [reduce(size, num_gpus, self.network) for size in sizes]

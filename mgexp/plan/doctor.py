@@ -115,6 +115,7 @@ def in_range(found: str, wanted: str) -> bool:
 
 def pair_finding() -> Finding:
     """Judge whether torch and torchvision work together."""
+    # torchvision's operators are compiled for one version of torch. With another one its import fails.
     try:
         from mgexp import wheels
     except ImportError as error:
@@ -190,6 +191,7 @@ def shared_memory_finding(free_bytes: int) -> Finding:
 
 def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
     """Judge the free room where ``folder`` is or would be created."""
+    # The folder need not exist yet. It will lie on the disk of its nearest parent that does.
     there = folder.absolute()
     while not there.exists():
         there = there.parent
@@ -227,6 +229,7 @@ def _write_video(path: str) -> None:
     import av
     import numpy as np
 
+    # Squares of 8 pixels: finer noise compresses badly, and would cost the decoder more than a real picture.
     rng = np.random.default_rng(0)
     picture = rng.integers(0, 256, (HEIGHT // 8, WIDTH // 4 + 24, 3), np.uint8)
     picture = picture.repeat(8, 0).repeat(8, 1)

@@ -273,6 +273,7 @@ def predict_rows(
         for row in rows:
             schedule = row.schedule(num_gpus, factor if is_linear else 1)
             steps, loading = measurement.steps, measurement.configured_loading
+            # All problems come in one message, so that a user need not mend them one by one.
             try:
                 found.append(
                     predict(row.name, schedule, steps, loading, resources, communication, num_gpus)
@@ -302,6 +303,7 @@ def measured_run(folder: Path, predictions: Sequence[Mapping[str, Any]]) -> dict
         raise InputError(
             [f"{folder} took {result['steps']} steps, the plan of {name} has {predicted['steps']}"]
         )
+    # Written as a plan writes its mini-batches.
     by_shape: defaultdict[str, list[float]] = defaultdict(list)
     for line in read_jsonl(run_dir.metrics_jsonl):
         by_shape[f"{line['clips']}x{line['frames']}x{line['crop']}²"].append(line["step_seconds"])

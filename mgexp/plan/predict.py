@@ -35,6 +35,7 @@ def workers_needed(load_core_seconds: float, step_seconds: float) -> int:
 
     Planner, doctor and DATA_LOADER.NUM_WORKERS = auto all use this rule.
     """
+    # Less a rounding error, since otherwise 2.0000000001 workers would become 3.
     return max(1, math.ceil(HEADROOM * load_core_seconds / step_seconds - NEGLIGIBLE_SECONDS))
 
 
@@ -93,7 +94,8 @@ class Balance:
         if not core_seconds:
             return 0.0
         if not workers:
-            return self.training + core_seconds
+            return self.training + core_seconds  # the process itself loads, before it trains
+        # Either the workers are too few, or all cores are busy with loading and training.
         shared = (self.compute_core_seconds + core_seconds) / self.resources.num_cores
         return max(core_seconds / workers, shared)
 
@@ -110,6 +112,8 @@ class Balance:
     @property
     def binds(self) -> str:
         """The part whose removal would shorten the step most: compute, loading or communication."""
+        # To end one limit uncovers the next one. So the question is not which part takes longest, but how long a
+        # step would take without each of them.
         without = {
             COMPUTE: replace(self, compute=0.0, compute_core_seconds=0.0),
             LOADING: replace(self, loading_core_seconds=None),
@@ -120,6 +124,7 @@ class Balance:
     def workers_to_unbind(self) -> int | None:
         """Count the workers with which training never waits; None where there are too few cores for any number."""
         needed = workers_needed(self.loading_core_seconds or 0.0, self.training)
+        # More workers help only as long as there are cores for them.
         enough = replace(self, resources=replace(self.resources, num_workers=needed))
         return needed if enough.waiting <= NEGLIGIBLE_SECONDS else None
 
@@ -213,6 +218,7 @@ def predict(
     used: dict[StepShape, StepCost] = {}
     for leg, shapes in leg_shapes(schedule, num_gpus):
         costs = [cost_of(steps, shape) for shape in shapes]
+        # Legs share shapes, and a run pays for the first use of a shape once.
         used.update(zip(shapes, costs, strict=True))
         compute = sum(cost.seconds for cost in costs) / len(costs)
         balance = Balance(

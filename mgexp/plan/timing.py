@@ -56,6 +56,7 @@ class Stopwatch:
         if self._gpu:
             torch.cuda.reset_peak_memory_stats(self._gpu)
         held = torch.cuda.memory_allocated(self._gpu) if self._gpu else 0
+        # The second clock adds up all threads. It tells how many cores a step leaves to loading.
         start, core_start = time.perf_counter(), time.process_time()
         step()
         self.wait()
@@ -165,7 +166,7 @@ def measure_cycles(
     end = time.perf_counter() + budget_seconds
     distinct = [*dict.fromkeys(map(tuple, cycles))]  # rows and phases share cycles
     shapes = dict.fromkeys(shape for cycle in distinct for shape in cycle)
-    steps = {shape: way(shape) for shape in shapes}
+    steps = {shape: way(shape) for shape in shapes}  # makes the clips, which is not timed
     first: dict[StepShape, Sample] = {}
     timed: defaultdict[StepShape, list[Sample]] = defaultdict(list)
 
@@ -184,6 +185,7 @@ def measure_cycles(
                     timed[shape].append(stopwatch.time(steps[shape]))
     costs = {}
     for shape, samples in timed.items():
+        # The median, because other programs delay some of the steps, and never hurry one.
         seconds = median(sample.seconds for sample in samples)
         core_seconds = median(sample.core_seconds for sample in samples)
         costs[shape] = StepCost(seconds, core_seconds, max(0.0, first[shape].seconds - seconds))

@@ -74,7 +74,7 @@ class TrainingStep:
 
         def step() -> Tensor:
             draws = Draws(seed=0, step=next(numbers))
-            seed_step(draws.seed, draws.step)
+            seed_step(draws.seed, draws.step)  # as a run does before each step
             there = batch.map(lambda tensor: tensor.to(self.data.device, non_blocking=True))
             return train(there, shape.num_bn_groups, draws)
 
@@ -85,6 +85,7 @@ def build_training_step(cfg: Config, device: torch.device) -> TrainingStep:
     """Build the step of a run of ``cfg`` in one process, at a small learning rate."""
     if device.type == "cpu":
         keep_memory()  # as in a run
+    # Timed with the optimizer of the row: its update takes part of a step, and its state part of the memory.
     model = build_model(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
     set_lr(optimizer, LEARNING_RATE)
