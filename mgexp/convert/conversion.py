@@ -90,7 +90,7 @@ class Conversion:
         self.drop(here, name)
 
     def change(self, name: str, why: str, **ours: object) -> None:
-        """Say a key by ``ours``, SECTION__KEY=value.
+        """Replace a key by ``ours``, keys of mgexp written SECTION__KEY=value.
 
         It is noted where it is given, or where PySlowFast's default differs in meaning from our defaults.
         """
@@ -135,8 +135,8 @@ class Conversion:
     def report(self) -> str:
         """Tell what became of the keys, a line each; keys that are kept are only counted."""
         lines = [f"{len(self.kept)} keys mean the same here, and are kept"]
-        changed = "are said by other keys or values, or mean something a little different"
-        unknown = "are unknown, and dropped: look what your PySlowFast does with them"
+        changed = "become other keys or values, or have a slightly different meaning"
+        unknown = "are unknown, and dropped: check what your PySlowFast does with them"
         for words, sign, notes in (
             (changed, " ->", self.changed),
             ("are dropped", ":", self.dropped),

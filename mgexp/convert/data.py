@@ -33,6 +33,7 @@ def convert_data(draft: Conversion) -> None:
 
 
 def _lists(draft: Conversion, format_: str) -> None:
+    """Convert the folders of lists and videos."""
     folder = draft.value("DATA.PATH_TO_DATA_DIR").rstrip("/")
     if format_ == "list":
         draft.keep("DATA.PATH_PREFIX", "DATA.PATH_LABEL_SEPARATOR")
@@ -71,16 +72,17 @@ def _sampling(draft: Conversion, format_: str) -> None:
 
 
 def _labels(draft: Conversion, format_: str) -> None:
+    """Convert whether a video has several labels, and how scores are computed from logits."""
     if draft.value("DATA.MULTI_LABEL") != (format_ == "charades"):
         why = f"has no counterpart with DATA.FORMAT = {format_}: only charades has many labels"
         draft.refuse("DATA.MULTI_LABEL", why)
-    draft.drop(f"DATA.FORMAT {format_} says it", "DATA.MULTI_LABEL")
+    draft.drop(f"DATA.FORMAT {format_} decides this", "DATA.MULTI_LABEL")
     activations = {"cross_entropy": "softmax", "bce_logit": "sigmoid"}
     activation = activations.get(draft.value("MODEL.LOSS_FUNC"))
     if activation not in {None, draft.value("MODEL.HEAD_ACT")}:
         why = f"has no counterpart with that loss: scores are by {activation}"
         draft.refuse("MODEL.HEAD_ACT", why)
-    draft.drop("MODEL.LOSS_FUNC says it", "MODEL.HEAD_ACT")
+    draft.drop("MODEL.LOSS_FUNC decides this", "MODEL.HEAD_ACT")
 
 
 def _colours(draft: Conversion, format_: str) -> None:
@@ -105,7 +107,7 @@ def _augmentation(draft: Conversion) -> None:
     if not draft.value("AUG.ENABLE"):
         draft.drop("AUG.ENABLE is False", "AUG.ENABLE", *names)
         return
-    draft.drop("AUG.RANDAUGMENT_OPS and AUG.RE_PROB say it", "AUG.ENABLE")
+    draft.drop("AUG.RANDAUGMENT_OPS and AUG.RE_PROB decide this", "AUG.ENABLE")
     for name in ("AUG.NUM_SAMPLE", "AUG.RE_COUNT"):
         draft.require(name, draft.value(name) == 1, "each clip is drawn once, and erased once")
     draft.keep("AUG.RE_PROB")

@@ -62,7 +62,7 @@ def convert_network(draft: Conversion) -> None:
         arch, classes = draft.value("MODEL.ARCH"), ", ".join(found.classes)
         why = f"has no counterpart with MODEL.ARCH = {arch}: {classes}"
         draft.refuse("MODEL.MODEL_NAME", why)
-    draft.drop("MODEL.ARCH says it", "MODEL.MODEL_NAME")
+    draft.drop("MODEL.ARCH decides this", "MODEL.MODEL_NAME")
     is_pytorchvideo = name.startswith("PTV")
     is_zero = is_pytorchvideo or draft.value("RESNET.ZERO_INIT_FINAL_BN")
     why = "True: pytorchvideo's networks start with it whatever the key says"

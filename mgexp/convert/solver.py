@@ -157,4 +157,4 @@ def _bn_group(draft: Conversion) -> None:
     else:
         why = f"MULTIGRID.BN_BASE_SIZE {clips:g}: so many clips of the full shape share statistics"
         draft.change("BN.NORM_TYPE", why, MULTIGRID__BN_BASE_SIZE=int(clips))
-    draft.drop("MULTIGRID.BN_BASE_SIZE says it", *OF_NORM[1:])
+    draft.drop("MULTIGRID.BN_BASE_SIZE decides this", *OF_NORM[1:])
