@@ -13,7 +13,7 @@ from mgexp.config.keys import Config, DataLoaderKeys
 from mgexp.data.loader import build_opener
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.plan.loading import build_clip_seconds, legs_of, one_core
+from mgexp.plan.loading import build_clip_seconds, legs_of
 from mgexp.plan.predict import workers_needed
 from mgexp.plan.timing import Step, Stopwatch
 from mgexp.run.environment import num_cores
@@ -70,8 +70,7 @@ def build_chooser(
     legs, records = legs_of(inputs.schedule), evenly_spaced(inputs.train, NUM_VIDEOS)
     try:
         opener = build_opener(cfg)
-        with one_core():
-            seconds = build_clip_seconds(cfg, legs, records, {"": opener})[""]
+        seconds = build_clip_seconds(cfg, legs, records, {"": opener})[""]
     except VideoError as error:
         raise InputError([f"DATA_LOADER.NUM_WORKERS = auto: {error}; give a number"]) from error
     load_core_seconds = max(leg.core_seconds_per_step(seconds) for leg in legs) / processes.count
