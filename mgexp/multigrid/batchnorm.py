@@ -1,9 +1,10 @@
 """Batch normalisation over a fixed number of clips, whatever the size of the mini-batch.
 
-Coarse shapes come in mini-batches of up to 16 times the clips, but BN statistics stay those of 8 clips with
-respect to the long-cycle batch (paper, section 3; the released code's SubBatchNorm3d and NaiveSyncBatchNorm3d).
-Parameters, buffers and state_dict are those of ``nn.BatchNorm3d``: zero-init, weight-decay exemption and
-checkpoints see plain BN in every phase.
+Coarse shapes come in mini-batches of up to 16 times the clips. BN still takes its statistics over
+groups of 8 clips (paper, section 3; the released code's SubBatchNorm3d and NaiveSyncBatchNorm3d).
+The long-cycle batch sets the number of groups of a phase, so the larger batches of the short cycle
+have larger groups. Parameters, buffers and state_dict are those of ``nn.BatchNorm3d``. So
+zero-init, the exemption from weight decay and checkpoints work as with plain BN in every phase.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torch.autograd.function import once_differentiable
 class GroupStats(NamedTuple):
     """Statistics of groups of clips: (groups, C) ``means`` and unbiased ``variances``.
 
-    Each is taken over ``num_values`` values of a channel.
+    In each group a channel has ``num_values`` values.
     """
 
     means: Tensor
@@ -31,24 +32,24 @@ class GroupStats(NamedTuple):
     num_values: int
 
     def biased_variances(self) -> Tensor:
-        """Return the variances of the groups themselves, not estimates for a population."""
+        """Return the mean square deviations within the groups: divided by n, not by n − 1."""
         return self.variances * ((self.num_values - 1) / self.num_values)
 
 
 class GroupedBatchNorm3d(nn.BatchNorm3d):
-    """``nn.BatchNorm3d`` that takes its training statistics over groups of clips; (B, C, T, H, W) to the same.
+    """``nn.BatchNorm3d`` that takes its training statistics over groups of clips (B, C, T, H, W).
 
-    ``num_groups`` n > 0: the clips of this process are n contiguous blocks of equal size, and each is
-    normalised by itself (n = 1 is ``nn.BatchNorm3d``, bit for bit). n < 0: one group has the clips of −n
-    consecutive processes, and every process must take part in each forward and backward pass. Evaluation is
-    plain BN.
+    With ``num_groups`` n > 0, the clips of this process form n contiguous blocks of equal size.
+    Each block is normalised by itself; n = 1 is ``nn.BatchNorm3d``, bit for bit. With n < 0, one
+    group consists of the clips of −n consecutive processes, and every process must take part in
+    each forward and backward pass. Evaluation is plain BN.
 
-    Running statistics describe all groups as one sample. They are the moving averages of mean(mean_i) and of
-    mean(var_i) + var(mean_i), with var_i unbiased as in ``nn.BatchNorm3d``. With n > 0 a forward pass moves
-    them by the groups of this process alone, until ``share_statistics``; with n < 0 by the groups of all
-    processes.
-    ``untracked`` sets ``tracks``: whether they move at all. ``keeping`` sets ``kept``: the statistics that are
-    kept instead.
+    Running statistics describe all groups as one sample. They are the moving averages of
+    mean(mean_i) and of mean(var_i) + var(mean_i), with var_i unbiased as in ``nn.BatchNorm3d``.
+    With n > 0 a forward pass uses the groups of this process alone, and ``share_statistics`` then
+    adds those of the other processes. With n < 0 it uses the groups of all processes. If ``tracks``
+    is False, the running statistics stay as they are (see ``untracked``). If ``kept`` is a list,
+    the statistics of the groups are appended to it instead (see ``keeping``).
 
     Raises ValueError in training if the clips do not divide into the groups.
     """
@@ -74,6 +75,7 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         if not self.tracks:
             return out
         if self.kept is not None:
+            # A group has a part of the values of this process, or those of several processes.
             own = x.numel() // x.shape[1]
             num_values = own * max(1, -self.num_groups) // max(1, self.num_groups)
             self.kept.append(GroupStats(means, variances, num_values))
@@ -82,12 +84,14 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         return out
 
     def _normalize_blocks(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return normalised clips, and the (groups, C) means and unbiased variances of this process's groups."""
+        """Normalise each block; return the clips, and (groups, C) means and unbiased variances."""
         groups = self.num_groups
         if len(x) % groups:
             raise ValueError(f"{len(x)} clips do not divide into {groups} BN groups of equal size")
-        # A block of the batch is dense in either memory format, so only cat copies clips. Zeros, not empty:
-        # a momentum of 1 still multiplies the old value by 0.
+        # A block of the batch is dense in either memory format, so only ``cat`` copies clips. With
+        # a momentum of 1, batch_norm writes the block's own statistics into ``mean`` and ``var``.
+        # These begin as zeros, because it still multiplies the old values by 0, and in empty memory
+        # a NaN would stay a NaN.
         stats = self.weight.new_zeros(2, groups, self.num_features)
         blocks = [
             F.batch_norm(block, mean, var, self.weight, self.bias, True, 1.0, self.eps)
@@ -102,7 +106,8 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
         momentum = self.momentum
-        if momentum is None:  # a cumulative average, as in nn.BatchNorm3d
+        # None asks for a cumulative average, as in nn.BatchNorm3d.
+        if momentum is None:
             momentum = 1.0 / float(self.num_batches_tracked)
         self.running_mean.lerp_(means.mean(0), momentum)
         self.running_var.lerp_(variances.mean(0) + means.var(0, correction=0), momentum)
@@ -110,8 +115,9 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
 
 @contextmanager
 def keeping(model: nn.Module) -> Iterator[list[GroupedBatchNorm3d]]:
-    """Let training passes inside keep the statistics of their groups in the layers that it gives.
+    """Keep the statistics of all groups of the training passes in the block; yield the layers.
 
+    Each layer holds its statistics in ``kept``.
     The running statistics do not move.
     """
     layers = grouped_layers(model)
@@ -126,11 +132,15 @@ def keeping(model: nn.Module) -> Iterator[list[GroupedBatchNorm3d]]:
 
 @contextmanager
 def one_sample(model: nn.Module) -> Iterator[None]:
-    """Let the mini-batches trained inside count as one, which moves the running statistics once, at the end."""
+    """Count the mini-batches that are trained in the block as one.
+
+    The running statistics move once, at the end of the block.
+    """
     with keeping(model) as layers:
         yield
         found = [layer.kept or [] for layer in layers]
-    # Only here, after the last mini-batch: an error inside leaves the running statistics as they were.
+    # This comes after the last mini-batch, so an error in the block leaves the running statistics
+    # unchanged.
     for layer, kept in zip(layers, found, strict=True):
         if kept:
             means, variances, _ = zip(*kept, strict=True)
@@ -139,17 +149,17 @@ def one_sample(model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def share_statistics(model: nn.Module, momentum: float | None = None) -> None:
-    """Make the running statistics of all processes equal: those of the groups of the global mini-batch.
+    """Give all processes the same running statistics: those of all groups of the global mini-batch.
 
-    Every process calls it after each step. All must have moved their statistics once, from the same values, by the
-    same number of groups. ``momentum`` is that of all layers; it is 1 if the statistics are those of the clips
-    themselves, not moving averages. This takes two collectives for the whole model, and the host of a GPU does not
-    wait for them. A single process does nothing.
+    Every process must call this after each step. All must have moved their statistics once, from
+    the same values and by the same number of groups. ``momentum`` is the momentum m of the layers.
+    Give 1 if the statistics are those of the clips themselves and not moving averages. The whole
+    model needs two collectives, and the CPU does not wait for a GPU. A single process does nothing.
 
-    Process p has μ_p = (1 − m)·μ + m·mean_p. The mean of μ_p is the value to which the mean of all groups moves μ.
-    The same holds for the variances, except that the variance of mean_p between processes has to be added. It is
-    the variance of μ_p divided by m².
-    Raises ValueError for layers without momentum, or with different ones.
+    Process p has μ_p = (1 − m)·μ + m·mean_p. The mean of all μ_p is the value to which the mean of
+    all groups moves μ. The same holds for the variances, but the variance of mean_p between
+    processes must be added. It is the variance of μ_p divided by m². Raises ValueError for layers
+    without momentum, or with different ones.
     """
     layers = grouped_layers(model)
     num_processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -160,13 +170,16 @@ def share_statistics(model: nn.Module, momentum: float | None = None) -> None:
         if others or not momentum:
             found = ", ".join(str(one) for one in (momentum, *others))
             raise ValueError(f"statistics can be shared at one momentum above 0, not at {found}")
-    # One concatenation of all layers, so that the whole model takes one collective and not one for each layer.
+    # All layers are concatenated, so the model needs one collective for the means and one for the
+    # variances, not one for each layer.
     names = ("running_mean", "running_var")
     means, variances = ([getattr(layer, name) for layer in layers] for name in names)
     own = torch.cat(means)
     mean = own.clone()
     dist.all_reduce(mean)
     mean /= num_processes
+    # The variance of mean_p enters with the weight m, like var_p. It is the variance of μ_p divided
+    # by m², so we divide by m once.
     variance = torch.cat(variances) + (own - mean).square() / momentum
     dist.all_reduce(variance)
     variance /= num_processes
@@ -182,7 +195,10 @@ def grouped_layers(model: nn.Module) -> list[GroupedBatchNorm3d]:
 
 @contextmanager
 def untracked(model: nn.Module) -> Iterator[None]:
-    """Let training passes inside leave the running statistics alone, so that computing twice counts once."""
+    """Leave the running statistics unchanged in the block.
+
+    This is for training passes that are computed a second time.
+    """
     layers = grouped_layers(model)
     for layer in layers:
         layer.tracks = False
@@ -196,11 +212,12 @@ def untracked(model: nn.Module) -> Iterator[None]:
 def group_batchnorm(model: nn.Module) -> nn.Module:
     """Replace every ``nn.BatchNorm3d`` in ``model`` by a GroupedBatchNorm3d, and return the model.
 
-    Parameters and buffers stay the same tensors under the same names, so an optimizer that has them keeps them.
-    Hooks of the layers are lost. Raises ValueError for a layer without scale and shift, or without running
-    statistics.
+    Parameters and buffers stay the same tensors under the same names, so an existing optimizer
+    keeps working. Hooks of the layers are lost. Raises ValueError for a layer without scale and
+    shift, or without running statistics.
     """
-    if type(model) is not nn.BatchNorm3d:  # A subclass may compute something else, so it stays.
+    # A subclass of nn.BatchNorm3d may compute something else, so it stays.
+    if type(model) is not nn.BatchNorm3d:
         for name, child in model.named_children():
             replaced = group_batchnorm(child)
             if replaced is not child:
@@ -210,9 +227,8 @@ def group_batchnorm(model: nn.Module) -> nn.Module:
         raise ValueError(
             f"{model}: grouped statistics need affine=True and track_running_stats=True"
         )
-    with torch.device(
-        "meta"
-    ):  # no memory: the tensors of the plain layer take the place of the new ones
+    # The new layer needs no memory of its own, because it gets the tensors of the plain layer.
+    with torch.device("meta"):
         grouped = GroupedBatchNorm3d(model.num_features, model.eps, model.momentum)
     for name, parameter in model.named_parameters(recurse=False):
         grouped.register_parameter(name, parameter)
@@ -224,8 +240,8 @@ def group_batchnorm(model: nn.Module) -> nn.Module:
 def set_num_groups(model: nn.Module, num_groups: int) -> None:
     """Set the BN groups per process of the whole model: n > 0, or −n for one group that spans n processes.
 
-    With −n every process must call it with the same n, because the process groups are made here, once for each n.
-    Raises ValueError if n processes cannot share a group.
+    With −n every process must call this with the same n, because it makes the process groups, once
+    for each n. Raises ValueError if n processes cannot share a group.
     """
     if num_groups in (0, -1):
         raise ValueError(f"num_groups is {num_groups}: not a number of BN groups; one group is 1")
@@ -237,7 +253,8 @@ def set_num_groups(model: nn.Module, num_groups: int) -> None:
 
 def span_group(span: int) -> dist.ProcessGroup:
     """Return the group of ``span`` consecutive processes that this process belongs to."""
-    # Found by its size and not kept in the module, since a model with a ProcessGroup could not be copied.
+    # We look the group up by its size. If a layer held its ProcessGroup, the model could not be
+    # copied.
     running = dist.is_available() and dist.is_initialized()
     world = dist.get_world_size() if running else 1
     if world % span:
@@ -250,14 +267,17 @@ def span_group(span: int) -> dist.ProcessGroup:
 
 @functools.cache
 def _make_span_group(_world: dist.ProcessGroup, span: int) -> dist.ProcessGroup:
+    # ``_world`` is only a key of the cache. After a new init_process_group the old groups are of no
+    # use.
     own, _ = dist.new_subgroups(group_size=span)
     return own
 
 
 class SpanningNorm(torch.autograd.Function):
-    """Normalise this process's clips with the statistics of a group of processes, which must all take part.
+    """Normalisation of this process's clips with the statistics of a group of processes.
 
-    Return them with the (groups, C) means and unbiased variances of the groups of all processes.
+    All processes must take part. ``apply`` returns the normalised clips, and the (groups, C) means
+    and unbiased variances of all groups of processes.
     """
 
     @staticmethod
@@ -290,8 +310,9 @@ class SpanningNorm(torch.autograd.Function):
         clips_and_pixels = (0, 2, 3, 4)
         grad_bias = grad.sum(clips_and_pixels, dtype=mean.dtype)
         grad_weight = (grad * x_hat).sum(clips_and_pixels)
-        # Parameters keep their local gradients, because DDP averages those. The losses of all processes of
-        # the group reach x through the mean and the variance.
+        # Weight and bias keep the gradients of this process, because DDP averages them. The
+        # gradient of x also has the losses of the group's other processes, which depend on x
+        # through the mean and the variance.
         shared = torch.stack([grad_bias, grad_weight])
         dist.all_reduce(shared, group=ctx.processes)
         through_mean, through_var = (_per_channel(part) for part in shared / count)
@@ -302,11 +323,12 @@ class SpanningNorm(torch.autograd.Function):
 def _gather_stats(x: Tensor, like: Tensor, span: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return (groups, C) means and unbiased variances, and (groups, 1) numbers of values, of all processes.
 
-    One collective serves the normalisation and the running statistics. Chan's formula combines means and variances
-    without a difference of large squares. The statistics have the type of ``like``.
+    One collective serves the normalisation and the running statistics. Chan's formula combines
+    means and variances without a difference of large squares. The statistics have the type of
+    ``like``.
     """
     channels = x.shape[1]
-    # With a momentum of 1, batch_norm writes the plain mean and variance of x into the row.
+    # With a momentum of 1, batch_norm writes the mean and the unbiased variance of x into the row.
     row = like.new_zeros(2 * channels + 1)
     row[-1] = x.numel() // channels
     F.batch_norm(x, row[:channels], row[channels:-1], training=True, momentum=1.0)

@@ -15,12 +15,15 @@ from mgexp.multigrid.recipe import LR_SCALINGS, CyclePer, Multigrid, Recipe
 from mgexp.multigrid.shapes import ORDERS, Cycle, ShapeOrder, Turns, in_turn, long_cycle
 
 LEAST_SHARE = 1e-9
-"""Shares below this part of all epochs are left out. They come from rounding: their two boundaries are one."""
+"""A share below this part of all epochs is left out. Its two ends differ only by rounding."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """A stay at shape number ``shape`` in a stage: its part of the steps, in ``epochs`` of the recipe."""
+    """A stay at shape number ``shape`` in a stage.
+
+    Its number of steps is proportional to ``epochs``: the epochs of the recipe that it replaces.
+    """
 
     stage: int
     shape: int
@@ -33,13 +36,14 @@ def shape_shares(
     per: CyclePer,
     in_order: Callable[..., tuple[int, ...]] = in_turn,
 ) -> list[Share]:
-    """Share stages of ``durations`` epochs among the shapes, in order. In sum, every shape gets the same.
+    """Divide stages of ``durations`` epochs among the shapes, in order.
 
-    ``per`` "stage": every shape gets an equal part of each stage, as in the paper. "training": every shape gets
-    one equal part of all stages together, cut where one stage ends and the next begins. This is ours;
-    progressive resizing of images does the same (EfficientNetV2, ICML 2021, arxiv.org/abs/2104.00298, with one
-    stage).
-    ``in_order``: one of ``ORDERS``, asked for each stage, or once.
+    In total, all shapes get the same. With ``per`` "stage", every shape gets an equal part of each
+    stage, as in the paper. With "training", every shape gets one equal part of all stages together,
+    which is cut where one stage ends and the next begins. This second way is ours. Progressive
+    resizing of images does the same with one stage (EfficientNetV2, ICML 2021,
+    arxiv.org/abs/2104.00298). ``in_order`` is one of ``ORDERS``. It gives an order for each stage,
+    or with "training" a single one.
     """
     if per == "stage":
         return [
@@ -59,15 +63,16 @@ def shape_shares(
 
 
 MAX_CLIPS = 2**53
-"""Largest number of clips of a run. Floating-point numbers could not count more of them exactly in epochs."""
+"""Largest number of clips of a run. float64 does not represent every larger whole number."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A maximal run of steps [start_step, end_step) with one (stage, base shape, lr_factor).
+    """A maximal sequence of steps [start_step, end_step) of one (stage, base shape, lr_factor).
 
-    ``start_epoch``, ``end_epoch``: epochs of the stream (integers in epoch granularity). ``first_clip``: number of
-    clips drawn before. ``num_bn_groups`` counts those of each process; −n: one group spans n processes.
+    ``start_epoch`` and ``end_epoch`` are epochs of the stream, and integers in epoch granularity.
+    ``first_clip`` is the number of clips drawn before the phase. ``num_bn_groups`` counts the
+    groups of each process; with −n one group spans n processes.
     """
 
     stage: int
@@ -85,18 +90,22 @@ class Phase:
 
     @property
     def turns(self) -> Turns:
-        """The shapes of the cycle, step by step."""
+        """Return the shapes of the cycle, step by step."""
         return Turns(self.cycle.shapes, self.stage, self.shape_order)
 
     @property
     def num_steps(self) -> int:
-        """Number of steps of this phase."""
+        """Count the steps of this phase."""
         return self.end_step - self.start_step
 
 
 @dataclass(frozen=True)
 class _Span:
-    """A stay at one base shape, before rounding: its ``share`` of the recipe, and its real-valued ``epochs``."""
+    """A stay at one base shape, before rounding.
+
+    ``share`` counts epochs of the recipe, as in ``Share``. ``epochs`` counts epochs that the run
+    draws.
+    """
 
     stage: int
     cycle: Cycle
@@ -110,8 +119,8 @@ def derive_phases(
 ) -> tuple[Phase, ...]:
     """Derive all phases in order, without empty ones.
 
-    Raises ValueError if a shape is impossible, if a batch does not divide over the processes or over the groups of
-    batch normalisation, or if the long cycle has no stage to run in.
+    Raises ValueError if a shape is impossible, if a batch does not divide over the processes or
+    over the groups of batch normalisation, or if the long cycle has no stage to run in.
     """
     cycles = long_cycle(
         recipe.frames,
@@ -138,7 +147,8 @@ def derive_phases(
             piece.cycle,
             piece.lr_factor,
         ):
-            phases.pop()  # The piece between the two was empty: they are one phase, up to the later end.
+            # The piece between these two was empty, so they are one phase up to the later end.
+            phases.pop()
         phase = _place(piece, phases, recipe, multigrid, num_videos, groups[piece.cycle])
         if phase.num_steps:
             phases.append(phase)
@@ -149,8 +159,8 @@ def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
     """Count the groups of ``base_size`` clips in the share of each process; −n if one group spans n processes.
 
     If a batch has fewer clips than ``base_size``, one group spans all processes (released code). A
-    ``base_size`` of 0 is plain batch normalisation: all clips of a process are one group, however many they
-    are. Raises ValueError if the shares or the groups are unequal.
+    ``base_size`` of 0 means plain batch normalisation: all clips of a process are one group. Raises
+    ValueError if the shares or the groups are unequal.
     """
     if clips % num_processes:
         raise ValueError(
@@ -175,18 +185,19 @@ def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
 
 
 def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> list[_Span]:
-    """Compute real-valued durations. x scales them to epoch_factor × max_epoch epochs in all."""
+    """Compute all durations before rounding. In total they are epoch_factor × max_epoch epochs."""
     durations = recipe.stage_durations
     num_cycled = len(durations) - multigrid.fine_tuning
     if num_cycled < 1:
         raise ValueError(
             "MULTIGRID.LONG_CYCLE needs at least two stages: one more epoch in SOLVER.STEPS"
         )
-    # In the same number of steps, a shape with larger mini-batches draws more clips, and so more epochs.
+    # In equally many steps a shape with larger mini-batches draws more clips, and so more epochs.
     mean_ratio = sum(cycle.mean_ratio for cycle in cycles) / len(cycles)
     in_order = ORDERS[multigrid.shape_order]
     shares = shape_shares(durations[:num_cycled], len(cycles), multigrid.long_cycle_per, in_order)
-    if multigrid.fine_tuning:  # saves as many steps as the stages before
+    # Fine-tuning has the same ratio of steps to the baseline's steps as the stages before it.
+    if multigrid.fine_tuning:
         shares.append(Share(num_cycled, len(cycles) - 1, durations[-1]))
     spans = [
         _Span(
@@ -204,7 +215,10 @@ def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> l
 
 @dataclass(frozen=True)
 class _Piece:
-    """A span after rounding, with its ``end`` in steps or epochs. Fine-tuning makes two pieces of one span."""
+    """A span after rounding, with its ``end`` in steps or epochs.
+
+    Fine-tuning is cut into two pieces.
+    """
 
     stage: int
     cycle: Cycle
@@ -213,11 +227,16 @@ class _Piece:
 
 
 def _whole_steps(spans: list[_Span], clips: int, num_videos: int) -> list[int]:
-    """Round to last steps. Equal shares of a stage get the same whole number of steps, at least one."""
+    """Round the end of each span to a whole step.
+
+    Equal shares of a stage get the same number of steps, at least one.
+    """
     steps = [span.epochs * num_videos / (clips * span.cycle.mean_ratio) for span in spans]
-    if _has_one_shape(spans):  # nothing to keep equal, so the total is exact
+    # With a single shape nothing has to be equal. We round sums, so that rounding does not add up.
+    if _has_one_shape(spans):
         return [round(total) for total in accumulate(steps)]
-    # Each share is rounded once: equal ones could otherwise round apart at a tie.
+    # The steps of equal shares may differ in the last bits, and would then round differently at a
+    # tie. So we round those of the first share, and the others get the same number.
     by_share: dict[tuple[int, float], int] = {}
     for span, num in zip(spans, steps, strict=True):
         by_share.setdefault((span.stage, span.share), max(1, round(num)))
@@ -225,9 +244,13 @@ def _whole_steps(spans: list[_Span], clips: int, num_videos: int) -> list[int]:
 
 
 def _whole_epochs(spans: list[_Span]) -> list[int]:
-    """Round to last epochs as the released code does: cumulative, and rounded down if there is no long cycle."""
+    """Round the end of each span to a whole epoch, as in the released code.
+
+    Without a long cycle the ends are rounded down.
+    """
     totals = accumulate(span.epochs for span in spans)
-    if _has_one_shape(spans):  # 1e-9: a sum such as 140.99999999999997 is 141
+    # A floating-point sum such as 140.99999999999997 means 141.
+    if _has_one_shape(spans):
         return [math.floor(total + 1e-9) for total in totals]
     return [round(total) for total in totals]
 
@@ -239,7 +262,10 @@ def _has_one_shape(spans: list[_Span]) -> bool:
 def _pieces(
     spans: list[_Span], ends: list[int], decay: float, multigrid: Multigrid
 ) -> list[_Piece]:
-    """Cut fine-tuning at its middle (rounded down): until there it keeps the learning rate of the stage before."""
+    """Cut fine-tuning at its middle, rounded down.
+
+    The first half keeps the learning rate of the stage before.
+    """
     pieces = []
     for span, start, end in zip(spans, [0, *ends], ends, strict=False):
         decayed = decay**span.stage
@@ -267,7 +293,8 @@ def _place(
     )
     turns = Turns(piece.cycle.shapes, piece.stage, multigrid.shape_order)
     if multigrid.granularity == "epoch":
-        # The last step may draw clips of the next epoch. The next phase counts them, so the surplus never adds up.
+        # The last step may draw clips of the next epoch. The next phase draws fewer for them, so
+        # the surplus never adds up.
         num_steps = _steps_to_draw(piece.end * num_videos - first_clip, recipe.clips, turns)
         start_epoch, end_epoch = float(last.end_epoch) if last else 0.0, float(piece.end)
     else:
@@ -276,7 +303,8 @@ def _place(
         start_epoch, end_epoch = first_clip / num_videos, (first_clip + drawn) / num_videos
     base, stride_range = piece.cycle.base, None
     if recipe.stride is not None:
-        # Clips with fewer frames get up to as many times the stride, so some of them span as much of the video.
+        # A clip with 1/k of the frames gets up to k times the stride. So some of the coarse clips
+        # span about as much of the video as a full clip.
         longest = recipe.stride * (recipe.frames // base.frames)
         stride_range = (recipe.stride if multigrid.random_stride else longest, longest)
     return Phase(
@@ -298,7 +326,8 @@ def _place(
 def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:
     """Return the least number of steps that draw at least ``num_clips``; 0 for no clips."""
     per_turn = clips * turns.ratio_before(len(turns.shapes))
-    # Whole turns at once, then step by step: a phase may have millions of steps.
+    # A phase may have millions of steps, so we count whole turns at once, and only the rest step by
+    # step.
     steps = max(0, num_clips // per_turn) * len(turns.shapes)
     while clips * turns.ratio_before(steps) < num_clips:
         steps += 1
@@ -306,7 +335,10 @@ def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:
 
 
 def _cycle_bn_groups(cycle: Cycle, recipe: Recipe, multigrid: Multigrid, num_processes: int) -> int:
-    """Count the groups of a phase. Its base batch fixes them, so short-cycle batches have larger groups."""
+    """Count the BN groups of a phase.
+
+    Its base batch sets them, so short-cycle batches have larger groups.
+    """
     groups = num_bn_groups(recipe.clips * cycle.base.ratio, num_processes, multigrid.bn_base_size)
     for clips in (recipe.clips * shape.ratio for shape in cycle.shapes):
         if clips % (num_processes * max(1, groups)):

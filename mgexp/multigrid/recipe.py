@@ -1,4 +1,4 @@
-"""What a schedule is derived from: the baseline's recipe, and how multigrid varies it."""
+"""The two inputs of a schedule: the baseline's recipe, and the settings of multigrid."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal
 
 from mgexp.multigrid.shapes import FULL, LONG_FACTORS, SHORT_FACTORS, CropBase, ShapeOrder
 
+# The names of the policies are PySlowFast's.
 Policy = Literal["steps_with_relative_lrs", "cosine"]
 Scaling = Literal["linear", "sqrt", "none"]
 Granularity = Literal["step", "epoch"]
@@ -23,11 +24,12 @@ LR_SCALINGS: dict[Scaling, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """A baseline: B ``clips`` of T ``frames`` × S ``crop`` pixels, and its learning rate over epochs.
+    """A baseline: its mini-batch and its learning rate over the epochs.
 
-    ``stage_epochs`` are the first epochs of the learning-rate stages, beginning with 0. ``stride`` is None if a
-    clip takes one frame from each equal segment of the whole video (Something-Something V2). ``jitter`` is the
-    range of the short side in pixels at the full crop.
+    The mini-batch has B ``clips`` of T ``frames`` and a ``crop`` of S×S pixels. ``stage_epochs``
+    are the first epochs of the learning-rate stages, beginning with 0. ``stride`` is None if a clip
+    takes one frame from each equal segment of the whole video (Something-Something V2). ``jitter``
+    is the range of the short side in pixels at the full crop.
     """
 
     clips: int
@@ -55,27 +57,32 @@ class Recipe:
 
     @property
     def stage_durations(self) -> tuple[float, ...]:
-        """D_k: the epochs of the baseline in each stage."""
+        """Return D_k, the epochs of the baseline in each stage."""
         return tuple(b - a for a, b in pairwise((*self.stage_epochs, self.max_epoch)))
 
     @property
     def decay(self) -> float:
-        """Factor of the learning rate from stage to stage; 1 for the cosine policy, which decays by itself."""
+        """Return the factor of the learning rate from stage to stage.
+
+        It is 1 for the cosine policy, which lowers the rate by itself.
+        """
         return self.gamma if self.policy == "steps_with_relative_lrs" else 1.0
 
 
 @dataclass(frozen=True)
 class Multigrid:
-    """How the shape varies. The defaults vary nothing: the baseline is the schedule with one shape.
+    """Settings that vary the shape.
 
-    ``fine_tuning``: the last stage stays at the full shape. In its first half it keeps the learning rate of the
-    stage before (released code).
-    ``random_stride``: T/k frames have strides of τ…kτ; else the stride is kτ.
-    ``shape_order`` "random": every stage takes the long shapes in another order, and so does every turn of the
-    short cycle with its crops. The orders are the same in every run. Fine-tuning has one long shape and no
-    order.
-    ``bn_base_size`` 0: batch normalisation without groups.
-    ``long_cycle_per``: the shapes share each stage (the paper), or all of training up to fine-tuning.
+    With the defaults nothing varies: this is the baseline, with one shape.
+
+    - ``fine_tuning``: the last stage stays at the full shape. Its first half keeps the learning
+      rate of the stage before (released code).
+    - ``random_stride``: a clip of T/k frames draws its stride from τ…kτ. If False, it is kτ.
+    - ``shape_order`` "random": every stage takes the long shapes in another order, and every turn
+      of the short cycle takes the crops in another order. The orders are the same in every run.
+    - ``bn_base_size``: clips in a group of batch normalisation. If 0, there are no groups.
+    - ``long_cycle_per``: the shapes share each "stage" (the paper), or all of "training" before
+      fine-tuning.
     """
 
     long_factors: tuple[tuple[float, float], ...] = FULL
@@ -91,6 +98,7 @@ class Multigrid:
     long_cycle_per: CyclePer = "stage"
 
     def __post_init__(self) -> None:
+        # Fine-tuning stays at the last shape of the long cycle.
         if self.fine_tuning and self.long_factors[-1] != (1.0, 1.0):
             raise ValueError(
                 f"MULTIGRID.LONG_CYCLE_FACTORS ends with the full shape (1, 1), not {self.long_factors[-1]}"
@@ -100,6 +108,7 @@ class Multigrid:
 BASELINE = Multigrid()
 """One shape: the schedule without multigrid."""
 
+# In the three rows below, 1.5 is EPOCH_FACTOR of the released code.
 SHORT = Multigrid(short_factors=SHORT_FACTORS, epoch_factor=1.5)
 """The paper's short cycle alone."""
 

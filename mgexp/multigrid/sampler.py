@@ -1,4 +1,4 @@
-"""Which clips a step draws: one endless stream of permutations, cut into batches of any size.
+"""The clips that each step draws: one endless stream of permutations, cut into batches of any size.
 
 Epoch e of the stream is a permutation of the videos, drawn from (seed, e). Batches are cut from the sequence of
 all epochs and may straddle two of them. Nothing is dropped, padded or drawn twice within an epoch.
@@ -17,10 +17,11 @@ from mgexp.multigrid.schedule import Schedule, StepPlan
 
 @dataclass(frozen=True)
 class ClipRequest:
-    """One clip to draw: video ``index``, ``frames`` × ``crop`` × ``crop``, stride drawn from ``stride_range``.
+    """One clip to draw from video ``index``: ``frames`` × ``crop`` × ``crop``.
 
-    ``seed`` = (seed of the run, position in the stream): all draws for the clip follow from it.
-    ``stride_range`` is inclusive, None for one frame from each segment of the video.
+    The stride is drawn from ``stride_range``. ``seed`` is (seed of the run, position in the
+    stream). All draws for the clip follow from it. ``stride_range`` includes both ends; it is None
+    for one frame from each segment of the video.
     """
 
     index: int
@@ -31,12 +32,12 @@ class ClipRequest:
 
 
 class Stream:
-    """Indices of videos by position. ``position // num_videos`` is the epoch of the stream."""
+    """Indices of videos by position in the stream. ``position // num_videos`` is the epoch."""
 
     def __init__(self, num_videos: int, seed: int) -> None:
         self.num_videos = num_videos
         self.seed = seed
-        # Two, because a batch may straddle two epochs.
+        # The cache holds two permutations, because a batch may contain clips of two epochs.
         self._permutation = lru_cache(maxsize=2)(self._draw)
 
     def index_at(self, position: int) -> int:
@@ -45,8 +46,9 @@ class Stream:
         return self._permutation(epoch)[offset]
 
     def _draw(self, epoch: int) -> list[int]:
-        # Make one 63-bit seed of the two numbers, with odd constants of SplitMix64 (Steele et al., 2014). A plain
-        # sum would give epoch 1 of seed 0 the same permutation as epoch 0 of seed 1.
+        # We make one 63-bit seed from the two numbers, with odd constants of SplitMix64 (Steele et
+        # al., 2014). A plain sum would give epoch 1 of seed 0 the same permutation as epoch 0 of
+        # seed 1.
         mixed = self.seed * 0x9E3779B97F4A7C15 + epoch * 0xBF58476D1CE4E5B9 + 0x94D049BB133111EB
         mixed %= 2**64
         mixed ^= mixed >> 31
@@ -57,10 +59,13 @@ class Stream:
 class StepSampler(Sized):
     """Iterate over the batches of one process, from ``first_step`` to the end of the schedule.
 
-    Process ``rank`` takes the rank-th contiguous block of each global batch, so that the draws do not depend on
-    how many processes share them. A DataLoader takes it as its ``batch_sampler``. Raises ValueError for a
-    process that the schedule does not have.
+    Process ``rank`` takes the rank-th contiguous block of each global batch. So the clips of a
+    global batch do not depend on the number of processes. Give the sampler to a DataLoader as its
+    ``batch_sampler``. Raises ValueError for a rank that the schedule does not have.
     """
+
+    # The sampler stores no position, because the loader reads ahead. Only the training loop knows
+    # which steps are done, and a resumed run starts with that number as ``first_step``.
 
     def __init__(self, schedule: Schedule, seed: int, first_step: int = 0, rank: int = 0) -> None:
         if not 0 <= rank < schedule.num_processes:

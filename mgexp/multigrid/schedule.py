@@ -19,7 +19,12 @@ from mgexp.multigrid.shapes import BatchShape
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What one step does. ``clips``: of all processes. ``epoch``: clips drawn before the step / videos."""
+    """Everything that one step does.
+
+    ``clips`` counts the clips of all processes. ``epoch`` is the number of clips drawn before the
+    step, divided by the number of videos. ``first_clip`` is that number of clips, the step's
+    position in the stream.
+    """
 
     step: int
     epoch: float
@@ -46,27 +51,27 @@ class Schedule:
 
     @property
     def total_steps(self) -> int:
-        """Steps of the whole run."""
+        """Count the steps of the whole run."""
         return self.phases[-1].end_step
 
     @property
     def total_epochs(self) -> float:
-        """Epochs of the stream that the run draws."""
+        """Return the number of epochs of the stream that the run draws."""
         return self.phases[-1].end_epoch
 
     @property
     def baseline_steps(self) -> int:
-        """Steps of the recipe without multigrid."""
+        """Count the steps of the recipe without multigrid."""
         return round(self.recipe.max_epoch * self.num_videos / self.recipe.clips)
 
     @property
     def step_saving(self) -> float:
-        """How many times more steps the baseline takes."""
+        """Return the baseline's number of steps, divided by that of this schedule."""
         return self.baseline_steps / self.total_steps
 
     @property
     def flop_saving(self) -> float:
-        """How many times more clips × frames × crop² the baseline takes."""
+        """Return the baseline's sum of clips × frames × crop², divided by that of this schedule."""
         recipe = self.recipe
         baseline = self.baseline_steps * recipe.clips * recipe.frames * recipe.crop**2
         return baseline / self.cost_before(self.total_steps)
@@ -92,11 +97,15 @@ class Schedule:
         )
 
     def epoch_before(self, step: int) -> float:
-        """Epochs of the stream that the steps before ``step`` draw, 0 ≤ step ≤ total_steps."""
+        """Return the epochs that the steps before ``step`` draw, 0 ≤ step ≤ total_steps."""
         return self._first_clip(min(step, self.total_steps)) / self.num_videos
 
     def lr_at(self, step: int, epoch: float) -> float:
-        """Return the learning rate: a linear warm-up in epochs to the rate at its end, then the policy."""
+        """Return the learning rate: first a linear warm-up, then the policy.
+
+        The warm-up is linear in epochs, and ends at the policy's rate there. EPOCH_FACTOR does not
+        change it.
+        """
         if epoch >= self.recipe.warmup_epochs:
             return self._policy_lr(step)
         start, end = self.recipe.warmup_start_lr, self._warmup_end_lr
@@ -104,14 +113,18 @@ class Schedule:
 
     def step_at_epoch(self, epoch: float) -> int:
         """Return the first step before which at least ``epoch`` epochs were drawn, or else the last step."""
-        # The clips drawn before a step only grow, so a search by halves finds it without counting every step.
+        # The number of clips drawn before a step only grows, so a binary search finds the step.
         steps = range(self.total_steps)
         clips = epoch * self.num_videos
         found = bisect.bisect_left(steps, clips, key=self._first_clip)
         return min(found, self.total_steps - 1)
 
     def cost_before(self, step: int) -> int:
-        """Sum clips × frames × crop² over all steps before ``step``. Up to a constant, this is what they cost."""
+        """Sum clips × frames × crop² over all steps before ``step``.
+
+        Their cost is proportional to this.
+        """
+        # All numbers are whole, so the sums are exact however long the run is.
         index = max(0, bisect.bisect_right(self._starts, step) - 1)
         return self._costs_before[index] + self._phase_cost(self.phases[index], step)
 
@@ -124,8 +137,9 @@ class Schedule:
         recipe, stage = self.recipe, phase.stage
         lr = recipe.base_lr * phase.lr_factor
         if recipe.policy == "cosine":
-            # The cosine follows the epochs of the baseline that lie behind this step. Inside a stage they grow
-            # linearly with the steps. This is our choice: the released code has no rule for this combination.
+            # The cosine follows the baseline's epochs. A stage of the schedule covers the same
+            # epochs as that stage of the baseline, and inside it they grow linearly with the steps.
+            # This is our choice: the released code has no rule for this combination.
             phases = [other for other in self.phases if other.stage == stage]
             start, end = phases[0].start_step, phases[-1].end_step
             done = (step - start) / (end - start)
@@ -139,6 +153,7 @@ class Schedule:
         index = bisect.bisect_right(self._starts, step) - 1
         return index, self.phases[index]
 
+    # A frozen dataclass may have cached properties: they write to its __dict__ directly.
     @cached_property
     def _starts(self) -> list[int]:
         return [phase.start_step for phase in self.phases]
@@ -149,7 +164,7 @@ class Schedule:
         return list(accumulate(costs, initial=0))
 
     def _first_clip(self, step: int) -> int:
-        # Nothing is drawn after the last step, but its end counts to its phase.
+        # ``step`` may also be total_steps, the end of the run. It then belongs to the last phase.
         _, phase = self._phase_at(min(step, self.total_steps - 1))
         ratio = phase.turns.ratio_before(step - phase.start_step)
         return phase.first_clip + self.recipe.clips * ratio
@@ -182,7 +197,8 @@ def build_schedule(
             f"SOLVER.MAX_EPOCH = {recipe.max_epoch:g} epochs of {num_videos} videos are less than one step of "
             f"{recipe.clips} clips"
         )
-    # Many stages of decay can underflow to 0, and large ratios can overflow.
+    # After many stages of decay the learning rate can underflow to 0. With large ratios it can
+    # overflow.
     for phase in phases:
         lr = recipe.base_lr * phase.lr_factor
         if not 0 < lr < math.inf:
@@ -195,7 +211,7 @@ def build_schedule(
 
 @dataclass(frozen=True)
 class StepShape:
-    """A mini-batch of one process, ``clips`` × ``frames`` × ``crop``², with the number of its BN groups.
+    """A mini-batch of one process: ``clips`` × ``frames`` × ``crop``², in ``num_bn_groups`` groups.
 
     The time of a step depends on these numbers.
     """
@@ -212,7 +228,7 @@ class StepShape:
 def step_shape(
     schedule: Schedule, phase: Phase, shape: BatchShape, num_processes: int = 1
 ) -> StepShape:
-    """Return what one of ``num_processes`` processes trains in a step of ``shape`` in ``phase``."""
+    """Return the mini-batch of one process in a step of ``shape`` in ``phase``."""
     clips = schedule.recipe.clips * shape.ratio // num_processes
     return StepShape(shape.frames, shape.crop, clips, phase.num_bn_groups)
 
@@ -227,6 +243,9 @@ def step_counts(schedule: Schedule, num_processes: int = 1) -> Counter[StepShape
 
 
 def base_shapes(schedule: Schedule, num_processes: int = 1) -> tuple[StepShape, ...]:
-    """Return the base shapes of the phases, each once: those of the long cycle, without the short crops."""
+    """Return the base shapes of the phases, each once.
+
+    The crops of the short cycle are not among them.
+    """
     shapes = (step_shape(schedule, p, p.cycle.base, num_processes) for p in schedule.phases)
     return tuple(dict.fromkeys(shapes))

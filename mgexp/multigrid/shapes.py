@@ -1,7 +1,7 @@
 """The mini-batch shapes that a schedule passes through, and the order in which it takes them.
 
-A mini-batch holds ``ratio * B`` clips of ``frames`` × ``crop`` × ``crop``; the ratio keeps the work of a
-step constant: ratio * frames * crop² = T * S² (paper, section 3; Fig. 2).
+A mini-batch holds ``ratio * B`` clips of ``frames`` × ``crop`` × ``crop``. The ratio keeps the work
+of a step constant: ratio * frames * crop² = T * S² (paper, section 3; Fig. 2).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-# The released code rounds the ratio silently. If it were off by more, steps would no longer cost the same.
+# The released code rounds the ratio without a message. With a larger relative error, the steps
+# would no longer cost about the same, so such a shape is an error here.
 MAX_RATIO_ERROR = 0.05
 
 FULL: tuple[tuple[float, float], ...] = ((1.0, 1.0),)
@@ -22,7 +23,8 @@ LONG_FACTORS = ((0.25, 0.5**0.5), (0.5, 0.5**0.5), (0.5, 1.0), (1.0, 1.0))
 """The paper's long cycle: (frames, crop) relative to the full shape."""
 
 SHORT_FACTORS = (0.5, 0.5**0.5)
-"""The paper's short cycle: crops relative to the full crop; the third is the phase's own."""
+"""The paper's short cycle: crops relative to the full crop. The third crop of the cycle is the
+phase's own."""
 
 CropBase = Literal["full", "phase"]
 ShapeOrder = Literal["coarse_to_fine", "random"]
@@ -30,7 +32,7 @@ ShapeOrder = Literal["coarse_to_fine", "random"]
 
 @dataclass(frozen=True)
 class BatchShape:
-    """One mini-batch relative to the baseline's: ``ratio`` times its clips, each frames × crop × crop pixels."""
+    """Shape of a mini-batch: ``ratio`` times the baseline's clips, each frames × crop × crop."""
 
     frames: int
     crop: int
@@ -41,7 +43,7 @@ class BatchShape:
 class Cycle:
     """The shapes that the mini-batches of a phase take in turn, largest batch first.
 
-    ``base`` is the phase's own shape, the long cycle's.
+    ``base`` is the shape that the long cycle gives the phase.
     """
 
     base: BatchShape
@@ -49,7 +51,7 @@ class Cycle:
 
     @property
     def mean_ratio(self) -> float:
-        """Mean number of clips of a mini-batch over one turn of the cycle, relative to the baseline's."""
+        """Return the mean number of clips over one turn, relative to the baseline's."""
         return sum(shape.ratio for shape in self.shapes) / len(self.shapes)
 
 
@@ -62,9 +64,9 @@ def long_cycle(
 ) -> tuple[Cycle, ...]:
     """Return the cycle of each base shape of the long cycle, in its order.
 
-    ``long_factors`` are (temporal, spatial) factors of the full shape. ``short_factors`` are crop factors of the
-    full crop (as in the paper and the released code), or of the phase's own crop.
-    Raises ValueError that lists every impossible shape.
+    ``long_factors`` are (temporal, spatial) factors of the full shape. ``short_factors`` multiply
+    the full crop (as in the paper and the released code), or the phase's own crop. Raises a
+    ValueError that lists every impossible shape.
     """
     problems: list[str] = []
     cycles = []
@@ -73,7 +75,8 @@ def long_cycle(
         reference = crop if short_crops_of == "full" else s
         base = _batch_shape(frames, crop, t, s, problems)
         short = [_batch_shape(frames, crop, t, f * reference, problems) for f in short_factors]
-        # Largest batch first, as in the released code. The sort is stable, so equal batches keep this order.
+        # The largest batch comes first, as in the released code. The sort is stable, so equal
+        # batches keep this order.
         ordered = sorted([*short, base], key=lambda shape: -shape.ratio)
         cycles.append(Cycle(base, tuple(ordered)))
     for one, two in pairwise(cycles):
@@ -90,7 +93,7 @@ def long_cycle(
 def _batch_shape(
     full_frames: int, full_crop: int, frames: float, crop: float, problems: list[str]
 ) -> BatchShape:
-    """Return the batch shape nearest to real ``frames`` and ``crop``; add what is impossible to ``problems``."""
+    """Round ``frames`` and ``crop`` to a batch shape; add what is wrong with it to ``problems``."""
     whole_frames = max(1, round(frames))
     if not math.isclose(whole_frames, frames) or full_frames % whole_frames:
         problems.append(
@@ -102,9 +105,11 @@ def _batch_shape(
             f"a crop of {crop:g} pixels rounds to none: raise DATA.TRAIN_CROP_SIZE, now {full_crop}, or "
             "the factors of the cycles"
         )
-    if round(crop) < 1 or frames < 0.5:  # the ratio of what is left may be too large for a number
+    # This shape is reported above, and its ratio might overflow.
+    if round(crop) < 1 or frames < 0.5:
         return BatchShape(whole_frames, 1, 1)
-    # From the crop before it is rounded: 224/√2 pixels give exactly 2, whereas 158 pixels would give 2.01.
+    # The ratio uses the crop before rounding: 224/√2 pixels give exactly 2, whereas 158 pixels give
+    # 2.01.
     exact = full_frames * full_crop**2 / (frames * crop**2)
     ratio = max(1, round(exact))
     if abs(ratio - exact) > MAX_RATIO_ERROR * exact:
@@ -117,7 +122,7 @@ def _batch_shape(
 
 
 def in_turn(num: int, *_: int) -> tuple[int, ...]:
-    """Return 0 … num − 1: the shapes as they are given, at every place."""
+    """Return 0 … num − 1, the order in which the shapes are given, at every place."""
     return tuple(range(num))
 
 
@@ -127,15 +132,18 @@ def scrambled(num: int, *place: int) -> tuple[int, ...]:
 
 
 ORDERS: dict[ShapeOrder, Callable[..., tuple[int, ...]]] = {
-    "coarse_to_fine": in_turn,  # paper, Fig. 2; released code
-    "random": scrambled,  # the paper does not say how; ours permutes, so that every shape gets its steps
+    # Source: paper, Fig. 2, and released code.
+    "coarse_to_fine": in_turn,
+    # The paper does not say how it draws. We permute, so that every shape gets its share of the
+    # steps.
+    "random": scrambled,
 }
 """The order of ``num`` shapes at a place: (stage,) for the long cycle, (stage, turn) for the short one."""
 
 
 def _hash(*numbers: int) -> int:
     """Mix ``numbers`` into 64 bits by SplitMix64 (Steele et al., 2014)."""
-    # Not Python's hash(), whose result is not promised to stay the same from version to version.
+    # Python does not promise that its own hash() stays the same from version to version.
     value = 0
     for number in numbers:
         value = (value + number + 0x9E3779B97F4A7C15) % 2**64
@@ -147,7 +155,7 @@ def _hash(*numbers: int) -> int:
 
 @dataclass(frozen=True)
 class Turns:
-    """How the steps of a phase in ``stage`` take a cycle: turn after turn, each through all ``shapes``."""
+    """Sequence of shapes in a phase of ``stage``: turn after turn, each through all ``shapes``."""
 
     shapes: tuple[BatchShape, ...]
     stage: int
@@ -163,7 +171,10 @@ class Turns:
         return self.turn(number)[position]
 
     def steps_by_shape(self, num_steps: int) -> list[tuple[BatchShape, int]]:
-        """Count how many of the first ``num_steps`` steps have each shape; exact inside a turn too."""
+        """Count how many of the first ``num_steps`` steps have each shape.
+
+        The count is also exact if the last turn is incomplete.
+        """
         turns, rest = divmod(num_steps, len(self.shapes))
         begun = self._places(turns)[:rest]
         return [(shape, turns + (place in begun)) for place, shape in enumerate(self.shapes)]

@@ -14,9 +14,10 @@ from mgexp.optim.large_batch import Lamb, Lars
 
 
 class Settings(NamedTuple):
-    """What the parameters of one group have in common.
+    """Settings that the parameters of one group share.
 
-    ``lr_factor`` multiplies their learning rate. ``adapts``: they take a trust ratio (LARS, LAMB).
+    ``lr_factor`` multiplies their learning rate. ``adapts`` says whether they take a trust ratio
+    (LARS, LAMB).
     """
 
     weight_decay: float
@@ -27,9 +28,10 @@ class Settings(NamedTuple):
 def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
     """Group the parameters of ``model`` by their settings, in the order of the first parameter of each group.
 
-    Batch normalisation has its own decay (released code: 0) and no factor. Elsewhere a bias learns
-    SOLVER.BIAS_LR_FACTOR times as fast, the classifier SOLVER.HEAD_LR_FACTOR times, and its bias by both. TSM's
-    released code has 2 and 5, and biases without decay; all others here have 1.
+    Batch normalisation has its own decay (released code: 0) and no factor. For all other parameters
+    the learning rate of a bias is multiplied by SOLVER.BIAS_LR_FACTOR, that of the classifier by
+    SOLVER.HEAD_LR_FACTOR, and that of the classifier's bias by both. TSM's released code has the
+    factors 2 and 5 and does not decay biases. All other configurations here have factors of 1.
     """
     solver = cfg.SOLVER
     # Grouped batch normalisation is a subclass of the plain one, so the groups are the same in every phase.
@@ -45,8 +47,8 @@ def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
                 weight_decay=0.0 if is_bias and solver.ZERO_WD_1D_PARAM else solver.WEIGHT_DECAY,
                 lr_factor=(solver.BIAS_LR_FACTOR if is_bias else 1.0)
                 * (solver.HEAD_LR_FACTOR if is_head(name) else 1.0),
-                # Vectors take no trust ratio: they are small or zero at the start, and their norm says nothing
-                # about the step that they need.
+                # Vectors take no trust ratio. They are small or zero at the start, so their norm
+                # says nothing about the step that they need.
                 adapts=solver.OPTIMIZING_METHOD != "sgd" and not is_bias,
             )
         groups[settings].append(parameter)
@@ -62,7 +64,7 @@ def build_optimizer(cfg: Config, model: nn.Module) -> torch.optim.Optimizer:
     if solver.OPTIMIZING_METHOD == "lars":
         trust = solver.TRUST_COEFFICIENT
         return Lars(groups, lr, momentum=momentum, nesterov=nesterov, trust_coefficient=trust)
-    # lamb and pmd_lamb, which is LAMB with a period
+    # What remains is lamb, and pmd_lamb, which is LAMB with a period.
     period = solver.PMD_PERIOD if solver.OPTIMIZING_METHOD == "pmd_lamb" else None
     return Lamb(
         groups, lr, betas=solver.BETAS, eps=solver.EPS, period=period, curve=solver.PMD_CURVE

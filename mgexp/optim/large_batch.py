@@ -1,15 +1,18 @@
 """LARS, LAMB, and LAMB with periodical moments decay (PMD): optimizers for large mini-batches.
 
-PMD-LAMB is named in the abstract of LargeDet (ECCV 2020). In each period of 200 steps a coefficient goes from 1 to
-0 and multiplies the decay rates of both moments, so that the accumulated moments weigh less and less. Then it
-starts again. We did not have the published equations, curve and period, so this is our reading and not a
-reproduction:
+PMD-LAMB is named in the abstract of LargeDet (ECCV 2020). In each period of 200 steps a coefficient
+falls from 1 to 0 and multiplies the decay rates of both moments, so that the accumulated moments
+weigh less and less. Then it starts again. We did not have the published equations, curve and
+period, so this is our reading and not a reproduction:
 
-- The coefficient c is 1 in the first step of a period and 0 in its last, on a cosine or a line between them.
-- A moment m of a gradient g becomes cβ·m + (1 − cβ)·g, so that its weights sum to 1 but for the start.
-- A new period starts as a run does: the moments are zero, and corrected for that. After the last step of a
-  period they hold the gradient of that step alone. Without a new start, this one mini-batch would have most of the
-  weight in v for the next 30 steps (β₂ = 0.999, cosine).
+- The coefficient c is 1 in the first step of a period and 0 in its last. Between them it follows a
+  cosine or a line.
+- With a gradient g, a moment m becomes cβ·m + (1 − cβ)·g. So the weights of all gradients and of
+  the start sum to 1.
+- Each period starts like a run: the moments are zero, and the bias that this causes is corrected.
+  After the last step of a period the moments hold the gradient of that step alone. Without a new
+  start, this one mini-batch would have most of the weight in v for the next 30 steps (β₂ = 0.999,
+  cosine).
 
 Without a period, c is always 1, and this is LAMB.
 """
@@ -31,7 +34,7 @@ CURVES: dict[Curve, Callable[[float], float]] = {
     "cosine": lambda position: (1 + math.cos(math.pi * position)) / 2,
     "linear": lambda position: 1 - position,
 }
-"""From the position in a period, 0 in its first step and 1 in its last, to the coefficient."""
+"""The coefficient as a function of the position in a period: 0 in its first step, 1 in its last."""
 
 
 def trust_ratios(
@@ -42,9 +45,10 @@ def trust_ratios(
 ) -> tuple[Tensor, ...]:
     """Return ``coefficient``·|w| / (|u| + ``weight_decay``·|w|) of each pair of tensors; 1 if |w| or |u| is 0.
 
-    | | is the Euclidean norm of a whole tensor. All tensors lie on one device, and so do the ratios, which are
-    scalars. Nothing waits for the device.
+    | | is the Euclidean norm of a whole tensor. All tensors must be on one device. The ratios are
+    scalars on the same device.
     """
+    # The ratios stay on the device, and ``torch.where`` replaces an ``if``: so the CPU never waits.
     sizes = torch.stack(torch._foreach_norm(weights))
     lengths = torch.stack(torch._foreach_norm(updates))
     ratios = coefficient * sizes / (lengths + weight_decay * sizes)
@@ -52,15 +56,18 @@ def trust_ratios(
 
 
 def coefficient(step: int, period: int | None, curve: Curve) -> float:
-    """Return the coefficient of ``step``, from 0, in periods of ``period`` steps, 2 or more; 1 without periods."""
+    """Return the coefficient of ``step``, counted from 0; it is 1 without a ``period``.
+
+    A period has at least 2 steps.
+    """
     return 1.0 if period is None else CURVES[curve](step % period / (period - 1))
 
 
 class _GroupOptimizer(torch.optim.Optimizer):
-    """An optimizer that updates the parameters of a group together. They lie on one device."""
+    """An optimizer that updates the parameters of a group together. They must be on one device."""
 
-    # torch's _foreach functions update a list of tensors with few kernels. With one call for each tensor a GPU
-    # would run hundreds of small kernels in each step.
+    # torch's _foreach functions update a list of tensors with few kernels. With one call for each
+    # tensor a GPU would run hundreds of small kernels in each step.
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -83,12 +90,16 @@ class _GroupOptimizer(torch.optim.Optimizer):
 class Lars(_GroupOptimizer):
     """LARS (You et al., arXiv 1708.03888, algorithm 1).
 
-    g is the gradient of a tensor w. λ = trust_coefficient·|w| / (|g| + weight_decay·|w|), or 1 if |w| or |g| is 0.
-    A step is v ← momentum·v + lr·λ·(g + weight_decay·w), w ← w − v. As in the paper, the rate is inside the
-    momentum: after a change of rate, earlier steps keep theirs. torch's SGD has it outside. ``nesterov`` is not in
-    the paper. It looks ahead as torch's SGD does, and equals it if λ is 1 and the rate stays the same.
+    g is the gradient of a tensor w. λ = trust_coefficient·|w| / (|g| + weight_decay·|w|), or 1 if
+    |w| or |g| is 0. A step is v ← momentum·v + lr·λ·(g + weight_decay·w), w ← w − v. In a group
+    with ``adapts`` False, λ is 1.
 
-    In a group with ``adapts`` False, λ is 1. Raises ValueError for numbers out of range.
+    As in the paper, v includes the learning rate. So after a change of the rate, the gradients of
+    earlier steps keep their old rate. torch's SGD multiplies v by the new rate. ``nesterov`` is not
+    in the paper. It works as in torch's SGD, and gives the same steps if λ is 1 and the rate does
+    not change.
+
+    Raises ValueError for numbers out of range.
     """
 
     def __init__(
@@ -114,7 +125,8 @@ class Lars(_GroupOptimizer):
                 self.state[param]["momentum_buffer"] = torch.zeros_like(param)
         velocities = [self.state[param]["momentum_buffer"] for param in params]
         momentum, decay = group["momentum"], group["weight_decay"]
-        # lr·λ·(g + weight_decay·w) of each parameter
+        # ``moves`` becomes lr·λ·(g + weight_decay·w) of each parameter. As in the paper, λ is
+        # computed from the gradient without the decay.
         grads = [param.grad for param in params if param.grad is not None]
         moves = torch._foreach_add(grads, params, alpha=decay)
         if group["adapts"]:
@@ -136,13 +148,15 @@ Pair = tuple[float, float]
 class Lamb(_GroupOptimizer):
     """LAMB (You et al., arXiv 1904.00962, algorithm 2), and PMD-LAMB if there is a ``period``.
 
-    With the bias-corrected moments m and v of the gradient, u = m / (√v + eps) + weight_decay·w, and each tensor
-    takes the step w ← w − lr·|w|/|u|·u. The paper's φ is the identity here, and a ratio with a norm of 0 is 1. Not
-    every implementation corrects the bias; here the correction also holds for decay rates that vary.
+    With the bias-corrected moments m and v of the gradient, u = m / (√v + eps) + weight_decay·w,
+    and each tensor takes the step w ← w − lr·|w|/|u|·u. The paper's φ is the identity here. The
+    ratio |w|/|u| is 1 if one of the norms is 0. Not every implementation corrects the bias. Here
+    the correction is also exact for decay rates that vary.
 
-    ``period``: number of steps, 2 or more, in which the decay rates ``betas`` are multiplied by a coefficient that
-    falls from 1 to 0 on ``curve``. Each parameter counts its own steps in its state. In a group with ``adapts``
-    False the ratio is 1: without a period this is AdamW. Raises ValueError for numbers out of range.
+    A ``period`` has 2 or more steps. Within it the decay rates ``betas`` are multiplied by a
+    coefficient that falls from 1 to 0 along ``curve``. Each parameter counts its own steps in its
+    state. In a group with ``adapts`` False the ratio is 1, which without a period is AdamW. Raises
+    ValueError for numbers out of range.
     """
 
     def __init__(
@@ -165,7 +179,9 @@ class Lamb(_GroupOptimizer):
         super().__init__(params, {**defaults, "period": period, "curve": curve, "adapts": True})
 
     def _alike(self, params: list[Tensor]) -> list[list[Tensor]]:
-        """Put together the parameters that took as many steps and forgot as much."""
+        """Group the parameters by their number of steps and by the weights of their starts."""
+        # A step skips a parameter without a gradient, so its count may differ from that of the
+        # others.
         found = defaultdict(list)
         for param in params:
             state = self.state[param]
@@ -184,7 +200,7 @@ class Lamb(_GroupOptimizer):
         torch._foreach_add_(params, updates, alpha=-group["lr"])
 
     def _directions(self, params: list[Tensor], group: dict[str, Any]) -> tuple[Tensor, ...]:
-        """Take the gradients into the moments m and v; return m / (√v + eps) of each parameter."""
+        """Update the moments m and v by the gradients; return m / (√v + eps) of each parameter."""
         grads = [param.grad for param in params if param.grad is not None]
         means = [self.state[param]["exp_avg"] for param in params]
         squares = [self.state[param]["exp_avg_sq"] for param in params]
@@ -192,8 +208,9 @@ class Lamb(_GroupOptimizer):
         torch._foreach_lerp_(means, grads, 1 - beta_mean)
         torch._foreach_mul_(squares, beta_square)
         torch._foreach_addcmul_(squares, grads, grads, 1 - beta_square)
-        # Where s is the weight of a start: m / (1 − s of m), divided by √(v / (1 − s of v)) + eps. The factor
-        # 1 − s of m is moved into the denominator, so that the moments themselves stay as they are.
+        # With s_m and s_v, the weights of the starts of m and v, the result is m/(1 − s_m) divided
+        # by √(v/(1 − s_v)) + eps. We multiply the denominator by 1 − s_m, so that the stored m is
+        # not changed.
         roots = torch._foreach_sqrt(squares)
         torch._foreach_div_(roots, (1 - start_square) ** 0.5)
         torch._foreach_add_(roots, group["eps"])
@@ -201,13 +218,14 @@ class Lamb(_GroupOptimizer):
         return torch._foreach_div(means, roots)
 
     def _forget(self, params: list[Tensor], group: dict[str, Any]) -> tuple[Pair, Pair]:
-        """Count the step. Return its decay rates of m and v, and the weights that their starts have after it.
+        """Count the step.
 
-        The weight of a start is the product of the rates so far. The weights of the gradients sum to 1 minus that,
-        whatever the rates were, so a moment that started at zero is too small by this factor. The first step of
-        a period begins with m = v = 0.
+        Return its decay rates of m and v, and the weights of their starts after it. The weight of a
+        start is the product of all rates so far. Whatever the rates were, the weights of the
+        gradients sum to 1 minus this product. So a moment that started at zero is too small by this
+        factor. The first step of a period begins with m = v = 0.
         """
-        # All of ``params`` share these two values, see _alike.
+        # All of ``params`` have the same two values, see ``_alike``.
         step, starts = self.state[params[0]]["step"], self.state[params[0]]["starts"]
         period = group["period"]
         kept = coefficient(step, period, group["curve"])
