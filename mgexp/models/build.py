@@ -16,8 +16,8 @@ from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 
 def build_model(cfg: Config) -> nn.Module:
     """Build the model on the CPU in channels_last_3d. The same seed gives the same weights in every row."""
-    # The network does not depend on the schedule. So rows of one seed start from the same weights, as a comparison
-    # of rows in pairs needs.
+    # The network does not depend on the schedule. So rows with the same seed start from the same
+    # weights, and can be compared in pairs.
     torch.manual_seed(cfg.RNG_SEED)
     model = build_network(cfg)
     if cfg.TRAIN.ACTIVATION_CHECKPOINTING:
@@ -28,13 +28,19 @@ def build_model(cfg: Config) -> nn.Module:
 
 
 def build_on_meta(cfg: Config) -> nn.Module:
-    """Build the model without weights, which is fast however large it is. Raises ValueError if there is none."""
+    """Build the model without memory for weights, which is fast for any size.
+
+    Raises ValueError if the configuration describes no model.
+    """
     with torch.device("meta"):
         return build_network(cfg)
 
 
 def build_network(cfg: Config) -> nn.Module:
-    """Build the network of MODEL.MODEL_NAME; its weights are not initialised as training needs them."""
+    """Build the network of MODEL.MODEL_NAME.
+
+    Training needs other initial weights, see ``init_weights``.
+    """
     if cfg.MODEL.MODEL_NAME == "SlowFast":
         model: nn.Module = slowfast(
             num_classes=cfg.MODEL.NUM_CLASSES,
@@ -66,13 +72,15 @@ def build_network(cfg: Config) -> nn.Module:
 
 
 def build_problems(cfg: Config, shapes: Iterable[tuple[int, int]]) -> list[str]:
-    """Report what keeps the model from taking clips of the (frames, crop) in ``shapes``; computes nothing."""
+    """List the (frames, crop) of ``shapes`` that the model cannot take, each with the reason."""
     try:
         model = build_on_meta(cfg).eval()
-    except (RuntimeError, ValueError) as error:  # RuntimeError: too large to be counted
+    # torch raises RuntimeError for a tensor with more values than it can count.
+    except (RuntimeError, ValueError) as error:
         return [f"MODEL.MODEL_NAME = {cfg.MODEL.MODEL_NAME} cannot be built: {error}"]
     problems = []
-    # On the meta device layers check and compute shapes alone, so even the largest network takes no time.
+    # On the meta device layers only check and compute shapes, so even the largest network takes no
+    # time.
     for frames, crop in sorted(shapes):
         try:
             model(torch.zeros(1, 3, frames, crop, crop, device="meta"))
@@ -87,13 +95,15 @@ def init_weights(
 ) -> None:
     """Draw the initial weights of ``model`` from torch's current generator, which the caller seeds.
 
-    Convolutions: normal with variance 2 / fan_out (He et al. 2015). Fully connected layers: normal with standard
-    deviation ``fc_init_std``, bias 0. Batch normalisation: gamma 1, beta 0; with ``zero_init_final_bn``, gamma is
-    0 in the last one of each residual block (Goyal et al. 2017, section 5.1). pytorchvideo marks it by
-    ``block_final_bn``.
-    The constants are those of PySlowFast's init_weights. PySlowFast loses the zeros in sub-batch normalisation,
-    because that layer is no nn.BatchNorm3d there, so a multigrid run does not start like its baseline. Here it
-    does. Raises TypeError for any other kind of layer that has parameters.
+    - Convolutions: normal with variance 2 / fan_out (He et al. 2015).
+    - Fully connected layers: normal with standard deviation ``fc_init_std``, bias 0.
+    - Batch normalisation: gamma 1, beta 0. With ``zero_init_final_bn``, gamma is 0 in the last such
+      layer of each residual block (Goyal et al. 2017, section 5.1), which pytorchvideo marks by
+      ``block_final_bn``.
+
+    The constants are those of PySlowFast's init_weights. In PySlowFast sub-batch normalisation is
+    no nn.BatchNorm3d, so it loses the zeros, and a multigrid run does not start like its baseline.
+    Here it does. Raises TypeError for any other kind of layer that has parameters.
     """
     for module in model.modules():
         if isinstance(module, nn.Conv3d):
@@ -107,6 +117,6 @@ def init_weights(
         elif isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=fc_init_std)
             nn.init.zeros_(module.bias)
-        # A module that only holds others has no parameters of its own, and passes.
+        # A module that only contains other modules has no parameters of its own.
         elif any(True for _ in module.parameters(recurse=False)):
             raise TypeError(f"init_weights knows no initial weights for {type(module).__name__}")

@@ -1,4 +1,7 @@
-"""The size of a model, and what a clip costs at each shape of a schedule: FLOPs, and memory for backward."""
+"""The size of a model, and the cost of a clip at each shape of a schedule.
+
+The cost is FLOPs, and the memory that the backward pass needs.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,29 @@ from mgexp.models.layers import no_jit_warning
 from mgexp.multigrid.schedule import Schedule
 
 FLOPS_PER_MAC = 2
-TRAINING_PER_FORWARD = 3  # the backward pass costs twice the forward pass (assumption, as usual)
+TRAINING_PER_FORWARD = 3
+"""A training step costs this many forward passes. The usual assumption: a backward pass costs two
+of them."""
 
 
 def macs_by_shape(
     model: nn.Module, shapes: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], int]:
-    """Count multiply-accumulates of one clip, forward, by (frames, crop). Runs each shape once, on the CPU."""
+    """Count the multiply-accumulates of a forward pass of one clip, by (frames, crop).
+
+    This runs each shape once, on the CPU.
+    """
     with no_jit_warning():
         from fvcore.nn import FlopCountAnalysis
 
-    # On a copy in evaluation: a training pass would move the statistics of batch normalisation.
+    # We use a copy in evaluation mode, because a training pass would move the statistics of batch
+    # norm.
     clone = copy.deepcopy(model).eval().cpu()
     macs = {}
     for frames, crop in sorted(set(shapes)):
         analysis = FlopCountAnalysis(clone, torch.zeros(1, 3, frames, crop, crop))
-        # fvcore would warn of each operation that it does not count, such as additions and pools. They are no
-        # multiply-accumulates, and take little of the time.
+        # fvcore would warn of each operation that it does not count, such as additions and pools.
+        # These are no multiply-accumulates, and they take little of the time.
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
         macs[frames, crop] = int(analysis.total())
     return macs
@@ -44,25 +53,27 @@ def train_flops(schedule: Schedule, macs: dict[tuple[int, int], int]) -> int:
 
 
 def schedule_shapes(schedule: Schedule) -> set[tuple[int, int]]:
-    """Return every (frames, crop) that a schedule trains."""
+    """Return all (frames, crop) of the clips that a schedule trains."""
     return {(s.frames, s.crop) for phase in schedule.phases for s in phase.cycle.shapes}
 
 
 def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
-    """Estimate the bytes that a training forward pass in fp32 keeps of one clip (3, frames, crop, crop).
+    """Estimate the bytes that one clip (3, frames, crop, crop) keeps for backward, in fp32.
 
-    These are the tensors that autograd saves on a copy of ``model`` on the meta device, each storage once, without
-    the weights. Nothing is computed. The pass takes two clips, and half of its bytes are returned, because batch
-    norm does not train on a single value. A step also needs weights, gradients, momenta and the workspace of
-    convolutions.
+    A copy of ``model`` runs on the meta device, where nothing is computed. The estimate counts the
+    tensors that autograd saves, each storage once, without the weights. A step also needs weights,
+    gradients, momenta and the workspace of convolutions.
     """
+    # Batch norm does not train on a single value per channel. So two clips pass, and half of the
+    # bytes count.
     clone = copy.deepcopy(model).to("meta").train()
     weights = [tensor.untyped_storage() for tensor in (*clone.parameters(), *clone.buffers())]
     kept = {storage._cdata: storage for storage in weights}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[storage._cdata] = storage  # held, so that no other storage gets its address
+        # The dict keeps the storage alive, so that no other storage gets its address.
+        kept[storage._cdata] = storage
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):

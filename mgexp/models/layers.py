@@ -1,4 +1,4 @@
-"""Layers and blocks that our networks add to pytorchvideo's: dropout by clip, and blocks computed twice."""
+"""Layers and blocks beside pytorchvideo's: dropout by clip, and blocks that are computed twice."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mgexp.multigrid.batchnorm import untracked
 
 @contextmanager
 def no_jit_warning() -> Iterator[None]:
-    """Import fvcore.nn and pytorchvideo without a warning.
+    """Suppress a warning of torch while fvcore.nn and pytorchvideo are imported.
 
-    fvcore compiles a loss that we do not use with ``torch.jit.script``, which torch says is deprecated.
+    fvcore applies ``torch.jit.script``, which is deprecated, to a loss that we do not use.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"`torch\.jit\.script`", category=FutureWarning)
@@ -30,13 +30,15 @@ def no_jit_warning() -> Iterator[None]:
 
 
 BITS = 2**32 - 1
+"""Mask of the lowest 32 bits. torch has few operations on uint32, so the hash uses int64."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """What the random draws of a step are a function of.
+    """Numbers that determine the random draws of a step.
 
-    ``first_clip``: place in the global mini-batch of the first of the clips that go through the network.
+    ``first_clip`` is the place in the global mini-batch of the first clip that goes through the
+    network.
     """
 
     seed: int
@@ -49,22 +51,27 @@ class Draws:
 
 
 class ClipDropout(nn.Dropout):
-    """Dropout of values (B, ...) whose mask does not depend on how processes or parts share a mini-batch.
+    """Dropout of values (B, ...) with a mask that depends only on the clip and the step.
 
-    ``nn.Dropout`` takes the next numbers of its process's generator. Here each number is a hash of the seed of the
-    run, the step, the place of the clip in the global mini-batch and the place of the value in the clip. So a clip
-    gets the same mask in whichever process it is trained, alone or with others, on a CPU or on a GPU.
+    ``nn.Dropout`` takes the next numbers of its process's generator. Here each number is a hash of
+    four values: the seed of the run, the step, the place of the clip in the global mini-batch, and
+    the place of the value in the clip. So a clip gets the same mask in every process, alone or with
+    others, on a CPU or on a GPU.
 
-    The hash is lowbias32 (C. Wellons, "Prospecting for Hash Functions", 2018, public domain): if an input bit
-    flips, an output bit flips nearly half of the time. Numbers are hashed one in the other, hash(x ^ hash(y)), the
-    nested form of M. Jarzynski and M. Olano ("Hash Functions for GPU Rendering", JCGT 9(3), 2020). The cost is a
-    dozen elementwise operations on what is dropped, which is the input of the classifier.
+    The hash is lowbias32 (C. Wellons, "Prospecting for Hash Functions", 2018, public domain): if an
+    input bit flips, an output bit flips nearly half of the time. Several numbers are hashed as
+    hash(x ^ hash(y)), the nested form of M. Jarzynski and M. Olano ("Hash Functions for GPU
+    Rendering", JCGT 9(3), 2020). The cost is a dozen elementwise operations on the input of the
+    layer, which here is the input of the classifier.
 
-    In evaluation it is the identity, as ``nn.Dropout`` is. It has nothing in the state_dict.
+    In evaluation the layer is the identity, like ``nn.Dropout``. It adds nothing to the state_dict.
     """
 
     draws: Tensor
-    """Two words of a key and the first clip, int64. A tensor, so that a compiled network is not compiled again."""
+    """Two words of a key and the first clip, int64.
+
+    With Python numbers instead of a tensor, torch would compile the network again when they change.
+    """
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(p)
@@ -77,9 +84,9 @@ class ClipDropout(nn.Dropout):
         return x * self.kept(x) * scale
 
     def kept(self, x: Tensor) -> Tensor:
-        """Return which values of ``x`` (B, ...) are not dropped: bool, of the same shape."""
+        """Return a bool mask of the shape of ``x`` (B, ...): True where a value is not dropped."""
         low, high, first = self.draws.unbind()
-        # Places in the global mini-batch, whichever process has the clip.
+        # These are places in the global mini-batch, so they do not depend on the process.
         clips = first + torch.arange(x.shape[0], device=x.device)
         values = torch.arange(x[0].numel(), device=x.device)
         of_clip = mix(mix(clips ^ low) ^ high)
@@ -87,26 +94,29 @@ class ClipDropout(nn.Dropout):
         return (drawn >= round(self.p * 2**32)).view(x.shape)
 
     def set_draws(self, draws: Draws, layer: int) -> None:
-        """Set what the next forward pass draws from; the number ``layer`` tells several layers apart."""
+        """Set the draws of the next forward pass. ``layer`` is the number of this layer."""
         digest = hashlib.blake2b(f"{draws.seed} {draws.step} {layer}".encode(), digest_size=8)
         for place, value in zip(
             self.draws.unbind(),
             (*struct.unpack("<II", digest.digest()), draws.first_clip),
             strict=True,
         ):
-            place.fill_(value)  # does not wait for a GPU
+            # fill_ starts a kernel and, unlike a copy of a tensor from the CPU, does not wait for
+            # the GPU.
+            place.fill_(value)
 
 
 def mix(x: Tensor) -> Tensor:
     """Apply lowbias32 to each number in [0, 2**32), int64; the results are in the same range."""
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & BITS
-    # The factor is negative, but the same modulo 2**32: no product leaves 64 bits.
+    # The second factor of lowbias32 is 0x846CA68B. Less 2**32 it is the same modulo 2**32, and
+    # small enough that no product leaves the range of int64.
     x = ((x ^ (x >> 15)) * (0x846CA68B - 2**32)) & BITS
     return x ^ (x >> 16)
 
 
 def set_draws(model: nn.Module, draws: Draws) -> None:
-    """Set what the masks of all dropout layers of ``model`` are drawn from."""
+    """Set the draws of all dropout layers of ``model``."""
     layers = (module for module in model.modules() if isinstance(module, ClipDropout))
     for number, layer in enumerate(layers):
         layer.set_draws(draws, number)
@@ -121,12 +131,14 @@ def drop_by_clip(model: nn.Module) -> nn.Module:
 
 
 class CheckpointedBlocks(nn.ModuleList):
-    """The ``blocks`` of a network under the same names; training computes all but the last of them twice.
+    """The ``blocks`` of a network under the same names.
 
-    Only what goes from block to block is kept for the backward pass, which computes the rest again. The
-    statistics of batch normalisation count the first time only, so that the result is the same.
+    Training computes every block twice, except the last one. Only the tensors between the blocks
+    are kept for the backward pass, which computes the others again. The second time the statistics
+    of batch normalisation do not move, so the result is the same.
     """
 
+    # The iterator of nn.ModuleList does not call __getitem__, so we give our own.
     def __iter__(self) -> Iterator[Any]:
         return (self[position] for position in range(len(self)))
 
@@ -139,13 +151,15 @@ class CheckpointedBlocks(nn.ModuleList):
             checkpoint,
             partial(_run_block, block),
             use_reentrant=False,
-            preserve_rng_state=False,  # the dropout is in the last block
+            # The only dropout is in the last block, which is not computed twice.
+            preserve_rng_state=False,
             context_fn=partial(_contexts, block),
         )
 
 
 def _run_block(block: nn.Module, x: Any) -> Any:  # noqa: ANN401 - clips, or a list of them for each pathway
-    # A block writes its results over a list of pathways, but must find the same input the second time.
+    # With several pathways a block writes its results into the list that it gets. We pass a copy of
+    # the list, so that the second computation finds the same input.
     return block([*x] if isinstance(x, list) else x)
 
 

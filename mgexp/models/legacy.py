@@ -1,4 +1,7 @@
-"""Weights in caffe2 pickles, which PySlowFast's model zoo still has, read without running what they name."""
+"""Read weights from caffe2 pickles without running the code that they name.
+
+PySlowFast's model zoo still has such files.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,14 @@ _LITTLE_ENDIAN_FLOATS = ("f2", "f4", "f8")
 
 
 class ForeignNameError(pickle.UnpicklingError):
-    """A pickle names something other than an array of floats."""
+    """Error for a pickle that names something other than an array of floats."""
 
 
 class _Dtype:
-    """Stand for numpy.dtype. numpy's own obeys flags in the file, which could make it read any memory."""
+    """Stand-in for numpy.dtype.
+
+    numpy's own class obeys flags in the file, which could make it read any memory.
+    """
 
     def __init__(self, name: str, *_: object) -> None:
         if name not in _LITTLE_ENDIAN_FLOATS:
@@ -40,7 +46,10 @@ class _Dtype:
 
 
 class _Array:
-    """Stand for numpy.ndarray. Keep what a pickle says about an array, and do nothing with it."""
+    """Stand-in for numpy.ndarray.
+
+    It keeps what a pickle says about an array, and does nothing with it.
+    """
 
     def __init__(self, *_: object) -> None:
         self.values: np.ndarray[Any, Any] | None = None
@@ -55,7 +64,7 @@ class _Array:
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
-    """Stand for codecs.encode, with which pickles of protocol 2 make bytes."""
+    """Do the work of codecs.encode, with which pickles of protocol 2 make bytes."""
     if encoding != "latin1":
         raise ForeignNameError(f"it asks for the encoding {encoding!r}")
     return text.encode("latin1")
@@ -69,14 +78,16 @@ _KNOWN = {
     ("_codecs", "encode"): _encode,
     ("collections", "OrderedDict"): dict,
 }
-"""What a pickle names to make an array of floats, and what we call instead."""
+"""Names with which a pickle makes an array of floats, and what we call instead."""
 
 
 class ArraysUnpickler(pickle.Unpickler):
     """Read arrays of floats, numbers, text and containers. Raises ForeignNameError for anything else."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - pickle's own signature
-        """Return what stands for a name in a pickle."""
+        """Return our stand-in for a name in a pickle."""
+        # A pickle gets every function and class that it calls from here, so it can call nothing
+        # else.
         if (module, name) not in _KNOWN:
             raise ForeignNameError(f"it names {module}.{name}, which is no array of floats")
         return _KNOWN[module, name]
@@ -85,7 +96,7 @@ class ArraysUnpickler(pickle.Unpickler):
 def read_caffe2(path: Path) -> WeightsFile:
     """Read the weights of a caffe2 file under PySlowFast's names, without momenta and counters of its training.
 
-    A blob that follows no rule keeps its name, and no model will have a tensor for it.
+    A blob that follows no rule keeps its name. It will fit no model, and the message will name it.
     Raises InputError for a file that is missing, damaged or refused, or that holds anything but named arrays.
     """
     tensors: dict[str, Tensor] = {}
@@ -112,10 +123,11 @@ def _read_blobs(path: Path) -> dict[Any, Any]:
         raise InputError([f"{path}: there is no such file of weights"])
     try:
         with path.open("rb") as file:
-            # latin1: Python 2 wrote the arrays' bytes as text
+            # Python 2 wrote the arrays' bytes as text. latin1 maps each character to one byte.
             content = ArraysUnpickler(file, encoding="latin1").load()
     except ForeignNameError as error:
         raise InputError([f"{path}: refused, {error}"]) from error
+    # A damaged pickle may raise almost any exception.
     except Exception as error:
         raise InputError(
             [f"{path}: is damaged or no pickle ({type(error).__name__}: {error})"]

@@ -1,8 +1,8 @@
-"""What other code bases call the tensors of our models.
+"""The names that other code bases give to the tensors of our models.
 
-Our names are pytorchvideo's, so its files need no renaming. For every other convention there is a function from
-our name to theirs. The loader asks for each tensor of the model, and so it knows which tensors of a file nobody
-asked for.
+Our names are pytorchvideo's, so its files need no renaming. For every other convention a function
+turns our name into theirs. In this direction the loader asks for each tensor of the model, and so
+it finds the tensors of a file that no part of the model uses.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Collection, Iterable
 
 Rename = Callable[[str], str]
-"""From our name of a tensor to its name in another convention."""
+"""Function from our name of a tensor to its name in another convention."""
 
-# Our layers -> PySlowFast's, of residual stages, stems and fusions. Source: PySlowFast 287ec00,
-# resnet_helper.py, stem_helper.py, video_model_builder.py; the order is 1:1 with pytorchvideo's.
+# This maps our layers in stems, residual stages and fusions to PySlowFast's. Source: PySlowFast
+# 287ec00, resnet_helper.py, stem_helper.py, video_model_builder.py. Both have the same layers in
+# the same order.
 _PYSLOWFAST_LAYERS = {
     "conv": "conv",
     "norm": "bn",
@@ -43,7 +44,8 @@ _TORCHVISION_LAYERS = {
     "branch2.conv_c": "conv3",
     "branch2.norm_c": "bn3",
 }
-# In a SlowFast network the slow pathway is number 0 and the fast one 1; other networks have no pathways.
+# In a SlowFast network the slow pathway has number 0 and the fast one has 1. Other networks have no
+# pathways.
 _PATHWAY = r"(?:multipathway_blocks\.(?P<pathway>\d)\.)?"
 _STEM = re.compile(rf"blocks\.0\.{_PATHWAY}(?P<layer>conv|norm)\.(?P<end>\w+)")
 _FUSION = re.compile(r"blocks\.(?P<block>\d)\.multipathway_fusion\.(?P<layer>\w+)\.(?P<end>\w+)")
@@ -55,8 +57,8 @@ _NONLOCAL = re.compile(
 )
 _HEAD = re.compile(r"blocks\.\d\.proj\.(?P<end>\w+)")
 
-# caffe2 blob without its ending -> PySlowFast layer. {p}: 1 for the names with t_, of the fast pathway.
-# Source: the rules of PySlowFast's c2_model_loading.py.
+# This maps names of caffe2 blobs, without their endings, to PySlowFast's layers. {p} is the
+# pathway: names of the fast pathway have t_. Source: the rules of PySlowFast's c2_model_loading.py.
 _CAFFE2_LAYERS = (
     (r"t_pool1_subsample(?P<bn>_bn)?", "s1_fuse.{fuse}"),
     (r"t_res(?P<s>\d)_\d+_branch2c_bn_subsample(?P<bn>_bn)?", "s{s}_fuse.{fuse}"),
@@ -82,23 +84,24 @@ _CAFFE2_NORM_ENDS = {
     "s": "weight",
     "b": "bias",
     "rm": "running_mean",
-    "riv": "running_var",  # a variance, whatever the i says
+    # The i suggests an inverse, but the values are variances.
+    "riv": "running_var",
 }
 _CAFFE2_TRAINING_STATE = re.compile(r".*_momentum|lr|model_iter|optimizer_iteration_\w+")
 
 
 def is_head(name: str) -> bool:
-    """Tell whether one of our tensors belongs to the classifier."""
+    """Return whether one of our tensors belongs to the classifier."""
     return _HEAD.fullmatch(name) is not None
 
 
 def is_counter(name: str) -> bool:
-    """Tell whether a tensor counts batches. Batch norm with a momentum does not use it."""
+    """Return whether a tensor counts batches. Batch norm with a momentum does not use the count."""
     return name.endswith("num_batches_tracked")
 
 
 def nonlocal_block(name: str) -> tuple[str, str] | None:
-    """Return the stage and the number of the non-local block that one of our tensors belongs to, if any."""
+    """Return (block of the network, number) of a tensor's non-local block, or None without one."""
     match = _NONLOCAL.fullmatch(name)
     return (match["block"], match["number"]) if match else None
 
@@ -127,7 +130,7 @@ def pyslowfast_names(names: Collection[str]) -> Rename:
 def torchvision_names(names: Collection[str]) -> Rename:
     """Return the renaming to torchvision's ResNets, for a model with our ``names``.
 
-    What these networks lack keeps its name.
+    A tensor that these networks do not have keeps its name.
     """
     stage_of = _stages(names)
 
@@ -144,15 +147,15 @@ def torchvision_names(names: Collection[str]) -> Rename:
 
 
 RENAMINGS = {"PySlowFast": pyslowfast_names, "torchvision": torchvision_names}
-"""By the convention of a file."""
+"""Renamings by the convention that a file follows."""
 
 
 def pyslowfast_name_of_caffe2(blob: str) -> str | None:
-    """Return PySlowFast's name of a blob of a caffe2 file; None if no rule knows it."""
+    """Return PySlowFast's name of a blob of a caffe2 file; None if no rule fits."""
     layer, _, end = blob.rpartition("_")
     ends = _CAFFE2_NORM_ENDS if layer.endswith("_bn") else _CAFFE2_ENDS
     for pattern, name in _CAFFE2_LAYERS:
-        # Most groups are absent from most names; an absent one stands for "".
+        # A name has only some of the groups of its pattern. The others become "".
         match = re.fullmatch(pattern, layer)
         if match and end in ends:
             found = {key: value or "" for key, value in match.groupdict().items()}
@@ -163,7 +166,7 @@ def pyslowfast_name_of_caffe2(blob: str) -> str | None:
 
 
 def is_training_state_of_caffe2(blob: str) -> bool:
-    """Tell whether a blob belongs to the training that wrote a caffe2 file, and not to its model."""
+    """Return whether a blob of a caffe2 file belongs to the training and not to the model."""
     return _CAFFE2_TRAINING_STATE.fullmatch(blob) is not None
 
 
@@ -172,6 +175,9 @@ def _layer(match: re.Match[str]) -> str:
 
 
 def _stages(names: Iterable[str]) -> dict[str, int]:
-    """Map the number of a block that is a residual stage to the stage, from 2. A pool may stand between stages."""
+    """Map the blocks that are residual stages to the numbers of these stages, which begin at 2.
+
+    A pool between two stages is a block too, so the two numbers may differ.
+    """
     blocks = {match["block"] for name in names if (match := _RES.fullmatch(name))}
     return {block: stage for stage, block in enumerate(sorted(blocks, key=int), start=2)}

@@ -1,6 +1,6 @@
-"""I3D, C2D, Slow and TSM: one ResNet, built by pytorchvideo, with four ways to look along time.
+"""I3D, C2D, Slow and TSM: one ResNet, built by pytorchvideo, with four ways to use the time axis.
 
-Non-local blocks (Wang et al., CVPR 2018) may stand between its residual blocks.
+Non-local blocks (Wang et al., CVPR 2018) may be inserted between its residual blocks.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ SHARE = 8
 
 
 def temporal_shift(x: Tensor) -> Tensor:
-    """Let the frames of each clip exchange 2/8 of their channels: (B, C, T, H, W) to the same, in its format.
+    """Move 2/8 of the channels of clips (B, C, T, H, W) by one frame.
 
-    In the first C/8 channels, frame t is frame t + 1 of the input; in the next C/8 it is frame t − 1. If the clip
-    has no such frame, these are zeros. The other channels stay.
+    Shape and memory format stay the same. In the first C/8 channels, frame t of the result is frame
+    t + 1 of the input. In the next C/8 channels it is frame t − 1. If the clip has no such frame,
+    the values are zeros. The other channels stay.
 
         T = 4        0 1 2 3          (numbers: frames of the input)
         C/8 ahead    1 2 3 0s
@@ -31,6 +32,7 @@ def temporal_shift(x: Tensor) -> Tensor:
         the rest     0 1 2 3
     """
     share = x.shape[1] // SHARE
+    # zeros_like also takes over the memory format of ``x``.
     shifted = torch.zeros_like(x)
     shifted[:, :share, :-1] = x[:, :share, 1:]
     shifted[:, share : 2 * share, 1:] = x[:, share : 2 * share, :-1]
@@ -39,7 +41,7 @@ def temporal_shift(x: Tensor) -> Tensor:
 
 
 class ShiftConv3d(nn.Conv3d):
-    """A convolution of shifted frames; its weights and keys are those of nn.Conv3d.
+    """Convolution of temporally shifted channels. Its weights and keys are those of nn.Conv3d.
 
     Raises ValueError if the number of channels does not divide by SHARE.
     """
@@ -56,18 +58,19 @@ class ShiftConv3d(nn.Conv3d):
 
 
 DEPTHS = (50, 101)
-"""Legal depths: those of the released configurations."""
+"""Legal depths. The released configurations have these."""
 
 NUM_STAGES = 4
 
 
 @dataclass(frozen=True)
 class Temporal:
-    """What a ResNet does along time, in frames.
+    """Temporal structure of a ResNet. Kernel sizes are in frames.
 
-    ``stem``: kernel of the first convolution. ``blocks``: for each stage, the kernels of the first convolution of
-    its blocks, which repeat over the blocks. ``pools``: two frames become one after the first stage.
-    ``shifts``: channels move between frames instead of wider kernels (TSM).
+    ``stem`` is the kernel of the first convolution. ``blocks`` has, for each stage, the kernels of
+    the first convolution of its blocks; they repeat over the blocks. With ``pools`` two frames
+    become one after the first stage. With ``shifts`` channels move between frames, and kernels need
+    not be wider (TSM).
     """
 
     stem: int
@@ -97,19 +100,22 @@ def resnet(
     dropout: float,
     norm: Callable[..., nn.Module],
 ) -> nn.Module:
-    """Build a network from float clips (B, 3, T, S, S) to logits (B, num_classes); T >= 2 if ``temporal`` pools.
+    """Build a network that turns float clips (B, 3, T, S, S) into logits (B, num_classes).
 
-    ``depth`` is one of DEPTHS, ``width`` the number of channels of the stem.
-    ``norm(num_features=, eps=, momentum=)`` makes a normalisation layer, nn.BatchNorm3d or a subclass of it. The
-    head averages over any number of frames and pixels, so a test on larger crops is fully convolutional. The
-    network returns logits in training and in evaluation. The keys of the state_dict are pytorchvideo's own.
-    Raises ValueError for an unknown depth, or channels that cannot be shifted.
+    ``depth`` is one of DEPTHS, and ``width`` is the number of channels of the stem. If ``temporal``
+    pools, T must be 2 or more. ``norm(num_features=, eps=, momentum=)`` makes a normalisation
+    layer: nn.BatchNorm3d or a subclass of it. The head averages over any number of frames and
+    pixels, so a test on larger crops is fully convolutional. The network returns logits in training
+    and in evaluation. The keys of the state_dict are pytorchvideo's own. Raises ValueError for an
+    unknown depth, or channels that cannot be shifted.
     """
     if depth not in DEPTHS:
         raise ValueError(f"a ResNet of depth {depth} is unknown; known depths are {DEPTHS}")
     with no_jit_warning():
         from pytorchvideo.models.resnet import create_bottleneck_block, create_resnet
 
+    # The shift is inside the residual branch, so the shortcut keeps all channels of each frame. Lin
+    # et al. call this the residual shift.
     def shifted(**arguments: Any) -> nn.Module:  # noqa: ANN401 - whatever pytorchvideo passes on
         block: nn.Module = create_bottleneck_block(**{**arguments, "conv_a": ShiftConv3d})
         return block
@@ -124,19 +130,22 @@ def resnet(
         stage1_pool=nn.MaxPool3d if temporal.pools else None,
         stage_conv_a_kernel_size=[[(t, 1, 1) for t in stage] for stage in temporal.blocks],
         bottleneck=shifted if temporal.shifts else create_bottleneck_block,
-        head_pool=nn.AdaptiveAvgPool3d,  # the default pool fits a single shape
+        # The default pool has a fixed size, which fits a single shape.
+        head_pool=nn.AdaptiveAvgPool3d,
     )
     return model
 
 
 INSTANTIATIONS = ("softmax", "dot_product")
-"""How a position weights the others. softmax is the embedded Gaussian of the paper."""
+"""Ways in which a position weights the other positions. softmax is the embedded Gaussian of the
+paper."""
 
 
 class NonLocalStage(nn.Module):
-    """A residual stage with a non-local block after some of its blocks: (B, C, T, H, W) to the same.
+    """Residual stage with a non-local block after some of its blocks.
 
-    The keys of the residual blocks stay as they were. Those of the non-local blocks are nonlocals.<block>.….
+    The shape (B, C, T, H, W) stays the same. The keys of the residual blocks stay as they were.
+    Those of the non-local blocks are nonlocals.<block>.….
     """
 
     def __init__(self, res_blocks: nn.ModuleList, nonlocals: Mapping[int, nn.Module]) -> None:
@@ -160,14 +169,14 @@ def insert_nonlocals(
     instantiation: str,
     norm: Callable[..., nn.Module],
 ) -> nn.Module:
-    """Put non-local blocks into ``model``, a ResNet of this module, and return it.
+    """Insert non-local blocks into ``model``, a ResNet of this module, and return it.
 
-    ``places``: for each of the four stages, the blocks, from 0, that a non-local one follows. ``pool``: max pool
-    (frames, height, width) of the positions that it looks at. A non-local block works with half of the channels.
-    In the released configurations they follow blocks 1 and 3 of res3 and 1, 3 and 5 of res4, with a softmax and a
-    pool of (1, 2, 2). Their last batch norm is marked to start at 0, as PySlowFast's does and pytorchvideo's does
-    not, so that a non-local block starts as the identity.
-    Raises ValueError for a place that does not exist or an unknown instantiation.
+    ``places`` lists, for each of the four stages, the numbers (from 0) of the blocks after which a
+    non-local block follows. ``pool`` is the max pool (frames, height, width) of the positions to
+    which each position is compared. A non-local block works with half of the channels. In the
+    released configurations non-local blocks follow blocks 1 and 3 of res3 and blocks 1, 3 and 5 of
+    res4, with a softmax and a pool of (1, 2, 2). Raises ValueError for a place that does not exist
+    or an unknown instantiation.
     """
     if instantiation not in INSTANTIATIONS:
         raise ValueError(f"non-local {instantiation} is unknown; known are {INSTANTIATIONS}")
@@ -195,6 +204,8 @@ def insert_nonlocals(
                 instantiation=instantiation,
                 norm=norm,
             )
+            # With this mark ``init_weights`` lets the block start as the identity, as in
+            # PySlowFast. pytorchvideo does not set it.
             made[number].norm.block_final_bn = True
         if made:
             blocks[int(name)] = NonLocalStage(stage, made)

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from mgexp.models.layers import no_jit_warning
 
 DEPTHS = (18, 50, 101)
-"""Legal depths. 18 is pytorchvideo's network with one bottleneck per stage, not the ResNet-18 of images."""
+"""Legal depths. 18 is pytorchvideo's network with one bottleneck per stage, not the image
+ResNet-18."""
 
 
 class SlowFast(nn.Module):
-    """pytorchvideo's SlowFast network. It picks the frames of its slow pathway itself.
+    """pytorchvideo's SlowFast network. It selects the frames of its slow pathway itself.
 
                 .-> T frames, few channels -------> fast pathway ---.
         clips --|                                     |  fusion     |--> pool, concatenate --> fc
@@ -29,7 +30,10 @@ class SlowFast(nn.Module):
         self.alpha = alpha
 
     def forward(self, clips: Tensor) -> Tensor:
-        """Return logits (B, num_classes) of float clips (B, 3, T, S, S); ValueError if alpha does not divide T."""
+        """Return logits (B, num_classes) of float clips (B, 3, T, S, S).
+
+        Raises ValueError if alpha does not divide T.
+        """
         *stages, pool, head = self.blocks
         pathways = [self.slow_clips(clips), clips]
         for stage in stages:
@@ -38,28 +42,30 @@ class SlowFast(nn.Module):
         return logits
 
     def slow_clips(self, clips: Tensor) -> Tensor:
-        """Pick the slow frames (B, 3, T/alpha, S, S) of clips (B, 3, T, S, S), in their memory format."""
-        # int(): fvcore counts FLOPs by tracing, where a size is a tensor.
+        """Return the slow frames (B, 3, T/alpha, S, S) of clips (B, 3, T, S, S)."""
+        # fvcore counts FLOPs by tracing, where a size is a tensor. Hence the int().
         frames = slow_frames(int(clips.shape[2]), self.alpha)
-        # Slices, not an index tensor: copying one to the GPU would make it wait at each step. And
-        # cat keeps channels_last_3d, which indexing turns into neither format.
+        # We take slices and not an index tensor, whose copy to the GPU would make the CPU wait in
+        # each step. torch.cat also keeps channels_last_3d, while the result of indexing has neither
+        # memory format.
         return torch.cat([clips[:, :, frame : frame + 1] for frame in frames], dim=2)
 
 
 def slow_frames(num_frames: int, alpha: int) -> tuple[int, ...]:
     """Return the indices of the slow pathway's frames: linspace(0, T-1, T/alpha), truncated, as PySlowFast does.
 
-    8 frames with alpha 4 give (0, 7). We compute in whole numbers, which is exact. PySlowFast's float32 linspace
-    agrees up to T = 128; for longer clips its rounding takes the frame before in rare cases, first at T = 160 with
-    alpha 4.
-    Raises ValueError if alpha does not divide T. The fusion convolution has the temporal stride alpha, and would
-    then not give one output for each slow frame.
+    For example, 8 frames with alpha 4 give (0, 7). Raises ValueError if alpha does not divide T.
+    The fusion convolution has the temporal stride alpha, and then would not give one output for
+    each slow frame.
     """
     if num_frames % alpha:
         raise ValueError(
             f"SlowFast cannot take clips of T = {num_frames} frames with alpha = {alpha}: T must be a "
             "multiple of alpha, for the fusion to give one output per frame of the slow pathway"
         )
+    # We compute in whole numbers, which is exact. PySlowFast's float32 linspace gives the same up
+    # to T = 128. For longer clips its rounding sometimes gives the frame before, first at T = 160
+    # with alpha 4.
     num_slow = num_frames // alpha
     return tuple(i * (num_frames - 1) // max(num_slow - 1, 1) for i in range(num_slow))
 
@@ -78,13 +84,14 @@ def slowfast(
 ) -> SlowFast:
     """Build a SlowFast network that returns logits, in training and in evaluation.
 
-    ``depth`` is one of DEPTHS. ``width`` is the number of channels of the slow stem; the fast pathway has
-    1/``beta_inv`` of them. ``alpha`` is the ratio of fast to slow frames. The fusion convolution spans
-    ``fusion_kernel_frames`` fast frames and multiplies their channels by ``fusion_channel_ratio``.
-    ``norm(num_features=, eps=, momentum=)`` makes a normalisation layer, nn.BatchNorm3d or a subclass of it.
-    The released configurations have beta_inv 8 and fusion_channel_ratio 2. They have alpha 4 with 7 frames (8x8,
-    16x8) or 5 (R101), and alpha 8 with 5 frames (4x16).
-    Raises ValueError for arguments that pytorchvideo would round, or refuse without a reason.
+    ``depth`` is one of DEPTHS. ``width`` is the number of channels of the slow stem; the fast
+    pathway has 1/``beta_inv`` of them. ``alpha`` is the ratio of fast to slow frames. The fusion
+    convolution spans ``fusion_kernel_frames`` fast frames and multiplies their channels by
+    ``fusion_channel_ratio``. ``norm(num_features=, eps=, momentum=)`` makes a normalisation layer,
+    nn.BatchNorm3d or a subclass of it. The released configurations have beta_inv 8 and
+    fusion_channel_ratio 2. With alpha 4 their fusion spans 7 frames (8x8, 16x8) or 5 (R101), with
+    alpha 8 it spans 5 frames (4x16). Raises ValueError for arguments that pytorchvideo would round,
+    or refuse without a reason.
     """
     if depth not in DEPTHS:
         raise ValueError(
@@ -112,6 +119,7 @@ def slowfast(
         dropout_rate=dropout,
         norm=norm,
         stem_dim_outs=(width, width // beta_inv),
-        head_pool=nn.AdaptiveAvgPool3d,  # the default pool fits a single shape
+        # The default pool has a fixed size, which fits a single shape.
+        head_pool=nn.AdaptiveAvgPool3d,
     )
     return SlowFast(net.blocks, alpha)

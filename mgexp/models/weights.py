@@ -1,6 +1,7 @@
-"""Files of weights: read without running code of theirs, fitted to a model, and written.
+"""Read files of weights without running code from them, fit the weights to a model, write files.
 
-Either all tensors of a model find theirs in a file, or there is an error before one is loaded.
+A file must have all tensors that a model needs. Otherwise there is an error before any tensor is
+loaded.
 """
 
 from __future__ import annotations
@@ -22,22 +23,27 @@ from mgexp.models import names
 from mgexp.run.files import atomic_file, is_file, sha256_of
 
 WRAPPERS = ("model_state", "model", "state_dict")
-"""Where files keep the weights among other things: PySlowFast and pytorchvideo, mgexp, others."""
+"""Keys under which files hold the weights: PySlowFast and pytorchvideo the first, mgexp the second,
+others the third."""
 NAMINGS = {
     "pytorchvideo": "blocks.",
     "PySlowFast": "s1.pathway0_stem.",
     "torchvision": "layer1.0.",
 }
-"""How some name of a file begins, by the convention that its names follow. mgexp's names are pytorchvideo's."""
+"""A beginning that some name has in every file of a convention. mgexp's names are
+pytorchvideo's."""
 SAFETENSORS = ".safetensors"
 """Files with this ending are safetensors; all others are torch's."""
 MAX_LISTED = 8
-"""Tensors that messages name. Of the others they give the number."""
+"""A message names at most this many tensors, and gives the number of the others."""
 
 
 @dataclass(frozen=True)
 class WeightsFile:
-    """The tensors of a file under their own names. ``naming`` says which convention these follow."""
+    """The tensors of a file under the file's own names.
+
+    ``naming`` is the convention of these names.
+    """
 
     path: Path
     naming: str
@@ -47,8 +53,8 @@ class WeightsFile:
 def read_weights(path: Path) -> WeightsFile:
     """Read weights of pytorchvideo, PySlowFast, torchvision or mgexp from a torch file or safetensors.
 
-    Raises InputError if there is no such file, if it is damaged or holds anything but tensors and plain values,
-    or if its names follow no known convention.
+    Raises InputError if there is no such file, if it is damaged, if it holds anything except
+    tensors and plain values, or if its names follow no known convention.
     """
     if not is_file(path):
         raise InputError([f"{path}: there is no such file of weights"])
@@ -59,7 +65,7 @@ def read_weights(path: Path) -> WeightsFile:
             raise InputError([f"{path}: is damaged or no file of safetensors ({error})"]) from error
     else:
         content = _read_torch(path)
-    # A wrapper may hold another one, so each is tried in turn.
+    # A wrapper may hold another one, so we try each in turn.
     for wrapper in WRAPPERS:
         if isinstance(content.get(wrapper), dict):
             content = content[wrapper]
@@ -72,7 +78,7 @@ def read_weights(path: Path) -> WeightsFile:
 
 
 def named_weights(path: Path, tensors: Mapping[str, Tensor]) -> WeightsFile:
-    """Find out which convention the names of ``tensors`` follow. Raises InputError if none is known."""
+    """Find the convention that the names of ``tensors`` follow. Raises InputError if none fits."""
     for naming, beginning in NAMINGS.items():
         if any(name.startswith(beginning) for name in tensors):
             return WeightsFile(path, naming, tensors)
@@ -108,6 +114,7 @@ def _read_torch(path: Path) -> dict[str, Any]:
             problem = f"{what}: objects may run any code as they are read"
             remedy = "save the state_dict alone"
         raise InputError([f"{path}: {problem}; {remedy}"]) from error
+    # A damaged file may raise almost any exception in torch.load.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InputError([f"{path}: is damaged or no file of weights ({reason})"]) from error
@@ -118,13 +125,15 @@ def _read_torch(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Fit:
-    """What becomes of every tensor of a file and of a model.
+    """Assignment of the tensors of a file to the tensors of a model.
 
-    ``used``: tensors that will be loaded, by our names.
-    ``left``: our classifier, if it keeps its initial values, since the file has none or another number of classes.
-    ``missing``: other tensors of ours that the file lacks and that keep their initial values. These are non-local
-    blocks, which start as the identity, and counters.
-    ``unused``: tensors of the file, under its names: its classifier, and counters.
+    - ``used`` are the tensors that will be loaded, by our names.
+    - ``left`` is our classifier if it keeps its initial values. The file then has no classifier, or
+      one for another number of classes.
+    - ``missing`` are our other tensors that the file lacks and that keep their initial values:
+      non-local blocks, which start as the identity, and counters.
+    - ``unused`` are tensors of the file, under its names, that are not loaded: its classifier, and
+      counters.
     """
 
     file: WeightsFile
@@ -135,7 +144,7 @@ class Fit:
 
     def load_into(self, model: nn.Module) -> None:
         """Copy ``used`` into ``model``, in its precision. All other tensors stay as they are."""
-        # All names are given, so torch also checks that each tensor has its place.
+        # We give a tensor for every name, so that torch checks names and shapes strictly.
         model.load_state_dict({**model.state_dict(), **self.used})
 
     def record(self) -> dict[str, Any]:
@@ -151,7 +160,7 @@ class Fit:
         }
 
     def summary(self) -> str:
-        """Say how many tensors are used, with a line for each kind of tensor that is not."""
+        """Say how many tensors are used, with a line for each kind of tensor that is not used."""
         lines = [f"{self.file.path} ({self.file.naming}): {len(self.used)} tensors used"]
         for words, found in (
             (
@@ -169,12 +178,14 @@ class Fit:
 def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
     """Find the tensor of ``file`` for each tensor of ``model``, which may be on the meta device.
 
-    The kernels of an image network (torchvision) are inflated (Carreira and Zisserman, CVPR 2017): repeated over
-    the frames of ours and divided by their number. A video of one picture then gives what the picture gave.
-    Raises InputError that names the tensors that do not fit.
+    The kernels of an image network (torchvision) are inflated (Carreira and Zisserman, CVPR 2017):
+    repeated over the frames of our kernels and divided by their number. A video that repeats one
+    picture then gives the same output as the picture. Raises an InputError that names the tensors
+    which do not fit.
     """
     state = model.state_dict()
-    theirs = {name: name for name in state}  # our names are pytorchvideo's
+    # Our names are pytorchvideo's, so this is right for its files and ours.
+    theirs = {name: name for name in state}
     if file.naming in names.RENAMINGS:
         rename = names.RENAMINGS[file.naming](state)
         theirs = {name: rename(name) for name in state}
@@ -183,12 +194,14 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
         if theirs[name] not in file.tensors:
             continue
         tensor = file.tensors[theirs[name]]
-        if (tensor.dim(), ours.dim()) == (4, 5):  # (O, I, H, W) for ours, (O, I, T, H, W)
+        # The image network has kernels (O, I, H, W), ours has (O, I, T, H, W).
+        if (tensor.dim(), ours.dim()) == (4, 5):
             frames = ours.shape[2]
             tensor = tensor.unsqueeze(2).repeat(1, 1, frames, 1, 1) / frames
         found[name] = tensor
     head = tuple(name for name in state if names.is_head(name))
-    # A classifier of other classes says nothing about ours: it is left out as a whole, not in parts.
+    # A classifier of other classes is of no use for ours, so neither its weights nor its bias are
+    # loaded.
     fits = all(name in found and found[name].shape[:1] == state[name].shape[:1] for name in head)
     left = () if fits else head
     used = {name: tensor for name, tensor in found.items() if name not in left}
@@ -203,7 +216,7 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
 
 
 def _problems(fit: Fit, state: Mapping[str, Tensor], heads: set[str]) -> Iterator[str]:
-    """Say what makes a file one of another architecture, or its values unusable."""
+    """Yield each problem: the file is of another architecture, or its values cannot be used."""
     shapes = [
         f"{name} is {tuple(tensor.shape)} in the file and {tuple(state[name].shape)} in the model"
         for name, tensor in fit.used.items()
@@ -218,7 +231,8 @@ def _problems(fit: Fit, state: Mapping[str, Tensor], heads: set[str]) -> Iterato
     ]
     if broken:
         yield f"{len(broken)} tensors hold no finite floats: {listed(broken, MAX_LISTED)}"
-    # A non-local block may be missing as a whole, but not a part of it.
+    # A non-local block may be missing as a whole, but not in part. None stands for all other
+    # tensors.
     begun = {None, *(names.nonlocal_block(name) for name in fit.used)}
     lacking = [n for n in _but_counters(fit.missing) if names.nonlocal_block(n) in begun]
     if lacking:
