@@ -1,4 +1,4 @@
-"""The state of a run, in memory and on disk. The configuration and the step give everything else."""
+"""The state of a run, in memory and on disk. All else follows from configuration and step."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ from mgexp.train.precision import Precision
 
 @dataclass
 class State:
-    """Everything that training changes. ``step`` counts the finished steps, ``epoch`` the epochs drawn so far.
+    """Everything that training changes.
 
-    ``unusable``: the reason why each video failed, by its index in the list. ``levels``: how many training
-    clips all processes loaded from each level of the clip store, or from "source", up to the last save.
-    ``scaler`` scales the loss in fp16 and is off otherwise. No random generator needs saving: torch is seeded in
-    each step, and the position of a clip in the stream gives its draws.
+    ``step`` counts the finished steps, ``epoch`` the epochs drawn so far. ``unusable`` gives the
+    reason why each video failed, by its index in the list. ``levels`` counts the training clips
+    that all processes loaded from each level of the clip store, or from "source", up to the last
+    save. ``scaler`` scales the loss in fp16 and is off otherwise.
     """
+
+    # No random generator needs saving: torch is seeded in each step, and the draws of a clip follow
+    # from its position in the stream.
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -46,8 +49,9 @@ class State:
 
     def state_dict(self) -> dict[str, Any]:
         """Return tensors and plain values only, so that the file loads with ``weights_only=True``."""
-        # torch numbers the parameters by their place in the groups. We store the optimizer's state by name, so
-        # that other groups can load it, and the settings of the groups always come from the configuration.
+        # torch numbers the parameters by their place in the groups. We store the optimizer's state
+        # by the parameters' names instead, so that an optimizer with other groups can load it. The
+        # settings of the groups always come from the configuration.
         names = {id(param): name for name, param in self.model.named_parameters()}
         return {
             "step": self.step,
@@ -71,6 +75,7 @@ class State:
         learned = saved["optimizer"]
         if strange := sorted(learned.keys() - set(ordered)):
             raise ValueError(f"the saved optimizer has other parameters: {', '.join(strange)}")
+        # Here the names become torch's numbers again, for the groups that the optimizer has now.
         own = self.optimizer.state_dict()
         own["state"] = {
             place: learned[name] for place, name in enumerate(ordered) if name in learned
@@ -79,7 +84,8 @@ class State:
         self.clock.load_state_dict(saved["clock"])
         self.step, self.epoch = saved["step"], saved["epoch"]
         self.unusable = dict(saved["unusable"])
-        # Checkpoints of earlier versions have no levels, and no scaler. A scaler that is off saves nothing.
+        # Checkpoints of earlier versions have no levels and no scaler. A scaler that is off saves
+        # an empty dict, and torch refuses to load such a dict into a scaler that is on.
         self.levels = Counter(saved.get("levels", {}))
         if saved.get("scaler"):
             self.scaler.load_state_dict(saved["scaler"])
@@ -114,13 +120,14 @@ def save_checkpoint(
     schedule: Mapping[str, Any] | None = None,
     num_kept: int = 2,
 ) -> None:
-    """Write the checkpoint of ``state.step`` atomically, then delete all but the last ``num_kept`` and the best.
+    """Write the checkpoint of ``state.step`` atomically, then delete older ones.
 
-    ``schedule`` is the schedule's fingerprint: a resumed run must have the same one. Raises TrainingError if a
-    weight is not finite; the checkpoints that exist stay as they are.
+    The last ``num_kept`` checkpoints and the one of the best evaluation stay. ``schedule`` is the
+    schedule's fingerprint: a resumed run must have the same one. Raises TrainingError if a weight
+    is not finite; then nothing is written or deleted.
     """
-    # The update comes after the loss, so the last loss may be finite although the weights no longer are. Nobody
-    # could resume from such a checkpoint, and it would push out a good one.
+    # The update comes after the loss, so the last loss may be finite although the weights no longer
+    # are. Nobody could resume from such a checkpoint, and a good one would be deleted for it.
     for name, weight in state.model.named_parameters():
         if not bool(torch.isfinite(weight).all()):
             raise TrainingError(
@@ -128,7 +135,8 @@ def save_checkpoint(
                 "a smaller SOLVER.BASE_LR or more SOLVER.WARMUP_EPOCHS may help"
             )
     for path in (run_dir.metrics_jsonl, run_dir.evaluations_jsonl):
-        # After a power cut no checkpoint may exist without the records of its steps.
+        # The records reach the disk before the checkpoint. Otherwise a power cut could leave a
+        # checkpoint without the records of its steps.
         sync_file(path)
     save_torch(run_dir.checkpoint(state.step), {**state.state_dict(), "schedule": schedule})
     best = best_step(run_dir)
@@ -138,9 +146,10 @@ def save_checkpoint(
 
 
 def best_step(run_dir: RunDir) -> int | None:
-    """Return the step of the best evaluation during training, the later of two equals; None before the first.
+    """Return the step of the best evaluation during training; None before the first evaluation.
 
-    The best evaluation has the highest mAP where videos have many labels, and the highest top-1 elsewhere.
+    The best evaluation has the highest mAP if videos have many labels, else the highest top-1. If
+    two evaluations are equal, the later one counts.
     """
     scores = [
         (line["map"] if "map" in line else line["top1"], int(line["step"]))

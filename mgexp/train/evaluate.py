@@ -1,9 +1,10 @@
-"""Evaluate the model of a run: choose the views, score them, save scores on the way, and record the result.
+"""Evaluate the model of a run: choose the views, score them, and record the result.
 
-The full protocol survives a kill. Every ``save_seconds`` each process saves the scores that it has so far, its
-part. The same command then continues from the parts, with the same weights (model.pt). A part is valid only for
-the same step, videos, protocol and number of processes. A change that --override allows removes all parts. After
-a signal each process finishes its batch, saves its part, and raises Interrupted.
+The full protocol survives a kill. Every ``save_seconds`` each process saves the scores that it has
+so far. This file is its part. The same command then continues from the parts, with the same weights
+(model.pt). A part is valid only for the same step, videos, protocol and number of processes. A
+change that --override allows removes all parts. After a signal each process finishes its batch,
+saves its part, and raises Interrupted.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ from mgexp.video.paths import evenly_spaced
 
 @dataclass(frozen=True)
 class Protocol:
-    """The views to score: ``num_clips`` clips of each video of ``records``, and ``num_crops`` crops of each clip.
+    """The views to score: ``num_clips`` × ``num_crops`` of each video of ``records``.
 
-    ``batches(first)`` loads the views of this process, ``batch_size`` views at a time, and skips the first
-    ``first`` batches.
+    ``batches(first)`` loads the views of this process, ``batch_size`` views at a time, and skips
+    the first ``first`` batches.
     """
 
     batches: Callable[[int], Iterable[Any]]
@@ -69,6 +70,7 @@ class Protocol:
 
     def fingerprint(self) -> str:
         """Hash the videos, their labels and the batch size. A saved part with another hash is not used."""
+        # A part counts finished batches, and so the batch size decides which views they hold.
         lines = [f"{self.batch_size} views at a time", *(record.line() for record in self.records)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -81,7 +83,10 @@ def build_protocol(
     device: torch.device,
     processes: Processes,
 ) -> Protocol:
-    """Choose all views of all validation videos if ``full``, else one centre view of TRAIN.EVALUATION_VIDEOS."""
+    """Choose the views: all views of all videos if ``full``, else one centre view.
+
+    With ``full`` False only TRAIN.EVALUATION_VIDEOS of the validation videos are used.
+    """
     records = evenly_spaced(inputs.val, 0 if full else cfg.TRAIN.EVALUATION_VIDEOS)
     limit = build_time_limit(cfg, run_dir.timeouts_jsonl)
     return Protocol(
@@ -101,7 +106,8 @@ def build_protocol(
 class Evaluation:
     """Result of an evaluation: ``metrics`` in percent, and the mean ``loss`` per view.
 
-    ``scores`` (videos, classes) and ``labels`` (videos, ...) are on the CPU. A score covers all views of a video.
+    ``scores`` (videos, classes) and ``labels`` (videos, ...) are on the CPU. The scores of a video
+    combine all its views.
     """
 
     metrics: Mapping[str, float]
@@ -111,14 +117,14 @@ class Evaluation:
 
 
 class Scores:
-    """Scores over the views of each video, combined as the task says."""
+    """Scores of each video, combined from the scores of its views by the rule of the task."""
 
     def __init__(self, num_videos: int, task: Task, device: torch.device) -> None:
         self.task = task
         self.sums = task.no_scores(num_videos, device)
         self.labels = task.no_labels(num_videos, device)
-        # (sum of the losses of the views, number of views), so that both add up over batches and processes. A
-        # float32 sum over a million views would lose digits.
+        # These are the sum of the losses of all views, and the number of views. Both add up over
+        # batches and processes. A float32 sum over a million views would lose digits.
         self.loss = torch.zeros(2, dtype=torch.float64, device=device)
 
     def add(self, logits: Tensor, videos: Tensor, labels: Tensor) -> None:
@@ -141,7 +147,9 @@ class Scores:
         """Compute the evaluation over the views of all processes."""
         self.task.reduce_scores(processes, self.sums)
         dist.sum_(processes, self.loss)
-        dist.max_(processes, self.labels)  # a process that saw no view of a video has label 0
+        # A process that saw no view of a video has label 0 for it. No label is below 0, so the
+        # maximum over processes is the true label.
+        dist.max_(processes, self.labels)
         return Evaluation(
             metrics=self.task.metrics(self.sums, self.labels),
             loss=(self.loss[0] / self.loss[1]).item(),
@@ -160,8 +168,9 @@ def score_views(
 ) -> dict[int, str]:
     """Add the views of ``batches`` to ``scores``, and call ``after_batch`` after each batch.
 
-    Returns the reason for each video that cannot be decoded. After the first such video no more views are scored,
-    but the remaining batches are still read, so that one message can list all broken videos.
+    Return the reason for each video that cannot be decoded, by its index. After the first such
+    video no more views are scored. The remaining batches are still read, so that one message can
+    list all broken videos.
     """
     model.eval()
     device = normalizer.device
@@ -170,7 +179,7 @@ def score_views(
         errors.update(batch.errors)
         if errors:
             continue
-        # There is no autocast here: the weights are fp32 in every precision, and evaluation computes with them.
+        # There is no autocast here: the weights are fp32 in every precision, and so is evaluation.
         logits = model(normalizer(batch.clips))
         scores.add(logits, batch.videos.to(device), batch.labels.to(device))
         after_batch()
@@ -188,9 +197,9 @@ def check_decoded(errors: Mapping[int, str]) -> None:
 class PartialScores:
     """File with the scores of this process so far, from which a killed evaluation continues.
 
-    The scores are saved every ``save_seconds``, after a batch, and at the end. Short evaluations have ``path``
-    None and save nothing. A file is valid only for the same ``identity``, such as a hash of the videos.
-    ``num_batches`` and ``seconds`` include earlier starts.
+    The scores are saved after a batch if ``save_seconds`` have passed, and at the end. Short
+    evaluations have ``path`` None and save nothing. A file is valid only for the same ``identity``,
+    such as a hash of the videos. ``num_batches`` and ``seconds`` include earlier starts.
     """
 
     path: Path | None
@@ -213,7 +222,7 @@ class PartialScores:
         return saved if saved["identity"] == self.identity else None
 
     def load_into(self, scores: Scores) -> float:
-        """Load the file into ``scores`` if there is one; return the seconds that it cost."""
+        """Load the file into ``scores`` if there is one; return the seconds of earlier starts."""
         saved = self.read()
         if saved is not None:
             scores.load_state_dict(saved["scores"])
@@ -228,7 +237,7 @@ class PartialScores:
             self.save(scores)
 
     def save(self, scores: Scores) -> None:
-        """Write the file atomically, over an earlier one."""
+        """Write the file atomically. It replaces an earlier one."""
         if self.path is None:
             return
         now = time.perf_counter()
@@ -243,17 +252,18 @@ class PartialScores:
         self._last_save = now
 
     def drop(self) -> None:
-        """Remove the file."""
+        """Remove the file if there is one."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Scorer of a run's model, which it does not change. The caller must stop the training clock meanwhile.
+    """Scorer of a run's model. It does not change the model.
 
-    With ``precise_bn`` None the model keeps its batch-norm statistics of training. ``tell`` receives each line
-    of evaluations.jsonl.
+    The caller must not measure training time during an evaluation. With ``precise_bn`` None the
+    model keeps the batch-norm statistics of training. ``tell`` receives each line of
+    evaluations.jsonl.
     """
 
     run_dir: RunDir
@@ -271,8 +281,9 @@ class Evaluator:
         if self.precise_bn is None:
             return clone
         with state.clock.measure("precise_bn"):
-            # A BN group may span processes. These wait for each other in each batch, so all must stop at the same
-            # batch after a signal: a process that left alone would leave the others waiting for ever.
+            # A BN group may span processes, which wait for each other in each batch. So after a
+            # signal all must stop at the same batch. If one stopped alone, the others would wait
+            # for ever.
             device = self.normalizer.device
             batches = watched_together(self.stop, self.precise_bn.batches(), self.processes, device)
             return with_precise_bn(clone, batches, self.precise_bn.num_groups, self.normalizer)
@@ -282,7 +293,8 @@ class Evaluator:
         scores = Scores(len(protocol.records), self.task, self.normalizer.device)
         part = self._part(state, protocol)
         seconds = part.load_into(scores)
-        # An earlier start, which was killed, spent these seconds on views that are not scored again.
+        # An earlier start spent these seconds, before it was killed, on views that this start does
+        # not score again.
         for name in ("evaluate", "program"):
             state.clock.add(name, seconds)
         with state.clock.measure("evaluate"):
@@ -295,6 +307,7 @@ class Evaluator:
                     part.save(scores)
                     raise
             check_decoded(dist.merge(self.processes, errors))
+            # ``reduce`` sums over the processes in place, so the part must be saved before it.
             part.save(scores)
             found = scores.reduce(self.processes)
         if self.processes.is_main:
@@ -304,7 +317,7 @@ class Evaluator:
     def evaluate_finally(self, state: State, protocol: Protocol) -> Evaluation:
         """Save the weights of the finished run, then score them under the full protocol.
 
-        If the main process has a part of an earlier start, continue that evaluation with its saved weights.
+        If rank 0 has a part of an earlier start, continue that evaluation with its saved weights.
         """
         part = self._part(state, protocol)
         has_part = self.processes.is_main and part.read() is not None
@@ -314,8 +327,9 @@ class Evaluator:
             except (FileNotFoundError, DamagedFileError) as error:
                 LOGGER.warning("the final evaluation begins anew: %s", error)
                 has_part = False
-        # All processes must score the same weights, so rank 0 decides for all. Precise batch-norm statistics that
-        # are computed again may differ in the last bits, on another machine for instance: hence the saved weights.
+        # All processes must score the same weights, so rank 0 decides for all. We load the saved
+        # weights, because precise batch-norm statistics that are computed again may differ in the
+        # last bits, for instance on another machine.
         (goes_on,) = dist.any_true(self.processes, (has_part,), self.normalizer.device)
         if goes_on:
             LOGGER.info("going on with the final evaluation")
@@ -327,14 +341,14 @@ class Evaluator:
             if self.processes.is_main:
                 save_torch(self.run_dir.model, model.state_dict())
         found = self.evaluate(model, state, protocol)
-        # Only videos with one label each can be confused with another class.
+        # A table of confusions needs exactly one label for each video.
         if self.processes.is_main and found.labels.dim() == 1:
             confused = count_confusions(found.labels.tolist(), found.scores.argmax(1).tolist())
             write_confusion(self.run_dir.confusion_csv, confused)
         return found
 
     def _part(self, state: State, protocol: Protocol) -> PartialScores:
-        """Describe the file with this process's part. Short evaluations, during training, have no file."""
+        """Return the part of this process. The short evaluations during training have no file."""
         rank, count = self.processes.rank, self.processes.count
         if not protocol.is_full:
             return PartialScores(None)

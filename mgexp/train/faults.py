@@ -1,4 +1,7 @@
-"""Explain faults of the machine in one message: memory runs out, a disk is full, a loader's worker dies."""
+"""Explain faults of the machine in one message.
+
+The faults are: memory runs out, a disk is full, a worker process of the loader dies.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ from mgexp.multigrid.schedule import StepShape
 from mgexp.run.folder import RunDir
 from mgexp.train.step import TrainStep, least_clips, split
 
-# torch raises OutOfMemoryError for its own allocations on a GPU. Libraries and CPUs raise a plain RuntimeError,
-# which only its text tells from a bug.
+# torch raises OutOfMemoryError for its own allocations on a GPU. Libraries, and torch on a CPU,
+# raise a plain RuntimeError. Only the text of that error distinguishes it from a bug.
 TEXTS_OF_NO_MEMORY = (
     "can't allocate memory",  # torch on a CPU
     "could not create a memory object",  # oneDNN
@@ -50,22 +53,24 @@ def shape_message(
 ) -> str:
     """Say in one sentence that ``shape`` did not fit, and which keys to set.
 
-    ``shapes`` are all shapes of the schedule, and ``batch`` is the batch that did not fit. With ``may_try``, run
-    fewer and fewer of its clips until some fit; otherwise suggest half of them as a guess. Do not try if other
-    processes take part in a step, or on a CPU, where libraries crash once memory is short. The weights do not
-    change, but the gradients do.
+    ``shapes`` are all shapes of the schedule, and ``batch`` is the batch that did not fit. With
+    ``may_try``, run fewer and fewer of its clips until some fit. Otherwise suggest half of them as
+    a guess. ``may_try`` must be False if a step needs other processes, and on a CPU, where
+    libraries crash when memory is short. The weights do not change, but the gradients do.
     """
     at_once = max(part.clips for part in split(shape.clips, shape.num_bn_groups, step.max_clips))
     size = least_clips(shape)
-    choices = []  # numbers of whole BN groups to try: half of what did not fit, a quarter, …
-    if shape.num_bn_groups > 0:  # a group that spans processes cannot be cut
+    # We try whole numbers of BN groups: half of what did not fit, then a quarter, and so on. A
+    # group that spans processes cannot be cut.
+    choices = []
+    if shape.num_bn_groups > 0:
         num_groups = at_once // size
         while num_groups > 1:
             num_groups //= 2
             choices.append(num_groups)
     fits = next((n for n in choices if _fits(step, batch, n, size)), 0) if may_try else 0
-    # A part holds at least one whole BN group. A suggestion below the largest group of the schedule would stop
-    # the next start with another error.
+    # A part holds at least one whole BN group. If we suggested less than the largest group of the
+    # schedule, the next start would stop with another error.
     needed = max(least_clips(one) for one in shapes)
     remedies = "TRAIN.ACTIVATION_CHECKPOINTING True, or a smaller TRAIN.BATCH_SIZE"
     if size * fits >= needed:
@@ -83,6 +88,8 @@ def _fits(step: TrainStep, batch: Batch, num_groups: int, group_clips: int) -> b
     """Return whether ``num_groups`` BN groups of the batch fit in memory, forward and backward."""
     rows = slice(0, num_groups * group_clips)
     try:
+        # Free what the attempt before this one left: tensors in reference cycles, then the blocks
+        # that torch's allocator keeps for itself.
         gc.collect()
         torch.cuda.empty_cache()
         step.backward(batch.map(lambda tensor: tensor[rows]), num_groups, Draws(seed=0, step=0))
@@ -104,10 +111,10 @@ REMEDIES_OF_FILES = {
     errno.ESTALE: "see whether the file server was restarted",
     errno.ENOLCK: "see whether the file server locks files",
 }
-"""What to do about an error of a file, by its number. Other numbers are bugs: their traceback is shown."""
+"""Remedies for errors of files, by errno. Any other errno is a bug, and the traceback is shown."""
 
-# torch has no exception class for a dead worker, so we search for its texts. Sources:
-# torch/utils/data/dataloader.py and torch/csrc/DataLoader.cpp.
+# torch has no exception class for a dead worker, so we search for the texts of its messages.
+# Sources: torch/utils/data/dataloader.py and torch/csrc/DataLoader.cpp.
 KILLED = re.compile(r"DataLoader worker \(pid (?P<pid>\d+)\) is killed by signal: (?P<name>[^.]+)")
 EXITED = re.compile(
     r"DataLoader worker \(pid (?P<pid>\d+)\) exited unexpectedly with exit code (?P<code>\d+)"
@@ -119,7 +126,10 @@ FEWER = "set DATA_LOADER.NUM_WORKERS or DATA_LOADER.PREFETCH_FACTOR lower"
 
 @contextmanager
 def explaining_faults(run_dir: RunDir) -> Iterator[None]:
-    """Turn a fault of the machine in the block into a TrainingError with its cause, remedy and last checkpoint."""
+    """Turn a fault of the machine in the block into a TrainingError.
+
+    The message gives the cause, a remedy and the last checkpoint. Other errors pass unchanged.
+    """
     try:
         yield
     except (OSError, EOFError, RuntimeError) as error:
@@ -137,8 +147,8 @@ def explanation(error: BaseException, run_dir: RunDir) -> str | None:
     """Explain a fault of the machine in a sentence; return None for a bug."""
     if isinstance(error, OSError | EOFError):
         files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-        # The error comes from inside torch's loader, which was receiving a batch: the worker at the other end of
-        # the connection is gone. The error's own text does not name a worker.
+        # If the traceback passes through both packages, torch's loader was receiving a batch when
+        # the worker at the other end of the connection ended. The error's own text names no worker.
         if all(
             any(part in name for name in files)
             for part in ("/multiprocessing/", "/torch/utils/data/")
@@ -148,8 +158,8 @@ def explanation(error: BaseException, run_dir: RunDir) -> str | None:
         remedy = REMEDIES_OF_FILES.get(error.errno or 0)
         name = error.filename or "a file"
         return f"{name} cannot be written or read: {error.strerror}; {remedy}" if remedy else None
-    # torch raises two errors: the outer one says that a worker is gone, and the inner one says what killed it.
-    # So the innermost text comes first.
+    # torch raises two errors. The outer one says that a worker is gone, and the inner one says what
+    # killed it. So we search the innermost text first.
     texts: list[str] = []
     one: BaseException | None = error
     while one is not None:
@@ -166,6 +176,8 @@ def _worker_fault(text: str, run_dir: RunDir) -> str | None:
         return None
     worker, groups = f"the loader's worker {found['pid']}", found.groupdict()
     if name := groups.get("name"):
+        # Linux ends a process with SIGKILL when memory runs out. It sends SIGBUS to a process that
+        # writes to shared memory for which there is no more room.
         why = {
             "Killed": f"memory ran out, of the machine or of the job (see `dmesg`): {FEWER}",
             "Bus error": f"shared memory (/dev/shm) ran out: {FEWER}",

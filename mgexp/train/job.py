@@ -53,11 +53,12 @@ from mgexp.video.reader import choose_decoder
 
 @dataclass(frozen=True)
 class Job:
-    """One process's share of a run: the ``experiment``, such as quickstart/baseline, in ``run_dir``.
+    """One process's share of a run of ``experiment``, such as quickstart/baseline, in ``run_dir``.
 
-    ``override``: resume although the configuration, the videos or the schedule changed. ``initial``: weights to
-    start from. ``given``: keys that the user gave on the command line. ``choose_workers``: for
-    DATA_LOADER.NUM_WORKERS = auto, times the training step that it is given and returns numbers for the loader.
+    With ``override`` the run resumes although the configuration, the videos or the schedule
+    changed. ``initial`` are the weights to start from. ``given`` are the keys that the user gave on
+    the command line. ``choose_workers`` is needed for DATA_LOADER.NUM_WORKERS = auto: it receives a
+    training step, times it, and returns the loader's keys with a number of workers.
     """
 
     cfg: Config
@@ -79,8 +80,8 @@ class Job:
 def run_job(job: Job, stop: StopRequest, explained: Explained = nullcontext) -> Outcome:
     """Train, evaluate and judge; resume where an earlier start of the same run stopped.
 
-    ``explained`` returns a context manager. It gives an error the message of the process that failed first:
-    the other processes only see that the connection broke.
+    ``explained`` returns a context manager. An error inside it gets the message of the process that
+    failed first, because the other processes see only a broken connection.
     """
     run_dir, processes = job.run_dir, job.processes
     precision = _prepare_torch(job)
@@ -89,8 +90,9 @@ def run_job(job: Job, stop: StopRequest, explained: Explained = nullcontext) -> 
         dist.joined(processes, job.device),
         _opened_folder(job, explained) as choice,
     ):
+        # Rank 0 alone reports a run that is complete, so the user reads it once.
         if choice is None and not processes.is_main:
-            return Outcome.OK  # rank 0 alone reports a run that is complete
+            return Outcome.OK
         if choice is None:
             result = read_json(run_dir.result_json)
             print(f"{run_dir.root}: this run is complete: {summary(result)}")
@@ -112,17 +114,19 @@ def _prepare_torch(job: Job) -> Precision:
 
 @contextmanager
 def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
-    """Hold the run folder for the block. Yield where to resume, or None if the run is complete.
+    """Lock the run folder for the block. Yield where to resume, or None if the run is complete.
 
-    Rank 0 alone checks, locks and writes the folder and its log. It tells the other processes whether to train;
-    ``resume.take_over`` tells them later from which checkpoint.
+    Rank 0 alone checks, locks and writes the folder and its log. It sends the other processes
+    whether to train. ``resume.take_over`` later sends them the checkpoint to resume from.
     """
     run_dir, processes = job.run_dir, job.processes
     if not processes.is_main:
+        # These processes give False, so all get the answer that rank 0 gives below.
         (is_complete,) = dist.any_true(processes, (False,), job.device)
         yield None if is_complete else Choice()
         return
-    # All checks come before ``set_aside`` and ``write_folder``: a start that is refused changes no record.
+    # All checks come before ``set_aside`` and ``write_folder``, so a refused start changes no
+    # record.
     config, videos = to_yaml(job.cfg), job.inputs.fingerprint()
     changes = resume.check_folder(run_dir, config, videos, job.override)
     with run_dir.locked():
@@ -136,7 +140,7 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
         schedule = job.inputs.schedule
         fingerprint = resume.fingerprint(schedule, job.cfg.RNG_SEED)
         changes += resume.schedule_problems(choice, fingerprint, job.override)
-        # The log is the outermost block, so that it records an error after the others have explained it.
+        # The log is the outermost block, so it records an error after the others have explained it.
         with logging_to(run_dir.log_txt), explained(), explaining_faults(run_dir):
             resume.set_aside(run_dir, choice)
             resume.write_folder(run_dir, config, videos, schedule, changes, job.initial, job.given)
@@ -152,12 +156,14 @@ def _train(
     clock = Clock()
     clock.add("program", seconds_since_process_start())
     with stop.listening(), clock.measure("program"):
-        with stop.at_once():  # until the first step there is nothing to save
+        # Until the first step there is nothing to save, so a signal may end the process at once.
+        with stop.at_once():
             task = build_task(cfg)
             normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
             state = build_first_state(cfg, job.initial, precision, device, clock)
             model = dist.shared(processes, state.model)
             step = build_step(cfg, model, state, task, normalizer, precision)
+            # NUM_WORKERS = auto times the step itself, so the number of workers is known only now.
             job = _with_workers(job, step, task, clock)
             cfg = job.cfg
             evaluator = build_evaluator(
@@ -167,11 +173,13 @@ def _train(
             resume.take_over(run_dir, state, choice, processes)
             if processes.is_main:
                 _begin_records(job, state.step, trackers)
-            # The check follows take_over, so that it sees the weights that training starts with.
+            # The check follows ``take_over``, so that it sees the weights that training starts
+            # with.
             shapes = [*step_counts(inputs.schedule, processes.count)]
             require_precision(state.model, shapes, task, normalizer, precision, processes)
         try:
-            # A milestone saves before it evaluates, so a kill between the two leaves an evaluation to redo.
+            # A milestone saves before it evaluates. If a kill came between the two, the evaluation
+            # is missing and is done now.
             if state.step in loop.milestones and not resume.is_evaluated(run_dir, state.step):
                 loop.evaluate()
             sampler = StepSampler(inputs.schedule, cfg.RNG_SEED, state.step, processes.rank)
@@ -184,11 +192,14 @@ def _train(
                 stop.at_once(),
                 compiled_step(cfg.TRAIN.COMPILE, step, state, task, shapes, processes.is_main),
             ):
-                batches = iter(loader)  # starts the workers: a signal may still end the run at once
+                # iter() starts the workers, which takes time. A signal may still end the run at
+                # once.
+                batches = iter(loader)
                 with stop.deferred():
                     is_done = loop.run(batches, progress)
             if not is_done:
                 raise Interrupted(stop.signal_name or "a signal to another process")
+            # Save before the final evaluation: a kill during it then costs no step of training.
             loop.write_checkpoint()
             protocol = build_protocol(cfg, inputs, run_dir, True, device, processes)
             found = evaluator.evaluate_finally(state, protocol)
@@ -203,11 +214,12 @@ def _with_workers(job: Job, step: TrainStep, task: Task, clock: Clock) -> Job:
     """Replace DATA_LOADER.NUM_WORKERS = auto by the number of workers that keeps up with ``step``."""
     if job.choose_workers is None:
         return job
-    # The steps of all shapes take about equally long, so the full shape alone is tried, on black clips.
+    # The steps of all shapes take about equally long, so we time the full shape alone, on black
+    # clips.
     shapes = step_counts(job.inputs.schedule, job.processes.count)
     full = max(shapes, key=lambda shape: shape.frames * shape.crop**2)
     trial = partial(warm_up, step, [full], task, progress=False)
-    # It is the first use of that shape, which counts as training.
+    # The trial is the first use of that shape, which counts as training.
     with clock.measure("train"), clock.measure("shape_warmup"):
         loader = job.choose_workers(trial)
     return replace(job, cfg=replace(job.cfg, DATA_LOADER=loader))
@@ -238,7 +250,8 @@ def _build_loop(
         seed=cfg.RNG_SEED,
         # The last milestone is the end, which has the final evaluation instead.
         milestones=milestones(inputs.schedule, cfg.TRAIN.NUM_EVALUATIONS)[:-1],
-        settle_steps=1 if job.device.type == "cpu" else cfg.LOG_PERIOD,  # nothing waits for a CPU
+        # On a CPU a step is finished when its call returns, so reading its loss waits for nothing.
+        settle_steps=1 if job.device.type == "cpu" else cfg.LOG_PERIOD,
         evaluate=evaluate,
         write_checkpoint=save,
         checkpoint_seconds=60 * cfg.TRAIN.CHECKPOINT_MINUTES,
@@ -274,7 +287,10 @@ def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool)
 
 
 def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
-    """Rank 0: drop the records of the steps that will be done again, and log what runs."""
+    """Drop the records of the steps that will be done again, and log what runs.
+
+    Only rank 0 calls this.
+    """
     trackers.start(first_step)
     resume.cut_records(job.run_dir, first_step)
     schedule = job.inputs.schedule
@@ -296,6 +312,7 @@ def _finish(
     )
     write_json(job.run_dir.result_json, result)
     trackers.result(result)
+    # Until result.json exists, another start may need the parts, so they are removed after it.
     job.run_dir.drop_evaluation_parts()
     LOGGER.info("%s", summary(result))
     return outcome_of(result)
@@ -312,11 +329,13 @@ def evaluate_job(job: Job, stop: StopRequest) -> Outcome:
     if not run_dir.model.exists():
         remedy = "train to the end before TRAIN.ENABLE False"
         raise InputError([f"{run_dir.model} does not exist: {remedy}"])
+    # The trained model may be evaluated under another protocol and on another device. No other key
+    # that can change the result may differ.
     raise_problems(resume.config_problems(run_dir, to_yaml(cfg), ("TEST.", "DEVICE")))
     state = build_last_state(cfg, run_dir, device)
     precision = _prepare_torch(job)
     task, normalizer = build_task(cfg), Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
-    # Nothing trains here. The step serves to choose the workers as in training.
+    # Nothing is trained here. We build the step only to choose the workers as in training.
     step = build_step(cfg, state.model, state, task, normalizer, precision)
     job = _with_workers(replace(job, processes=alone), step, task, Clock())
     cfg = job.cfg

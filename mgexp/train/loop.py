@@ -29,15 +29,19 @@ from mgexp.train.faults import is_out_of_memory, shape_message
 from mgexp.train.step import TrainStep, check_clips, seed_step
 
 MAX_SETTLE_SECONDS = 5.0
-"""The longest time between two settlements: Slurm and torchrun kill a process 30 s after their signal."""
+"""The longest time between two settlements, in seconds (see ``Loop``).
+
+Slurm and torchrun kill a process 30 s after their signal. Within this time it must settle and save.
+"""
 NUM_LOSSES = 5
-"""How many earlier losses the message about a loss that is not finite shows."""
+"""The message about a loss that is not finite shows this many earlier losses."""
 
 
 def milestones(schedule: Schedule, num_evaluations: int) -> tuple[int, ...]:
     """Return the steps after which to evaluate, ascending. The last one is the end of the schedule.
 
-    They are evenly spaced by cost in clips × frames × crop², to which the time of a step is about proportional.
+    They are evenly spaced by cost, that is by clips × frames × crop². The time of a step is about
+    proportional to this number.
     """
     total = schedule.cost_before(schedule.total_steps)
     steps = range(schedule.total_steps + 1)
@@ -50,12 +54,12 @@ def milestones(schedule: Schedule, num_evaluations: int) -> tuple[int, ...]:
 
 @dataclass
 class Loop:
-    """Train ``state`` along ``schedule``; save and evaluate at the milestones.
+    """Training of ``state`` along ``schedule``, which saves and evaluates at the milestones.
 
-    The loop settles every ``settle_steps`` steps, more often if steps take long, and before each milestone. To
-    settle is to read losses and times from the device, and to agree with the other processes whether to stop.
-    Between settlements no process waits for its device or for another process. ``checkpoint_seconds`` pass
-    between two checkpoints that no milestone asks for.
+    The loop settles every ``settle_steps`` steps, more often if steps take long, and before each
+    milestone. To settle means to read losses and times from the device, and to agree with the other
+    processes whether to stop. Between settlements no process waits for its device or for another
+    process. Between milestones the loop saves a checkpoint every ``checkpoint_seconds``.
     """
 
     state: State
@@ -95,7 +99,7 @@ class Loop:
             if is_settled:
                 should_stop, should_save = self._agree(pending)
                 is_milestone = self.state.step in self.milestones
-                # Save before the evaluation: a kill during it then costs no step of training.
+                # We save before the evaluation, so a kill during it costs no step of training.
                 if should_stop or should_save or is_milestone:
                     self._save()
                 if should_stop:
@@ -113,8 +117,9 @@ class Loop:
     def _take(self, source: DeviceBatches, pending: PendingSteps) -> tuple[Batch | None, float]:
         """Return the clips of the next step and the seconds of waiting; None if a signal ended the wait.
 
-        A signal ends the wait only in a run of one process. In a larger run the others would go on into the step
-        and wait there for this process, so it stops at the next settlement instead.
+        A signal ends the wait only in a run of one process. In a larger run the other processes
+        would begin the step and wait there for this one, so it stops at the next settlement
+        instead.
         """
         is_alone = self.processes.count == 1
         pending.timer.start()
@@ -147,10 +152,12 @@ class Loop:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            # The lines below the first one say where in C++ torch raised the error.
+            # Only the first line is for the user. The others say where in C++ torch raised the
+            # error.
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        # We leave the block before we build the message, which tries smaller batches: the traceback of the error
-        # refers to all tensors of the failed step, and none of their memory is free until the error is gone.
+        # The message needs memory, because it tries smaller batches. Inside the block the traceback
+        # of the error refers to all tensors of the failed step, so none of their memory would be
+        # free.
         if reason is not None:
             shape = StepShape(plan.frames, plan.crop, len(batch.clips), plan.num_bn_groups)
             shapes = [*step_counts(self.schedule, self.processes.count)]
@@ -160,7 +167,9 @@ class Loop:
         pending.timer.stop()
         start = time.perf_counter()
         source.fetch_ahead()
-        if pending.timer.is_device_idle():  # a device that still computes does not wait for clips
+        # A device that still computes does not wait for clips, so this time counts only if it is
+        # idle.
+        if pending.timer.is_device_idle():
             waited += time.perf_counter() - start
         self.state.clock.add("input_wait", waited)
         pending.steps.append((plan, waited, loss))
@@ -176,13 +185,14 @@ class Loop:
 
         A signal to any process stops all. Raises InputError in all processes if too many videos are unusable.
         """
-        # The clocks of processes differ a little, so rank 0's alone says when the next checkpoint is due.
+        # The clocks of processes differ a little, so only rank 0's decides when to save a
+        # checkpoint.
         is_late = time.perf_counter() - self._saved_time > self.checkpoint_seconds
         should_save = self.stop.should_save or (self.processes.is_main and is_late)
         flags = (self.stop.requested, should_save, self.loaded.has_news)
         should_stop, should_save, has_news = dist.any_true(self.processes, flags, self.device)
-        # _is_due compares this time. The processes would settle at different steps, and then wait for each other
-        # for ever, if each compared its own.
+        # ``_is_due`` compares this time. If each process compared its own, they would settle at
+        # different steps and wait for each other for ever.
         if self.settle_steps > 1:
             seconds = torch.tensor([pending.step_seconds], device=self.device)
             pending.step_seconds = dist.max_(self.processes, seconds).item()
@@ -191,7 +201,8 @@ class Loop:
         return should_stop, should_save
 
     def _save(self) -> None:
-        if self.state.step != self._saved_step:  # else this step is on disk already
+        # A milestone and a signal may both ask for the same step, which is then on disk already.
+        if self.state.step != self._saved_step:
             self.loaded.share_levels()
             self.write_checkpoint()
         self.stop.should_save = False
@@ -202,8 +213,8 @@ class Loop:
 class LoadedClips:
     """The loader's reports about clips: which videos failed, and from which level of the store clips came.
 
-    Each process knows only its own clips until the processes share their reports. ``check_unusable`` takes the
-    reasons of all failures and raises InputError if they are too many.
+    Each process knows only its own clips until the processes share their reports.
+    ``check_unusable`` takes the reasons of all failures and raises InputError if they are too many.
     """
 
     state: State
@@ -240,10 +251,11 @@ class LoadedClips:
 
 
 class PendingSteps:
-    """Steps that the device has been given: (plan, seconds of waiting for clips, loss, still on the device).
+    """Steps that the device has started and whose results are not read yet.
 
-    Their losses and times are read together, because each reading waits for the GPU. ``step_seconds`` is the time
-    of the latest step that was read.
+    ``steps`` holds (plan, seconds of waiting for clips, loss on the device) of each. Their losses
+    and times are read together, because each reading waits for the GPU. ``step_seconds`` is the
+    time of the latest step that was read.
     """
 
     def __init__(self, device: torch.device, processes: Processes, clock: Clock) -> None:
@@ -262,15 +274,17 @@ class PendingSteps:
         steps, self.steps = self.steps, []
         if not steps:
             return
-        # The mean over processes is the loss of the global mini-batch. So all processes stop together, or none.
+        # The mean over processes is the loss of the global mini-batch. All processes get the same
+        # number, so either all of them stop at it or none.
         losses = dist.mean_(self._processes, torch.stack([loss for _, _, loss in steps])).tolist()
         for (plan, waited, _), loss, seconds in zip(steps, losses, self.timer.read(), strict=True):
             if not math.isfinite(loss):
                 raise TrainingError(self._not_finite(plan, loss, saved_step))
             self._losses.append(loss)
             self.step_seconds = seconds
-            # The first step of a shape also chooses kernels and allocates memory. What it took longer than the
-            # second step of that shape counts as warm-up.
+            # The first step of a shape also chooses kernels and allocates memory. The time by which
+            # it exceeds the second step of that shape counts as warm-up. A 0 marks a shape whose
+            # warm-up is counted.
             shape = (plan.frames, plan.crop, plan.clips)
             first = self._first_seconds.get(shape)
             if first is None:

@@ -1,8 +1,9 @@
 """Compute precise batch-norm statistics for an evaluation, from many training batches at the full shape.
 
-The estimate is the same as in fvcore (``fvcore.nn.precise_bn``): the mean and the variance of the population of
-all mini-batches. fvcore knows one process and one group per mini-batch. Here the result does not depend on how
-many processes and groups share the population, and the variance is not a difference of large squares.
+The estimate is the same as in fvcore (``fvcore.nn.precise_bn``): the mean and the variance of the
+population of all mini-batches. fvcore supports one process and one group per mini-batch. Here the
+result does not depend on how many processes and groups share the population. The variance is not
+computed as a difference of large squares, which would lose digits.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ class PreciseBn:
 def precise_requests(
     schedule: Schedule, seed: int, max_batches: int, processes: Processes
 ) -> list[list[ClipRequest]]:
-    """List this process's share of min(max_batches, ceil(N/B)) batches of B clips at the full shape."""
+    """List this process's share of min(max_batches, ceil(N/B)) batches of B clips.
+
+    The clips are drawn as in training at the full shape, but without the short cycle.
+    """
     recipe = schedule.recipe
     stream = Stream(schedule.num_videos, seed + SEED_OFFSET)
     num_batches = min(max_batches, math.ceil(schedule.num_videos / recipe.clips))
@@ -61,12 +65,12 @@ def precise_requests(
 def build_precise_bn(
     cfg: Config, inputs: Inputs, device: torch.device, processes: Processes, timeouts: Path
 ) -> PreciseBn:
-    """Prepare to load training clips at the full shape, in the BN groups that training uses at this shape."""
+    """Build the source of training clips at the full shape, in the BN groups of this shape."""
     schedule = inputs.schedule
     requests = precise_requests(schedule, cfg.RNG_SEED, cfg.BN.NUM_BATCHES_PRECISE, processes)
 
     def load() -> Iterable[Any]:
-        # Each evaluation reads the time-outs again, so that videos which hung meanwhile are left out.
+        # Each evaluation reads the time-outs again, to leave out the videos that hung meanwhile.
         limit = build_time_limit(cfg, timeouts)
         return build_train_loader(cfg, inputs.train, requests, device, inputs.opener, limit)
 
@@ -80,16 +84,19 @@ def with_precise_bn(
 ) -> nn.Module:
     """Replace the statistics of ``model``, a copy, by those of ``batches``; return it in eval mode.
 
-    The model normalises in ``num_groups`` groups, as training does at the full shape. Every process must call
-    this with its share of the batches. All processes get the same statistics.
+    The model normalises in ``num_groups`` groups, as training does at the full shape. Every process
+    must call this with its share of the batches. All processes get the same statistics.
     """
-    # The layers normalise with the statistics of each batch, as in training, so the model is in training mode.
+    # In training mode the layers normalise with the statistics of each batch, as in training. With
+    # the running statistics a deeper layer would see other inputs than it has in training.
     model.train()
     set_num_groups(model, num_groups)
     population = Population()
     with keeping(model) as layers:
         for batch in batches:
             check_clips(batch)
+            # ``population`` keeps means over all batches, so the layers need only those of one
+            # batch.
             for layer in layers:
                 layer.kept = []
             model(normalizer(batch.clips, batch.flipped))
@@ -99,13 +106,16 @@ def with_precise_bn(
                 torch.cat([stats.biased_variances() for stats in kept], dim=1),
             )
     sizes = [layer.num_features for layer in layers]
+    # All groups have equally many values. So the variance of the population is the mean of the
+    # groups' variances plus the variance of their means, without weights.
     variances = (population.within + population.between).split_with_sizes(sizes)
     means = population.mean.split_with_sizes(sizes)
     for layer, mean, variance in zip(layers, means, variances, strict=True):
         assert layer.running_mean is not None and layer.running_var is not None
         layer.running_mean.copy_(mean)
         layer.running_var.copy_(variance)
-    share_statistics(model, momentum=1.0)  # these are no moving averages
+    # A momentum of 1 says that these are the statistics of the clips, and not moving averages.
+    share_statistics(model, momentum=1.0)
     return model.eval()
 
 
@@ -113,9 +123,12 @@ def with_precise_bn(
 class Population:
     """Mean and variance over all added groups, each of shape (C,).
 
-    ``within`` is the mean of the groups' biased variances, ``between`` the variance of their means. Source of the
-    update: Chan, Golub and LeVeque, 1983.
+    ``within`` is the mean of the groups' biased variances, ``between`` the variance of their means.
+    Source of the update: Chan, Golub and LeVeque, 1983.
     """
+
+    # torch combines a tensor without dimensions on the CPU with a tensor on any device. So these
+    # zeros need to know neither the device nor the number of channels.
 
     num_batches: int = 0
     mean: Tensor = field(default_factory=partial(torch.zeros, ()))
@@ -123,7 +136,10 @@ class Population:
     between: Tensor = field(default_factory=partial(torch.zeros, ()))
 
     def add(self, means: Tensor, variances: Tensor) -> None:
-        """Add the (groups, C) means and biased variances of a batch. All batches must have equally many groups."""
+        """Add the (groups, C) means and biased variances of a batch.
+
+        All batches must have equally many groups.
+        """
         self.num_batches += 1
         share = 1 / self.num_batches
         apart = means.mean(0) - self.mean

@@ -1,7 +1,8 @@
 """The precision of training: fp32, tf32, bf16 or fp16.
 
-In all four the weights, their gradients, the optimizer, the statistics of batch normalisation and the input of
-the model are fp32. The precision changes only convolutions and matrix products, forward and backward.
+In all four, the weights, their gradients, the optimizer, the statistics of batch normalisation and
+the input of the model are fp32. The precision changes only convolutions and matrix products,
+forward and backward.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ _AMPERE = (8, 0)
 
 @dataclass(frozen=True)
 class Precision:
-    """A precision of ``NAMES``. tf32 rounds the factors of products to 10 bits, on GPUs since Ampere."""
+    """A precision of ``NAMES``.
+
+    tf32 needs a GPU of the Ampere generation or a later one. It rounds the factors of a product to
+    a mantissa of 10 bits.
+    """
 
     name: Name = "fp32"
 
@@ -41,20 +46,23 @@ class Precision:
     def autocast(self, device: torch.device) -> torch.autocast:
         """Make the context for the forward pass and the loss. Do not use it for the backward pass."""
         dtype = _LOW.get(self.name)
-        # We name a type even where autocast is off, because torch would look up a default type for the device, and
-        # some devices have none.
+        # We give a type even if autocast is off. Otherwise torch would look up the default type of
+        # the device, and some devices have none.
         return torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None)
 
     def scaler(self, device: torch.device) -> torch.amp.GradScaler:
-        """Make the scaler of the loss. It is on in fp16 alone, where small gradients would become 0.
+        """Make the scaler of the loss. It is on only in fp16, where small gradients would become 0.
 
-        Call ``scale(loss).backward()``, ``step(optimizer)`` and ``update()`` in every precision. In fp16 ``step``
-        skips an update whose gradients overflow. ``state_dict`` belongs in the checkpoint; it is empty if off.
+        Call ``scale(loss).backward()``, ``step(optimizer)`` and ``update()`` in every precision. In
+        fp16 ``step`` skips an update whose gradients overflow. Save ``state_dict`` in the
+        checkpoint; it is empty if the scaler is off.
         """
+        # bf16 needs no scaler: it has as many bits of exponent as fp32.
         return torch.amp.GradScaler(device.type, enabled=self.name == "fp16")
 
     def set_backends(self) -> None:
         """Let this process compute fp32 products in tf32 if this precision is tf32, else in full precision."""
+        # We also set "ieee", because torch's default lets cuDNN compute fp32 convolutions in tf32.
         for node in _backends():
             node.fp32_precision = "tf32" if self.name == "tf32" else "ieee"
 
@@ -73,7 +81,7 @@ class Precision:
 def resolve_precision(name: str, device: torch.device) -> Precision:
     """Return the precision for TRAIN.PRECISION. auto is bf16 on GPUs that compute with it, else fp32.
 
-    On a CPU auto is fp32: released versions of torch compute wrong bf16 gradients of convolutions there (see
+    On a CPU auto is fp32: torch computes wrong bf16 gradients of convolutions there (measured, see
     ``mgexp/train/precision_check.py``). Raises InputError if ``device`` cannot compute in the precision.
     """
     if name == "auto":
@@ -86,7 +94,8 @@ def resolve_precision(name: str, device: torch.device) -> Precision:
             problem = f"{gpu} is older than Ampere and has none: set TRAIN.PRECISION auto or fp32"
         if name == "bf16" and not _has_bf16(device):
             problem = f"{gpu} does not compute with it: set TRAIN.PRECISION auto, fp32 or fp16"
-    elif name == "tf32":  # a CPU can emulate bf16 and fp16, but not tf32
+    # A CPU can emulate bf16 and fp16, but not tf32.
+    elif name == "tf32":
         problem = f"the device is a {device.type}, and only GPUs have TF32: set TRAIN.PRECISION auto or fp32"
     if problem:
         raise InputError([f"TRAIN.PRECISION = {name}, but {problem}"])
@@ -106,6 +115,7 @@ def _backends() -> tuple[Any, ...]:
 
     Source: PyTorch documentation, CUDA semantics, TensorFloat-32. Each has ``fp32_precision`` since torch 2.9.
     """
-    # Nothing may use the older ``allow_tf32``: it warns, and torch refuses to read it after a change made here.
+    # No code may use the older ``allow_tf32``: it warns, and torch refuses to read it after these
+    # settings were changed.
     b: Any = torch.backends  # torch's type stubs lack these settings
     return b.cuda.matmul, b.cudnn.conv, b.cudnn.rnn

@@ -1,25 +1,32 @@
-"""The check before training in reduced precision: every layer at every shape of the schedule, against fp32.
+"""The check before training in reduced precision: compare every layer with fp32 at every shape.
 
-Measured in November 2026, torch 2.15, a CPU with AVX512-BF16, channels_last_3d: the bf16 weight gradient of a
-convolution over more frames than its input has is wrong (5×7×7 over 2 or 4 frames, 3×1×1 over 2). Sometimes it is
-garbage, sometimes infinite. At the shapes of the quickstart with 4 and 8 frames (SlowFast of depth 18, 32
-channels) such layers had a cosine with fp32 of 0.00 to 0.55, or were not finite; with 8 channels up to 0.85. All
-other tensors had 0.99999 or more and ratios of norms in 0.998 to 1.002, at 32 channels and in I3D with non-local
-blocks, TSM (depth 50, 8 channels) and SlowFast at 16 frames; SlowFast in fp16 had 0.999999 or more. So the
-thresholds have room on both sides. GPUs: not measured.
+Measured in November 2026 (torch 2.15, a CPU with AVX512-BF16, channels_last_3d): the bf16 weight
+gradient of a convolution is wrong if the kernel covers more frames than the input has, such as
+5×7×7 over 2 or 4 frames and 3×1×1 over 2. Sometimes it is garbage, sometimes infinite.
 
-A process that runs the wrong kernels may die (measured: "Aborted" in a backward pass in bf16 at 2 and 4 frames, so
-they seem to write out of bounds). Hence the log names each shape before it is checked.
+- Wrong layers (SlowFast of depth 18, shapes of the quickstart with 4 and 8 frames): with 32
+  channels their cosine with fp32 was 0.00 to 0.55, or they were not finite. With 8 channels it was
+  up to 0.85.
+- All other tensors had a cosine of 0.99999 or more and norms of 0.998 to 1.002 times those in fp32.
+  This holds for 32 channels, for I3D with non-local blocks, for TSM (depth 50, 8 channels) and for
+  SlowFast at 16 frames. SlowFast in fp16 had a cosine of 0.999999 or more.
 
-The check takes as long as a few training steps of each shape: minutes on a CPU (4 for the quickstart on two busy
-cores). So a check that was passed is remembered: one small file each, in the user's cache folder.
+So the thresholds have room on both sides. GPUs were not measured.
 
-Layers are checked one by one because rounding adds up over a network. Measured (SlowFast of depth 18, 32
-channels, the shapes of the quickstart, bf16 on a CPU): the gradients of the whole network have cosines with
-their fp32 counterparts of 0.96 to 0.98 in the median, 0.87 to 0.92 for the worst sound convolutions, and down to
--0.36 for scales of 4 channels. A convolution with a wrong backward had 0.51 to 0.79. No threshold separates
-these safely, and in a deeper network it would be harder. On the same inputs a sound layer has only its own
-rounding.
+A process that runs the wrong kernels may die. Measured: "Aborted" in a backward pass in bf16 at 2
+and 4 frames, so the kernels seem to write out of bounds. For this reason the log names each shape
+before its check.
+
+The check takes as long as a few training steps of each shape. On a CPU these are minutes (4 for the
+quickstart on two busy cores). So each passed check is remembered in a small file in the user's
+cache folder.
+
+Layers are checked one by one, because rounding adds up over a network. Measured for whole networks
+(SlowFast of depth 18, 32 channels, shapes of the quickstart, bf16 on a CPU): the cosines of
+gradients with those in fp32 were 0.96 to 0.98 in the median, 0.87 to 0.92 for the worst correct
+convolutions, and down to -0.36 for scales of 4 channels. A convolution with a wrong backward pass
+had 0.51 to 0.79. No threshold separates these safely, and a deeper network would be harder. If a
+layer gets the same inputs in both precisions, a correct layer shows only its own rounding.
 """
 
 from __future__ import annotations
@@ -57,9 +64,9 @@ from mgexp.train.step import Normalizer
 from mgexp.train.task import Loss, Task
 
 COARSE = 8
-"""Pixels and frames between the random values of a clip: neighbours are alike, as in videos."""
+"""Pixels and frames between two random values of a clip. Neighbours are alike, as in videos."""
 NOISE = 8
-"""Noise of a sensor in grey levels: half the width of a uniform distribution."""
+"""Noise like that of a camera, in grey levels: uniform in −NOISE to NOISE."""
 NUM_KINDS = 4
 """Clips of one kind look alike and have the same label, as in a data set. So their gradients add up."""
 LIKENESS = 0.7
@@ -70,11 +77,14 @@ LARGEST_SCALE = 2.0**16
 
 MIN_COSINE = 0.99
 MIN_RATIO, MAX_RATIO = 0.9, 1.1
-"""Ratio of the norms, low precision to fp32. The three limits lie between the measured wrong and right layers."""
+"""Ratio of the norm in low precision to the norm in fp32. These limits and MIN_COSINE lie between
+the measured wrong and correct layers."""
 NEGLIGIBLE = 1e-6
-"""A tensor is not judged if its norm is below this share of the largest of its kind, in fp32 and in low precision.
-Assumption; the smallest tensor that was measured, a bias before a norm, had a share of 3e-7 and agreed."""
+"""A tensor is not judged if its norm is a smaller share of the largest norm of its kind, both in
+fp32 and in low precision. This is an assumption. The smallest measured tensor, a bias before a
+norm, had a share of 3e-7 and agreed."""
 MAX_SHOWN = 4
+"""A message names at most this many wrong tensors."""
 
 VERSION = 1
 """Raise it when the check changes, so that models which passed an older check are checked again."""
@@ -105,9 +115,10 @@ def draw_batch(shape: StepShape, task: Task, seed: int = 0) -> Batch:
 class Agreement:
     """Comparison of one tensor of a layer, such as "weight gradient of blocks.0.conv", with fp32.
 
-    ``cosine`` is between low precision and fp32, ``ratio`` the norm in low precision divided by the fp32 norm, and
-    ``share`` the fp32 norm divided by the largest of its kind in the model. All three are NaN if ``is_finite`` is
-    False, and ``cosine`` is NaN if the fp32 values are all 0.
+    ``cosine`` is the cosine of the tensors in low precision and in fp32. ``ratio`` is the norm in
+    low precision divided by the norm in fp32. ``share`` is the norm in fp32 divided by the largest
+    such norm of its kind in the model. All three are NaN if ``is_finite`` is False, and ``cosine``
+    is NaN if the fp32 values are all 0.
     """
 
     tensor: str
@@ -118,7 +129,7 @@ class Agreement:
 
     @classmethod
     def of(cls, tensor: str, products: Sequence[float], largest: float) -> Agreement:
-        """Compare by the inner products low·low, low·exact and exact·exact of a tensor over all its chunks.
+        """Compare by the inner products low·low, low·exact and exact·exact, over all chunks.
 
         ``largest`` is the largest fp32 norm of this kind of tensor in the model.
         """
@@ -133,11 +144,12 @@ class Agreement:
 
     @property
     def is_negligible(self) -> bool:
-        """Return whether the tensor is too small beside the others of its kind to be judged."""
+        """Return whether the tensor is too small to be judged, relative to others of its kind."""
         if not self.is_finite:
             return False
+        # In fp32 the tensor is all 0. The ratio is 1 if it is all 0 in low precision too.
         if self.share == 0:
-            return self.ratio == 1.0  # both all 0
+            return self.ratio == 1.0
         return self.share < NEGLIGIBLE and self.share * self.ratio < NEGLIGIBLE
 
     @property
@@ -160,11 +172,12 @@ def copy_to_check(model: nn.Module) -> nn.Module:
     for module in clone.modules():
         if isinstance(module, _DropoutNd):
             module.eval()
-        # In a new model the last norm of each residual block has only scales of 0. Then the convolutions before it
-        # have no gradient to check, so the copy has scales of 1 there.
+        # In a new model the last norm of each residual block has only scales of 0. Then the
+        # convolutions before it have no gradient to check, so the copy gets scales of 1 there.
         if isinstance(module, _BatchNorm) and module.affine and not module.weight.any():
             nn.init.ones_(module.weight)
-        if hasattr(module, "inplace"):  # hooks keep what such a module would overwrite
+        # The hooks keep the outputs of layers, which a module that works in place would overwrite.
+        if hasattr(module, "inplace"):
             module.inplace = False  # type: ignore[assignment]
     return clone
 
@@ -172,22 +185,26 @@ def copy_to_check(model: nn.Module) -> nn.Module:
 class LayerCheck:
     """Check of the layers of ``model``, a copy that nobody else uses, on ``normalizer.device``.
 
-    The model runs once, in low precision. A hook repeats the forward and backward pass of each layer in fp32, from
-    the same input and output gradient, so that rounding does not add up from layer to layer.
+    The model runs once, in low precision. A hook repeats the forward and backward pass of each
+    layer in fp32, from the same input and output gradient, so that rounding does not add up from
+    layer to layer.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, normalizer: Normalizer) -> None:
         self.model, self.loss, self.normalizer = model, loss, normalizer
-        # Inner products by layer and kind of tensor, see Agreement.of
+        # ``_products`` holds inner products by (layer, kind of tensor), see ``Agreement.of``.
+        # ``_exact`` holds the fp32 gradients of parameters by name, and ``_saved`` (input, output)
+        # by layer.
         self._products: dict[tuple[str, str], list[float]] = {}
-        self._exact: dict[str, Tensor] = {}  # fp32 gradients of parameters, by their names
-        self._saved: dict[str, tuple[Tensor, Tensor]] = {}  # input and output by layer
+        self._exact: dict[str, Tensor] = {}
+        self._saved: dict[str, tuple[Tensor, Tensor]] = {}
 
     def run(self, sample: Batch, num_groups: int, precision: Precision) -> list[Agreement]:
         """Compare the output, the input gradient and the weight gradients of each layer that has weights.
 
-        ``precision`` computes the whole batch at once, as a training step does; fp32 computes BN group after BN
-        group. fp16 takes the largest loss scale at which all gradients are finite, or 1.
+        ``precision`` computes the whole batch at once, as a training step does. fp32 computes one
+        BN group after another. fp16 uses the largest loss scale at which all gradients are finite,
+        or 1.
         """
         set_num_groups(self.model, num_groups)
         scale = LARGEST_SCALE if precision.name == "fp16" else 1.0
@@ -224,7 +241,7 @@ class LayerCheck:
 
     @contextmanager
     def _hooks(self, num_groups: int) -> Iterator[None]:
-        """Inside the block, each layer with weights is checked when its backward pass is done."""
+        """Check each layer that has weights when its backward pass is done, inside the block."""
 
         def save(name: str, _: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> None:
             self._saved[name] = (inputs[0].detach(), out.detach())
@@ -258,10 +275,12 @@ class LayerCheck:
         own = dict(module.named_parameters(recurse=False))
         chunks = zip(*(part.chunk(num_groups) for part in parts), strict=True)
         autocast = torch.autocast(inputs.device.type, enabled=False)
-        set_num_groups(module, 1)  # each chunk is one BN group
+        # Each chunk is one BN group.
+        set_num_groups(module, 1)
         with EXACT.backends(), autocast, torch.enable_grad():
             for low_x, out, grad_out, *grad_x in chunks:
                 x = low_x.float().requires_grad_()
+                # We call forward() itself, because module(x) would run these hooks again.
                 exact = module.forward(x)
                 grads = torch.autograd.grad(exact, [x, *own.values()], grad_out.float())
                 self._compare(name, "output", out, exact)
@@ -273,7 +292,10 @@ class LayerCheck:
         set_num_groups(module, num_groups)
 
     def _compare(self, layer: str, kind: str, low: Tensor, exact: Tensor) -> None:
-        """Add the inner products of one chunk. The sums over chunks are Python floats, so float64."""
+        """Add the inner products of one chunk.
+
+        The sums over chunks are Python floats, that is float64.
+        """
         low, exact = low.detach().float(), exact.detach()
         products = self._products.setdefault((layer, kind), [0.0, 0.0, 0.0])
         for place, (one, other) in enumerate(((low, low), (low, exact), (exact, exact))):
@@ -282,7 +304,10 @@ class LayerCheck:
 
 @dataclass(frozen=True)
 class ShapeCheck:
-    """Findings at one shape. ``min_cosine`` is the worst of the judged tensors, 0 if one is not finite."""
+    """Result of the check at one shape.
+
+    ``min_cosine`` is the lowest cosine of all judged tensors. It is 0 if one of them is not finite.
+    """
 
     shape: StepShape
     faults: tuple[Agreement, ...]
@@ -308,8 +333,8 @@ def check_shapes(
 ) -> list[ShapeCheck]:
     """Check every layer at every shape on a copy, with all clips of one process at once.
 
-    The model, its buffers and torch's random state stay the same. This needs the memory of a second model, and
-    about the memory of a training step.
+    The model, its buffers and torch's random state stay the same. The check needs the memory of a
+    second model and about the memory of a training step.
     """
     device = normalizer.device
     checked = []
@@ -321,8 +346,9 @@ def check_shapes(
                 "checking %s at %s; if the process dies here, set TRAIN.PRECISION fp32",
                 *(precision.name, shape_text(shape)),
             )
-            # A group that spans processes has only the clips of this process here. We take at least two, since a
-            # single clip can leave a norm one value per channel, which it refuses.
+            # A BN group that spans processes has only the clips of this process here. We take at
+            # least two: with a single clip a norm may get one value per channel, and torch refuses
+            # that.
             groups = max(1, shape.num_bn_groups)
             clips = shape.clips if shape.num_bn_groups > 0 else max(2, shape.clips)
             drawn = StepShape(shape.frames, shape.crop, clips, groups)
@@ -332,9 +358,11 @@ def check_shapes(
             faults = tuple(one for one in found if one.is_fault)
             checked.append(ShapeCheck(shape, faults, worst))
     if device.type == "cuda":
-        del check  # with the second model, so that its memory is free for training
+        # The second model goes with ``check``, so that its memory is free for training. The run
+        # records the peak memory of training alone.
+        del check
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)  # the run records the peak of training alone
+        torch.cuda.reset_peak_memory_stats(device)
     return checked
 
 
@@ -356,8 +384,8 @@ def require_precision(
 ) -> None:
     """Raise InputError in every process if any process finds ``precision`` wrong at one of ``shapes``.
 
-    fp32 needs no check. A check that this machine has passed with the same model and versions is not repeated.
-    Every process must call this.
+    fp32 needs no check. A check that this machine has passed with the same model and versions is
+    not repeated. Every process must call this.
     """
     if precision.is_exact:
         return
@@ -377,12 +405,17 @@ def require_precision(
 def check_record(
     model: nn.Module, shapes: Sequence[StepShape], precision: Precision, device: torch.device
 ) -> dict[str, Any]:
-    """List what the result of a check depends on, as JSON values. The weights are not part of it."""
+    """List everything that the result of a check depends on, as JSON values.
+
+    The values of the weights are not part of it, because torch chooses its kernels without them.
+    """
     tensors = [f"{name} {tuple(value.shape)}" for name, value in model.state_dict().items()]
     layers = "\n".join([repr(model), *tensors])
     if device.type == "cuda":
         machine = torch.cuda.get_device_name(device)
     else:
+        # With this variable a user limits the instructions of oneDNN, which then runs other
+        # kernels.
         limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "all")
         machine = f"{cpu_model()}, {torch.backends.cpu.get_cpu_capability()}, oneDNN {limit}"
     cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
@@ -398,7 +431,10 @@ def check_record(
 
 
 def passed_json(record: Mapping[str, Any]) -> Path:
-    """Return the file of a passed check: in $XDG_CACHE_HOME, else ~/.cache (XDG Base Directory Specification)."""
+    """Return the file of a passed check. It lies in $XDG_CACHE_HOME, else in ~/.cache.
+
+    Source: XDG Base Directory Specification.
+    """
     root = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     text = simplejson.dumps(record, sort_keys=True)
     name = hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -406,7 +442,7 @@ def passed_json(record: Mapping[str, Any]) -> Path:
 
 
 def was_passed(record: Mapping[str, Any]) -> bool:
-    """Return whether this check was passed before. A file that cannot be read counts as no."""
+    """Return whether this check was passed before. If the file cannot be read, it was not."""
     try:
         return read_json(passed_json(record)).get("check") == record
     except InputError:

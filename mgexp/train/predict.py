@@ -20,7 +20,10 @@ from mgexp.train.task import Task, build_task
 
 @dataclass(frozen=True)
 class Prediction:
-    """Predicted (class, probability) of the video at ``path``, the most probable first; or its ``error``."""
+    """Prediction for the video at ``path``: pairs (class, probability), the most probable first.
+
+    If the video cannot be read, ``error`` says why and ``classes`` is empty.
+    """
 
     path: str
     classes: tuple[tuple[int, float], ...] = ()
@@ -29,7 +32,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A trained model, in eval mode on the device of ``normalizer``."""
+    """A trained model in eval mode, on the device of ``normalizer``."""
 
     model: nn.Module
     normalizer: Normalizer
@@ -41,8 +44,9 @@ class Predictor:
     ) -> Iterator[Prediction]:
         """Yield the ``num_best`` classes of each of ``paths``, as soon as its last view is scored.
 
-        ``batches`` are ``ViewBatch`` with all views of ``paths``, in their order. A probability is the mean or the
-        largest of the views' scores, as in evaluation. A video with a view that failed has an error.
+        ``batches`` are of type ``ViewBatch`` and hold all views of ``paths``, in their order. A
+        probability is the mean or the largest of the views' scores, as in evaluation. If one view
+        of a video fails, the prediction is an error.
         """
         device = self.normalizer.device
         sums = self.task.no_scores(len(paths), device)
@@ -65,8 +69,8 @@ class Predictor:
                 scores = self.task.scores(self.model(self.normalizer(batch.clips)).float())
                 self.task.add_scores(sums, videos, scores)
                 num_views += videos.bincount(minlength=len(paths))
-            # The views are in order, so all videos before the last one of this batch are complete. The next batch
-            # may hold more views of the last one.
+            # The views are in order, so all videos before the last one of this batch are complete.
+            # The next batch may hold more views of the last one.
             last = max([*batch.videos.tolist(), *(video for video, _ in batch.errors)])
             yield from map(prediction, range(num_done, last))
             num_done = last

@@ -34,7 +34,10 @@ class Outcome(IntEnum):
 
 
 def judge(metrics: Mapping[str, float], expected: Expectations) -> str:
-    """Return the verdict: met if every expected (metric, percent, tolerance) holds."""
+    """Return the verdict: "met" if each metric is within its tolerance.
+
+    ``expected`` holds (metric, percent, tolerance in points).
+    """
     if not expected:
         return NO_EXPECTATION
     held = all(abs(metrics[name] - want) <= within for name, want, within in expected)
@@ -68,7 +71,8 @@ def build_result(
         "num_unusable_videos": len(inputs.missing) + len(state.unusable),
         "steps": state.step,
         "epochs": state.epoch,
-        # An epoch is the number of clips drawn divided by the number of videos, so this is exact.
+        # ``epoch`` is the number of drawn clips divided by the number of videos, so rounding gives
+        # exactly the number of clips.
         "clips_seen": round(state.epoch * schedule.num_videos),
         "clips_by_level": dict(state.levels),
         "train_flops": train_flops(schedule, macs),
@@ -83,7 +87,7 @@ def build_result(
 
 
 def seconds_record(clock: Clock) -> dict[str, float]:
-    """List the seconds of each activity. ``steady`` is training without the first use of each shape."""
+    """List the seconds of each activity. ``steady`` is training without the shapes' warm-up."""
     names = ("input_wait", "evaluate", "precise_bn", "checkpoint", "shape_warmup", "program")
     train = clock.seconds("train")
     return {
@@ -96,10 +100,12 @@ def seconds_record(clock: Clock) -> dict[str, float]:
 def summary(result: Mapping[str, Any]) -> str:
     """Summarise a result in one line, for the end of a log."""
     seconds = result["seconds"]
+    # Runs are compared by their first metric, so the line shows this one alone.
     first = dict([*result["metrics"].items()][:1])
     clips: Mapping[str, int] = result.get("clips_by_level", {})
     levels = ""
-    if clips.keys() - {SOURCE}:  # without a clip store all clips come from the source videos
+    # Without a clip store all clips come from the source videos, which needs no words.
+    if clips.keys() - {SOURCE}:
         ordered = sorted(clips.items(), key=lambda item: -item[1])
         total = sum(clips.values())
         shares = (f"{100 * number / total:.0f} % from {level}" for level, number in ordered)

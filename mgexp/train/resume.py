@@ -1,8 +1,9 @@
 """Start a run in its folder: begin, resume from a checkpoint, or refuse and list every difference.
 
-A run resumes only with the same configuration, videos and schedule. A checkpoint holds a fingerprint of the
-schedule in plain values, because changed code can make another schedule, or other draws, from the same
-configuration. The fingerprint does not depend on the number of processes, which may change.
+A run resumes only with the same configuration, videos and schedule. Changed code can make another
+schedule or other draws from the same configuration. So a checkpoint holds a fingerprint of the
+schedule in plain values. The fingerprint does not depend on the number of processes, which may
+change.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ from mgexp.train.checkpoint import State
 SAME_STATE = {"lamb", "pmd_lamb"}
 """Two optimizers with the same state, so that each can resume from the other's checkpoints."""
 NUM_DRAWS = 8
-"""How many videos of the stream to compare. Assumption: other code or another torch draws others among them."""
+"""How many videos at the start of the stream to compare. We assume that other code, or another
+torch, draws a different video at one of these places."""
 MOST_PHASES = 6
-"""How many changed phases a message lists. One more training video changes all phases."""
+"""A message lists at most this many changed phases. One more training video changes all phases."""
 
 Values = Mapping[str, Any]
 
@@ -55,11 +57,11 @@ Values = Mapping[str, Any]
 def check_folder(
     run_dir: RunDir, config_yaml: str, videos: Mapping[str, object], override: bool
 ) -> list[str]:
-    """Return what changed since the folder was written: configuration and videos.
+    """Return the changes of configuration and videos since the folder was written.
 
-    Raises InputError for any change without ``override``, and always for another optimizer, because the
-    checkpoints hold the optimizer's state. Keys that cannot change the result may differ. Before the first
-    checkpoint everything may differ, since nothing in the folder is used then.
+    Raises InputError for any change without ``override``, and always for another optimizer, because
+    the checkpoints hold the optimizer's state. Keys that cannot change the result may differ.
+    Before the first checkpoint everything may differ, because nothing in the folder is used then.
     """
     steps = run_dir.checkpoint_steps()
     if not steps and not run_dir.result_json.exists():
@@ -98,7 +100,10 @@ def config_problems(run_dir: RunDir, config_yaml: str, ignored: tuple[str, ...] 
 
 
 def _changed_keys(run_dir: RunDir, config_yaml: str) -> list[tuple[str, object, object]]:
-    """List (key, the folder's value, the value now) for every changed key that matters, and for the seed."""
+    """List (key, the folder's value, the value now) of all changed keys that can change the result.
+
+    The seed is one of them.
+    """
     if not run_dir.config_yaml.exists():
         return []
     saved = from_yaml(run_dir.config_yaml)
@@ -120,13 +125,14 @@ def write_folder(
 ) -> None:
     """Record what this start runs, before its first step.
 
-    ``changes`` come from ``check_folder``. ``initial`` are the first weights, None for random weights and after
-    a checkpoint. ``given`` are the keys that the user gave on the command line.
+    ``changes`` come from ``check_folder``. ``initial`` are the first weights; it is None for random
+    weights and after a checkpoint. ``given`` are the keys that the user gave on the command line.
     """
     environment, steps = describe(), run_dir.checkpoint_steps()
-    # environment.json tells where the run began, starts.jsonl where each start ran.
+    # environment.json describes the machine of the first start, starts.jsonl the one of every
+    # start.
     if steps and run_dir.environment_json.exists():
-        # Another environment may change the last bits of the result, which is no reason to refuse the run.
+        # Another environment may change the last bits of the result. We warn, but do not refuse it.
         first = read_json(run_dir.environment_json)
         for name in sorted(environment.keys() - {"date"}):
             was, now = first.get(name), environment[name]
@@ -134,13 +140,14 @@ def write_folder(
                 LOGGER.warning("%s was %s at the first start, now it is %s", name, was, now)
     else:
         write_json(run_dir.environment_json, environment)
-    # Starts that saved nothing left no trace in the run, so without a checkpoint we drop their lines.
+    # Without a checkpoint the run begins anew. Earlier starts then contribute nothing to the
+    # result, so we drop their lines.
     cut_jsonl(run_dir.starts_jsonl, lambda _: bool(steps))
     after_step = steps[-1] if steps else 0
     start = {"after_step": after_step, "changes": list(changes), "given": list(given)}
     append_jsonl(run_dir.starts_jsonl, {**environment, **start})
     if changes:
-        # They hold scores of the old configuration or of the old videos.
+        # The parts hold scores of the old configuration or of the old videos.
         run_dir.drop_evaluation_parts()
     atomic_write_text(run_dir.config_yaml, config_yaml)
     write_json(run_dir.dataset_json, videos)
@@ -158,13 +165,13 @@ def write_folder(
 
 
 def cut_records(run_dir: RunDir, step: int) -> None:
-    """Drop the records of everything that a resume at ``step`` will do again, such as steps and evaluations.
+    """Drop the records of what a resume after ``step`` steps will do again: steps and evaluations.
 
     Saved parts of a final evaluation after exactly ``step`` steps are kept.
     """
     run_dir.drop_evaluation_parts(after_step=step)
-    # Steps count from 0, so the resumed run does the step number ``step`` next. An evaluation after ``step`` steps
-    # is done already, unless it is the final one.
+    # Steps are numbered from 0, so step number ``step`` is the first one that is done again. An
+    # evaluation after ``step`` steps is done already, unless it is the final one.
     cut_jsonl(run_dir.metrics_jsonl, lambda line: bool(line["step"] < step))
     cut_jsonl(
         run_dir.evaluations_jsonl,
@@ -179,7 +186,7 @@ def is_evaluated(run_dir: RunDir, step: int) -> bool:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """An undamaged checkpoint. ``seal`` tells it from other files of the same step; old files have none."""
+    """An undamaged checkpoint. ``seal`` identifies its file; files of old versions have none."""
 
     step: int
     seal: str | None
@@ -188,7 +195,10 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Choice:
-    """The checkpoint to resume from, None to start at step 0; and (step, fault) of damaged later ones."""
+    """Choice of the checkpoint to resume from, which is None for a start at step 0.
+
+    ``damaged`` holds (step, fault) of each later checkpoint, all of which are damaged.
+    """
 
     checkpoint: Checkpoint | None = None
     damaged: tuple[tuple[int, str], ...] = ()
@@ -200,7 +210,10 @@ def _read(run_dir: RunDir, step: int) -> Checkpoint:
 
 
 def choose_checkpoint(run_dir: RunDir) -> Choice:
-    """Choose the last undamaged checkpoint; change nothing. Raises InputError if all are damaged."""
+    """Choose the last undamaged checkpoint. Raises InputError if all are damaged.
+
+    The folder stays as it is; ``set_aside`` renames the damaged files later.
+    """
     damaged: list[tuple[int, str]] = []
     for step in reversed(run_dir.checkpoint_steps()):
         try:
@@ -246,8 +259,9 @@ def schedule_problems(choice: Choice, schedule: Values, override: bool) -> list[
 
 def set_aside(run_dir: RunDir, choice: Choice) -> None:
     """Rename the damaged checkpoints, with a warning."""
-    # The last checkpoint is the one with the highest step. Under its own name a damaged one would stay the last
-    # until training passes its step, and the new ones before it would be deleted as older.
+    # ``save_checkpoint`` keeps the checkpoints with the highest steps. Under its own name a damaged
+    # file would count as one of them until training passes its step. New checkpoints of lower steps
+    # would be deleted in its place.
     for step, fault in choice.damaged:
         aside = run_dir.damaged_checkpoint(step)
         run_dir.checkpoint(step).replace(aside)
@@ -262,8 +276,9 @@ def set_aside(run_dir: RunDir, choice: Choice) -> None:
 def take_over(run_dir: RunDir, state: State, choice: Choice, processes: Processes) -> None:
     """Load rank 0's checkpoint in every process. All processes must call this.
 
-    Only rank 0's ``choice`` matters; the others read the same file from the shared run folder. Raises InputError
-    in all processes if one of them finds no file there, or another one.
+    Only rank 0's ``choice`` matters. The other processes read the same file from the shared run
+    folder. Raises InputError in all processes if one of them finds no file there, or a different
+    file.
     """
     own = choice.checkpoint
     wanted = dist.from_main(processes, (own.step, own.seal) if own else None)
@@ -291,7 +306,7 @@ def _load(
 
 
 def fingerprint(schedule: Schedule, seed: int) -> dict[str, Any]:
-    """Describe the schedule for checkpoints, in plain values whose names can stand in a message."""
+    """Describe the schedule for checkpoints, in plain values with names that messages show."""
     stream = Stream(schedule.num_videos, seed)
     return {
         "training videos": schedule.num_videos,
@@ -304,7 +319,7 @@ def fingerprint(schedule: Schedule, seed: int) -> dict[str, Any]:
 
 
 def _phase_values(schedule: Schedule, phase: Phase) -> dict[str, Any]:
-    # num_bn_groups depends on the number of processes, which may change. The clips of a group do not.
+    # The number of processes may change. It changes num_bn_groups, but not the clips of a group.
     share = phase.clips // schedule.num_processes
     groups = phase.num_bn_groups
     shapes = (
@@ -339,8 +354,12 @@ def differences(saved: Values, now: Values) -> list[str]:
 
 
 def _changes(old: Values, new: Values) -> Iterator[str]:
-    """Yield each value that differs, except in the last bits of a learning rate, which are rounding."""
+    """Yield each value that differs.
+
+    The last bits of a learning rate may differ: they are rounding.
+    """
     for name, value in new.items():
+        # A value that an older checkpoint lacks cannot be compared, so it counts as equal.
         before = old.get(name, value)
         if isinstance(before, float) and isinstance(value, float):
             is_same = math.isclose(before, value, rel_tol=1e-9)

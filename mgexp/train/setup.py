@@ -42,8 +42,8 @@ SHARED_MEMORY = Path("/dev/shm")
 class Inputs:
     """Videos of a run, their opener, and the schedule.
 
-    The training list has ``num_listed`` videos. The files of those in ``missing`` do not exist or are
-    quarantined.
+    The training list has ``num_listed`` videos. ``missing`` names those whose files do not exist or
+    are quarantined.
     """
 
     train: tuple[Record, ...]
@@ -63,7 +63,7 @@ class Inputs:
         }
 
     def identity(self) -> str:
-        """Identify the videos in one line, with which the processes of a run compare their lists."""
+        """Identify the videos in one line, by which the processes of a run compare their lists."""
         shas = " and ".join(_sha256(records)[:12] for records in (self.train, self.val))
         return f"{len(self.train)} for training, {len(self.val)} for validation (sha256 {shas})"
 
@@ -90,17 +90,21 @@ def build_inputs(
     num_local: int | None = None,
     is_here: bool = True,
 ) -> Inputs:
-    """Read the lists and build the schedule. Raises InputError with ``problems`` and all problems found here.
+    """Read the lists and build the schedule.
 
-    ``num_local`` of the ``num_processes`` run on this machine, by default all. With ``is_here`` False the run
-    is for another machine: do not check the GPU and the shared memory of this one.
+    Raises InputError with ``problems`` and all problems found here. ``num_local`` of the
+    ``num_processes`` run on this machine; by default all do. With ``is_here`` False the run is for
+    another machine: do not check the GPU and the shared memory of this one.
     """
+    # A user should see all problems at once. So we collect them, and raise only where the next
+    # checks need what the earlier ones built.
     found = [*problems, *cross_problems(cfg)]
     if is_here:
         found += device_problems(cfg.DEVICE, torch.cuda.is_available())
         with collected(found):
             resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
-    if cfg.TRAIN.ENABLE:  # trackers see no evaluation of a finished run
+    # An evaluation of a finished run uses no trackers.
+    if cfg.TRAIN.ENABLE:
         wandb_mode = cfg.WANDB.MODE if cfg.WANDB.ENABLE else None
         found += tracking_problems(cfg.TENSORBOARD.ENABLE, wandb_mode)
     train, val = build_list(cfg, "TRAIN_LIST"), build_list(cfg, "VAL_LIST")
@@ -112,8 +116,10 @@ def build_inputs(
         opener = build_opener(cfg)
         found += store_problems(opener, cfg.DATA.STORE, train_records)
     with collected(found):
+        # An empty list must not hide the problems of the schedule, so it counts as 1 video here.
         schedule = build_row_schedule(cfg, max(1, len(train_records)), num_processes)
-    raise_problems(found)  # the checks below need the schedule and the opener
+    # The checks below need the schedule and the opener.
+    raise_problems(found)
     tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
     found += build_problems(cfg, {*schedule_shapes(schedule), tested})
     if is_here:
@@ -147,11 +153,13 @@ def unusable_problem(
 ) -> str | None:
     """Return a message if more training videos are unusable than DATA.MAX_UNUSABLE_SHARE allows, else None.
 
-    ``missing`` videos are a share of the ``num_listed`` videos in the list. ``broken`` videos are a share of the
-    ``num_used`` videos that DATA.MAX_TRAIN_VIDEOS leaves. The two shares are added.
+    ``missing`` videos are a share of the ``num_listed`` videos in the list. ``broken`` videos are a
+    share of the ``num_used`` videos, since DATA.MAX_TRAIN_VIDEOS may leave out others. The two
+    shares are added.
     """
     share = len(missing) / max(1, num_listed) + len(broken) / max(1, num_used)
-    if share <= max_share + 1e-9:  # 0.1 + 0.2 is more than 0.3 in floating point
+    # The tolerance is for floating point, where 0.1 + 0.2 is more than 0.3.
+    if share <= max_share + 1e-9:
         return None
     return (
         f"{len(missing)} of {num_listed} training videos are missing or quarantined and "
@@ -215,13 +223,13 @@ def frame_problems(schedule: Schedule, model_name: str, alpha: int) -> Iterator[
     """Yield a problem for each number of frames that the network cannot take."""
     counts = sorted({frames for frames, _ in schedule_shapes(schedule)})
     if model_name == "SlowFast":
-        # The slow pathway takes every alpha-th frame.
+        # The slow pathway has one frame for every alpha frames.
         for count in (count for count in counts if count % alpha):
             yield (
                 f"a shape of {count} frames does not divide by SLOWFAST.ALPHA = {alpha}: choose "
                 "DATA.NUM_FRAMES, MULTIGRID.LONG_CYCLE_FACTORS or SLOWFAST.ALPHA so that all do"
             )
-    # Networks that pool over time halve the frames after the first stage.
+    # Networks that pool over time halve the frames after the first stage, so one frame is too few.
     elif TEMPORAL[model_name].pools and 1 in counts:
         yield (
             f"{model_name} cannot take a shape of 1 frame: raise DATA.NUM_FRAMES or the least of "
@@ -230,10 +238,11 @@ def frame_problems(schedule: Schedule, model_name: str, alpha: int) -> Iterator[
 
 
 def build_num_videos(cfg: Config, given: int | None) -> tuple[int, list[str]]:
-    """Return (number of training videos, problems), without a search for the files.
+    """Return (number of training videos, problems), without a search for the videos' files.
 
-    The number is ``given``, else it comes from DATA.TRAIN_LIST, else from DATA.NUM_VIDEOS. It is at least 1, even
-    with a problem, so that the caller can build a schedule and report all problems together.
+    The number is ``given``, else it comes from DATA.TRAIN_LIST, else from DATA.NUM_VIDEOS. It is at
+    least 1, even with a problem, so that the caller can build a schedule and report all problems
+    together.
     """
     if given is not None:
         return max(1, given), [] if given > 0 else [f"--num-videos {given} is not positive"]
@@ -261,7 +270,9 @@ def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:
     try:
         model = build_on_meta(cfg)
     except ValueError:
-        return None  # the configuration describes no model, which build_inputs reports
+        # The configuration describes no model. ``build_inputs`` reports this with all other
+        # problems.
+        return None
     try:
         return fit_weights(read_weights(Path(cfg.TRAIN.INIT_WEIGHTS)), model)
     except InputError as error:
@@ -269,20 +280,21 @@ def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:
 
 
 def clip_bytes(frames: int, crop: int) -> int:
-    """Return the bytes of a clip as it comes from a worker: uint8, three channels."""
+    """Return the bytes of a clip as a loader worker hands it over: uint8, three channels."""
     return 3 * frames * crop**2
 
 
 def build_ready_bytes(cfg: Config, schedule: Schedule, num_processes: int) -> int:
-    """Return the largest total, in bytes, of one batch from each loader that one process has open at a time."""
+    """Return how many bytes one batch of each open loader of a process takes together, at most."""
     frames = cfg.DATA.NUM_FRAMES
     num_views = cfg.TEST.BATCH_SIZE
     num_crops = cfg.TEST.NUM_SPATIAL_CROPS
+    # All crops of a clip come in one batch, even if TEST.BATCH_SIZE is smaller.
     final = max(num_views, num_crops) * clip_bytes(frames, cfg.DATA.TEST_CROP_SIZE)
     if not cfg.TRAIN.ENABLE:
         return final
-    # During training an evaluation loads views, or clips for precise batch norm, while training clips are kept
-    # ready. The final evaluation loads its views alone.
+    # During training an evaluation loads views, or clips for precise batch norm, while the next
+    # training clips wait in memory. In the final evaluation no training clips wait.
     shapes = {shape for phase in schedule.phases for shape in phase.cycle.shapes}
     clips = schedule.recipe.clips
     largest = max(clips * shape.ratio * clip_bytes(shape.frames, shape.crop) for shape in shapes)
@@ -296,13 +308,15 @@ def build_memory_problems(
 ) -> list[str]:
     """Check that the shared memory of this machine holds the batches that the loaders keep ready."""
     loader = cfg.DATA_LOADER
-    if not SHARED_MEMORY.is_dir() or loader.NUM_WORKERS == "auto":  # auto chooses workers that fit
+    # ``auto`` chooses a number of workers whose batches fit.
+    if not SHARED_MEMORY.is_dir() or loader.NUM_WORKERS == "auto":
         return []
     problems = shared_memory_problems(
         build_ready_bytes(cfg, schedule, num_processes),
         num_workers=loader.NUM_WORKERS,
         prefetch_factor=loader.PREFETCH_FACTOR,
-        num_local=num_local if cfg.TRAIN.ENABLE else 1,  # one process evaluates a finished run
+        # A finished run is evaluated by one process alone.
+        num_local=num_local if cfg.TRAIN.ENABLE else 1,
         free_bytes=shutil.disk_usage(SHARED_MEMORY).free,
     )
     return list(problems)
@@ -315,9 +329,9 @@ def shared_memory_problems(
 
     ``num_local`` processes on this machine have ``num_workers`` workers each. A batch has ``batch_bytes``.
     """
-    # torch.utils.data keeps prefetch_factor × num_workers batches under way, and one more is in use; the test
-    # measures it. A worker that finds no room dies of a bus error, perhaps hours into a run. Without workers
-    # nothing is in shared memory.
+    # torch's loader prepares prefetch_factor × num_workers batches in advance, and one more is in
+    # use (the test compares this with measured numbers). A worker that finds no room dies of a bus
+    # error, perhaps hours into a run. Without workers nothing is in shared memory.
     num_batches = num_workers * prefetch_factor + 1
     needed = num_local * num_batches * batch_bytes if num_workers else 0
     if needed > free_bytes:

@@ -1,4 +1,7 @@
-"""Run one training step: cut a mini-batch into parts, normalise, forward, backward, update; and compile it."""
+"""Run one training step: cut a mini-batch into parts, normalise, forward, backward, update.
+
+The network of a step can also be compiled.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +38,11 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
 def keep_memory() -> bool:
     """Keep freed memory in this process and its forks; return False if the C library has no such setting."""
-    # By default glibc returns large blocks to the system at once, and gets them again, page by page and zeroed, a
-    # moment later. Measured on 2 cores: a step of SlowFast R50 at 8x16x158² takes 2.7 to 4.3 s instead of 3.7 to
-    # 5.4 s, a step of the quickstart's baseline 127 and 139 ms instead of 165 and 209 ms. The losses and the peak
-    # of memory are the same.
+    # By default glibc returns large blocks to the system at once, and a moment later gets them
+    # again, page by page and filled with zeros. Measured on 2 cores: a step of SlowFast R50 at
+    # 8x16x158² takes 2.7 to 4.3 s instead of 3.7 to 5.4 s, and a step of the quickstart's baseline
+    # takes 127 and 139 ms instead of 165 and 209 ms. The losses and the peak of memory are the
+    # same.
     if not sys.platform.startswith("linux"):
         return False
     try:
@@ -49,7 +53,10 @@ def keep_memory() -> bool:
 
 
 def check_clips(batch: Batch) -> None:
-    """Raise InputError if the batch is empty: the loader found no video that decodes for one of its clips."""
+    """Raise InputError if the batch is empty.
+
+    The loader sends an empty batch if it finds no video that decodes for one of the clips.
+    """
     if not len(batch.clips):
         reasons = [reason for _, reason in batch.unusable]
         raise InputError([f"many videos in a row cannot be decoded: {listed(reasons)}"])
@@ -67,10 +74,11 @@ class MicroBatch:
 def split(clips: int, num_bn_groups: int, max_clips: int) -> tuple[MicroBatch, ...]:
     """Cut the mini-batch of one process into as few parts of at most ``max_clips`` as possible (0: one part).
 
-    The parts differ by one BN group at most. Raises ValueError if a single group is larger than ``max_clips``, or
-    if a group spans processes.
+    The parts differ by one BN group at most. Raises ValueError if a single group is larger than
+    ``max_clips``, or if a group spans processes.
     """
-    # Batch norm computes its statistics over whole groups, so a cut through a group would change the result.
+    # Batch norm takes its statistics over whole groups, so a cut inside a group would change the
+    # result.
     if not max_clips or clips <= max_clips:
         return (MicroBatch(0, clips, num_bn_groups),)
     if num_bn_groups < 0:
@@ -107,7 +115,10 @@ def split_problems(shapes: Iterable[StepShape], max_clips: int) -> Iterator[str]
 
 @dataclass(frozen=True)
 class Normalizer:
-    """Turn uint8 RGB clips (B, 3, T, S, S) into ``dtype`` on ``device``: (x/255 - ``mean``) / ``std``."""
+    """Normalisation of uint8 RGB clips (B, 3, T, S, S) to (x/255 - ``mean``) / ``std``.
+
+    The result has ``dtype`` and is on ``device``.
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -116,16 +127,21 @@ class Normalizer:
 
     def __call__(self, clips: Tensor, flipped: Tensor | None = None) -> Tensor:
         """Mirror the clips that ``flipped`` (B,) marks, then normalise. The memory format stays the same."""
+        # The loader sends uint8, which has a quarter of the bytes of float32, so the rest is done
+        # here, on the device.
         shown = clips.to(self.device, non_blocking=True)
         if flipped is not None:
             mask = flipped.to(self.device, non_blocking=True).view(-1, 1, 1, 1, 1)
             shown = torch.where(mask, shown.flip(-1), shown)
+        # ``to`` makes a copy of another type, so the in-place steps do not change the caller's
+        # clips.
         mean, std = self._constants
         return shown.to(self.dtype).sub_(mean).div_(std)
 
     @cached_property
     def _constants(self) -> tuple[Tensor, Tensor]:
-        # A copy to a GPU makes the CPU wait for it, so we make these tensors once and not in each step.
+        # A copy to a GPU makes the CPU wait, so we make these tensors once and not in each step.
+        # They contain the factor 255, which saves one pass over the clips.
         mean, std = (
             torch.tensor(values, device=self.device, dtype=self.dtype).view(1, -1, 1, 1, 1) * 255
             for values in (self.mean, self.std)
@@ -137,12 +153,13 @@ class Normalizer:
 class TrainStep:
     """Forward pass, backward pass and update.
 
-    At most ``max_clips`` clips go through ``model`` at once (0: all of them). If ``max_grad_norm`` is not 0 and
-    the L2 norm of all gradients together exceeds it, the gradients are scaled to it. ``scaler`` belongs to
-    ``precision``: in fp16 it waits for the device, and skips an update whose gradients overflow.
+    At most ``max_clips`` clips go through ``model`` at once (0: all of them). If ``max_grad_norm``
+    is not 0 and the L2 norm of all gradients together is larger, the gradients are scaled down to
+    this norm. ``scaler`` belongs to ``precision``. In fp16 it waits for the device, and skips an
+    update whose gradients overflow.
 
-    ``model`` may be wrapped for several processes. All processes then have the gradients and the batch-norm
-    statistics of the global mini-batch.
+    ``model`` may be wrapped for several processes. All processes then have the gradients and the
+    batch-norm statistics of the global mini-batch.
     """
 
     model: nn.Module
@@ -163,10 +180,12 @@ class TrainStep:
         """
         loss = self.backward(batch, num_bn_groups, draws)
         if self.max_grad_norm:
-            # The gradients are still scaled in fp16, and their norm would be meaningless, so unscale them first.
+            # In fp16 the gradients are still multiplied by the loss scale, so we undo that before
+            # we compare their norm.
             self.scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
-        self.scaler.step(self.optimizer)  # optimizer.step(), unless fp16 gradients overflowed
+        # This calls optimizer.step(), unless gradients in fp16 overflowed.
+        self.scaler.step(self.optimizer)
         self.scaler.update()
         return loss
 
@@ -177,12 +196,14 @@ class TrainStep:
         self.optimizer.zero_grad(set_to_none=True)
         with one_sample(self.model) if len(parts) > 1 else nullcontext():
             losses = [self._backward(batch, part, draws, part is parts[-1]) for part in parts]
-        # A group that spans processes has the statistics of all of them already.
+        # DDP averages gradients, but not the statistics of batch norm. If a group spans processes,
+        # its layers already have the statistics of all of them.
         if isinstance(self.model, DistributedDataParallel) and num_bn_groups > 0:
             share_statistics(self.model)
         return torch.stack(losses).sum()
 
-    # This is a method of its own, so that the tensors of one part are freed before the next part begins.
+    # This is a separate method, so that the tensors of one part are freed before the next part
+    # begins.
     def _backward(self, batch: Batch, part: MicroBatch, draws: Draws, is_last: bool) -> Tensor:
         """Add the gradients of one part; return its share of the batch's mean loss."""
         set_num_groups(self.model, part.num_bn_groups)
@@ -190,12 +211,15 @@ class TrainStep:
         own = batch.map(itemgetter(slice(part.first, part.first + part.clips)))
         reduction: AbstractContextManager[None] = nullcontext()
         if isinstance(self.model, DistributedDataParallel) and not is_last:
-            # Gradients stay in this process until the last part, which sends the sum of all parts at once.
+            # Gradients stay in this process until the last part, which sends the sum of all parts
+            # at once. The forward pass must be inside no_sync() too, since DDP prepares the sending
+            # there.
             reduction = self.model.no_sync()
         with reduction:
             clips = self.normalizer(own.clips, own.flipped)
             with self.precision.autocast(clips.device):
                 loss = self.loss(self.model(clips), own.labels)
+            # The gradients of the parts add up, so each part counts by its share of the clips.
             share = loss * (part.clips / len(batch.clips))
             self.scaler.scale(share).backward()  # type: ignore[no-untyped-call]
         return share.detach()
@@ -224,8 +248,9 @@ def build_step(
 
 def seed_step(seed: int, step: int) -> None:
     """Seed torch's generator for ``step``, the same in every process."""
-    # mgexp itself does not draw from torch's generator during training, even in dropout. Networks of users may:
-    # thanks to the seed they draw the same in a resumed run.
+    # mgexp itself does not draw from torch's generator during training, even in dropout. A user's
+    # network may. With this seed it draws the same numbers in a resumed run. We hash, because a
+    # plain sum would give step 1 of seed 0 the draws of step 0 of seed 1.
     digest = hashlib.blake2b(f"{seed} {step}".encode(), digest_size=7).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))
 
@@ -236,17 +261,21 @@ INDUCTOR_MODES = {"default": "default", "cuda_graphs": "reduce-overhead"}
 
 @contextmanager
 def compiled(model: nn.Module, mode: Mode, num_graphs: int) -> Iterator[None]:
-    """Compile ``model`` as a whole, in place, for the block. Copies of it, for evaluation, stay uncompiled.
+    """Compile ``model`` as a whole, in place, for the block. Its copies stay uncompiled.
 
-    torch may compile ``num_graphs`` times. One time more is an error, and so is a part that it cannot compile.
+    torch may compile ``num_graphs`` times. If it needs more, or cannot compile a part, that is an
+    error.
     """
-    # By default torch gives up on a network that it has compiled too often, and runs it slowly without a message.
+    # By default torch gives up on a network that it has compiled too often, and then runs it slowly
+    # without a message.
     limits = {
         "recompile_limit": num_graphs,
         "accumulated_recompile_limit": 8 * num_graphs,
         "fail_on_recompile_limit_hit": True,
     }
     with torch._dynamo.config.patch(limits):
+        # dynamic=False compiles each shape by itself. By default torch would make one graph for
+        # sizes that vary, as soon as a second shape comes.
         model.compile(fullgraph=True, dynamic=False, mode=INDUCTOR_MODES[mode])
         yield
 
@@ -254,12 +283,14 @@ def compiled(model: nn.Module, mode: Mode, num_graphs: int) -> Iterator[None]:
 def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: bool) -> None:
     """Run forward and backward on black clips of each shape. Weights, statistics and draws stay the same."""
     device = step.normalizer.device
+    # A training pass moves the running statistics of batch norm, so we put these back at the end.
     before = {name: buffer.clone() for name, buffer in step.model.named_buffers()}
     # To tqdm, None means: show the bar only on a terminal.
     bar = tqdm(shapes, desc="compiling", unit="shape", disable=None if progress else True)
     with torch.random.fork_rng():
         for shape in bar:
-            # The loader gives clips (B, 3, T, S, S) in this memory format. Another one would be compiled again.
+            # The loader gives clips (B, 3, T, S, S) in this memory format. For another format torch
+            # would compile again.
             size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
             clips = torch.zeros(size, dtype=torch.uint8, device=device).permute(0, 4, 1, 2, 3)
             flipped = torch.arange(shape.clips, device=device) % 2 == 0
@@ -279,14 +310,15 @@ def compiled_step(
     shapes: Sequence[StepShape],
     progress: bool,
 ) -> Iterator[None]:
-    """Compile the network of ``state`` for every shape, for the block; do nothing if ``mode`` is off.
+    """Compile the network of ``state`` for every shape, for the block, unless ``mode`` is off.
 
-    The clock of the run counts these seconds as training, and as shape warm-up.
+    The clock of the run counts these seconds as training and as warm-up of the shapes.
     """
     if mode == "off":
         yield
         return
-    # Twice as many graphs as shapes: forward and backward are compiled apart.
+    # There are twice as many graphs as shapes, because forward and backward are compiled
+    # separately.
     with compiled(state.model, mode, num_graphs=2 * len(shapes)):
         with state.clock.measure("train"), state.clock.measure("shape_warmup"):
             warm_up(step, shapes, task, progress)

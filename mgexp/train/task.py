@@ -1,4 +1,7 @@
-"""The task of a run, given by its kind of labels: loss, scores of clips and videos, and metrics."""
+"""The task of a run: loss, scores of clips and videos, and metrics.
+
+The kind of labels determines it.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,21 @@ from mgexp.errors import InputError
 from mgexp.run.folder import METRIC_NAMES
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Mean loss of logits (B, classes) and labels."""
+"""Function of logits (B, classes) and labels that returns the mean loss."""
 
 
 Ensemble = Literal["sum", "max"]
-"""How a video's score follows from the scores of its views: their sum, or for each class the largest of them."""
+"""Rule that makes a video's scores from those of its views: their sum, or the largest for each
+class."""
 
 
 @dataclass(frozen=True)
 class Task:
     """Kind of labels, with the loss, scores and metrics that go with it.
 
-    ``scores`` turns logits (N, classes) into scores of the same shape. ``metrics`` turns scores (videos, classes)
-    and labels into percent by name; runs are compared by the first metric. ``label_shape`` and ``label_type``
-    describe the label of one video.
+    ``scores`` turns logits (N, classes) into scores of the same shape. ``metrics`` turns scores
+    (videos, classes) and labels into percent by name; runs are compared by the first metric.
+    ``label_shape`` and ``label_type`` describe the label of one video.
     """
 
     num_classes: int
@@ -48,6 +52,8 @@ class Task:
 
     def add_scores(self, sums: Tensor, videos: Tensor, scores: Tensor) -> None:
         """Add the scores (N, classes) of N views of ``videos`` (N,) to ``sums`` (videos, classes), in place."""
+        # A batch may hold several views of one video. With ``sums[videos] += scores`` only one of
+        # them would count.
         if self.ensemble == "sum":
             sums.index_add_(0, videos, scores)
         else:
@@ -65,11 +71,12 @@ class Task:
         return sums / num_views if self.ensemble == "sum" else sums
 
     def no_labels(self, num_videos: int, device: torch.device) -> Tensor:
-        """Make the labels (num_videos, ...) before the first view. They are 0, since no label is less."""
+        """Make the labels (num_videos, ...) before the first view. They are 0, the lowest label."""
+        # So a maximum over processes gives the label from the process that has seen the video.
         return torch.zeros(num_videos, *self.label_shape, dtype=self.label_type, device=device)
 
     def draw_labels(self, num_videos: int, generator: torch.Generator) -> Tensor:
-        """Draw labels (num_videos, ...) for made-up videos: a class, or 0 or 1 for each class."""
+        """Draw random labels (num_videos, ...): a class, or 0 or 1 for each class."""
         num_values = 2 if self.label_shape else self.num_classes
         size = (num_videos, *self.label_shape)
         return torch.randint(num_values, size, generator=generator).to(self.label_type)
@@ -112,7 +119,10 @@ def build_task(cfg: Config) -> Task:
 
 
 def top1_and_top5(scores: Tensor, labels: Tensor) -> dict[str, float]:
-    """Compute the percentage of videos whose label (videos,) has the highest score, or one of the five highest."""
+    """Compute top-1 and top-5: percent of videos whose label (videos,) has one of the best scores.
+
+    With fewer than five classes top-5 counts all of them.
+    """
     ranked = scores.topk(min(5, scores.shape[1])).indices == labels[:, None]
     return {
         "top1": 100 * ranked[:, 0].double().mean().item(),
@@ -121,10 +131,10 @@ def top1_and_top5(scores: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def mean_average_precision(scores: Tensor, labels: Tensor) -> dict[str, float]:
-    """Compute the mean of the classes' average precisions, in percent. ``labels`` (videos, classes) are 0 or 1.
+    """Compute the mean of the classes' average precisions, in percent.
 
-    Classes without a video are left out (PySlowFast, slowfast/utils/meters.py, get_map). Raises InputError if
-    no class is left.
+    ``labels`` (videos, classes) are 0 or 1. Classes without a video are left out, as in PySlowFast
+    (slowfast/utils/meters.py, get_map). Raises InputError if no class is left.
     """
     shown = labels.bool().any(0)
     if not shown.any():
@@ -138,12 +148,13 @@ def mean_average_precision(scores: Tensor, labels: Tensor) -> dict[str, float]:
 def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
     """Compute the average precision of one class, a float64 scalar, like scikit-learn's average_precision_score.
 
-    It is the sum over all thresholds of precision times the gain in recall. Videos of equal score share one
-    threshold. ``scores`` and ``labels`` have shape (videos,). Labels are 0 or 1, and at least one must be 1.
+    It is the sum, over all thresholds, of the precision times the gain in recall. ``scores`` and
+    ``labels`` have shape (videos,). Labels are 0 or 1, and at least one must be 1.
     """
     order = scores.argsort(descending=True)
     ranked, hits = scores[order], labels[order].double().cumsum(0)
-    # Mark the last of all videos with the same score: only there a threshold can lie.
+    # Videos of equal score pass a threshold together, so we mark the last of them. Otherwise the
+    # result would depend on the order in which the sort leaves them.
     is_last = torch.ones_like(ranked, dtype=torch.bool)
     is_last[:-1] = ranked[1:] != ranked[:-1]
     num_taken = is_last.nonzero()[:, 0].double() + 1
