@@ -1,4 +1,4 @@
-"""Keep account of a conversion: what every key of a PySlowFast YAML becomes, and what is wrong."""
+"""Record a conversion: what every key of a PySlowFast YAML becomes, and which problems there are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mgexp.convert.keys import CONVERTED, read
 
 @dataclass(frozen=True)
 class Note:
-    """What became of one key, and why."""
+    """A key of PySlowFast with its ``value``, and the reason ``why`` it is not simply kept."""
 
     name: str
     value: object
@@ -29,8 +29,9 @@ class Note:
 class Conversion:
     """The ``given`` keys of a PySlowFast YAML, by dotted names, and our ``keys`` for them so far.
 
-    Each given key ends in exactly one of ``kept`` (the same key with the same value), ``changed`` (other keys or
-    values have its meaning), ``dropped`` (it means nothing here), ``unknown`` and ``refused`` (a problem).
+    In the end each given key is in exactly one list: ``kept`` (we have the same key with the same
+    value), ``changed`` (other keys or values of ours have its meaning), ``dropped`` (it means
+    nothing here), ``unknown`` or ``refused`` (it is a problem).
     """
 
     given: Mapping[str, object]
@@ -43,8 +44,8 @@ class Conversion:
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # A value that cannot be read is refused at once. PySlowFast's default stands for it from here on, so that
-        # all other keys are judged as well.
+        # A value that cannot be read is refused at once. PySlowFast's default takes its place, so
+        # that all other keys are judged as well.
         self._values = dict(CONVERTED)
         for name in (name for name in CONVERTED if name in self.given):
             try:
@@ -70,7 +71,7 @@ class Conversion:
                 self.kept.append(name)
 
     def keep_if(self, is_used: object, why_not: str, *names: str) -> None:
-        """Take over keys where they have an effect; else drop them."""
+        """Take over keys if they have an effect; otherwise drop them."""
         if is_used:
             self.keep(*names)
         else:
@@ -84,7 +85,10 @@ class Conversion:
             self.change(name, why, **{name.replace(".", "__"): value})
 
     def require(self, name: str, is_so: object, here: str) -> None:
-        """Drop a key because its value is what mgexp always does, ``here``; refuse any other value."""
+        """Drop a key if its value means what mgexp always does; refuse any other value.
+
+        ``is_so``: whether the value means that. ``here``: what mgexp does, in words.
+        """
         if not is_so:
             self.refuse(name, f"has no counterpart: {here}")
         self.drop(here, name)
@@ -92,7 +96,8 @@ class Conversion:
     def change(self, name: str, why: str, **ours: object) -> None:
         """Replace a key by ``ours``, keys of mgexp written SECTION__KEY=value.
 
-        It is noted where it is given, or where PySlowFast's default differs in meaning from our defaults.
+        There is a note if the key is given, or if PySlowFast's default means something else than
+        our defaults.
         """
         found = {key.replace("__", "."): value for key, value in ours.items()}
         self.keys.update(found)
@@ -101,21 +106,22 @@ class Conversion:
             self.changed.append(Note(name, self.given.get(name, self._values.get(name)), why))
 
     def drop(self, why: str, *names: str) -> None:
-        """Drop the keys that are given and have no other note yet: they mean nothing here."""
+        """Drop those keys that are given and are in no other list yet."""
+        # So a caller may drop a whole group of keys after it has changed or refused some of them.
         settled = self.settled()
         for name in names:
             if name in self.given and name not in settled:
                 self.dropped.append(Note(name, self.given[name], why))
 
     def refuse(self, name: str, why: str) -> None:
-        """Report a problem: the value has no counterpart."""
+        """Report a problem with the value of a key: ``why`` follows the name and the value in the message."""
         value = self.given.get(name, self._values.get(name))
         default = "" if name in self.given else " (PySlowFast's default)"
         self.problems.append(f"{name} = {_written(value)}{default} {why}")
         self.refused.append(name)
 
     def settled(self) -> set[str]:
-        """Names of the keys whose fate is known."""
+        """Return the names of all keys that are in one of the lists."""
         notes = (*self.changed, *self.dropped, *self.unknown)
         return {*self.kept, *self.refused, *(note.name for note in notes)}
 
@@ -133,7 +139,7 @@ class Conversion:
         return "\n".join(lines) + "\n"
 
     def report(self) -> str:
-        """Tell what became of the keys, a line each; keys that are kept are only counted."""
+        """List what became of the keys, a line for each key. Keys that are kept are only counted."""
         lines = [f"{len(self.kept)} keys mean the same here, and are kept"]
         changed = "become other keys or values, or have a slightly different meaning"
         unknown = "are unknown, and dropped: check what your PySlowFast does with them"

@@ -7,7 +7,10 @@ import re
 from mgexp.convert.conversion import Conversion
 
 FORMATS = {"kinetics": "list", "ssv2": "ssv2", "charades": "charades"}
+"""DATA.FORMAT by TRAIN.DATASET. PySlowFast's lists of Kinetics have lines of path and label."""
 RAND_AUGMENT = re.compile(r"rand(?:-(?:m(?P<m>\d+(?:\.\d+)?)|n(?P<n>\d+)|mstd[\d.]+|inc\d))*")
+"""RandAugment in the notation of timm, such as rand-m7-n4-mstd0.5-inc1: its magnitude m and its
+number n of operations."""
 
 
 def convert_data(draft: Conversion) -> None:
@@ -22,7 +25,8 @@ def convert_data(draft: Conversion) -> None:
         why = f"DATA.FORMAT {format_}, DATA.TEMPORAL_GRID {grid}"
         draft.change("TRAIN.DATASET", why, DATA__FORMAT=format_, DATA__TEMPORAL_GRID=grid)
     else:
-        format_ = "list"  # so that the other keys are judged as well, in one message
+        # With any format the other keys can be judged too, so that one message has all problems.
+        format_ = "list"
         draft.refuse("TRAIN.DATASET", f"has no counterpart: {', '.join(FORMATS)} have one")
     _lists(draft, format_)
     _sampling(draft, format_)
@@ -57,14 +61,15 @@ def _lists(draft: Conversion, format_: str) -> None:
 
 
 def _sampling(draft: Conversion, format_: str) -> None:
-    """Convert which frames of a video a clip has."""
+    """Convert the keys that decide which frames of a video a clip has."""
     if format_ == "ssv2":
         why = "frames are drawn from segments of the video, in PySlowFast too"
         draft.drop(why, "DATA.SAMPLING_RATE", "DATA.TARGET_FPS")
         return
     draft.keep("DATA.SAMPLING_RATE")
     if format_ == "charades":
-        # A note even where the file says 24: PySlowFast does not read the key for extracted frames.
+        # Whatever value is given, ours is 24: PySlowFast does not read the key for extracted
+        # frames.
         why = "24: charades' frames are counted as they were extracted, 24 a second"
         draft.change("DATA.TARGET_FPS", why, DATA__TARGET_FPS=24.0)
     else:
@@ -72,7 +77,7 @@ def _sampling(draft: Conversion, format_: str) -> None:
 
 
 def _labels(draft: Conversion, format_: str) -> None:
-    """Convert whether a video has several labels, and how scores are computed from logits."""
+    """Convert the keys that decide whether a video has several labels, and how logits become scores."""
     if draft.value("DATA.MULTI_LABEL") != (format_ == "charades"):
         why = f"has no counterpart with DATA.FORMAT = {format_}: only charades has many labels"
         draft.refuse("DATA.MULTI_LABEL", why)
@@ -86,7 +91,7 @@ def _labels(draft: Conversion, format_: str) -> None:
 
 
 def _colours(draft: Conversion, format_: str) -> None:
-    """Convert the order of colours. Here it is RGB; PySlowFast reads extracted frames as BGR, videos as RGB."""
+    """Convert the order of colours. Ours is RGB. PySlowFast reads videos as RGB, but extracted frames as BGR."""
     is_video = format_ == "list" or draft.value("TRAIN.DATASET").lower().startswith("ptv")
     is_read_reversed = not is_video
     for name in ("DATA.MEAN", "DATA.STD"):
@@ -103,6 +108,7 @@ def _colours(draft: Conversion, format_: str) -> None:
 
 
 def _augmentation(draft: Conversion) -> None:
+    """Convert AUG, which PySlowFast reads only if AUG.ENABLE is True."""
     names = ("AUG.NUM_SAMPLE", "AUG.AA_TYPE", "AUG.RE_PROB", "AUG.RE_MODE", "AUG.RE_COUNT")
     if not draft.value("AUG.ENABLE"):
         draft.drop("AUG.ENABLE is False", "AUG.ENABLE", *names)
@@ -119,7 +125,8 @@ def _augmentation(draft: Conversion) -> None:
     if found is None:
         draft.refuse("AUG.AA_TYPE", "has no counterpart: RandAugment has one, written rand-m7-n4")
         return
-    # timm, whose notation this is, counts strengths to 10; torchvision, which we use, to 30.
+    # The notation is timm's, where the largest strength is 10. In torchvision, which we use, it is
+    # 30.
     ops, magnitude = int(found["n"] or 2), round(float(found["m"] or 10) * 3)
     why = (
         f"AUG.RANDAUGMENT_OPS {ops}, AUG.RANDAUGMENT_MAGNITUDE {magnitude} of 30: near it; an operation there "
@@ -129,6 +136,7 @@ def _augmentation(draft: Conversion) -> None:
 
 
 def _test(draft: Conversion, format_: str) -> None:
+    """Convert TEST and DATA.TEST_CROP_SIZE."""
     draft.keep("TEST.NUM_SPATIAL_CROPS")
     views = draft.value("TEST.NUM_ENSEMBLE_VIEWS")
     why = "1: all views of the segments of a video are the same"
@@ -137,6 +145,7 @@ def _test(draft: Conversion, format_: str) -> None:
         draft.refuse("TEST.DATASET", "is not TRAIN.DATASET: a run tests on DATA.VAL_LIST")
     draft.drop("a run tests on DATA.VAL_LIST", "TEST.DATASET")
     draft.drop("every run tests once it is trained", "TEST.ENABLE")
+    # PySlowFast's batch is that of all GPUs of a machine, ours that of one process.
     gpus = max(1, draft.value("NUM_GPUS"))
     if gpus == 1:
         draft.keep("TEST.BATCH_SIZE")

@@ -1,7 +1,8 @@
-"""PySlowFast's keys: types and defaults of those that are converted, and why all others have no key here.
+"""PySlowFast's keys: types and defaults of the keys that are converted, and why all others have no key here.
 
-A key that a YAML leaves out has PySlowFast's default, which is often not ours: 8 frames and not 32.
-Source: slowfast/config/defaults.py of PySlowFast, main in 2021 (00eb2b4) and after the keys of 2022 were added.
+If a YAML leaves a key out, it has PySlowFast's default, which often differs from ours: 8 frames and
+not 32. Source: slowfast/config/defaults.py of PySlowFast, main in 2021 (00eb2b4) and after the keys
+of 2022 were added.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ CONVERTED: dict[str, Any] = {
     "SOLVER.WARMUP_EPOCHS": 0.0,
     "SOLVER.WARMUP_START_LR": 0.01,
 }
-"""By name: PySlowFast's defaults of the keys that decide about keys of ours, whatever their value."""
+"""The keys that are converted, with PySlowFast's defaults. Each of their values decides about keys of ours."""
 
 FLOATS, INTS = tuple[float, ...], tuple[int, ...]
 TYPES: dict[str, Any] = {
@@ -130,7 +131,8 @@ TYPES: dict[str, Any] = {
     "SOLVER.STEPS": FLOATS,
     "SOLVER.LRS": FLOATS,
 }
-"""Types that a default does not show. A list is a list of lists, which PySlowFast does not check either."""
+"""The types of keys whose defaults do not show them, such as (). A default that is a list is a
+table of lists. Its values are taken as they are, as in PySlowFast."""
 
 
 OFF = (False,)
@@ -172,7 +174,8 @@ FIXED: dict[str, Fixed] = {
     "SOLVER.CLIP_GRAD_VAL": Fixed(NONE, "gradients are clipped by their norm alone"),
     "SOLVER.LAYER_DECAY": Fixed((1, 1.0), "all layers have one learning rate"),
 }  # fmt: skip
-"""By name: keys that must have one value, with what mgexp always does. The first is PySlowFast's default."""
+"""Keys that must have one of the allowed values, with what mgexp always does. The first allowed
+value is PySlowFast's default."""
 
 _BY_PROTOCOL = (
     "a run tests at its end and never elsewhere: TEST.NUM_ENSEMBLE_VIEWS x TEST.NUM_SPATIAL_CROPS"
@@ -231,7 +234,7 @@ DROPPED: dict[str, str] = {
     "SOLVER.WARMUP_FACTOR": _UNREAD,
     "SOLVER.BETAS": "it belongs to Adam",
 }
-"""By name: keys of PySlowFast's own machinery, with what mgexp does instead."""
+"""Keys of PySlowFast's own machinery, with what mgexp does instead. Their values do not matter."""
 
 SECTIONS: dict[str, str] = {
     "TENSORBOARD": "metrics.jsonl, evaluations.jsonl and the report of a run hold its curves",
@@ -246,7 +249,7 @@ SECTIONS: dict[str, str] = {
     "X3D": "it belongs to X3D networks",
     "MVIT": "it belongs to transformers",
 }
-"""By section: why all its other keys are dropped."""
+"""Sections of PySlowFast, with the reason why all their other keys are dropped."""
 
 
 def type_of(name: str) -> Any:  # noqa: ANN401 - an annotation
@@ -255,12 +258,13 @@ def type_of(name: str) -> Any:  # noqa: ANN401 - an annotation
 
 
 def read(name: str, value: object) -> Any:  # noqa: ANN401 - of the key's own type
-    """Return a given value as the type of its key; raises ValueError that says what is wrong with it."""
+    """Convert a given value to the type of its key. Raises ValueError with what is wrong."""
     kind = type_of(name)
     if kind is list:
         return value
+    # PySlowFast writes None for no file and for no limit.
     if value is None and (kind is str or name == "SOLVER.CLIP_GRAD_L2NORM"):
-        return kind()  # PySlowFast writes None for no file and for no limit
+        return kind()
     if isinstance(value, str) and not is_text(kind):
         value = from_text(value)
     return convert(kind, value)

@@ -1,4 +1,4 @@
-"""The network of a PySlowFast YAML: SlowFast, I3D, C2D or Slow, with or without non-local blocks."""
+"""Convert the network of a PySlowFast YAML: SlowFast, I3D, C2D or Slow, with or without non-local blocks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from mgexp.convert.conversion import Conversion
 
 STAGES = ("res2", "res3", "res4", "res5")
 BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+"""Number of residual blocks in each stage, by the depth of the network."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A value of MODEL.ARCH. ``kernels``: by pathway and stage, frames of its blocks' first convolutions."""
+    """A value of MODEL.ARCH: ``name`` is our MODEL.MODEL_NAME, and ``classes`` are PySlowFast's.
+
+    ``kernels``: for each pathway and stage, the frames of the first convolutions of its blocks,
+    which they take in turn.
+    """
 
     name: str
     classes: tuple[str, ...]
@@ -20,7 +25,7 @@ class Architecture:
 
     @property
     def num_pathways(self) -> int:
-        """2 for SlowFast."""
+        """Number of pathways: 2 for SlowFast, 1 for all others."""
         return len(self.kernels)
 
 
@@ -32,7 +37,8 @@ ARCHITECTURES = {
     "i3d": Architecture("I3D", RESNETS, (((3,), (3, 1), (3, 1), (1, 3)),)),
     "c2d": Architecture("C2D", RESNETS, (((1,),) * 4,)),
     "slow": Architecture("Slow", RESNETS, (SLOW,)),
-    "slowonly": Architecture("Slow", RESNETS, (SLOW,)),  # its name until 2020
+    # The name of slow until 2020.
+    "slowonly": Architecture("Slow", RESNETS, (SLOW,)),
 }
 
 
@@ -109,17 +115,19 @@ def _flattened_stage(draft: Conversion, found: Architecture, blocks: tuple[int, 
         if limits is None or not all(isinstance(limit, int) for limit in limits):
             return "res2 to res5: it takes four lists of whole numbers"
         for stage, num, limit, kernel in zip(STAGES, blocks, limits, kernels, strict=True):
-            # The key limits how many of the first blocks have the kernel of the stage. The others get 1.
+            # The key says how many of the first blocks have the kernel of the stage. The other
+            # blocks get a kernel of 1 frame.
             if any(kernel[i % len(kernel)] != 1 for i in range(limit, num)):
                 return stage
     return None
 
 
 def _nonlocal(draft: Conversion, found: Architecture, is_pytorchvideo: bool) -> None:
-    """Convert non-local blocks: here there is a list for each stage, one pool for all, and no groups."""
+    """Convert non-local blocks. Here each stage has a list of them, with one pool for all and no groups."""
     all_keys = [name for name in draft.given if name.startswith("NONLOCAL.")]
     location = draft.value("NONLOCAL.LOCATION")
     places = [_column(location, pathway) for pathway in range(found.num_pathways)]
+    # A value that is no such table counts as one with blocks, so that it is refused below.
     if is_pytorchvideo or not any(any(one or [True]) for one in places):
         why = "pytorchvideo's networks have none" if is_pytorchvideo else "no block is non-local"
         draft.drop(why, *all_keys)
@@ -148,7 +156,7 @@ def _nonlocal(draft: Conversion, found: Architecture, is_pytorchvideo: bool) -> 
 def _column(rows: object, pathway: int) -> list | None:  # type: ignore[type-arg]
     """Return the four stages' values for a pathway, or None if ``rows`` is no such table.
 
-    Where a stage has one value, it counts for both pathways.
+    If a stage has only one value, it counts for both pathways.
     """
     if not isinstance(rows, list | tuple) or len(rows) != len(STAGES):
         return None

@@ -1,4 +1,7 @@
-"""Convert a PySlowFast YAML: every key becomes the key of ours with the same meaning, or a reason or problem."""
+"""Convert a PySlowFast YAML.
+
+Every key becomes our key with the same meaning, or is dropped with a reason, or is a problem.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ def read_pyslowfast(path: Path, overrides: Sequence[str] = ()) -> dict[str, obje
         problems = [*problems, f"KEY VALUE pairs: {overrides[-1]!r} has no value"]
     if problems:
         raise InputError(problems)
-    # A key that is text stays text: YAML would read a folder named 2024_01 as the number 202401.
+    # The value of a key that is text stays text, because YAML would read a folder named 2024_01 as
+    # 202401.
     for name, text in zip(overrides[::2], overrides[1::2], strict=True):
         stays = name in CONVERTED and is_text(type_of(name))
         values[name] = text if stays else from_text(text)
@@ -35,9 +39,10 @@ def read_pyslowfast(path: Path, overrides: Sequence[str] = ()) -> dict[str, obje
 
 
 def convert(given: Mapping[str, object], num_videos: int | None = None) -> Conversion:
-    """Convert the ``given`` keys of PySlowFast, by dotted names; every key is accounted for.
+    """Convert the ``given`` keys of PySlowFast, by dotted names. The result says what became of every key.
 
-    ``num_videos``: training videos of a schedule without lists; PySlowFast has no key for them.
+    ``num_videos``: number of training videos, for schedules without lists. PySlowFast has no key
+    for it.
     """
     draft = Conversion(given)
     if num_videos is not None:
@@ -54,13 +59,15 @@ def convert(given: Mapping[str, object], num_videos: int | None = None) -> Conve
     else:
         why = "TRAIN.PRECISION auto: bf16 on GPUs that have it; fp32 computes as there"
         draft.drop(why, name)
-    _rest(draft)  # last: it settles all keys that nothing above has settled
-    # Our keys in their order, those that differ from our defaults.
+    # This comes last, because it settles all keys that nothing above has settled.
+    _rest(draft)
+    # The YAML has our keys in our order, and only those that differ from our defaults.
     found, draft.keys = draft.keys, {}
     for name, key in BY_NAME.items():
         if name in found:
             value = found[name]
-            with suppress(ValueError):  # reading the YAML reports a value of the wrong type
+            # Whoever reads the YAML gets a message about a value of the wrong type.
+            with suppress(ValueError):
                 value = convert_value(key.type, value)
             if value != key.default:
                 draft.keys[name] = value
@@ -68,7 +75,7 @@ def convert(given: Mapping[str, object], num_videos: int | None = None) -> Conve
 
 
 def _weights(draft: Conversion) -> None:
-    """Convert the weights that a run starts from, or tests."""
+    """Convert the keys that name the weights with which a run starts, or which it tests."""
     name = "TRAIN.CHECKPOINT_FILE_PATH"
     path = draft.value(name)
     if not draft.value("TRAIN.ENABLE"):
@@ -93,7 +100,7 @@ def _weights(draft: Conversion) -> None:
 
 
 def _rest(draft: Conversion) -> None:
-    """Settle keys with one legal value, keys of PySlowFast's own workings, and keys that nobody knows."""
+    """Settle keys with one legal value, keys of PySlowFast's own machinery, and unknown keys."""
     settled = draft.settled()
     for name in (name for name in draft.given if name not in settled):
         value, section = draft.given[name], name.split(".", maxsplit=1)[0]

@@ -30,14 +30,15 @@ def convert_solver(draft: Conversion) -> None:
         if factor == 1:
             draft.keep(name)
         else:
-            # Nine digits, so that 0.1 times 3 is written 0.3.
+            # Nine digits are kept, because 0.1 times 3 would be written 0.30000000000000004.
             value = float(f"{draft.value(name) * factor:.9g}")
             draft.change(name, f"{value:g}: times {factor:g}", **{name.replace(".", "__"): value})
 
 
 def _stages(draft: Conversion) -> float:
-    """Convert STEPS, LRS and GAMMA; return the first of LRS, which multiplies all rates."""
-    # A stage that begins after the last epoch never takes place there; here it would be an error.
+    """Convert STEPS, LRS and GAMMA; return the first of LRS, which multiplies all learning rates."""
+    # A stage that begins after the last epoch never takes place in PySlowFast. Here it would be an
+    # error.
     steps, last = draft.value("SOLVER.STEPS"), draft.value("SOLVER.MAX_EPOCH")
     reached = tuple(step for step in steps if step < last)
     if not reached:
@@ -57,17 +58,19 @@ def _stages(draft: Conversion) -> float:
 
 
 def _decay(draft: Conversion, num_stages: int) -> float:
-    """Find SOLVER.GAMMA from the LRS of the stages, which must fall by one factor; return the first of LRS."""
+    """Compute SOLVER.GAMMA from the LRS of the stages, which must fall by one factor; return the first of LRS."""
     rates = draft.value("SOLVER.LRS")[:num_stages]
     if len(rates) < num_stages or not rates or min(rates) <= 0:
         draft.refuse("SOLVER.LRS", f"has no rate above 0 for each of {num_stages} stages")
         return 1.0
-    # Rates such as 0.1, 0.01, 0.001 do not divide to equal floating-point numbers.
+    # The ratios of 0.1, 0.01 and 0.001 differ in floating point, so they are compared with a
+    # tolerance.
     factors = [after / before for before, after in pairwise(rates)]
     if any(not math.isclose(factor, factors[0], rel_tol=1e-6) for factor in factors):
         why = "has no counterpart: the learning rate falls by one factor, SOLVER.GAMMA, from stage to stage"
         draft.refuse("SOLVER.LRS", why)
         return 1.0
+    # With a single stage the rate never falls, so any GAMMA will do.
     gamma = float(f"{factors[0]:.9g}") if factors else 0.1
     scaled = "" if rates[0] == 1 else f", and SOLVER.BASE_LR times {rates[0]:g}"
     draft.change("SOLVER.LRS", f"SOLVER.GAMMA {gamma:g}{scaled}", SOLVER__GAMMA=gamma)
@@ -75,6 +78,7 @@ def _decay(draft: Conversion, num_stages: int) -> float:
 
 
 def _cosine(draft: Conversion) -> None:
+    """Convert the keys of the cosine policy, in which STEPS only places the stages of the long cycle."""
     ends_at_0 = not draft.value("SOLVER.COSINE_END_LR")
     draft.require("SOLVER.COSINE_END_LR", ends_at_0, "the cosine ends at 0")
     name = "SOLVER.COSINE_AFTER_WARMUP"
@@ -110,7 +114,7 @@ def convert_schedule(draft: Conversion) -> None:
 
 
 def _batch(draft: Conversion) -> None:
-    """Convert the mini-batch: PySlowFast's is that of one machine, ours that of all machines."""
+    """Convert the mini-batch. PySlowFast's has the clips of one machine, ours those of all machines."""
     clips, gpus, machines = (draft.value(n) for n in ("TRAIN.BATCH_SIZE", "NUM_GPUS", "NUM_SHARDS"))
     if clips % max(1, gpus):
         draft.refuse("TRAIN.BATCH_SIZE", f"does not divide over NUM_GPUS = {gpus}")
@@ -125,6 +129,7 @@ def _batch(draft: Conversion) -> None:
 
 
 def _multigrid(draft: Conversion) -> None:
+    """Convert the cycles, and set the granularity that PySlowFast has."""
     has_long, has_short = (draft.value(f"MULTIGRID.{n}_CYCLE") for n in ("LONG", "SHORT"))
     draft.keep("MULTIGRID.LONG_CYCLE", "MULTIGRID.SHORT_CYCLE")
     draft.keep_if(has_long, "its cycle is off", "MULTIGRID.LONG_CYCLE_FACTORS")
@@ -136,7 +141,7 @@ def _multigrid(draft: Conversion) -> None:
 
 
 def _bn_group(draft: Conversion) -> None:
-    """Find MULTIGRID.BN_BASE_SIZE: the clips that share statistics in the baseline's mini-batch."""
+    """Compute MULTIGRID.BN_BASE_SIZE: how many clips share statistics in the baseline's mini-batch."""
     # PySlowFast's plain batch norm takes the statistics of the clips of one GPU. Sub-batch norm splits these
     # clips, and synchronised batch norm joins those of several GPUs.
     norm = draft.value("BN.NORM_TYPE")

@@ -1,10 +1,10 @@
 """Random changes to the pixels of a training clip, the same for all of its frames.
 
-A clip gets torchvision's RandAugment (Cubuk et al., CVPR Workshops 2020, arxiv.org/abs/1909.13719), then colour
-jitter, then random erasing (Zhong et al., AAAI 2020, arxiv.org/abs/1708.04896). Erasing comes last, so that an
-erased rectangle stays plain. Operations, strengths and rectangle are drawn once for all frames. If an operation
-depends on the pixels themselves (contrast on the mean; autocontrast and equalize on the histogram), it takes them
-from each frame.
+A clip gets torchvision's RandAugment (Cubuk et al., CVPR Workshops 2020, arxiv.org/abs/1909.13719),
+then colour jitter, then random erasing (Zhong et al., AAAI 2020, arxiv.org/abs/1708.04896). Erasing
+comes last, so that an erased rectangle stays plain. Operations, strengths and rectangle are drawn
+once for all frames. Some operations depend on the pixels themselves: contrast on their mean,
+autocontrast and equalize on their histogram. These compute mean and histogram for each frame.
 
 Milliseconds of CPU for a clip in one thread, measured with torch 2.15 and torchvision 0.29 on two cores that also
 had other work: the smallest and the largest mean of four runs, with 300 small or 60 large clips each.
@@ -15,8 +15,8 @@ had other work: the smallest and the largest mean of four runs, with 300 small o
 | erasing every clip                   | 0.1 to 0.2 |    1 to 2 |
 | the first two, and 25 % of the third | 3.3 to 5.0 | 57 to 141 |
 
-The slowest of 60 large clips took 0.2 to 0.7 s in RandAugment. It got an operation that moves pixels, and then
-sharpness.
+In RandAugment, the slowest of 60 large clips took 0.2 to 0.7 s: its operations moved pixels, and
+then sharpened them.
 
 The strengths may depend on the shape of the clip (``AugmentByShape``). In progressive learning (EfficientNetV2,
 Tan and Le, ICML 2021, arxiv.org/abs/2104.00298), small images get weaker augmentation.
@@ -41,7 +41,7 @@ MAX_MAGNITUDE = 30
 
 @dataclass(frozen=True)
 class Augment:
-    """The changes to a training clip after it is cropped and resized. A part with the value 0 is off.
+    """The changes to a training clip after it is cropped and resized. A change with the value 0 is off.
 
     ``randaugment_ops``: number of operations on each clip, with ``randaugment_magnitude`` out of MAX_MAGNITUDE.
     ``color_jitter``: the value x draws a factor in [1 − x, 1 + x] for each of brightness, contrast and saturation.
@@ -82,7 +82,7 @@ class Augment:
                 planes = transform(planes)
         return planes.permute(0, 2, 3, 1).contiguous()
 
-    # An Augment keeps its transforms. So each shape of a schedule gets one Augment for all its clips.
+    # An Augment builds its transforms once. The cache gives all clips of a shape the same Augment.
     @lru_cache(maxsize=64)  # noqa: B019 - an Augment is a small value, and so is what the cache keeps
     def times(self, factor: float) -> Augment:
         """Multiply the magnitude (rounded), the jitter and the share of erased clips by ``factor``.
@@ -125,10 +125,11 @@ class Augment:
 class AugmentByShape:
     """Augmentation whose strengths depend on the shape of the clip.
 
-    A clip of ``full_frames`` × ``full_crop``² gets ``full``. A clip of t × s² has the share v = t·s² / (T·S²) of
-    its pixels, and gets the strengths of ``full`` times c + (1 − c)·v, where c is ``coarse_strength``. With c = 1
-    all clips get the same strengths; with 0 a clip of half the pixels gets half the strengths; with 2 small clips
-    get up to twice the strengths. The line in v is our choice; EfficientNetV2 takes equal steps from size to size.
+    A clip of ``full_frames`` × ``full_crop``² gets ``full``. A clip of t × s² has the share v =
+    t·s² / (T·S²) of its pixels, and gets the strengths of ``full`` times c + (1 − c)·v, where c is
+    ``coarse_strength``. With c = 1 all clips get the same strengths; with 0 a clip of half the
+    pixels gets half the strengths; with 2 small clips get up to twice the strengths. It is our
+    choice that strengths are linear in v. EfficientNetV2 takes equal steps from size to size.
     """
 
     full: Augment

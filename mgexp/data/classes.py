@@ -50,7 +50,7 @@ def read_classes(path: Path, num_classes: int) -> Classes:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         # Nine digits at most, so that no line makes Python refuse or take long to convert a number.
         matches = [re.fullmatch(r"([0-9]{1,9})\s+(.+)", line) for line in lines]
-        # One name without a number, and all are names: a class may be called "100 metres".
+        # If one line has no number, all lines are names: a class may be called "100 metres".
         entries = [(match[2], int(match[1])) for match in matches if match]
         if len(entries) < len(lines):
             entries = [(name, number) for number, name in enumerate(lines)]
@@ -73,13 +73,14 @@ def number_classes(names: Sequence[str], source: str, num_classes: int) -> Class
 def _json_entries(text: str, path: Path) -> tuple[list[tuple[str, int]], list[str]]:
     remedy = 'write {"name": number, ...}, as labels.json of Something-Something'
     try:
-        # As a list of pairs: an object would forget a name that comes twice.
+        # Objects are read as lists of pairs, because a dict would forget a name that comes twice.
         pairs = json.loads(text, object_pairs_hook=list)
     except (ValueError, RecursionError) as error:
         return [], [f"class list {path} is not JSON ({error}): {remedy}"]
     try:
         return [(name.strip('"'), int(number)) for name, number in pairs], []
-    except (TypeError, ValueError, AttributeError, OverflowError):  # OverflowError: infinity
+    # Python reads Infinity in JSON as a float, and int() then raises OverflowError.
+    except (TypeError, ValueError, AttributeError, OverflowError):
         return [], [f"class list {path} is no object of names and whole numbers: {remedy}"]
 
 

@@ -3,9 +3,9 @@
 Every draw follows from the seed of the request, which names a position in the stream. So the same request gives
 the same clip in any process, at any time, whatever was loaded before it.
 
-A stride counts frames on a grid of ``target_fps``, whatever the frame rate of the file. So the same stride spans
-the same time in every video. For each moment, the reader gives the frame that is on screen at that moment. After
-the end of the video it gives the last frame.
+A stride counts frames on a grid of ``target_fps``, whatever the frame rate of the file is. So a
+stride spans the same time in every video. For each moment, the reader gives the frame that is on
+display at that moment. After the end of the video it gives the last frame.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Times = NDArray[np.float64]
 """Moments in seconds from the start of the video, one for each frame of a clip."""
 
 MAX_ATTEMPTS = 10
-"""Videos tried for one clip. Assumption: ten videos in a row fail only if nearly all videos fail."""
+"""Number of videos that are tried for one clip. Assumption: ten in a row fail only if nearly all videos fail."""
 
 Unusable = tuple[tuple[int, str], ...]
 """(index of the record, what is wrong with it) of each video that failed."""
@@ -49,8 +49,9 @@ def random_times(
     than the video.
     """
     steps = np.arange(frames, dtype=np.float64) * (stride / target_fps)
-    # The last frame stays on screen until the end of the video. So the room is measured up to the last moment of
-    # the clip, and not one grid frame beyond it: the last frame is then drawn as often as any other.
+    # The last frame stays on display until the end of the video, so the last moment of the clip may
+    # be as late as this end. If it had to be a grid frame earlier, the last frame would be drawn
+    # less often than the other frames.
     latest_start = max(0.0, duration_seconds - float(steps[-1]))
     return steps + rng.uniform(0.0, latest_start)
 
@@ -71,10 +72,11 @@ def random_region(
 ) -> Region:
     """Draw the source square of a random crop of ``crop`` pixels from a frame resized to ``short_side``.
 
-    The released code resizes the whole frame and then cuts the crop. We cut the square first and then resize it,
-    which shows the same and touches only pixels that are kept. Every offset of the square is equally likely, also
-    the last one, which the released code never draws.
-    Draws: top, left. Source: released code, slowfast/datasets/transform.py, random_crop.
+    The released code resizes the whole frame and then cuts the crop. We cut the square first and
+    then resize it. This shows the same part, and touches only the pixels that are kept. Every
+    offset of the square is equally likely. (The released code never draws the last one.)
+    The top is drawn first, then the left. Source: released code, slowfast/datasets/transform.py,
+    random_crop.
     """
     # For a source of very few pixels, the rounded number could be 0.
     side = max(1, round(crop * min(height, width) / short_side))
@@ -91,9 +93,9 @@ def resize(frames: FramesArray, crop: int) -> Tensor:
     source = torch.from_numpy(frames)
     if source.shape[1:3] == (crop, crop):
         return source.contiguous()
-    # The region is a view into larger frames, and is not copied first: torch reads channels-last frames with their
-    # strides twice as fast as contiguous planes (measured, torch 2.15: 131 against 290 us for 16 frames, 60 to 64
-    # pixels).
+    # The region is a view into larger frames, and is not copied first: torch resizes channels-last
+    # frames with strides twice as fast as contiguous planes. (Measured with torch 2.15, 16 frames
+    # from 60 to 64 pixels: 131 against 290 us.)
     resized: Tensor = transforms_v2.functional.resize(
         source.permute(0, 3, 1, 2), [crop, crop], antialias=True
     )
@@ -108,9 +110,9 @@ class Clip:
     else, but ``mgexp.train.step.Normalizer`` mirrors the clip on the device, where it costs a GPU nothing. Here it
     would make a worker up to 2 % slower (measured, every second clip: 0.03 ms for 8 × 112², 0.6 ms for 32 × 224²).
 
-    If videos failed, ``index`` is not the requested one, and ``unusable`` has them in the order of the attempts.
-    If all of them failed, there are no frames: (0, S, S, 3). ``level``: the copy of the video that gave the
-    frames, see ``video.reader.Frames``.
+    If videos failed, ``index`` is the record that replaced them, and ``unusable`` has them in the
+    order of the attempts. If all attempts failed, there are no frames: (0, S, S, 3). ``level``: the
+    copy of the video that gave the frames; see ``video.reader.Frames``.
     """
 
     frames: Tensor
@@ -194,8 +196,8 @@ class TrainingClips(Dataset[Clip]):
             if attempt == 0:
                 index, rng = request.index, np.random.default_rng(request.seed)
             else:
-                # A new generator for each attempt: how much a failed video has drawn before it failed does not
-                # change the clip that replaces it.
+                # Each attempt has a new generator. So the clip that replaces a failed video does
+                # not depend on how many draws that video had made when it failed.
                 rng = np.random.default_rng((*request.seed, attempt))
                 index = int(rng.integers(len(self.records)))
             record = self.records[index]

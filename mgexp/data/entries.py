@@ -81,7 +81,8 @@ def existing_videos(videos: Sequence[Listed], problems: Iterable[str], if_empty:
     """
     told = list(problems)
     unfit = [one.record.path for one in videos if not is_plain(one.record.path)]
-    if unfit:  # Such names would break the lines of logs and of a quarantine.
+    # Such names would break the lines of logs and of a quarantine.
+    if unfit:
         told.append(
             f"{len(unfit)} videos have names with control characters, or bytes that are no UTF-8, such as "
             f"{shown(unfit[0])}: rename them"

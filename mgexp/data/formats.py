@@ -158,7 +158,7 @@ def read_kinetics(
     """
     inside = Root(root)
 
-    # Cached, so that the folders are looked for once for each of 400 labels, and not for each of 240,000 rows.
+    # With a cache, the disk is asked once for each of 400 labels, and not for each of 240,000 rows.
     @cache
     def folders(label: str) -> tuple[str, ...]:
         """Return the root folder and all existing folders inside it that may hold clips of ``label``."""
@@ -223,7 +223,8 @@ def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoL
         remedy = "give train.json or validation.json of Something-Something V2"
         try:
             entries = json.loads(text)
-        except (ValueError, RecursionError) as error:  # RecursionError: lists in lists in lists
+        # Lists that are nested too deeply raise RecursionError.
+        except (ValueError, RecursionError) as error:
             yield str(path), Bad("list that is not JSON", str(error), remedy)
             return
         if not isinstance(entries, list):
@@ -240,9 +241,8 @@ def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoL
             return
         name, template = str(entry.get("id", "")), str(entry.get("template", ""))
         label = classes.get(template.replace("[", "").replace("]", ""))
-        if not (
-            name.isascii() and name.isdigit()
-        ):  # isdigit() alone accepts the digits of every script
+        # isdigit() alone would accept the digits of every script.
+        if not (name.isascii() and name.isdigit()):
             remedy = "an id is a whole number, which is also the name of the video's file"
             yield Bad("entry without an id", name, remedy)
         elif not template:
@@ -310,8 +310,9 @@ UCF101_LINE = re.compile(r"(?P<folder>[^/\s]+)/(?P<name>[^/]+?\.avi)(?:\s+(?P<nu
 def read_ucf101(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoList:
     """Read a list of ``Class/name.avi`` lines, with a number (trainlist) or without (testlist).
 
-    The folder is the class, and ``classes`` has its number. If a line has a number too, both must agree; in the
-    file it counts from 1, as in classInd.txt. The same video must not be in two lines.
+    The folder is the class, and ``classes`` has its number. If a line has a number too, both must
+    agree. Numbers in the file count from 1, as in classInd.txt. The same video must not be in two
+    lines.
     """
     inside = Root(root)
 
@@ -339,7 +340,8 @@ def read_ucf101(list_path: Path, root: Path, classes: Mapping[str, int]) -> Vide
 
 HMDB51_FILE = re.compile(r"(?P<class>.+)_test_split(?P<number>[0-9]+)\.txt")
 HMDB51_LINE = re.compile(r"(?P<name>.+\S)\s+(?P<use>[012])")
-HMDB51_USE: dict[Split, str] = {"train": "1", "val": "2"}  # 0: in neither
+HMDB51_USE: dict[Split, str] = {"train": "1", "val": "2"}
+"""The number in a line that marks a video of a list; 0 marks a video of neither list."""
 
 
 def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> VideoList:
@@ -351,7 +353,8 @@ def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> Vi
     """
     try:
         files = sorted(pattern.parent.glob(pattern.name)) if is_folder(pattern.parent) else []
-    except (OSError, ValueError):  # the pattern is empty, or a name in it is too long
+    # An empty pattern raises ValueError, and a name that is too long raises OSError.
+    except (OSError, ValueError):
         files = []
     problems = [*root_problems(root)]
     if not files:
@@ -412,17 +415,19 @@ ENDINGS = (
 
 
 def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
-    """Read the videos ``folder/CLASS/NAME`` in the order of their paths. An empty file is a missing video.
+    """Read the videos ``folder/CLASS/NAME`` in the order of their paths. An empty file counts as missing.
 
-    ``classes``: name of a folder → number. Hidden files (.DS_Store) are skipped. It is a problem if any other file
-    lacks the ending of a video (in capitals or not), or if a folder has no class or no video.
+    ``classes``: name of a folder → number. Hidden files (.DS_Store) are skipped. It is a problem if
+    any other file lacks the ending of a video (in small or capital letters), or if a folder has no
+    class or no video.
     """
     _, problems = class_folders(folder)
     if problems:
         return VideoList(problems=problems)
     videos: list[Listed] = []
     bad: BadPlaces = []
-    # Absolute and without "..", like the path of every other video: clip stores and quarantines compare the text.
+    # Paths are absolute and without "..", as in all formats, because clip stores and quarantines
+    # compare them as text.
     for path in _visible(Path(os.path.normpath(folder.absolute()))):
         if not path.is_dir():
             remedy = "move it into the folder of its class"

@@ -43,7 +43,7 @@ ListKey = Literal["TRAIN_LIST", "VAL_LIST"]
 LIST_KEYS: tuple[ListKey, ...] = ("TRAIN_LIST", "VAL_LIST")
 """Keys of DATA that name lists, in the order in which tools take them."""
 SEPARATOR = " "
-"""What stands between path and label in plain lists, unless the user says otherwise."""
+"""The text between path and label in plain lists, by default."""
 
 
 def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> VideoList:
@@ -78,7 +78,8 @@ def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> Vid
         folder = path if data.FORMAT == "folders" else root
         problems += links_problems([record.path for record in videos.records], folder)
     kept, shut_out = _without(videos, quarantine, Root(videos_root(data)))
-    # As missing videos, so that DATA.MAX_UNUSABLE_SHARE also limits how many a quarantine may take out.
+    # These videos count as missing. So DATA.MAX_UNUSABLE_SHARE also limits how many a quarantine
+    # may take out.
     missing = (*videos.missing, *shut_out)
     return replace(kept, missing=missing, problems=(*problems, *unreadable))
 
@@ -130,10 +131,12 @@ def _read_quarantine(data: DataKeys) -> tuple[frozenset[str], list[str]]:
         return frozenset(), []
     path, root = Path(data.QUARANTINE), Root(videos_root(data))
     try:
-        if is_there(path) and not is_file(path):  # reading a device may never end
+        # Reading a device or a pipe may never end.
+        if is_there(path) and not is_file(path):
             raise OSError("not a regular file")
         lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, ValueError) as error:  # ValueError: no UTF-8
+    # A file that is not UTF-8 raises ValueError.
+    except (OSError, ValueError) as error:
         remedy = "make it with tools/check_data.py, or set DATA.QUARANTINE ''"
         problem = f"DATA.QUARANTINE {path.absolute()} cannot be read ({error}): {remedy}"
         return frozenset(), [problem]
@@ -145,7 +148,7 @@ def _read_quarantine(data: DataKeys) -> tuple[frozenset[str], list[str]]:
 def _without(
     videos: VideoList, quarantine: frozenset[str], root: Root
 ) -> tuple[VideoList, list[str]]:
-    """Take the videos of a quarantine out of a list. Return the rest, and the paths of those that exist."""
+    """Take the videos of a quarantine out of a list. Return the rest, and the taken videos that exist."""
     shut_out = {path for path in videos.paths if quarantine and root.name(path) in quarantine}
     records = tuple(record for record in videos.records if record.path not in shut_out)
     missing = tuple(path for path in videos.missing if path not in shut_out)
@@ -205,9 +208,9 @@ class Listing:
 def choice_problems(
     lists: Sequence[Path], root: Path | None, separator: str | None, yaml: Path | None
 ) -> Iterator[str]:
-    """Report a tool's options that do not choose one source of videos: plain lists and a root, or a configuration.
+    """Report options of a tool that do not choose one source: plain lists with a root, or a configuration.
 
-    An option that was not given is None.
+    An option that the user did not give is None.
     """
     if lists and yaml is not None:
         yield (
@@ -243,9 +246,9 @@ def read_listing(lists: Sequence[Path], root: Path, separator: str = SEPARATOR) 
 def build_listing(cfg: Config, problems: Sequence[str], with_quarantined: bool) -> Listing:
     """Read the videos of DATA.TRAIN_LIST and DATA.VAL_LIST for a tool; one of these keys may be empty.
 
-    Leave out the videos of DATA.QUARANTINE. With ``with_quarantined``, keep them and do not read that file: it may
-    be the file that the tool is about to write. Raises InputError with ``problems``, which the configuration has,
-    and with all problems of the lists.
+    Leave out the videos of DATA.QUARANTINE. With ``with_quarantined``, keep them and do not read
+    that file, because the tool may be about to write it. Raises InputError with ``problems``, which
+    the configuration has, and with all problems of the lists.
     """
     data = cfg.DATA
     given = {

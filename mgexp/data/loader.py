@@ -73,6 +73,8 @@ class DeviceBatches:
         batch = next(self._batches)
         if self._stream is None:
             return batch
+        # non_blocking has an effect only if the batch is in page-locked memory; see
+        # ``_worker_options``.
         with torch.cuda.stream(self._stream):
             return batch.map(lambda tensor: tensor.to(self._device, non_blocking=True))
 
@@ -149,7 +151,8 @@ def build_opener(cfg: Config) -> Opener:
         opener = choose_decoder(cfg.DATA.DECODING_BACKEND).opener
     except InputError as error:
         problems += error.problems
-        # PyAV always works. It stands in, so that one message also names what is wrong with the store.
+        # PyAV always works. With it the store can be opened too, so that one message names all
+        # problems.
         opener = choose_decoder("pyav").opener
     if cfg.DATA.STORE:
         try:
@@ -184,8 +187,9 @@ def build_view_loader(
 ) -> DataLoader[object]:
     """Build the loader of this process's views: the full protocol, or one centre view at the full training shape.
 
-    ``first_batch``: number of batches of this process to skip at the start. Views are skipped for no other reason:
-    a video that hung before is tried again, although ``limit`` knows it.
+    ``first_batch``: number of batches of this process to skip at the start. ``limit``: the time
+    limit of a video. Its known time-outs are ignored: evaluation tries a video that hung before
+    once more.
     """
     crop = cfg.DATA.TEST_CROP_SIZE if full_protocol else cfg.DATA.TRAIN_CROP_SIZE
     num_crops = cfg.TEST.NUM_SPATIAL_CROPS if full_protocol else 1
@@ -205,7 +209,8 @@ def build_view_loader(
     batch_size = max(1, cfg.TEST.BATCH_SIZE // num_crops)
     return DataLoader(
         views,
-        # Every count-th view, from the rank on. Unlike DistributedSampler, this repeats no view to fill up a rank.
+        # Process r takes the views r, r + count, r + 2 count and so on. DistributedSampler would
+        # repeat some views, so that all processes have the same number of them.
         sampler=range(processes.rank, len(views), processes.count)[first_batch * batch_size :],
         batch_size=batch_size,
         collate_fn=collate_views,
@@ -218,7 +223,7 @@ def _worker_options(keys: DataLoaderKeys, device: torch.device) -> dict[str, Any
     niceness = CPU_WORKER_NICENESS if device.type == "cpu" else 0
     return {
         "num_workers": keys.NUM_WORKERS,
-        # Without workers, DataLoader refuses any number.
+        # DataLoader raises an error for a prefetch factor without workers.
         "prefetch_factor": keys.PREFETCH_FACTOR if keys.NUM_WORKERS else None,
         "pin_memory": device.type == "cuda",
         "worker_init_fn": partial(start_worker, niceness=niceness),

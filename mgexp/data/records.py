@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 Split = Literal["train", "val"]
-"""The use of a list. Some official files hold the videos of both."""
+"""The use of a list. Some official files hold the videos for both uses."""
 Span = tuple[float, float]
 """First and last moment of a clip, in seconds from the start of the video."""
 Target = int | tuple[float, ...]
-"""What the network learns for a clip: its class, from 0, or a number for each class: 1.0 if shown, else 0.0."""
+"""The label of a clip: its class, from 0, or a number for each class, 1.0 if the clip shows it and 0.0 if not."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ActionRecord:
     num_classes: int
 
     def target(self, span: Span | None = None) -> Target:
-        """Mark the classes, out of ``num_classes``, of the actions in ``span``; None: in the whole video."""
+        """Return a number per class: 1.0 with an action in ``span`` (None: in the whole video), else 0.0."""
         shown = {one.label for one in self.actions if span is None or one.overlaps(span)}
         return tuple(float(label in shown) for label in range(self.num_classes))
 

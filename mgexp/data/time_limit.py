@@ -1,9 +1,10 @@
 """A time limit for a video: a video that hangs counts as unusable, and the run goes on.
 
-Two things end the wait. A signal interrupts Python code, and system calls that can be interrupted, such as reading
-a pipe or a socket: the worker gives the video up and goes on. A signal does not interrupt a loop inside a decoder.
-So after twice the time its worker ends, and with it the run; when the run starts again, it leaves the video out.
-(Nothing ends a wait for a file server inside the kernel, state D of ps.)
+Two things end the wait. First, a signal interrupts Python code, and system calls that can be
+interrupted, such as reading a pipe or a socket. The worker then gives the video up and goes on. A
+signal does not interrupt a loop inside a decoder. So second, the worker ends after twice the time,
+and the run ends with it. When the run starts again, it leaves the video out. (Nothing ends a wait
+for a file server inside the kernel, which ps shows as state D.)
 
 A video that took too long once may be fast the next time. So every time-out is on disk before another video takes
 its place: a run that was killed and resumed leaves out the same videos at the same positions.
@@ -73,7 +74,7 @@ Seed = tuple[int, int]
 
 @dataclass(frozen=True)
 class Timeout:
-    """The video at ``path`` took too long at ``seed``; None stands for every place of the run."""
+    """The video at ``path`` took too long at ``seed``; with None it is left out at every position of the run."""
 
     path: str
     seed: Seed | None
@@ -87,8 +88,9 @@ class _TimeUpError(BaseException):
 class TimeLimit:
     """The time that a video may take to give its frames: ``seconds``, 0 for no limit.
 
-    ``record``: the file to which time-outs are written; None: they are not kept. ``known``: time-outs of earlier
-    starts of the run, which this start repeats.
+    ``record``: the file to which time-outs are written; with None they are not written. ``known``:
+    time-outs of earlier starts of the run. This start leaves out the same videos at the same
+    positions.
     """
 
     seconds: float = 0.0
@@ -116,6 +118,7 @@ class TimeLimit:
             finally:
                 watch.wait = None
         except (_TimeUpError, VideoError):
+            # The signal may come just before the inner ``try``, or inside its ``finally``.
             watch.wait = None
             # A decoder whose call was interrupted may raise a VideoError about that call. It is a time-out too.
             if not wait.is_over:
@@ -158,7 +161,7 @@ class _Wait:
 
 
 class _Watch(threading.Thread):
-    """A thread that interrupts the main thread if that waits too long; it also runs while a decoder computes."""
+    """A thread that interrupts the main thread if that waits too long. It also runs while a decoder computes."""
 
     _started: _Watch | None = None
 
@@ -177,9 +180,10 @@ class _Watch(threading.Thread):
         return cls._started
 
     def run(self) -> None:
-        """Interrupt the main thread at the limit; end a worker that does not come back by twice the limit."""
+        """Interrupt the main thread at the limit; end a worker whose wait lasts twice as long as the limit."""
         main, is_worker = threading.main_thread().ident, get_worker_info() is not None
-        assert main is not None  # the main thread runs
+        # For mypy: only a thread that has not started has no number.
+        assert main is not None
         while True:
             time.sleep(TICK_SECONDS)
             wait = self.wait

@@ -1,7 +1,7 @@
 """Evaluation views: fixed clips of every video, the same in every evaluation.
 
-A video that fails is not replaced by another one. It is handed on as an error, so that one evaluation can list
-all failures.
+A video that fails is not replaced by another one. Its view holds an error instead of frames, so
+that one evaluation can list all failures.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ class ViewBatch:
 class EvaluationViews(Dataset[View]):
     """``num_views`` temporal views of each video, with ``num_crops`` crops of each view.
 
-    Item i is view i % num_views of record i // num_views: all its crops come from one decoding. ``stride`` None:
-    a view shows the middle frame of each of ``frames`` segments of the video. Frames are resized to a short side
-    of ``crop`` pixels, so a crop shows all of the short side.
+    Item i is view i % num_views of record i // num_views. All its crops come from one decoding. If
+    ``stride`` is None, a view shows the middle frame of each of ``frames`` segments of the video.
+    Frames are resized to a short side of ``crop`` pixels, so a crop shows all of the short side.
     ``limit``: the time that a video may take.
     Raises InputError for several views of the same segments.
     """
@@ -141,7 +141,7 @@ class EvaluationViews(Dataset[View]):
                     clip = (self.frames, self.stride, self.target_fps)
                     times = view_times(duration, *clip, view, self.num_views)
                 found = video.frames_at(times, self.crop)
-                # All of the picture, and not the region of each crop: the crops overlap.
+                # The whole picture is converted once, because the regions of the crops overlap.
                 frames = found.rgb()
         except VideoError as error:
             nothing = torch.empty((0, self.frames, self.crop, self.crop, 3), dtype=torch.uint8)
@@ -149,7 +149,8 @@ class EvaluationViews(Dataset[View]):
         if self.frame_order == "repeated":
             frames = frames[[self.frames // 2] * self.frames]
         elif self.frame_order == "shuffled":
-            # The order is drawn from the index of the video, so that all its views have the same order.
+            # The index of the video is the seed, so all its views, in every evaluation, have the
+            # same order.
             frames = frames[np.random.default_rng(index).permutation(self.frames)]
         copy_size = (frames.shape[1], frames.shape[2])
         crops = []

@@ -1,4 +1,4 @@
-"""Find what slows a row down on this machine, and what helps: precision, computing or loading.
+"""Find what slows a row down on this machine (precision, computing or loading), and what helps.
 
 ``build_row_findings`` measures a row for tools/doctor.py; ``advice`` reads a prediction of tools/plan.py.
 """
@@ -39,16 +39,17 @@ from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
 
 UNEVEN = 1.5
-"""Largest ratio of step times that is still normal: all steps have equal FLOPs. Assumption."""
+"""Largest normal ratio of the slowest step to the fastest, since all steps have equal FLOPs. Assumption."""
 NUM_REPEATS = 3
+"""Timed steps at each size. The fastest counts, because other programs make a step slower and never faster."""
 PAYS = 1.2
-"""Smallest speed-up that is worth the change. Assumption."""
+"""Smallest speed-up that is worth a change to multigrid. Assumption."""
 NUM_CLIPS = 4
-"""Number of videos of which a clip of each kind is timed."""
+"""Number of videos from which one clip of each kind is timed."""
 
 
 def build_row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
-    """Check the precision of every shape, then shared memory, the seconds of the steps, and loading."""
+    """Check the precision of every shape, then shared memory, the times of the steps, and loading."""
     device = device_of(cfg.DEVICE)
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     way = build_training_step(cfg, device)
@@ -80,8 +81,9 @@ def time_gradients(
     Shapes that are not reached within ``budget_seconds`` are missing from the result.
     """
     start, device = time.perf_counter(), way.data.device
-    # On a CPU fewer clips are enough (two at the finest shape): the time is in proportion to the clips, so it can
-    # be scaled. The time of the optimizer's update is not in proportion, so only the gradients are timed.
+    # On a CPU fewer clips are enough (two at the finest shape), because the time is in proportion
+    # to the clips and can be scaled. The optimizer's update takes the same time for any number of
+    # clips, so it is not timed.
     divisor = 1 if device.type == "cuda" else max(1, min(s.clips for s in shapes) // 2)
     found: dict[StepShape, float] = {}
     for shape in {(one.frames, one.crop): one for one in shapes}.values():
@@ -141,7 +143,7 @@ def compute_speedup(
 
 
 def speedup_finding(speedup: float | None, num_shapes: int) -> Finding:
-    """Report whether multigrid saves enough time in computing; loading is another finding."""
+    """Report whether multigrid saves enough time in computing. Loading has a finding of its own."""
     name = "does multigrid pay"
     if num_shapes == 1:
         return Finding(name, "OK", "this row has one shape: it is a baseline")
@@ -186,7 +188,7 @@ def loading_finding(
 ) -> Finding:
     """Report whether the workers of one process keep up with its steps.
 
-    ``seconds``: of one core, for a clip of each kind. ``step_seconds``: of a mean step.
+    ``seconds``: core seconds of a clip of each kind. ``step_seconds``: mean seconds of a step.
     """
     needed = max(leg.core_seconds_per_step(seconds) for leg in legs)
     cores = needed / step_seconds
@@ -205,9 +207,9 @@ def loading_finding(
 
 
 def advice(row: RowPrediction, stores: Mapping[str, Mapping[Kind, float]]) -> list[str]:
-    """Write a line for each cycle of a prediction that waits for loading, or whose BN groups span processes.
+    """Write a line for each leg of a prediction that waits for loading, or whose BN groups span processes.
 
-    ``stores``: core seconds of a clip of each kind, by other ways to load.
+    ``stores``: other ways to load, by name, with the core seconds of a clip of each kind.
     """
     lines = []
     for leg in row.legs:
@@ -226,7 +228,7 @@ def advice(row: RowPrediction, stores: Mapping[str, Mapping[Kind, float]]) -> li
 
 
 def remedy(leg: LegPrediction, stores: Mapping[str, Mapping[Kind, float]], num_gpus: int) -> str:
-    """Name the number of workers, or else of cores, that ends the waiting, and the stores that end it too."""
+    """Say how many workers, or else cores, would end the waiting, and which stores would end it too."""
     now, workers = leg.balance.resources, leg.balance.workers_to_unbind()
     if workers is not None:
         found = [f"{workers} workers for each process (now {now.num_workers})"]

@@ -1,10 +1,11 @@
-"""Predict the seconds of an all-reduce of gradients: the α–β model of rings and trees, in nodes and across them.
+"""Predict the seconds of an all-reduce of gradients, by the α–β model of rings and trees inside and across nodes.
 
-A message of n bytes over a link takes α + n/β seconds. Sources: R. Thakur, R. Rabenseifner and W. Gropp,
-"Optimization of Collective Communication Operations in MPICH" (2005), for the ring; P. Sanders, J. Speck and
-J. L. Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009), for the double binary
-tree that NCCL has since 2.4; NCCL, src/graph/tuning.cc, for the hops of each that cross nodes. The model leaves
-out the additions on the GPUs, which are done while bytes travel.
+A message of n bytes over a link takes α + n/β seconds. Sources: R. Thakur, R. Rabenseifner and W.
+Gropp, "Optimization of Collective Communication Operations in MPICH" (2005), for the ring; P.
+Sanders, J. Speck and J. L. Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and
+scan" (2009), for the double binary tree that NCCL has since 2.4; NCCL, src/graph/tuning.cc, for the
+number of hops of each that cross nodes. The model leaves out the additions on the GPUs, because the
+GPUs add while bytes travel.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ BACKWARD_SHARE = 2 / 3
 
 @dataclass(frozen=True)
 class Link:
-    """A connection with the latency of a message (α) and the bandwidth in one direction (β)."""
+    """A connection: the latency of a message (α), and the bandwidth in one direction (β)."""
 
     latency_seconds: float
     bytes_per_second: float
@@ -57,7 +58,7 @@ class Network:
             raise ValueError(f"a node has 1 GPU or more, not {self.gpus_per_node}")
 
     def split(self, num_gpus: int) -> tuple[int, int]:
-        """Return the number of nodes, and of GPUs in each. Raises ValueError where the nodes are not full."""
+        """Return the number of nodes, and of GPUs in each. Raises ValueError if the GPUs do not fill the nodes."""
         local = min(num_gpus, self.gpus_per_node)
         if num_gpus < 1 or num_gpus % local:
             raise ValueError(f"{num_gpus} GPUs do not fill nodes of {self.gpus_per_node}")
@@ -70,9 +71,9 @@ class Network:
 
 
 def ring_seconds(num_bytes: float, num_ranks: int, link: Link) -> float:
-    """Predict reduce-scatter and all-gather on a ring: 2(p−1) messages of n/p bytes. Source: Thakur et al.
+    """Predict reduce-scatter and all-gather on a ring of p ranks: 2(p−1) messages of n/p bytes.
 
-    2(p−1)·α + 2(p−1)/p · n/β.
+    This takes 2(p−1)·α + 2(p−1)/p · n/β seconds. Source: Thakur et al.
     """
     hops = 2 * (num_ranks - 1)
     return hops * link.seconds(num_bytes / num_ranks)
@@ -90,7 +91,8 @@ def flat_ring_seconds(num_bytes: float, num_gpus: int, network: Network) -> floa
 def tree_seconds(num_bytes: float, num_gpus: int, network: Network) -> float:
     """Predict NCCL's tree: a chain in each node and double binary trees over the nodes, chunk after chunk.
 
-    Up and down: 2 · ((g−1) hops inside + ⌈log2 nodes⌉ hops across) of a chunk each, then 2 · n/β.
+    A chunk passes (g−1) hops inside a node of g GPUs and ⌈log2 nodes⌉ hops across nodes, up and
+    down again. All bytes then take 2 · n/β seconds.
     """
     if num_gpus == 1:
         return 0.0
@@ -105,7 +107,7 @@ def tree_seconds(num_bytes: float, num_gpus: int, network: Network) -> float:
 def hierarchical_seconds(num_bytes: float, num_gpus: int, network: Network) -> float:
     """Predict a reduce-scatter in each node, a ring across nodes for each GPU's share, an all-gather in each node.
 
-    The shares cross at the same time, over the links of the node: together 2(nodes−1)/nodes · n bytes.
+    All shares cross at the same time over the link of a node, together 2(nodes−1)/nodes · n bytes.
     """
     nodes, local = network.split(num_gpus)
     within = ring_seconds(num_bytes, local, network.inside)
@@ -114,7 +116,7 @@ def hierarchical_seconds(num_bytes: float, num_gpus: int, network: Network) -> f
 
 
 def best_seconds(num_bytes: float, num_gpus: int, network: Network) -> float:
-    """Predict the faster of flat ring and tree, which NCCL chooses by its own model."""
+    """Predict the faster of flat ring and tree. NCCL chooses one of them by its own model."""
     return min(
         flat_ring_seconds(num_bytes, num_gpus, network), tree_seconds(num_bytes, num_gpus, network)
     )
@@ -131,7 +133,7 @@ ALGORITHMS: dict[str, AllReduce] = {
 
 @dataclass(frozen=True)
 class Communication:
-    """The all-reduce of ``gradient_bytes`` in buckets, once a step; it may overlap the backward pass."""
+    """The all-reduce of ``gradient_bytes`` in buckets, once in each step. It may overlap the backward pass."""
 
     gradient_bytes: int
     network: Network

@@ -27,16 +27,18 @@ from mgexp.run.environment import num_cores
 Status = Literal["OK", "warning", "problem"]
 
 PYTHONS = ((3, 10), (3, 13))
-"""First and last version that INSTALL.md names."""
+"""The first and the last version of Python that INSTALL.md names."""
 GIB = 2**30
 LITTLE_DISK_BYTES = 5 * GIB
-"""Room for the checkpoints of one run and a small clip store. Assumption."""
+"""Less free room than this is little. Assumption: a run's checkpoints and a small clip store need so much."""
 LITTLE_SHARED_BYTES = GIB
-"""Assumption. Docker's default is 64 MiB; a batch of the released K400 row takes 308 MB."""
+"""Less free shared memory than this is little. Docker's default is 64 MiB, while a single batch of
+the released K400 row takes 308 MB. Assumption."""
 CLIP_FRAMES, NUM_CLIPS = 32, 6
 HEIGHT, WIDTH, VIDEO_FRAMES = 256, 340, 96
 SLOW_CLIP_MS = 250.0
-"""Limit for 32 frames of H.264, 340 × 256, on one core: twice the slowest time measured, 130 ms. Assumption."""
+"""Limit for 32 frames of H.264, 340 × 256, on one core: about twice the slowest time that was
+measured, 130 ms. Assumption."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Finding:
 
 
 def machine_findings(folders: Sequence[Path] = (Path("runs"), Path("data"))) -> Iterator[Finding]:
-    """Make all checks that need no row. This takes a few seconds, most of them for decoding."""
+    """Make all checks that need no row. This takes a few seconds, and most of that is decoding."""
     yield python_finding(sys.version_info[:2])
     yield range_finding("torch", str(torch.__version__))
     yield range_finding("torchvision", _version("torchvision"))
@@ -67,7 +69,8 @@ def machine_findings(folders: Sequence[Path] = (Path("runs"), Path("data"))) -> 
     yield from map(disk_finding, folders)
     try:
         yield decode_finding()
-    except Exception as error:  # any error in decoding is a finding
+    # Any error in decoding is a finding, not a failure of the doctor.
+    except Exception as error:
         found = f"{type(error).__name__}: {error}"
         yield Finding("decoding", "problem", found, "see INSTALL.md, FFmpeg")
 
@@ -102,7 +105,7 @@ def range_finding(package: str, found: str, declared: Sequence[str] | None = Non
 
 
 def in_range(found: str, wanted: str) -> bool:
-    """Whether version ``found`` is in a range such as ">=2.11,<2.16"."""
+    """Return whether version ``found`` is in a range such as ">=2.11,<2.16"."""
     compare = {">=": operator.ge, "<": operator.lt, "==": operator.eq}
 
     def numbers(text: str) -> tuple[int, ...]:
@@ -190,8 +193,8 @@ def shared_memory_finding(free_bytes: int) -> Finding:
 
 
 def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
-    """Judge the free room where ``folder`` is or would be created."""
-    # The folder need not exist yet. It will lie on the disk of its nearest parent that does.
+    """Judge the free room on the disk on which ``folder`` lies, or will lie."""
+    # If the folder does not exist yet, it will lie on the disk of its nearest existing parent.
     there = folder.absolute()
     while not there.exists():
         there = there.parent
@@ -205,7 +208,7 @@ def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
 
 
 def decode_finding() -> Finding:
-    """Generate an H.264 video, and time one core that reads clips from it as in training."""
+    """Generate an H.264 video, and time how one core reads clips from it as in training."""
     from mgexp.video.pyav import PyavReader
 
     with tempfile.TemporaryDirectory() as folder:
@@ -250,7 +253,7 @@ def _version(package: str) -> str:
 
 
 def _nvidia_gpu() -> str:
-    """Ask the driver for the name of the first GPU; "" where there is none."""
+    """Ask the driver for the name of the first GPU; return "" if there is none."""
     # torch cannot answer this: a CPU wheel knows nothing of the GPU.
     query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:

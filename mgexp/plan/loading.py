@@ -29,7 +29,7 @@ Kind = tuple[int, int, StrideRange]
 """(frames, crop, stride range): the cost of a clip depends on these three."""
 
 Seconds = Mapping[Kind, Sequence[float]]
-"""Seconds per clip of each kind. Each number is one repeat's mean over the videos."""
+"""Seconds per clip of each kind: a number for each repeat, which is the mean over the videos."""
 
 Load = Callable[[ClipRequest], object]
 """A way to load: it loads one clip, and raises an error where that fails."""
@@ -57,7 +57,7 @@ class Leg:
         return found
 
     def core_seconds_per_step(self, seconds: Mapping[Kind, float]) -> float:
-        """Sum the seconds of one core for the clips of a step. ``seconds``: of a clip of each kind."""
+        """Sum the core seconds of the clips of a step. ``seconds``: core seconds of a clip of each kind."""
         return sum(clips * seconds[kind] for kind, clips in self.clips_of().items())
 
 
@@ -99,6 +99,7 @@ def measure(
 
     def mean_seconds(load: Load, kind: Kind, repeat: int) -> float:
         frames, crop, stride_range = kind
+        # The seed of a request does not depend on the way. So all ways load the same clips.
         requests = [
             ClipRequest(video, frames, crop, stride_range, (repeat, video))
             for video in range(num_videos)
@@ -109,7 +110,8 @@ def measure(
         return (time.perf_counter() - start) / num_videos
 
     start = time.perf_counter()
-    # Load one clip of each video first. From then on the files are in the system's memory: the disk is not timed.
+    # Load one clip of each video first. After that, the system holds the files in memory, so the
+    # disk is not timed.
     for load in ways.values():
         mean_seconds(load, kinds[0], num_repeats)
     found: dict[str, dict[Kind, list[float]]] = {
@@ -167,7 +169,8 @@ def build_clip_seconds(
 ) -> dict[str, dict[Kind, float]]:
     """Time on one core a clip of each kind of ``legs`` through each opener.
 
-    A number is the median over repeats of the mean over ``records``. Raises VideoError where a video fails.
+    Each number is the mean over ``records``, and of these means the median over repeats. Raises
+    VideoError if a video fails.
     """
     ways = build_loads(cfg, records, openers)
     with one_core():
@@ -178,10 +181,12 @@ def build_clip_seconds(
 @contextmanager
 def one_core() -> Iterator[None]:
     """Keep this process on one core (on Linux) and torch in one thread, as in a loader worker."""
-    # Without this, FFmpeg and torch would use all cores, and seconds would not be core seconds.
+    # Otherwise FFmpeg and torch could use several cores, and the seconds would not be core seconds.
     threads, can_pin = torch.get_num_threads(), hasattr(os, "sched_setaffinity")
     cores = os.sched_getaffinity(0) if can_pin else set()
     torch.set_num_threads(1)
+    # The core is random, because all processes of a run may time clips at once. A fixed core would
+    # then be the core of all of them.
     if can_pin:
         os.sched_setaffinity(0, {random.choice([*cores])})
     try:
@@ -196,7 +201,7 @@ def one_core() -> Iterator[None]:
 class LoadingCosts:
     """The cost of the legs of a schedule in each way to load. The first way is the reference.
 
-    A number without repeats is computed from the medians over the repeats.
+    A method that returns one number for all repeats computes it from the medians over the repeats.
     """
 
     legs: tuple[Leg, ...]
@@ -246,7 +251,7 @@ def clip_table(costs: LoadingCosts) -> str:
 def leg_table(costs: LoadingCosts, title: str, cell: Callable[[Leg, float], str]) -> str:
     """Write ``title``, and a line per leg with a cell for each way to load.
 
-    ``cell``: from the leg and its core seconds of a step.
+    ``cell`` writes the text of a cell from the leg and the core seconds of its steps.
     """
     head = ("frames", "crops", "stride", "steps", "clips/step", *costs.ways)
     steps = [costs.per_step(way) for way in costs.ways]

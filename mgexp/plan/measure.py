@@ -41,24 +41,27 @@ from mgexp.video.store_encode import DEFAULT_QUANTIZER
 from mgexp.video.store_fill import Order, sample_store
 
 MANY_VIDEOS = 10**6
-"""Number of videos of a schedule that is built for its shapes alone: enough for a step of each shape."""
+"""Number of videos of a schedule that is built for its shapes alone. It is large enough for a step of each."""
 
 LOADING_SHARE = 0.25
 """Loading's share of the budget. Clips take milliseconds and differ little, so the steps need more of the time."""
 
 LOADING_VIDEOS = 2
-"""Videos whose clips are timed."""
+"""Number of videos whose clips are timed."""
 
-BYTES_PER_GRADIENT = 4  # fp32
+BYTES_PER_GRADIENT = 4
+"""Gradients are exchanged in fp32."""
 AS_CONFIGURED = "as configured"
+"""The name of the way to load that training takes."""
 
 
 @dataclass(frozen=True)
 class Measurement:
     """The measured costs of a row on one of ``num_gpus`` processes.
 
-    ``steps``: by shape. ``loading``: core seconds of a clip, by way to load and kind of clip; the first way is the
-    configured one. It is empty where there are no videos. ``seconds``: duration of the measurement.
+    ``steps``: cost of a step, by shape. ``loading``: core seconds of a clip, by way to load and
+    kind of clip. The first way is the configured one. Without videos, ``loading`` is empty.
+    ``seconds``: duration of the measurement.
     """
 
     steps: Mapping[StepShape, StepCost]
@@ -72,12 +75,12 @@ class Measurement:
 
     @property
     def configured_loading(self) -> Mapping[Kind, float] | None:
-        """Core seconds of a clip as training loads it; None where there were no videos."""
+        """Core seconds of a clip of each kind as training loads it; None if there were no videos."""
         return next(iter(self.loading.values()), None)
 
     @property
     def other_loading(self) -> dict[str, Mapping[Kind, float]]:
-        """Core seconds of a clip by the other ways to load, such as clip stores that were tried."""
+        """Core seconds of a clip in the other ways to load, such as from a clip store that was tried."""
         return dict([*self.loading.items()][1:])
 
     def to_json(self) -> dict[str, Any]:
@@ -114,7 +117,8 @@ def measurement_of(record: Mapping[str, Any]) -> Measurement:
         for name, lines in record["loading"].items():
             loading[name] = {}
             for line in lines:
-                stride = line["stride_range"]  # JSON has no tuples
+                # JSON has no tuples, and a kind must be one to be a key.
+                stride = line["stride_range"]
                 kind = (line["frames"], line["crop"], stride and (stride[0], stride[1]))
                 loading[name][kind] = line["core_seconds"]
         names = ("gradient_bytes", "num_gpus", "num_workers", "num_cores", "device", "seconds")
@@ -153,9 +157,9 @@ def build_row(cfg: Config, name: str) -> Row:
 
 
 def build_shapes(cfg: Config, problems: Iterable[str], num_processes: int = 1) -> Schedule:
-    """Build a schedule for its shapes, of arbitrary length, and check that the model accepts them.
+    """Build a schedule of any length for its shapes, and check that the model accepts them.
 
-    ``problems``: what is already known to be wrong. Raises InputError with these and all others.
+    ``problems``: problems that are already known. Raises InputError with these and all others.
     """
     found = [*problems, *cross_problems(cfg)]
     with collected(found):
@@ -170,8 +174,9 @@ def measure_rows(
 ) -> Measurement:
     """Time loading and steps of all ``rows`` on this machine, if possible within ``budget_seconds``.
 
-    The mini-batches are the share of one of ``num_gpus`` processes. Model and videos come from the first row.
-    ``levels``: short sides of a clip store that is also tried, on a sample. Raises InputError for bad input.
+    The mini-batches are those of one of ``num_gpus`` processes. Model and videos come from the
+    first row. ``levels``: short sides of a clip store that is tried too, with a sample of the
+    videos. Raises InputError for bad input.
     """
     start = time.perf_counter()
     # Rows of one model share the timings of their steps, so the time is spent once for all of them.
@@ -192,8 +197,8 @@ def measure_rows(
         way = build_training_step(cfg, device)
 
         def in_one_process(shape: StepShape) -> Step:
-            # Where BN groups span processes, there is nobody here to share them with: the clips of this process
-            # form one group, which costs the same but for the messages.
+            # If BN groups span processes, this process has no others to share them with. Its clips
+            # then form one group, which costs the same except for the messages between processes.
             return way(replace(shape, num_bn_groups=max(1, shape.num_bn_groups)))
 
         left = budget_seconds - (time.perf_counter() - start)
@@ -220,8 +225,8 @@ def build_loading_seconds(
 ) -> dict[str, dict[Kind, float]]:
     """Time a clip of each kind on one core, as configured and from a store of ``levels``.
 
-    Returns {} where the training list or its videos are not here. Raises InputError where the list is wrong or a
-    video fails.
+    Return {} if the training list or its videos are not on this machine. Raises InputError if the
+    list is wrong or a video fails.
     """
     if not cfg.DATA.TRAIN_LIST or not Path(cfg.DATA.TRAIN_LIST).exists():
         return {}
@@ -257,8 +262,9 @@ def predict_rows(
 ) -> list[RowPrediction]:
     """Predict every row on every number of GPUs.
 
-    ``is_linear``: every GPU keeps the clips that it had in the measurement, else they share the recipe's clips.
-    Raises InputError where that is impossible, or where a shape was not measured.
+    With ``is_linear``, every GPU keeps the clips that it had in the measurement. Otherwise the GPUs
+    share the clips of the recipe. Raises InputError where that is impossible, or where a shape was
+    not measured.
     """
     found, problems = [], []
     for num_gpus in gpu_counts:
@@ -273,7 +279,7 @@ def predict_rows(
         for row in rows:
             schedule = row.schedule(num_gpus, factor if is_linear else 1)
             steps, loading = measurement.steps, measurement.configured_loading
-            # All problems come in one message, so that a user need not mend them one by one.
+            # One message has all problems, so that a user can correct them all at once.
             try:
                 found.append(
                     predict(row.name, schedule, steps, loading, resources, communication, num_gpus)
@@ -303,7 +309,7 @@ def measured_run(folder: Path, predictions: Sequence[Mapping[str, Any]]) -> dict
         raise InputError(
             [f"{folder} took {result['steps']} steps, the plan of {name} has {predicted['steps']}"]
         )
-    # Written as a plan writes its mini-batches.
+    # The shapes are written as a plan writes its mini-batches, so that a reader can compare them.
     by_shape: defaultdict[str, list[float]] = defaultdict(list)
     for line in read_jsonl(run_dir.metrics_jsonl):
         by_shape[f"{line['clips']}x{line['frames']}x{line['crop']}²"].append(line["step_seconds"])

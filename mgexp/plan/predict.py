@@ -5,10 +5,11 @@ The model of a step of one process, in seconds (L: core seconds of loading its c
     training = compute + the part of communication that the backward pass does not hide
     step     = max(training, L / workers, (core seconds of compute + L) / cores)
 
-Workers load while the process trains. On a CPU they share its cores with training and yield to it, so loading
-gets the time that training leaves idle: this is the third term. It rarely matters when a GPU trains. Without
-workers, loading and training take turns. Batches are kept ready, so the cheap and the dear steps of a short cycle
-even out, and the model uses means over the cycle.
+Workers load while the process trains. On a CPU they share its cores with training and yield to it,
+so loading gets the time that training leaves idle: this is the third term. It rarely matters when a
+GPU trains. Without workers, loading and training take turns. Workers keep batches ready. So steps
+whose clips load fast make up for steps whose clips load slowly, and the model uses means over the
+cycle.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ def workers_needed(load_core_seconds: float, step_seconds: float) -> int:
 
     Planner, doctor and DATA_LOADER.NUM_WORKERS = auto all use this rule.
     """
-    # Less a rounding error, since otherwise 2.0000000001 workers would become 3.
+    # Subtract a rounding error first, since otherwise 2.0000000001 workers would become 3.
     return max(1, math.ceil(HEADROOM * load_core_seconds / step_seconds - NEGLIGIBLE_SECONDS))
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """The cost of a training step of one process, while nothing else runs and its clips are ready.
+    """The cost of a training step of one process whose clips are ready, while no other program runs.
 
     ``core_seconds``: processor time of all its threads. ``first_use_seconds``: extra time of the first step of the
     shape.
@@ -71,8 +72,8 @@ class Resources:
 class Balance:
     """A mean step of one process, in seconds.
 
-    ``communication``: all of it; ``exposed``: the part that lengthens the step. ``loading_core_seconds``: None
-    where loading is not known.
+    ``communication``: all communication. ``exposed``: the part of it that lengthens the step.
+    ``loading_core_seconds``: None if the cost of loading is not known.
     """
 
     compute: float
@@ -89,12 +90,13 @@ class Balance:
 
     @property
     def loading(self) -> float:
-        """Seconds until the next clips are loaded, while training runs; 0 where loading is not known."""
+        """Seconds in which the clips of a step are loaded, while training runs; 0 if loading is not known."""
         core_seconds, workers = self.loading_core_seconds or 0.0, self.resources.num_workers
         if not core_seconds:
             return 0.0
         if not workers:
-            return self.training + core_seconds  # the process itself loads, before it trains
+            # The process loads its clips itself, before each step.
+            return self.training + core_seconds
         # Either the workers are too few, or all cores are busy with loading and training.
         shared = (self.compute_core_seconds + core_seconds) / self.resources.num_cores
         return max(core_seconds / workers, shared)
@@ -112,8 +114,8 @@ class Balance:
     @property
     def binds(self) -> str:
         """The part whose removal would shorten the step most: compute, loading or communication."""
-        # To end one limit uncovers the next one. So the question is not which part takes longest, but how long a
-        # step would take without each of them.
+        # If one limit is removed, the next one limits the step. So the question is not which part
+        # takes longest, but how long a step would take without each part.
         without = {
             COMPUTE: replace(self, compute=0.0, compute_core_seconds=0.0),
             LOADING: replace(self, loading_core_seconds=None),
@@ -122,7 +124,7 @@ class Balance:
         return min(without, key=lambda name: without[name].wall)
 
     def workers_to_unbind(self) -> int | None:
-        """Count the workers with which training never waits; None where there are too few cores for any number."""
+        """Count the workers with which training never waits; None if there are too few cores for that."""
         needed = workers_needed(self.loading_core_seconds or 0.0, self.training)
         # More workers help only as long as there are cores for them.
         enough = replace(self, resources=replace(self.resources, num_workers=needed))
@@ -138,7 +140,8 @@ class Balance:
 class LegPrediction:
     """The prediction of a leg.
 
-    ``spans_processes``: whether a BN group spans processes. The model leaves out the messages that this needs.
+    ``spans_processes``: whether a BN group spans processes. The messages for this are not in the
+    model.
     """
 
     leg: Leg
@@ -190,7 +193,7 @@ class RowPrediction:
 
 def leg_shapes(schedule: Schedule, num_processes: int) -> list[tuple[Leg, tuple[StepShape, ...]]]:
     """List each leg with the mini-batches of one process, in the order of its cycle."""
-    # All phases of a cycle have the same BN groups, so any one of them will do.
+    # All phases with one cycle have the same BN groups, so any of these phases gives them.
     phase_of = {phase.cycle: phase for phase in schedule.phases}
     found = []
     for leg in legs_of(schedule):
@@ -211,8 +214,8 @@ def predict(
 ) -> RowPrediction:
     """Predict the training of ``schedule``, which must be built for ``num_gpus`` processes.
 
-    ``loading``: core seconds of a clip of each kind. Raises ValueError where a shape was not measured with any
-    number of clips.
+    ``loading``: core seconds of a clip of each kind. Raises ValueError if the frames and the crop of a
+    shape were not measured with any number of clips.
     """
     legs = []
     used: dict[StepShape, StepCost] = {}
@@ -255,6 +258,7 @@ def cost_of(steps: Mapping[StepShape, StepCost], shape: StepShape) -> StepCost:
     if not same:
         raise ValueError(f"no step of {shape.frames} frames of {shape.crop}² pixels was measured")
     nearest = min(same, key=lambda s: (abs(math.log(s.clips / shape.clips)), s.num_bn_groups))
-    # Assumption: the cost is in proportion to the clips. The first use of a shape is not: it prepares libraries.
+    # Assumption: the cost is in proportion to the clips. The extra time of the first use is not,
+    # because in it libraries prepare themselves for the shape.
     cost, factor = steps[nearest], shape.clips / nearest.clips
     return StepCost(cost.seconds * factor, cost.core_seconds * factor, cost.first_use_seconds)

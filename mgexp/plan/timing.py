@@ -26,8 +26,9 @@ Way = Callable[[StepShape], Step]
 """A way to train: it makes clips of a shape, which is not timed, and returns the step on them."""
 
 TIMED_TURNS = 2
-"""Timed turns of a cycle, after one turn that is not timed. That turn prepares memory and libraries for the
-shapes, as in training. Measured with ten shapes on a CPU: without it a step costs up to twice as much."""
+"""Timed turns of a cycle. One turn comes before them and is not timed: it prepares memory and
+libraries for the shapes, as in training. Measured with ten shapes on a CPU: without it a step costs
+up to twice as much."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class Stopwatch:
         if self._gpu:
             torch.cuda.reset_peak_memory_stats(self._gpu)
         held = torch.cuda.memory_allocated(self._gpu) if self._gpu else 0
-        # The second clock adds up all threads. It tells how many cores a step leaves to loading.
+        # The second clock adds up the processor time of all threads. It tells how many cores a step
+        # leaves idle.
         start, core_start = time.perf_counter(), time.process_time()
         step()
         self.wait()
@@ -112,7 +114,7 @@ class TimedSteps:
         return float(np.quantile(self.seconds, 0.9))
 
     def ratios_to(self, other: TimedSteps) -> list[float]:
-        """Divide own seconds by the other way's, repeat by repeat, since these steps were timed close together."""
+        """Divide own seconds by those of ``other``, repeat by repeat: the steps of a repeat are close in time."""
         return [own / its for own, its in zip(self.seconds, other.seconds, strict=True)]
 
 
@@ -130,8 +132,9 @@ def measure_steps(
     """
     found: dict[str, dict[StepShape, TimedSteps]] = {name: {} for name in ways}
     num_all = len(shapes) * len(ways) * (num_warmup + num_steps)
-    # One shape after the other, as in training, because libraries remember a limited number of shapes. If several
-    # ways share kernels, only the first way pays for the first use of a shape. disable=None: a terminal only.
+    # The shapes come one after the other, as in training, because libraries remember a limited
+    # number of shapes. If several ways share kernels, only the first way pays for the first use of
+    # a shape. disable=None shows the bar on a terminal only.
     with tqdm(total=num_all, desc="steps", disable=None if progress else True) as bar:
         for shape in shapes:
             steps = {name: way(shape) for name, way in ways.items()}
@@ -158,15 +161,17 @@ def measure_cycles(
     budget_seconds: float,
     stopwatch: Stopwatch,
 ) -> dict[StepShape, StepCost]:
-    """Time the steps of all shapes of ``cycles`` for ``budget_seconds``, and longer for shapes not yet timed.
+    """Time the steps of all shapes of ``cycles`` for ``budget_seconds``, or longer until each was timed once.
 
-    The cost of a shape is the median of its timed steps. Its first step gives the first use. An error of ``way``
-    passes through.
+    The cost of a shape is the median of its timed steps. Its very first step gives the extra time
+    of the first use. An error of ``way`` passes through.
     """
     end = time.perf_counter() + budget_seconds
-    distinct = [*dict.fromkeys(map(tuple, cycles))]  # rows and phases share cycles
+    # Rows and phases share cycles, and a shared cycle is timed once.
+    distinct = [*dict.fromkeys(map(tuple, cycles))]
     shapes = dict.fromkeys(shape for cycle in distinct for shape in cycle)
-    steps = {shape: way(shape) for shape in shapes}  # makes the clips, which is not timed
+    # This makes the clips, which is not timed.
+    steps = {shape: way(shape) for shape in shapes}
     first: dict[StepShape, Sample] = {}
     timed: defaultdict[StepShape, list[Sample]] = defaultdict(list)
 
@@ -178,6 +183,8 @@ def measure_cycles(
         for cycle in distinct:
             if is_done(*cycle):
                 continue
+            # This is the turn that is not timed. Its steps run in every round, but ``first`` keeps
+            # the earliest ones.
             for shape in cycle:
                 first.setdefault(shape, stopwatch.time(steps[shape]))
             for shape in cycle * TIMED_TURNS:
@@ -185,7 +192,7 @@ def measure_cycles(
                     timed[shape].append(stopwatch.time(steps[shape]))
     costs = {}
     for shape, samples in timed.items():
-        # The median, because other programs delay some of the steps, and never hurry one.
+        # The median, because other programs delay some of the steps and never make one faster.
         seconds = median(sample.seconds for sample in samples)
         core_seconds = median(sample.core_seconds for sample in samples)
         costs[shape] = StepCost(seconds, core_seconds, max(0.0, first[shape].seconds - seconds))

@@ -24,13 +24,15 @@ from mgexp.train.step import Normalizer, TrainStep, build_step, keep_memory, see
 from mgexp.train.task import Task, build_task
 
 LEARNING_RATE = 1e-4
-"""Assumption: the loss on random labels does not diverge, but zero-initialised weights do not stay zero."""
+"""Assumption: small enough that the loss on random labels does not diverge, and large enough that
+weights which start at zero do not stay zero."""
 
 
 class RandomClips:
-    """Random clips and labels. Shapes that differ in their BN groups alone get the same ones.
+    """Random clips and labels. Shapes that differ only in their BN groups get the same clips and labels.
 
-    ``device``: where the step runs. For a GPU the clips lie in pinned memory, as those of a loader do.
+    ``device``: the device on which the step runs. For a GPU, the clips lie in page-locked memory,
+    as the clips of a loader do.
     """
 
     def __init__(self, task: Task, device: torch.device) -> None:
@@ -39,7 +41,8 @@ class RandomClips:
 
     def batch(self, shape: StepShape) -> Batch:
         """Return clips uint8 (B, 3, T, S, S) in channels_last_3d memory, as a loader does, and labels (B, ...)."""
-        # All batches are views of one buffer, because separate batches for all shapes could fill the memory.
+        # Batches are views of one buffer, because separate batches for all shapes could fill the
+        # memory.
         rng = torch.Generator().manual_seed(0)
         num_bytes = shape.clips * clip_bytes(shape.frames, shape.crop)
         if num_bytes > len(self._pixels):
@@ -52,7 +55,7 @@ class RandomClips:
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """The way that training takes: the step of ``train/loop.py``, on the device of ``data``."""
+    """The ``Way`` of a run: the training step of ``train/loop.py``, on the device of ``data``."""
 
     step: TrainStep
     data: RandomClips
@@ -74,7 +77,8 @@ class TrainingStep:
 
         def step() -> Tensor:
             draws = Draws(seed=0, step=next(numbers))
-            seed_step(draws.seed, draws.step)  # as a run does before each step
+            # A run does this before each step too.
+            seed_step(draws.seed, draws.step)
             there = batch.map(lambda tensor: tensor.to(self.data.device, non_blocking=True))
             return train(there, shape.num_bn_groups, draws)
 
@@ -84,14 +88,17 @@ class TrainingStep:
 def build_training_step(cfg: Config, device: torch.device) -> TrainingStep:
     """Build the step of a run of ``cfg`` in one process, at a small learning rate."""
     if device.type == "cpu":
-        keep_memory()  # as in a run
-    # Timed with the optimizer of the row: its update takes part of a step, and its state part of the memory.
+        # A run does this too. Without it, a step is timed as slower than it is in a run.
+        keep_memory()
+    # The optimizer is that of the row, because its update takes a part of a step, and its state a
+    # part of the memory.
     model = build_model(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
     set_lr(optimizer, LEARNING_RATE)
     normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
     precision = resolve_precision(cfg.TRAIN.PRECISION, device)
-    precision.set_backends()  # as in a run
+    # This switches TF32 as in a run.
+    precision.set_backends()
     state = State(model, optimizer, Clock(), scaler=precision.scaler(device))
     task = build_task(cfg)
     step = build_step(cfg, model, state, task, normalizer, precision)

@@ -24,7 +24,7 @@ from mgexp.video.reader import VideoError
 PREFETCH = 2
 """Batches that each worker keeps ready: training takes one while the worker makes the other. torch's default."""
 NUM_VIDEOS = 4
-"""Videos whose clips are timed. Assumption: their mean is right to a third."""
+"""Number of videos whose clips are timed. Assumption: their mean is wrong by a third at most."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,17 @@ def choose_workers(
 ) -> Workers:
     """Choose as many workers as are needed, at least 1 and at most ``max_workers``.
 
-    Their batches of ``batch_bytes`` and the batch in use must fit into ``free_bytes`` of shared memory. Where
-    they do not, first each worker keeps fewer batches ready; then there are fewer workers.
+    Their batches of ``batch_bytes`` and the batch in use must fit into ``free_bytes`` of shared
+    memory. If they do not fit, each worker keeps fewer batches ready. If they still do not fit,
+    there are fewer workers.
     """
+    # A worker that finds shared memory full cannot hand its batch on, and the run ends: see
+    # data/time_limit.py.
     wanted = min(workers_needed(load_core_seconds, step_seconds), max(1, max_workers))
     num_batches = math.inf
     if math.isfinite(free_bytes):
-        num_batches = max(1, int(free_bytes // batch_bytes) - 1)  # one batch is in use
+        # Training uses one batch while the workers keep the others ready.
+        num_batches = max(1, int(free_bytes // batch_bytes) - 1)
     for prefetch in range(PREFETCH, 0, -1):
         if wanted * prefetch <= num_batches:
             return Workers(wanted, prefetch)
@@ -60,10 +64,10 @@ def choose_workers(
 def build_chooser(
     cfg: Config, inputs: Inputs, processes: Processes, device: torch.device
 ) -> Callable[[Step], DataLoaderKeys] | None:
-    """Time the loading of a few videos; return what chooses the workers of a run from its training step.
+    """Time the loading of a few videos; return a function that chooses the workers from the run's training step.
 
-    The phase whose clips cost most decides. Returns None where DATA_LOADER.NUM_WORKERS is a number. Raises
-    InputError where a video fails.
+    The phase with the most expensive clips per step decides. Return None if DATA_LOADER.NUM_WORKERS
+    is a number. Raises InputError if a video fails.
     """
     if cfg.DATA_LOADER.NUM_WORKERS != "auto":
         return None
@@ -78,8 +82,11 @@ def build_chooser(
     free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else math.inf
     stopwatch = Stopwatch(device)
 
+    # The step is an argument, so that the run's own network is timed, and no second one is built
+    # for it.
     def choose(step: Step) -> DataLoaderKeys:
-        stopwatch.time(step)  # the first use of a shape prepares memory and libraries
+        # This step is not counted: the first use of a shape prepares memory and libraries.
+        stopwatch.time(step)
         chosen = choose_workers(
             load_core_seconds,
             stopwatch.time(step).seconds,

@@ -46,20 +46,22 @@ KINDS = {
     "hung": "no result within the time limit",
     "crashed": "the decoder ended its process",
 }
-"""What can be found, in the order of the table, and what it means."""
+"""The kinds of results, in the order of the table, and what each of them means."""
 USABLE_KINDS = frozenset({"ok", "timestamps_not_monotonic"})
 QUICK_SECONDS = 1.0
-"""A quick check decodes so much of the start and of the end of a video. Assumption: files that were cut short or
-written badly fail at their ends; what is damaged in the middle needs the full check."""
+"""Seconds that a quick check decodes at the start and at the end of a video. Assumption: a file
+that was cut short or written badly fails at one of its ends. Only the full check finds damage in
+the middle."""
 
 
 @dataclass(frozen=True)
 class VideoCheck:
     """The result for one video: its ``kind`` (see KINDS) and the ``reason`` in words, which is empty if all is ok.
 
-    ``frames``: number of frames that were decoded. ``fps`` and ``duration_seconds`` come from the header; if that
-    has no duration, it comes from the frames. ``width`` and ``height``: pixels of the first frame. None: unknown.
-    ``seconds``: how long the check took, 0 if its process died.
+    ``frames``: number of frames that were decoded. ``fps`` and ``duration_seconds`` come from the
+    header. If the header has no duration, the times of the frames give it. ``width`` and
+    ``height``: pixels of the first frame. A value of None is unknown. ``seconds``: how long the
+    check took, 0 if its process died.
     """
 
     path: str
@@ -81,7 +83,11 @@ class VideoCheck:
 
 @dataclass
 class _Seen:
-    """What came out of the decoder so far."""
+    """The frames that the decoder has given so far, counted, and the damage that it met.
+
+    ``times``: number of frames that have a time. ``seen_until``: after a seek, the time of the last
+    frame that was counted before it.
+    """
 
     frames: int = 0
     times: int = 0
@@ -94,8 +100,8 @@ class _Seen:
     damage: list[str] = field(default_factory=list)
 
     def add(self, frame: Any) -> None:
-        """Note one decoded frame, unless it is not later than ``seen_until``."""
-        # After a seek, frames may come again that were counted before it.
+        """Count one decoded frame. Skip it if it was counted before: up to ``seen_until``."""
+        # A seek goes back to a keyframe, so frames that were counted before may come again.
         if None not in (frame.pts, self.seen_until) and frame.pts <= self.seen_until:
             return
         self.frames += 1
@@ -114,11 +120,12 @@ class _Seen:
         self.last_time = frame.pts
 
     def add_damage(self, what: str) -> None:
-        """Note a packet or frame that is not sound, and where it is."""
+        """Record a damaged packet or frame, and the number of frames before it."""
         self.damage.append(f"after {self.frames} frames: {what}")
 
     def verdict(self) -> tuple[str, str]:
-        """Return kind and reason."""
+        """Return the kind of the result, and the reason in words."""
+        # A clip is a list of moments, so frames without a time are of no use to training.
         if not self.times and (self.damage or self.frames):
             reason = self.damage[0] if self.damage else f"none of {self.frames} frames has a time"
             return "decode_error_no_frame", reason
@@ -138,9 +145,9 @@ class _Seen:
 
 
 def check_video(path: str, quick: bool) -> VideoCheck:
-    """Decode all frames of a video; with ``quick`` its first and its last second. Raises nothing for a bad file.
+    """Decode all frames of a video and judge it; with ``quick``, decode only its first and its last second.
 
-    After a packet that cannot be decoded it goes on with the next one.
+    If a packet cannot be decoded, continue with the next one. Raises nothing for a bad file.
     """
     start = time.perf_counter()
     found = _check_file(path, quick)
@@ -150,9 +157,11 @@ def check_video(path: str, quick: bool) -> VideoCheck:
 def _check_file(path: str, quick: bool) -> VideoCheck:
     try:
         status = os.stat(path)  # noqa: PTH116 (paths are text everywhere in lists)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+    # A path with a NUL character raises ValueError.
+    except (OSError, ValueError) as error:
         return VideoCheck(path, "missing", _words(error))
-    if not stat.S_ISREG(status.st_mode):  # to open a pipe would wait for ever
+    # Opening a pipe would wait for ever, so only regular files are opened.
+    if not stat.S_ISREG(status.st_mode):
         return VideoCheck(path, "missing", "is not a file")
     if not status.st_size:
         return VideoCheck(path, "empty_file", "0 bytes")
@@ -165,7 +174,8 @@ def _check_file(path: str, quick: bool) -> VideoCheck:
         if stream is None or stream.codec_context is None:
             reason = "no video stream" if stream is None else "its codec is unknown"
             return VideoCheck(path, "no_video_stream", reason)
-        stream.codec_context.thread_count = 1  # the files are checked in parallel
+        # One thread for each file, since many files are checked at the same time.
+        stream.codec_context.thread_count = 1
         seen = _Seen()
         if quick:
             _decode_ends(container, stream, seen)
@@ -191,7 +201,10 @@ def _check_file(path: str, quick: bool) -> VideoCheck:
 
 
 def _decode_rest(container: Any, stream: Any, seen: _Seen, enough_ticks: float = math.inf) -> bool:
-    """Decode from where the container is until frames are ``enough_ticks`` late; False if the file ends before."""
+    """Decode from the position of the container until ``enough_ticks`` after the start of the video.
+
+    Return True if a frame got so far, and False if the file ended first.
+    """
     start = stream.start_time or 0
     try:
         for packet in container.demux(stream):
@@ -202,7 +215,8 @@ def _decode_rest(container: Any, stream: Any, seen: _Seen, enough_ticks: float =
                     seen.add(frame)
             except AV_ERRORS as error:
                 seen.add_damage(_words(error))
-            # The last packet is empty, and brings out the frames that the decoder held back.
+            # The last packet is empty. It brings out the frames that the decoder held back, and
+            # then the file has ended, however late the last frame is.
             is_enough = seen.last_time is not None and seen.last_time - start >= enough_ticks
             if packet.size and is_enough:
                 return True
@@ -212,14 +226,15 @@ def _decode_rest(container: Any, stream: Any, seen: _Seen, enough_ticks: float =
 
 
 def _decode_ends(container: Any, stream: Any, seen: _Seen) -> None:
-    """Decode the first second and the last one; everything where it is unknown where the end is."""
+    """Decode the first and the last second; decode everything if the video is short or its end is unknown."""
     start, ticks = stream.start_time or 0, QUICK_SECONDS / float(stream.time_base)
     if not _decode_rest(container, stream, seen, ticks):
         return
     duration = _header_duration(container, stream)
     if duration is not None and duration > 2 * QUICK_SECONDS:
         end = start + int(duration / float(stream.time_base))
-        with suppress(*AV_ERRORS):  # a file without an index can still be read to its end
+        # If the seek fails, as in a file without an index, the rest of the file is decoded.
+        with suppress(*AV_ERRORS):
             container.seek(max(start, end - int(ticks)), stream=stream)
             seen.seen_until, seen.last_time = seen.last_time, None
     num_before = seen.frames
@@ -248,10 +263,10 @@ def check_videos(
     limit_seconds: float,
     check: Callable[..., VideoCheck] = check_video,
 ) -> Generator[VideoCheck, None, None]:
-    """Check the videos in ``num_processes`` processes; yield them in the order in which they are done.
+    """Check the videos in ``num_processes`` processes; yield the results in the order in which they are ready.
 
-    A video without a result after ``limit_seconds`` is ``hung``; one whose process died is ``crashed``.
-    Raises RuntimeError if a process ends before it was given a video.
+    A video without a result after ``limit_seconds`` is ``hung``. If its process died, it is
+    ``crashed``. Raises RuntimeError if a process ends before it gets a video.
     """
 
     def failed(path: str, error: Exception) -> VideoCheck:
@@ -264,7 +279,7 @@ def check_videos(
             return VideoCheck(path, "crashed", f"its process ended with {ending}")
         return VideoCheck(path, "crashed", f"the check ended with {error!r}")
 
-    # Niceness: the machine stays usable for what runs beside it, since checking a data set takes hours.
+    # Checking a data set takes hours. The niceness lets the other programs on the machine go first.
     return map_in_processes(
         partial(check, quick=quick),
         paths,
@@ -276,12 +291,12 @@ def check_videos(
 
 
 NUM_EXAMPLES = 3
-"""Videos of each kind that the table names; the file of lines has all."""
+"""Number of videos of each kind that the table names. ``CheckDir.videos_jsonl`` names all of them."""
 
 
 @dataclass(frozen=True)
 class CheckSummary:
-    """The checks of all videos of a call; ``num_known`` of them were made by an earlier one."""
+    """The checks of all videos of a call. An earlier call made ``num_known`` of them."""
 
     checks: Sequence[VideoCheck]
     num_known: int
@@ -327,10 +342,12 @@ class CheckSummary:
 
 @dataclass(frozen=True)
 class CheckLog:
-    """Checks made with one setting, in ``folder``; its lock must be held.
+    """The checks that are kept in ``folder``, as a call with one setting uses them. The caller holds the lock.
 
-    ``quick``: a line of a quick check answers a quick call only, one of a full check both.
-    ``limit_seconds``: a video that hung is checked again where this is more than it was given.
+    ``quick``: whether the call makes quick checks. A quick call also accepts the lines of full
+    checks. A full call accepts no line of a quick check.
+    ``limit_seconds``: the time limit of the call. A video that hung under a shorter limit is
+    checked again.
     """
 
     folder: CheckDir
@@ -338,9 +355,10 @@ class CheckLog:
     limit_seconds: float
 
     def known(self, paths: Sequence[str]) -> dict[str, VideoCheck]:
-        """Return the checks of ``paths`` that still hold; lines that do not are deleted.
+        """Return the earlier checks of ``paths`` that still hold, and delete the lines that do not.
 
-        A line holds while its file has the size and the time of change that it had.
+        A line holds as long as its file keeps its size and its time of change. Lines of other
+        videos stay.
         """
         asked = set(paths)
         cut_jsonl(
@@ -354,32 +372,33 @@ class CheckLog:
         }
 
     def add(self, check: VideoCheck) -> None:
-        """Append a line."""
+        """Append the line of ``check``, with the size and the time of change of its file."""
         line = {**asdict(check), "quick": self.quick, **_state_of(check.path)}
         append_jsonl(self.folder.videos_jsonl, line)
 
     def write_quarantine(self, checks: Iterable[VideoCheck], root: Path) -> None:
-        """Write a line for each video that training cannot use, sorted, as ``Root.name`` names it."""
+        """Write the names of the videos that training cannot use, sorted, a line each; see ``Root.name``."""
         base = Root(root)
         lines = sorted(base.name(check.path) for check in checks if not check.is_usable)
         atomic_write_text(self.folder.quarantine_txt, "".join(f"{line}\n" for line in lines))
 
     def _holds(self, line: Mapping[str, Any]) -> bool:
-        if line["kind"] == "crashed":  # perhaps for want of memory: ask again
+        # The process may have died because the memory was full. So the video is checked again.
+        if line["kind"] == "crashed":
             return False
         if line["kind"] == "hung" and line["seconds"] < self.limit_seconds:
             return False
-        if (
-            line["quick"] and not self.quick
-        ):  # a full check asks for more than a quick one found out
+        # A full check decodes what a quick check did not.
+        if line["quick"] and not self.quick:
             return False
         return all(line[name] == value for name, value in _state_of(line["path"]).items())
 
 
 def _state_of(path: str) -> dict[str, int | None]:
-    """Return size and time of change, None where there is no file."""
+    """Return the size and the time of change of a file; None for both if there is no file."""
     try:
         status = os.stat(path)  # noqa: PTH116 (paths are text everywhere in lists)
-    except (OSError, ValueError):  # ValueError: a NUL in the path
+    # A path with a NUL character raises ValueError.
+    except (OSError, ValueError):
         return {"bytes": None, "mtime_ns": None}
     return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TypeVar
 
 TASKS_PER_PROCESS = 2
-"""Items handed out ahead, so that no process waits for its next one."""
+"""Items that are handed out for each process: one in work and one ready, so that no process waits."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -32,27 +32,31 @@ def map_in_processes(
     failure: Callable[[Item, Exception], Result] | None = None,
     niceness: int = 0,
 ) -> Generator[Result, None, None]:
-    """Yield ``make`` of each item, in the order in which they end.
+    """Call ``make`` for each item in a pool, and yield the results in the order in which they are ready.
 
-    With ``num_processes`` 1 and no ``failure`` the items are made in this process. ``failure`` gives the result of
-    an item that has none: TimeoutError after ``limit_seconds``, pebble's ProcessExpired if the process died, or
-    whatever ``make`` raised. Without it these errors are raised here. Raises BrokenProcessPool, a RuntimeError, if
-    processes end before they were given an item.
+    With ``num_processes`` 1 and no ``failure``, ``make`` runs in this process. ``failure`` gives
+    the result of an item whose call failed. Its error is TimeoutError after ``limit_seconds``,
+    pebble's ProcessExpired if the process died, or the error that ``make`` raised. Without
+    ``failure`` these errors are raised here. Raises BrokenProcessPool, a RuntimeError, if processes
+    end before they get an item.
     """
     if num_processes == 1 and failure is None:
         yield from map(make, items)
         return
-    from pebble import (
-        ProcessPool,  # here, since every run imports this module for ``start_process``
-    )
+    # Imported where a pool is started, because benchmarks import this module for ``start_process``
+    # alone.
+    from pebble import ProcessPool
 
-    # Spawn: the same on every system, and safe where the caller has threads.
+    # Spawn works in the same way on every system. A fork would not be safe if the caller has
+    # threads.
     context = multiprocessing.get_context("spawn")
     workers = max(1, min(num_processes, len(items)))
     pool = ProcessPool(workers, 0, start_process, (niceness,), context)
     waiting = iter(items)
     running: dict[Future[Result], Item] = {}
 
+    # Items are handed out a few at a time, because ``close`` below waits for all items that were
+    # handed out.
     def hand_out(num: int) -> None:
         for item in islice(waiting, num):
             running[pool.schedule(make, (item,), timeout=limit_seconds)] = item
@@ -73,7 +77,8 @@ def map_in_processes(
                         raise
                     yield failure(item, error)
     finally:
-        # What has a time limit may hang and is killed; the rest ends soon, and leaves no file half-written.
+        # Items with a time limit may hang, so their processes are killed. Items without one end
+        # soon, and may finish, so that they leave no file half-written.
         if limit_seconds is None:
             pool.close()  # type: ignore[no-untyped-call]
         else:
@@ -82,7 +87,7 @@ def map_in_processes(
 
 
 def start_process(niceness: int = 0) -> None:
-    """Prepare a process: leave Ctrl-C to the parent, and end when the parent does, even if that is killed."""
+    """Prepare a process: leave Ctrl-C to the parent, and end when the parent ends, even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(niceness)
 
@@ -92,5 +97,5 @@ def start_process(niceness: int = 0) -> None:
             parent.join()
             os._exit(1)
 
-    # A thread, since a parent that is killed can tell its children nothing.
+    # A parent that is killed cannot tell its children. So a thread of each child waits for its end.
     threading.Thread(target=end_with_parent, daemon=True).start()

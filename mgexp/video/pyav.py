@@ -1,15 +1,16 @@
 """Frames of a video file at given times, decoding no more of the file than they need (PyAV, one thread).
 
-Multigrid training draws several times more clips per step than the baseline, so this is where it waits:
+Multigrid training draws several times more clips per step than the baseline, so it waits for
+decoding first. These short cuts make decoding cheaper:
 
 - an mp4 is opened by its header alone, without decoding first frames to guess what it says (measured,
   PyAV 18, one core, H.264, 170 × 128 pixels: 0.14 instead of 0.54 ms);
 - only the groups of pictures (from one keyframe to the next) that hold wanted frames are decoded, each up
-  to its last wanted frame: of an intra-coded file, the wanted frames alone;
+  to its last wanted frame; in an intra-coded file these are the wanted frames alone;
 - H.264 frames that are neither wanted nor a reference for others are skipped;
 - only wanted frames become RGB, each once, with one scaler of one thread (measured: 4 instead of 60 us).
 
-All of this is a short cut: wherever its result is not certain, the file is decoded from its start.
+Wherever the result of a short cut is not certain, the file is decoded from its start.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ from mgexp.video.rgb import RgbConverter, displayed_size, quarter_turns
 # ruff: noqa: ANN401 (the objects of PyAV are untyped here)
 
 _HEADER_ONLY: Any = {"format": "mp4", "options": {"skip_frame": "all", "probesize": "32"}}
-"""Opens an mp4 without probing: its header tells codec, size, times and duration."""
+"""Options that open an mp4 without probing. Its header already tells codec, size, times and duration."""
 AV_ERRORS = (av.FFmpegError, ValueError, RuntimeError)
-"""What PyAV raises for a file that it cannot read; the last two where it does not know a format."""
+"""The errors that PyAV raises for a file that it cannot read. For unknown formats it raises the last two."""
 
 Rows = Sequence[int]
 """Places in a clip that show the same frame."""
@@ -80,10 +81,11 @@ class PyavReader:
 
     @property
     def duration_seconds(self) -> float:
-        """Seconds from the first frame to the end of the last, as the header says; else by reading the file."""
+        """Seconds from the first frame to the end of the last: from the header, or else by reading the file."""
         if self._stream.duration:
             return float(self._stream.duration / self._ticks_per_second)
-        # Some formats only state when the file as a whole ends; that is a duration if the video starts at 0.
+        # Some formats state only when the whole file ends. This is the video's duration if the
+        # video starts at 0.
         if self._container.duration and not self._start:
             return float(self._container.duration / av.time_base)
         with all_packets(self.path, "cannot be read") as (_, packets):
@@ -93,7 +95,7 @@ class PyavReader:
             return float((max(ends) - self._start) / self._ticks_per_second)
 
     def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
-        """Decode up to the first of the frames on display at these times; see ``Video``."""
+        """Return the frames on display at these times, with the first of them decoded already; see ``Video``."""
         times = [float(time) for time in times_seconds]
 
         def decode() -> Iterator[tuple[Any, Rows]]:
@@ -109,7 +111,7 @@ class PyavReader:
         return _DecodedFrames(self.path, len(times), decode())
 
     def _decode_wanted(self, ticks: Sequence[int]) -> Generator[tuple[Any, Rows], None, bool]:
-        """Yield the frames at ``ticks`` from the groups of pictures that hold them; return False where unsure."""
+        """Yield the frames at ``ticks`` from the groups of pictures that hold them; return False if uncertain."""
         packets = self._packets_between(min(ticks), max(ticks))
         rows = rows_by_pts(packets, ticks)
         if rows is None:
@@ -120,6 +122,8 @@ class PyavReader:
         for run in plan_runs(pts, keys, targets):
             latest = -math.inf
             for frame in self._decode_run(packets[run.start : run.stop], rows):
+                # A decoder gives frames in the order of display. Where it does not, the times are
+                # wrong.
                 if frame.pts is None or frame.pts <= latest:
                     return False
                 latest = frame.pts
@@ -128,12 +132,18 @@ class PyavReader:
         return not rows
 
     def _packets_between(self, first_tick: int, last_tick: int) -> list[Any]:
-        """Return packets, in decoding order, from a keyframe to the last that can be on display at last_tick."""
-        # Some formats search by decoding time, which is a little earlier than display time.
+        """Return the packets, in decoding order, that hold the frames on display between two ticks.
+
+        They begin with a keyframe, and end with the last packet that can be on display at
+        ``last_tick``.
+        """
+        # Some formats search by decoding time, which is a little earlier than display time. If the
+        # search lands after ``first_tick``, a second search starts a second earlier.
         for margin_seconds in (0, 1):
             earlier = first_tick - int(margin_seconds * self._ticks_per_second)
             self._container.seek(max(self._start, earlier), stream=self._stream)
-            # A packet is decoded before it is displayed: all from the first one left out are displayed later.
+            # A packet is decoded before it is displayed. So the first packet that is decoded after
+            # ``last_tick``, and all packets behind it, are displayed after ``last_tick`` too.
             ahead = self._container.demux(self._stream)
             until = takewhile(lambda packet: packet.dts is None or packet.dts <= last_tick, ahead)
             packets = [packet for packet in until if packet.size]
@@ -142,7 +152,7 @@ class PyavReader:
         return packets
 
     def _decode_run(self, packets: Sequence[Any], wanted: Mapping[int, object]) -> Iterator[Any]:
-        """Yield the frames of adjacent packets, the first a keyframe; those not ``wanted`` may be left out."""
+        """Yield the frames of adjacent packets from a keyframe on, at least those that are ``wanted``."""
         context = self._context
         # In H.264 nal_ref_idc = 0 promises that no other frame refers to this one. (In HEVC the same mark
         # promises less: a frame of a higher temporal layer may refer to it.)
@@ -153,8 +163,9 @@ class PyavReader:
             if may_skip:
                 context.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
             yield from context.decode(packet)
-        # A decoder holds frames back to give them in the order of display, and None brings them out. The caller
-        # takes each frame that it gets off ``wanted``, so this is needed only if one is still there.
+        # A decoder holds frames back to give them in the order of display, and None brings them
+        # out. The caller removes each frame that it gets from ``wanted``, so this is needed only if
+        # one of them is left.
         if any(packet.pts in wanted for packet in packets):
             yield from context.decode(None)
 
@@ -164,7 +175,8 @@ class PyavReader:
             ticks = ticks_of(times, *stream_clock(stream))
             waiting = sorted(range(len(ticks)), key=ticks.__getitem__)
             frames = (frame for packet in packets for frame in packet.decode())
-            # A frame stays on display until the next one. So its rows are known when the next one has come.
+            # A frame stays on display until the next one. So its rows are known only when the next
+            # one comes.
             shown = None
             for frame in (frame for frame in frames if frame.pts is not None):
                 num_shown = sum(ticks[row] < frame.pts for row in waiting) if shown else 0
@@ -182,8 +194,9 @@ class PyavReader:
 class _DecodedFrames:
     """The frames of a clip from a video file; see ``mgexp.video.reader.Frames``.
 
-    Decoding pauses at the first frame, which tells the size, and goes on when the region is known: that way a
-    large picture becomes RGB only where it is wanted, and no more than one of them is held.
+    Decoding pauses at the first frame, which tells the size. It continues when the region is known.
+    So only the region of a large picture becomes RGB, and only one large picture is in memory at a
+    time.
     """
 
     level = SOURCE
@@ -242,18 +255,20 @@ def all_packets(path: str, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
 
 
 def plan_runs(pts: Sequence[int], keys: Sequence[int], targets: Iterable[int]) -> list[range]:
-    """Plan which packets to decode so that the ``targets`` come out: disjoint ranges, each from a keyframe.
+    """Choose ranges of packets that give the ``targets``; they are disjoint, and each starts at a keyframe.
 
-    ``pts``: display times of the packets, in decoding order. ``keys``, ``targets``: ascending indices of
-    the keyframes, the first of them 0, and of the wanted frames.
+    ``pts``: display times of the packets, in decoding order. ``keys``: indices of the keyframes,
+    ascending; the first is 0. ``targets``: indices of the wanted frames, ascending.
     """
     runs: list[range] = []
     for target in targets:
         group = bisect_right(keys, target) - 1
-        # A frame displayed before the keyframe that it follows also refers to the group before (open GOP).
+        # In an open GOP, a frame that is displayed before its keyframe also refers to the group
+        # before it.
         if pts[target] < pts[keys[group]]:
             group = max(group - 1, 0)
         first = keys[group]
+        # Ranges that overlap or touch are joined, so that no packet is decoded twice.
         while runs and first <= runs[-1].stop:
             first = min(first, runs.pop().start)
         runs.append(range(first, target + 1))
@@ -261,7 +276,10 @@ def plan_runs(pts: Sequence[int], keys: Sequence[int], targets: Iterable[int]) -
 
 
 def rows_by_pts(packets: Sequence[Any], ticks: Sequence[int]) -> dict[int, list[int]] | None:
-    """Map the time of each packet on display at one of ``ticks`` to the indices of these ticks; None if unsure."""
+    """Find the packet on display at each of ``ticks``: map its time to the indices of these ticks.
+
+    Return None if the times of the packets leave any doubt.
+    """
     pts = [packet.pts for packet in packets]
     if None in pts or len(set(pts)) < len(pts) or any(packet.is_corrupt for packet in packets):
         return None

@@ -1,9 +1,11 @@
-"""What every open video can do, whether it is the file itself or copies of it in a clip store.
+"""The interface of an open video, which is a video file or its copies in a clip store.
 
-Loading a clip takes three steps: open the video, ask for the frames at some times, and ask those frames for the
-RGB pixels of a region. The frames know their size before any pixel is converted, so that a random region can be
-drawn for that size. (The file as a whole is not asked for its size: PyAV cannot tell from a header that a phone
-held its camera upright, and decoding a frame for that alone would make decoding small videos a seventh slower.)
+Loading a clip takes three steps: open the video, ask for the frames at some times, and ask those
+frames for the RGB pixels of a region. The frames know their size before any pixel is converted, so
+that a random region can be drawn for that size. The video itself is not asked for its size, because
+PyAV cannot tell from a header whether the picture is turned, as in videos from a phone that was
+held upright. Decoding a frame only to find out would make the decoding of small videos a seventh
+slower.
 
 PyAV always works, since its wheels contain FFmpeg. torchcodec is optional and needs FFmpeg's shared libraries.
 Both give the same frames for the same times. Each is imported when it is first used.
@@ -30,7 +32,8 @@ Times = Sequence[float] | NDArray[np.float64]
 Backend = Literal["auto", "pyav", "torchcodec"]
 
 TOLERANCE_SECONDS = 1e-6
-"""A frame is on display this much early, so that k / frame_rate, rounded, is a time of frame k."""
+"""A frame counts as on display this much before its timestamp. So k / frame_rate is a moment of
+frame k, even if rounding made it a little too small."""
 SOURCE = "source"
 """The level of frames that come from the video itself, not from a copy."""
 
@@ -67,9 +70,9 @@ class Region:
         return slice(self.left, self.left + self.width)
 
     def on(self, size: Size, copy_size: Size) -> Region:
-        """Return the same part of a copy; ``size`` is the size of the picture that this region is drawn on.
+        """Return the same part of a copy of ``copy_size``. This region is in pixels of a picture of ``size``.
 
-        The edges are rounded to whole pixels of the copy, of which the region has at least one.
+        The edges are rounded to whole pixels of the copy. The result has at least one pixel.
         """
         tall, wide = copy_size[0] / size[0], copy_size[1] / size[1]
         top, left = round(self.top * tall), round(self.left * wide)
@@ -84,21 +87,22 @@ def whole(size: Size) -> Region:
 
 
 class Frames(Protocol):
-    """The frames of a video at the times that were asked for, before they are RGB."""
+    """The frames of a video at chosen times, before they are converted to RGB."""
 
     @property
     def size(self) -> Size:
-        """Height and width of the video as it is displayed; regions are given in its pixels."""
+        """Height and width of the video as it is displayed. Regions are given in these pixels."""
 
     @property
     def level(self) -> str:
         """Where the frames come from: SOURCE, or the short side of a copy in the store, such as "160"."""
 
     def rgb(self, region: Region | None = None) -> FramesArray:
-        """Return that part of every frame, by default all of it: uint8 RGB (T, h, w, 3).
+        """Return the region of every frame, by default the whole picture: uint8 RGB (T, h, w, 3).
 
-        From a copy, (h, w) are the pixels that the copy has there. Call it once, while the video is open.
-        Raises VideoError where the file cannot give the frames, or they differ in size.
+        From a copy, h and w are the pixels that the copy has in the region. Call this once, while
+        the video is open. Raises VideoError if the file cannot give the frames, or if they differ
+        in size.
         """
 
 
@@ -107,29 +111,30 @@ class Video(Protocol):
 
     @property
     def duration_seconds(self) -> float:
-        """Seconds from the first frame to the end of the last, as the header says; else by reading the file."""
+        """Seconds from the first frame to the end of the last: from the header, or else by reading the file."""
 
     def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
         """Return the frames on display at the given times.
 
-        Times count from the start of the video stream, in any order; they may repeat. The frame on display
-        is the last one whose timestamp is not later than the time. Before the first frame it is the first,
-        past the end the last: a clip longer than the video repeats its last frame.
-        A picture is turned as the file asks players to turn it, to the nearest quarter turn. (A matrix that also
-        mirrors or scales is read for its turn alone.)
+        Times count from the start of the video stream, in any order; they may repeat. The frame on
+        display is the last one whose timestamp is not later than the time. Before the first frame
+        it is the first, past the end the last: a clip longer than the video repeats its last frame.
+        Pictures are turned as the file asks players to turn them, by the nearest quarter turn. If
+        the file's matrix also mirrors or scales, only its turn counts.
 
-        ``short_side``: a copy with so many pixels on its short side is sharp enough; None: no copy will do.
-        Raises VideoError where the file cannot give the frames.
+        ``short_side``: the pixels that the short side of a copy must have to be sharp enough. With
+        None, the frames come from the video itself. Raises VideoError if the file cannot give the
+        frames.
         """
 
 
 Opener = Callable[[str], AbstractContextManager[Video]]
-"""Opens the video at a path, and closes it on leaving the context; raises VideoError where it does not open."""
+"""Opens the video at a path, and closes it at the end of the context. Raises VideoError if it does not open."""
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """One of the decoders: ``name`` with versions, for people, and ``opener``, which travels to workers."""
+    """A decoder: its ``name`` with versions, for people, and its ``opener``, which is sent to loader workers."""
 
     name: str
     opener: Opener

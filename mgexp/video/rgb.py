@@ -15,7 +15,7 @@ from mgexp.video.reader import FramesArray, Region, Size
 # ruff: noqa: ANN401 (the objects of PyAV are untyped here)
 
 PLANAR_420 = ("yuv420p", "yuvj420p")
-"""Formats of one byte per sample, with a sample of each colour for a square of four pixels."""
+"""Formats of 8-bit 4:2:0: a sample is a byte, and four pixels share a sample of each of the two colours."""
 
 
 def quarter_turns(degrees: float) -> int:
@@ -36,9 +36,10 @@ def displayed_size(frame: Any) -> Size:
 
 
 class RgbConverter:
-    """Converts a region of frames to RGB (h, w, 3), with the pixels that ffmpeg gives, in one thread.
+    """A converter of regions of frames to RGB (h, w, 3), with the pixels that ffmpeg gives, in one thread.
 
-    The region is that of the frame as it is stored, before it is turned. The pixels are valid until the next call.
+    A region is in pixels of the frame as it is stored, before it is turned. The result is valid
+    until the next call.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,8 @@ class RgbConverter:
     def __call__(self, frame: Any, region: Region) -> FramesArray:
         # For these frames the scaler gives the pixels that ffmpeg gives; see ``_filtered`` for the others.
         if frame.format.name in PLANAR_420 and frame.height % 2 == 0:
-            # An interlaced frame is not cut: its colours are spread over the lines of their own field.
+            # An interlaced frame is not cut, because a sample of colour belongs to lines of one
+            # field only.
             cut, part = (frame, region) if frame.interlaced_frame else self._cut_out(frame, region)
             rgb = self._scaler.reformat(cut, format="rgb24", threads=1)
         else:
@@ -62,8 +64,9 @@ class RgbConverter:
     def _cut_out(self, frame: Any, region: Region) -> tuple[Any, Region]:
         """Cut the region out of a frame of 8-bit 4:2:0, so that the rest need not become RGB.
 
-        The cut starts and ends at even pixels, between which colours are stored: its RGB is that of the whole
-        frame. Returns the cut, valid until the next one, and where the region is in it.
+        The cut starts and ends at even pixels, because two lines and two columns share a sample of
+        colour. So its RGB is that of the whole frame. Returns the cut, valid until the next one,
+        and the region inside the cut.
         """
         top, left = region.top // 2 * 2, region.left // 2 * 2
         height = min(frame.height, region.top + region.height + 1) // 2 * 2 - top
@@ -73,7 +76,8 @@ class RgbConverter:
         if self._cut is None or (self._cut.height, self._cut.width) != (height, width):
             self._cut = av.VideoFrame(width, height, frame.format.name)
             self._cut_planes = _planes(self._cut)
-        # The scaler converts by these two, so the cut needs those of its frame.
+        # The scaler reads from a frame how its colours are coded, so the cut needs the values of
+        # its frame.
         self._cut.colorspace, self._cut.color_range = frame.colorspace, frame.color_range
         for target, source in zip(self._cut_planes, _planes(frame), strict=True):
             step = frame.height // source.shape[0]
@@ -82,11 +86,14 @@ class RgbConverter:
         return self._cut, Region(region.top - top, region.left - left, region.height, region.width)
 
     def _filtered(self, frame: Any) -> Any:
-        """Convert by ffmpeg's filters, where the scaler has no fast path and places chroma samples elsewhere.
+        """Convert a whole frame by ffmpeg's filters, if the scaler would give other pixels than ffmpeg.
 
-        Measured against ffmpeg, 10-bit 4:2:0 (PyAV 18): by the scaler up to 90 grey levels off at edges of
-        colour, on the mean 2 in a test card; by the filters 0.
+        The scaler has no fast path for these formats, and places their samples of colour elsewhere.
+        Measured against ffmpeg with 10-bit 4:2:0 (PyAV 18): the scaler was up to 90 grey levels off
+        at edges of colour, and 2 on average in a test card. The filters gave the same pixels.
         """
+        # A graph accepts frames of one format and size, so it is kept only as long as these stay
+        # the same.
         graph_input = (frame.format.name, frame.width, frame.height)
         if self._graph is None or self._graph_input != graph_input:
             graph = Graph()
@@ -105,14 +112,14 @@ class RgbConverter:
 
 
 def _planes(frame: Any) -> list[FramesArray]:
-    """Return brightness, and the two colours, half as high and wide, of a frame of 4:2:0 and even height."""
+    """Return the planes of a 4:2:0 frame of even height: brightness, and two colours of half its size."""
     half = (frame.height // 2, (frame.width + 1) // 2)
     sizes = ((frame.height, frame.width), half, half)
     return [_plane_array(frame, index, size) for index, size in enumerate(sizes)]
 
 
 def _plane_array(frame: Any, index: int, shape: tuple[int, ...]) -> FramesArray:
-    """Return the bytes of a plane without the padding at the end of each line, as a view."""
+    """Return a view of the bytes of a plane, without the padding at the end of each line."""
     plane: Any = frame.planes[index]
     strides = (plane.line_size, *shape[2:], 1)
     return np.ndarray(shape, np.uint8, plane, strides=strides)

@@ -1,4 +1,4 @@
-"""The clip store: intra-coded copies of videos at one or more short sides, a manifest, and how they are read.
+"""The clip store: intra-coded copies of videos at one or more short sides, a manifest, and their reader.
 
     <store>/store.json              how the copies are encoded
     <store>/manifest.jsonl          a line per video: its size, its time of change, its copies
@@ -36,7 +36,10 @@ class Copy:
 
 @dataclass(frozen=True)
 class Stamp:
-    """Tells whether a file has changed. ``sha256`` is that of its content, None where nobody asked for it."""
+    """The size and the time of last change of a file, which tell whether it has changed.
+
+    ``sha256``: the hash of its content; None if nobody asked for it.
+    """
 
     size_bytes: int
     mtime_ns: int
@@ -51,9 +54,9 @@ class Stamp:
 class StoredVideo:
     """A line of the manifest: the video at ``path``, relative to the root, and its copies by level.
 
-    ``height`` and ``width`` are those of the picture as it is displayed, which is the decoded one turned
-    counterclockwise by ``quarter_turns``; the copies are turned already. ``failure`` says why there is no copy;
-    all numbers but the stamp are 0 then.
+    ``height`` and ``width``: size of the displayed picture, which is the decoded picture turned
+    counterclockwise by ``quarter_turns``. The copies are turned already. ``failure`` says why there
+    is no copy. Then all numbers are 0, except those of the stamp.
     """
 
     path: str
@@ -67,7 +70,7 @@ class StoredVideo:
     failure: str | None = None
 
     def line(self) -> dict[str, Any]:
-        """Return the record in the manifest."""
+        """Return the line of the manifest, as an object for JSON. It also has ``fps``, for people."""
         fps = self.num_frames / self.duration_seconds if self.duration_seconds else 0.0
         levels = {str(level): asdict(copy) for level, copy in self.levels.items()}
         stamp = asdict(self.stamp)
@@ -75,7 +78,7 @@ class StoredVideo:
 
     @classmethod
     def from_line(cls, line: Mapping[str, Any]) -> StoredVideo:
-        """Return the video of a record; raises KeyError or TypeError where it is none."""
+        """Read a line of the manifest. Raises KeyError or TypeError if it is not such a line."""
         values = {name: line[name] for name in cls.__dataclass_fields__}
         values["stamp"] = Stamp(**line["stamp"])
         values["levels"] = {int(level): Copy(**copy) for level, copy in line["levels"].items()}
@@ -88,19 +91,20 @@ class StoreDir(Folder):
     settings_json = Inside("store.json")
     """How the copies are encoded."""
     manifest_jsonl = Inside("manifest.jsonl")
-    """A line per video; where a video has several lines the last one holds."""
+    """A line per video. If a video has several lines, the last one counts."""
     lock = Inside("lock")
     """Held by the process that fills the store."""
 
     def copy(self, level: int, path: str) -> Path:
-        """Return the file of a copy; ``path`` is that of the video, relative to the root of the videos."""
+        """Return where the copy of a video lies; ``path`` is relative to the root of the videos."""
         return self.root / str(level) / copy_name(path)
 
     def read(self) -> dict[str, StoredVideo]:
-        """Read the manifest, by path. Raises InputError where there is no store, or a line is not of a store."""
+        """Read the manifest, by path. Raises InputError if there is no store, or if a line is not of a store."""
         if not is_file(self.settings_json):
             problem = f"{self.root} is no clip store, it has no {self.settings_json.name}"
             raise InputError([f"{problem}: give the folder that tools/prepare_data.py made"])
+        # Nothing of the settings is needed here, but a damaged file must not pass for a store.
         read_json(self.settings_json)
         try:
             videos = [StoredVideo.from_line(line) for line in read_jsonl(self.manifest_jsonl)]
@@ -108,6 +112,8 @@ class StoreDir(Folder):
             remedy = "remove the line and run tools/prepare_data.py again"
             problem = f"{self.manifest_jsonl}: a line is not of a clip store ({error!r}): {remedy}"
             raise InputError([problem]) from error
+        # A video that was copied again has a new line at the end, which replaces its earlier lines
+        # here.
         return {video.path: video for video in videos}
 
 
@@ -131,7 +137,7 @@ def level_size(height: int, width: int, level: int) -> tuple[int, int]:
 
 
 def distinct_levels(height: int, width: int, levels: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the levels that a picture needs: where several would be of the same size, only the smallest."""
+    """Return the levels that a picture needs. If several of them have the same size, return only the smallest."""
     # From large to small, so that the smallest level of a size is the one that stays.
     descending = sorted(set(levels), reverse=True)
     by_size = {level_size(height, width, level): level for level in descending}
@@ -146,10 +152,10 @@ def stamp_of(path: str, with_hash: bool) -> Stamp:
 
 @dataclass(frozen=True)
 class Entry:
-    """What reading needs of a stored video; small, since the index of a large data set holds 240,000 of them.
+    """The part of a ``StoredVideo`` that reading needs.
 
-    ``short_sides``: (level, pixels of that copy's short side), ascending. For ``height`` and ``width`` see
-    ``StoredVideo``.
+    It is small, because the index of a large data set holds 240,000 of them. ``short_sides``:
+    (level, pixels of the short side of its copy), ascending.
     """
 
     size_bytes: int
@@ -161,7 +167,7 @@ class Entry:
 
 
 class StoreIndex:
-    """An ``Opener`` that reads videos from their copies in a store, and opens a video without copies itself.
+    """An ``Opener`` that reads a video from its copies in a store, or from its own file if it has no copies.
 
     ``root`` is the folder that the paths of the manifest are relative to. ``open_file`` opens copies and videos.
     Raises InputError where ``store`` is no store.
@@ -186,9 +192,10 @@ class StoreIndex:
         return len(self._entries)
 
     def entry(self, path: str) -> Entry | None:
-        """Return what is stored of the video at the absolute ``path``; None if it has changed or is gone."""
+        """Return the entry of the video at the absolute ``path``; None if there is none, or the video changed."""
         entry = self._entries.get(self._root.name(path))
-        # Asked at each opening: a video that was replaced must not be read from the copies of its old content.
+        # This is asked at each opening, because a video that was replaced must not be read from old
+        # copies.
         try:
             status = os.stat(path)  # noqa: PTH116 (called for each clip)
         except OSError:
@@ -201,7 +208,8 @@ class StoreIndex:
     def __call__(self, path: str) -> Iterator[Video]:
         """Open the video; its copies are opened when frames are asked for. Raises VideoError."""
         entry = self.entry(path)
-        # Which copy is needed is known when frames are asked for, but all files close at the end of this context.
+        # Which copy is needed is known only when frames are asked for. All files close at the end
+        # of this context.
         with ExitStack() as files:
             if entry is None:
                 yield files.enter_context(self._open_file(path))
@@ -209,7 +217,7 @@ class StoreIndex:
                 yield _StoredVideo(self, path, entry, files)
 
     def open_level(self, path: str, level: int | None) -> AbstractContextManager[Video]:
-        """Open one copy of a stored video; None: the video itself."""
+        """Open the copy of a stored video at ``level``; with None, open the video itself."""
         if level is None:
             return self._open_file(path)
         return self._open_file(str(self._store.copy(level, self._root.name(path))))
@@ -217,9 +225,10 @@ class StoreIndex:
 
 @dataclass(frozen=True)
 class _StoredVideo:
-    """A video with copies. Its size and duration are those in the manifest, which come from the video itself.
+    """A video with copies. Its size and duration come from the manifest, which has those of the video itself.
 
-    So draws are the same with a store and without. ``files`` closes what is opened.
+    So random draws are the same with a store and without one. ``files`` closes the files that are
+    opened.
     """
 
     index: StoreIndex
@@ -235,7 +244,7 @@ class _StoredVideo:
     def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
         """Take the frames from the smallest copy that is sharp enough.
 
-        Raises VideoError where that copy is missing or damaged.
+        Raises VideoError if that copy is missing or damaged.
         """
         entry = self.entry
         size = (entry.height, entry.width)
@@ -256,7 +265,7 @@ class _CopyFrames:
     level: str
 
     def rgb(self, region: Region | None = None) -> FramesArray:
-        """Return the same part of the copy."""
+        """Return the pixels that the copy has in the region."""
         return self.frames.rgb(region and region.on(self.size, self.frames.size))
 
 
@@ -265,9 +274,10 @@ def choose_level(
 ) -> int | None:
     """Choose the smallest level with a short side of ``needed`` pixels or more.
 
-    If there is none, choose the largest level if it is as large as the video, else None for the video itself.
-    ``short_sides``: (level, pixels of that copy), ascending. The copies of a video of an odd size are a pixel
-    smaller than the video, and count as equally large.
+    If there is none, choose the largest level if it is as large as the video, else None for the
+    video itself. ``short_sides``: (level, pixels of the short side of its copy), ascending. Copies
+    have even sizes. So the largest copy of a video of an odd size is a pixel smaller than the
+    video, and counts as equally large.
     """
     for level, pixels in short_sides:
         if pixels >= needed:

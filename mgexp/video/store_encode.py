@@ -1,4 +1,7 @@
-"""Puts one video into a store: decoded once, encoded at every level, each frame on its own and at its own time."""
+"""Put one video into a store: decode it once, and encode it at every level.
+
+In a copy, every frame is coded by itself, and has the time that it has in the video.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,19 @@ CODEC = "mpeg2video"
 """MPEG-2, because it decodes fast. Measured against x264 (every frame a keyframe, tune fastdecode), eight videos
 of 340 x 256 pixels: files of the same size and PSNR take half as long to decode."""
 MAX_QUANTIZER = 31
-"""The quantizer of MPEG-2 goes from 1 (best) to this."""
+"""The largest quantizer of MPEG-2, with the worst pictures; 1 is the best."""
 DEFAULT_SHORT_SIDES = (320, 224, 160)
-"""For crops of 224, 158 and 112 pixels: the largest, and what the smaller two need half of the time."""
+"""Short sides are drawn up to 320 pixels, so the largest level is sharp enough for every clip. At a
+crop of 112 pixels they are drawn from 128 to 320, so 224 pixels are enough for half of the clips,
+and 160 for a sixth."""
 DEFAULT_QUANTIZER = 6
-"""Measured, eight videos of 340 x 256 pixels: a PSNR of 40 dB."""
+"""This gives a PSNR of 40 dB, measured with eight videos of 340 x 256 pixels."""
 ENCODER_RATE = Fraction(30)
-"""Frames per second that the encoder is told, since MPEG-2 knows few; the file holds the true times."""
+"""Frames per second for the encoder, because MPEG-2 knows only a few rates. The mp4 file holds the true times."""
 
 
 Write = Callable[[Any, int, int], None]
-"""Encodes a decoded frame that is on display from a first to a last tick of the copy."""
+"""Encodes a decoded frame into a copy. It is on display from the first tick up to the second one."""
 
 
 def encode_video(
@@ -43,13 +48,15 @@ def encode_video(
 ) -> StoredVideo:
     """Write the copies of ``source``, the video at ``path`` in its root; each file appears whole or not at all.
 
-    Every frame that is displayed at some time is in each copy, at the same time from the start: a variable frame
-    rate and the unit of time stay. Raises VideoError where the video cannot be decoded to its end.
+    Each copy has every frame that is displayed at some time, at the same time after the start. A
+    variable frame rate and the unit of time stay as they are. Raises VideoError where the video
+    cannot be decoded to its end.
     """
     with PyavReader(str(source)) as reader:
         duration = reader.duration_seconds
     with all_packets(str(source), "cannot be copied") as (stream, packets), ExitStack() as stack:
-        # An mp4 file counts in 1/n of a second: a time base of m/n counts m ticks of it.
+        # An mp4 file counts time in ticks of 1/n second. If the time base is m/n, its unit has m
+        # ticks.
         base, (first_pts, _) = stream.time_base, stream_clock(stream)
         tick_seconds = Fraction(1, base.denominator)
         frames = (frame for packet in packets for frame in packet.decode())
@@ -59,7 +66,8 @@ def encode_video(
             if frame.pts is not None
         )
         shots = _shots(str(source), timed, round(duration / tick_seconds))
-        # The first frame is decoded before the files are opened: only it tells the size and the turn.
+        # The first frame is decoded before the copies are opened, because only it tells the size
+        # and the turn.
         first = next(shots)
         frame, _, _ = first
         turns = quarter_turns(frame.rotation) % 4
@@ -86,11 +94,12 @@ def encode_video(
 
 
 def _shots(path: str, timed: Iterable[tuple[Any, int]], end: int) -> Iterator[tuple[Any, int, int]]:
-    """Yield each frame with the ticks from which and to which it is on display, as ``Video.frames_at`` has it.
+    """Yield each frame with its first tick on display, and the tick at which the next frame replaces it.
 
-    ``timed``: (frame, its tick); ``end``: the tick at which the video ends. Frames that are never on display are
-    left out: those before the start but the last of them, and all but the last with one timestamp. The first frame
-    is shown from the start. Raises VideoError where timestamps go back.
+    ``timed``: (frame, its tick). ``end``: the tick at which the video ends. Frames that are never
+    on display are left out: of several frames before the start, or with one timestamp, only the
+    last is displayed. The first frame is shown from the start, as ``Video.frames_at`` shows it.
+    Raises VideoError if timestamps go back.
     """
     shown, since = None, 0
     for frame, start in timed:
@@ -102,6 +111,7 @@ def _shots(path: str, timed: Iterable[tuple[Any, int]], end: int) -> Iterator[tu
         shown = frame
     if shown is None:
         raise VideoError(path, "has no frame with a timestamp that can be decoded")
+    # The header may end the video before its last frame. That frame is then shown for one tick.
     yield shown, since, max(end, since + 1)
 
 
@@ -109,8 +119,9 @@ def _shots(path: str, timed: Iterable[tuple[Any, int]], end: int) -> Iterator[tu
 def _open_copy(
     path: Path, size: Size, turns: int, first: Any, tick_seconds: Fraction, quantizer: int
 ) -> Iterator[Write]:
-    """Give the function that encodes a frame into the copy at ``path``, which appears when all is written.
+    """Open the copy at ``path``, and give the function that encodes a frame into it.
 
+    The file appears when the copy is complete.
     ``size``: height and width of the copy; ``turns``: counterclockwise quarter turns of its frames; ``first``: a
     frame of the video, which tells its colours.
     """
@@ -124,8 +135,9 @@ def _open_copy(
         stream.pix_fmt = "yuv420p"
         context = stream.codec_context
         context.thread_count = 1
-        # These tell what the numbers of a pixel mean: without them a reader guesses, and shows other colours than
-        # the source's. The range is always the narrow one: MPEG-2 has no other.
+        # These fields say which colours the numbers of a pixel mean. Without them a reader guesses,
+        # and shows other colours than the source. The range is always the narrow one, because
+        # MPEG-2 has no other.
         context.colorspace = first.colorspace
         context.color_primaries = first.color_primaries
         context.color_trc = first.color_trc
@@ -137,9 +149,8 @@ def _open_copy(
                 start, end = on_display[packet.pts]
                 packet.pts = packet.dts = start
                 packet.time_base = tick_seconds
-                packet.duration = (
-                    end - start
-                )  # only this tells how long the last frame is displayed
+                # Nothing else tells how long the last frame is displayed.
+                packet.duration = end - start
                 container.mux(packet)
 
         def write(frame: Any, start: int, end: int) -> None:
@@ -150,14 +161,18 @@ def _open_copy(
                 threads=1,
             )
             turned = _turned(scaled, turns) if turns else scaled
-            # The encoder counts frames, since it knows few rates; mux gives the packets their true times.
+            # The encoder gets the numbers of the frames as times, and ``mux`` puts the true times
+            # back.
             turned.pts, turned.time_base = len(on_display), 1 / ENCODER_RATE
-            turned.pict_type = 0  # the encoder decides, not the source
+            # With 0 the encoder chooses the type of the picture. A decoded frame has the type of
+            # its source.
+            turned.pict_type = 0
             on_display.append((start, end))
             mux(stream.encode(turned))
 
         yield write
-        mux(stream.encode(None))  # what the encoder holds back
+        # None brings out the packets that the encoder holds back.
+        mux(stream.encode(None))
 
 
 def _turned(frame: Any, turns: int) -> Any:

@@ -1,4 +1,4 @@
-"""Fill a clip store with copies of videos, in many processes; estimate from a sample what that will take.
+"""Fill a clip store with copies of videos, in many processes; estimate its size and its time from a sample.
 
 A copy appears whole or not at all, and its line in the manifest appears after it. If the work is killed at any
 moment, the store still holds what its manifest says, and the next start continues with the rest.
@@ -35,10 +35,11 @@ from mgexp.video.store import Stamp, StoreDir, StoredVideo, copy_name, distinct_
 from mgexp.video.store_encode import CODEC, MAX_QUANTIZER, encode_video
 
 VERSION = 1
-"""The version of the form of the manifest."""
+"""The version of the manifest's format."""
 NUM_SAMPLED = 8
-"""Videos of a sample. Assumption: enough for the mean, few enough for a minute."""
+"""Number of videos in a sample. Assumption: enough for a mean, and few enough to encode in a minute."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""Error numbers of the system for a full disk, and for a user whose share of the disk is used up."""
 
 
 class StoreError(Exception):
@@ -47,10 +48,10 @@ class StoreError(Exception):
 
 @dataclass(frozen=True)
 class Order:
-    """What a store is to hold: copies at ``levels`` (short sides in pixels) of videos below ``root``.
+    """The content that a store should have: copies at ``levels`` (short sides in pixels) of videos below ``root``.
 
     ``quantizer``: the quality of MPEG-2, from 1 (best) to MAX_QUANTIZER. ``with_hash``: also keep a hash of each
-    video. Raises InputError for levels or a quantizer that MPEG-2 has not.
+    video. Raises InputError for levels or a quantizer that MPEG-2 cannot have.
     """
 
     root: Path
@@ -76,7 +77,10 @@ class Order:
 
 @dataclass(frozen=True)
 class Filled:
-    """What `fill_store` did: videos copied, kept as they were, and those without a copy, with the reason."""
+    """The result of ``fill_store``: how many videos it copied, and how many it kept as they were.
+
+    ``failures``: each video without a copy, and the reason.
+    """
 
     num_copied: int
     num_kept: int
@@ -86,10 +90,11 @@ class Filled:
 def fill_store(
     store: StoreDir, order: Order, paths: Sequence[str], num_processes: int, progress: bool
 ) -> Filled:
-    """Copy the videos at ``paths``, relative to the root, that the store lacks or that changed since.
+    """Copy the videos at ``paths`` that are not in the store, or that have changed since they were copied.
 
-    Videos that failed are tried again. ``progress`` shows a bar on a terminal. Raises InputError if the folder
-    holds something else, another process fills it, or a path is outside the root; StoreError if the disk is full.
+    Paths are relative to the root. Videos that failed are tried again. ``progress`` shows a bar on
+    a terminal. Raises InputError if the folder holds something else, another process fills it, or a
+    path is outside the root. Raises StoreError if the disk is full.
     """
     _check_paths(order, paths, num_processes)
     settings = {"version": VERSION, "codec": CODEC, "quantizer": order.quantizer}
@@ -98,10 +103,12 @@ def fill_store(
         store.root.mkdir(parents=True, exist_ok=True)
         busy = f"another process fills {store.root}: wait until it ends, or stop it"
         with lock_file(store.lock, busy):
-            # First of all: a folder with copies and no settings is refused as no store.
+            # The settings come before the first copy: a later start refuses a folder of copies
+            # without settings.
             if not store.settings_json.exists():
                 write_json(store.settings_json, settings)
-            # A killed process may have left files and a line half-written, and lines that no longer hold.
+            # A killed process may have left half-written files and half a line. The manifest is
+            # written anew without this line, and without lines that later ones replaced.
             for leftover in store.root.rglob(".*.tmp"):
                 leftover.unlink()
             known = store.read()
@@ -110,17 +117,18 @@ def fill_store(
 
             lacking = [path for path in paths if not _is_kept(store, order, known.get(path))]
             encoded = map_in_processes(partial(copy_video, store, order), lacking, num_processes)
-            # disable=None: a bar on a terminal alone.
+            # disable=None shows the bar on a terminal only.
             bar = tqdm(total=len(lacking), unit=" videos", disable=None if progress else True)
             failures = []
-            # closing ends the processes also after an error.
+            # ``closing`` ends the processes, also after an error.
             with bar, closing(encoded) as videos:
                 for video in videos:
                     before = known.get(video.path)
                     if video.failure:
                         failures.append((video.path, video.failure))
                     elif before is not None and before.stamp.is_same_file(video.stamp):
-                        # Copies at other levels, made before from the same file, stay.
+                        # Copies at other levels, which were made from the same file, stay in the
+                        # manifest.
                         video = replace(video, levels={**before.levels, **video.levels})  # noqa: PLW2901
                     append_jsonl(store.manifest_jsonl, video.line())
                     bar.update()
@@ -128,7 +136,7 @@ def fill_store(
 
 
 def copy_video(store: StoreDir, order: Order, path: str) -> StoredVideo:
-    """Encode one video; a failure of the video is in the result. Raises OSError if the disk is full."""
+    """Encode one video. If the video fails, the result says why. Raises OSError if the disk is full."""
     source = order.root / path
     stamp = Stamp(0, 0)
     try:
@@ -137,6 +145,7 @@ def copy_video(store: StoreDir, order: Order, path: str) -> StoredVideo:
     except VideoError as error:
         reason = error.reason
     except OSError as error:
+        # A full disk is no fault of the video: nothing more can be copied, so the work stops here.
         if error.errno in NO_SPACE:
             raise
         reason = f"cannot be read or copied: {error.strerror or error}"
@@ -159,7 +168,7 @@ def _check_paths(order: Order, paths: Sequence[str], num_processes: int) -> None
 
 
 def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
-    """Raise InputError unless the folder is new, or a store of copies that are encoded in the same way."""
+    """Raise InputError unless the folder is new, or is a store whose copies are encoded in the same way."""
     if not store.settings_json.exists():
         found = [path.name for path in store.root.iterdir()] if store.root.exists() else []
         if any(name != store.lock.name and not name.endswith(".tmp") for name in found):
@@ -193,13 +202,16 @@ def _is_kept(store: StoreDir, order: Order, video: StoredVideo | None) -> bool:
 
 
 def _is_unchanged(store: StoreDir, order: Order, video: StoredVideo) -> bool:
-    """Compare size and time of last change. Raises OSError where the video is gone.
+    """Tell whether the video is as it was when it was copied. Raises OSError if it is gone.
 
-    With a hash, a file of the same content that only has a new time is unchanged, and its new time is noted.
+    Without hashes, its size and its time of last change must be the same. With hashes, a file with
+    a new time and the same content is unchanged too. The manifest then gets its new time, so that
+    it is not hashed at every start.
     """
     source = str(order.root / video.path)
     stamp = stamp_of(source, with_hash=False)
     if stamp.is_same_file(video.stamp):
+        # If hashes are asked for now, a video that was copied without one is copied again.
         return video.stamp.sha256 is not None or not order.with_hash
     if not order.with_hash or stamp.size_bytes != video.stamp.size_bytes:
         return False
@@ -211,6 +223,7 @@ def _is_unchanged(store: StoreDir, order: Order, video: StoredVideo) -> bool:
 
 @contextmanager
 def _full_disk_is_an_error(store: StoreDir) -> Iterator[None]:
+    """Turn a full disk, or a process that was killed, into a StoreError that says how to continue."""
     again = "then give the same command again, it goes on with the rest"
     try:
         yield
@@ -226,7 +239,7 @@ def _full_disk_is_an_error(store: StoreDir) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Sample:
-    """A store of some videos in a temporary folder, and the seconds that one process took to encode them."""
+    """A store of some videos in a temporary folder, and the seconds in which one process encoded them."""
 
     store: StoreDir
     videos: tuple[StoredVideo, ...]
@@ -240,9 +253,9 @@ class Sample:
 
 @contextmanager
 def sample_store(order: Order, paths: Sequence[str], num: int = NUM_SAMPLED) -> Iterator[Sample]:
-    """Make copies of ``num`` evenly spaced videos in a folder that is gone afterwards.
+    """Copy ``num`` evenly spaced videos into a temporary folder, which is deleted at the end of the context.
 
-    Raises InputError where none of them can be copied, OSError where the temporary folder is full.
+    Raises InputError if none of them can be copied, and OSError if the temporary folder is full.
     """
     with tempfile.TemporaryDirectory(prefix="store_plan_") as folder:
         store = StoreDir(Path(folder))
@@ -262,9 +275,10 @@ def sample_store(order: Order, paths: Sequence[str], num: int = NUM_SAMPLED) -> 
 def disk_table(
     order: Order, paths: Sequence[str], sample: Sample, num_processes: int, free_bytes: int
 ) -> str:
-    """Estimate the bytes of each level and the time to encode all videos at ``paths``; warn where they do not fit.
+    """Estimate the bytes of each level and the time to encode all videos at ``paths``; warn if they do not fit.
 
-    Copies are taken to need as many bytes, and as much time, per byte of their videos as in the sample.
+    This assumes that copies need as many bytes, and as much time, per byte of their videos as in
+    the sample.
     """
     source_bytes = sum((order.root / path).stat().st_size for path in paths)
     share = source_bytes / sum(video.stamp.size_bytes for video in sample.copied)

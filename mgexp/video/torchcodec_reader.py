@@ -1,12 +1,14 @@
 """Read the frames of a video file at given times with torchcodec, in one thread.
 
-As with PyAV, the packets around the wanted times tell which frames those are. So the two decoders agree on the
-frames, and on the duration of a file. torchcodec gets these packets as its index. With it, torchcodec neither
-scans the whole file (its exact mode) nor guesses by the frame rate (its approximate mode). Each frame that comes
-back is checked by its timestamp. PyAV decodes what torchcodec cannot decode, and every AVI file.
+As with PyAV, the packets around the wanted times tell which frames are wanted. So the two decoders
+agree on the frames, and on the duration of a file. torchcodec gets these packets as its index. With
+this index, torchcodec neither scans the whole file (its exact mode) nor guesses by the frame rate
+(its approximate mode). Each frame that comes back is checked by its timestamp. PyAV decodes what
+torchcodec cannot decode, and every AVI file.
 
-One difference is left, in damaged pictures. One FFmpeg conceals the damage, another refuses the picture or
-conceals it differently. So where torchcodec gives such a picture, PyAV may give another one or a VideoError.
+Only damaged pictures may differ. One version of FFmpeg conceals the damage, and another refuses the
+picture or conceals the damage differently. So torchcodec may give such a picture where PyAV gives
+another one or a VideoError.
 """
 
 from __future__ import annotations
@@ -35,11 +37,12 @@ _ERRORS = (RuntimeError, ValueError, IndexError, AssertionError)
 
 
 class TorchcodecReader(PyavReader):
-    """An open video file. ``PyavReader`` reads its packets, and decodes where torchcodec is not certain."""
+    """An open video file. ``PyavReader`` reads its packets, and decodes if torchcodec's result is uncertain."""
 
     def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
-        """Decode the frames on display at these times, by PyAV where torchcodec is not certain to give them."""
-        # AVI holds no display times: each release of FFmpeg makes up its own, and PyAV sees where they fail.
+        """Decode the frames on display at these times; use PyAV if torchcodec may not give the right ones."""
+        # AVI holds no display times. Each release of FFmpeg makes up its own, and PyAV notices
+        # where they fail.
         if self._container.format.name != "avi":
             with suppress(*AV_ERRORS, *_ERRORS):
                 times = [float(time) for time in times_seconds]
@@ -49,7 +52,7 @@ class TorchcodecReader(PyavReader):
         return super().frames_at(times_seconds)
 
     def _decode_by_index(self, ticks: Sequence[int]) -> FramesArray | None:
-        """Return the frames at ``ticks``; None where that is uncertain, or where torchcodec gave others."""
+        """Return the frames at ``ticks``; None if they are uncertain, or if torchcodec gave other frames."""
         packets = self._packets_between(min(ticks), max(ticks))
         rows = rows_by_pts(packets, ticks)
         if rows is None:
@@ -70,7 +73,8 @@ class TorchcodecReader(PyavReader):
         )
         pts = [packet.pts for packet in displayed]
         batch = decoder.get_frames_at([bisect_left(pts, time) for time in wanted])
-        # Its timestamps are seconds in floats; rounded to ticks they must be exactly those of the wanted frames.
+        # torchcodec gives timestamps in seconds, as floats. Rounded to ticks, they must equal the
+        # wanted ones.
         times = np.rint(batch.pts_seconds.numpy() * self._ticks_per_second)
         return batch.data.numpy() if np.array_equal(times, wanted) else None
 
@@ -102,10 +106,10 @@ def version() -> str:
 
 @cache
 def fault() -> str:
-    """Say in one line why torchcodec cannot be used here; empty where it can.
+    """Say in one line why torchcodec cannot be used here; return "" if it can.
 
-    torchcodec imports without FFmpeg, or with one that lacks H.264, and then fails on every file. So this decodes
-    a small H.264 file.
+    torchcodec can be imported without FFmpeg, or with an FFmpeg that lacks H.264, but then it fails
+    on every file. So this decodes a small H.264 file.
     """
     try:
         found = metadata.version("torchcodec")
