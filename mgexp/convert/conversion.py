@@ -78,7 +78,7 @@ class Conversion:
             self.drop(why_not, *names)
 
     def keep_as(self, name: str, value: object, why: str) -> None:
-        """Take over a key of the same name with ``value``, which may differ from the one in PySlowFast."""
+        """Take over a key of the same name with ``value``, which may differ from PySlowFast's value."""
         if value == self.value(name):
             self.keep(name)
         else:
@@ -106,7 +106,7 @@ class Conversion:
             self.changed.append(Note(name, self.given.get(name, self._values.get(name)), why))
 
     def drop(self, why: str, *names: str) -> None:
-        """Drop those keys that are given and are in no other list yet."""
+        """Drop the keys that are given, unless they are in a list already."""
         # So a caller may drop a whole group of keys after it has changed or refused some of them.
         settled = self.settled()
         for name in names:

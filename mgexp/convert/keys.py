@@ -138,6 +138,7 @@ table of lists. Its values are taken as they are, as in PySlowFast."""
 OFF = (False,)
 NONE = (None, 0, 0.0)
 EMPTY: tuple[Any, ...] = ((), [], "", None)
+"""The values with which a YAML says that a key is not used."""
 
 FIXED: dict[str, Fixed] = {
     "TASK": Fixed(EMPTY, "the task is the classification of videos"),

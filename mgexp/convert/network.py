@@ -13,7 +13,7 @@ BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 @dataclass(frozen=True)
 class Architecture:
-    """A value of MODEL.ARCH: ``name`` is our MODEL.MODEL_NAME, and ``classes`` are PySlowFast's.
+    """A value of MODEL.ARCH: ``name`` is our MODEL.MODEL_NAME for it, and ``classes`` are PySlowFast's.
 
     ``kernels``: for each pathway and stage, the frames of the first convolutions of its blocks,
     which they take in turn.

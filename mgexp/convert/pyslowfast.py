@@ -61,12 +61,12 @@ def convert(given: Mapping[str, object], num_videos: int | None = None) -> Conve
         draft.drop(why, name)
     # This comes last, because it settles all keys that nothing above has settled.
     _rest(draft)
-    # The YAML has our keys in our order, and only those that differ from our defaults.
+    # The YAML has our keys in our order. Keys with our default values are left out.
     found, draft.keys = draft.keys, {}
     for name, key in BY_NAME.items():
         if name in found:
             value = found[name]
-            # Whoever reads the YAML gets a message about a value of the wrong type.
+            # A value of the wrong type stays as it is, because reading the YAML reports it.
             with suppress(ValueError):
                 value = convert_value(key.type, value)
             if value != key.default:

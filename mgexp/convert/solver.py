@@ -114,7 +114,7 @@ def convert_schedule(draft: Conversion) -> None:
 
 
 def _batch(draft: Conversion) -> None:
-    """Convert the mini-batch. PySlowFast's has the clips of one machine, ours those of all machines."""
+    """Convert the mini-batch: PySlowFast counts the clips of one machine, and we count all clips."""
     clips, gpus, machines = (draft.value(n) for n in ("TRAIN.BATCH_SIZE", "NUM_GPUS", "NUM_SHARDS"))
     if clips % max(1, gpus):
         draft.refuse("TRAIN.BATCH_SIZE", f"does not divide over NUM_GPUS = {gpus}")
@@ -143,7 +143,7 @@ def _multigrid(draft: Conversion) -> None:
 def _bn_group(draft: Conversion) -> None:
     """Compute MULTIGRID.BN_BASE_SIZE: how many clips share statistics in the baseline's mini-batch."""
     # PySlowFast's plain batch norm takes the statistics of the clips of one GPU. Sub-batch norm splits these
-    # clips, and synchronised batch norm joins those of several GPUs.
+    # clips, and synchronised batch norm joins the clips of several GPUs.
     norm = draft.value("BN.NORM_TYPE")
     whole = draft.value("TRAIN.BATCH_SIZE") * max(1, draft.value("NUM_SHARDS"))
     clips = whole / draft.num_processes

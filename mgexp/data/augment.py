@@ -43,10 +43,11 @@ MAX_MAGNITUDE = 30
 class Augment:
     """The changes to a training clip after it is cropped and resized. A change with the value 0 is off.
 
-    ``randaugment_ops``: number of operations on each clip, with ``randaugment_magnitude`` out of MAX_MAGNITUDE.
-    ``color_jitter``: the value x draws a factor in [1 − x, 1 + x] for each of brightness, contrast and saturation.
-    ``erasing_share``: share of the clips in which a rectangle of 2 to 33 % of the frame gets the colour
-    ``erased`` (RGB, 0 to 255). Raises ValueError for a number out of range.
+    ``randaugment_ops``: number of operations on each clip, with ``randaugment_magnitude`` out of
+    MAX_MAGNITUDE. ``color_jitter``: for the value x, factors of brightness, contrast and saturation
+    are drawn from [1 − x, 1 + x]. ``erasing_share``: share of the clips in which a rectangle of 2
+    to 33 % of the frame gets the colour ``erased`` (RGB, 0 to 255). Raises ValueError for a number
+    out of range.
     """
 
     randaugment_ops: int
@@ -77,6 +78,7 @@ class Augment:
             # torch.manual_seed would also seed the generators of GPUs, and fork_rng(devices=[]) restores only
             # the generator of the CPU.
             torch.default_generator.manual_seed(seed)
+            # torchvision takes (T, 3, S, S) as one sample, so all frames get the same changes.
             planes = frames.permute(0, 3, 1, 2)
             for transform in self._transforms:
                 planes = transform(planes)
@@ -126,7 +128,7 @@ class AugmentByShape:
     """Augmentation whose strengths depend on the shape of the clip.
 
     A clip of ``full_frames`` × ``full_crop``² gets ``full``. A clip of t × s² has the share v =
-    t·s² / (T·S²) of its pixels, and gets the strengths of ``full`` times c + (1 − c)·v, where c is
+    t·s² / (T·S²) of its pixels. It gets the strengths of ``full`` times c + (1 − c)·v, where c is
     ``coarse_strength``. With c = 1 all clips get the same strengths; with 0 a clip of half the
     pixels gets half the strengths; with 2 small clips get up to twice the strengths. It is our
     choice that strengths are linear in v. EfficientNetV2 takes equal steps from size to size.

@@ -59,7 +59,9 @@ def random_times(
 def segment_times(
     duration_seconds: float, frames: int, rng: np.random.Generator | None = None
 ) -> Times:
-    """Return one moment in each of ``frames`` equal segments of the video: random with ``rng``, else the middle.
+    """Return one moment in each of ``frames`` equal segments of the video: random if ``rng`` is given.
+
+    Without ``rng``, it is the middle of the segment.
 
     Source: released code, slowfast/datasets/ssv2.py, get_seq_frames (it draws whole frames).
     """
@@ -127,7 +129,8 @@ class Clip:
 class Batch:
     """``clips`` uint8 (B, 3, T, S, S) in channels_last_3d memory, ``labels`` int64 (B,).
 
-    If videos have many labels, ``labels`` is float32 (B, classes): 1 for a class that the clip shows, else 0.
+    If videos have many labels, ``labels`` is float32 (B, classes), with 1 for each class that the
+    clip shows and 0 for the others.
     ``flipped`` bool (B,): the clips to mirror, left for right; None if there is none.
 
     ``unusable``: the videos that failed and were replaced, for all clips. B is 0 if all attempts for one clip
@@ -263,7 +266,8 @@ def collate(clips: Sequence[Clip]) -> Batch:
     return Batch(
         # Channels are last in the stack: the permuted view is channels_last_3d without a copy.
         clips=torch.stack([clip.frames for clip in clips]).permute(0, 4, 1, 2, 3),
-        labels=torch.tensor([clip.label for clip in clips]),  # float32 for many labels
+        # A number becomes int64, and a tuple of floats becomes a row of float32.
+        labels=torch.tensor([clip.label for clip in clips]),
         unusable=unusable,
         levels=dict(Counter(clip.level for clip in clips)),
         flipped=torch.tensor(flipped) if any(flipped) else None,

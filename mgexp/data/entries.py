@@ -91,8 +91,9 @@ def existing_videos(videos: Sequence[Listed], problems: Iterable[str], if_empty:
         told.append(if_empty)
     places = [(one.record.path, *one.elsewhere) for one in videos]
     found: dict[int, str] = {}
-    # Turn 0 looks at the usual place of all videos at once, turn 1 at the second place of those that are left, and
-    # so on. The look-ups of a turn run in parallel, and most lists need a single turn.
+    # Turn 0 looks at the usual place of all videos at once. Turn 1 looks at the second place of the
+    # videos that were not found, and so on. The look-ups of a turn run in parallel, and most lists
+    # need a single turn.
     for turn in range(max(map(len, places), default=0)):
         left = [i for i in range(len(places)) if i not in found and turn < len(places[i])]
         usable = are_usable([places[i][turn] for i in left])

@@ -345,7 +345,7 @@ HMDB51_USE: dict[Split, str] = {"train": "1", "val": "2"}
 
 
 def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> VideoList:
-    """Read the split files that ``pattern`` matches, FOLDER/*_test_split1.txt (2, 3): one file for each class.
+    """Read the split files that ``pattern`` matches, such as FOLDER/*_test_split1.txt: one file for each class.
 
     A line names a video of the file's class, and 1 for training, 2 for test ("val" here) or 0 for neither.
     Classes are numbered in the order of their names. The file is ``root/CLASS/NAME``. The same video must not
@@ -394,7 +394,7 @@ def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> Vi
 def _hmdb51_line(
     inside: Root, class_name: str, label: int, uses: dict[str, str], line: str
 ) -> Iterator[Listed | Bad]:
-    """Parse a line of a split file. Note in ``uses`` if its video is for training, for test or for neither."""
+    """Parse a line of a split file, and store in ``uses`` the number that says what its video is for."""
     match = HMDB51_LINE.fullmatch(line)
     path = inside.path(f"{class_name}/{match['name']}") if match else None
     if match is None:

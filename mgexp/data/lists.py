@@ -63,6 +63,7 @@ def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> Vid
     if classes.problems:
         return VideoList(problems=(*classes.problems, *unreadable))
     numbers, separator = classes.numbers, data.PATH_LABEL_SEPARATOR
+    # Functions, so that only the reader of this format runs.
     readers: dict[str, Callable[[], VideoList]] = {
         "list": lambda: read_list(path, root, num_classes, separator, data.ALLOW_OUTSIDE),
         "kinetics": lambda: read_kinetics(path, root, numbers, split),
@@ -251,6 +252,7 @@ def build_listing(cfg: Config, problems: Sequence[str], with_quarantined: bool) 
     the configuration has, and with all problems of the lists.
     """
     data = cfg.DATA
+    # Quarantined videos are read here and taken out below, so that they do not count as missing.
     given = {
         key: build_list(cfg, key, with_quarantined=True)
         for key in LIST_KEYS
@@ -263,6 +265,7 @@ def build_listing(cfg: Config, problems: Sequence[str], with_quarantined: bool) 
     if not with_quarantined:
         quarantine, unreadable = _read_quarantine(data)
         found += unreadable
+        # A quarantine may name videos of one list only, so it can be judged only with both lists.
         if len(given) == len(LIST_KEYS):
             found += quarantine_problems(data, [*given.values()])
     if found:

@@ -66,8 +66,9 @@ class DeviceBatches:
         if self._stream is not None and self._ahead is None:
             try:
                 self._ahead = self._fetch()
+            # The next ``take`` asks again, and then raises it.
             except StopIteration:
-                return  # the next take() raises it again
+                return
 
     def _fetch(self) -> Batch:
         batch = next(self._batches)
@@ -188,8 +189,7 @@ def build_view_loader(
     """Build the loader of this process's views: the full protocol, or one centre view at the full training shape.
 
     ``first_batch``: number of batches of this process to skip at the start. ``limit``: the time
-    limit of a video. Its known time-outs are ignored: evaluation tries a video that hung before
-    once more.
+    limit of a video. Its known time-outs are ignored: a video that hung before is tried again.
     """
     crop = cfg.DATA.TEST_CROP_SIZE if full_protocol else cfg.DATA.TRAIN_CROP_SIZE
     num_crops = cfg.TEST.NUM_SPATIAL_CROPS if full_protocol else 1

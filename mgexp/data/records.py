@@ -51,7 +51,10 @@ class ActionRecord:
     num_classes: int
 
     def target(self, span: Span | None = None) -> Target:
-        """Return a number per class: 1.0 with an action in ``span`` (None: in the whole video), else 0.0."""
+        """Return a number per class: 1.0 if an action in ``span`` has this class, and 0.0 if not.
+
+        If ``span`` is None, all actions of the video count.
+        """
         shown = {one.label for one in self.actions if span is None or one.overlaps(span)}
         return tuple(float(label in shown) for label in range(self.num_classes))
 
@@ -85,5 +88,5 @@ class VideoList:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths of the existing videos, followed by those of the missing ones."""
+        """The paths of the existing videos, followed by the paths of the missing videos."""
         return (*(record.path for record in self.records), *self.missing)

@@ -81,7 +81,7 @@ class Timeout:
 
 
 class _TimeUpError(BaseException):
-    """Raised by the signal. It is no Exception, because a decoder may catch those as the sign of a bad file."""
+    """The error that the signal raises. Decoders may take any Exception for a bad file, but not this one."""
 
 
 @dataclass(frozen=True)

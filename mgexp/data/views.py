@@ -38,6 +38,8 @@ def view_times(
     if not 0 <= view < num_views:
         raise ValueError(f"view {view} does not exist: views are 0 to {num_views - 1}")
     steps = np.arange(frames, dtype=np.float64) * (stride / target_fps)
+    # As in the released code, one grid frame is counted for the last moment, so that the last view
+    # ends with the video. Training counts none: see ``random_times``.
     span_seconds = float(steps[-1]) + 1.0 / target_fps
     room_seconds = max(0.0, duration_seconds - span_seconds)
     share = view / (num_views - 1) if num_views > 1 else 0.5
@@ -76,7 +78,8 @@ class View:
 class ViewBatch:
     """``clips`` uint8 (N, 3, T, S, S) in channels_last_3d memory; ``videos`` and ``labels`` int64 (N,).
 
-    If videos have many labels, ``labels`` is float32 (N, classes): 1 for a class of the video, else 0.
+    If videos have many labels, ``labels`` is float32 (N, classes), with 1 for each class of the
+    video and 0 for the others.
     Clip i is one crop of one view of record ``videos[i]``. ``errors``: (record, reason) of each view that failed.
     Such a view has no clips, so N may be 0. A video with many views is named once for each of them.
     """
@@ -163,6 +166,7 @@ class EvaluationViews(Dataset[View]):
 
 def collate_views(views: Sequence[View]) -> ViewBatch:
     """Make one batch of all crops of ``views``, in their order."""
+    # A view that failed has no crops, so it adds no clip, no video and no label.
     num_crops = torch.tensor([len(view.frames) for view in views])
     return ViewBatch(
         # Channels are last in memory: the permuted view is channels_last_3d without a copy.

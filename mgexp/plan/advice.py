@@ -90,6 +90,7 @@ def time_gradients(
         if found and time.perf_counter() - start > budget_seconds:
             break
         clips = max(2, shape.clips // divisor)
+        # The BN groups of the whole mini-batch need not divide so few clips.
         small = replace(shape, clips=clips, num_bn_groups=1)
         timed = measure_steps({"": way.gradients}, [small], NUM_REPEATS, 1, Stopwatch(device))
         found[shape] = min(timed[""][small].seconds) * shape.clips / clips
@@ -139,6 +140,7 @@ def compute_speedup(
         return None
     full = max(counts, key=lambda shape: shape.frames * shape.crop**2)
     total = sum(num * by_size[shape.frames, shape.crop] for shape, num in counts.items())
+    # All steps of a baseline have the full shape.
     return baseline_steps * by_size[full.frames, full.crop] / total
 
 

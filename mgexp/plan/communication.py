@@ -4,7 +4,7 @@ A message of n bytes over a link takes α + n/β seconds. Sources: R. Thakur, R.
 Gropp, "Optimization of Collective Communication Operations in MPICH" (2005), for the ring; P.
 Sanders, J. Speck and J. L. Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and
 scan" (2009), for the double binary tree that NCCL has since 2.4; NCCL, src/graph/tuning.cc, for the
-number of hops of each that cross nodes. The model leaves out the additions on the GPUs, because the
+number of hops that cross nodes. The model leaves out the additions on the GPUs, because the
 GPUs add while bytes travel.
 """
 

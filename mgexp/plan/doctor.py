@@ -30,10 +30,10 @@ PYTHONS = ((3, 10), (3, 13))
 """The first and the last version of Python that INSTALL.md names."""
 GIB = 2**30
 LITTLE_DISK_BYTES = 5 * GIB
-"""Less free room than this is little. Assumption: a run's checkpoints and a small clip store need so much."""
+"""A disk with less free room gets a warning. Assumption: a run's checkpoints and a small clip store need this."""
 LITTLE_SHARED_BYTES = GIB
-"""Less free shared memory than this is little. Docker's default is 64 MiB, while a single batch of
-the released K400 row takes 308 MB. Assumption."""
+"""Less free shared memory gets a warning. Docker's default is 64 MiB, while a single batch of the
+released K400 row takes 308 MB. Assumption."""
 CLIP_FRAMES, NUM_CLIPS = 32, 6
 HEIGHT, WIDTH, VIDEO_FRAMES = 256, 340, 96
 SLOW_CLIP_MS = 250.0
@@ -87,7 +87,7 @@ def python_finding(found: tuple[int, ...]) -> Finding:
 def range_finding(package: str, found: str, declared: Sequence[str] | None = None) -> Finding:
     """Judge whether version ``found`` of a package is in the tested range, which pyproject.toml declares.
 
-    ``declared``: the requirements; by default those of the installed mgexp.
+    ``declared``: the requirements; by default the requirements of the installed mgexp.
     """
     if declared is None:
         try:
@@ -148,6 +148,8 @@ def wheel_finding(cuda: str | None, gpu: str, has_cuda: bool) -> Finding:
 def gpu_finding() -> Finding:
     """Describe the first GPU."""
     gpu, count = torch.cuda.get_device_properties(0), torch.cuda.device_count()
+    # A GPU that emulates bf16 gains nothing from it, so TRAIN.PRECISION auto does not choose it
+    # there.
     has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     bf16 = "bf16" if has_bf16 else "no bf16: TRAIN.PRECISION auto is fp32"
     more = f", {count} of them" if count > 1 else ""

@@ -224,7 +224,7 @@ class LoadingCosts:
         return [other / own for other, own in pairs]
 
     def unevenness(self, way: str) -> float:
-        """Divide the cost of a step of the dearest leg by that of the cheapest leg."""
+        """Divide the cost of a step of the most expensive leg by the cost of a step of the cheapest leg."""
         costs = self.per_step(way)
         return max(costs) / min(costs)
 

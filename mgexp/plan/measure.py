@@ -41,7 +41,7 @@ from mgexp.video.store_encode import DEFAULT_QUANTIZER
 from mgexp.video.store_fill import Order, sample_store
 
 MANY_VIDEOS = 10**6
-"""Number of videos of a schedule that is built for its shapes alone. It is large enough for a step of each."""
+"""Number of videos for a schedule whose length does not matter: enough for a step of each shape."""
 
 LOADING_SHARE = 0.25
 """Loading's share of the budget. Clips take milliseconds and differ little, so the steps need more of the time."""
@@ -174,8 +174,8 @@ def measure_rows(
 ) -> Measurement:
     """Time loading and steps of all ``rows`` on this machine, if possible within ``budget_seconds``.
 
-    The mini-batches are those of one of ``num_gpus`` processes. Model and videos come from the
-    first row. ``levels``: short sides of a clip store that is tried too, with a sample of the
+    The mini-batches are as large as on one of ``num_gpus`` processes. Model and videos come from
+    the first row. ``levels``: short sides of a clip store that is tried too, with a sample of the
     videos. Raises InputError for bad input.
     """
     start = time.perf_counter()
@@ -189,6 +189,7 @@ def measure_rows(
         ]
     )
     schedules = [row.schedule(num_gpus) for row in rows]
+    # Loading comes first, so that the steps get all the time that it leaves.
     loading = build_loading_seconds(cfg, schedules, LOADING_SHARE * budget_seconds, levels)
     cycles = [shapes for one in schedules for _, shapes in leg_shapes(one, num_gpus)]
     threads, device = torch.get_num_threads(), device_of(cfg.DEVICE)
@@ -263,8 +264,8 @@ def predict_rows(
     """Predict every row on every number of GPUs.
 
     With ``is_linear``, every GPU keeps the clips that it had in the measurement. Otherwise the GPUs
-    share the clips of the recipe. Raises InputError where that is impossible, or where a shape was
-    not measured.
+    share the clips of the recipe. Raises InputError if that is impossible, or if a shape was not
+    measured.
     """
     found, problems = [], []
     for num_gpus in gpu_counts:

@@ -258,7 +258,7 @@ def cost_of(steps: Mapping[StepShape, StepCost], shape: StepShape) -> StepCost:
     if not same:
         raise ValueError(f"no step of {shape.frames} frames of {shape.crop}² pixels was measured")
     nearest = min(same, key=lambda s: (abs(math.log(s.clips / shape.clips)), s.num_bn_groups))
-    # Assumption: the cost is in proportion to the clips. The extra time of the first use is not,
-    # because in it libraries prepare themselves for the shape.
+    # Assumption: the cost is in proportion to the clips. The extra time of the first use is not:
+    # in this time, libraries prepare themselves for the shape.
     cost, factor = steps[nearest], shape.clips / nearest.clips
     return StepCost(cost.seconds * factor, cost.core_seconds * factor, cost.first_use_seconds)

@@ -114,7 +114,10 @@ class TimedSteps:
         return float(np.quantile(self.seconds, 0.9))
 
     def ratios_to(self, other: TimedSteps) -> list[float]:
-        """Divide own seconds by those of ``other``, repeat by repeat: the steps of a repeat are close in time."""
+        """Divide the seconds by the seconds of ``other``, repeat by repeat.
+
+        The two steps of a repeat were timed close together, so what disturbs one disturbs both.
+        """
         return [own / its for own, its in zip(self.seconds, other.seconds, strict=True)]
 
 

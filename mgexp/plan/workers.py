@@ -90,6 +90,7 @@ def build_chooser(
         chosen = choose_workers(
             load_core_seconds,
             stopwatch.time(step).seconds,
+            # The processes of a machine share its cores and its shared memory.
             max_workers=num_cores() // processes.local_count,
             batch_bytes=batch_bytes,
             free_bytes=free / processes.local_count,

@@ -1,4 +1,4 @@
-"""Check whether training can use video files, and say what is wrong with those that it cannot use.
+"""Check whether training can use video files, and say what is wrong with the files that it cannot use.
 
 `check_video` decodes one file. `check_videos` checks many in other processes, since a damaged file can hang or
 crash its decoder. `CheckLog` keeps the results in a folder, so that a second call continues where the first one
@@ -83,7 +83,7 @@ class VideoCheck:
 
 @dataclass
 class _Seen:
-    """The frames that the decoder has given so far, counted, and the damage that it met.
+    """Counts of the frames that the decoder has given so far, and the damage that it has met.
 
     ``times``: number of frames that have a time. ``seen_until``: after a seek, the time of the last
     frame that was counted before it.
@@ -100,7 +100,7 @@ class _Seen:
     damage: list[str] = field(default_factory=list)
 
     def add(self, frame: Any) -> None:
-        """Count one decoded frame. Skip it if it was counted before: up to ``seen_until``."""
+        """Count one decoded frame, unless it was counted before a seek (up to ``seen_until``)."""
         # A seek goes back to a keyframe, so frames that were counted before may come again.
         if None not in (frame.pts, self.seen_until) and frame.pts <= self.seen_until:
             return
@@ -125,7 +125,8 @@ class _Seen:
 
     def verdict(self) -> tuple[str, str]:
         """Return the kind of the result, and the reason in words."""
-        # A clip is a list of moments, so frames without a time are of no use to training.
+        # A video gets one kind, so the kinds that training cannot use come first.
+        # A clip is a list of moments: frames without a time are of no use to training.
         if not self.times and (self.damage or self.frames):
             reason = self.damage[0] if self.damage else f"none of {self.frames} frames has a time"
             return "decode_error_no_frame", reason
@@ -239,11 +240,13 @@ def _decode_ends(container: Any, stream: Any, seen: _Seen) -> None:
             seen.seen_until, seen.last_time = seen.last_time, None
     num_before = seen.frames
     _decode_rest(container, stream, seen)
+    # A file whose end was lost may still have its full duration in the header.
     if seen.seen_until is not None and seen.frames == num_before:
         seen.add_damage("no frame comes from its last second")
 
 
 def _header_duration(container: Any, stream: Any) -> float | None:
+    """Return the seconds of the stream, or else of the whole file; None if the header has neither."""
     if stream.duration:
         return float(stream.duration * stream.time_base)
     if container.duration:
@@ -252,6 +255,7 @@ def _header_duration(container: Any, stream: Any) -> float | None:
 
 
 def _words(error: BaseException) -> str:
+    """Return what an error says, if possible without the number and the path that ``str`` adds."""
     return str(getattr(error, "strerror", None) or error)
 
 
@@ -274,6 +278,7 @@ def check_videos(
             reason = f"no result after {limit_seconds:g} s"
             return VideoCheck(path, "hung", reason, seconds=limit_seconds)
         if isinstance(error, ProcessExpired):
+            # The exit code of a process that a signal ended is the negative number of the signal.
             code = error.exitcode or 0
             ending = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             return VideoCheck(path, "crashed", f"its process ended with {ending}")

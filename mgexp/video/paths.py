@@ -40,6 +40,7 @@ class Root:
         ``name`` is relative to the folder, or absolute. Links inside the folder are not followed:
         see ``links_problems``.
         """
+        # normpath removes "..", so that a name such as ../other/a.mp4 is seen to lie outside.
         path = os.path.normpath(os.path.join(self.folder, name))  # noqa: PTH118 (240,000 lines)
         return path if self.allow_outside or path.startswith(self._inside) else None
 
@@ -60,7 +61,7 @@ class Root:
 
 
 def links_problems(paths: Sequence[str], folder: Path) -> list[str]:
-    """Report videos whose ``paths`` begin with ``folder``, but whose files symbolic links place outside of it.
+    """Report videos that lie outside of ``folder`` by symbolic links, although their ``paths`` begin with it.
 
     ``folder`` itself may be a link, because the user named it.
     """
@@ -70,6 +71,7 @@ def links_problems(paths: Sequence[str], folder: Path) -> list[str]:
     outside = {path for path, real in folders.items() if not f"{real}{os.sep}".startswith(inside)}
 
     def leads_out(path: str) -> bool:
+        # A file that is no link lies where its folder lies.
         if os.path.islink(path):  # noqa: PTH114 (240,000 files)
             return not os.path.realpath(path).startswith(inside)
         return os.path.dirname(path) in outside  # noqa: PTH120

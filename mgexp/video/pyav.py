@@ -1,4 +1,4 @@
-"""Frames of a video file at given times, decoding no more of the file than they need (PyAV, one thread).
+"""Read the frames of a video file at given times, and decode no more than they need (PyAV, one thread).
 
 Multigrid training draws several times more clips per step than the baseline, so it waits for
 decoding first. These short cuts make decoding cheaper:
@@ -64,6 +64,7 @@ class PyavReader:
                 with suppress(*AV_ERRORS):
                     self._container = av.open(path, metadata_errors="replace", **_HEADER_ONLY)
             if self._container is None:
+                # By default PyAV raises an error for a file with a title that is not UTF-8.
                 self._container = av.open(path, metadata_errors="replace")
         try:
             self._stream = _video_stream(path, self._container)
@@ -152,7 +153,7 @@ class PyavReader:
         return packets
 
     def _decode_run(self, packets: Sequence[Any], wanted: Mapping[int, object]) -> Iterator[Any]:
-        """Yield the frames of adjacent packets from a keyframe on, at least those that are ``wanted``."""
+        """Yield the frames of adjacent packets from a keyframe on, at least the frames that are ``wanted``."""
         context = self._context
         # In H.264 nal_ref_idc = 0 promises that no other frame refers to this one. (In HEVC the same mark
         # promises less: a frame of a higher temporal layer may refer to it.)

@@ -1,6 +1,6 @@
 """The interface of an open video, which is a video file or its copies in a clip store.
 
-Loading a clip takes three steps: open the video, ask for the frames at some times, and ask those
+Loading a clip takes three steps: open the video, ask for the frames at some times, and ask these
 frames for the RGB pixels of a region. The frames know their size before any pixel is converted, so
 that a random region can be drawn for that size. The video itself is not asked for its size, because
 PyAV cannot tell from a header whether the picture is turned, as in videos from a phone that was
@@ -118,7 +118,8 @@ class Video(Protocol):
 
         Times count from the start of the video stream, in any order; they may repeat. The frame on
         display is the last one whose timestamp is not later than the time. Before the first frame
-        it is the first, past the end the last: a clip longer than the video repeats its last frame.
+        it is the first frame. After the end it is the last frame, so a clip that is longer than the
+        video repeats its last frame.
         Pictures are turned as the file asks players to turn them, by the nearest quarter turn. If
         the file's matrix also mirrors or scales, only its turn counts.
 
@@ -141,9 +142,9 @@ class Decoder:
 
 
 def choose_decoder(backend: Backend) -> Decoder:
-    """Return the decoder that DATA.DECODING_BACKEND asks for; auto: torchcodec where it works, else PyAV.
+    """Return the decoder of DATA.DECODING_BACKEND; auto means torchcodec if it works here, and PyAV if not.
 
-    Raises InputError where torchcodec is asked for and does not work here.
+    Raises InputError if the backend is torchcodec and it does not work here.
     """
     # A decoder is imported when it is chosen, since torchcodec may be absent.
     if backend != "pyav":

@@ -1,4 +1,4 @@
-"""From decoded frames of any pixel format to RGB pixels (PyAV, one thread)."""
+"""Convert decoded frames of any pixel format to RGB pixels (PyAV, one thread)."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class RgbConverter:
 
 
 def _planes(frame: Any) -> list[FramesArray]:
-    """Return the planes of a 4:2:0 frame of even height: brightness, and two colours of half its size."""
+    """Return the planes of a 4:2:0 frame of even height: brightness, and two colours half as high and wide."""
     half = (frame.height // 2, (frame.width + 1) // 2)
     sizes = ((frame.height, frame.width), half, half)
     return [_plane_array(frame, index, size) for index, size in enumerate(sizes)]

@@ -56,7 +56,7 @@ class StoredVideo:
 
     ``height`` and ``width``: size of the displayed picture, which is the decoded picture turned
     counterclockwise by ``quarter_turns``. The copies are turned already. ``failure`` says why there
-    is no copy. Then all numbers are 0, except those of the stamp.
+    is no copy. Then all numbers are 0, except in the stamp.
     """
 
     path: str
@@ -130,6 +130,7 @@ def level_size(height: int, width: int, level: int) -> tuple[int, int]:
     """
     factor = min(1.0, level / min(height, width))
 
+    # The nearest even number, at least 2, and no more than the picture has.
     def even(pixels: int) -> int:
         return max(2, min(2 * round(pixels * factor / 2), pixels - pixels % 2))
 
@@ -179,7 +180,9 @@ class StoreIndex:
         self._open_file = open_file
         self._entries: dict[str, Entry] = {}
         for video in store.read().values():
+            # A video without copies needs no entry: it is read from its own file.
             if video.levels:
+                # Sorted by pixels, because the copy of a small video may be smaller than its level.
                 sides = ((level, min(c.height, c.width)) for level, c in video.levels.items())
                 short_sides = tuple(sorted(sides, key=lambda pair: (pair[1], pair[0])))
                 stamp, size = video.stamp, (video.height, video.width)
@@ -225,10 +228,11 @@ class StoreIndex:
 
 @dataclass(frozen=True)
 class _StoredVideo:
-    """A video with copies. Its size and duration come from the manifest, which has those of the video itself.
+    """A video with copies.
 
-    So random draws are the same with a store and without one. ``files`` closes the files that are
-    opened.
+    Its size and duration come from the manifest, which has the size and the duration of the video
+    itself. So random draws are the same with a store and without one. ``files`` closes the files
+    that are opened.
     """
 
     index: StoreIndex
@@ -274,10 +278,10 @@ def choose_level(
 ) -> int | None:
     """Choose the smallest level with a short side of ``needed`` pixels or more.
 
-    If there is none, choose the largest level if it is as large as the video, else None for the
-    video itself. ``short_sides``: (level, pixels of the short side of its copy), ascending. Copies
-    have even sizes. So the largest copy of a video of an odd size is a pixel smaller than the
-    video, and counts as equally large.
+    If there is none, choose the largest level if it is as large as the video. Otherwise return
+    None, which stands for the video itself. ``short_sides``: (level, pixels of the short side of
+    its copy), ascending. Copies have even sizes. So the largest copy of a video of an odd size is a
+    pixel smaller than the video, and counts as equally large.
     """
     for level, pixels in short_sides:
         if pixels >= needed:

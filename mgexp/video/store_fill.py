@@ -156,10 +156,13 @@ def _check_paths(order: Order, paths: Sequence[str], num_processes: int) -> None
     problems = []
     if num_processes < 1:
         problems.append(f"--processes {num_processes}: give 1 or more")
+    # A copy lies in the store at the path of its video, so ".." would lead its copy out of the
+    # store.
     outside = [path for path in paths if Path(path).is_absolute() or ".." in Path(path).parts]
     problems += [f"{path} is outside the root folder {order.root}" for path in outside]
     names: dict[str, str] = {}
     for path in paths:
+        # The copies of a.avi and of a.avi.mp4 would both be called a.avi.mp4.
         other = names.setdefault(copy_name(path), path)
         if other != path:
             problems.append(f"{path} and {other} would have the same copy: rename one of them")
@@ -170,6 +173,8 @@ def _check_paths(order: Order, paths: Sequence[str], num_processes: int) -> None
 def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
     """Raise InputError unless the folder is new, or is a store whose copies are encoded in the same way."""
     if not store.settings_json.exists():
+        # A start that was killed early may have left its lock, or a temporary file, and nothing
+        # else.
         found = [path.name for path in store.root.iterdir()] if store.root.exists() else []
         if any(name != store.lock.name and not name.endswith(".tmp") for name in found):
             problem = f"{store.root} holds files but no {store.settings_json.name}"
@@ -259,6 +264,7 @@ def sample_store(order: Order, paths: Sequence[str], num: int = NUM_SAMPLED) -> 
     """
     with tempfile.TemporaryDirectory(prefix="store_plan_") as folder:
         store = StoreDir(Path(folder))
+        # Without this file, ``StoreDir.read`` would refuse the folder as no store.
         write_json(store.settings_json, {})
         start = time.perf_counter()
         videos = tuple(copy_video(store, order, path) for path in evenly_spaced(paths, num))
