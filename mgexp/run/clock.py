@@ -1,4 +1,4 @@
-"""Clocks: seconds by name, carried across resumes, and seconds of steps on a CPU or a GPU.
+"""Count seconds by name, also across resumes, and time steps on a CPU or a GPU.
 
 These names are in use: `train` (includes `input_wait` and `shape_warmup`), `input_wait`, `evaluate`,
 `precise_bn`, `checkpoint`, `shape_warmup`, `program`. Each name is counted by itself. If one is measured inside
@@ -19,7 +19,7 @@ import torch
 
 
 class Clock:
-    """Count seconds by name; `state_dict` and `load_state_dict` carry them across resumes.
+    """A counter of seconds by name. `state_dict` and `load_state_dict` carry it across resumes.
 
     `now` gives the present time in seconds from any fixed origin. Work on a GPU is asynchronous: synchronise
     before you measure it.
@@ -32,9 +32,9 @@ class Clock:
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """Count the seconds of the block, also where it ends in an exception.
+        """Count the seconds of the block, also if it ends with an exception.
 
-        Raises ValueError if `name` is running already, as its seconds would count twice.
+        Raises ValueError if `name` is running already, because its seconds would count twice.
         """
         if name in self._started:
             raise ValueError(f"clock {name!r} is running already")
@@ -51,7 +51,7 @@ class Clock:
         self._seconds[name] += seconds
 
     def seconds(self, name: str) -> float:
-        """Return the seconds so far, with those of a block that is still running; 0.0 if never used."""
+        """Return the seconds so far, including a block that still runs; 0.0 for an unused name."""
         running = self._now() - self._started[name] if name in self._started else 0.0
         return self._seconds.get(name, 0.0) + running
 
@@ -68,7 +68,10 @@ class Clock:
 
 
 def seconds_since_process_start(stat: Path = Path("/proc/self/stat")) -> float:
-    """Return the age of this process to 0.01 s, imports included. It is 0 where there is no Linux."""
+    """Return the seconds since this process started, to 0.01 s; 0 on other systems than Linux.
+
+    Unlike a clock that starts in this module, it counts the imports before it.
+    """
     if not stat.exists():
         return 0.0
     # Field 22 is the start in ticks since the machine started. Field 2, the name, may contain spaces and brackets,
@@ -78,9 +81,10 @@ def seconds_since_process_start(stat: Path = Path("/proc/self/stat")) -> float:
 
 
 class StepTimer:
-    """Time steps between ``start`` and ``stop``; ``read`` gives the seconds of all steps since the last reading.
+    """A timer of steps from ``start`` to ``stop``. ``read`` gives the seconds of the steps since its last call.
 
-    A GPU computes while Python goes on, so its times are events in its queue that are read later and together.
+    A GPU computes while Python continues. So the timer puts events into the GPU's queue, and reads them later,
+    all at once.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -93,7 +97,7 @@ class StepTimer:
         self._starts.append(self._now())
 
     def stop(self) -> None:
-        """Note the end of a step, after its last work was queued."""
+        """Note the end of a step, after the last work of the step was queued."""
         self._ends.append(self._now())
 
     def drop(self) -> None:
@@ -101,15 +105,16 @@ class StepTimer:
         self._starts.pop()
 
     def is_device_idle(self) -> bool:
-        """Return whether the device has done all queued work. A CPU always has."""
+        """Return whether the device has finished every step that was stopped. A CPU always has."""
         return not self._on_gpu or not self._ends or bool(self._ends[-1].query())
 
     def read(self) -> list[float]:
-        """Return the seconds of each step; on a GPU, wait for the last."""
+        """Return the seconds of each step. On a GPU, wait until the last step is done."""
         pairs = list(zip(self._starts, self._ends, strict=True))
         self._starts, self._ends = [], []
         if not self._on_gpu:
             return [end - start for start, end in pairs]
+        # A GPU does the work of its queue in order, so the last event comes after all others.
         if pairs:
             pairs[-1][1].synchronize()
         return [start.elapsed_time(end) / 1000 for start, end in pairs]

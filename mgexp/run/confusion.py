@@ -1,4 +1,4 @@
-"""confusion.csv of a run: for the videos of each class, how many the model took for each class."""
+"""Count, write and read confusion.csv: how many videos of each class the model took for each class."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ class Confusion:
         return tuple(ClassScore(k, videos[k], correct.get(k, 0)) for k in sorted(videos))
 
     def worst(self, num: int) -> tuple[ClassScore, ...]:
-        """Return the ``num`` classes of lowest accuracy, the lowest first. Perfect classes are left out."""
+        """Return the ``num`` classes with the lowest accuracy, the lowest first. Leave out perfect classes."""
         wrong = (score for score in self.classes if score.num_correct < score.num_videos)
         return tuple(sorted(wrong, key=lambda score: (score.percent, score.label))[:num])
 
     def most_confused(self) -> Counts:
-        """Return the pairs of different classes, those with the most videos first."""
+        """Return the pairs of different classes. The pair with the most videos comes first."""
         pairs = (count for count in self.counts if count[0] != count[1])
         return tuple(sorted(pairs, key=lambda count: (-count[2], count[:2])))
 
     def matrix(self) -> list[list[float]]:
-        """Return the percent of the videos of each class (row) that were taken for each class (column)."""
+        """Return a row for each class: the percent of its videos that were taken for each class (column)."""
         rows = [[0.0] * self.num_classes for _ in range(self.num_classes)]
         videos = {score.label: score.num_videos for score in self.classes}
         for label, predicted, num in self.counts:
@@ -87,13 +87,13 @@ def sum_confusions(confusions: Iterable[Confusion]) -> Confusion:
 
 
 def write_confusion(path: Path, counts: Counts) -> None:
-    """Write confusion.csv: a line for each pair that occurs, and for each class its accuracy, even if it is 0.
+    """Write confusion.csv: a line for each pair that occurs, and a line for the accuracy of each class.
 
     ``percent`` is the share of the videos of the label. Where label and prediction agree, it is the accuracy.
     """
     num_videos = {score.label: score.num_videos for score in Confusion(counts).classes}
     found = {(label, predicted): num for label, predicted, num in counts}
-    # A reader of the file finds the accuracy of every class, also of those that were never recognised.
+    # A class that the model never recognised also has a line, with the accuracy 0.
     pairs = sorted({*found, *((label, label) for label in num_videos)})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -105,7 +105,7 @@ def write_confusion(path: Path, counts: Counts) -> None:
 
 
 def read_confusion(path: Path) -> Confusion | None:
-    """Read confusion.csv; None where there is no file. Raises InputError where it cannot be understood."""
+    """Read confusion.csv; None if there is no file. Raises InputError if it cannot be understood."""
     if not path.exists():
         return None
     try:
@@ -119,13 +119,15 @@ def read_confusion(path: Path) -> Confusion | None:
 
 
 def read_class_names(path: Path) -> tuple[str, ...]:
-    """Read the names of the classes 0, 1, …: one a line, in UTF-8. Raises InputError where one is missing."""
+    """Read the names of the classes 0, 1, …, one on each line, in UTF-8. Raises InputError if one is missing."""
+    # Editors on Windows may begin a file with a mark, which "utf-8-sig" removes.
     try:
         names = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         remedy = "give a text file with the name of one class on each line"
         raise InputError([f"{path} cannot be read ({error}): {remedy}"]) from error
-    while names and not names[-1]:  # empty lines at the end are no classes
+    # Empty lines at the end are not classes. An empty line before a name would shift all later names.
+    while names and not names[-1]:
         names.pop()
     if not names or "" in names:
         place = f"line {names.index('') + 1} is empty" if names else "it is empty"

@@ -1,4 +1,4 @@
-"""Versions, machine and commit that numbers were measured with."""
+"""Describe the versions, the machine and the commit with which numbers were measured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = ("torchvision", "av", "numpy", "pytorchvideo", "fvcore")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMIT_TXT = "commit.txt"
-"""File in a frozen copy of the code: the commit that it is a copy of."""
+"""The file in a frozen copy of the code that holds the commit of this code."""
 
 # These files are evidence, not code: collecting one run must not make the next one "dirty".
 NOT_CODE = (
@@ -25,9 +25,10 @@ NOT_CODE = (
 
 
 def describe() -> dict[str, str | int | None]:
-    """Describe versions, processor, cores for this process, GPU (None without one), threads, commit, date.
+    """Describe the date, the commit, the versions, the processor, the cores of this process, threads and GPU.
 
-    The date is UTC, ISO 8601. The host's name is left out, because results are published.
+    The date is UTC, ISO 8601. The GPU is None if there is none. The host's name is left out, because results are
+    published.
     """
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -43,7 +44,7 @@ def describe() -> dict[str, str | int | None]:
 
 
 def num_cores() -> int:
-    """Count the cores that this process may use; all cores where the system does not tell."""
+    """Count the cores that this process may use. Count all cores if the system does not say which."""
     # os.cpu_count counts the whole machine, but Slurm and containers give a process a part of its cores.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -53,8 +54,9 @@ def num_cores() -> int:
 def git_commit(repository: Path) -> str:
     """Return the commit of the working tree at `repository`, with "-dirty" if its files differ from it.
 
-    "unknown" where `repository` is not the top of a git working tree with a commit: a package installed in
-    somebody else's repository must not report that repository's commit. In a frozen copy a file holds the commit.
+    In a frozen copy of the code, the file COMMIT_TXT holds the commit. Return "unknown" if `repository` is not the
+    top folder of a git working tree with a commit: a package that is installed inside another repository must not
+    report the commit of that repository.
     """
     if (repository / COMMIT_TXT).is_file():
         return (repository / COMMIT_TXT).read_text(encoding="utf-8").strip()
@@ -62,6 +64,7 @@ def git_commit(repository: Path) -> str:
     commit = _git(repository, "rev-parse", "HEAD")
     if not top or not commit or Path(top).resolve() != repository.resolve():
         return "unknown"
+    # None, for a git that failed, differs from "" and so counts as changed.
     changes = _git(repository, "status", "--porcelain", "--", ".", *NOT_CODE)
     return commit if changes == "" else f"{commit}-dirty"
 
@@ -88,7 +91,8 @@ def _version(package: str) -> str:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the processor's name as Linux gives it, else as Python does."""
+    """Return the name of the processor from Linux, or else from Python."""
+    # On many systems platform.processor() gives only the architecture, or nothing.
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())

@@ -1,7 +1,7 @@
-"""How files are written and read: a kill at any moment leaves the old content or the new one.
+"""Write and read files so that a kill at any moment leaves the old content or the new one.
 
 Files are replaced whole (`atomic_file`). A file of lines grows, and a kill tears at most its last line
-(`append_jsonl`). A lock (`lock_file`) lets one process alone write into a folder.
+(`append_jsonl`). A lock (`lock_file`) ensures that only one process writes into a folder.
 """
 
 from __future__ import annotations
@@ -46,19 +46,20 @@ class _RawFile(io.FileIO):
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a binary file to write and read; it replaces `path` when the block ends without an error.
+    """Open a binary file to write and read. It replaces `path` when the block ends without an error.
 
-    Raises OSError that names `path` where it cannot be written, whatever a library raised on top of that.
+    Raises OSError that names `path` if a write fails, even if a library turned that error into another one.
     """
-    # In the same folder, since a rename replaces a file at once only within one file system.
+    # The temporary file is in the same folder, because a rename is atomic only within one file system.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     raw = None
     try:
         raw = _RawFile(temporary, "w+")
         with io.BufferedRandom(raw) as file:
             yield file
+            # Without fsync, a power cut after the rename could leave an empty file.
             file.flush()
-            os.fsync(file.fileno())  # else a power cut could leave the new name with no content
+            os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
@@ -66,7 +67,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         if failure is None and not (isinstance(error, OSError) and error.filename is None):
             raise
         raise named(failure or error, path) from error
-    # A rename survives a kill. It survives a power cut only once the folder, too, is on the disk.
+    # A rename survives a kill. It survives a power cut only after the folder itself is written to the disk.
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -75,13 +76,13 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def named(error: BaseException, path: Path) -> OSError:
-    """Return the same error with the name of the file: a failed write gives none."""
+    """Return the same error with the name of the file, which the error of a failed write lacks."""
     assert isinstance(error, OSError)
     return OSError(error.errno, error.strerror, str(path))
 
 
 def atomic_write_text(path: Path, text: str) -> None:
-    """Write `text` in UTF-8 so that no reader ever sees half of it."""
+    """Write `text` in UTF-8. No reader ever sees a part of it."""
     with atomic_file(path) as file:
         file.write(text.encode())
 
@@ -93,7 +94,7 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read the JSON object in a file. Raises InputError where there is none."""
+    """Read the JSON object in a file. Raises InputError if there is none."""
     try:
         record = simplejson.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -104,17 +105,17 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether there is a regular file; False also if the name is too long or a folder is unreadable."""
+    """Return whether there is a regular file. Return False also for a name that is too long or unreadable."""
     return os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises OSError for those)
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is anything with that name; False also if the name is too long or unreadable."""
+    """Return whether anything has that name. Return False also for a name that is too long or unreadable."""
     return os.path.exists(path)  # noqa: PTH110
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether there is a folder; False also if the name is too long or unreadable."""
+    """Return whether there is a folder. Return False also for a name that is too long or unreadable."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
@@ -139,9 +140,9 @@ def json_line(record: Mapping[str, Any]) -> str:
 
 
 def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one line, flushed. NaN or infinity is a ValueError; OSError names `path`.
+    """Append one line and flush it. NaN or infinity is a ValueError. An OSError names `path`.
 
-    After a kill, call `cut_jsonl` first: a line appended to a torn one would be lost with it.
+    After a kill, call `cut_jsonl` first. A line that is appended to a torn one would be lost with it.
     """
     line = json_line(record)
     try:
@@ -152,22 +153,22 @@ def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make what was appended survive a power cut, not only a kill. Without a file there is nothing to do."""
+    """Make the lines of a file survive a power cut, and not only a kill. Do nothing if there is no file."""
     if path.exists():
         with path.open("rb") as file:
             os.fsync(file.fileno())
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Read the records of a file of lines; none where there is no file yet.
+    """Read the records of a file of lines. Return none if there is no file yet.
 
-    A last line without its newline was torn by a kill and is left out. Raises InputError where any other line is
+    A kill tears the last line, which then has no newline and is left out. Raises InputError if any other line is
     not JSON.
     """
     if not path.exists():
         return []
     records = []
-    # What follows the last newline is "" in a whole file, and the torn line after a kill.
+    # The part after the last newline is "" in a whole file. After a kill it is the torn line.
     whole_lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
     for number, line in enumerate(whole_lines, start=1):
         try:
@@ -179,22 +180,24 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
-    """Drop, atomically, a torn last line and every record for which `keep` is false."""
+    """Remove a torn last line, and every record for which `keep` returns False. Replace the file atomically."""
     kept = (json_line(record) for record in read_jsonl(path) if keep(record))
     atomic_write_text(path, "".join(kept))
 
 
 @contextmanager
 def lock_file(path: Path, busy: str = "") -> Iterator[None]:
-    """Hold the lock ``path`` in the block, so that this process alone writes into the folder.
+    """Hold the lock ``path`` in the block, so that only this process writes into the folder.
 
-    Raises InputError where another process holds the lock or may hold it, with the message ``busy`` or one about
-    a run folder. The file holds "pid host since", which a process that is killed cannot take back.
+    Raises InputError if another process holds the lock or may hold it. The message is ``busy``, or else one
+    about a run folder. The file contains "pid host since" while the lock is held, and also after a kill.
     """
     # The lock is of the POSIX kind (lockf), not flock: it dies with the process that took it. Forked loader
     # workers keep an flock for seconds after their parent is killed, and the same command started again would be
     # refused. NFS shares both kinds between hosts (flock since Linux 2.6.12), except on mounts with nolock or
-    # local_lock. There two hosts may both get it, so whoever takes over from another host warns.
+    # local_lock. On such a mount two hosts may both get the lock. So a process that finds the name of another host
+    # in the file warns.
+    # The mode "a+" creates the file but does not empty it: its text names the process that holds the lock.
     with path.open("a+") as file:
         file.seek(0)
         text = file.read().strip()
@@ -228,14 +231,16 @@ def lock_file(path: Path, busy: str = "") -> Iterator[None]:
         try:
             yield
         finally:
-            # The file stays: a second process that has it open would else hold the lock of a file without a name.
+            # Do not delete the file. A second process may have it open, and would lock a file that has no name
+            # any more, while a third process creates and locks a new one.
             file.truncate(0)
 
 
 def _may_live(pid: str, host: str) -> bool:
-    """Return whether a process may still be there. For another host that is unknown, so it may."""
+    """Return whether a process may still run. For a process of another host this is unknown, so return True."""
     if host != socket.gethostname() or not pid.isdigit():
         return True
+    # Signal 0 is never delivered. It only asks the system whether the process exists.
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Names and places of the files in every folder that mgexp writes: runs, rows, sweeps, submissions, checks."""
+"""Name the files in every folder that mgexp writes: runs, rows, sweeps, submissions and checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mgexp.run.files import lock_file
 RUNS = "runs"
 SMOKE = "smoke"
 MAX_NAME = 100
-"""Characters of a folder's name; file systems allow 255 bytes."""
+"""The most characters in the name of a folder. File systems allow 255 bytes."""
 
 METRIC_NAMES = {"top1": "top-1", "top5": "top-5", "map": "mAP"}
 """Metrics of evaluations.jsonl and result.json, and how people write them."""
@@ -32,7 +32,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Inside:
-    """A path in a folder: with ``config_yaml = Inside("config.yaml")`` a ``run.config_yaml`` is below run.root."""
+    """A path in a folder: ``config_yaml = Inside("config.yaml")`` makes run.config_yaml a path below run.root."""
 
     name: str
 
@@ -48,8 +48,8 @@ class RunDir(Folder):
     environment_json = Inside("environment.json")
     """Versions and machine, as `mgexp.run.environment.describe` gives them."""
     starts_jsonl = Inside("starts.jsonl")
-    """A line per start: its environment, the step after which it went on, what --override let change, and the keys
-    that were given beside the YAML. Starts that did not reach a checkpoint are left out."""
+    """A line per start: its environment, the step after which it continued, the changes that --override allowed,
+    and the keys that the command line or a grid gave. Starts that did not reach a checkpoint are left out."""
     schedule_csv = Inside("schedule.csv")
     """The table of phases."""
     metrics_jsonl = Inside("metrics.jsonl")
@@ -57,9 +57,10 @@ class RunDir(Folder):
     evaluations_jsonl = Inside("evaluations.jsonl")
     """A line per evaluation."""
     dataset_json = Inside("dataset.json")
-    """What identifies the videos; the number of those for training is N of the schedule."""
+    """What identifies the videos, and the number N of training videos for which the schedule is made."""
     timeouts_jsonl = Inside("timeouts.jsonl")
-    """A line per video that hung, with its position in the stream: a resumed run leaves it out there again."""
+    """A line per video that hung, with its position in the stream of clips. A resumed run leaves the video out at
+    the same position, so that it trains on the same clips."""
     init_weights_json = Inside("init_weights.json")
     """What became of each tensor of TRAIN.INIT_WEIGHTS and of the model."""
     log_txt = Inside("log.txt")
@@ -69,37 +70,37 @@ class RunDir(Folder):
     model = Inside("model.pt")
     """The weights that the final evaluation scored."""
     confusion_csv = Inside("confusion.csv")
-    """How often the final evaluation took the videos of each class for each class."""
+    """How many videos of each class the final evaluation took for each class."""
     result_json = Inside("result.json")
-    """Written last: a run is finished when this file exists."""
+    """The result, which a run writes last. A run is finished when this file exists."""
     tensorboard = Inside("tensorboard")
     """Events for TensorBoard, unless TENSORBOARD.LOG_DIR names another folder."""
     wandb_json = Inside("wandb.json")
-    """The id of this run at W&B, and what W&B was told before the last start."""
+    """The id of this run at W&B, and the number of the last line that W&B had before the last start."""
     lock = Inside("lock")
-    """Held by the process that writes into this folder."""
+    """The lock of the process that writes into this folder."""
     evaluation_parts = Inside("evaluation_parts")
-    """The folder with the finished parts of an unfinished evaluation; gone when the run is finished."""
+    """The folder with the finished parts of an unfinished evaluation. A finished run has deleted it."""
     launches = Inside("launches")
-    """Submissions of a run that was submitted on its own, each a LaunchDir."""
+    """The submissions of a run that was submitted by itself and not by a sweep. Each is a LaunchDir."""
 
     def tensorboard_in(self, log_dir: Path) -> Path:
-        """Return this run's folder in ``log_dir``: its path below runs/, or its whole path without links."""
+        """Return this run's folder in ``log_dir``. Its name is the path below runs/, or else the whole path."""
         whole = self.root.resolve()
         named_runs = (folder for folder in whole.parents if folder.name == RUNS)
         above = next(named_runs, Path(whole.anchor))
         return log_dir / whole.relative_to(above)
 
     def scores(self, protocol: str) -> Path:
-        """Return the file of every validation video's scores under a full protocol, such as 10x3_forward."""
+        """Return the file with the scores of all validation videos, for a full protocol such as 10x3_forward."""
         return self.root / f"scores_{protocol}.npz"
 
     def evaluation_part(self, step: int, name: str) -> Path:
-        """Return one process's part of the evaluation after `step` steps; `name`: protocol and process."""
+        """Return the part of one process in the evaluation after `step` steps. `name` has protocol and process."""
         return self.evaluation_parts / f"step_{step:08d}_{name}.pt"
 
     def drop_evaluation_parts(self, after_step: int = -1) -> None:
-        """Delete the parts of evaluations after more than `after_step` steps; by default all."""
+        """Delete the parts of evaluations that came after more than `after_step` steps; by default, all parts."""
         for path in self.evaluation_parts.glob("step_*.pt"):
             if int(path.name.split("_")[1]) > after_step:
                 path.unlink(missing_ok=True)
@@ -107,7 +108,7 @@ class RunDir(Folder):
             self.evaluation_parts.rmdir()
 
     def checkpoint(self, step: int) -> Path:
-        """Return the checkpoint taken before `step`, that is, after `step` steps."""
+        """Return the checkpoint after `step` steps. Training continues from it with the 0-based step `step`."""
         return self.checkpoints / f"step_{step:08d}.pt"
 
     def damaged_checkpoint(self, step: int) -> Path:
@@ -115,14 +116,14 @@ class RunDir(Folder):
         return self.checkpoint(step).with_suffix(".pt.damaged")
 
     def checkpoint_steps(self) -> tuple[int, ...]:
-        """List the steps of the checkpoints that exist, ascending; a run resumes at the last one."""
+        """List the steps of the existing checkpoints in ascending order. A run resumes from the last one."""
         names = (re.fullmatch(r"step_(\d+)", path.stem) for path in self.checkpoints.glob("*.pt"))
         return tuple(sorted(int(name[1]) for name in names if name))
 
     def locked(self) -> AbstractContextManager[None]:
         """Make the folder, hold its lock, and delete what a killed writer left half-written.
 
-        Raises InputError where the folder cannot be written, or where another process holds the lock.
+        Raises InputError if the folder cannot be written, or if another process holds the lock.
         """
         return _locked(self.root, self.checkpoints, self.evaluation_parts)
 
@@ -143,23 +144,23 @@ def find_runs(root: Path) -> tuple[RunDir, ...]:
 
 
 class RunsDir(Folder):
-    """A folder of rows: <root>/<row>/seed<N> are run folders, the report on them lies in root."""
+    """A folder of rows: <root>/<row>/seed<N> are run folders, and root contains the report on them."""
 
     report_md = Inside("report.md")
-    """The table."""
+    """The report as Markdown."""
     report_html = Inside("report.html")
-    """The same as one page with its figures in it."""
+    """The report as one file with its figures in it."""
     figures = Inside("figures")
     """The folder of the figures."""
     stored_jsonl = Inside("runs.jsonl")
-    """Finished runs, kept beside the YAMLs of their rows."""
+    """Finished runs, which are kept beside the YAMLs of their rows."""
 
     def figure(self, name: str, kind: str) -> Path:
-        """Return a figure of the report; kind: svg, pdf or png."""
+        """Return a figure of the report. ``kind`` is svg, pdf or png."""
         return self.figures / f"{name}.{kind}"
 
     def runs(self) -> Iterator[tuple[str, int, RunDir]]:
-        """Yield (row, seed, run folder) of every <row>/seed<N> that holds a config, by row and seed."""
+        """Yield (row, seed, run folder) of every <row>/seed<N> with a config.yaml, sorted by row and seed."""
         found = []
         for run in find_runs(self.root):
             seed = re.fullmatch(r"seed(\d+)", run.root.name)
@@ -192,10 +193,10 @@ class CheckDir(Folder):
     videos_jsonl = Inside("videos.jsonl")
     """A line per video."""
     quarantine_txt = Inside("quarantine.txt")
-    """The videos that training cannot use, a path per line."""
+    """The videos that training cannot use, one path on each line."""
 
     def locked(self) -> AbstractContextManager[None]:
-        """As `RunDir.locked`."""
+        """Make the folder, hold its lock, and delete half-written files, as `RunDir.locked` does."""
         return _locked(self.root)
 
 
@@ -205,14 +206,14 @@ def _locked(root: Path, *inside: Path) -> Iterator[None]:
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # Permission bits do not tell of read-only mounts and quotas: make a file to find out.
+            # Permission bits do not show read-only mounts and quotas. Only a test file does.
             with TemporaryFile(dir=folder):
                 pass
         except OSError as error:
             problem = f"cannot write into the folder {folder}: {error.strerror}"
             raise InputError([f"{problem}; mend that, or choose another with --output"]) from error
     with lock_file(root / "lock"):
-        # Whoever wrote these files is gone, since this process now holds the lock.
+        # This process now holds the lock, so the process that wrote these files has ended.
         for folder in folders:
             for leftover in folder.glob(".*.tmp"):
                 leftover.unlink()
@@ -222,15 +223,16 @@ def _locked(root: Path, *inside: Path) -> Iterator[None]:
 class LaunchDir(Folder):
     """The folder of one submission: pickles and logs of submitit, and how each job ended.
 
-    A folder is used once: submitit names its files after job ids, and another cluster uses the same ids again.
+    A folder is used only once. submitit names its files after job ids, and a new cluster starts with the same ids,
+    so submitit could read the results of an old job.
     """
 
     def outcome_json(self, job_id: str, rank: int) -> Path:
-        """Return how process `rank` of a job ended. The file is missing while it runs, or if it was killed."""
+        """Return the file that says how process `rank` of a job ended. A killed process does not write it."""
         return self.root / f"{job_id}_{rank}_outcome.json"
 
     def outcomes(self, job_id: str) -> tuple[Path, ...]:
-        """List those that exist, the earliest first: what failed first is the cause of the rest."""
+        """List the outcome files of a job, the earliest first: the first failure is the cause of the others."""
         found = self.root.glob(f"{job_id}_*_outcome.json")
         return tuple(sorted(found, key=lambda path: path.stat().st_mtime_ns))
 
@@ -244,7 +246,7 @@ class LaunchDir(Folder):
 
 
 def new_launch_dir(launches: Path) -> LaunchDir:
-    """Name a folder in `launches` that does not exist yet, by the time."""
+    """Return a folder in `launches` that does not exist yet. Its name is the time and the process id."""
     now = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     names = (f"{now}-{os.getpid()}", *(f"{now}-{os.getpid()}-{n}" for n in range(1, 1000)))
     return LaunchDir(next(launches / name for name in names if not (launches / name).exists()))
@@ -253,24 +255,27 @@ def new_launch_dir(launches: Path) -> LaunchDir:
 class SweepDir(Folder):
     """The folder of a sweep: runs/<point>/<experiment>/seed<N> are its run folders.
 
-    A point is a choice of values, such as SOLVER.BASE_LR=0.1; "all" where nothing is chosen.
+    A point is one choice of values, such as SOLVER.BASE_LR=0.1. Without a grid, its name is "all".
     """
 
     sweep_json = Inside("sweep.json")
-    """What was frozen, from which commit and folder, and the names of all runs."""
+    """The commit and date of the frozen code, the working directory, and the names of all runs."""
     code = Inside("code")
     """The frozen copy of the code."""
     submissions_jsonl = Inside("submissions.jsonl")
     """A line for each time that a run was submitted."""
     cancelled = Inside("cancelled")
-    """Exists while nothing more may be started, see `sweep.py cancel`."""
+    """A file that exists while no further run may start, see `sweep.py cancel`."""
     launches = Inside("launches")
-    """Submissions, each a LaunchDir."""
+    """The submissions. Each is a LaunchDir."""
     runs = Inside("runs")
     """The folder that tools/collect.py takes."""
 
     def config_yaml(self, point: str, experiment: str) -> Path:
-        """Return the whole configuration of a point's runs; `experiment_name` finds the name in the path."""
+        """Return the file with the whole configuration of a point's runs.
+
+        Its path contains "experiments", from which `experiment_name` finds the name of the experiment.
+        """
         return self.root / "configs" / point / "experiments" / f"{experiment}.yaml"
 
     def run(self, name: str) -> RunDir:
@@ -278,19 +283,19 @@ class SweepDir(Folder):
         return RunDir(self.runs / name)
 
     def lock(self) -> AbstractContextManager[None]:
-        """Hold the lock of the process that submits. Raises InputError where another process holds it."""
+        """Hold the lock of the process that submits. Raises InputError if another process holds it."""
         self.root.mkdir(parents=True, exist_ok=True)
         busy = f"{self.root} is in use by another sweep.py: wait for it, or stop it"
         return lock_file(self.root / "lock", busy)
 
 
 def default_sweep_dir(experiments: list[str], is_smoke: bool) -> SweepDir:
-    """Return runs/sweeps/<what the names of the experiments have in common>; for smoke runs in runs/smoke."""
+    """Return runs/sweeps/<the common beginning of the experiments' names>. Smoke runs have it in runs/smoke."""
     common = os.path.commonpath(experiments)  # the whole name where there is one experiment
     name = file_name(common) or "sweep"
     return SweepDir(Path(RUNS, SMOKE if is_smoke else "", "sweeps", name))
 
 
 def file_name(text: str) -> str:
-    """Turn text into the name of a file: _ replaces what means something to a shell or a file system."""
+    """Turn text into the name of a file. _ replaces characters that have a meaning for a shell or file system."""
     return re.sub(r"[^\w.,=+-]+", "_", text)[:MAX_NAME]

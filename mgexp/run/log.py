@@ -1,4 +1,4 @@
-"""Report steps: records in metrics.jsonl, lines in the log, a progress bar on a terminal."""
+"""Report steps as records in metrics.jsonl, as lines in the log, and as a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEP_LEVEL = logging.DEBUG
 
 @dataclass(frozen=True)
 class StepRecord:
-    """A line of metrics.jsonl; ``clips`` is global, ``step_seconds`` includes the wait for input."""
+    """A line of metrics.jsonl. ``clips`` counts all processes. ``step_seconds`` includes the wait for input."""
 
     step: int
     epoch: float
@@ -38,7 +38,7 @@ class StepRecord:
     input_wait_seconds: float
 
     def line(self) -> dict[str, float | int]:
-        """Return the record with the numbers that follow from it."""
+        """Return the record for metrics.jsonl, with the rate of clips and the peak memory."""
         return {
             **self.__dict__,
             "clips_per_second": self.clips / self.step_seconds,
@@ -47,10 +47,10 @@ class StepRecord:
 
 
 class Progress:
-    """Report every ``log_period``-th step: its own record, and means over the steps since the last report.
+    """A reporter of every ``log_period``-th step: its own record, and means over the steps since the last report.
 
-    ``path`` is metrics.jsonl in the first process, and None in the others, which stay silent. ``tell`` is called
-    with each line.
+    ``path`` is metrics.jsonl in the first process. It is None in the other processes, which report nothing.
+    ``tell`` is called with each line.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Progress:
         self._bar.close()
 
     def report(self, record: StepRecord) -> None:
-        """Take note of one step; ``record.step`` is 0-based."""
+        """Count one step, and report it if its turn has come. ``record.step`` is 0-based."""
         self._bar.update()
         self._window.append(record)
         if (record.step + 1) % self.log_period and record.step + 1 != self.total_steps:
@@ -90,8 +90,8 @@ class Progress:
             line = record.line()
             append_jsonl(self.path, line)
             self._tell(line)
-            # Sums before quotients: the steps of a cycle differ in length and clips, so a mean of the steps' own
-            # clips per second would be wrong.
+            # Divide sums by sums. The steps of a cycle differ in seconds and clips, so the mean of the steps' own
+            # rates would give short steps too much weight.
             seconds = sum(r.step_seconds for r in self._window)
             waiting = sum(r.input_wait_seconds for r in self._window) / seconds
             clips_per_second = sum(r.clips for r in self._window) / seconds
@@ -111,27 +111,28 @@ def max_memory_bytes() -> int:
     """Return the peak memory of the GPU, or of this process on a CPU."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+    # Linux gives this number in KiB.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class _LogFile(logging.FileHandler):
     """A log file whose write errors end the run: on a full disk a checkpoint could not be saved either."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
-        """Raise OSError that names the log; other errors are reported as logging does it."""
+        """Raise an OSError that names the log. Leave other errors to logging."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
             raise named(error, Path(self.baseFilename)) from error
         super().handleError(record)
 
     def close(self) -> None:
-        """Close the file; an error was already reported by the write."""
+        """Close the file. Ignore an error, because the failed write has already raised it."""
         with suppress(OSError):
             super().close()
 
 
 class _Printable(logging.Formatter):
-    """Escape control characters: names of files and messages of libraries could steer a terminal."""
+    """A formatter that escapes control characters, with which a file name or message could control a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return "\n".join(escaped(line) for line in super().format(record).split("\n"))
@@ -154,7 +155,7 @@ def logging_to(path: Path | None) -> Iterator[None]:
         with logging_redirect_tqdm([LOGGER]):
             yield
     except Exception as error:
-        # The caller prints the error on standard error. The file would not have it without this.
+        # The caller prints the error on standard error, but the log file is closed by then.
         record = LOGGER.makeRecord(LOGGER.name, logging.ERROR, "", 0, "%s", (error,), None)
         for handler in handlers[1:]:
             handler.handle(record)

@@ -1,4 +1,4 @@
-"""Schedules as a table for people, as JSON for programs, and as rows of schedule.csv."""
+"""Write schedules as a table for people, as JSON for programs, and as rows of schedule.csv."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ ORDER_NOTES: dict[ShapeOrder, tuple[str, ...]] = {
     "coarse_to_fine": (),
     "random": ("the mini-batches of a phase come in another order in each turn of its cycle",),
 }
-"""Lines that a table adds where its order of shapes needs an explanation."""
+"""The lines below a table that explain its order of shapes."""
 
 
 def schedule_json(schedule: Schedule) -> dict[str, Any]:
-    """Make the JSON of show_schedule.py; in epoch granularity epochs are whole numbers."""
+    """Make the JSON of show_schedule.py. In epoch granularity, epochs are whole numbers."""
     return {
         "dataset_size": schedule.num_videos,
         "total_steps": schedule.total_steps,
@@ -72,7 +72,7 @@ def schedule_table(schedule: Schedule) -> str:
     names = "stage,epochs,steps,frames,crop,lr factor,stride,BN groups,mini-batches"
     head = names.split(",")
     rows = [head, *(_cells(schedule, phase) for phase in schedule.phases)]
-    # All columns are flush right but the last: its cells differ much in length, and nothing stands behind them.
+    # The last column gets no width and so no padding: its cells differ much in length, and no column follows it.
     widths = [*(max(len(row[i]) for row in rows) for i in range(len(head) - 1)), 0]
     lines = [
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
@@ -93,13 +93,14 @@ def schedule_table(schedule: Schedule) -> str:
 
 
 def _cells(schedule: Schedule, phase: Phase) -> list[str]:
-    """Write the line of a phase, a text for each column."""
+    """Write the line of a phase as one text for each column."""
     base = phase.cycle.base
     low, high = phase.stride_range or ("segments", "segments")
     shapes = " ".join(
         f"{schedule.recipe.clips * s.ratio}x{s.frames}x{s.crop}²" for s in phase.cycle.shapes
     )
-    groups = phase.num_bn_groups  # -n: one group spans the clips of n processes
+    # A negative number, -n, stands for one group that spans the clips of n processes.
+    groups = phase.num_bn_groups
     return [
         str(phase.stage),
         f"{phase.start_epoch:.2f}–{phase.end_epoch:.2f}",

@@ -1,9 +1,9 @@
-"""Files of tensors that are written whole and checked to be whole when they are read.
+"""Write files of tensors whole, and check that they are whole when they are read.
 
-A torch file is a zip archive. Ours end with a seal in the archive's comment: the size and the SHA-256 of all bytes
-before it. One rename puts tensors and seal in place, so no kill comes between them; the seal travels with every
-copy; and ``torch.load`` reads the file like any other. Files of earlier versions have no seal: the CRC-32 of each
-entry of the archive is checked instead.
+A torch file is a zip archive. Ours end with a seal, which is the comment of the archive: the size and the SHA-256
+of all bytes before it. One rename puts tensors and seal in place, so a kill cannot separate them. Every copy of
+the file has the seal, and ``torch.load`` reads the file like any other. Files of earlier versions have no seal.
+For them, the CRC-32 of each entry of the archive is checked.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import torch
 from mgexp.errors import TrainingError
 from mgexp.run.files import atomic_file, sha256_of_next
 
+# The size has a fixed number of digits, so that every seal has the same length and can be found from the end.
 SEAL = "mgexp sha256 {digest} of {size:015d} bytes"
 SEAL_BYTES = len(SEAL.format(digest="0" * 64, size=0))
 SEAL_PATTERN = re.compile(rb"mgexp sha256 (?P<digest>[0-9a-f]{64}) of (?P<size>\d{15}) bytes")
@@ -31,7 +32,7 @@ class DamagedFileError(TrainingError):
 
 
 def save_torch(path: Path, value: dict[str, Any]) -> None:
-    """Write ``value`` with a seal; a kill leaves the old file or the new one."""
+    """Write ``value`` with a seal. A kill leaves the old file or the new one."""
     with atomic_file(path) as file:
         torch.save(value, file)
         # The seal is the comment of the zip archive. The archive ends with two bytes, the length of its comment.
@@ -45,9 +46,9 @@ def save_torch(path: Path, value: dict[str, Any]) -> None:
 
 
 def load_torch(path: Path) -> dict[str, Any]:
-    """Read tensors and plain values; never run code from the file.
+    """Read tensors and plain values. Never run code from the file.
 
-    Raises DamagedFileError where the file is damaged, TrainingError where it is whole and holds something else.
+    Raises DamagedFileError if the file is damaged, and TrainingError if it is whole but contains something else.
     """
     check_whole(path)
     try:
@@ -58,7 +59,7 @@ def load_torch(path: Path) -> dict[str, Any]:
 
 
 def read_seal(path: Path) -> str | None:
-    """Return the seal, which tells this file from others of its name; None where it has none."""
+    """Return the seal, or None if there is none. Files with other contents have other seals."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - SEAL_BYTES))
@@ -67,7 +68,7 @@ def read_seal(path: Path) -> str | None:
 
 
 def check_whole(path: Path) -> None:
-    """Read the whole file, and raise DamagedFileError where its bytes are not those that were written."""
+    """Read the whole file. Raises DamagedFileError if its bytes are not the ones that were written."""
     try:
         seal = read_seal(path)
         fault = _entry_fault(path) if seal is None else _seal_fault(path, seal)
@@ -81,7 +82,7 @@ def check_whole(path: Path) -> None:
 
 
 def _seal_fault(path: Path, seal: str) -> str | None:
-    """Return what differs between the file and its seal, or None."""
+    """Say what differs between the file and its seal. Return None if nothing does."""
     found = SEAL_PATTERN.fullmatch(seal.encode())
     assert found is not None
     size = path.stat().st_size - SEAL_BYTES
@@ -95,14 +96,13 @@ def _seal_fault(path: Path, seal: str) -> str | None:
 
 
 def _entry_fault(path: Path) -> str | None:
-    """Return what is wrong with an archive without a seal, or None."""
+    """Say what is wrong with an archive that has no seal. Return None if nothing is."""
     if not zipfile.is_zipfile(path):
         return "it is not a torch file, or its end is missing"
     try:
         with zipfile.ZipFile(path) as archive:
-            if (
-                archive.comment
-            ):  # torch writes none, so this one is ours and no longer matches SEAL_PATTERN
+            # torch writes no comment. So this one is a seal that no longer matches SEAL_PATTERN.
+            if archive.comment:
                 return "the seal at its end is damaged"
             entry = archive.testzip()
     except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError) as error:

@@ -1,6 +1,6 @@
-"""TensorBoard and W&B: trackers that get the lines of a run as the run writes them.
+"""Send the lines of a run to TensorBoard and W&B as the run writes them.
 
-The run folder holds everything. So a tracker that fails causes one warning, and the run goes on without it.
+The run folder holds everything. So a tracker that fails causes one warning, and the run continues without it.
 
 TensorBoard's events are written directly and not by torch's SummaryWriter: its writer thread ends when the disk
 is full, and a flush would then wait forever.
@@ -26,11 +26,12 @@ Line = Mapping[str, Any]
 """A line of metrics.jsonl or evaluations.jsonl."""
 
 TRAIN, EVALUATION, FINAL = "train/", "evaluation/", "final/"
-"""Prefixes of the names of numbers, by their origin."""
+"""The prefixes of the names of numbers: from logged steps, from evaluations, from the result."""
 
 
 def numbers_of(line: Line) -> dict[str, float]:
-    """Select the numbers of a line, without truth values."""
+    """Select the numbers of a line, but not its True and False."""
+    # In Python a bool is an int.
     return {
         name: value
         for name, value in line.items()
@@ -45,14 +46,14 @@ def numbers_of_result(result: Line) -> dict[str, float]:
 
 
 class Tracker(Protocol):
-    """What takes the lines of metrics.jsonl and evaluations.jsonl as they are written, and the result.
+    """A receiver of each new line of metrics.jsonl and evaluations.jsonl, and of the result.
 
-    In a line of metrics ``step`` is 0-based. In an evaluation it is the number of steps before it. An error in a
-    method ends the tracking, not the run.
+    In a line of metrics, ``step`` is 0-based. In an evaluation, it is the number of steps before it. An error in a
+    method ends the tracking, but not the run.
     """
 
     def start(self, first_step: int) -> None:
-        """Start before the first line. A run that resumes after ``first_step`` steps sends later lines again."""
+        """Start before the first line. A run that resumes sends the lines after ``first_step`` steps again."""
 
     def step(self, line: Line) -> None:
         """Take a logged step."""
@@ -64,13 +65,13 @@ class Tracker(Protocol):
         """Take the content of result.json."""
 
     def close(self, failed: bool) -> None:
-        """End this start of the run. ``failed`` says whether an error ended it."""
+        """End the tracking of this process. ``failed`` says whether an error ended the run."""
 
 
 class Trackers:
     """All trackers of a run, by name. A tracker that fails is named in one warning and gets nothing more.
 
-    Used as a context manager, it closes them all at the end.
+    As a context manager, this object closes all trackers at the end.
     """
 
     def __init__(self, trackers: Mapping[str, Tracker] | None = None) -> None:
@@ -102,7 +103,7 @@ class Trackers:
             try:
                 what(tracker)
             except Exception as error:
-                # The disk is full or the network is gone. Days of training must not end for a curve.
+                # Perhaps the disk is full or the network is gone. Days of training must not end for a curve.
                 del self._trackers[name]
                 LOGGER.warning(
                     "%s gets nothing more of this run (%s: %s); the run folder has it all",
@@ -119,11 +120,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class TensorBoard:
-    """Scalars over ``step`` for logged steps, evaluations and the result, and the configuration.
+    """A tracker that writes scalars over ``step`` and the configuration as events for TensorBoard.
 
-    The configuration is text at the start, and hyper-parameters once there is a result. ``folder`` belongs to this
-    run alone. ``evaluations()`` gives the recorded evaluations, which a start that resumes writes again: readers
-    drop what an earlier start wrote for steps from ``first_step`` on.
+    At the start, the configuration is text. With the result, it is a table of hyper-parameters. Only this run
+    writes into ``folder``. ``evaluations()`` gives the recorded evaluations. A start that resumes writes them
+    again, because TensorBoard then drops everything that an earlier start wrote for ``first_step`` and later.
     """
 
     folder: Path
@@ -193,7 +194,7 @@ class TensorBoard:
 
 
 FINISH_SECONDS = 600.0
-"""Longest wait for uploads at the end of a run; `wandb sync` sends the rest later."""
+"""The longest wait for uploads at the end of a run. `wandb sync` can send the rest later."""
 NOTHING_ELSE: dict[str, Any] = {
     "disable_code": True,
     "disable_git": True,
@@ -208,10 +209,10 @@ NOTHING_ELSE: dict[str, Any] = {
 
 @dataclass
 class WandbRun:
-    """The run at W&B. Charts there are over ``step``; W&B's own count of steps is the place of a line.
+    """A tracker that sends the run to W&B. Charts are over ``step``; W&B's own step is the number of `place_of`.
 
-    ``name``: experiment and seed. A start that did not reach a checkpoint stays a run of its own at W&B, since it
-    may have had other settings.
+    ``name`` has experiment and seed. If a start did not reach a checkpoint, the next start is a new run at W&B,
+    because it may have other settings.
     """
 
     run_dir: RunDir
@@ -242,7 +243,8 @@ class WandbRun:
                 **NOTHING_ELSE,
             ),
         )
-        # Two lines of a run can have the same step, as an evaluation and a logged step, but not the same place.
+        # An evaluation and a logged step can have the same ``step``. W&B accepts only numbers that rise, so its
+        # own step is the place of a line, and the charts need ``step`` as their axis.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
@@ -260,7 +262,7 @@ class WandbRun:
         self._run.finish(exit_code=int(failed))
 
     def _log(self, prefix: str, line: Line) -> None:
-        # A resumed run does steps again that W&B has already, and W&B refuses a place that does not rise.
+        # A resumed run repeats steps that W&B already has, and W&B refuses a place that does not rise.
         place = place_of(prefix, line["step"])
         if place <= self._told:
             return
@@ -268,11 +270,11 @@ class WandbRun:
         self._run.log({"step": numbers.pop(f"{prefix}step"), **numbers}, step=place)
 
     def _identity(self, first_step: int) -> tuple[str, int]:
-        """Return the id at W&B, and the place of the last line that W&B has."""
+        """Return the id of the run at W&B, and the place of the last line that W&B has."""
         file = self.run_dir.wandb_json
         if first_step and file.exists():
             known = read_json(file)
-            # W&B has all lines of the files, also those that this start is about to cut.
+            # W&B has all lines of the files, also the lines that this start will cut.
             files = {
                 TRAIN: self.run_dir.metrics_jsonl,
                 EVALUATION: self.run_dir.evaluations_jsonl,
@@ -288,7 +290,7 @@ class WandbRun:
 
 
 def place_of(prefix: str, step: int) -> int:
-    """Number a line for W&B, where the numbers of lines must rise.
+    """Return the number of a line for W&B, which needs numbers that rise.
 
     An evaluation after ``step`` steps comes just before the line of step ``step``, which is 0-based.
     """
@@ -296,7 +298,7 @@ def place_of(prefix: str, step: int) -> int:
 
 
 def tracking_problems(uses_tensorboard: bool, wandb_mode: str | None) -> Iterator[str]:
-    """Yield why TensorBoard, or W&B in ``wandb_mode`` (None: not wanted), cannot be started here."""
+    """Yield the reasons why TensorBoard or W&B cannot start here. ``wandb_mode`` is None if W&B is not wanted."""
     wanted = {"tensorboard": uses_tensorboard, "wandb": wandb_mode is not None}
     missing = [package for package in wanted if importlib.util.find_spec(package) is None]
     for package in (package for package in missing if wanted[package]):
