@@ -2,9 +2,9 @@
 
     python -I -S hold_signals.py ARGUMENTS OF PYTHON
 
-Imports take seconds. A warning from Slurm during that time would kill the process, and Slurm does not queue a job
-again that ends by itself. So the signal is held back until ``release``. This file runs as a script before anything
-else is imported, so it must not import torch.
+Imports take seconds. A warning from Slurm during that time would kill the process. Slurm does not queue a job
+again if the job ends by itself. So the signals are held back until ``release``. This file runs as a script
+before anything else is imported, so it must not import torch.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ HELD = (signal.SIGTERM, signal.SIGUSR2)
 
 
 def release() -> None:
-    """Deliver the signals that came in the meantime, and all later ones."""
+    """Deliver the signals that came since the start, and all later ones."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
 
 
 if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, HELD)  # outlives exec
+    # exec keeps the mask of blocked signals. A handler would be lost: exec resets handlers to the default.
+    signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""What a run asks of a launcher: processes, GPUs, and the options that Slurm users know from sbatch."""
+"""Read what a run asks of a launcher: processes, GPUs, and the options that Slurm users know from sbatch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAUNCHERS = ("here", "torchrun", "local", "slurm")
 DEFAULT_MINUTES = 240
 DEFAULT_WARNING_SECONDS = 120
 MIN_SAVING_SECONDS = 10
-"""The least time between the warning and the limit. Assumption: enough for a step and a small checkpoint."""
+"""The shortest time from the warning to the limit. Assumption: enough for a step and a small checkpoint."""
 
 TEXT_OPTIONS = {
     "partition": "partition (default: the cluster's)",
@@ -46,7 +46,7 @@ USED_BY: Mapping[str, tuple[str, ...]] = {
     "sbatch": ("slurm",),
     **dict.fromkeys(TEXT_OPTIONS, ("slurm",)),
 }
-"""The launchers that can use an option. With any other launcher the option is an error."""
+"""For each option, the launchers that can use it. With any other launcher the option is an error."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Resources:
     """The resources of one run.
 
     ``cpus_per_task`` 0 stands for the loader workers plus the threads of a process. ``sbatch`` holds further
-    (option, value) pairs of sbatch. The job may run for ``minutes``. It is warned ``warning_seconds``
-    before that limit.
+    (option, value) pairs of sbatch. The job may run for ``minutes``. It gets a warning ``warning_seconds`` before
+    this limit.
     """
 
     nodes: int = 1
@@ -73,7 +73,7 @@ class Resources:
 
 
 def add_resource_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options in two groups. They are named as in sbatch where sbatch has them."""
+    """Add the options in two groups. An option that sbatch also has gets the name that it has there."""
     number: dict[str, Any] = {"type": int, "metavar": "N"}
     several = parser.add_argument_group("several processes (--launcher local and slurm)")
     gpus = "GPUs, one process for each (default: slurm 0; local one, where there is one)"
@@ -98,8 +98,9 @@ def add_resource_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
-    """Return the resources that the options ask for, and the problems. A wrong option has its default."""
-    # argparse gives None for what was not given. So a default is no problem where a launcher cannot use an option.
+    """Return the resources that the options ask for, and the problems. With problems, the resources may be wrong."""
+    # argparse gives None for an option that is not given. So the default of an option is never a problem for a
+    # launcher that cannot use the option.
     given = {name: value for name in USED_BY if (value := getattr(options, name)) is not None}
     problems = list(_option_problems(given, options.launcher))
     minutes = DEFAULT_MINUTES
@@ -116,7 +117,7 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
         problems.append(f"--time-limit {given['time_limit']} {error}: it takes {forms}")
     gpus, tasks = given.get("gpus_per_node"), given.get("tasks_per_node")
     if gpus is None:
-        # A run on this machine takes one GPU if there is one. Slurm gives only GPUs that are asked for.
+        # A run on this machine takes one GPU if there is one. Slurm gives a job only the GPUs that it asks for.
         uses_gpu = tasks is None and options.launcher != "slurm"
         gpus = min(1, torch.cuda.device_count()) if uses_gpu else 0
     if gpus and tasks not in (None, gpus):
@@ -157,7 +158,7 @@ def _option_problems(given: Mapping[str, Any], launcher: str) -> Iterator[str]:
         least = 0 if name == "gpus_per_node" else 1
         if isinstance(value, int) and value < least:
             yield f"{flag} {value}: it must be {least} or more"
-        # Any other text would not stay on its line of the batch script.
+        # submitit writes the text into a line of the batch script. A line end would start a line of its own.
         if name in TEXT_OPTIONS and not (value.strip() and value.isprintable()):
             yield f"{flag} {value!r}: it takes one line of printable characters"
 

@@ -1,4 +1,4 @@
-"""One run: from the options of a command line to a checked job, run in this process.
+"""Make a checked job from the options of a command line, and run it in this process.
 
 The module also freezes the code, so that a queued run does not see later changes of the working tree.
 """
@@ -52,8 +52,8 @@ def build_job(
 ) -> Job:
     """Read and check everything that a run needs, before any file is written.
 
-    With ``is_here`` False the run is for another machine, so devices and memory of this one are not examined.
-    Raises InputError with ``problems`` and all that are found here.
+    With ``is_here`` False the run is for another machine, so this function does not check the devices and memory
+    of this machine. Raises InputError with ``problems`` and with all problems that are found here.
     """
     pairs = []
     if options.seed is not None:
@@ -71,7 +71,7 @@ def build_job(
     with collected(problems):
         initial = build_initial_weights(whole, run_dir)
     if options.is_smoke:
-        # The weights were checked, but a smoke run has fewer channels than they have.
+        # The weights were checked. A smoke run does not load them, because its network has fewer channels.
         initial = None
     inputs = build_inputs(cfg, problems, processes.count, processes.local_count, is_here)
     return Job(cfg, experiment, run_dir, inputs, processes, options.override, initial, given)
@@ -86,13 +86,17 @@ def run_in_process(
 ) -> Outcome:
     """Run, and turn an error into an exit code and one message for ``say``.
 
-    ``problems`` are those that the caller found before. They are reported together with those found here.
+    ``problems`` are the problems that the caller found before. One message reports them with the problems found
+    here.
     """
     stop, job = stop or StopRequest(), None
     try:
         with stop.listening(), failing_together(processes) as explained:
-            with stop.at_once():  # nothing to save yet
+            # There is nothing to save yet, so a signal may end the run at once.
+            with stop.at_once():
                 made = build_job(options, processes, problems)
+                # The chooser times steps and loading, which is the work of `plan`. `plan` imports `train`, so
+                # `train` cannot import it and gets the chooser from here.
                 chooser = build_chooser(made.cfg, made.inputs, processes, made.device)
             job = replace(made, choose_workers=chooser)
             if not job.cfg.TRAIN.ENABLE:
@@ -120,9 +124,9 @@ def check_submission(
 
 
 def with_cpus(options: RunOptions, resources: Resources) -> Resources:
-    """Return ``resources`` with the CPUs of a process: its loader workers and its threads.
+    """Return ``resources`` with the number of CPUs for a process: one for each loader worker and each thread.
 
-    A number that was given stays. Raises InputError if the number of workers is only known on the machine.
+    A number that was given stays. Raises InputError for NUM_WORKERS auto, which is only measured in the job.
     """
     if resources.cpus_per_task:
         return resources
@@ -143,10 +147,11 @@ def frozen_yaml(options: RunOptions) -> str:
 
 
 def freeze_code(target: Path, source: Path = REPOSITORY) -> str:
-    """Copy the package, the tools and their commit from ``source`` to ``target``; return the commit.
+    """Copy the package, the tools and their commit from ``source`` to ``target``. Return the commit.
 
     A copy that exists stays as it is. A kill leaves no copy or a complete one.
     """
+    # Copy to another name first. The rename then makes the whole copy appear at once.
     if not target.exists():
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         for name in FROZEN:

@@ -1,4 +1,4 @@
-"""Hand runs to submitit: to Slurm, or to background processes of this machine that are followed here."""
+"""Give runs to submitit, which starts them on Slurm or in background processes of this machine."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ MAX_TIMEOUTS = 1000
 SIGNAL_VARIABLE = "SUBMITIT_PREEMPT_SIGNAL"
 """The environment variable that makes submitit use another signal than SIGUSR2."""
 LOCAL_MINUTES = 10 * 365 * 24 * 60
-"""The time limit of a local job. It has none, but submitit wants a number."""
+"""The time limit of a local job, ten years. Such a job has no limit, but submitit needs a number."""
 POLL_SECONDS = 0.2
 KILLED = "its process ended without a message: see the log"
 
 
 def to_slurm(submission: Submission, runs: Sequence[RunOptions]) -> list[Job[None]]:
-    """Submit runs with the same resources to Slurm, several as one array. Return submitit's jobs.
+    """Submit runs with the same resources to Slurm. Several runs are one array. Return submitit's jobs.
 
     Raises InputError with Slurm's message if it refuses.
     """
@@ -59,11 +59,13 @@ def to_slurm(submission: Submission, runs: Sequence[RunOptions]) -> list[Job[Non
         gpus_per_node=resources.gpus_per_node or None,
         signal_delay_s=resources.warning_seconds,
         array_parallelism=submission.num_parallel,
+        # If one process fails, srun must end the others. Since Slurm 22.05, srun no longer takes the number of
+        # CPUs from sbatch.
         srun_args=[
-            "--kill-on-bad-exit=1",  # if one process fails, all end
-            f"--cpus-per-task={resources.cpus_per_task}",  # since Slurm 22.05 srun does not take it from sbatch
+            "--kill-on-bad-exit=1",
+            f"--cpus-per-task={resources.cpus_per_task}",
         ],
-        # Clusters with JobRequeue=0 queue a job again only where it asks for that.
+        # On clusters with JobRequeue=0, Slurm queues a job again only if the job asks for it.
         additional_parameters={"requeue": True, **dict(resources.sbatch)},
     )
     try:
@@ -75,7 +77,7 @@ def to_slurm(submission: Submission, runs: Sequence[RunOptions]) -> list[Job[Non
 
 @dataclass
 class LocalRun:
-    """A run in background processes of this machine, which survive this process."""
+    """A run in background processes of this machine. The processes continue when this process ends."""
 
     job: LocalJob[None]
     launch: LaunchDir
@@ -84,7 +86,7 @@ class LocalRun:
 
     def has_ended(self, shows_log: bool) -> bool:
         """Return whether the run has ended, and print what is new in its logs to standard error."""
-        # In this order nothing is missed: the logs of a run that has ended do not grow.
+        # Ask first, and read the logs after that. The logs of an ended run do not grow, so nothing is missed.
         has_ended = bool(self.job.done())
         job_id = self.job.job_id
         for path in (self.launch.output_log(job_id), self.launch.error_log(job_id)):
@@ -98,7 +100,7 @@ class LocalRun:
         return has_ended
 
     def wait(self) -> Outcome:
-        """Print the logs until the run ends. The first Ctrl-C saves and stops the run; a second ends this wait."""
+        """Print the logs until the run ends. A first Ctrl-C saves and stops the run. A second ends this wait."""
         was_interrupted = False
         while True:
             try:
@@ -109,12 +111,12 @@ class LocalRun:
                 if was_interrupted:
                     raise
                 was_interrupted = True
-                # The processes ignore Ctrl-C while they start, so they get another signal.
+                # The processes ignore SIGINT while they start, so `stop` sends SIGTERM.
                 stop(self.job.job_id, self.launch)
 
 
 def to_this_machine(submission: Submission, run: RunOptions, slot: int = 0) -> LocalRun:
-    """Start a run in background processes. ``slot`` numbers the runs at the same time, and selects the GPUs."""
+    """Start a run in background processes. ``slot`` selects its GPUs. Parallel runs have different slots."""
     executor = submitit.LocalExecutor(_log_folder(submission), python=_python(submission))
     executor.update_parameters(
         timeout_min=LOCAL_MINUTES,
@@ -122,8 +124,8 @@ def to_this_machine(submission: Submission, run: RunOptions, slot: int = 0) -> L
         gpus_per_node=submission.resources.gpus_per_node,
         visible_gpus=_gpus(submission.resources.gpus_per_node, slot),
     )
-    # The new processes inherit that SIGINT is ignored. So submitit's controller survives a Ctrl-C, and ends with
-    # the run, which listens to Ctrl-C itself and saves first.
+    # The terminal sends Ctrl-C to all processes. The new ones inherit that SIGINT is ignored, so submitit's
+    # controller survives it. The run itself listens to SIGINT later and saves. The controller ends with the run.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         (job,) = _send(submission, executor, [run])
@@ -134,7 +136,7 @@ def to_this_machine(submission: Submission, run: RunOptions, slot: int = 0) -> L
 
 
 def _gpus(num: int, slot: int) -> tuple[int, ...]:
-    """Return the numbers of the GPUs of a slot, out of CUDA_VISIBLE_DEVICES if that is set."""
+    """Return the numbers of a slot's GPUs. Take them from CUDA_VISIBLE_DEVICES if it is set."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible else [str(k) for k in range((slot + 1) * num)]
     mine = names[slot * num : (slot + 1) * num]
@@ -150,7 +152,8 @@ def _send(
     """Freeze the code, and submit one task for each run."""
     submission.launch.root.mkdir(parents=True, exist_ok=True)
     freeze_code(submission.code)
-    # A task starts in the folder that it is submitted from, and Python looks for modules there first.
+    # A task starts in the folder from which it is submitted, and Python looks for modules there first. So the task
+    # imports the frozen copy of mgexp.
     before = Path.cwd()
     os.chdir(submission.code)
     try:
@@ -162,6 +165,8 @@ def _send(
 
 def _python(submission: Submission) -> str:
     """Return the beginning of the command that starts a task, quoted for a shell."""
+    # -I and -S let this first Python start without site-packages and the user's settings. So it runs no other code
+    # before it holds the signals. The Python that it then starts is an ordinary one.
     script = submission.code / Path(hold_signals.__file__).relative_to(REPOSITORY)
     return shlex.join([sys.executable, "-I", "-S", str(script)])
 
@@ -169,7 +174,8 @@ def _python(submission: Submission) -> str:
 def _log_folder(submission: Submission) -> Path:
     """Return the folder of the logs.
 
-    Raises InputError if submitit would misread its name, or would send another signal than a run expects.
+    Raises InputError if submitit would misread the name of the folder, or would send a signal that a run does not
+    expect.
     """
     folder = submission.launch.root.absolute()
     signal_name = os.environ.get(SIGNAL_VARIABLE, WARNING)
@@ -185,7 +191,7 @@ def _log_folder(submission: Submission) -> Path:
 
 
 def outcome_of(launch: LaunchDir, job_id: str) -> tuple[Outcome, str]:
-    """Return how a job ended, and its message: that of the first process that went wrong."""
+    """Return how a job ended, and the message of the first process that failed."""
     records = [read_json(path) for path in launch.outcomes(job_id)]
     if not records:
         return Outcome.FAILED, KILLED
@@ -195,9 +201,9 @@ def outcome_of(launch: LaunchDir, job_id: str) -> tuple[Outcome, str]:
 
 
 def is_alive(job_id: str, launch: LaunchDir) -> bool:
-    """Return whether the controller of a local job still runs. The job's id is its process number.
+    """Return whether the controller of a local job still runs. The job's id is its process id.
 
-    Another process may have got the number since, so the command line must name the folder of the job.
+    Linux may since have given this id to another process. So the command line must also contain the job's folder.
     """
     try:
         command = Path("/proc", job_id, "cmdline").read_bytes()
@@ -207,7 +213,7 @@ def is_alive(job_id: str, launch: LaunchDir) -> bool:
 
 
 def stop(job_id: str, launch: LaunchDir) -> None:
-    """Ask a local job to save and end, unless it has ended."""
+    """Ask a local job to save and end. Do nothing if it has ended."""
     if is_alive(job_id, launch):
         with suppress(ProcessLookupError):
             os.kill(int(job_id), signal.SIGTERM)
@@ -216,9 +222,9 @@ def stop(job_id: str, launch: LaunchDir) -> None:
 def to_local(
     run: RunOptions, resources: Resources, problems: Sequence[str], say: Callable[[str], None]
 ) -> Outcome:
-    """Run in background processes of this machine, show the log and wait. Raises InputError.
+    """Run in background processes of this machine, show the log and wait. Raises InputError for bad input.
 
-    The run survives the end of this process. Ctrl-C stops the run after it has saved.
+    If this process ends, the run continues. Ctrl-C makes the run save and stop.
     """
     problems = [*problems, *local_problems(resources)]
     submission = _submission(check_submission(run, resources, True, problems), run, resources)
@@ -231,7 +237,7 @@ def to_local(
 def to_queue(
     run: RunOptions, resources: Resources, problems: Sequence[str], say: Callable[[str], None]
 ) -> Outcome:
-    """Submit to Slurm and return. Raises InputError."""
+    """Submit a run to Slurm, and do not wait for it. Raises InputError for bad input, or if Slurm refuses."""
     problems = list(problems)
     with collected(problems):
         resources = with_cpus(run, resources)
@@ -252,7 +258,7 @@ def to_queue(
 
 
 def _submission(run_dir: RunDir, run: RunOptions, resources: Resources) -> Submission:
-    """Prepare the submission of one run, with its own copy of the code as it is now."""
+    """Prepare the submission of one run. It gets its own copy of the present code."""
     launch = new_launch_dir(run_dir.launches)
     code = (launch.root / "code").absolute()
     return Submission(launch, code, Path.cwd(), resources, experiment_name(run.config))

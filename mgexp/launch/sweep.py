@@ -1,4 +1,4 @@
-"""A sweep: rows × points of a grid × seeds. Check all runs, freeze code and YAMLs, and start the missing runs."""
+"""Run a sweep, rows × points of a grid × seeds: check all runs, freeze code and YAMLs, start the missing runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EVERYWHERE = "all"
 BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
 Point = tuple[tuple[str, str], ...]
-"""A (key, value as text) pair for each key of the grid."""
+"""One choice of values: a (key, value as text) pair for each key of the grid."""
 
 
 @dataclass(frozen=True)
@@ -53,25 +53,25 @@ class SweepRun:
 
     @property
     def point_name(self) -> str:
-        """Return the name of the folder of its point."""
+        """Return the name of the folder of the run's point."""
         text = ",".join(f"{key}={value}" for key, value in self.point) or EVERYWHERE
         name = file_name(text)
         if name == text:
             return name
-        # Two texts that are no file names may become the same name. A hash of the text keeps them apart.
+        # Two texts with forbidden characters may become the same file name. A hash of the text makes them differ.
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         return f"{name[: MAX_NAME - 9]}-{digest}"
 
     @property
     def name(self) -> str:
-        """Return its name and the path of its run folder: <point>/<experiment>/seed<N>."""
+        """Return the name of the run, which is also the path of its folder: <point>/<experiment>/seed<N>."""
         return f"{self.point_name}/{self.experiment}/seed{self.seed}"
 
 
 def read_grid(texts: Sequence[str]) -> tuple[Point, ...]:
-    """Return every combination of the values of KEY=V1,V2. Raises InputError with every problem.
+    """Read texts such as KEY=V1,V2, and return every combination of their values. Raises InputError.
 
-    A comma in brackets belongs to a value: SOLVER.STEPS=[0,3],[0,4] has two values.
+    A comma in brackets is a part of a value: SOLVER.STEPS=[0,3],[0,4] has two values.
     """
     problems, axes, seen = [], [], set()
     for text in texts:
@@ -93,7 +93,7 @@ def read_grid(texts: Sequence[str]) -> tuple[Point, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """Split a text at the commas outside brackets."""
+    """Split a text at its commas, but not at the commas inside brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += BRACKETS.get(character, 0)
@@ -105,7 +105,7 @@ def _split(text: str) -> list[str]:
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
-    """Read seeds: "3" stands for 0, 1 and 2; "3,5" stands for 3 and 5. Raises InputError."""
+    """Read seeds. "3" stands for 0, 1 and 2, and "3,5" for 3 and 5. Raises InputError for other texts."""
     try:
         numbers = tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
@@ -119,7 +119,7 @@ def read_seeds(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Sweep:
-    """``experiments`` (YAML by name) × ``points`` × ``seeds``. The pairs ``overrides`` apply to all runs."""
+    """All runs of ``experiments`` (YAMLs by name) × ``points`` × ``seeds``, each with ``overrides``."""
 
     folder: SweepDir
     experiments: Mapping[str, Path]
@@ -130,7 +130,7 @@ class Sweep:
 
     @property
     def runs(self) -> tuple[SweepRun, ...]:
-        """Return all runs, seed by seed, so that every row has a first result early."""
+        """Return all runs, seed by seed, so that every row gets its first result early."""
         return tuple(
             SweepRun(experiment, point, seed)
             for seed in self.seeds
@@ -139,7 +139,7 @@ class Sweep:
         )
 
     def options(self, run: SweepRun) -> RunOptions:
-        """Return the options of a run, from the YAML as it is now."""
+        """Return the options of a run with the present YAML of its experiment."""
         return RunOptions(
             config=self.experiments[run.experiment],
             overrides=(*self.overrides, *(text for pair in run.point for text in pair)),
@@ -149,21 +149,22 @@ class Sweep:
         )
 
     def frozen_options(self, run: SweepRun) -> RunOptions:
-        """Return the options of a run, from the frozen YAML and with absolute paths."""
+        """Return the options of a run with its frozen YAML and with absolute paths."""
         options = self.options(run)
         return replace(
             options,
             config=self.folder.config_yaml(run.point_name, run.experiment).absolute(),
             output=self.folder.run(run.name).root.absolute(),
+            # The frozen YAML already contains the overrides.
             overrides=(),
-            given=options.overrides,  # the frozen YAML contains them
+            given=options.overrides,
         )
 
     def submission(self, resources: Resources, num_parallel: int = 1) -> Submission:
-        """Prepare a submission of some of its runs.
+        """Prepare a submission of some runs of the sweep.
 
-        They run in the working directory of the first call, so that relative paths of the configurations keep
-        their meaning in every later call.
+        The runs start in the working directory of the first call. So the relative paths in the configurations mean
+        the same in every later call.
         """
         known = self.folder.sweep_json.exists()
         first = read_json(self.folder.sweep_json)["working_directory"] if known else Path.cwd()
@@ -200,7 +201,7 @@ def check_sweep(
 
 
 def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
-    """Return a problem for each key that the sweep has frozen with another value for the same run folder."""
+    """List each key whose value now differs from the YAML that was frozen for the same run folder."""
     path = sweep.folder.config_yaml(run.point_name, run.experiment)
     if not path.exists():
         return []
@@ -213,7 +214,7 @@ def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
 
 
 def freeze(sweep: Sweep) -> None:
-    """Copy the code and write the YAMLs. What is frozen already stays as it is."""
+    """Copy the code and write the YAMLs. A copy or a YAML that exists already stays as it is."""
     folder = sweep.folder
     folder.root.mkdir(parents=True, exist_ok=True)
     commit = freeze_code(folder.code)
@@ -234,11 +235,11 @@ def freeze(sweep: Sweep) -> None:
 
 
 def age_of_code(folder: SweepDir) -> str:
-    """Return a sentence if the code of the sweep may differ from the working tree, else an empty text."""
+    """Say so if the code of the sweep may differ from the working tree. Else return an empty text."""
     if not folder.code.exists():
         return ""
     frozen, now = git_commit(folder.code), git_commit(REPOSITORY)
-    # Two working trees with uncommitted changes may differ, although both have the same name.
+    # "-dirty" says only that there are uncommitted changes. Two trees with the same such name may differ.
     if frozen == now and not now.endswith("-dirty"):
         return ""
     return (
@@ -268,11 +269,12 @@ def run_on_this_machine(
 ) -> Outcome:
     """Run all, ``num_parallel`` at a time, and wait. Return the worst outcome, which is the sweep's exit code.
 
-    After Ctrl-C, or a cancel from elsewhere, no further run starts, and those that run save first.
+    After Ctrl-C, or after `sweep.py cancel`, no further run starts, and the active runs save and end.
     """
     waiting, slots = list(runs), list(range(num_parallel))
     outcomes: list[Outcome] = []
-    running: dict[int, tuple[str, LocalRun]] = {}  # the name and the processes of each slot's run
+    # For each slot, the name and the processes of its run. A slot stands for the GPUs of one run.
+    running: dict[int, tuple[str, LocalRun]] = {}
     while running or (waiting and not sweep.folder.cancelled.exists()):
         try:
             while waiting and slots and not sweep.folder.cancelled.exists():
@@ -295,19 +297,20 @@ def run_on_this_machine(
                 stop(local.job.job_id, local.launch)
     if waiting:
         outcomes.append(Outcome.INTERRUPTED)
-    # A failure is worse than bad input, that is worse than a stop, and a missed expectation is the mildest.
+    # From the worst to the mildest: a failure, bad input, a stop, a missed expectation.
     order = (Outcome.FAILED, Outcome.BAD_INPUT, Outcome.INTERRUPTED, Outcome.MISSED)
     return next((outcome for outcome in order if outcome in outcomes), Outcome.OK)
 
 
 def cancel(folder: SweepDir) -> list[str]:
-    """Stop every run that is queued or running; those that run save first. Return their names."""
+    """Stop every run that is queued or running. A running one saves first. Return the names of all."""
     folder.cancelled.touch()
     known = submissions(folder)
     active = [one for one in states(folder, known) if one.state in (QUEUED, RUNNING)]
     in_slurm = [one for one in active if known[one.name]["launcher"] == "slurm"]
     if running := [one.job_id for one in in_slurm if one.state == RUNNING]:
-        # A run takes SIGTERM for a warning and continues until it is killed. Ctrl-C stops it sooner.
+        # On Slurm, a run saves after SIGTERM but continues until it is killed. SIGINT makes it save and end. If
+        # this command fails, the next one still cancels the jobs.
         subprocess.run(["scancel", "--signal=INT", *running], check=False, capture_output=True)
     if in_slurm:
         try:
@@ -326,7 +329,8 @@ def cancel(folder: SweepDir) -> list[str]:
 
 def _note(folder: SweepDir, name: str, launcher: str, job_id: str, launch: LaunchDir) -> None:
     """Record that a run was submitted."""
-    cut_jsonl(folder.submissions_jsonl, lambda _: True)  # drops a line that a kill left torn
+    # Remove a line that a kill left torn. A new line after it would be lost.
+    cut_jsonl(folder.submissions_jsonl, lambda _: True)
     append_jsonl(
         folder.submissions_jsonl,
         {

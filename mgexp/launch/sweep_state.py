@@ -1,4 +1,4 @@
-"""How far each run of a sweep is: read from its run folder, its last submission and Slurm's queue."""
+"""Find out how far each run of a sweep is, from its run folder, its last submission and Slurm's queue."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from mgexp.train.result import MISSED, Outcome
 MISSING, QUEUED, RUNNING, STOPPED, FAILED = "missing", "queued", "running", "stopped", "failed"
 FINISHED, MISSED_IT = "finished", "missed"
 IN_HAND = (QUEUED, RUNNING, FINISHED, MISSED_IT)
-"""Runs in these states are not submitted again by a second call."""
+"""The states of runs that a second call of sweep.py does not submit again."""
 
 TAIL_BYTES = 2**14
-"""So much of the end of a file is read: about 50 lines of metrics.jsonl."""
+"""The number of bytes that are read from the end of a file: about 50 lines of metrics.jsonl."""
 OF_SLURM, OF_SRUN = "slurmstepd", "srun: "
-"""How the log lines begin in which Slurm says why a job ended, and in which srun says that it ended."""
+"""How lines of Slurm begin in a log. slurmstepd says why a job ended. srun says only that it ended."""
 GOES_ON = ("DUE TO JOB REQUEUE", "DUE TO PREEMPTION")
-"""Such a line contains one of these if the job was queued again."""
+"""A line of slurmstepd contains one of these if Slurm queued the job again. It is then no reason for a failure."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ COLUMNS = ("run", "state", "job", "step", "ETA", "so far", "why")
 
 def slurm_queue() -> dict[str, tuple[str, str]]:
     """Return (state, reason) of every job of this user by job id, such as 12 or 12_3. Raises InputError."""
+    # Without --array, squeue shows all waiting jobs of an array in one line.
     command = ["squeue", "--noheader", "--array", "--format=%i|%T|%r", "--user", getpass.getuser()]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -83,7 +84,7 @@ def submissions(folder: SweepDir) -> dict[str, dict[str, Any]]:
 
 
 def states(folder: SweepDir, names: Iterable[str]) -> tuple[RunState, ...]:
-    """Return the states of the named runs. Slurm is asked only if a run of the sweep was submitted to it."""
+    """Return the states of the named runs. Ask Slurm only if it got a run of the sweep."""
     known = submissions(folder)
     uses_slurm = any(line["launcher"] == "slurm" for line in known.values())
     queue = slurm_queue() if uses_slurm else {}
@@ -91,7 +92,7 @@ def states(folder: SweepDir, names: Iterable[str]) -> tuple[RunState, ...]:
 
 
 def all_names(folder: SweepDir) -> list[str]:
-    """Return the names of all runs that the sweep ever had, in order. Raises InputError if there is no sweep."""
+    """Return the names of all runs of all calls of the sweep, in order. Raises InputError if there is no sweep."""
     if not folder.sweep_json.exists():
         raise InputError([f"{folder.root} is not the folder of a sweep: it has no sweep.json"])
     return list(read_json(folder.sweep_json)["runs"])
@@ -119,17 +120,19 @@ def _state(
     else:
         in_queue = ("RUNNING", "") if is_alive(job_id, launch) else None
     if in_queue:
+        # Slurm gives a reason for running jobs too, which is "None".
         is_waiting = in_queue[0] == "PENDING"
-        note = in_queue[1] if is_waiting else ""  # Slurm has a reason for jobs that run too: "None"
+        note = in_queue[1] if is_waiting else ""
         return RunState(name, QUEUED if is_waiting else RUNNING, note=note, **known)
     known["eta_seconds"] = None
     outcome, message = outcome_of(launch, job_id)
     if submission["cancelled"] or outcome is Outcome.INTERRUPTED:
         note = "cancelled" if submission["cancelled"] else message
         return RunState(name, STOPPED, note=note, **known)
-    # A killed process leaves no message of its own, but its log may say why it was killed.
+    # A killed process writes no outcome, but its log may say why it was killed.
     text = (message == KILLED and last_error(launch.error_log(job_id))) or message
-    # Messages end with the problem itself: an InputError lists them, a traceback names the error last.
+    # A message ends with the problem itself: an InputError lists its problems, and a traceback ends with the
+    # error.
     error = next((line.strip(" -") for line in reversed(text.splitlines()) if line.strip()), "")
     return RunState(name, FAILED, error=error, **known)
 
@@ -151,16 +154,17 @@ def _progress(run: RunDir) -> dict[str, Any]:
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the last records of a JSON-lines file; of a long file not all."""
+    """Yield the records at the end of a JSON-lines file. In a long file these are not all records."""
     for line in _tail(path):
         try:
             yield simplejson.loads(line)
-        except ValueError:  # the first line is cut off, and a kill may have cut the last
+        # The first of these lines may lack its beginning, and a kill may have torn the last one.
+        except ValueError:
             continue
 
 
 def last_error(log: Path) -> str:
-    """Return why a job was killed: Slurm's words, or else the last line of the job itself."""
+    """Return why a job was killed: the last words of Slurm, or else the last line of the job itself."""
     lines = [line for line in _tail(log) if line.strip()]
     of_slurm = [
         line
@@ -172,7 +176,7 @@ def last_error(log: Path) -> str:
 
 
 def _tail(path: Path) -> list[str]:
-    """Read the last lines of a file, which may be long."""
+    """Read the lines in the last TAIL_BYTES of a file. The first one may lack its beginning."""
     if not path.exists():
         return []
     with path.open("rb") as file:

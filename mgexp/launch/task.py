@@ -1,19 +1,19 @@
-"""The task that submitit runs in a job: one process of a run, saved and queued again if it is interrupted.
+"""Define the task that submitit runs in a job: one process of a run. An interrupted job saves and is queued again.
 
-This is what a signal does. We observed it on Slurm 22.05:
+This is what each signal does. We observed it on Slurm 22.05:
 
 - SIGUSR2 is the warning before the time limit. It also announces preemption if SlurmctldParameters has
   preempt_send_user_signal. All processes save at the same step. Rank 0 then passes the signal to submitit, which
   queues the job again.
 - SIGTERM comes from scancel, from `scontrol requeue`, and from preemption without that parameter. Slurm ends the
-  job in any case, and decides itself whether to queue it again. It does not queue a job again that ends by itself.
+  job in any case, and decides itself whether to queue it again. It does not do so for a job that ends by itself.
   So the run saves and continues until it is killed.
-- If no step ends for a long time after SIGUSR2, as in a compilation, the job is queued again before its limit. It
-  then continues from what is on disk.
+- If no step ends for a long time after SIGUSR2, as during a compilation, the job is queued again before its limit.
+  It then continues from the files on disk.
 - A signal that comes before the task listens is held back until then: see `hold_signals.py`.
 
 The pickle of a job never changes. The state of a run is in its run folder, so a start from the first pickle
-continues the run. Under submitit's local executor nobody else ends a job, so SIGTERM stops it.
+continues the run. Under submitit's local executor no scheduler ends a job, so SIGTERM stops the run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from mgexp.stop import StopRequest
 from mgexp.train.result import Outcome
 
 EARLY_SECONDS = 60
-"""Slurm may send the warning this much too early. Source: man sbatch, --signal."""
+"""Slurm may send the warning this many seconds too early. Source: man sbatch, --signal."""
 WARNING = "SIGUSR2"
 ENDS_IT = ("SIGTERM", "SIGINT")
 """Signals after which a run is not queued again."""
@@ -53,10 +53,10 @@ ENDS_IT = ("SIGTERM", "SIGINT")
 
 @dataclass(frozen=True)
 class Submission:
-    """What is submitted together: runs with the same ``resources``, at most ``num_parallel`` of them at a time.
+    """Runs with the same ``resources`` that are submitted together. At most ``num_parallel`` run at a time.
 
-    ``code`` is the frozen copy of the code, which may not exist yet. Relative paths in the options of a run start
-    at ``working_directory``.
+    ``code`` is the folder of the frozen code, which may not exist yet. Relative paths in the options of a run are
+    relative to ``working_directory``.
     """
 
     launch: LaunchDir
@@ -69,7 +69,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class TrainTask:
-    """One run of a submission as the callable that submitit calls in each of its processes."""
+    """One run of a submission. submitit calls this object in each process of the run."""
 
     options: RunOptions
     submission: Submission
@@ -79,7 +79,7 @@ class TrainTask:
         job = submitit.JobEnvironment()
         is_slurm = job.cluster == "slurm"
         stop = StopRequest(only_save=(signal.SIGTERM,) if is_slurm else ())
-        # A job that is queued again keeps its id: forget how its last start ended.
+        # A job that is queued again keeps its id. So delete the outcome of its last start.
         self._outcome_json(job).unlink(missing_ok=True)
         deadline: AbstractContextManager[object] = nullcontext()
         if is_slurm and job.global_rank == 0:
@@ -89,7 +89,8 @@ class TrainTask:
             with deadline:
                 outcome = self._run(job, stop)
         if outcome is Outcome.INTERRUPTED and stop.signal_name not in ENDS_IT:
-            # Everything is saved. On rank 0, submitit's handler of the signal queues the job again and exits.
+            # Everything is saved. The handler of submitit is now active again. On rank 0 it queues the job again
+            # and exits.
             if job.global_rank == 0:
                 signal.raise_signal(signal.SIGUSR2)
             raise SystemExit(0)
@@ -97,11 +98,11 @@ class TrainTask:
             raise SystemExit(int(outcome))
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
-        """Return what submitit queues again: the same task, since its state is in the run folder."""
+        """Return the task that submitit queues again: the same task, because its state is in the run folder."""
         return submitit.helpers.DelayedSubmission(self)
 
     def _run(self, job: submitit.JobEnvironment, stop: StopRequest) -> Outcome:
-        """Run, and write beside the logs how the run ended."""
+        """Run, and write how the run ended into a file beside the logs."""
         messages: list[str] = []
 
         def say(message: str) -> None:
@@ -119,7 +120,8 @@ class TrainTask:
             if not stop.requested:
                 self._record(job, Outcome.FAILED, f"{type(error).__name__}: {error}")
                 raise
-            # The processes left together after the signal. One that left sooner breaks the others' connection.
+            # After the signal all processes leave. The first one that leaves breaks the connection of the others,
+            # so this error is no failure.
             say(f"after {stop.signal_name}: {error}")
             outcome = Outcome.INTERRUPTED
         if outcome is not Outcome.INTERRUPTED or stop.signal_name in ENDS_IT:
@@ -135,10 +137,11 @@ class TrainTask:
 
 
 def seconds_to_wait(resources: Resources, since_start: float) -> float:
-    """Return how long a job may wait for a step to end. It was warned ``since_start`` seconds after its start.
+    """Return how long a job may wait for a step to end. The warning came ``since_start`` seconds after its start.
 
-    If the time limit is near, the job may wait until half of the warning time is left. If it is far, the warning
-    announces preemption, and Slurm may end the job sooner: then the job waits for half of the warning time.
+    If the time limit is near, the job may wait until half of the warning time is left. If the limit is far, the
+    warning announces preemption, and Slurm may end the job sooner. Then the job waits for half of the warning
+    time.
     """
     margin, left = resources.warning_seconds / 2, 60 * resources.minutes - since_start
     is_time_limit = left < resources.warning_seconds + EARLY_SECONDS
@@ -146,9 +149,9 @@ def seconds_to_wait(resources: Resources, since_start: float) -> float:
 
 
 class _Deadline(threading.Thread):
-    """Queue a Slurm job again if it was warned and no step ended within ``seconds_to_wait``.
+    """A thread that queues a Slurm job again if no step ends within ``seconds_to_wait`` after a warning.
 
-    This is a thread, since the main thread may be busy anywhere. It lives as long as its context.
+    It is a thread, because the main thread may be busy in a long computation. It lives as long as its context.
     """
 
     def __init__(self, stop: StopRequest, resources: Resources, job_id: str) -> None:
@@ -166,7 +169,7 @@ class _Deadline(threading.Thread):
         self._run_ended.set()
 
     def run(self) -> None:
-        """Wait for the warning, then for the run to end."""
+        """Wait for the warning, and then for the end of the run. Queue the job again if the run does not end."""
         while self._request.signal_name != WARNING:
             if self._run_ended.wait(0.2):
                 return
@@ -182,15 +185,16 @@ class _Deadline(threading.Thread):
 
 
 def _processes(job: submitit.JobEnvironment) -> Processes:
-    """Return which process of the job this is, and tell torch the address of the first one.
+    """Return which process of the job this is, and tell torch the address of the first process.
 
-    Raises InputError if the other processes could not find the first node of the job.
+    Raises InputError if this process cannot find the address of the first node of the job.
     """
     if job.num_tasks == 1:
         return Processes()
     found: Any = TorchDistributedEnvironment()
+    # A node may not know an address for its own name. Processes of one node do not need it.
     if job.num_nodes == 1:
-        found.master_addr = "127.0.0.1"  # the name of a node need not be known to itself
+        found.master_addr = "127.0.0.1"
     host = found.master_addr
     try:
         socket.getaddrinfo(host, None)
