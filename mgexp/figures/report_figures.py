@@ -17,7 +17,7 @@ from mgexp.results.report import Picture, write_report
 from mgexp.run.folder import RunsDir
 
 MAX_CLASSES_DRAWN = 50
-"""The most classes in the confusion figure. Assumption: the squares of more classes are too small to read."""
+"""The most classes in the confusion figure. Assumption: with more classes, its squares are too small to read."""
 
 WORDS = {
     "accuracy": (
@@ -66,8 +66,8 @@ def report_with_figures(
     """Write report.md, report.html and figures/ into ``output``, by default ``folder``.
 
     ``folder`` is as in `load_results`. A row of ``expected_rows`` that has no run is listed as "not run".
-    ``class_names`` names the classes 0, 1, …; without names the report has the numbers. Raises InputError where a
-    file cannot be understood, or where a run has more classes than there are names.
+    ``class_names`` names the classes 0, 1, …. Without names the report shows the numbers of the classes. Raises
+    InputError if a file cannot be understood, or if a run has more classes than there are names.
     """
     comparison, rows = load_results(folder)
     comparison = comparison.with_class_names(class_names, folder)
@@ -78,13 +78,13 @@ def report_with_figures(
 def load_results(folder: Path) -> tuple[Comparison, tuple[RowSchedule, ...]]:
     """Load the runs of a folder and the schedules of its rows.
 
-    ``folder`` is as in `load_comparison`. The schedule of a row comes from the YAML of its name in the folder.
-    Where the folder has no YAMLs, it comes from the configuration of one of the row's runs. Raises InputError
-    where a file cannot be understood.
+    ``folder`` is as in `load_comparison`. The schedule of a row comes from the YAML in the folder with the row's
+    name. If the folder has no YAMLs, the schedule comes from the configuration of one of the row's runs. Raises
+    InputError if a file cannot be understood.
     """
     comparison = load_comparison(folder)
     yamls = {path.stem: path for path in folder.glob("*.yaml")}
-    # A run folder holds the whole configuration. Seeds of a row have the same schedule, so any of them will do.
+    # A run folder holds the whole configuration. All seeds of a row have the same schedule, so take any of them.
     yamls = yamls or {row: run.config_yaml for row, _, run in RunsDir(folder).runs()}
     return comparison, load_schedules(comparison, yamls)
 
@@ -111,9 +111,9 @@ def draw_figures(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Pi
 
 
 def draw_confusions(rows: Sequence[Row], names: Sequence[str]) -> PrintFigure:
-    """Draw a square per row: percent of the videos of each class (line) taken for each class (column).
+    """Draw a matrix for each row: the percent of the videos of a class (line) taken for each class (column).
 
-    ``names`` names the classes; it may be empty. Every row must have a confusion matrix.
+    ``names`` names the classes and may be empty. Every row must have a confusion matrix.
     """
     with printed():
         figure = PrintFigure(3.2)
@@ -121,7 +121,8 @@ def draw_confusions(rows: Sequence[Row], names: Sequence[str]) -> PrintFigure:
         for axes, row in zip(squares, rows, strict=True):
             assert row.confusion is not None
             matrix = row.confusion.matrix()
-            # A linear scale would show a few percent of confused videos as white. The square root lifts them.
+            # A linear scale would show a few percent of confused videos as white. On the scale of the square root
+            # they are visible.
             picture = axes.imshow(matrix, cmap="Blues", norm=PowerNorm(0.5, 0, 100))
             axes.set_title(row_label(row.name), weight="bold")
             axes.set_xlabel("taken for")

@@ -40,11 +40,11 @@ from mgexp.results.model import COARSE_CONTROL, Comparison, row_order
 from mgexp.train.setup import build_num_videos, build_row_schedule
 
 MAX_LR_STEPS = 400
-"""The learning rate is drawn at so many steps. More would not show in a panel of a few centimetres."""
+"""The learning rate is drawn at about this many steps. A panel of a few centimetres cannot show more."""
 MAX_ROWS = 4
-"""The most rows side by side in a figure. Assumption: panels narrower than 4 cm cannot be read."""
+"""The most rows side by side in a figure. Assumption: nobody can read panels narrower than 4 cm."""
 NOT_OF_THE_NETWORK = ("MULTIGRID", "SOLVER", "ROW", "EXPECTED", "RNG_SEED")
-"""Keys in which the rows of a folder differ while their networks are the same."""
+"""Keys and sections that do not change the network, although the rows of a folder differ in them."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class RowSchedule:
     def clips_per_teraflop(self, shapes: Sequence[BatchShape]) -> float:
         """Count the clips per 10¹² FLOPs of training, over one step of each shape.
 
-        If the devices do 10¹² FLOPs per second, the loader must deliver this number of clips per second.
+        If the devices compute 10¹² FLOPs per second, the loader must deliver this number of clips per second.
         """
         return 1e12 * sum(map(self.clips, shapes)) / sum(map(self.step_flops, shapes))
 
@@ -123,7 +123,8 @@ def load_schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[R
         macs = counted.setdefault(network_keys, {})
         new = schedule_shapes(schedule) - macs.keys()
         if new:
-            network = build_network(cfg).to(memory_format=torch.channels_last_3d)  # twice as fast
+            # Counting runs a forward pass, which is twice as fast in this memory format.
+            network = build_network(cfg).to(memory_format=torch.channels_last_3d)
             macs.update(macs_by_shape(network, new))
         rows.append(RowSchedule(name, schedule, macs))
     return tuple(rows)
@@ -153,7 +154,7 @@ def _panels(rows: Sequence[RowSchedule]) -> list[Panel]:
         Panel("frames", "log", lambda _row, _phase, shape: shape.frames),
         Panel("crop (pixels)", "log", lambda _row, _phase, shape: shape.crop),
         Panel("clips a step", "log", lambda row, _, shape: row.clips(shape)),
-        # The schedule is that of one process, so these are the groups of the whole mini-batch.
+        # The schedule is made for one process, so these are the BN groups of the whole mini-batch.
         Panel("BN groups\na step", "log", lambda _row, phase, _shape: phase.num_bn_groups),
         Panel(
             f"{prefix}FLOPs a step", "linear", lambda row, _, shape: row.step_flops(shape) / unit
@@ -162,16 +163,16 @@ def _panels(rows: Sequence[RowSchedule]) -> list[Panel]:
             "clips a second\nper TFLOP/s",
             "log",
             lambda row, _, shape: row.clips_per_teraflop([shape]),
-            # Not the mean of the levels: cheap steps would count as much as expensive ones.
+            # This is not the mean of the levels, in which a cheap step would count as much as an expensive one.
             mean=lambda row, phase: row.clips_per_teraflop(phase.cycle.shapes),
         ),
     ]
 
 
 def draw_schedule(rows: Sequence[RowSchedule]) -> PrintFigure:
-    """Draw a column of panels for each row: at most MAX_ROWS, the first ones and the last.
+    """Draw a column of panels for each row. Of more than MAX_ROWS rows, draw the first ones and the last.
 
-    Rows with equal schedules are drawn once, and the control only where there is nothing else.
+    Rows with equal schedules are drawn once. The control is drawn only if there is no other row.
     """
     shown: list[RowSchedule] = []
     for row in [row for row in rows if row.name != COARSE_CONTROL] or rows:
@@ -221,7 +222,7 @@ def _draw_levels(axes: Axes, row: RowSchedule, panel: Panel, colour: str) -> Non
         axes.fill_between(ends, min(levels), max(levels), color=colour, alpha=0.12, lw=0)
         if len(set(levels)) > 1:
             axes.hlines(sorted(set(levels)), *ends, color=colour, lw=0.6, alpha=0.75)
-        # Two points with the same level for each phase: the line goes straight up or down between phases.
+        # Each phase has two points with the same level, so the line goes straight up or down between phases.
         steps += ends
         means += [panel.mean(row, phase) if panel.mean else fmean(levels)] * 2
     axes.plot(steps, means, color=colour, lw=1.4, solid_capstyle="butt")
@@ -231,7 +232,8 @@ def _draw_rates(axes: Axes, row: RowSchedule, colour: str) -> None:
     """Draw the learning rate, and give the column its axis of steps."""
     steps, rates = zip(*row.learning_rates(), strict=True)
     axes.plot(steps, rates, color=colour, lw=1.2)
-    axes.set_yscale("log")  # the rate falls by a factor from stage to stage
+    # The rate falls by a factor from stage to stage, which is the same distance each time on this scale.
+    axes.set_yscale("log")
     axes.set_xlim(0, row.schedule.total_steps)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.xaxis.set_major_formatter(
@@ -259,12 +261,13 @@ def _scale(axes: Axes, panel: Panel, rows: Sequence[RowSchedule]) -> None:
             ticks.append(level)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_locator(FixedLocator(ticks))
-    axes.yaxis.set_minor_locator(NullLocator())  # else Matplotlib adds labels between the levels
+    # Without this, Matplotlib would add labels between the levels.
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(_short))
     axes.set_ylim(found[0] / 1.3, found[-1] * 1.3)
 
 
 def _short(value: float, _: object) -> str:
-    """Format whole numbers as they are, others to two digits."""
+    """Format a whole number with all digits, and any other number with two digits."""
     digits = value if value == round(value) else float(f"{value:.2g}")
     return f"{digits:,.10g}"

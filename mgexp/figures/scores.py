@@ -1,4 +1,4 @@
-"""Draw scores: over FLOPs, steps and seconds, and what rows gain or lose against a whole or a shorter baseline."""
+"""Draw scores over FLOPs, steps and seconds, and gains and losses against a whole or a shorter baseline."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LOSS_COLOUR = "#F6E9E2"
 
 
 class Scale(NamedTuple):
-    """A horizontal axis: its label, and its value at the end of a run and at an evaluation (None if unknown)."""
+    """A horizontal axis: its label, and its values at the end of a run and at an evaluation (None if unknown)."""
 
     label: str
     end: Callable[[Run], float]
@@ -47,8 +47,8 @@ class Scale(NamedTuple):
 def draw_accuracy(comparison: Comparison, rows: Sequence[RowSchedule]) -> PrintFigure:
     """Draw the evaluations during training below, and the final ones above, enlarged and with intervals.
 
-    ``rows`` are the schedules that tell the FLOPs up to an evaluation. Over FLOPs, only the end of a run is drawn
-    if its schedule is unknown, or if the run took other steps or FLOPs than its schedule.
+    ``rows`` are the schedules, from which the FLOPs up to an evaluation are counted. If the schedule of a run is
+    unknown, or if the run took other steps or FLOPs, only the end of the run is drawn over FLOPs.
     """
     styles = row_styles([row.name for row in comparison.rows])
     schedules = {row.name: row for row in rows}
@@ -89,14 +89,15 @@ def _draw_ends(
 ) -> None:
     """Draw the final score of each seed, and their mean with its interval."""
     finals = []
-    # The control ends so far below the others that it would leave no room between them.
+    # The control is not drawn. It ends so far below the other rows that they would all lie on one spot.
     for row in (comparison.baseline, *comparison.compared):
         if final := estimate_mean(row.scores):
             finals.append(final)
             draw_mean(axes, without_interval(row.each(scale.end)), final, styles[row.name])
     if finals:
+        # No score is above 100 %. The other 3 are room for its point.
         low, high = limits(finals)
-        axes.set_ylim(low, min(high, 103.0))  # no score is above 100 %; 3 are room for its point
+        axes.set_ylim(low, min(high, 103.0))
     round_numbers(axes.yaxis, 5)
     axes.tick_params(labelbottom=False)
     quiet_grid(axes)
@@ -109,7 +110,7 @@ def _draw_curves(
     for row in comparison.finished:
         colour, marker = styles[row.name]
         for run in row.runs.values():
-            # The line does not reach the point, because the final evaluation has more videos or views.
+            # The line ends before the point, because the final evaluation has more videos or views.
             during = [one for one in run.curve if not one.full_protocol]
             points = [(scale.at(row, run, one), one.score) for one in during]
             known = [(at, score) for at, score in points if at is not None]
@@ -165,7 +166,7 @@ def _draw_gains(
     """Draw (ratio, difference) of each row around the baseline at (1, 0)."""
     axes.set_xlim(*limits([ratio for _, ratio, _ in gains], 1.0))
     axes.set_ylim(*limits([difference for _, _, difference in gains], 0.0))
-    # The limits are set first: the tint reaches from the lower end to 0, and must not move that end.
+    # Set the limits before the tint. The tint reaches from the lower limit to 0, and must not move this limit.
     axes.axhspan(axes.get_ylim()[0], 0, color=LOSS_COLOUR, lw=0, zorder=0)
     axes.axhline(0, color=baseline.colour, lw=0.7, zorder=1)
     axes.axvline(1, color=baseline.colour, lw=0.7, zorder=1)
@@ -221,7 +222,7 @@ def _draw_scores(axes: Axes, comparison: Comparison, styles: Mapping[str, RowSty
         colour, marker = styles[BASELINE if row in baselines else row.name]
         at = flops[row.name] / unit
         draw_seeds(axes, [at] * len(row.scores), row.scores, colour)
-        # The mark of the mean is in front, because it is larger here than the spread of the seeds.
+        # Draw the mark of the mean in front. The seeds lie closer together than its width and would hide it.
         axes.plot(at, fmean(row.scores), marker, ms=4.4, color=colour, zorder=6)
     axes.set_xlim(left=0)
     axes.margins(y=0.08)
@@ -249,7 +250,8 @@ def _draw_differences(axes: Axes, comparison: Comparison, styles: Mapping[str, R
             color=ink(styles[name].colour),
         )
     axes.set_xlim(*limits([*found.values()], 0.0))
-    axes.set_ylim(0.4 - len(found), 0.6)  # more room above a line, for its number
+    # There is more room above a line than below it, for the number of the line.
+    axes.set_ylim(0.4 - len(found), 0.6)
     axes.axvline(0, color=COLOURS[BASELINE], lw=0.7, zorder=1)
     axes.set_yticks([-place for place in range(len(found))], [row_label(name) for name in found])
     axes.set_xlabel(f"{comparison.metric} gained at equal FLOPs (points)")

@@ -1,4 +1,4 @@
-"""Draw where the time went: the seconds of each row by what they were spent on, and the FLOP/s."""
+"""Draw how each row spent its seconds, and its FLOP/s."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORDS_ROOM = 1.4
 
 
 class Part(NamedTuple):
-    """A part of a program's seconds. All parts together are the whole program."""
+    """A part of a program's seconds. The parts add up to the whole program."""
 
     name: str
     colour: str
@@ -48,7 +48,7 @@ PARTS = (
 
 
 def draw_seconds(comparison: Comparison) -> PrintFigure:
-    """Draw a bar per row: its mean seconds by part, with the range of their sum. Draw FLOP/s beside it."""
+    """Draw a bar for each row: its mean seconds by part, and the range of their sum. Draw FLOP/s beside it."""
     names = [row_label(row.name) for row in comparison.finished]
     with printed():
         figure = PrintFigure(0.45 + BAR_INCHES * len(names))
@@ -56,7 +56,8 @@ def draw_seconds(comparison: Comparison) -> PrintFigure:
         _draw_bars(bars, comparison)
         _draw_rates(rates, comparison)
         bars.set_yticks(range(len(names)), names, color="black")
-        bars.set_ylim(len(names) - 0.5, -0.5)  # from high to low, so that the first row is on top
+        # The limits go from high to low, so that the first row is on top.
+        bars.set_ylim(len(names) - 0.5, -0.5)
         for axes in (bars, rates):
             axes.tick_params(axis="y", length=0)
             quiet_grid(axes, "x")
@@ -65,7 +66,7 @@ def draw_seconds(comparison: Comparison) -> PrintFigure:
 
 
 def _draw_bars(axes: Axes, comparison: Comparison) -> None:
-    """Draw the parts of each row's seconds after one another, and the range of the whole over the seeds."""
+    """Draw the parts of each row's seconds one after another, and the range of the whole over the seeds."""
     for place, row in enumerate(comparison.finished):
         left = 0.0
         for part in PARTS:
@@ -102,7 +103,7 @@ def _draw_rates(axes: Axes, comparison: Comparison) -> None:
 
 
 def _write(axes: Axes, at: float, place: int, words: str) -> None:
-    """Write words to the right of a bar. Their distance is in points, so that it does not depend on the scale."""
+    """Write words to the right of a bar. Their distance is in points, so it does not depend on the scale."""
     axes.annotate(
         words, (at, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=6.5
     )

@@ -1,4 +1,4 @@
-"""The look of every figure: palette, type, width, points with intervals, legend. Also how a figure is saved."""
+"""Define the look of every figure: palette, type, width, points with intervals, legend. Save figures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mgexp.results.model import BASELINE, COARSE_CONTROL, Estimate
 
-# Okabe & Ito, "Color Universal Design" (2008): told apart with every common colour blindness.
+# Source: Okabe & Ito, "Color Universal Design" (2008). People with any common colour blindness can distinguish
+# them.
 COLOURS = {BASELINE: "#404040", "short": "#E69F00", "long": "#0072B2", "long_short": "#D55E00"}
 OTHER_COLOURS = ("#009E73", "#CC79A7", "#56B4E9", "#8C6D00")
 CONTROL_COLOUR = "#A8A8A8"
@@ -31,7 +32,7 @@ QUIET = "#606060"
 FAINT = "#909090"
 
 OTHER_MARKERS = ("o", "D", "^", "v", "P", "X")
-"""Other rows take all colours with the first marker, then all with the second: 24 rows before one repeats."""
+"""Other rows take all colours with the first marker, then all colours with the second. So 24 rows look different."""
 
 LABELS = {"long_short": "long + short", COARSE_CONTROL: "coarse only (control)"}
 
@@ -44,8 +45,9 @@ DOTS_PER_INCH = 200
 """The resolution of a PNG, 1,375 pixels wide. Assumption: this is sharp on a web page. Printers get SVG or PDF."""
 
 MOST_INTERVAL = 1.5
-"""How far an axis follows an interval beyond the points, as a multiple of the range of all points. Assumption: the
-interval of two or three seeds can be a hundred times as wide as the points, which would then lie on one spot."""
+"""How far an axis shows an interval beyond the points, as a multiple of the range of all points. The interval of
+two or three seeds can be a hundred times as wide as this range, and then all points would lie on one spot. 1.5 is
+an assumption."""
 
 STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -84,8 +86,10 @@ PRINT: dict[Any, Any] = {
     "xtick.minor.size": 0,
     "ytick.minor.size": 0,
     "lines.linewidth": 1.1,
-    "svg.hashsalt": "mgexp",  # else the SVG has random names, and the same picture is another file each time
-    "pdf.fonttype": 42,  # TrueType; conferences refuse the default, Type 3
+    # Without a salt the names in an SVG are random, and the same picture is a new file each time.
+    "svg.hashsalt": "mgexp",
+    # 42 is TrueType. Conferences refuse the default, Type 3.
+    "pdf.fonttype": 42,
 }
 """For figures in a paper."""
 
@@ -96,14 +100,14 @@ class PrintFigure(Figure):
     def __init__(self, height_inches: float) -> None:
         layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
         super().__init__(figsize=(WIDTH_INCHES, height_inches), layout=layout)
-        # A canvas of its own, and not pyplot: pyplot would open windows and keep every figure in memory.
+        # Use a canvas and not pyplot, which would open windows and keep every figure in memory.
         FigureCanvasAgg(self)
 
     def add_legend(self, handles: Sequence[Artist]) -> None:
-        """Place the legend in lines above the panels. The figure grows by them; the panels keep their size."""
+        """Place the legend in lines above the panels. The figure becomes higher, and the panels keep their size."""
         names = [str(handle.get_label()) for handle in handles]
-        # Take as few lines as fit. In inches at 6.5 points (measured), a letter of the default font takes 0.047 on
-        # average, a mark and the space between columns take 0.4, and a line takes 0.14.
+        # Take as few lines as possible. In inches at 6.5 points (measured), a letter of the default font takes
+        # 0.047 on average, a mark and the space between columns take 0.4, and a line takes 0.14.
         for num_lines in range(1, len(names) + 1):
             columns = np.array_split(names, math.ceil(len(names) / num_lines))
             if sum(0.047 * max(map(len, column)) + 0.4 for column in columns) <= WIDTH_INCHES:
@@ -114,7 +118,7 @@ class PrintFigure(Figure):
 
     def file(self, kind: Kind) -> bytes:
         """Return the picture as a file of that kind. The same picture always gives the same bytes."""
-        # Matplotlib writes the date into SVG and PDF. Then git would show a change where there is none.
+        # Matplotlib writes the date into SVG and PDF. With it, git would show a change in an unchanged figure.
         undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
         buffer = io.BytesIO()
         with printed():
@@ -127,7 +131,7 @@ class PrintFigure(Figure):
 
 @contextmanager
 def printed() -> Iterator[None]:
-    """Make and save figures in the style of print inside this context."""
+    """Use the style of print for all figures that are made or saved inside this context."""
     with mpl.rc_context(PRINT):
         yield
 
@@ -181,19 +185,20 @@ def _luminance(*channels: float) -> float:
 
 
 def without_interval(values: Sequence[float]) -> Estimate:
-    """Make an Estimate without interval, for numbers that get no bar, such as the FLOPs of a row."""
+    """Make an Estimate without an interval, for numbers that are drawn without a bar, such as the FLOPs of a row."""
     return Estimate(tuple(values), fmean(values), None)
 
 
 def draw_mean(axes: Axes, x: Estimate, y: Estimate, style: RowStyle) -> None:
     """Draw each seed as a small point, and their mean as a large point with its 95 % intervals.
 
-    The large point is hollow where neither ``x`` nor ``y`` has an interval, as with one seed.
+    The large point is hollow if neither ``x`` nor ``y`` has an interval, as with one seed.
     """
     bars = []
     for one in (x, y):
         low, high = one.interval or (one.mean, one.mean)
-        # Rounding can put the end of an interval of equal numbers on the wrong side by 1e-16.
+        # Rounding can put the end of an interval of equal numbers on the wrong side by 1e-16. Matplotlib refuses
+        # a bar of negative length.
         arms = [[max(0.0, one.mean - low)], [max(0.0, high - one.mean)]]
         bars.append(arms if one.interval else None)
     axes.errorbar(
@@ -211,7 +216,7 @@ def draw_seeds(axes: Axes, x: Sequence[float], y: Sequence[float], colour: str) 
 def limits(estimates: Sequence[Estimate], *points: float) -> tuple[float, float]:
     """Return the ends of an axis that shows all seeds, ``points``, and intervals up to MOST_INTERVAL beyond them.
 
-    The range of the points counts as at least half a unit, because equal points alone would have no range.
+    The range of the points counts as at least half a unit, because points that are equal have no range.
     """
     values = [*points, *(value for one in estimates for value in one.each)]
     ends = [end for one in estimates for end in one.interval or ()]
@@ -230,7 +235,7 @@ def unit_of(largest: float) -> tuple[float, str]:
 
 
 def flops_axis(largest: float) -> tuple[float, str]:
-    """Choose a divisor for training FLOPs up to ``largest``, and the label of the axis that names it."""
+    """Choose a divisor for training FLOPs up to ``largest``, and the label of the axis, which names the divisor."""
     for unit, power in ((1e18, " (10¹⁸)"), (1e12, " (10¹²)")):
         if largest >= unit:
             return unit, f"training FLOPs{power}"
@@ -251,7 +256,7 @@ def round_numbers(axis: Axis, most: int, words: Callable[[float], str] | None = 
     """Give an axis the ticks of `round_ticks`, and labels that ``words`` writes from their numbers."""
     axis.set_major_locator(round_ticks(most))
     if words:
-        # Matplotlib's own labels may move a common factor or offset to the end of the axis, where few look for it.
+        # Matplotlib's own labels may move a common factor or offset to the end of the axis, where few people look.
         axis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
 
 

@@ -21,10 +21,10 @@ from mgexp.run.files import read_jsonl
 from mgexp.run.folder import RunDir, RunsDir
 
 IDENTITY = ("experiment", "row", "seed", "commit", "date")
-"""Two lines of results.csv with these cells equal are one run. The date lets a seed be trained again at the same
-commit: that is a new line, and the page counts the newest."""
+"""Two lines of results.csv are the same run if these cells are equal. The date is one of them, so a seed can be
+trained again at the same commit. That gives a new line, and the page counts the newest."""
 LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.STORE", "DATA.QUARANTINE")
-"""Keys that say where lists and copies are. A YAML may leave them to the command line, as for Kinetics."""
+"""Keys that say where lists and copies are. A YAML may leave them empty for the command line, as for Kinetics."""
 
 Resolve = Callable[[str], Mapping[str, object]]
 """Takes the name of an experiment, such as "quickstart/baseline", and returns what its YAML means today, as a flat
@@ -33,10 +33,10 @@ configuration {"TRAIN.BATCH_SIZE": 8, ...}."""
 
 @dataclass
 class Collected:
-    """What `append_results` did with each run folder.
+    """The result of `append_results`: what it did with each run folder.
 
-    `skipped` were in results.csv already. `not_rows` were given other values than their YAML's, on the command
-    line or by a grid. `refused` have an error. These two hold every reason for a run folder.
+    Runs of `skipped` were in results.csv already. Runs of `not_rows` had other values than their YAML, from the
+    command line or a grid. Runs of `refused` have an error. `not_rows` and `refused` list all reasons for a run.
     """
 
     added: list[Path] = field(default_factory=list)
@@ -51,8 +51,8 @@ def append_results(
 ) -> Collected:
     """Append a line for each finished run that results.csv does not hold yet. May be called again at any time.
 
-    A run whose configuration differs from its YAML is "not a row" if the command line asked for the difference,
-    and refused otherwise. Raises InputError where results.csv has other columns.
+    A run may have another configuration than its YAML. It is "not a row" if the command line or a grid asked for
+    the difference, and it is refused otherwise. Raises InputError if results.csv has other columns.
     """
     lines = read_lines(results_csv)
     known = {tuple(line[name] for name in IDENTITY) for line in lines}
@@ -90,13 +90,13 @@ def _differences(
 ) -> tuple[list[str], list[str]]:
     """Compare a run with its experiment's YAML. Return the differences that were asked for, and every problem.
 
-    The command line or a grid asks for a difference. Raises InputError where there is no YAML.
+    The command line or a grid asks for a difference. Raises InputError if there is no YAML.
     """
     experiment_yaml = experiments_root / f"{experiment}.yaml"
     if not experiment_yaml.exists():
         raise InputError([f"{experiment_yaml}: not found; results.csv holds only runs of a YAML"])
-    # The table promises that each number comes from the YAML as it stands beside it. So the run is compared with
-    # what the YAML says now, and not with what it said when the run started.
+    # The table promises that each number comes from the YAML beside it. So compare the run with the YAML of today,
+    # and not with the YAML of the day on which the run started.
     saved, now = from_yaml(run.config_yaml), resolve(experiment)
     starts = read_jsonl(run.starts_jsonl)
     given = {key for start in starts for key in start.get("given", ())}
@@ -139,8 +139,8 @@ def store_runs(
     """Store finished runs of `folder` in a runs.jsonl beside their YAMLs. Return the folder of that file.
 
     `known` are the run folders that results.csv has. Only these are stored, so that figures and tables show the
-    same runs. The file is replaced. Raises InputError where there is no such run, where a run was trained with
-    other values than its YAML has now, or where the YAMLs lie in several folders.
+    same runs. The file is replaced. Raises InputError if there is no such run, if a run was trained with other
+    values than its YAML has now, or if the YAMLs are in several folders.
     """
     # A figure from runs that the table refused would contradict the table.
     run_dirs = {(name, seed): run for name, seed, run in folder.runs() if run.root in known}

@@ -36,8 +36,8 @@ def load_comparison(folder: Path) -> Comparison:
     """Read the rows of a folder, and of the folder ``SHORTER`` in it.
 
     `folder` holds run folders (runs/quickstart), or YAMLs with the runs that were stored beside them
-    (experiments/quickstart), or YAMLs alone. Raises InputError where it holds neither runs nor YAMLs, or where a
-    file cannot be understood.
+    (experiments/quickstart), or only YAMLs. Raises InputError if it holds neither runs nor YAMLs, or if a file
+    cannot be understood.
     """
     if any(folder.glob("*.yaml")):
         shorter = read_stored(RunsDir(folder / SHORTER).stored_jsonl).rows
@@ -61,7 +61,7 @@ def _load_rows(folder: Path) -> tuple[Row, ...]:
     unfinished: defaultdict[str, dict[int, int | None]] = defaultdict(dict)
     wrong = []
     for name, seed, run_dir in RunsDir(folder).runs():
-        # A run writes result.json last, so without that file it still runs, or was stopped.
+        # A run writes result.json last. Without this file the run is still active, or it was stopped.
         if not run_dir.result_json.exists():
             lines = read_jsonl(run_dir.metrics_jsonl)
             unfinished[name][seed] = int(lines[-1]["step"]) if lines else None
@@ -74,7 +74,7 @@ def _load_rows(folder: Path) -> tuple[Row, ...]:
         )
         runs[name][seed] = run
         if run.seed != seed:
-            # Someone copied or renamed a folder. Pairs of equal seeds would then be wrong.
+            # Someone copied or renamed a folder. Pairs of runs with equal seeds would then be wrong.
             wrong.append(
                 f"{run_dir.root}: result.json has seed {run.seed}; name the folder after it"
             )
@@ -85,10 +85,10 @@ def _load_rows(folder: Path) -> tuple[Row, ...]:
 
 
 def read_result(run_dir: RunDir) -> Run:
-    """Read the numbers of a run from result.json. Raises InputError where a value is missing."""
+    """Read the numbers of a run from result.json. Raises InputError if a value is missing."""
     record = read_json(run_dir.result_json)
     try:
-        # A run has either top-1 and top-5 or mAP, so the other metrics may be absent. Nothing else may be.
+        # A run has either top-1 and top-5 or mAP, so the other metrics may be absent. All other values must exist.
         metrics = {name: record["metrics"].get(name) for name in METRIC_NAMES}
         seconds = {f"{name}_seconds": record["seconds"][name] for name in MAIN_SECONDS}
         rest = {name: record[name] for name in COLUMN_TYPES if name not in {*metrics, *seconds}}
@@ -105,8 +105,8 @@ def _other_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
 def _environment(run_dir: RunDir) -> dict[str, Any]:
     """Read the environment of all starts. A value that changed becomes "a, then b"."""
     found = read_json(run_dir.environment_json)
-    # A run may resume with other threads or on another machine. Its seconds then compare with those of neither
-    # machine, and the joined text equals no other value.
+    # A run may resume with other threads or on another machine. Then its seconds belong to no single setting. The
+    # joined text equals no value of another run, so the run is compared with none.
     for start in read_jsonl(run_dir.starts_jsonl):
         for name, value in found.items():
             now = start.get(name, value)
@@ -115,7 +115,7 @@ def _environment(run_dir: RunDir) -> dict[str, Any]:
 
 
 def _evaluation(line: Mapping[str, Any]) -> Evaluation:
-    """Take the fields of an evaluation from a line of evaluations.jsonl. The line has more of them."""
+    """Take the fields of an Evaluation from a line of evaluations.jsonl, which has more fields."""
     score = line["map"] if line.get("top1") is None else line["top1"]  # as `Run.score`
     others = {one.name: line[one.name] for one in fields(Evaluation) if one.name != "score"}
     return Evaluation(score=score, **others)
@@ -144,7 +144,7 @@ def write_stored(path: Path, comparison: Comparison) -> None:
 
 
 def read_stored(path: Path) -> Comparison:
-    """Read what `write_stored` wrote; there are no rows without a file. Raises InputError for other contents."""
+    """Read a file of `write_stored`. Without a file there are no rows. Raises InputError for other contents."""
     if not path.exists():
         return Comparison(())
     head, *lines = read_jsonl(path) or [{}]
@@ -172,7 +172,7 @@ def read_stored(path: Path) -> Comparison:
 
 
 def read_results(results_csv: Path) -> tuple[Run, ...]:
-    """Read every line of results.csv, if it exists. Raises InputError where a cell does not fit its column."""
+    """Read every line of results.csv, if it exists. Raises InputError if a cell does not fit its column."""
     parse: dict[str, Callable[[str], Any]] = {
         "str": str,
         "int": int,
@@ -183,7 +183,7 @@ def read_results(results_csv: Path) -> tuple[Run, ...]:
     for number, line in enumerate(read_lines(results_csv), start=2):  # line 1 has the columns
         try:
             cells = {name: parse[kind](line[name]) for name, kind in COLUMN_TYPES.items()}
-            # A bad date is reported here, with its line, and not where the newest run is looked for.
+            # Check the date here, where the number of its line is known.
             datetime.fromisoformat(line["date"])
         except (TypeError, ValueError) as error:
             problem = f"{results_csv}, line {number}: {error}; restore it from git"
@@ -216,7 +216,7 @@ def write_lines(results_csv: Path, lines: Sequence[Mapping[str, str]]) -> None:
 
 
 def as_line(run: Run) -> dict[str, str]:
-    """Write the cells of a run as text. None is an empty cell. Four decimals keep 0.1 ms and 0.0001 percent."""
+    """Write the cells of a run as text. None becomes "". Four decimals keep 0.1 ms and 0.0001 percent."""
     values = {name: getattr(run, name) for name in COLUMN_TYPES}
     return {
         name: "" if value is None else str(round(value, 4) if isinstance(value, float) else value)

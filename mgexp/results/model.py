@@ -23,11 +23,11 @@ COARSE_CONTROL = "coarse"
 ROW_ORDER = (BASELINE, "short", "long", "long_short")
 
 SITTING_SECONDS = 3600.0
-"""Runs further apart than this do not compare in seconds. Other work on a shared machine comes and goes: hours
-later the same steps took 1.5 times as long (measured)."""
+"""The seconds of runs that are further apart than this are not compared. Other work on a shared machine starts and
+ends: hours later the same steps took 1.5 times as long (measured)."""
 
-# Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom. A table does without SciPy, which nothing
-# else here needs. Source: NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2.
+# Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom. With this table we do not need SciPy,
+# which nothing else here uses. Source: NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2.
 T_QUANTILES_95 = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
@@ -47,12 +47,12 @@ class Estimate:
     interval: tuple[float, float] | None
 
     def holds(self, value: float) -> bool:
-        """Tell whether the interval holds ``value``, so that the mean may differ from it by chance."""
+        """Return whether the interval contains ``value``. Then the mean may differ from ``value`` by chance."""
         return self.interval is not None and self.interval[0] <= value <= self.interval[1]
 
 
 def estimate_mean(values: Sequence[float]) -> Estimate | None:
-    """Estimate the mean, with the interval of Student's t; None without a value.
+    """Estimate the mean with the interval of Student's t. Return None if there is no value.
 
     Raises InputError for more than 31 values, where the table of quantiles ends.
     """
@@ -70,7 +70,7 @@ def estimate_mean(values: Sequence[float]) -> Estimate | None:
 
 
 def estimate_ratio(ratios: Sequence[float]) -> Estimate | None:
-    """Estimate the geometric mean, with the interval of Student's t on the logarithms; None without a ratio."""
+    """Estimate the geometric mean with the interval of Student's t on the logarithms. None without ratios."""
     # On the logarithms a speed-up of 2 and one of ½ cancel. Their arithmetic mean would be 1.25.
     logs = estimate_mean([math.log(ratio) for ratio in ratios])
     if logs is None:
@@ -96,12 +96,12 @@ class Evaluation:
 
     @property
     def protocol(self) -> tuple[int, bool, int, int]:
-        """What must agree before a control is compared with the plain evaluation."""
+        """The values that must agree before a control is compared with the plain evaluation."""
         return (self.step, self.full_protocol, self.num_videos, self.views)
 
 
 class Setting(NamedTuple):
-    """What two runs must have in common before they are compared. ``threads`` is None in runs from results.csv."""
+    """The values that two runs must share before they are compared. From results.csv, ``threads`` is None."""
 
     device: str
     precision: str
@@ -113,9 +113,9 @@ class Setting(NamedTuple):
 class Run:
     """A finished execution of a row. The fields without a default are the columns of results.csv, in order.
 
-    Accuracies are percent, None where the task has another metric. `train_seconds` includes waiting for input
-    and the first use of each shape; `steady_seconds` leaves out the first uses. Only run folders and runs.jsonl
-    have the fields with a default. A run that was read from results.csv does not have them.
+    Accuracies are percent. A metric that the task does not have is None. `train_seconds` includes the waiting for
+    input and the first use of each shape. `steady_seconds` leaves out the first uses. Only run folders and
+    runs.jsonl have the fields with a default, so a run from results.csv has only the defaults.
     """
 
     experiment: str
@@ -198,9 +198,10 @@ COLUMN_TYPES = {
 
 
 def is_one_sitting(one: Run, other: Run) -> bool:
-    """Tell whether the seconds of two runs compare: they had the same code and ran soon after each other.
+    """Return whether the seconds of two runs can be compared: one ran soon after the other, with the same code.
 
-    "Soon" is at most an hour, or the time that both runs took, from the end of one to the start of the other.
+    "Soon" means at most an hour from the end of one run to the start of the other, or at most as long as both
+    took.
     """
     # `date` is the end of a run. The start of the later one is its end minus the seconds of its program.
     earlier, later = sorted((one, other), key=lambda run: run.finished_at)
@@ -240,7 +241,7 @@ class Row:
 
     @cached_property
     def confusion(self) -> Confusion | None:
-        """The sum of its runs' confusion matrices; None where no run has one."""
+        """The sum of the confusion matrices of its runs; None if no run has one."""
         found = [run.confusion for run in self.runs.values() if run.confusion]
         return sum_confusions(found) if found else None
 
@@ -249,7 +250,7 @@ class Row:
 class Pair:
     """A row and the row that it is compared with, its base, seed by seed.
 
-    Only seeds that both rows have finished in the same setting are compared.
+    A seed is compared only if both rows have finished it in the same setting.
     """
 
     own: Row
@@ -262,14 +263,14 @@ class Pair:
         return tuple((run, base) for run, base in self._both() if run.setting == base.setting)
 
     def _both(self) -> Iterator[tuple[Run, Run]]:
-        """Yield (run, run of the base) for each seed that both have, in whatever settings."""
+        """Yield (run, run of the base) for each seed that both have, also if their settings differ."""
         for seed, run in self.own.runs.items():
             if seed in self.base.runs:
                 yield run, self.base.runs[seed]
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds that compare."""
+        """The seeds that are compared."""
         return tuple(run.seed for run, _ in self.runs)
 
     @property
@@ -280,7 +281,7 @@ class Pair:
 
     @property
     def seeds_apart(self) -> tuple[int, ...]:
-        """The seeds whose seconds do not compare, because the two runs were not in one sitting."""
+        """The seeds whose seconds cannot be compared, because the two runs were not in one sitting."""
         return tuple(run.seed for run, base in self.runs if not is_one_sitting(run, base))
 
     @property
@@ -289,7 +290,7 @@ class Pair:
         return estimate_mean([run.score - base.score for run, base in self.runs])
 
     def ratio(self, of: Callable[[Run], float]) -> Estimate | None:
-        """Divide a number of the base by the row's, as in a speed-up; None without a seed to compare."""
+        """Divide a number of the base by that of the row, as in a speed-up. Return None without a seed to compare."""
         return estimate_ratio([of(base) / of(run) for run, base in self.runs])
 
     @property
@@ -356,14 +357,14 @@ class Comparison:
 
     @cached_property
     def compared(self) -> tuple[Row, ...]:
-        """The finished rows but for the baseline and the control."""
+        """The finished rows, without the baseline and the control."""
         return tuple(row for row in self.finished if row.name not in {BASELINE, COARSE_CONTROL})
 
     @cached_property
     def confused(self) -> tuple[Row, ...]:
         """The baseline and the row with the fewest training seconds. Rows without a confusion matrix are skipped.
 
-        A figure has no room for more matrices beside each other.
+        A figure has room for only two matrices side by side.
         """
         known = [row for row in self.compared if row.confusion]
         fastest = sorted(known, key=lambda row: row.mean(lambda run: run.train_seconds))[:1]
@@ -393,7 +394,7 @@ class Comparison:
         """Name the classes, if names are given. Raises an InputError about `where` if a name is missing."""
         named = replace(self, class_names=tuple(names)) if names else self
         num_named = len(named.class_names)
-        # More names than classes are no error: a class without test videos may be the last one.
+        # More names than classes are no error, because the last classes may have no test videos.
         if num_named and self.num_classes > num_named:
             raise InputError(
                 [

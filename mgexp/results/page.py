@@ -88,7 +88,7 @@ def render(experiments: ExperimentsDir) -> str:
 
 
 def _index(page: Page) -> list[str]:
-    """List all tables, with the verdict on long+short, the default row of multigrid."""
+    """List all tables. Each has the verdict on long+short, the usual row of multigrid training."""
     cells = []
     for folder in page.experiments.folders:
         experiments = page.experiments.table(folder)
@@ -109,7 +109,8 @@ def _index(page: Page) -> list[str]:
 def _section(page: Page, folder: str) -> Iterator[str]:
     """Write the section of a folder: its links, its tables and its commands."""
     yield from [f"## {folder}", ""]
-    places = [folder, folder.rpartition("/")[0]]  # beside its YAMLs, or above them
+    # A README or report is beside the YAMLs, or one folder above them.
+    places = [folder, folder.rpartition("/")[0]]
     paths = [f"{place}/{name}" for place in places if place for name in ("README.md", "report.md")]
     if links := [f"[{path}]({path})" for path in paths if (page.root / path).exists()]:
         yield from [f"More: {', '.join(links)}.", ""]
@@ -142,7 +143,7 @@ def _section(page: Page, folder: str) -> Iterator[str]:
 def _result_table(page: Page, folder: str) -> list[str]:
     """Compare published scores with ours. Empty columns are left out."""
     rows = page.rows(folder)
-    # Tables have one score for a row. Top-5 stands in results.csv.
+    # A table shows one score for each row. results.csv also has top-5.
     ours = {"map" if run.top1 is None else "top1" for row in rows for run in row.runs.values()}
     names = {row.name for row in rows}
     published = {one.metric for one in page.published if one.experiment in names} - {"top5"}
@@ -167,14 +168,14 @@ def _result_table(page: Page, folder: str) -> list[str]:
         measured = f"{_setting(page, row)}, {_commits(row.runs.values())}"
         numbers = [deviation_text(row.scores), seeds_text(row.runs)]
         cells[-1] += [*numbers, measured, "; ".join(verdicts)]
-    # A folder that was not run has neither devices nor verdicts. Its table would be half empty.
+    # The rows of a folder that was not run have neither devices nor verdicts. Half of the table would be empty.
     kept = [n for n in range(len(headings)) if any(one[n] for one in cells)]
     lines = [[one[n] for n in kept] for one in cells]
     return markdown([headings[n] for n in kept], lines, ("measured on", "verdict"))
 
 
 def _speed_up(pair: Pair) -> str:
-    """Write the ratio of the seconds, and mark it where they do not compare."""
+    """Write the ratio of the seconds, and mark it if the seconds of a seed cannot be compared."""
     return ratio_text(pair.speed_up) + (OTHER_SITTING if pair.seeds_apart else "")
 
 
@@ -229,7 +230,7 @@ def _link(experiment: Experiment, folder: str) -> str:
 
 
 def _setting(page: Page, row: Row) -> str:
-    """Name device and precision, and the number of videos if the row was run with different numbers."""
+    """Name the device and the precision. Add the number of videos if the row was run with several numbers."""
     several = len({one.num_train_videos for one in page.counted.rows[row.name]}) > 1
     videos = f", {row.setting.num_train_videos:,} videos" if several else ""
     return f"{row.setting.device}, {row.setting.precision}{videos}"
@@ -246,7 +247,7 @@ def _commits(runs: Iterable[Run]) -> str:
 
 
 def _short_commit(run: Run) -> str:
-    """Shorten the commit to seven digits. Keep its suffix, which says that files had changed."""
+    """Shorten the commit to seven digits. Keep the suffix "-dirty", which says that files had changed."""
     return re.sub(r"^([0-9a-f]{7})[0-9a-f]{33}", r"\1", run.commit)
 
 

@@ -40,7 +40,7 @@ from mgexp.run.files import atomic_file, atomic_write_text
 from mgexp.run.folder import RunsDir
 
 NUM_CLASSES_SHOWN = 5
-"""How many of the worst classes and of the most confused pairs a report lists. Assumption: nobody reads more."""
+"""The number of the worst classes, and of the most confused pairs, in a report. Assumption: nobody reads more."""
 
 FRAME_ORDERS = {
     "repeated": "the baseline, one frame repeated",
@@ -116,7 +116,7 @@ def render(
     pictures: Sequence[Picture] = (),
     expected_rows: Sequence[str] = (),
 ) -> str:
-    """Write the report as Markdown. Without a finished run, it shows only what is missing and the schedules."""
+    """Write the report as Markdown. Without a finished run, it shows only the schedules and what is missing."""
     shown: dict[str, list[str]] = {
         one.name: [f"![{one.alt}]({one.link})", "", f"*{one.caption}*", ""] for one in pictures
     }
@@ -217,7 +217,7 @@ def _difference_table(comparison: Comparison) -> list[str]:
 
     def times(of: Callable[[Run], float]) -> Callable[[Pair], str]:
         # `Pair.ratio` divides the baseline by the row, as in a speed-up. Here the row is divided by the baseline.
-        # The logarithms of a geometric mean change only their sign, but the range needs each value turned over.
+        # The inverse of the mean would be enough, but the range needs the inverse of each value.
         def write(pair: Pair) -> str:
             ratio = pair.ratio(of)
             return ratio_text(estimate_ratio([1 / one for one in ratio.each]) if ratio else None)
@@ -263,7 +263,7 @@ def _equal_flops_table(comparison: Comparison) -> list[str]:
 
 
 def _time_table(comparison: Comparison) -> list[str]:
-    """Divide the seconds of each row's programs among what they were spent on."""
+    """List how each row's programs spent their seconds."""
     return table(
         map(comparison.pair, comparison.finished),
         [
@@ -289,9 +289,10 @@ def _time_table(comparison: Comparison) -> list[str]:
 
 
 def _control_table(comparison: Comparison) -> list[str]:
-    """List the controls: the baseline's score without the order of frames, and a network without fine clips.
+    """List the controls: the baseline without the order of frames, and a network trained on coarse clips only.
 
-    A control near the baseline shows that the data can be classified without motion, or without fine clips.
+    If a control is near the baseline, the data can be classified without motion, or without training on fine
+    clips.
     """
     scores: dict[str, list[tuple[int, float, float]]] = {}  # (seed, control, baseline) by name
     for order, name in FRAME_ORDERS.items():
@@ -371,7 +372,7 @@ def _missing(comparison: Comparison, expected_rows: Sequence[str]) -> Iterator[s
 
 
 def _how(runs: Sequence[Run]) -> Iterator[str]:
-    """List machine, versions and protocol. Each line has all values that occur, so that a mixture is visible."""
+    """List machine, versions and protocol. Each line has all values that occur, so that a mixture can be seen."""
     for key in ("cpu", "cores", "gpu", "threads", "torch", "torchvision", "python"):
         yield f"- {key}: {_distinct(run.environment.get(key, 'unknown') for run in runs)}"
     yield f"- device: {_distinct(run.device for run in runs)}"
@@ -396,11 +397,11 @@ def _distinct(values: Iterable[object]) -> str:
 # --- the page
 
 RAW_OR_LINK = ("html", "link", "reference", "short_reference", "autolink", "automail")
-"""Markdown that a report never uses. Without it, names of rows and classes can only be plain text."""
+"""Markdown that a report never uses. `to_html` switches it off, so names of rows and classes stay plain text."""
 
-# The page loads nothing and runs no script, so that it can be mailed and opened anywhere.
-# Figures stay white in every colour scheme. A screen that is narrower than a figure scrolls it:
-# if it shrank, its letters would be less than 2 mm high.
+# The page loads nothing and runs no script, so it can be sent by mail and opened anywhere.
+# Figures stay white in every colour scheme. A narrow screen scrolls a figure and does not shrink it, because the
+# letters of a small figure would be less than 2 mm high.
 PAGE = """\
 <!doctype html>
 <html lang="en">
@@ -434,12 +435,13 @@ td, th {{ border-bottom: 1px solid #8886; padding: 0.25rem 0.6rem; white-space: 
 def to_html(text: str, pictures: Sequence[Picture]) -> str:
     """Turn the report in Markdown into a page that contains its pictures."""
     converter = Markdown(extensions=["tables", "sane_lists"])
-    # Markdown passes HTML through. The name of a class comes from a user's file and could be a script.
+    # Markdown keeps HTML as it is. The name of a class comes from a user's file and could contain a script.
     converter.preprocessors.deregister("html_block")
     for name in RAW_OR_LINK:
         converter.inlinePatterns.deregister(name)
     body = converter.convert(text)
-    # The Markdown file links to the PNG of a figure. Here its SVG replaces the link, so that the page is one file.
+    # The Markdown file links to the PNG of a figure. Here the SVG itself replaces the link, so the page is one
+    # file.
     for one in pictures:
         body = body.replace(f'<img alt="{escape(one.alt)}" src="{escape(one.link)}" />', one.html)
     body = body.replace("<table>", '<div class="scroll"><table>')

@@ -1,4 +1,4 @@
-"""Collect the contents of experiments/README.md: the rows of each table, and the row to compare each one with."""
+"""Collect the contents of experiments/README.md: the rows of each table, and the row to compare each row with."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Experiment:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether other rows are compared with this row, and this row with none."""
+        """Whether this row is a baseline: other rows are compared with it, and it is compared with none."""
         return self.is_plain or self.file.endswith(BASELINE)
 
 
@@ -79,7 +79,7 @@ class Experiments:
         return tuple(sorted({row.folder for row in self.rows.values()}, key=place))
 
     def table(self, folder: str) -> tuple[Experiment, ...]:
-        """List the rows of a folder. As in the paper, each baseline stands before the rows compared with it."""
+        """List the rows of a folder. As in the paper, a baseline comes before the rows that it is compared with."""
 
         def order(row: Experiment) -> tuple[object, ...]:
             baseline = self.baseline(row)
@@ -91,15 +91,15 @@ class Experiments:
         return tuple(sorted(inside, key=order))
 
     def parent(self, row: Experiment) -> Experiment | None:
-        """Return the row in its `_BASE_` key, or None if the key names a base file."""
+        """Return the row that the `_BASE_` key of ``row`` names, or None if the key names a base file."""
         return self.rows.get(row.base)
 
     def baseline(self, row: Experiment) -> Experiment | None:
-        """Find the row to compare with, or None if there is none, as for a baseline.
+        """Find the row to compare ``row`` with. Return None if there is none, as for a baseline.
 
-        The first of these that exists: the row baseline_<its name> in the same folder; a row in the same folder
-        called <prefix>baseline, where <prefix> begins its own name (the longest prefix wins); a row in any table
-        that changes nothing of the base file.
+        It is the first of these that exists: the row baseline_<name of the row> in the same folder; a row called
+        <prefix>baseline in the same folder, where the name of the row begins with <prefix> (the longest prefix
+        wins); a row in any table that changes nothing of the base file.
         """
         if row.is_baseline:
             return None
@@ -108,9 +108,10 @@ class Experiments:
         own = [one for one in beside if one.file == f"{BASELINE}_{row.file}"]
         named = [one for one in beside if one.file.endswith(BASELINE)]
         prefixed = [one for one in named if row.file.startswith(one.file[: -len(BASELINE)])]
-        # Beside baseline and imagenet_baseline, imagenet_long belongs to the second.
+        # In a folder with baseline and imagenet_baseline, the row imagenet_long belongs to the second.
         prefixed.sort(key=lambda one: -len(one.file))
-        # Follow the `_BASE_` keys to the file at their end. A circle of keys ends where it began.
+        # Follow the `_BASE_` keys to the last file. If the keys form a circle, stop at a file that was seen
+        # before.
         seen, base_file = {row.name}, row.base
         while (above := self.rows.get(base_file)) and above.name not in seen:
             seen.add(above.name)
@@ -151,7 +152,7 @@ def _read_row(path: Path, root: Path) -> Experiment:
         label=str(values.get("ROW") or name.rpartition("/")[2]),
         base=_name(base_path, root) if base_path and is_inside else "",
         is_plain=BASE_KEY in values and not values.keys() - NO_CHANGE,
-        # The lines of the comment become lines of a shell.
+        # The command may have several lines of comment. Make them lines of a shell.
         command=re.sub(r"\n# *", "\n    ", command[1]).strip()
         if command
         else f"python tools/run_net.py --cfg {root.name}/{name}.yaml",
@@ -179,7 +180,7 @@ class Published:
 def read_published(published_csv: Path) -> tuple[Published, ...]:
     """Read the published scores of the rows with their sources. Without the file there are none.
 
-    People write this file by hand, so the InputError has every problem in it.
+    People write this file by hand, so the InputError lists every problem at once.
     """
     if not published_csv.exists():
         return ()
@@ -226,20 +227,22 @@ class Counted:
 
 
 def count_results(runs: Iterable[Run]) -> Counted:
-    """Keep the newest run by date for each experiment, seed and setting. The last wins among equally new runs.
+    """Keep the newest run by date for each experiment, seed and setting. Of runs with one date, keep the last.
 
-    Then keep only runs with the steps and FLOPs of the newest: a mean over two recipes describes neither.
+    Then keep only the runs with the steps and FLOPs of the newest run: a mean over two recipes describes neither.
     """
-    # results.csv does not hold configurations. A changed recipe shows in the steps and FLOPs.
+    # results.csv has no configurations. A changed recipe can be seen in the steps and FLOPs.
     newest: dict[tuple[str, Setting, int], Run] = {}
     older = []
-    for run in sorted(runs, key=lambda one: one.finished_at):  # a stable sort
+    # The sort is stable, so runs with the same date stay in the order of their lines.
+    for run in sorted(runs, key=lambda one: one.finished_at):
         key = (run.experiment, run.setting, run.seed)
         if key in newest:
             older.append(newest.pop(key))
         newest[key] = run
     groups: defaultdict[tuple[str, Setting], list[Run]] = defaultdict(list)
-    for (experiment, setting, _), run in newest.items():  # the oldest first
+    # A newer run was put at the end of `newest`, so the runs of a group are in the order of their dates.
+    for (experiment, setting, _), run in newest.items():
         groups[experiment, setting].append(run)
     rows: defaultdict[str, dict[Setting, Row]] = defaultdict(dict)
     others: list[Run] = []
@@ -278,15 +281,15 @@ class Page:
         return [row for one in dict.fromkeys([*outside, *inside]) for row in self.rows_of(one)]
 
     def rows_of(self, experiment: Experiment) -> list[Row]:
-        """Return a Row for each setting in which an experiment was run, or one empty Row if it was not run."""
+        """Return a Row for each setting in which an experiment was run. Return one empty Row if it was not run."""
         return [*self.counted.rows.get(experiment.name, {}).values()] or [Row(experiment.name)]
 
     def against_baseline(self, row: Row) -> Pair | None:
-        """Pair a row with its baseline in the same setting; None if it has no baseline or was not run."""
+        """Pair a row with its baseline in the same setting. Return None if it has no baseline or was not run."""
         return self._pair(row, self.experiments.baseline(self.experiments.rows[row.name]))
 
     def against_parent(self, row: Row) -> Pair | None:
-        """Pair a row with the row that its YAML changes; None where that is its baseline too."""
+        """Pair a row with the row that its YAML changes. Return None if this is also its baseline."""
         experiment = self.experiments.rows[row.name]
         parent = self.experiments.parent(experiment)
         return self._pair(row, parent if parent != self.experiments.baseline(experiment) else None)

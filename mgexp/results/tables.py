@@ -9,9 +9,10 @@ from typing import TypeVar
 from mgexp.results.model import Estimate, Pair
 
 T = TypeVar("T")
-NONE = "–"  # no number, because a run is missing or not comparable
+NONE = "–"
+"""Stands for a number that is unknown, because a run is missing or cannot be compared."""
 NOT_RESOLVED = " (not resolved)"
-"""Follows a difference whose 95 % interval contains "no difference"."""
+"""The words after a difference whose 95 % interval contains "no difference"."""
 
 
 def markdown(
@@ -33,8 +34,8 @@ def table(
     columns: Sequence[tuple[str, Callable[[T], str]]],
     to_the_left: Sequence[str] = (),
 ) -> list[str]:
-    """Write a table with a line for each item. A column is its heading and the function that writes its cells."""
-    # Each heading stands beside what fills it. In two lists, one of them would soon be changed alone.
+    """Write a table with a line for each item. A column is a heading and the function that writes its cells."""
+    # A heading and its function are a pair. In two separate lists, people would soon change only one of them.
     lines = [[write(one) for _, write in columns] for one in items]
     return markdown([heading for heading, _ in columns], lines, to_the_left)
 
@@ -63,7 +64,7 @@ def ratio_text(ratio: Estimate | None) -> str:
 
 
 def _with_range(center: float, values: Sequence[float], decimals: int, unit: str = "") -> str:
-    # As text, so that no range is written whose ends look the same.
+    # Compare the rounded texts and not the numbers. Two ends that look the same are not written as a range.
     low, high = (f"{value:,.{decimals}f}" for value in (min(values), max(values)))
     span = f" ({low}–{high})" if low != high else ""
     return f"{center:,.{decimals}f}{unit}{span}"
@@ -106,8 +107,8 @@ INTERVAL: tuple[str, Callable[[Pair], str]] = (
 def verdict(pair: Pair) -> str:
     """Say what a row gains or loses, such as "loses 1.17 points (not resolved), 2.76× faster".
 
-    The verdict also says when it rests on one seed. Where the two runs of a seed had different code, or were hours
-    apart, their seconds prove nothing, and the verdict uses FLOPs.
+    The verdict also says if it rests on one seed. If the two runs of a seed had different code, or were hours
+    apart, their seconds prove nothing. Then the verdict uses FLOPs.
     """
     difference, speed_up, flop_saving = pair.difference, pair.speed_up, pair.flop_saving
     if difference is None or speed_up is None or flop_saving is None:
