@@ -1,4 +1,4 @@
-"""The processes of one run: which one this is, and values that all of them share."""
+"""Say which process of a run this is, and exchange values between its processes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 from mgexp.errors import InputError
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=15)
-"""How long a process waits in a collective for another. Assumption: long enough for slow videos. This limit is for
-processes that hang: one that fails or is killed ends all processes within 30 seconds, see ``mgexp.failure``."""
+"""How long a process waits in a collective for another. Assumption: long enough for slow videos. This limit is
+only for a process that hangs. If one fails or is killed, all end within 30 seconds, see ``mgexp.failure``."""
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Processes:
 
 
 def from_environment() -> Processes:
-    """Read RANK, WORLD_SIZE and LOCAL_… of torchrun; without them there is one process."""
+    """Read RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE of torchrun. Without them there is one process."""
     count = os.environ.get("WORLD_SIZE", "1")
     return Processes(
         rank=int(os.environ.get("RANK", "0")),
@@ -52,9 +52,9 @@ def from_environment() -> Processes:
 
 
 def device_of(name: str, processes: Processes = Processes()) -> torch.device:
-    """Return the device that DEVICE names (auto, cpu or cuda): this process's GPU, or the CPU.
+    """Return the device that DEVICE names (auto, cpu or cuda): the GPU of this process, or the CPU.
 
-    If DEVICE demands a GPU and there is none, this is the CPU. ``train.setup.device_problems`` reports that case.
+    If DEVICE demands a GPU and there is none, return the CPU. ``train.setup.device_problems`` reports that case.
     """
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
@@ -65,17 +65,19 @@ def device_of(name: str, processes: Processes = Processes()) -> torch.device:
 def joined(processes: Processes, device: torch.device) -> Iterator[None]:
     """Join the other processes for the block: with nccl between GPUs, with gloo between CPUs.
 
-    After an error this process does not leave the group, since the others may wait in a collective:
+    After an error, this process does not destroy the group, because the others may wait in a collective.
     ``mgexp.failure`` ends them.
     """
     if device.type == "cuda":
-        # Before any collective: nccl, and all code that says only "cuda", would take GPU 0 in every process.
+        # Do this before any collective. Without it, nccl and all code that says only "cuda" would use GPU 0 in
+        # every process.
         torch.cuda.set_device(device)
     if processes.count == 1:
         yield
         return
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
+    # This is not in a `finally`, because after an error the group must stay.
     yield
     dist.destroy_process_group()
 
@@ -84,18 +86,21 @@ def shared(processes: Processes, model: nn.Module) -> nn.Module:
     """Wrap ``model`` so that gradients are means over the processes, and all start with the weights of rank 0."""
     if processes.count == 1:
         return model
-    # A convolution of 1×1×1 has gradients in either memory format, which are the same numbers in the same order.
+    # DDP warns about strides. For a convolution of 1×1×1, both memory formats hold the same numbers in the same
+    # order, so the warning does not matter.
     warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
-    with warnings.catch_warnings():  # older versions of torch lack the name that it recommends
+    # New versions of torch recommend another name for `broadcast_buffers`, which older versions do not have.
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
-        # Buffers are running statistics, which no training step reads. So rank 0's need not be sent at each step.
+        # Buffers are running statistics. No training step reads them, so rank 0 need not send its own at each
+        # step.
         return DistributedDataParallel(model, broadcast_buffers=False)
 
 
 def any_true(
     processes: Processes, flags: tuple[bool, ...], device: torch.device
 ) -> tuple[bool, ...]:
-    """Say for each flag whether it is true in any process. All processes get the same answer."""
+    """Return for each flag whether it is true in any process. All processes get the same answer."""
     if processes.count == 1:
         return flags
     totals = torch.tensor(flags, dtype=torch.int32, device=device)
@@ -104,7 +109,7 @@ def any_true(
 
 
 def from_main(processes: Processes, value: T) -> T:
-    """Return rank 0's ``value`` in every process. It must be a plain object, since it is pickled."""
+    """Return rank 0's ``value`` in every process. It must be a plain object, because it is pickled."""
     if processes.count == 1:
         return value
     found = [value]
@@ -113,9 +118,9 @@ def from_main(processes: Processes, value: T) -> T:
 
 
 def merge(processes: Processes, own: dict[int, str]) -> dict[int, str]:
-    """Merge the entries of all processes; where a key occurs twice, the higher rank's value wins.
+    """Merge the entries of all processes. If a key occurs twice, take the value of the higher rank.
 
-    All processes get the same.
+    All processes get the same entries.
     """
     return {key: value for entries in _gather(processes, own) for key, value in entries.items()}
 
@@ -126,7 +131,7 @@ def total(processes: Processes, own: Counter[str]) -> Counter[str]:
 
 
 def check_same(processes: Processes, own: str, what: str) -> None:
-    """Raise InputError in every process if a process has another text than rank 0. ``what`` names the text."""
+    """Raise InputError in every process if one of them has another text than rank 0. ``what`` names the text."""
     texts = _gather(processes, own)
     others = [rank for rank, text in enumerate(texts) if text != texts[0]]
     if others:

@@ -1,4 +1,4 @@
-"""The two errors with which mgexp stops on purpose, and how their messages list things."""
+"""Define the two errors with which mgexp stops on purpose, and list problems in their messages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from mgexp.text import escaped
 
 
 class InputError(Exception):
-    """Bad configuration or data: one message that lists every problem found (exit code 2).
+    """An error of the configuration or data. One message lists every problem (exit code 2).
 
     Each problem says what is wrong, where, with which value, and what to do about it.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        # Lines after the first are indented, so that no line in a name or a value can pass for a problem.
+        # Indent all lines but the first. A line inside a name or a value can then not look like a problem.
         self.problems = tuple(
             "\n    ".join(escaped(line) for line in problem.split("\n")) for problem in problems
         )
@@ -28,7 +28,7 @@ class InputError(Exception):
 def collected(problems: list[str]) -> Iterator[None]:
     """Add the problems of an InputError in the block to ``problems``, and continue after the block.
 
-    So one message can list the problems of several checks. Variables that the block sets may be missing then.
+    So one message can list the problems of several checks. After an error, variables of the block may be unset.
     """
     try:
         yield
@@ -37,7 +37,7 @@ def collected(problems: list[str]) -> Iterator[None]:
 
 
 def raise_problems(problems: Sequence[str]) -> None:
-    """Raise one InputError that lists every problem, each once; do nothing if there are none."""
+    """Raise one InputError that lists every problem once. Do nothing if there are none."""
     if problems:
         raise InputError(list(dict.fromkeys(problems)))
 
@@ -49,4 +49,4 @@ def listed(items: Sequence[str], most: int = 20, separator: str = ", ") -> str:
 
 
 class TrainingError(Exception):
-    """A run that cannot go on, such as a non-finite loss (exit code 1)."""
+    """An error after which a run cannot continue, such as a non-finite loss (exit code 1)."""

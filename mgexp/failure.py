@@ -1,11 +1,12 @@
-"""End all processes of a run within 30 seconds where one fails, and tell why the first one failed.
+"""End all processes of a run within 30 seconds if one fails, and report why the first one failed.
 
 A process that waits for another in a collective learns late that the other has ended (NCCL: after minutes), or
 it learns no reason (gloo: "Connection closed by peer"). Launchers end the other processes, but do not pass on
 messages. So the processes share a ``torch.distributed.Store``, in which one key holds the first failure. A thread
-of each process reads that key once a second. It also counts its heart-beats there. If they stop, the other
-processes know that this one was killed. The store needs only RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which
-every launcher sets. torchrun's agent holds the store; without torchrun, process 0 does.
+of each process reads that key once a second. The thread also counts the heart-beats of its process in the store.
+If they stop, the other processes know that this process was killed. The store needs only RANK, WORLD_SIZE,
+MASTER_ADDR and MASTER_PORT, which every launcher sets. torchrun's agent holds the store. Without torchrun,
+process 0 holds it.
 """
 
 from __future__ import annotations
@@ -38,19 +39,20 @@ BEAT_SECONDS = 1.0
 """Time between two looks at the store."""
 
 SILENT_BEATS = 15
-"""A process that missed so many heart-beats counts as killed. Assumption: nothing holds Python's global lock for
-longer. The watching process counts them by its own beats, so a job that was suspended as a whole continues."""
+"""A process that missed this many heart-beats counts as killed. Assumption: nothing holds Python's global lock for
+longer. A process counts the missed beats of another by its own beats. So a job that was suspended as a whole
+continues: nobody counted in the meantime."""
 
 NEWS_SECONDS = 5.0
-"""How long an error waits to learn whether another process failed first, which may be its cause. If a connection
-broke and a process gives no heart-beat in this time, that process counts as killed."""
+"""How long a process waits after an error for news of another failure, which may be the cause of the error. If the
+error is a broken connection, and another process gives no heart-beat in this time, the other counts as killed."""
 
 GRACE_SECONDS = 5.0
-"""How long a process has to end by itself once another failed. Then it is ended, whatever it waits for."""
+"""The time in which a process must end by itself after another failed. Later it is ended by force."""
 
 KILLED = "it was killed, perhaps because memory ran out, or its machine is gone"
 EXIT_CODES = {InputError: 2, Interrupted: 4}
-"""Exit codes of a process that does not end by itself; it is 1 for all other errors."""
+"""The exit codes of a process that is ended by force. For all other errors the code is 1."""
 
 _FAILURE_KEY = "mgexp/first failure"
 _LEFT = "left"
@@ -58,13 +60,13 @@ _FIRST = 0
 """The rank of the process that writes the log and, without torchrun, holds the store."""
 
 Explained = Callable[[], AbstractContextManager[None]]
-"""Makes a block that turns an error into its cause: the first failure of the run, which may be another process's.
-``failing_together`` does so too, but only after log files are closed."""
+"""Makes a block that replaces an error by its cause: the first failure of the run, perhaps in another process.
+``failing_together`` does the same, but only after the log files are closed."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why process ``rank`` ends the run: ``problems`` of bad input, a signal, or any other ``message``."""
+    """The reason why process ``rank`` ends the run: ``problems`` of the input, a signal, or a ``message``."""
 
     rank: int
     message: str
@@ -90,7 +92,7 @@ class Failure:
         return Failure(**{**values, "problems": tuple(values["problems"])})
 
     def seen_from(self, rank: int) -> InputError | TrainingError | Interrupted:
-        """Return the error that process ``rank`` ends with. Process 0 gives the whole message, others a line."""
+        """Return the error with which process ``rank`` ends. Process 0 has the whole message, others one line."""
         if self.signal_name:
             return Interrupted(self.signal_name)
         who = f"process {self.rank}"
@@ -102,12 +104,12 @@ class Failure:
 
 @contextmanager
 def failing_together(processes: Processes) -> Iterator[Explained]:
-    """Inside the block, an error in any process ends all processes.
+    """End all processes if an error in the block ends one of them.
 
-    An error leaves the block as its cause, which may be the InputError, TrainingError or Interrupted of another
-    process. A process that does not leave within ``GRACE_SECONDS``, such as one that waits in a collective, is
-    ended with exit code 1, or 2 for bad input. Raises TrainingError where the processes do not meet. Does nothing
-    for one process, or where the launcher did not say where the processes meet.
+    The block then raises the cause, which may be the InputError, TrainingError or Interrupted of another process.
+    A process may not be able to leave the block, for example because it waits in a collective. After
+    ``GRACE_SECONDS`` it is ended with exit code 1, or 2 for bad input. Raises TrainingError if the processes do
+    not meet. Does nothing for one process, or if the launcher did not say where the processes meet.
     """
     if processes.count == 1 or "MASTER_ADDR" not in os.environ:
         yield nullcontext
@@ -121,7 +123,7 @@ def failing_together(processes: Processes) -> Iterator[Explained]:
 
 
 def _meet(processes: Processes) -> Store:
-    """Return the store that all processes share, once all have reached it."""
+    """Wait until all processes have reached the store that they share, and return it."""
     wait = timedelta(seconds=JOIN_SECONDS)
     try:
         store, _, _ = next(rendezvous("env://", processes.rank, processes.count, timeout=wait))
@@ -137,7 +139,7 @@ def _meet(processes: Processes) -> Store:
 
 
 class Watch:
-    """Watch the other processes of a run for process ``rank`` of ``count``, in a thread, until ``leave``."""
+    """A watch over the other processes, for process ``rank`` of ``count``. A thread watches until ``leave``."""
 
     def __init__(self, rank: int, count: int, store: Store) -> None:
         self.rank = rank
@@ -145,7 +147,8 @@ class Watch:
         self.failure: Failure | None = None
         self._store = store
         self._num_beats = 0
-        # Process 0 watches all others, and all others watch process 0: 2 messages a second and process.
+        # Process 0 watches all others, and all others watch process 0. So the number of messages grows with the
+        # number of processes, and not with its square.
         self._others = [*range(1, count)] if rank == _FIRST else [_FIRST]
         self._last: dict[int, str] = {}
         self._missed: Counter[int] = Counter()
@@ -156,19 +159,20 @@ class Watch:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """End all processes if an error leaves the block; see ``Explained``."""
+        """End all processes if an error leaves the block. See ``Explained``."""
         try:
             yield
         except BaseException as error:
             first = self.fail(error)
             if first.rank != self.rank:
                 raise first.seen_from(self.rank) from None
-            if "TORCHELASTIC_ERROR_FILE" in os.environ:  # torchrun's summary of what failed
+            # torchrun prints this file in its summary of what failed.
+            if "TORCHELASTIC_ERROR_FILE" in os.environ:
                 get_error_handler().record_exception(error)
             raise
 
     def fail(self, error: BaseException) -> Failure:
-        """Tell the others that this process fails. Return the first failure of the run, perhaps another's."""
+        """Tell the others that this process fails. Return the first failure of the run, perhaps of another."""
         cause = self._cause_of(error)
         if self.failure is None:
             self.failure = self._publish(cause)
@@ -179,21 +183,24 @@ class Watch:
     def leave(self) -> None:
         """Stop watching and being watched. Process 0 waits for the others, since it may hold the store."""
         self._is_ending.set()
-        # After a failure the others need no more than the time to read it.
+        # After a failure the others only need the time to read it.
         end = time.monotonic() + (3 * BEAT_SECONDS if self.failure else 2 * GRACE_SECONDS)
         with suppress(RuntimeError):  # the store is gone
             self._store.set(_beat_key(self.rank), _LEFT)
             while self.rank == _FIRST and time.monotonic() < end and self._beats(self._others):
                 time.sleep(0.05)
-        # A thread that is in the store while Python ends may abort the process.
+        # A thread that still uses the store while Python ends may abort the process.
         self._thread.join(GRACE_SECONDS)
 
     def _cause_of(self, error: BaseException) -> Failure:
-        """Return ``error``, or the end of another process: a connection broke, and its heart-beat stopped."""
+        """Return ``error`` as a failure, or else the kill of another process that caused it.
+
+        Another process was killed if a connection broke and the heart-beat of that process stopped.
+        """
         own = Failure.of(self.rank, error)
         if not isinstance(error, RuntimeError):
             return own
-        # A broken collective is a RuntimeError: the news of its cause may be under way.
+        # A broken collective raises a RuntimeError. Wait, because another process may soon report the cause.
         ranks = [rank for rank in range(self.count) if rank != self.rank]
         try:
             before = self._beats(ranks)
@@ -205,15 +212,18 @@ class Watch:
         return Failure(silent[0], KILLED) if is_broken and silent else own
 
     def _publish(self, failure: Failure) -> Failure:
-        """Store ``failure`` unless the store has one already. Return the stored one."""
+        """Store ``failure`` unless the store already has one. Return the stored failure."""
+        # compare_set with "" writes only if the key does not exist, in one operation. So of two processes that
+        # fail at the same time, one is the first for all.
         own = json.dumps(asdict(failure))
         try:
             return Failure.from_json(self._store.compare_set(_FAILURE_KEY, "", own))
-        except RuntimeError:  # the store is gone, and with it process 0 or torchrun
+        # The store is gone, and with it the process that held it: process 0 or torchrun.
+        except RuntimeError:
             return failure
 
     def _beats(self, ranks: Sequence[int]) -> dict[int, str]:
-        """Return the heart-beats of those ``ranks`` that have not left."""
+        """Return the heart-beats of the ``ranks`` that have not left."""
         values = self._store.multi_get([_beat_key(rank) for rank in ranks])
         beats = dict(zip(ranks, map(bytes.decode, values), strict=True))
         return {rank: beat for rank, beat in beats.items() if beat != _LEFT}
@@ -229,13 +239,13 @@ class Watch:
             LOGGER.error("%s", error)
             with suppress(RuntimeError):
                 self._store.set(_beat_key(self.rank), _LEFT)
-            # sys.exit would end this thread alone; the main thread waits in a collective, perhaps for ever.
+            # sys.exit would end only this thread. The main thread may wait in a collective for ever.
             os._exit(EXIT_CODES.get(type(error), 1))
 
     def _look(self) -> None:
-        """Count a heart-beat, and look for a failure and for processes that no longer count theirs."""
+        """Count a heart-beat. Look for a failure, and for processes whose heart-beats have stopped."""
         try:
-            # A counter and not a time: the clocks of two machines may differ by more than a silence lasts.
+            # Write a counter and not a time, because the clocks of two machines may differ by many seconds.
             self._num_beats += 1
             self._store.set(_beat_key(self.rank), str(self._num_beats))
             if self._store.check([_FAILURE_KEY]):

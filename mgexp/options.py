@@ -1,4 +1,4 @@
-"""Options that several tools share, and checks of options that come before any long work."""
+"""Add the options that several tools share, and check options before any long work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def not_positive(numbers: Mapping[str, float | None]) -> list[str]:
     return [
         f"{name} {value:g}: give more than 0"
         for name, value in numbers.items()
-        if value is not None and not value > 0  # nor is NaN
+        # `value <= 0` would be False for NaN.
+        if value is not None and not value > 0
     ]
 
 
@@ -44,7 +45,7 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_timing_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of tools that time the steps of a row: those of measuring it, and how many steps."""
+    """Add the options of tools that time the steps of a row: the measuring options, and how many steps to time."""
     add_measuring_options(parser)
     add = parser.add_argument
     add("--steps", type=int, default=5, metavar="N", help="number of steps to time (default: 5)")

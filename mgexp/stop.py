@@ -1,7 +1,7 @@
-"""Signals that ask a run to stop. The run stops as soon as nothing is lost, and all its processes stop together.
+"""Stop a run after a signal, as soon as nothing is lost. All processes of the run stop together.
 
-In training, the run stops after the current step and a save. Where there is nothing to save, as before the first
-step and in an evaluation, it stops at once or after the current batch.
+In training, the run stops after the current step and a save. Before the first step and in an evaluation there is
+nothing to save, so the run stops at once or after the current batch.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from mgexp import dist
 from mgexp.dist import Processes
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
-"""The signals of kill, of Ctrl-C, and of Slurm through submitit."""
+"""The signals that come from kill, from Ctrl-C, and from Slurm through submitit."""
 ONE_CTRL_C_SECONDS = 1.0
-"""A second Ctrl-C within this time is the first one again. The terminal sends Ctrl-C to every process, and then
-torchrun passes it on to processes that already have it."""
+"""A second SIGINT within this time belongs to the same Ctrl-C. The terminal sends SIGINT to every process, and
+then torchrun also sends it to processes that already have it."""
 
 Item = TypeVar("Item")
 
 
 class Interrupted(BaseException):
-    """A signal stopped the run where nothing is lost; ``signal_name`` says which.
+    """The stop of a run by a signal, at a place where nothing is lost. ``signal_name`` names the signal.
 
-    Like KeyboardInterrupt it is no Exception. So code that catches every error of a file does not catch it.
+    Like KeyboardInterrupt, it is not an Exception. So code that catches every error of a file does not catch it.
     """
 
     def __init__(self, signal_name: str) -> None:
@@ -40,10 +40,10 @@ class Interrupted(BaseException):
 
 
 class StopRequest:
-    """Remember whether a signal came. A second Ctrl-C ends the process at once, without saving.
+    """A record of the signals that came. A second Ctrl-C ends the process at once, without saving.
 
-    After a signal of ``only_save`` the run saves and continues. The sender may still end the process.
-    ``should_save`` says that such a signal came; whoever has saved sets it back.
+    After a signal of ``only_save`` the run saves and continues, until the sender perhaps kills it. Such a signal
+    sets ``should_save``, and the code that saves sets it to False again.
     """
 
     def __init__(self, only_save: Collection[int] = ()) -> None:
@@ -56,12 +56,12 @@ class StopRequest:
 
     @property
     def requested(self) -> bool:
-        """Return True after the first signal that stops the run."""
+        """Whether a signal that stops the run has come."""
         return self.signal_name is not None
 
     @contextmanager
     def listening(self) -> Iterator[StopRequest]:
-        """Catch the signals inside the block, then restore what was there before."""
+        """Catch the signals inside the block, and restore the earlier handlers after it."""
         self._process = os.getpid()
         before = {number: signal.signal(number, self._catch) for number in STOP_SIGNALS}
         try:
@@ -72,7 +72,7 @@ class StopRequest:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Raise Interrupted at a signal in the block, or at once if one came before. Nothing can be lost there."""
+        """Raise Interrupted at a signal in the block, which can lose nothing, or at once if one came before."""
         with self._mode(is_at_once=True):
             self.check()
             yield
@@ -81,7 +81,7 @@ class StopRequest:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Inside ``at_once``, return to the default for the block: a signal only sets ``signal_name``."""
+        """Return to the default for a block inside ``at_once``: a signal only sets ``signal_name``."""
         with self._mode(is_at_once=False):
             yield
 
@@ -94,7 +94,7 @@ class StopRequest:
             self._is_at_once = before
 
     def check(self) -> None:
-        """Raise Interrupted where a signal came."""
+        """Raise Interrupted if a signal came."""
         if self.signal_name is not None:
             raise Interrupted(self.signal_name)
 
@@ -105,8 +105,10 @@ class StopRequest:
             yield item
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
+        # A worker of the loader inherits this handler when it is forked. Soon after that it ignores signals
+        # itself.
         if os.getpid() != self._process:
-            return  # a loader's worker that was just forked: it will soon ignore signals itself
+            return
         if number in self._only_save:
             self.should_save = True
         elif not self.requested:
@@ -114,6 +116,8 @@ class StopRequest:
             if self._is_at_once:
                 self.check()
         elif number == signal.SIGINT and time.monotonic() - self._since > ONE_CTRL_C_SECONDS:
+            # SIG_DFL ends the process at once. Python's own handler would raise KeyboardInterrupt, and then
+            # `finally` blocks would run.
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
@@ -123,7 +127,7 @@ def watched_together(
 ) -> Iterator[Item]:
     """Yield the items. After a signal to one process, raise Interrupted in all in place of the next item.
 
-    Every process must have the same number of items, since the processes wait for each other at each one.
+    Every process must have the same number of items, because the processes wait for each other at each item.
     """
     for item in items:
         _leave_if_any(processes, stop.signal_name, device)
@@ -134,8 +138,8 @@ def watched_together(
 def leaving_together(processes: Processes, device: torch.device) -> Iterator[None]:
     """Raise Interrupted in all processes after the block if Interrupted ended the block in one of them.
 
-    Inside the block no process may wait for another, since that one may have left. After it, they may exchange
-    results.
+    Inside the block, no process may wait for another process, which may have left. After the block, they may
+    exchange results.
     """
     name = None
     try:

@@ -1,4 +1,4 @@
-"""Text for people: values and names in one safe line, numbers in readable units, and rows in columns."""
+"""Write text for people: values and names in one safe line, numbers in readable units, rows in columns."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from statistics import median
 
 MAX_SHOWN = 200
-"""Characters of a value that a message shows."""
+"""The most characters of a value that a message shows."""
 FORBIDDEN = frozenset(("Cc", "Cs", "Zl", "Zp"))
-"""Unicode categories: control characters, surrogates (they stand for bytes that are no UTF-8), line ends."""
+"""The Unicode categories of characters that a line must not contain: control characters, surrogates (which stand
+for bytes that are not UTF-8), and line ends."""
 
 
 def is_plain(text: str) -> bool:
-    """Return whether ``text`` is one line that a file can hold, without control characters."""
+    """Return whether ``text`` is one line without control characters, which a file can hold."""
+    # isprintable is quick. It also refuses characters such as a no-break space, which may occur in a path.
     return text.isprintable() or not any(unicodedata.category(c) in FORBIDDEN for c in text)
 
 
 def escaped(text: str) -> str:
-    """Write ``text`` in one line, with Python's escapes for line ends and all that a terminal would not print.
+    """Write ``text`` in one line, with Python's escapes for line ends and for characters that cannot be printed.
 
-    So no name of a file and no value can forge a line of a log, or send commands to the terminal that shows it.
+    Without this, the name of a file or a value could forge a line of a log, or send commands to the terminal.
     """
     if text.isprintable():
         return text
@@ -28,10 +30,11 @@ def escaped(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Show a value in a message: in one line, cut where it is long."""
+    """Write a value for a message, in one line. A long value is cut off."""
+    # Python raises ValueError for integers of more than 4,300 digits.
     try:
         text = escaped(repr(value))
-    except (ValueError, RecursionError):  # ValueError: Python writes no integer of 4,300 digits
+    except (ValueError, RecursionError):
         return "a value too large to show"
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 

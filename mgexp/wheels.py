@@ -1,4 +1,4 @@
-"""Import torchvision beside torch, or say in one message what is wrong with the two.
+"""Import torchvision together with torch, or say in one message what is wrong with the two.
 
 ``python -m mgexp.wheels`` checks an installation.
 """
@@ -18,7 +18,7 @@ def _version(package: str) -> str:
 
 
 def mismatch_message(torch_version: str, torchvision_version: str, reason: str) -> str:
-    """Say what to do where torchvision does not import beside torch."""
+    """Say what to do if torchvision cannot be imported together with torch."""
     return (
         f"torchvision {torchvision_version} does not import beside torch {torch_version} ({reason}). "
         "The two are no pair: a CPU-only torch (+cpu) beside PyPI's torchvision is the usual cause. "
@@ -26,6 +26,7 @@ def mismatch_message(torch_version: str, torchvision_version: str, reason: str) 
     )
 
 
+# If the two do not fit together, torch reports a missing operator (RuntimeError), or a library cannot be loaded.
 try:
     import torchvision.transforms.v2 as transforms_v2
 except (ImportError, RuntimeError, OSError) as error:

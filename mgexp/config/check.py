@@ -1,4 +1,4 @@
-"""Checks between keys, and between two configurations; single keys are checked as they are read."""
+"""Check keys against each other, and compare two configurations. Each key alone is checked when it is read."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ READ_BY = {
     "PMD_PERIOD": PMD,
     "PMD_CURVE": PMD,
 }
-"""Keys of SOLVER, and the values of SOLVER.OPTIMIZING_METHOD that read them."""
+"""For each of these keys of SOLVER: the optimizers (values of SOLVER.OPTIMIZING_METHOD) that read it."""
 
 
 def cross_problems(cfg: Config) -> list[str]:
-    """List every problem between keys that shows without data and without a schedule."""
+    """List every problem between keys that can be found without data and without a schedule."""
     parts = (_model_problems, _list_problems, _clip_problems, _augment_problems, _solver_problems)
     return [problem for part in parts for problem in part(cfg)]
 
@@ -71,7 +71,8 @@ def _list_problems(cfg: Config) -> Iterator[str]:
 
 def _clip_problems(cfg: Config) -> Iterator[str]:
     data, shortest = cfg.DATA, cfg.DATA.TRAIN_JITTER_SCALES[0]
-    # The short side of a video is drawn from the jitter scales, and the crop is cut out of that picture.
+    # The short side of a video is drawn from the jitter scales, and then the crop is cut out of the resized
+    # picture.
     if shortest < data.TRAIN_CROP_SIZE:
         yield (
             f"DATA.TRAIN_JITTER_SCALES starts at {shortest} pixels, less than "
@@ -133,7 +134,7 @@ def _solver_problems(cfg: Config) -> Iterator[str]:
             "MULTIGRID.LONG_CYCLE needs at least two stages: give SOLVER.STEPS a second epoch "
             "(the last stage is fine-tuning at the full shape)"
         )
-    # A value that nothing reads would let a run look different from what it was.
+    # A value that the optimizer does not read would make people believe that it had an effect.
     for name, methods in READ_BY.items():
         value, default = getattr(solver, name), BY_NAME[f"SOLVER.{name}"].default
         if value != default and method not in methods:
@@ -141,25 +142,26 @@ def _solver_problems(cfg: Config) -> Iterator[str]:
                 f"SOLVER.{name} = {value} is not read with SOLVER.OPTIMIZING_METHOD = {method}, but with "
                 f"{' and '.join(methods)}: leave it at {default}"
             )
-    # torch's SGD refuses this too, but only when it is made: after the lists and the network.
+    # torch's SGD refuses this too, but only when it is made, which is after the lists are read and the network
+    # is built.
     if method in MOMENTUM and solver.NESTEROV and solver.MOMENTUM == 0:
         yield "SOLVER.NESTEROV needs SOLVER.MOMENTUM > 0; set NESTEROV False"
 
 
 KEYS_WITHOUT_EFFECT_ON_RESULT = {
-    # What a row is called and judged by, and how often its run writes.
+    # The name of a row, what it is judged by, and how often its run writes.
     *("ROW", "EXPECTED", "LOG_PERIOD", "TRAIN.CHECKPOINT_MINUTES", "TRAIN.CHECKPOINTS_KEPT"),
     *("TENSORBOARD.ENABLE", "TENSORBOARD.LOG_DIR"),
     *("WANDB.ENABLE", "WANDB.MODE", "WANDB.PROJECT", "WANDB.ENTITY"),
     # The seed has its own column in results.csv. A trained run may be evaluated again.
     *("RNG_SEED", "TRAIN.ENABLE"),
-    # Where the videos lie and how they are listed: dataset.json identifies the videos.
+    # Where the videos are and how they are listed. dataset.json identifies the videos.
     *("DATA.FORMAT", "DATA.CLASSES", "DATA.PATH_PREFIX", "DATA.NUM_VIDEOS", "DATA.ALLOW_OUTSIDE"),
     *("DATA.MAX_UNUSABLE_SHARE", "DATA.VIDEO_TIMEOUT_SECONDS"),
-    # Every clip is a function of the seed and its position, whichever process decodes it.
+    # A clip depends on the seed and on its position. It does not depend on the process that decodes it.
     *("DATA_LOADER.NUM_WORKERS", "DATA_LOADER.PREFETCH_FACTOR"),
 }
-"""Two runs may differ in these keys, which cannot change accuracy, steps or FLOPs."""
+"""Two runs of a row may differ in these keys. Apart from the seed, they cannot change accuracy, steps or FLOPs."""
 
 
 def differing_keys(
@@ -167,8 +169,9 @@ def differing_keys(
 ) -> Iterator[tuple[str, object, object]]:
     """Yield (key, value in first, value in second) for each key that differs and can change a result.
 
-    A list equals the same tuple. A key that one side lacks is newer than that side, and counts there with its
-    default, which is what was done before. A key that no longer exists counts as "absent".
+    A list equals a tuple with the same items. If one side lacks a key, the key is newer than that side. It then
+    counts with its default, because the default is what older versions did. A key that no longer exists has the
+    value "absent" on the side that lacks it.
     """
     for key in sorted((first.keys() | second.keys()) - KEYS_WITHOUT_EFFECT_ON_RESULT):
         default = BY_NAME[key].default if key in BY_NAME else "absent"

@@ -1,7 +1,8 @@
-"""Every configuration key: type, default, meaning with its unit, legal values and source.
+"""Define every configuration key: type, default, meaning with its unit, legal values and source.
 
-``Config`` is the whole configuration, a frozen tree: ``cfg.SOLVER.BASE_LR`` is a float, for mypy as well.
-Names are PySlowFast's wherever the meaning is the same (source "PySlowFast"); "mgexp" marks keys of our own.
+``Config`` is the whole configuration, a frozen tree. ``cfg.SOLVER.BASE_LR`` is a float, and mypy knows it.
+A key has PySlowFast's name wherever the meaning is the same (source "PySlowFast"). The source of other keys is
+"mgexp".
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Legal:
-    """The values that a key may take, in words and as a test. They also have the type of the key."""
+    """The values that a key may take, in words and as a test. The test gets a value of the key's type."""
 
     words: str
     allows: Callable[[Any], bool]
 
 
 def _range(least: float, most: float) -> Legal:
-    """Allow numbers from ``least`` to ``most``. Larger ones would fill the memory, or run for ever."""
+    """Allow numbers from ``least`` to ``most``. Larger numbers would fill the memory, or a run would never end."""
     return Legal(f"{least:,} to {most:,}", lambda value: least <= value <= most)
 
 
@@ -58,7 +59,8 @@ FACTOR_PAIRS = Legal(
     "pairs of numbers in (0, 1]",
     lambda pairs: len(pairs) > 0 and all(0 < value <= 1 for pair in pairs for value in pair),
 )
-MAX_LR = 1e38  # weights are float32, which ends at 3.4e38
+# Weights are float32, whose largest number is 3.4e38.
+MAX_LR = 1e38
 RATE = Legal("more than 0, at most 1e38", lambda value: 0 < value <= MAX_LR)
 RATE_OR_0 = Legal("0 to 1e38", lambda value: 0 <= value <= MAX_LR)
 EPOCHS = Legal("0.000001 or more", lambda value: value >= 1e-6)
@@ -86,21 +88,21 @@ SQRT_HALF = 0.5**0.5
 
 
 def key(default: T, meaning: str, legal: Legal = ANY, source: str = "PySlowFast") -> T:
-    """Define a key of a section. Which values are legal also follows from the key's type."""
+    """Define a key of a section. A value must have the type of the key, and ``legal`` must allow it."""
     about = {"meaning": meaning, "legal": legal, "source": source}
     return dataclasses.field(default=default, metadata=about)
 
 
 def own(default: T, meaning: str, legal: Legal = ANY) -> T:
-    """Define a key that PySlowFast does not have, or has with another meaning."""
+    """Define a key that PySlowFast does not have, or that has another meaning there."""
     return key(default, meaning, legal, "mgexp")
 
 
-# The sections are tables, a key a row: they keep their own line ends.
+# The sections read like tables with one key on each line. So the formatter must not break these lines.
 # fmt: off
 @dataclass(frozen=True)
 class TensorboardKeys:
-    """Curves of a run for TensorBoard, beside the run folder: mgexp/run/trackers.py."""
+    """Curves of a run for TensorBoard: mgexp/run/trackers.py."""
 
     ENABLE: bool = key(False, "write events for TensorBoard")
     LOG_DIR: PathText = key("", "folder for the events of many runs; empty: tensorboard/ in the run folder")
@@ -141,7 +143,7 @@ class TrainKeys:
 
 @dataclass(frozen=True)
 class DataKeys:
-    """Lists of videos, and how a clip is cut from a video."""
+    """The lists of videos, and how a clip is cut from a video."""
 
     FORMAT: Literal["list", "kinetics", "ssv2", "charades", "ucf101", "hmdb51", "folders"] = own(
         "list", "format of the lists: 'path label' lines, the official files, or a folder for each class")
@@ -184,7 +186,7 @@ class DataKeys:
 
 @dataclass(frozen=True)
 class DataLoaderKeys:
-    """Processes that decode videos."""
+    """The processes that decode videos."""
 
     NUM_WORKERS: IntOrAuto = key(
         2, "decoding processes for each training process; auto: measure how many keep up", WORKERS)
@@ -337,7 +339,7 @@ class EvaluationKeys:
 
 @dataclass(frozen=True)
 class Config:
-    """The configuration of a run: frozen, hashable, equal where all values are."""
+    """The configuration of a run. It is frozen and hashable. Two of them are equal if all values are equal."""
 
     ROW: str = own("", "the line of the table that this file is")
     EXPECTED: tuple[tuple[str, float, float], ...] = own(
@@ -365,7 +367,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Key:
-    """One configuration key, as ``Config`` defines it; ``type`` is the annotation."""
+    """One configuration key, as ``Config`` defines it. ``type`` is its annotation."""
 
     name: str
     type: Any
@@ -375,7 +377,7 @@ class Key:
     source: str
 
     def read(self, value: object) -> Any:  # noqa: ANN401 - of the key's own type
-        """Convert a value to the type of the key. Raises ValueError that says what the key takes."""
+        """Convert a value to the type of the key. Raises a ValueError that says what the key takes."""
         takes = f"; it takes {self.legal.words}: " if self.legal is not ANY else ": "
         try:
             converted = convert(self.type, value)
@@ -387,7 +389,8 @@ class Key:
 
 
 def _keys(section: Any, prefix: str = "") -> Iterator[Key]:  # noqa: ANN401 - a dataclass
-    # Annotations are text in this file. Without the extras, PathText would be plain str.
+    # `from __future__ import annotations` turns annotations into text, so resolve them. Without the extras,
+    # PathText would become a plain str.
     types = get_type_hints(section, include_extras=True)
     for field in dataclasses.fields(section):
         kind = types[field.name]

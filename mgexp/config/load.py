@@ -1,4 +1,4 @@
-"""Load a configuration from YAML files and KEY VALUE pairs, and write it again."""
+"""Load a configuration from YAML files and KEY VALUE pairs, and write it as YAML."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from mgexp.run.files import is_file
 from mgexp.text import escaped, shown
 
 MAX_NAME = 80
-"""Characters of an unknown name that are shown, and compared with the names of keys."""
+"""The characters of an unknown name that a message shows, and that are compared with the names of keys."""
 MAX_FILE_KEYS = 1000
-"""Keys that a file may set, far more than there are: each unknown one is compared with all names."""
+"""The most keys that a file may set. This is far more than exist, but each unknown key is compared with all names,
+so a larger file would take too long."""
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
@@ -33,9 +34,10 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
 
 
 def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, list[str]]:
-    """Load the configuration and list the problems; a key with a problem has its default.
+    """Load the configuration and list the problems. A key with a problem gets its default.
 
-    Each of ``overrides`` is KEY VALUE KEY VALUE …; later values win, and pairs win over files.
+    Each of ``overrides`` is KEY VALUE KEY VALUE …. A later pair replaces an earlier one, and any pair replaces the
+    value of a file.
     """
     values, problems = file_values(Path(path))
     pairs: dict[str, Any] = {}
@@ -44,7 +46,8 @@ def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, li
             problems.append(f"KEY VALUE pairs: {shown(texts[-1])} has no value")
             continue
         for name, text in zip(texts[::2], texts[1::2], strict=True):
-            # A folder may be called 2024_01 and a separator be a space: text stays as it was typed.
+            # Values of text keys stay as they were typed. A folder may be called 2024_01, which Python and YAML
+            # read as a number.
             stays = name in BY_NAME and is_text(BY_NAME[name].type)
             pairs[name] = text if stays else from_text(text)
     chosen: dict[str, Any] = {}
@@ -55,7 +58,7 @@ def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, li
                 problems.append(f"{where}: there is no key {known}{_nearest(name)}")
                 continue
             try:
-                # A bad value leaves the default, so that every other problem is found in the same start.
+                # A bad value leaves the default, so that one start finds all other problems too.
                 chosen[name] = BY_NAME[name].read(value)
             except ValueError as error:
                 problems.append(f"{where}: {name} = {shown(value)} {error}")
@@ -63,7 +66,7 @@ def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, li
 
 
 def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Read the values of a YAML file and its bases by dotted names, known or not, and list what is wrong."""
+    """Read a YAML file and its bases as values by dotted names, which may be unknown keys. List the problems."""
     if not is_file(path):
         return {}, [
             f"{path} does not exist: --cfg takes a YAML file, such as those in experiments/"
@@ -82,17 +85,17 @@ def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def _nearest(name: str) -> str:
-    """Name the keys that a misspelt name may have meant: by the whole name, or by its last part."""
+    """Name the keys that are most like a misspelt name: in the whole name, or in its last part."""
     name = name[:MAX_NAME].upper()
     whole = difflib.get_close_matches(name, BY_NAME, n=3, cutoff=0.6)
-    # A key may stand in the wrong section, as LR in TRAIN. Then its last part is right.
+    # Perhaps only the section is wrong, as in TRAIN.BASE_LR. Then the last part is right.
     last = [known for known in BY_NAME if known.split(".")[-1] == name.split(".")[-1]]
     near = list(dict.fromkeys([*last, *whole]))[:3]
     return f"; nearest: {', '.join(near)}" if near else "; see mgexp/config/keys.py for all keys"
 
 
 def config_of(values: Mapping[str, Any]) -> Config:
-    """Make the configuration from values by dotted names; a key that is left out has its default."""
+    """Make the configuration from values by dotted names. A key that is left out gets its default."""
     cfg = Config()
     sections: dict[str, dict[str, Any]] = {"": {}}
     for name, value in values.items():
@@ -121,10 +124,11 @@ def to_yaml(cfg: Config) -> str:
 
 
 def from_yaml(path: Path) -> dict[str, Any]:
-    """Read what ``to_yaml`` wrote into a run folder: values by dotted names, not checked.
+    """Read the file of ``to_yaml`` in a run folder as values by dotted names. Do not check them.
 
-    Raises InputError where the file is not such a configuration.
+    Raises InputError if the file is not such a configuration.
     """
+    # A run of an older version may have keys that no longer exist, so the values are no Config.
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"))
         if not isinstance(tree, Mapping):
@@ -135,29 +139,32 @@ def from_yaml(path: Path) -> dict[str, Any]:
 
 
 def experiment_name(path: Path) -> str:
-    """Name an experiment by its path: experiments/main/x.yaml is main/x. Elsewhere it has the name of its file."""
+    """Name an experiment by its path: experiments/main/x.yaml is main/x. Other files have their own name."""
     parts = path.resolve().with_suffix("").parts
     if "experiments" not in parts[:-1]:
         return parts[-1]
+    # Take the last folder with that name. The whole checkout may also be in a folder called experiments.
     last = len(parts) - 1 - parts[::-1].index("experiments", 1)
     return "/".join(parts[last + 1 :])
 
 
 SMOKE_STEPS = 56
-"""Steps of a smoke run's baseline: one at least for every phase of the rows whose phases end with steps."""
+"""The steps of a smoke run's baseline. Where phases end at steps, each phase of our rows gets at least one."""
 SMOKE_VAL_VIDEOS = 16
 WIDTH_DIVISOR = 8
 
 
 def smoke(cfg: Config) -> Config:
-    """Return a small run of the same experiment: about 56 steps; shapes, epochs and ratios stay as they are."""
+    """Return a small run of the same experiment, of about 56 steps. Shapes, epochs and ratios stay the same."""
     videos = math.ceil(SMOKE_STEPS * cfg.TRAIN.BATCH_SIZE / cfg.SOLVER.MAX_EPOCH)
-    beta_inv = cfg.SLOWFAST.BETA_INV  # the fast pathway needs whole channels
+    # The fast pathway of SlowFast needs whole channels, so the width stays a multiple of BETA_INV.
+    beta_inv = cfg.SLOWFAST.BETA_INV
     width = beta_inv * max(1, cfg.RESNET.WIDTH_PER_GROUP // WIDTH_DIVISOR // beta_inv)
     return replace(
         cfg,
         DATA=replace(cfg.DATA, MAX_TRAIN_VIDEOS=max(1, videos), MAX_VAL_VIDEOS=SMOKE_VAL_VIDEOS),
         RESNET=replace(cfg.RESNET, WIDTH_PER_GROUP=width),
-        TRAIN=replace(cfg.TRAIN, INIT_WEIGHTS=""),  # weights fit the full width only
+        # The weights of a file fit only the full width.
+        TRAIN=replace(cfg.TRAIN, INIT_WEIGHTS=""),
         EXPECTED=(),
     )

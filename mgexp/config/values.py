@@ -16,32 +16,33 @@ from mgexp.run.files import is_file, is_there
 from mgexp.text import is_plain, shown
 
 PathText: TypeAlias = Annotated[str, "path"]
-"""Text that stays as it was typed: YAML reads the folder 2024_01 as the number 202401."""
+"""Text that stays as it was typed. YAML would read a folder called 2024_01 as the number 202401."""
 IntOrAuto: TypeAlias = int | Literal["auto"]
 
 MAX_INT = 2**53
-"""Whole numbers up to here are exact as floating-point numbers, which epochs and costs are."""
+"""The largest whole number. Epochs and costs are floating-point numbers, which hold whole numbers exactly up to
+here."""
 MAX_ITEMS = 1000
-"""Most items of a list. Assumption: no schedule has as many stages."""
+"""The most items of a list. Assumption: no schedule has so many stages."""
 MAX_LITERAL_CHARS = 10_000
-"""Most characters of a value that is not text."""
+"""The most characters of a value that is not text."""
 MAX_YAML_BYTES = 2**17
-"""Most bytes of a file or value. The whole configuration of a run takes 6,000."""
+"""The most bytes of a file or value. The whole configuration of a run has 6,000."""
 MAX_FILES = 50
-"""Most files that one configuration is read from: ``_BASE_`` may name several, and each of those again."""
+"""The most files of one configuration. ``_BASE_`` may name several files, and each of them may name more."""
 BASE_KEY = "_BASE_"
 
 
 def is_text(kind: Any) -> bool:  # noqa: ANN401 - an annotation
-    """Tell whether values of this type are text, which is never read as a number or as YAML."""
+    """Return whether values of this type are text, which is never read as a number or as YAML."""
     return kind in {str, PathText} or isinstance((get_args(kind) or [None])[0], str)
 
 
 def convert(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, and a value of it
-    """Return ``value`` as the type ``kind``, immutable. Nothing is rounded or adjusted.
+    """Return ``value`` as an immutable value of the type ``kind``. Do not round or adjust it.
 
-    For a Literal the value gets the type of the choices; it need not be one of them.
-    Raises ValueError that says what is wrong with the value.
+    For a Literal, the result has the type of the choices, but it may be another value than these.
+    Raises a ValueError that says what is wrong with the value.
     """
     if kind == IntOrAuto:
         return "auto" if value == "auto" else _int(value, "is neither a whole number nor auto")
@@ -70,7 +71,7 @@ def convert(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, a
 
 
 def as_lists(value: object) -> object:
-    """Return the value with lists in place of tuples, as YAML and JSON have it."""
+    """Return the value with lists in place of tuples, as YAML and JSON have them."""
     if isinstance(value, Mapping):
         return {name: as_lists(item) for name, item in value.items()}
     return [as_lists(item) for item in value] if isinstance(value, list | tuple) else value
@@ -78,7 +79,8 @@ def as_lists(value: object) -> object:
 
 def _int(value: object, problem: str = "is not a whole number") -> int:
     value = from_text(value) if isinstance(value, str) else value
-    if isinstance(value, bool) or not isinstance(value, int):  # True is an int in Python
+    # In Python, True is an int.
+    if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(problem)
     if abs(value) > MAX_INT:
         raise ValueError("is further from 0 than 2^53")
@@ -102,7 +104,8 @@ def _float(value: object) -> float:
 def _str(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("is not text; put it in quotes")
-    if not is_plain(value.replace("\t", " ")):  # a tab may separate path and label
+    # A tab is a control character, but it may be the separator between path and label.
+    if not is_plain(value.replace("\t", " ")):
         raise ValueError("holds control characters, or bytes that are no UTF-8")
     return value
 
@@ -111,12 +114,13 @@ def from_text(text: str) -> object:
     """Read the value of a KEY VALUE pair: a Python literal as in PySlowFast, else YAML, else the text itself."""
     if len(text) > MAX_LITERAL_CHARS:
         return text
+    # Python warns about texts such as 'C:\\data'. The documentation of literal_eval lists the errors below.
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python warns about texts such as 'C:\\data'
+            warnings.simplefilter("ignore")
             return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        pass  # the errors that the documentation of literal_eval lists
+        pass
     try:
         return parse_yaml(text)
     except ValueError:
@@ -124,13 +128,13 @@ def from_text(text: str) -> object:
 
 
 class PlainLoader(yaml.SafeLoader):
-    """YAML's safe loader, but stricter: it refuses aliases, and a key that is there twice.
+    """YAML's safe loader, which also refuses aliases and repeated keys.
 
-    With aliases a few lines can stand for gigabytes.
+    With aliases, a few lines can stand for gigabytes.
     """
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuse ``*name``."""
+        """Refuse an alias such as ``*name``."""
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]  # a gap of the stubs
             problem = f"aliases such as *{event.anchor} are not read; write the value out"
@@ -138,7 +142,7 @@ class PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Refuse a key that is there twice: YAML would silently keep the last value only."""
+        """Refuse a repeated key. PyYAML would silently keep only the last value."""
         seen: set[str] = set()
         for name, _ in node.value:
             if isinstance(name, yaml.ScalarNode) and name.value in seen:
@@ -149,13 +153,14 @@ class PlainLoader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str) -> object:
-    """Parse plain YAML. Raises ValueError with a message in one line."""
+    """Parse plain YAML. Raises a ValueError whose message has one line."""
     _check_size(len(text))
     try:
         return yaml.load(text, Loader=PlainLoader)
     except RecursionError:
         raise ValueError("is nested too deeply") from None
-    except Exception as error:  # damaged dates, numbers and tags raise KeyError, AttributeError, …
+    # PyYAML raises KeyError, AttributeError and others for damaged dates, numbers and tags.
+    except Exception as error:
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
@@ -165,11 +170,12 @@ def _check_size(num: int) -> None:
 
 
 def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
-    """Read a YAML file over the files that its ``_BASE_`` names: relative to it, absolute, or with ~.
+    """Read a YAML file. Its values replace those of the files that its ``_BASE_`` names.
 
-    ``opened`` collects the files, as a _BASE_ may lead back to the file itself. Each must be a regular file on
-    this machine. Raises OSError with the file's name where one cannot be read, ValueError where one is not plain
-    YAML, and RecursionError where there are more than MAX_FILES.
+    A path in ``_BASE_`` is relative to the file, or absolute, or begins with ~. Each must be a regular file on
+    this machine. ``opened`` collects the files, because a ``_BASE_`` may lead back to the file itself. Raises
+    OSError with the name of a file that cannot be read, ValueError if one is not plain YAML, and RecursionError
+    for more than MAX_FILES.
     """
     is_base = opened is not None
     opened = [] if opened is None else opened
@@ -178,11 +184,13 @@ def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
         raise RecursionError
     if not is_file(path):
         raise OSError(0, "Not a regular file" if is_there(path) else "No such file", str(path))
+    # One byte more than the limit is enough to see that a file is too large.
     with path.open("rb") as file:
         data = file.read(MAX_YAML_BYTES + 1)
     try:
         _check_size(len(data))
-        tree = parse_yaml(data.decode("utf-8-sig"))  # editors on Windows begin a file with a mark
+        # Editors on Windows may begin a file with a mark, which "utf-8-sig" removes.
+        tree = parse_yaml(data.decode("utf-8-sig"))
         if not isinstance(tree, dict):
             raise ValueError(f"it holds {shown(tree)}")
         bases = tree.pop(BASE_KEY, [])
@@ -193,7 +201,7 @@ def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
         raise ValueError(f"{path}: {error}" if is_base else str(error)) from error
     merged: dict[str, Any] = {}
     for base in bases:
-        # Unlike Path.expanduser this raises nothing for an unknown user.
+        # Unlike Path.expanduser, this function raises no error for an unknown user.
         named = os.path.expanduser(base)  # noqa: PTH111
         _merge(read_yaml(path.parent / named, opened), merged)
     _merge(tree, merged)
@@ -201,7 +209,7 @@ def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
 
 
 def _merge(top: Mapping[str, Any], into: dict[str, Any]) -> None:
-    """Put the values of ``top`` over those that are there, section by section."""
+    """Put the values of ``top`` over the values of ``into``, section by section."""
     for name, value in top.items():
         if isinstance(value, dict) and name in into:
             if not isinstance(into[name], dict):

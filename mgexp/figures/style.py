@@ -32,7 +32,7 @@ QUIET = "#606060"
 FAINT = "#909090"
 
 OTHER_MARKERS = ("o", "D", "^", "v", "P", "X")
-"""Other rows take all colours with the first marker, then all colours with the second. So 24 rows look different."""
+"""Other rows take all colours with the first marker, then all with the second, and so on: 24 different looks."""
 
 LABELS = {"long_short": "long + short", COARSE_CONTROL: "coarse only (control)"}
 
@@ -104,7 +104,7 @@ class PrintFigure(Figure):
         FigureCanvasAgg(self)
 
     def add_legend(self, handles: Sequence[Artist]) -> None:
-        """Place the legend in lines above the panels. The figure becomes higher, and the panels keep their size."""
+        """Place the legend in lines above the panels. The figure becomes higher. The panels keep their size."""
         names = [str(handle.get_label()) for handle in handles]
         # Take as few lines as possible. In inches at 6.5 points (measured), a letter of the default font takes
         # 0.047 on average, a mark and the space between columns take 0.4, and a line takes 0.14.
@@ -185,7 +185,7 @@ def _luminance(*channels: float) -> float:
 
 
 def without_interval(values: Sequence[float]) -> Estimate:
-    """Make an Estimate without an interval, for numbers that are drawn without a bar, such as the FLOPs of a row."""
+    """Make an Estimate without an interval, for numbers that get no bar, such as the FLOPs of a row."""
     return Estimate(tuple(values), fmean(values), None)
 
 
@@ -235,7 +235,7 @@ def unit_of(largest: float) -> tuple[float, str]:
 
 
 def flops_axis(largest: float) -> tuple[float, str]:
-    """Choose a divisor for training FLOPs up to ``largest``, and the label of the axis, which names the divisor."""
+    """Choose a divisor for training FLOPs up to ``largest``, and a label of the axis that names the divisor."""
     for unit, power in ((1e18, " (10¹⁸)"), (1e12, " (10¹²)")):
         if largest >= unit:
             return unit, f"training FLOPs{power}"

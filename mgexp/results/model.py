@@ -290,7 +290,7 @@ class Pair:
         return estimate_mean([run.score - base.score for run, base in self.runs])
 
     def ratio(self, of: Callable[[Run], float]) -> Estimate | None:
-        """Divide a number of the base by that of the row, as in a speed-up. Return None without a seed to compare."""
+        """Divide a number of the base by that of the row, as in a speed-up. None without a seed to compare."""
         return estimate_ratio([of(base) / of(run) for run, base in self.runs])
 
     @property

@@ -79,7 +79,7 @@ class Experiments:
         return tuple(sorted({row.folder for row in self.rows.values()}, key=place))
 
     def table(self, folder: str) -> tuple[Experiment, ...]:
-        """List the rows of a folder. As in the paper, a baseline comes before the rows that it is compared with."""
+        """List the rows of a folder. As in the paper, each baseline comes before the rows that belong to it."""
 
         def order(row: Experiment) -> tuple[object, ...]:
             baseline = self.baseline(row)
