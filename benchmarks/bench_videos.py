@@ -2,8 +2,8 @@
 
 A camera swings over a rough picture, smaller pictures move in front of it, and there is sensor noise. The videos
 are H.264 with ffmpeg's defaults (x264 medium, crf 23, a keyframe every 250 frames). The cost of loading depends
-mostly on the number of bytes. Measured: 580 kb/s, and 8.9 kB for a frame in a store; a real clip of this size has
-684 kb/s and 8.1 kB.
+mostly on the number of bytes, so these should be realistic. Measured: 580 kb/s, and 8.9 kB for a frame in a
+store. A real clip of this size has 684 kb/s and 8.1 kB.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEIGHT, WIDTH = 256, 340
 FRAME_RATE = 30
 SECONDS = 10
 NOISE = 5.0
-"""Standard deviation in grey levels."""
+"""The standard deviation of the noise in grey levels."""
 NUM_OBJECTS = 8
 
 
@@ -45,7 +45,7 @@ class BenchVideos:
 def make_bench_videos(folder: Path, progress: bool) -> BenchVideos:
     """Write the videos and their store to ``folder``, unless they exist. They are the same every time.
 
-    Raises InputError if the folder holds another store; OSError or StoreError where it cannot be written.
+    Raises InputError if the folder contains another store, and OSError or StoreError if it cannot be written.
     """
     made = BenchVideos(folder / "train.csv", folder / "videos", folder / "store")
     made.root.mkdir(parents=True, exist_ok=True)
@@ -69,6 +69,7 @@ def _write(root: Path, number: int) -> int:
         stream.height, stream.width, stream.pix_fmt = HEIGHT, WIDTH, "yuv420p"
         for picture in _pictures(np.random.default_rng(number)):
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        # encode() without a frame gives the last frames, which the encoder still keeps.
         container.mux(stream.encode())
     return number
 
@@ -104,7 +105,7 @@ def _texture(rng: np.random.Generator, height: int, width: int) -> NDArray[np.fl
 
 
 def _path(rng: np.random.Generator) -> NDArray[np.float64]:
-    """Draw period in frames and phase of the vertical and the horizontal movement."""
+    """Draw the period in frames and the phase, for the vertical and for the horizontal movement."""
     return np.stack([rng.uniform(40, 100, 2), rng.uniform(0, 2 * np.pi, 2)], axis=1)
 
 

@@ -78,10 +78,11 @@ LONG_SHORT = Multigrid(
 
 GPU_COUNTS = (6, 12, 24, 48, 96, 192, 384, 768, 1536)
 RANGE_IN_DEVIATIONS = 2 * 2.698
-"""Distance of the whiskers of a box plot of normal draws. Assumption: ``gpu_range`` means this distance."""
+"""The distance between the whiskers of a box plot of normal draws, in standard deviations. Assumption:
+``gpu_range`` means this distance."""
 
 LIMIT = 0.15
-"""Largest error on the many GPUs at which the text calls the prediction right."""
+"""The largest error on the many GPUs for which the text calls the prediction right."""
 
 
 def value(name: str) -> float:
@@ -90,20 +91,23 @@ def value(name: str) -> float:
 
 
 def expected_largest(num: int) -> float:
-    """Approximate the expected largest of ``num`` standard normal draws. Source: G. Blom (1958), within 0.03."""
+    """Approximate the expected largest of ``num`` standard normal draws, to 0.03. Source: G. Blom (1958)."""
     return NormalDist().inv_cdf((num - 0.375) / (num + 0.25)) if num > 1 else 0.0
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Summit as the study assumes it. ``gpu_range``: fastest to slowest GPU, as a share of the median."""
+    """The cluster Summit, as the study assumes it.
+
+    ``gpu_range`` is the difference between the fastest and the slowest GPU, as a share of the median.
+    """
 
     gpu_range: float = value("gpu_range")
     overlaps: bool = False
     algorithm: str = "best"
 
     def communication(self, params: float) -> Communication:
-        """Return the all-reduce of the gradients of ``params`` parameters, fp32."""
+        """Return the all-reduce of the gradients of ``params`` parameters in fp32."""
         inside = Link(value("inside_latency") / 1e6, value("inside") * 1e9)
         between = Link(value("between_latency") / 1e6, value("between") * 1e9)
         network = Network(inside, between, int(value("few_gpus")))
@@ -122,13 +126,13 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Study:
-    """The predictions for ``cluster``, fitted to the published time on the few GPUs."""
+    """The predictions for ``cluster``. One constant is fitted to the published time on the few GPUs."""
 
     cluster: Cluster
 
     @property
     def clip_seconds(self) -> float:
-        """The fitted constant, found by bisection: seconds of the median GPU for a training clip of TSM."""
+        """The fitted constant, found by bisection: the seconds of the median GPU for one training clip of TSM."""
         few = int(value("few_gpus"))
         low, high = 0.0, 1.0
         while high - low > 1e-12:
@@ -138,14 +142,14 @@ class Study:
         return (low + high) / 2
 
     def tsm_seconds(self, num_gpus: int, clip_seconds: float) -> float:
-        """Predict the training of TSM on ``num_gpus``."""
+        """Predict the seconds in which TSM trains on ``num_gpus``."""
         clips = value("clips_per_gpu")
         steps = value("epochs") * value("videos") / (clips * num_gpus)
         step = self.cluster.step_seconds(clips * clip_seconds, value("tsm_params"), num_gpus)
         return steps * step
 
     def slowfast_seconds(self, multigrid: Multigrid, num_gpus: int, clip_seconds: float) -> float:
-        """Predict the training of SlowFast R50 8x8, with 8 clips of the full shape on each GPU.
+        """Predict the seconds in which SlowFast R50 8x8 trains, with 8 clips of the full shape on each GPU.
 
         Assumption: a GMAC takes as long as in TSM. SlowFast's many thin layers may take longer.
         """
@@ -163,7 +167,7 @@ class Study:
 
     @property
     def error(self) -> float:
-        """Predicted time on the many GPUs / measured time − 1."""
+        """The predicted time on the many GPUs, divided by the measured time, minus 1."""
         predicted = self.tsm_seconds(int(value("many_gpus")), self.clip_seconds)
         return predicted / value("many_seconds") - 1
 
@@ -190,7 +194,7 @@ class Study:
         return points
 
     def to_json(self) -> dict[str, Any]:
-        """Return constants, curve, error, and the errors of the other choices, for JSON."""
+        """Return the constants, the curve, the error, and the errors of the other choices for JSON."""
         return {
             "constants": {name: vars(constant) for name, constant in CONSTANTS.items()},
             "fitted_clip_seconds": self.clip_seconds,

@@ -1,4 +1,4 @@
-"""The clips of training, loaded by pytorchvideo's dataset, for comparison in tools/bench_loader.py."""
+"""Load the clips of training with pytorchvideo's dataset, for comparison in tools/bench_loader.py."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from mgexp.multigrid.sampler import ClipRequest
 class LabeledVideos:
     """A way to load the clips of ``clips`` with ``pytorchvideo.data.LabeledVideoDataset``.
 
-    It has the fast settings of its documentation: PyAV, no audio, one clip of the wanted span from each opened
-    file. It decodes all frames of the span, and evenly spaced ones are kept. Its own transforms cannot be imported
-    with a recent torchvision, so ours are used. Ours are also faster: they crop before they resize, as uint8.
-    Source: pytorchvideo 0.1.5, data/labeled_video_dataset.py, and its tutorial for Kinetics.
+    The dataset has the fast settings of its documentation: PyAV, no audio, one clip of the wanted span from each
+    opened file. It decodes all frames of the span, and this class keeps evenly spaced ones. The transforms of
+    pytorchvideo cannot be imported with a recent torchvision, so this class uses ours. Ours are also faster,
+    because they crop before they resize, as uint8. Source: pytorchvideo 0.1.5, data/labeled_video_dataset.py,
+    and its tutorial for Kinetics.
     """
 
     clips: TrainingClips
 
     def __call__(self, request: ClipRequest) -> Tensor:
-        """Return a clip uint8 (T, S, S, 3): the same draws as ours, with frames at most one apart from ours.
+        """Return a clip uint8 (T, S, S, 3) with the same draws as ours. Its frames are at most one frame off.
 
-        Raises RuntimeError where the video fails.
+        Raises RuntimeError if the video fails.
         """
         from pytorchvideo.data import LabeledVideoDataset
 
@@ -44,7 +45,7 @@ class LabeledVideos:
 
 @dataclass(frozen=True)
 class _Draw:
-    """One clip: a clip sampler and a transform of pytorchvideo."""
+    """The draws of one clip, as a clip sampler and a transform that pytorchvideo calls."""
 
     clips: TrainingClips
     request: ClipRequest
@@ -53,11 +54,12 @@ class _Draw:
     def __call__(
         self, last_clip_time: float, video_duration: float, annotation: object
     ) -> tuple[float, float, int, int, bool]:
-        """Return start and end in seconds, numbers of the clip and of its augmentation, and "is the last"."""
+        """Return start and end in seconds, the numbers of the clip and of its augmentation, and "is the last"."""
         from pytorchvideo.data.clip_sampling import ClipInfo
 
         duration, request = float(video_duration), self.request
-        start, end = 0.0, duration  # for a frame of each segment of the video
+        # A clip with one frame from each segment takes the whole video.
+        start, end = 0.0, duration
         if request.stride_range is not None:
             times = self.clips.draw_times(duration, request, self.rng)
             start, end = float(times[0]), float(times[-1]) + 1 / self.clips.target_fps
@@ -65,10 +67,10 @@ class _Draw:
         return info
 
     def reset(self) -> None:
-        """Do nothing: no state is kept from clip to clip."""
+        """Do nothing, because this sampler keeps no state from clip to clip."""
 
     def transform(self, sample: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Cut the clip from float32 (3, t, H, W)."""
+        """Cut the clip out of the decoded frames, float32 (3, t, H, W)."""
         video, crop = sample["video"], self.request.crop
         _, num_decoded, height, width = video.shape
         kept = torch.linspace(0, num_decoded - 1, self.request.frames).long()

@@ -1,4 +1,4 @@
-"""The highest FLOP/s that a machine reaches, as a reference for the steps of tools/bench_step.py."""
+"""Measure the highest FLOP/s of a machine, as a reference for the steps of tools/bench_step.py."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from mgexp.plan.timing import Step, Stopwatch
 
 MATMUL_SIZE = 512
-"""Rows and columns of the smallest matrices; they double until a product takes MIN_SECONDS."""
+"""The rows and columns of the smallest matrices. They double until a product takes MIN_SECONDS."""
 
 CONV_SHAPE = (128, 8, 28, 28)
-"""Channels, frames, height and width of a convolution; the clips double until it takes MIN_SECONDS."""
+"""The channels, frames, height and width of a convolution. Its clips double until it takes MIN_SECONDS."""
 
 KERNEL = (3, 3, 3)
 
@@ -26,19 +26,19 @@ MIN_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Peak:
-    """FLOP/s of a large matrix product and of a large convolution; a multiply-accumulate is two FLOPs."""
+    """The FLOP/s of a large matrix product and of a large convolution. A multiply-accumulate is two FLOPs."""
 
     matmul: float
     conv: float
 
     @property
     def flops_per_second(self) -> float:
-        """The better of the two."""
+        """The higher rate of the two."""
         return max(self.matmul, self.conv)
 
     def best_of(self, other: Peak) -> Peak:
-        """Take the better of two measurements, for each computation."""
-        # Other programs make a measurement slower, never faster.
+        """Take the higher rate of two measurements, for each computation."""
+        # Other programs on the machine can only make a measurement slower.
         return Peak(max(self.matmul, other.matmul), max(self.conv, other.conv))
 
 
@@ -48,7 +48,7 @@ def measure_peak(
     min_seconds: float = MIN_SECONDS,
     num_repeats: int = 5,
 ) -> Peak:
-    """Take the best of ``num_repeats`` of each computation, at a size that takes ``min_seconds`` on ``device``."""
+    """Time each computation ``num_repeats`` times, at a size that takes ``min_seconds``, and take the best."""
 
     def matmul(scale: int) -> tuple[Step, int]:
         size = MATMUL_SIZE * scale
@@ -76,10 +76,14 @@ def best_rate(
     min_seconds: float,
     num_repeats: int,
 ) -> float:
-    """Measure FLOP/s at the first scale 1, 2, 4, … that takes ``min_seconds``. ``make``: scale → (step, FLOPs)."""
+    """Measure FLOP/s at the first scale 1, 2, 4, … that takes ``min_seconds``.
+
+    ``make`` turns a scale into a step and its FLOPs.
+    """
     for power in count():
         run, flops = make(2**power)
-        stopwatch.time(run)  # the first use of a size prepares what later ones use
+        # Do not use the first time: libraries and memory are prepared for a new size.
+        stopwatch.time(run)
         if stopwatch.time(run).seconds >= min_seconds:
             break
     return flops / min(stopwatch.time(run).seconds for _ in range(num_repeats))

@@ -1,4 +1,4 @@
-"""A training step in plain PyTorch, without our optimizations, for comparison in tools/bench_step.py."""
+"""Take training steps in plain PyTorch, without our optimizations, for comparison in tools/bench_step.py."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ WAYS = (OURS, PLAIN, ONE_GROUP)
 class PlainStep:
     """The step in contiguous memory, with plain BN and an SGD that loops over the parameters.
 
-    ``model``: a network of plain modules in contiguous memory (``plain_copy``). ``optimizer``: of this model, with
-    foreach off. It computes the same as our step with one BN group, except for the masks of dropout.
+    ``model`` is a network of plain modules in contiguous memory (``plain_copy``). ``optimizer`` updates this
+    model, with foreach off. The step computes the same as our step with one BN group, except for the masks of
+    dropout.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class PlainStep:
         self.mean, self.std, self.max_grad_norm = mean, std, max_grad_norm
 
     def __call__(self, shape: StepShape) -> Step:
-        """Return the step on clips of ``shape``; the step returns the mean loss."""
+        """Return the step on clips of ``shape``. The step returns the mean loss."""
         device, numbers = self.data.device, count()
         batch = self.data.batch(shape)
         clips, labels = batch.clips.contiguous(), batch.labels.to(device)
@@ -72,7 +73,7 @@ class PlainStep:
 
 
 def plain_copy(model: nn.Module) -> nn.Module:
-    """Copy a network and its weights to contiguous memory, with ``nn.BatchNorm3d`` and ``nn.Dropout`` for ours."""
+    """Copy a network to contiguous memory, with ``nn.BatchNorm3d`` and ``nn.Dropout`` in place of our modules."""
     clone = copy.deepcopy(model)
     for name, module in list(clone.named_modules()):
         if isinstance(module, GroupedBatchNorm3d):
@@ -86,7 +87,8 @@ def plain_copy(model: nn.Module) -> nn.Module:
 
 def build_plain_step(cfg: Config, device: torch.device) -> PlainStep:
     """Build the plain step of the network of ``cfg``, with the initial weights of ours."""
-    resolve_precision(cfg.TRAIN.PRECISION, device).set_backends()  # as in a run
+    # Set the same precision of matrix products and convolutions as a run does.
+    resolve_precision(cfg.TRAIN.PRECISION, device).set_backends()
     model = plain_copy(build_model(cfg).to(device))
     optimizer = torch.optim.SGD(
         build_groups(cfg, model),
@@ -101,12 +103,13 @@ def build_plain_step(cfg: Config, device: torch.device) -> PlainStep:
 
 
 def build_ways(cfg: Config, names: Iterable[str], device: torch.device) -> dict[str, Way]:
-    """Build the ways ``names``, some of WAYS, in their order and from the same weights.
+    """Build the ways ``names``, which are some of WAYS, in their order. All start from the same weights.
 
-    ``ours``: as training does it. ``one_group``: ours with all clips in one BN group; it shares the model of ours.
-    ``plain``: contiguous memory, ``nn.BatchNorm3d``, eager, fp32.
+    ``ours`` is the step of training. ``one_group`` is ours with all clips in one BN group, and shares the model of
+    ours. ``plain`` is contiguous memory, ``nn.BatchNorm3d``, eager, fp32.
     """
-    # On a CPU training makes its process keep freed memory. Plain training does not, so it needs another process.
+    # On a CPU, our training makes its process keep freed memory. Plain training does not, so it gets its own
+    # process.
     ours, plain = build_training_step(cfg, device), partial(build_plain_step, cfg, device)
     makers: dict[str, Callable[[], Way]] = {
         OURS: lambda: ours,

@@ -1,4 +1,4 @@
-"""The timed steps of tools/bench_step.py as tables, as JSON and as a picture."""
+"""Write the timed steps of tools/bench_step.py as tables, as JSON and as a picture."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ COLOURS = {OURS: "#D55E00", PLAIN: "#8C8C8C", ONE_GROUP: "#56B4E9"}
 LABELS = {OURS: "ours", PLAIN: "plain", ONE_GROUP: "ours, one BN group"}
 
 BAR_ROOM = 0.8
-"""Share of the vertical distance between shapes that the bars of a shape fill."""
+"""The share of the vertical distance between two shapes that the bars of one shape fill."""
 
 
 @dataclass(frozen=True)
 class StepTimes:
     """The timed steps of each way at each shape. The tables show the first way in detail.
 
-    ``flops``: of a step. ``base``: the base shapes of phases. ``held_bytes``: weights, gradients and momenta of a
-    way. ``kept_bytes``: estimate of the activations that a step keeps for its backward pass. ``peak``: of the
-    machine.
+    ``flops`` counts a step. ``base`` are the base shapes of the phases. ``held_bytes`` is the memory of weights,
+    gradients and momenta. ``kept_bytes`` estimates the activations that a step keeps for its backward pass.
+    ``peak`` is the highest rate of the machine.
     """
 
     ways: Mapping[str, Mapping[StepShape, TimedSteps]]
@@ -57,7 +57,7 @@ class StepTimes:
 
     @property
     def is_memory_measured(self) -> bool:
-        """Whether memory was measured, as on a GPU; else it is estimated."""
+        """Whether memory was measured, as on a GPU. Elsewhere it is estimated."""
         return all(
             timed.used_bytes is not None for way in self.ways.values() for timed in way.values()
         )
@@ -67,7 +67,7 @@ class StepTimes:
         return shape.clips / self.ways[way][shape].median
 
     def flops_per_second(self, way: str, shape: StepShape) -> float:
-        """Compute fvcore's training FLOPs per second of the median step, without batch norm and the update."""
+        """Compute the training FLOPs per second of the median step. fvcore counts no batch norm and no update."""
         return self.flops[shape] / self.ways[way][shape].median
 
     def share_of_peak(self, way: str, shape: StepShape) -> float:
@@ -75,7 +75,7 @@ class StepTimes:
         return self.flops_per_second(way, shape) / self.peak.flops_per_second
 
     def memory_bytes(self, way: str, shape: StepShape) -> int:
-        """Return the peak memory of a run: measured on a GPU, else estimated without workspace."""
+        """Return the peak memory of a run. It is measured on a GPU, and else estimated without workspace."""
         used = self.ways[way][shape].used_bytes
         return self.held_bytes + (self.kept_bytes[shape] if used is None else used)
 
@@ -86,7 +86,7 @@ class StepTimes:
         return self.ways[than][shape].ratios_to(self.ways[way][shape])
 
     def bn_group_costs(self, shape: StepShape) -> list[float]:
-        """Compute the extra time of ours over one BN group, as a share of the latter, for each repeat."""
+        """Compute for each repeat how much longer our step takes than a step with one BN group, as a share."""
         return [1 / ratio - 1 for ratio in self.times_faster(shape, OURS, ONE_GROUP)]
 
     def slowest_to_fastest(self, way: str) -> float:
@@ -121,7 +121,7 @@ def step_report(times: StepTimes) -> str:
 
 
 def _shape_table(times: StepTimes) -> str:
-    """Write a line per shape: the first way in detail."""
+    """Write a line for each shape, with the first way in detail."""
     way = times.first
     is_compared = PLAIN in times.ways and way != PLAIN
     head = [
@@ -144,7 +144,7 @@ def _shape_table(times: StepTimes) -> str:
 
 
 def _way_table(times: StepTimes) -> str:
-    """Write a line per shape: the step of every way, and the extra time of the first step in the first way."""
+    """Write a line for each shape: the step of every way, and the extra time of the first way's first step."""
     rows = [["clips x frames x pixels²", *times.ways, "first use, s"]]
     for shape in times.shapes:
         first_use = times.ways[times.first][shape].first_use_seconds
@@ -239,7 +239,7 @@ def _draw_seconds(axes: Axes, times: StepTimes) -> None:
 
 
 def _draw_rates(axes: Axes, times: StepTimes) -> None:
-    """Draw GFLOP/s as bars, their ratio to the plain way's, and the measured peak as a line."""
+    """Draw GFLOP/s as bars, the ratio to the plain way as text, and the measured peak as a line."""
     _draw_bars(axes, times, lambda way, shape: times.flops_per_second(way, shape) / 1e9)
     if times.first != PLAIN:
         # The bars of the first way get a label such as "1.82× plain".
@@ -281,7 +281,7 @@ def _draw_bars(axes: Axes, times: StepTimes, value: Callable[[str, StepShape], f
 
 
 def _places(times: StepTimes, way: str) -> list[float]:
-    """Compute the positions of the bars of a way: around 0, 1, …, with the first way on top."""
+    """Compute the positions of the bars of a way. They are around 0, 1, …, and the first way is on top."""
     each = BAR_ROOM / len(times.ways)
     offset = (list(times.ways).index(way) + 0.5) * each - BAR_ROOM / 2
     return [index + offset for index in range(len(times.shapes))]

@@ -1,4 +1,4 @@
-"""Processes that share mini-batches on one machine, and their efficiency, for tools/bench_processes.py."""
+"""Start processes that share mini-batches, and compute their efficiency, for tools/bench_processes.py."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Team:
 
 
 def build_team(cfg: Config, team: Team) -> WayInProcesses:
-    """Start the processes of ``team`` over gloo; they share the clips of a shape as in a run.
+    """Start the processes of ``team`` over gloo. They share the clips of a shape as in a run.
 
     The result is a way for ``measure_steps``. It takes base shapes with the clips of the global mini-batch.
     """
-    # The system chooses a free port, on which the processes then meet.
+    # With port 0, the system chooses a free port. The processes then meet there.
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -55,7 +55,7 @@ def build_team(cfg: Config, team: Team) -> WayInProcesses:
 
 @dataclass(frozen=True)
 class _Member:
-    """A picklable maker of the way of one process; it runs in that process."""
+    """A maker of the way of one process. It is pickled, and it runs in that process."""
 
     cfg: Config
     rank: int
@@ -67,7 +67,8 @@ class _Member:
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port}
         os.environ.update({name: str(value) for name, value in {**own, **meeting}.items()})
         processes = dist.from_environment()
-        ExitStack().enter_context(dist.joined(processes, CPU))  # until the process ends
+        # Enter without leaving: the process stays in the group until it ends.
+        ExitStack().enter_context(dist.joined(processes, CPU))
         ours = build_training_step(self.cfg, CPU)
         model = dist.shared(processes, ours.step.model)
         ours = replace(ours, step=replace(ours.step, model=model))
@@ -81,7 +82,7 @@ class _Member:
 
 @dataclass(frozen=True)
 class TeamTimes:
-    """The timed steps of each team at each shape of the global mini-batch. The first team has one core."""
+    """The timed steps of each team at each shape of the global mini-batch. The first team uses one core."""
 
     teams: Mapping[Team, Mapping[StepShape, TimedSteps]]
 
@@ -100,9 +101,9 @@ class TeamTimes:
         return shape.clips / self.teams[team][shape].median
 
     def efficiency(self, team: Team, shape: StepShape) -> float:
-        """Compute seconds of one core / (seconds of the team × its cores): 1 where nothing is lost.
+        """Divide the seconds of one core by the seconds of the team times its cores. 1 means that nothing is lost.
 
-        It is the median over the repeats: a repeat measures both teams shortly after each other.
+        This is the median over the repeats, because one repeat measures both teams shortly after each other.
         """
         one, many = self.teams[self.alone][shape], self.teams[team][shape]
         return median(one.ratios_to(many)) / team.num_cores

@@ -1,4 +1,4 @@
-"""A way to train that runs in new processes, for tools/bench_step.py and tools/bench_processes.py."""
+"""Run ways to train in new processes, for tools/bench_step.py and tools/bench_processes.py."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mgexp.video.processes import start_process
 class WayInProcesses:
     """A way that runs several ways at the same time, each in a new process of ``num_threads`` threads.
 
-    ``makers``: they make the ways, and must be picklable. A step ends when the steps in all processes have ended,
-    and returns the loss of the first. An error in a process is raised here. ``close`` ends the processes; without
-    it they end with this process.
+    ``makers`` make the ways, and must be picklable. A step ends when the steps in all processes have ended. It
+    returns the loss of the first process. An error in a process is raised here. ``close`` ends the processes.
+    Without it, they end with this process.
     """
 
     def __init__(self, makers: Sequence[Callable[[], Way]], num_threads: int) -> None:
-        # A forked process would inherit the memory settings of this process, and its threads would not work.
+        # A forked process would inherit the memory settings of this process. Its threads would not work either.
         context = multiprocessing.get_context("spawn")
         self._pools = [ProcessPoolExecutor(1, context, start_process) for _ in makers]
         begun = [
@@ -61,7 +61,7 @@ class _Kept:
 _KEPT = _Kept(lambda shape: lambda: None, lambda: None)
 
 
-# A pool pickles its functions by name, so these three must stand at the top level of the module.
+# A pool pickles a function by its name, so these three must be at the top level of the module.
 def _begin(make: Callable[[], Way], num_threads: int) -> None:
     torch.set_num_threads(num_threads)
     _KEPT.way = make()
@@ -73,4 +73,5 @@ def _prepare(shape: StepShape) -> None:
 
 def _take_step() -> object:
     loss = _KEPT.step()
-    return loss.item() if isinstance(loss, Tensor) else loss  # item() waits for the GPU
+    # A GPU computes asynchronously. item() waits for it, so the time of the step includes its work.
+    return loss.item() if isinstance(loss, Tensor) else loss

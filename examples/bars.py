@@ -1,6 +1,6 @@
-"""A data set in memory for the examples: bars that move left or right, and clips of any shape from these videos.
+"""Make a data set in memory for the examples: videos of bars that move left or right, and clips of any shape.
 
-A data set for multigrid must take a ``ClipRequest`` as its index and return a clip of that shape. That is all.
+A data set for multigrid must only do this: take a ``ClipRequest`` as its index, and return a clip of that shape.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECIPE = Recipe(
     stage_epochs=(0, 16),
     max_epoch=24,
 )
-"""The baseline: 8 clips of 8 frames x 32 x 32 pixels a step. The short side of a video becomes 32 to 40 pixels."""
+"""The baseline: 8 clips of 8 frames x 32 x 32 pixels a step. They are cut out of pictures of 32 to 40 pixels."""
 
 
 class Bars(Dataset[tuple[Tensor, int]]):
@@ -45,14 +45,18 @@ class Bars(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, request: ClipRequest) -> tuple[Tensor, int]:
         """Return a clip (3, frames, crop, crop) and its label. All draws come from the seed of the request."""
+        # The seed depends on the position of the clip, and not on the worker that makes it. So a run gives the
+        # same clips with any number of workers, and after a resume.
         rng = np.random.default_rng(request.seed)
-        assert request.stride_range is not None  # None: one frame from each segment of the video
+        # None would stand for one frame from each segment of the video.
+        assert request.stride_range is not None
         video = self.videos[request.index]
         stride = int(rng.integers(*request.stride_range, endpoint=True))
         start = int(rng.integers(video.shape[1]))
         times = (start + stride * torch.arange(request.frames)) % video.shape[1]
         least, largest = self.recipe.jitter
-        least = round(least * request.crop / self.recipe.crop)  # so a smaller crop can show as much
+        # The smallest side shrinks with the crop, so that a smaller crop can show as much of the video.
+        least = round(least * request.crop / self.recipe.crop)
         side = int(rng.integers(least, largest, endpoint=True))
         frames = F.interpolate(video[:, times], size=(side, side))
         top, left = rng.integers(side - request.crop + 1, size=2)

@@ -32,7 +32,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 class MultigridModule(lightning.LightningModule):
-    """Train ``model`` along ``schedule``: each step has its own shape, learning rate and number of BN groups."""
+    """A module that trains ``model`` along ``schedule``. Each step has its shape, rate and number of BN groups."""
 
     def __init__(self, model: nn.Module, videos: Bars, schedule: Schedule) -> None:
         super().__init__()
@@ -44,10 +44,12 @@ class MultigridModule(lightning.LightningModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         if self.trainer.world_size != self.schedule.num_processes:
             raise ValueError("build_schedule(..., num_processes=...) must be the number of devices")
+        # A run that resumes starts with the clips of its next step.
         sampler = StepSampler(self.schedule, 0, self.global_step, self.trainer.global_rank)
         return DataLoader(self.videos, batch_sampler=iter(sampler))
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        # The sampler gives the shape of a step. The learning rate and the BN groups must follow it here.
         plan = self.schedule.plan_at(self.global_step)
         for group in self.optimizers().param_groups:
             group["lr"] = plan.lr
@@ -57,12 +59,14 @@ class MultigridModule(lightning.LightningModule):
         return F.cross_entropy(self.model(batch[0]), batch[1])
 
     def on_train_batch_end(self, outputs: object, batch: Batch, batch_idx: int) -> None:
+        # With several processes, give all of them the running statistics of the whole mini-batch.
         share_statistics(self.model)
 
 
 if __name__ == "__main__":
     bars = Bars(RECIPE)
     schedule = build_schedule(RECIPE, LONG_SHORT, num_videos=len(bars))
+    # StepSampler already divides each mini-batch among the processes, so Lightning must not do it again.
     trainer = lightning.Trainer(
         max_steps=schedule.total_steps, use_distributed_sampler=False, devices=1
     )

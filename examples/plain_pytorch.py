@@ -41,6 +41,7 @@ def train(model: nn.Module, seed: int = 0) -> Iterator[tuple[StepPlan, float]]:
 
 
 if __name__ == "__main__":
+    # This seed is for the first weights. The seed of `train` is for the order and the draws of the clips.
     torch.manual_seed(0)
     for plan, loss in train(small_network()):
         shape = f"{plan.clips} clips of {plan.frames} x {plan.crop}² pixels"

@@ -1,15 +1,16 @@
-"""Draws the quickstart videos: one object moves over a still, cluttered background, all seen through fine stripes.
+"""Draw the quickstart videos: one object moves over a still, cluttered background, behind fine stripes.
 
-A video is of a class, motion × texture, that one frame cannot tell and coarse pixels cannot either:
+The class of a video is motion × texture. A network needs several frames for the motion, and fine pixels for the
+texture:
 
-- Motions are pairs of which the second is the first in reverse order, so a set of frames without their
-  order does not tell the two apart. A motion that is not the class's stays near a random point of its
-  path: one frame looks alike in all classes.
-- The texture is fine stripes, horizontal or vertical, all over the screen and fixed to it. Coarser stripes
-  of random strength run both ways beside them, and a resize to a short side of 45 pixels turns the fine
-  stripes into a weak alias that looks like those.
+- Motions are pairs. The second motion of a pair is the first one in reverse order, so frames without their
+  order do not show which of the two it is. The object also moves a little in the ways of the other classes, around
+  a random point of their paths. So one frame looks alike in all classes.
+- The texture is fine stripes, horizontal or vertical. They cover the whole screen and do not move. There are also
+  coarser stripes of random strength in both directions. A resize to a short side of 45 pixels turns the fine
+  stripes into a weak alias, which looks like the coarse stripes.
 
-Every draw follows from (seed, split, index). Times T = 40 frames, planes are (H, W) = (64, 80).
+All draws follow from (seed, split, index). There are T = 40 frames. Planes are (H, W) = (64, 80).
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from mgexp.errors import InputError
 
 Array = NDArray[np.float32]
 Shape = Callable[[Array, Array], Array]
-"""From coordinates (u, v), in half lengths of the shape along and across it, to distances in that unit."""
+"""A function from coordinates (u, v), along and across the shape, to signed distances. The unit of all is half the
+length of the shape."""
 
 
 def draw_shape(rng: np.random.Generator) -> Shape:
     """Draw a kind of shape and its width.
 
-    A shape is a signed distance: below 0 inside, above 0 outside. All shapes are longer than wide, so the angle at
-    which one lies changes what each motion looks like.
+    A shape is a signed distance: below 0 inside, above 0 outside. All shapes are longer than they are wide. So
+    each motion looks different at another angle of the shape.
     """
     width = rng.uniform(0.32, 0.5)
     kinds = (_bar, _ellipse, _triangle, _ell, _key)
@@ -50,13 +52,14 @@ def _bar(u: Array, v: Array, width: float) -> Array:
 
 
 def _ellipse(u: Array, v: Array, width: float) -> Array:
-    # Right on the edge of the ends and the sides, and near enough between for a soft edge of a pixel.
+    # This distance is exact on the edge at the ends and at the sides. Elsewhere its error does not matter, because
+    # the edge is soft.
     radius: Array = np.hypot(u, v / width)
     return (radius - 1) * width
 
 
 def _triangle(u: Array, v: Array, width: float) -> Array:
-    # The tip is at u = 1, the base at u = -0.8 and 2.8 times as long as `width`.
+    # The tip is at u = 1. The base is at u = -0.8, and is 2.8 times as long as `width`.
     slope = 1.4 * width / 1.8
     sides = (np.abs(v) + slope * (u - 1)) / math.hypot(1, slope)
     distance: Array = np.maximum(sides, -u - 0.8)
@@ -89,10 +92,10 @@ MOTIONS = (
     ("approach", "recede"),
     ("slide_right", "slide_left"),
 )
-"""Pairs: a video of the second motion is one of the first with its frames in reverse order."""
+"""Pairs of motions. A video of the second motion is a video of the first one with its frames in reverse order."""
 
 TEXTURES = ("horizontal", "vertical")
-"""Which way the fine stripes run."""
+"""The directions of the fine stripes."""
 
 CLASS_NAMES = tuple(
     f"{name}_{texture}" for pair in MOTIONS for name in pair for texture in TEXTURES
@@ -100,90 +103,94 @@ CLASS_NAMES = tuple(
 """The name of each label."""
 
 Range = tuple[float, float]
-"""Each video draws a value from here, uniformly."""
+"""The range from which each video draws a value uniformly."""
 
 
 @dataclass(frozen=True)
 class QuickstartOptions:
-    """Everything that the pixels of the set follow from. Lengths are pixels of the 80 × 64 video.
+    """All values on which the pixels of the set depend. Lengths are pixels of the 80 × 64 video.
 
-    Brightness is H.264 luma, 16 (black) to 235 (white). The ranges are assumptions, tried with small
-    networks on motions and textures apart. Raises InputError for values that no video can have.
+    Brightness is H.264 luma, 16 (black) to 235 (white). The ranges are assumptions. They were tried with small
+    networks, on motions and on textures separately. Raises InputError for values that no video can have.
     """
 
     num_train: int = 1200
-    """Training videos."""
+    """The number of training videos."""
 
     num_val: int = 1200
-    """Validation videos."""
+    """The number of validation videos."""
 
     seed: int = 0
-    """Of all draws; not negative."""
+    """The seed of all draws, which is not negative."""
 
     stripe_period_pixels: Range = (2.2, 2.45)
-    """Below 64/45 × 2 = 2.84, a resize of the short side to 45 cannot show the stripes as they are: it
-    leaves a weak alias (a fifth of the amplitude, as bilinear antialiasing is not a sharp filter)."""
+    """The period of the fine stripes. A resize of the short side from 64 to 45 cannot keep stripes with a period
+    below 64/45 × 2 = 2.84. It leaves a weak alias, with a fifth of the amplitude, because bilinear antialiasing
+    is not
+    a sharp filter."""
 
     stripe_luma: Range = (20.0, 30.0)
-    """Amplitude of the fine stripes, which are the class."""
+    """The amplitude of the fine stripes. Their direction is a part of the class."""
 
     plaid_period_pixels: Range = (3.3, 4.1)
-    """The coarse stripes, nuisance: where a resize to 45 puts the alias of the fine ones
-    (aliases of periods 2.2 to 2.45 look like 3.4 to 4.0), so that what is left tells less of the class."""
+    """The period of the coarse stripes, which only disturb. After a resize to 45, the alias of the fine stripes
+    has these periods (2.2 to 2.45 look like 3.4 to 4.0). So the alias says less about the class."""
 
     plaid_luma: Range = (0.0, 10.0)
-    """Amplitude of the coarse stripes: one draw for the horizontal, another for the vertical ones."""
+    """The amplitude of the coarse stripes. The horizontal and the vertical ones have separate draws."""
 
     fall_pixels: Range = (28.0, 38.0)
-    """Covered by a falling or rising object in a video."""
+    """The distance that an object falls or rises in a video."""
 
     zoom_ratio: Range = (2.4, 3.2)
-    """Largest size / smallest size of the object in a video."""
+    """The largest size of the object in a video, divided by its smallest size."""
 
     slide_pixels: Range = (34.0, 46.0)
-    """Covered by an object that slides to the right or left in a video."""
+    """The distance that an object slides to the right or left in a video."""
 
     sway: float = 0.05
-    """Motions that are not the class's are present too, either way, at up to this share of their own
-    range: 0 is none, below 1 the class's motion stays the largest."""
+    """The object also moves in the ways of the other classes, in either direction, by up to this share of their
+    ranges. With 0 it does not. Below 1, the motion of the class is the largest."""
 
     unevenness: float = 0.15
-    """Speed varies within a video by up to this share of its mean; below 1, so nothing turns back."""
+    """The speed varies within a video by up to this share of its mean. Below 1, the object never turns back."""
 
     size_pixels: Range = (14.0, 20.0)
-    """Half the length of the object, at the middle of its zoom."""
+    """Half the length of the object at the middle of its zoom."""
 
     edge_pixels: float = 8.0
-    """Width of the soft edge of the object and of the clutter. What moves by less than its edge between two
-    frames shows a network of few steps which way: with edges of 1 pixel long+short got 2.2 points less
-    (measured, seed 0, all else equal)."""
+    """The width of the soft edges of the object and of the clutter. If an object moves less than the width of its
+    edge between two frames, a network of few steps can see the direction. With edges of 1 pixel, long+short got
+    2.2
+    points less (measured, seed 0, all else equal)."""
 
     place_pixels: float = 4.0
-    """The middle of the object's path is up to this far from that of the frame, in x and in y."""
+    """The largest distance in x and in y from the middle of the frame to the middle of the object's path."""
 
     background_luma: Range = (50.0, 110.0)
-    """Mean of the background."""
+    """The mean luma of the background."""
 
     object_luma: Range = (65.0, 90.0)
-    """How much brighter the object is than the mean background. Never darker: after 12 epochs of 1,200
-    videos a network of four 3D convolutions told 83 % of the motions so, 26 % with either sign (measured
-    on paler, more cluttered videos with turning objects instead of falling ones)."""
+    """The difference between the object and the mean of the background. The object is always brighter. Then a
+    network of four 3D convolutions recognised 83 % of the motions after 12 epochs of 1,200 videos. It recognised
+    26 % when objects were brighter or darker (measured on paler, more cluttered videos, with objects that turned
+    instead of falling)."""
 
     hidden_share: float = 0.015
-    """Share of the videos in which the object is not to be seen and nobody can tell the motion: what keeps
-    every network below 100 %."""
+    """The share of the videos in which the object is invisible, so nobody can see the motion. This keeps every
+    network below 100 %."""
 
     clutter_shapes: tuple[int, int] = (0, 3)
-    """Least and largest number of shapes in the background, both included."""
+    """The smallest and the largest number of shapes in the background, both included."""
 
     drift_pixels: float = 1.0
-    """The camera moves up to this far in a video, any way."""
+    """The largest distance that the camera moves in a video, in any direction."""
 
     noise_luma: float = 2.5
-    """Standard deviation of the sensor noise, drawn for each pixel of each frame."""
+    """The standard deviation of the sensor noise, which is drawn for each pixel of each frame."""
 
     quantizer: int = 28
-    """H.264 QP, the same for every frame: 0 is lossless, 51 the coarsest."""
+    """The QP of H.264, the same for every frame. 0 is lossless, and 51 is the coarsest."""
 
     def __post_init__(self) -> None:
         problems = [*self._problems()]
@@ -218,14 +225,14 @@ class QuickstartOptions:
         return {name: getattr(self, name) for name in names}
 
     def num_videos(self, split: str) -> int:
-        """Videos of "train" or "val"."""
+        """Return the number of videos of "train" or "val"."""
         return {"train": self.num_train, "val": self.num_val}[split]
 
 
 def draw_label(options: QuickstartOptions, split: str, index: int) -> int:
-    """The class of a video: each 12 in a row are the 12 classes in an order of their own.
+    """Return the class of a video. Each 12 consecutive videos have all 12 classes, in a random order.
 
-    So classes are balanced, and stay so, nearly, in any evenly spaced part of a list.
+    So the classes are balanced. In any evenly spaced part of a list, they are nearly balanced.
     """
     block, place = divmod(index, len(CLASS_NAMES))
     rng = np.random.default_rng((options.seed, SPLITS.index(split), block))
@@ -235,13 +242,16 @@ def draw_label(options: QuickstartOptions, split: str, index: int) -> int:
 FALL, ZOOM, SLIDE = range(len(MOTIONS))
 NEUTRAL_CHROMA = 128
 COLOUR_CHROMA = 45
-"""Chroma of the object and of clutter differs from neutral by up to this much."""
+"""The largest difference from neutral in the chroma of the object and of the clutter."""
 
 
 @dataclass(frozen=True)
 class Pose:
-    """Where the object is: ``x`` and ``y`` of its middle and its half ``length``, in pixels, ``angle`` in
-    radians, clockwise on the screen. Arrays of (T, 1, 1), or of (1, 1, 1) for what does not change."""
+    """The place of an object: ``x`` and ``y`` of its middle and half its ``length`` in pixels, and its ``angle``.
+
+    The angle is in radians, clockwise on the screen. The arrays have the shape (T, 1, 1), or (1, 1, 1) for a value
+    that does not change.
+    """
 
     x: Array
     y: Array
@@ -250,8 +260,8 @@ class Pose:
 
 
 def draw_video(options: QuickstartOptions, split: str, index: int) -> NDArray[np.uint8]:
-    """The frames of one video: (T, 96, 80), planar YUV 4:2:0 as PyAV takes it, luma above chroma."""
-    # A fourth number tells these draws from those of the labels, which are seeded by three.
+    """Draw the frames of one video: (T, 96, 80), planar YUV 4:2:0 as PyAV takes it, with luma above chroma."""
+    # A seed of four numbers makes these draws independent of the draws of the labels, whose seed has three.
     rng = np.random.default_rng((options.seed, SPLITS.index(split), index, 1))
     motion, texture = divmod(draw_label(options, split, index), len(TEXTURES))
     family, backwards = divmod(motion, 2)
@@ -262,7 +272,7 @@ def draw_video(options: QuickstartOptions, split: str, index: int) -> NDArray[np
 def _draw_forwards(
     options: QuickstartOptions, family: int, texture: int, rng: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """A video of the first motion of a pair."""
+    """Draw a video of the first motion of a pair."""
     drift = _draw_drift(options.drift_pixels, rng)
     margin = int(np.ceil(options.drift_pixels / 2)) + 1
     backgrounds = _draw_backgrounds(options, margin, rng)
@@ -278,27 +288,27 @@ def _draw_forwards(
     y += options.noise_luma * rng.standard_normal(y.shape, dtype=np.float32)
     planes = (y, u[:, ::2, ::2], v[:, ::2, ::2])
     video = np.concatenate([plane.reshape(NUM_FRAMES, -1) for plane in planes], axis=1)
-    # Video levels are 16 to 235; chroma never comes near its own limits.
+    # The levels of a video are 16 to 235. Chroma has other limits, but never comes near them.
     levels: NDArray[np.uint8] = np.clip(np.rint(video), 16, 235).astype(np.uint8)
     return levels.reshape(NUM_FRAMES, -1, WIDTH_PIXELS)
 
 
 def _draw_drift(drift_pixels: float, rng: np.random.Generator) -> Array:
-    """How far the camera's view has moved the scene in each frame: (T, 2), x and y, mean 0."""
+    """Draw how far the scene has moved in the camera's view, for each frame: (T, 2), x and y, with mean 0."""
     angle, distance = rng.uniform(0, 2 * np.pi), rng.uniform(0, drift_pixels)
     step = distance * np.array([np.cos(angle), np.sin(angle)])
     return np.outer(_times(), step).astype(np.float32)
 
 
 def _times() -> NDArray[np.float64]:
-    """From -0.5 to 0.5, so that reversing the order only changes the sign."""
+    """Return the time of each frame, from -0.5 to 0.5, so that the reverse order only changes the sign."""
     return np.linspace(-0.5, 0.5, NUM_FRAMES)
 
 
 def draw_pose(
     options: QuickstartOptions, family: int, drift: Array, rng: np.random.Generator
 ) -> Pose:
-    """The path of an object that falls, grows, or slides to the right; it lies at any angle."""
+    """Draw the path of an object that falls, grows, or slides to the right. Its angle is random."""
     ranges = (options.fall_pixels, options.zoom_ratio, options.slide_pixels)
     amounts = [rng.uniform(*amount) for amount in ranges]
     path = [_draw_path(options, kind == family, rng) for kind in range(len(MOTIONS))]
@@ -316,9 +326,9 @@ def draw_pose(
 def _draw_path(
     options: QuickstartOptions, is_class: bool, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Where on its path, -0.5 to 0.5, one motion is in each frame: (T,).
+    """Draw the place of one motion on its path, from -0.5 to 0.5, in each frame: (T,).
 
-    The class's motion takes the whole path; another one stays near a random point of it.
+    The motion of the class takes the whole path. Any other motion stays near a random point of its path.
     """
     times = _times()
     speed_swing = rng.uniform(-options.unevenness, options.unevenness)
@@ -333,7 +343,7 @@ def _column(values: NDArray[np.floating]) -> Array:
 
 
 def _mask(shape: Shape, pose: Pose, width: int, height: int, edge: float) -> Array:
-    """How much of each pixel the shape covers, 0 to 1: (T, height, width), ``edge`` pixels wide at its rim."""
+    """Compute the share of each pixel that the shape covers: (T, height, width). Its edge has ``edge`` pixels."""
     cos, sin = np.cos(pose.angle) / pose.length, np.sin(pose.angle) / pose.length
     x = np.arange(width, dtype=np.float32) - pose.x
     y = np.arange(height, dtype=np.float32)[:, None] - pose.y
@@ -343,7 +353,7 @@ def _mask(shape: Shape, pose: Pose, width: int, height: int, edge: float) -> Arr
 
 
 def _draw_stripes(options: QuickstartOptions, texture: int, rng: np.random.Generator) -> Array:
-    """Luma of the stripes: the fine ones, which are the class, and the coarse ones, both ways: (H, W)."""
+    """Draw the luma of the fine stripes of the class and of the coarse stripes in both directions: (H, W)."""
     fine = _draw_wave(options.stripe_period_pixels, options.stripe_luma, rng)
     rows = _draw_wave(options.plaid_period_pixels, options.plaid_luma, rng)
     columns = _draw_wave(options.plaid_period_pixels, options.plaid_luma, rng)
@@ -356,13 +366,13 @@ def _draw_stripes(options: QuickstartOptions, texture: int, rng: np.random.Gener
 
 
 def _draw_chroma(rng: np.random.Generator) -> tuple[float, float]:
-    """The object's two chroma values."""
+    """Draw the two chroma values of the object."""
     blue, red = rng.uniform(-COLOUR_CHROMA, COLOUR_CHROMA, 2)
     return NEUTRAL_CHROMA + float(blue), NEUTRAL_CHROMA + float(red)
 
 
 def _draw_wave(period_pixels: Range, luma: Range, rng: np.random.Generator) -> Array:
-    """A sine of random period, amplitude and phase: (W,)."""
+    """Draw a sine of random period, amplitude and phase: (W,)."""
     period, phase = rng.uniform(*period_pixels), rng.uniform(0, 2 * np.pi)
     wave = np.sin(2 * np.pi * np.arange(WIDTH_PIXELS) / period + phase)
     scaled: Array = (rng.uniform(*luma) * wave).astype(np.float32)
@@ -370,9 +380,9 @@ def _draw_wave(period_pixels: Range, luma: Range, rng: np.random.Generator) -> A
 
 
 def _draw_backgrounds(options: QuickstartOptions, margin: int, rng: np.random.Generator) -> Array:
-    """Luma and two chroma planes, with ``margin`` pixels on each side: (3, H + 2m, W + 2m).
+    """Draw luma and two chroma planes, with ``margin`` pixels on each side: (3, H + 2m, W + 2m).
 
-    A smooth pattern, which has a gradient and blobs, and shapes on it.
+    They have a smooth pattern with a gradient and blobs, and shapes in front of it.
     """
     height, width = HEIGHT_PIXELS + 2 * margin, WIDTH_PIXELS + 2 * margin
     planes = np.stack([_draw_smooth(height, width, rng) for _ in range(3)])
@@ -391,19 +401,21 @@ def _draw_backgrounds(options: QuickstartOptions, margin: int, rng: np.random.Ge
 
 
 def _draw_smooth(height: int, width: int, rng: np.random.Generator) -> Array:
-    """A smooth random pattern, mean 0 and standard deviation about 1: (height, width)."""
+    """Draw a smooth random pattern with mean 0 and standard deviation about 1: (height, width)."""
     y = np.linspace(0, 2 * np.pi, height, dtype=np.float32)[:, None]
     x = np.linspace(0, 2 * np.pi, width, dtype=np.float32)
     pattern = np.zeros((height, width), np.float32)
     num_waves = 4
     for _ in range(num_waves):
-        turns = rng.uniform(-2, 2, 2).astype(np.float32)  # over the frame; slow ones are gradients
+        # These are the waves over the whole frame. A wave of less than one turn is a gradient.
+        turns = rng.uniform(-2, 2, 2).astype(np.float32)
         pattern += np.sin(turns[0] * x + turns[1] * y + np.float32(rng.uniform(0, 2 * np.pi)))
+    # A sine has the variance 1/2, and the variances of the waves add up.
     return pattern / np.float32(np.sqrt(num_waves / 2))
 
 
 def _moving_view(plane: Array, drift: Array, margin: int) -> Array:
-    """What the camera sees of a plane with ``margin`` pixels on each side, in each frame: (T, H, W)."""
+    """Cut what the camera sees in each frame out of a plane with ``margin`` pixels on each side: (T, H, W)."""
     views = np.empty((NUM_FRAMES, HEIGHT_PIXELS, WIDTH_PIXELS), np.float32)
     for view, (right, down) in zip(views, drift, strict=True):
         rows = _shift(plane, margin - down, HEIGHT_PIXELS)
@@ -412,7 +424,7 @@ def _moving_view(plane: Array, drift: Array, margin: int) -> Array:
 
 
 def _shift(lines: Array, start: float, num_lines: int) -> Array:
-    """``num_lines`` lines from the fractional line ``start`` on, between neighbours linearly."""
+    """Return ``num_lines`` lines from the fractional line ``start`` on, interpolated linearly."""
     whole = int(np.floor(start))
     share = np.float32(start - whole)
     first = lines[whole : whole + num_lines]

@@ -1,11 +1,11 @@
-"""Writes the quickstart set: H.264 files and lists, as a user's own data set has them.
+"""Write the quickstart set: H.264 files and lists, as a user's own data set has them.
 
-    <folder>/quickstart.json               options and versions that the files are made with
+    <folder>/quickstart.json               options and versions with which the files are made
     <folder>/videos/<split>/<class>/<index>.mp4
     <folder>/classes.txt                   the name of class i on line i, counted from 0
     <folder>/train.csv  <folder>/val.csv   a line "path label" per video; paths start at the folder
 
-The lists are written last: a set that was never whole has none, so nothing can train on a part of it.
+The lists are written last. Without lists nothing can train, so nothing trains on a part of the set.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MANIFEST = "quickstart.json"
 
 @dataclass(frozen=True)
 class QuickstartSet:
-    """What `make_quickstart` did: videos made, and videos found and kept."""
+    """The result of `make_quickstart`: the numbers of videos that were made, and that existed and were kept."""
 
     num_made: int
     num_kept: int
@@ -59,18 +59,18 @@ class Video:
 
     @property
     def path(self) -> str:
-        """Where it is in the folder of the set."""
+        """The path of the video in the folder of the set."""
         return f"videos/{self.split}/{CLASS_NAMES[self.label]}/{self.index:05d}.mp4"
 
 
 def make_quickstart(
     folder: Path, options: QuickstartOptions, num_processes: int, progress: bool
 ) -> QuickstartSet:
-    """Write the set of ``options`` into ``folder``; videos that are there already are kept.
+    """Write the set of ``options`` into ``folder``. Keep the videos that exist already.
 
-    A video follows from ``options``, its split and its index alone; made again on the same machine with
-    the same versions of PyAV and NumPy it has the same bytes. ``progress`` shows a bar on a terminal.
-    Raises InputError if the folder holds something else, such as a set made with other options.
+    A video depends only on ``options``, its split and its index. The same machine with the same versions of PyAV
+    and NumPy always makes the same bytes. ``progress`` shows a bar on a terminal. Raises InputError if the
+    folder contains something else, such as a set with other options.
     """
     if num_processes < 1:
         raise InputError([f"{num_processes} processes cannot make videos: use 1 or more"])
@@ -81,7 +81,7 @@ def make_quickstart(
     if missing:
         for subfolder in sorted({(folder / video.path).parent for video in missing}):
             subfolder.mkdir(parents=True, exist_ok=True)
-        # First of all: a set cut short must not be completed with other options.
+        # Write the options before the videos. So a set that was interrupted is never completed with other options.
         write_json(folder / MANIFEST, manifest)
         _make_videos(folder, options, missing, num_processes, progress)
     _write_lists(folder, videos)
@@ -89,30 +89,33 @@ def make_quickstart(
 
 
 def list_videos(options: QuickstartOptions, split: str) -> list[Video]:
-    """The videos of "train" or "val", by index."""
+    """List the videos of "train" or "val" by index."""
     indices = range(options.num_videos(split))
     return [Video(split, index, draw_label(options, split, index)) for index in indices]
 
 
 def encode_video(frames: NDArray[np.uint8], quantizer: int) -> bytes:
-    """An .mp4 file of ``frames``, (T, 96, 80) planar YUV 4:2:0; ``quantizer`` is the H.264 QP."""
+    """Make an .mp4 file of ``frames``, (T, 96, 80) planar YUV 4:2:0. ``quantizer`` is the QP of H.264."""
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=FRAME_RATE, options=_x264(quantizer))
         stream.width, stream.height, stream.pix_fmt = WIDTH_PIXELS, HEIGHT_PIXELS, "yuv420p"
-        stream.codec_context.thread_count = 1  # the same bytes on machines with more or fewer cores
+        # With one thread, the bytes do not depend on the number of cores.
+        stream.codec_context.thread_count = 1
         for frame in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="yuv420p")))
+        # encode() without a frame gives the last frames, which the encoder still keeps.
         container.mux(stream.encode())
     return buffer.getvalue()
 
 
 def _x264(quantizer: int) -> dict[str, str]:
-    """Every frame is coded on its own (g = 1), for a decoder's sake (fastdecode: CAVLC, no deblocking).
+    """Return options of x264 that code every frame by itself (g = 1) and make decoding cheap.
 
-    So decoding costs as much as the frames taken, whichever those are, like in a clip store of
-    intra-coded copies: in a long-GOP file 8 frames cost as much as 32. A constant QP makes frames equally
-    sharp, so that the coder leaves no hint of the direction of time.
+    The tune "fastdecode" means CAVLC and no deblocking. The cost of decoding then depends only on the number of
+    frames that a clip takes, as in a clip store of intra-coded copies. In a file with long groups of pictures, 8
+    frames cost as much as 32. A constant QP makes all frames equally sharp, so a network cannot see the
+    direction of time in the traces of the coder.
     """
     return {"preset": "ultrafast", "tune": "fastdecode", "g": "1", "qp": str(quantizer)}
 
@@ -125,7 +128,7 @@ def _make_videos(
     progress: bool,
 ) -> None:
     make = partial(_make_video, folder, options)
-    # None: a bar on a terminal alone.
+    # With disable=None, tqdm shows the bar only on a terminal.
     bar = tqdm(total=len(videos), unit=" videos", disable=None if progress else True)
     with bar, closing(map_in_processes(make, videos, num_processes)) as made:
         for _ in made:
@@ -135,20 +138,20 @@ def _make_videos(
 def _make_video(folder: Path, options: QuickstartOptions, video: Video) -> None:
     frames = draw_video(options, video.split, video.index)
     path = folder / video.path
-    # Not `atomic_file`: to wait for the disk after each of thousands of small files takes far too long.
+    # `atomic_file` would wait for the disk after each of thousands of small files, which takes far too long.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_bytes(encode_video(frames, options.quantizer))
     temporary.replace(path)
 
 
 def _is_there(path: Path) -> bool:
-    # Files appear whole, but after a power cut one may have lost its content.
+    # A file appears whole, but after a power cut it may be empty.
     return path.exists() and path.stat().st_size > 0
 
 
 def _manifest(options: QuickstartOptions) -> dict[str, Any]:
     versions = {"av": av.__version__, "numpy": np.__version__}
-    # Through JSON, so that it can be compared with one that was read: tuples become lists.
+    # JSON turns tuples into lists. With them, the manifest can be compared with one that was read from a file.
     manifest: dict[str, Any] = simplejson.loads(
         simplejson.dumps({"options": asdict(options), "versions": versions})
     )
@@ -156,9 +159,9 @@ def _manifest(options: QuickstartOptions) -> dict[str, Any]:
 
 
 def _check_folder(folder: Path, asked: dict[str, Any], is_whole: bool) -> None:
-    """Raises InputError unless ``folder`` is new, or holds videos that belong to the set asked for.
+    """Raise InputError unless ``folder`` is new, or contains videos of the same set.
 
-    A whole set is good whatever versions it was made with; two parts made with different ones are not.
+    A whole set may have been made with any versions. A set must not have parts of two versions.
     """
     if not (folder / MANIFEST).exists():
         if folder.exists() and any(folder.iterdir()):
