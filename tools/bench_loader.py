@@ -7,9 +7,9 @@
 One process on one core, like a loader worker, loads the same clips in several ways, in turns: from the videos and
 from the clip store (DATA.STORE, if it is set), with each decoder that works here, and with pytorchvideo's
 LabeledVideoDataset. The first way, videos with PyAV, is the default of training. The transfer of a batch from a
-worker to training is not measured. Give --steps-per-second, the rate of training when it does not wait for clips,
-and the last table shows how many cores keep up (DATA_LOADER.NUM_WORKERS): one rate is enough, since computing a
-step takes about equally long in every phase.
+worker to training is not measured. With --steps-per-second, the rate of training when it does not wait for clips,
+a last table shows how many cores keep up (DATA_LOADER.NUM_WORKERS). One rate is enough, because computing a step
+takes about equally long in every phase.
 Close other programs first. Exit 0; 1 failed, for example on a video; 2 bad input; 4 interrupted.
 """
 
@@ -52,6 +52,7 @@ from mgexp.video.reader import Decoder, Opener, VideoError, choose_decoder
 from mgexp.video.store import StoreDir, StoreIndex
 from mgexp.video.store_fill import StoreError
 
+# Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from bench_videos import make_bench_videos
@@ -59,7 +60,7 @@ from opponent import LabeledVideos
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line; KEY VALUE pairs stay as text."""
+    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -89,7 +90,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print; turn an error into one message and an exit code."""
+    """Measure and print. Turn an error into one message and an exit code."""
     options = parse(arguments)
     try:
         found, text = run(options)
@@ -107,11 +108,12 @@ def main(arguments: list[str]) -> int:
 
 
 def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """Measure, write --output, and return the measurement for JSON and the tables."""
+    """Measure, write --output, and return the numbers for JSON and the tables as text."""
     numbers = {"--num-clips": options.num_clips, "--repeats": options.repeats}
     rate = not_positive({"--steps-per-second": options.steps_per_second})
     raise_problems([*too_small(numbers), *without_folder({"--output": options.output}), *rate])
-    # Check the row before the videos are made, which takes a while.
+    # Check the row before the videos are made, which takes a while. Read it again afterwards, with the keys that
+    # select these videos.
     cfg, problems = read_config(options.cfg, options.overrides)
     raise_problems([*problems, *cross_problems(cfg)])
     made = made_videos(options)
@@ -169,7 +171,7 @@ def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
 
 
 def ways_of(cfg: Config, records: Sequence[Record]) -> dict[str, Load]:
-    """Return each way by its name; the way of training without a store comes first."""
+    """Return each way by its name. The first one is the way of training without a store."""
     found = decoders()
     videos: dict[str, Opener] = {
         f"videos, {name}": decoder.opener for name, decoder in found.items()
@@ -210,7 +212,7 @@ def report(costs: LoadingCosts, steps_per_second: float | None) -> str:
 
 
 def demand_table(costs: LoadingCosts, steps_per_second: float) -> str:
-    """Write a line per leg: the clips per second at ``steps_per_second``, and the cores that each way needs."""
+    """Write a line for each leg: the clips per second at ``steps_per_second``, and the cores for each way."""
     head = ("frames", "crops", "clips/s", *(f"cores: {way}" for way in costs.ways))
     steps = [costs.per_step(way) for way in costs.ways]
     rows = [

@@ -28,13 +28,14 @@ from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.run.environment import describe, num_cores
 from mgexp.run.files import write_json
 
+# Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from teams import Team, TeamTimes, build_team
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line; KEY VALUE pairs stay as text."""
+    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -57,7 +58,8 @@ def main(arguments: list[str]) -> int:
     except (TrainingError, RuntimeError) as error:
         print(f"bench_processes.py: a step failed: {error}", file=sys.stderr)
         return 1
-    environment = {**describe(), "threads": None}  # each team has its own
+    # Each team has its own number of threads, and this process has none of them.
+    environment = {**describe(), "threads": None}
     found = {"row": experiment_name(options.cfg), **times.to_json(), "environment": environment}
     if options.output:
         write_json(options.output, found)

@@ -8,10 +8,10 @@ Several ways to train take steps on random clips, in turns:
   plain      the same network and weights in contiguous memory, nn.BatchNorm3d, eager, a loop over the parameters;
              on a CPU in a process of its own, which returns freed memory to the system, as processes do by default
   one_group  ours with all clips in one BN group: the extra time of ours over it is the cost of BN groups
-The first table shows the first way, which alone pays for the first use of each shape. The peak is the rate of a
-large matrix product or convolution, whichever is faster, before or after the steps. Loading is not measured. A
-mini-batch is that of one process: for G GPUs, give --batch-size TRAIN.BATCH_SIZE / G. On a CPU, memory is an
-estimate. Close other programs first. Exit 0; 1 a step failed; 2 bad input.
+The first table shows the first way. Only this way pays for the first use of each shape. The peak is the highest
+rate of a large matrix product or convolution, before or after the steps. Loading is not measured. The mini-batches
+are those of one process: for G GPUs, give --batch-size TRAIN.BATCH_SIZE / G. On a CPU, memory is an estimate.
+Close other programs first. Exit 0; 1 a step failed; 2 bad input.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from mgexp.run.environment import describe
 from mgexp.run.files import write_json
 from mgexp.train.setup import device_problems
 
+# Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from peak import measure_peak
@@ -45,11 +46,11 @@ from plain_step import WAYS, build_ways
 from step_times import StepTimes, draw_steps, step_report, times_json
 
 HELD_PER_PARAMETER = 3
-"""Numbers in memory for each parameter: weight, gradient, momentum."""
+"""The numbers that each parameter keeps in memory between steps: weight, gradient, momentum."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line; KEY VALUE pairs stay as text."""
+    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -110,7 +111,7 @@ def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
     """Check the options, read the configuration and build its schedule. Raises InputError with all problems."""
     batch = [] if options.batch_size is None else ["TRAIN.BATCH_SIZE", str(options.batch_size)]
     cfg, problems = read_config(options.cfg, [*options.overrides, *batch])
-    # Name files that cannot be written now, not after an hour of measuring.
+    # Check now whether the files can be written, and not after an hour of measuring.
     found = [
         *too_small({"--batch-size": options.batch_size}),
         *timing_problems(options),

@@ -74,7 +74,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def listing_of(options: argparse.Namespace) -> Listing:
     """Return the videos to check. Raises InputError with all problems of the command line."""
     has_row, words = options.cfg is not None, options.words
-    # A list in the place of a KEY is a mistake, which choice_problems reports.
+    # With --cfg, a word in the place of a KEY that is a file is a list by mistake. choice_problems reports it.
     names = [word for word in words[::2] if Path(word).is_file()] if has_row else words
     lists = [Path(name) for name in names]
     problems = [*choice_problems(lists, options.root, options.separator, options.cfg)]
@@ -104,7 +104,7 @@ def check(listing: Listing, options: argparse.Namespace) -> CheckSummary:
             num_processes=options.processes,
             limit_seconds=options.time_limit,
         )
-        # disable=None shows the bar only on a terminal.
+        # disable=None shows the bar only on a terminal. `closing` ends the checking processes, also after Ctrl-C.
         bar = tqdm(total=len(paths), initial=num_known, unit=" videos", disable=None)
         with bar, closing(checking):
             for found in checking:

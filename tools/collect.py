@@ -63,14 +63,14 @@ def main() -> int:
 
 
 def resolve(experiment: str) -> dict[str, object]:
-    """Load the YAML of an experiment, such as quickstart/baseline, as a flat configuration."""
+    """Load the YAML of an experiment, such as quickstart/baseline, as values by dotted names."""
     return dict(flatten(load_config(EXPERIMENTS / f"{experiment}.yaml", [])))
 
 
 class Summary(NamedTuple):
-    """The work of `collect`: what it appended, and the report.md, runs.jsonl and tables that it wrote.
+    """The result of `collect`: what it appended, and the report.md, runs.jsonl and tables that it wrote.
 
-    `tables` is None if another results.csv was given: experiments/README.md then stays as it was.
+    `tables` is None if another results.csv was given, because experiments/README.md then stays as it was.
     """
 
     collected: Collected
@@ -118,12 +118,12 @@ def collect(
     class_names: Sequence[str] = (),
     is_stored: bool = False,
 ) -> Summary:
-    """Append every finished run below `runs` to results.csv, write the report of every folder, and the tables.
+    """Append every finished run below `runs` to results.csv. Write the report of every folder, and the tables.
 
-    A report also lists the rows that have a YAML but were not run. The tables are written if results.csv is the
-    one in `experiments_root`. `class_names` names the classes 0, 1, … in every report. With `is_stored`, the runs
-    that results.csv has are also stored beside their YAMLs, with a report. Raises InputError where there is no
-    run, or where a file cannot be understood.
+    A report also lists the rows that have a YAML but were not run. The tables are written only for the results.csv
+    of `experiments_root`. `class_names` names the classes 0, 1, … in every report. With `is_stored`, the runs that
+    results.csv has are also stored beside their YAMLs, with a report. Raises InputError if there is no run, or if
+    a file cannot be understood.
     """
     found = find_runs(runs)
     if not found:
@@ -154,7 +154,7 @@ def collect(
 
 
 def folders_to_report(folders: Sequence[RunsDir]) -> tuple[RunsDir, ...]:
-    """List the folders that get a report. ``SHORTER`` is part of the report of the folder that it lies in."""
+    """List the folders that get a report. A folder ``SHORTER`` is a part of the report of the folder above it."""
     found = []
     for folder in folders:
         above = RunsDir(folder.root.parent)
@@ -164,7 +164,7 @@ def folders_to_report(folders: Sequence[RunsDir]) -> tuple[RunsDir, ...]:
 
 
 def expected_rows(folder: RunsDir, experiments_root: Path) -> tuple[str, ...]:
-    """List the rows of all experiment folders that the finished runs of ``folder`` belong to."""
+    """List the rows of all experiment folders to which the finished runs of ``folder`` belong."""
     finished = (run for _, _, run in folder.runs() if run.result_json.exists())
     experiments = {read_json(run.result_json)["experiment"] for run in finished}
     groups = {(experiments_root / experiment).parent for experiment in experiments}

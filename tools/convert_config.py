@@ -4,10 +4,11 @@
   python tools/convert_config.py configs/Kinetics/SLOWFAST_8x8_R50_stepwise_multigrid.yaml --output row.yaml
   python tools/convert_config.py configs/Kinetics/I3D_8x8_R50.yaml NUM_SHARDS 4     # pairs as PySlowFast has them
 
-The new YAML contains what differs from our defaults. Without --output it is printed, and the list goes to stderr.
-The list names each key that is not kept, with the reason. A key that the file leaves out has PySlowFast's default,
-which often differs from ours. These have a counterpart: SlowFast, I3D, C2D and Slow (the last three also with
-non-local blocks); the lists of Kinetics, Something-Something V2 and Charades; SGD. Any other value is a problem.
+The new YAML contains what differs from our defaults. The tool also lists each key that is not kept, with the
+reason. Without --output the YAML is printed, and the list goes to stderr. A key that the file leaves out has
+PySlowFast's default, which often differs from ours. These have a counterpart: SlowFast, I3D, C2D and Slow (the
+last three also with non-local blocks); the lists of Kinetics, Something-Something V2 and Charades; SGD. Any other
+value is a problem.
 Multigrid phases end at epochs, as in the released code. Remove MULTIGRID.GRANULARITY to let them end at steps.
 Before the result is written, it is read back, and its schedule is derived for the same number of GPUs.
 TRAIN.PRECISION stays auto (bf16 on GPUs that support it), although PySlowFast computes in fp32.
@@ -29,11 +30,12 @@ from mgexp.errors import InputError, collected, raise_problems
 from mgexp.run.files import atomic_write_text
 from mgexp.train.setup import build_row_schedule
 
-ANY_NUM_VIDEOS = 100_000  # used if no number is given; phases in epochs do not depend on it
+ANY_NUM_VIDEOS = 100_000
+"""The number of videos if none is given. Phases that end at epochs do not depend on it."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line. KEY VALUE pairs stay text."""
+    """Read the command line. KEY VALUE pairs stay text, because the conversion knows their types."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -61,13 +63,15 @@ def check_arguments(output: Path | None, num_videos: int | None) -> None:
 
 
 def problems_of(conversion: Conversion, num_videos: int | None) -> list[str]:
-    """Return what has no counterpart, and the problems of the new YAML, read as a run reads it."""
+    """List the values without a counterpart, and the problems that a run would find in the new YAML."""
+    # Read the YAML from a file, so that it passes the same checks as the file of a user.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "converted.yaml"
         path.write_text(conversion.yaml_text(""), encoding="utf-8")
         cfg, problems = read_config(path)
     found = [*conversion.problems, *(one.replace(str(path), "the result") for one in problems)]
-    if found:  # refused keys have our defaults, so further checks would mislead
+    # A key with a problem has our default here. Checks between keys would then report wrong problems.
+    if found:
         return found
     found = cross_problems(cfg)
     with collected(found):
@@ -76,7 +80,7 @@ def problems_of(conversion: Conversion, num_videos: int | None) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Convert, and say what happened to the keys. Return 2 if that is not possible."""
+    """Convert, and say what happened to the keys. Return 2 if the conversion is not possible."""
     options = parse(arguments)
     try:
         check_arguments(options.output, options.num_videos)

@@ -9,8 +9,8 @@ torchvision's ImageNet ResNets (.pth, inflated over time), or of mgexp (model.pt
 .safetensors file or a torch file like those of pytorchvideo's hub, with pytorchvideo's names.
 The model of --cfg says which tensors are needed. A missing or unknown tensor or another shape is an error.
 A classifier with another number of classes is left out. The tool lists every tensor that it did not use, and with
---json all tensors. Names and shapes do not show what has no weights: a pool (C2D with and without), the shifts of
-TSM, and SlowFast's alpha.
+--json all tensors. It cannot check parts of a network that have no weights: the pool of C2D, the shifts of TSM,
+and SlowFast's alpha.
 Exit codes: 0 done; 2 a file or a configuration cannot be used (nothing is written).
 """
 
@@ -32,7 +32,7 @@ ENDINGS = (".safetensors", ".pyth", ".pt")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line. KEY VALUE pairs stay text."""
+    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -60,7 +60,7 @@ def check_output(path: Path) -> None:
 
 
 def read_any(path: Path) -> WeightsFile:
-    """Read the weights of ``path``. Before a pickle is read, by a restricted unpickler, say why."""
+    """Read the weights of ``path``. Read a pickle with a restricted unpickler, and first print why."""
     if path.suffix != ".pkl":
         return read_weights(path)
     print(WHY_NOT_PICKLES, file=sys.stderr)
@@ -72,6 +72,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     try:
         check_output(options.output)
+        # Only the names and shapes of tensors are needed. On the meta device a model takes no memory.
         cfg = load_config(options.cfg, options.overrides)
         fit = fit_weights(read_any(options.input), build_on_meta(cfg))
         write_weights(options.output, fit.used)

@@ -26,7 +26,7 @@ from mgexp.plan.doctor import Finding, machine_findings
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line; KEY VALUE pairs stay as text."""
+    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -52,7 +52,8 @@ def main(arguments: list[str]) -> int:
         print(f"doctor.py: {error}", file=sys.stderr)
         return 2
     except ImportError as error:
-        # Most often torchvision does not fit torch. The findings on the machine then name the remedy.
+        # The usual cause is a torchvision that does not fit torch. The findings on the machine then name the
+        # remedy.
         findings = [*machine_findings(), Finding("row", "problem", str(error), "see INSTALL.md")]
     has_problem = any(one.status == "problem" for one in findings)
     if options.json:
@@ -76,7 +77,7 @@ def table(findings: Sequence[Finding]) -> str:
 
 def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     """Read the configuration of the row, and build its schedule. Raises InputError with all problems."""
-    # These imports need torchvision, which may be broken: the doctor without --cfg must work all the same.
+    # These imports need torchvision, which may be broken. Without --cfg, the doctor must work in that case too.
     from mgexp.config.check import cross_problems
     from mgexp.config.load import read_config
     from mgexp.dist import device_of
@@ -92,7 +93,7 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
 
     cfg, problems = read_config(options.cfg, options.overrides)
     has_list = bool(cfg.DATA.TRAIN_LIST) and Path(cfg.DATA.TRAIN_LIST).exists()
-    # Any number of videos gives the same shapes, if it is large enough for a step of each.
+    # The shapes do not depend on the number of videos, if there are enough videos for a step of each shape.
     given = None if has_list else cfg.DATA.NUM_VIDEOS or 10**6
     num_videos, found = build_num_videos(cfg, given)
     problems += [*cross_problems(cfg), *found]

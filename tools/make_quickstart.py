@@ -16,7 +16,7 @@ from pathlib import Path
 from mgexp.errors import InputError
 from mgexp.run.environment import num_cores
 
-# What draws and writes the videos stands beside the rows that train on them.
+# The modules that draw and write the videos are beside the rows that train on them.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments" / "quickstart"))
 from quickstart_scenes import QuickstartOptions
 from quickstart_videos import make_quickstart

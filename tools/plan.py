@@ -55,7 +55,7 @@ PLAN_VERSION = 1
 
 # fmt: off
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line; KEY VALUE pairs stay as text."""
+    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -97,7 +97,7 @@ def add_machine(group: argparse._ArgumentGroup) -> None:
 
 def keys_first(arguments: Sequence[str]) -> list[str]:
     """Move KEY VALUE pairs to the front."""
-    # Elsewhere an option with several values, such as --rows, would take them for its own.
+    # After an option with several values, such as --rows, argparse would take the pairs as more values.
     pairs: list[str] = []
     others: list[str] = []
     words = iter(arguments)
@@ -150,7 +150,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """Return the plan for JSON and as text. Without rows, return the plan of an earlier file and no text."""
+    """Return the plan for JSON and as text. Without rows, return the plan of the file in --from, and no text."""
     if options.source and not (options.cfg or options.rows):
         found = read_json(options.source)
         if not isinstance(found.get("predictions"), list):
@@ -232,11 +232,10 @@ def report(predictions: Sequence[RowPrediction], measurement: Measurement) -> st
 
 
 def row_table(rows: Sequence[RowPrediction]) -> str:
-    """Write a line per row and number of GPUs. The speed-up is over the first row on the same number of GPUs."""
+    """Write a line for each row and number of GPUs. The speed-up is over the first row on the same number."""
     head = ("row", "GPUs", "steps", "seconds", "training", "waiting", "times faster")
-    baseline = {
-        row.num_gpus: row.seconds for row in reversed(rows)
-    }  # the first row is written last
+    # In the reverse order, the first row comes last and replaces the others.
+    baseline = {row.num_gpus: row.seconds for row in reversed(rows)}
     lines = [
         (
             row.name,
@@ -253,12 +252,13 @@ def row_table(rows: Sequence[RowPrediction]) -> str:
 
 
 def phase_table(row: RowPrediction) -> str:
-    """Write a line per cycle of shapes: the parts of a mean step in milliseconds, and the part that limits it."""
+    """Write a line for each cycle of shapes: the parts of a mean step in milliseconds, and what limits it."""
     head = ("mini-batches", "steps", "compute", "loading", "communication", "step", "binds")
     lines = []
     for leg in row.legs:
         balance = leg.balance
-        # On a CPU workers get the time that training leaves idle, so there loading is never shorter than the step.
+        # On a CPU, the workers get only the time that training leaves idle. So loading is never shorter there than
+        # the step.
         is_known = balance.loading_core_seconds is not None
         lines.append(
             (
@@ -276,7 +276,7 @@ def phase_table(row: RowPrediction) -> str:
 
 
 def plan_json(rows: Sequence[RowPrediction]) -> list[dict[str, Any]]:
-    """Return the predictions for JSON; all times are in seconds."""
+    """Return the predictions for JSON. All times are in seconds."""
     return [
         {
             "row": row.name,
@@ -307,7 +307,7 @@ def plan_json(rows: Sequence[RowPrediction]) -> list[dict[str, Any]]:
 
 
 def run_table(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Write a line per finished run: its prediction and its measurement."""
+    """Write a line for each finished run, with its prediction and its measurement."""
     head = ("measured run", "predicted s", "measured s", "ratio", "predicted wait", "measured wait")
     lines = [
         (

@@ -6,8 +6,8 @@
 
 RUN is the folder of a finished run, with config.yaml and model.pt. The model sees each video in the views of the
 full protocol (TEST.NUM_ENSEMBLE_VIEWS, TEST.NUM_SPATIAL_CROPS). A probability is the mean of the softmax over
-them. A video that cannot be read gives one message, and the other videos are still predicted. Exit codes: 0 done,
-2 bad input, 3 some videos cannot be read.
+these views. A video that cannot be read gives one message, and the other videos are still predicted. Exit codes: 0
+done, 2 bad input, 3 some videos cannot be read.
 """
 
 from __future__ import annotations
@@ -70,9 +70,8 @@ def predictions(options: argparse.Namespace) -> tuple[Iterator[Prediction], Sequ
         raise InputError(problems)
     device = device_of(options.device)
     predictor = build_predictor(cfg, run_dir, device)
-    records = [
-        VideoRecord(video, 0) for video in options.videos
-    ]  # a record needs a label, but nothing reads it
+    # A record needs a label, but prediction does not read it.
+    records = [VideoRecord(video, 0) for video in options.videos]
     views = build_view_loader(cfg, records, True, device, Processes(), build_opener(cfg))
     num_best = options.top or min(NUM_BEST, num_classes)
     return predictor.predict(tuple(options.videos), views, num_best), names

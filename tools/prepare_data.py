@@ -64,11 +64,11 @@ from mgexp.video.store_fill import (
 )
 
 REPEATS = 3
-"""How often the plan measures each cost. Assumption: enough to see how steady it is."""
+"""How often the plan measures each cost. Assumption: this is enough to see how much the cost varies."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line. KEY VALUE pairs stay text."""
+    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -125,7 +125,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def short_side(text: str) -> int:
-    """Read a number of --short-sides, which takes all words up to the next option."""
+    """Read a number of --short-sides. Refuse a KEY: argparse gives this option all words up to the next option."""
     if text in BY_NAME:
         raise argparse.ArgumentTypeError(f"{text}: put KEY VALUE pairs behind another option")
     return int(text)
@@ -164,7 +164,8 @@ def order_of(options: argparse.Namespace, root: Path) -> Order:
 
 
 def listing_of(options: argparse.Namespace) -> Listing:
-    """Return the videos, with missing files, which will fail. Raises InputError."""
+    """Return the videos of the row or of the lists, also missing files. Raises InputError with all problems."""
+    # With --plan and --list, the row only describes the clips, and the videos come from the list.
     row = None if options.lists and options.plan else options.cfg
     problems = [*choice_problems(options.lists, options.root, options.separator, row)]
     if options.cfg is None and options.overrides:
@@ -179,7 +180,7 @@ def listing_of(options: argparse.Namespace) -> Listing:
 
 
 def summary(store: Path, filled: Filled) -> str:
-    """Say what was done, and list every video without a copy."""
+    """Say how many videos were copied and kept, and list every video without a copy."""
     lines = [
         f"{store}: {filled.num_copied} videos copied, {filled.num_kept} kept, "
         f"{len(filled.failures)} without a copy"
@@ -203,7 +204,8 @@ def plan(options: argparse.Namespace, present: Listing, order: Order) -> str:
 
 
 def free_bytes(store: Path) -> int:
-    """Bytes free on the disk that the store will be on."""
+    """Return the free bytes of the disk on which the store will be."""
+    # The folder may not exist yet. Then the nearest existing folder above it is on the same disk.
     there = next(
         folder for folder in (store.absolute(), *store.absolute().parents) if folder.exists()
     )
@@ -211,7 +213,7 @@ def free_bytes(store: Path) -> int:
 
 
 def failures(sample: Sample) -> str:
-    """The sampled videos that cannot be copied."""
+    """List the sampled videos that cannot be copied. Return an empty text if there are none."""
     names = [f"{video.path} ({video.failure})" for video in sample.videos if video.failure]
     if not names:
         return ""
@@ -219,7 +221,7 @@ def failures(sample: Sample) -> str:
 
 
 def loading(options: argparse.Namespace, num_videos: int, order: Order, sample: Sample) -> str:
-    """What the clips of a row cost, from the videos and from the store."""
+    """Measure what the clips of a row cost from the videos and from the store, and write the tables."""
     cfg, problems = read_config(options.cfg, options.overrides)
     problems += cross_problems(cfg)
     with collected(problems):

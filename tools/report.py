@@ -4,7 +4,7 @@
     python tools/report.py experiments/quickstart    the runs that are stored beside their YAMLs
     python tools/report.py experiments/main/k400_slowfast_8x8_r50    YAMLs alone: their schedules
 
-Writes report.md, report.html, which is one file with all figures in it, and figures/ (each as PNG and SVG).
+The tool writes report.md, report.html, which is one file with all figures in it, and figures/ (as PNG and SVG).
 Exit 0; 2 if the folder holds neither runs nor YAMLs, or if a file cannot be understood.
 """
 

@@ -22,7 +22,7 @@ from mgexp.train.result import Outcome
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line. KEY VALUE pairs stay text."""
+    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -65,7 +65,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def read(options: argparse.Namespace) -> RunOptions:
-    """Return what to run."""
+    """Return the options that say what to run, without the options of the launcher."""
     return RunOptions(
         config=options.cfg,
         overrides=tuple(options.overrides),
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> Outcome:
 
 
 def say(message: str) -> None:
-    """Tell the user."""
+    """Print a message for the user on standard error."""
     print(f"run_net.py: {message}", file=sys.stderr)
 
 

@@ -54,8 +54,8 @@ def main(arguments: list[str]) -> int:
 def shape_costs(model: nn.Module, schedule: Schedule) -> list[dict[str, Any]]:
     """Return what a clip costs at every shape of the schedule, the smallest mini-batches last.
 
-    ``gmacs``: of the forward pass. ``activation_bytes``: what it keeps for the backward pass, in fp32.
-    ``clips``: those of a mini-batch of the shape.
+    ``gmacs`` counts the forward pass. ``activation_bytes`` is the memory, in fp32, that it keeps for the backward
+    pass. ``clips`` is the number of clips in a mini-batch of the shape.
     """
     shapes = {(s.frames, s.crop): s for phase in schedule.phases for s in phase.cycle.shapes}
     macs = macs_by_shape(model, shapes)

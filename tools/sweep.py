@@ -45,7 +45,7 @@ from mgexp.train.result import Outcome
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line of a sweep. KEY VALUE pairs stay text."""
+    """Read the command line of a sweep. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def status(options: argparse.Namespace) -> int:
-    """Print how far each run is."""
+    """Print the state and the progress of each run."""
     folder = SweepDir(options.folder)
     show(states(folder, all_names(folder)), options.json)
     return 0
@@ -116,6 +116,7 @@ def status(options: argparse.Namespace) -> int:
 
 def stop(options: argparse.Namespace) -> int:
     """Cancel the runs that are queued or running."""
+    # all_names refuses a folder that is not a sweep. `cancel` would write a file into it.
     folder = SweepDir(options.folder)
     all_names(folder)
     names = cancel(folder)
@@ -139,8 +140,10 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         check_sweep(sweep, resources, options.launcher != "slurm", problems)
         return preview(sweep, options.json)
+    # A task starts in the folder of the frozen code, so all paths of its submission must be absolute.
     with_folder = replace(sweep, folder=SweepDir(sweep.folder.root.absolute()))
     check_sweep(sweep, resources, options.launcher != "slurm", problems)
+    # The lock comes after the checks, which write nothing. A new call also ends an earlier cancel.
     with sweep.folder.lock():
         sweep.folder.cancelled.unlink(missing_ok=True)
         freeze(with_folder)
@@ -148,7 +151,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def start(sweep: Sweep, resources: Resources, options: argparse.Namespace) -> int:
-    """Start the runs that are not finished, queued or running, and say how to follow them."""
+    """Start the runs that are neither finished nor queued nor running, and say how to follow them."""
     now = states(sweep.folder, [run.name for run in sweep.runs])
     todo = [run for run, state in zip(sweep.runs, now, strict=True) if state.state not in IN_HAND]
     say(age_of_code(sweep.folder))
@@ -167,7 +170,7 @@ def start(sweep: Sweep, resources: Resources, options: argparse.Namespace) -> in
 
 
 def read(options: argparse.Namespace) -> tuple[Sweep, Resources, list[str]]:
-    """Return what is asked for, and the problems that do not prevent further checks."""
+    """Return the sweep and its resources, and the problems after which further checks are still possible."""
     paths = [word for word in options.words if word.endswith((".yaml", ".yml"))]
     resources, problems = read_resources(options)
     if options.parallel is not None and (options.launcher == "here" or options.parallel < 1):
@@ -202,7 +205,7 @@ def read(options: argparse.Namespace) -> tuple[Sweep, Resources, list[str]]:
 
 
 def enough_cpus(sweep: Sweep, resources: Resources) -> tuple[Resources, list[str]]:
-    """Return the CPUs of the run that needs most, since all runs of an array get the same."""
+    """Return resources with the CPUs of the run that needs most, because all runs of an array get the same."""
     try:
         each = [with_cpus(sweep.options(run), resources) for run in sweep.runs]
     except InputError as error:
@@ -211,7 +214,7 @@ def enough_cpus(sweep: Sweep, resources: Resources) -> tuple[Resources, list[str
 
 
 def preview(sweep: Sweep, as_json: bool) -> int:
-    """Print what would be submitted and its state. Write nothing."""
+    """Print each run, its state, and how many runs would be submitted. Write nothing."""
     found = states(sweep.folder, [run.name for run in sweep.runs])
     pairs = list(zip(sweep.runs, found, strict=True))
     if as_json:
@@ -230,7 +233,7 @@ def preview(sweep: Sweep, as_json: bool) -> int:
 
 
 def entry(sweep: Sweep, one: SweepRun, state: RunState) -> dict[str, str | int]:
-    """Return a line of the preview."""
+    """Return one line of the preview, by the names of its cells."""
     return {
         "row": one.experiment,
         "seed": one.seed,
@@ -249,7 +252,7 @@ def show(found: Sequence[RunState], as_json: bool) -> None:
 
 
 def say(text: str) -> None:
-    """Tell the user what happens."""
+    """Print a message for the user on standard error, unless it is empty."""
     if text:
         print(text, file=sys.stderr, flush=True)
 
