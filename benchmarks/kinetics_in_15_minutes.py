@@ -133,6 +133,7 @@ class Study:
     @property
     def clip_seconds(self) -> float:
         """The fitted constant, found by bisection: the seconds of the median GPU for one training clip of TSM."""
+        # The predicted time grows with the seconds of a clip, so only one value fits.
         few = int(value("few_gpus"))
         low, high = 0.0, 1.0
         while high - low > 1e-12:
@@ -162,6 +163,7 @@ class Study:
                 clips = value("clips_per_gpu") * shape.ratio
                 compute = clips * gmacs * per_gmac
                 step = self.cluster.step_seconds(compute, value("slowfast_params"), num_gpus)
+                # The shapes of a cycle take turns, so each one gets an equal share of the steps.
                 total += phase.num_steps / len(phase.cycle.shapes) * step
         return total
 

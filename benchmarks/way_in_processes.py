@@ -27,6 +27,7 @@ class WayInProcesses:
     def __init__(self, makers: Sequence[Callable[[], Way]], num_threads: int) -> None:
         # A forked process would inherit the memory settings of this process. Its threads would not work either.
         context = multiprocessing.get_context("spawn")
+        # Each way has a pool of its own. A pool of several processes would give a call to any of them.
         self._pools = [ProcessPoolExecutor(1, context, start_process) for _ in makers]
         begun = [
             pool.submit(_begin, make, num_threads)
@@ -46,6 +47,7 @@ class WayInProcesses:
             pool.shutdown()
 
     def _in_all(self, function: Callable[..., Any], *arguments: object) -> list[Any]:
+        # Start all before waiting for any, because the processes of a team wait for each other.
         futures = [pool.submit(function, *arguments) for pool in self._pools]
         return [future.result() for future in futures]
 

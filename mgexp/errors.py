@@ -15,7 +15,7 @@ class InputError(Exception):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        # Indent all lines but the first. A line inside a name or a value can then not look like a problem.
+        # Indent all lines but the first. Then no line inside a name or a value looks like another problem.
         self.problems = tuple(
             "\n    ".join(escaped(line) for line in problem.split("\n")) for problem in problems
         )

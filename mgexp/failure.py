@@ -127,6 +127,7 @@ def _meet(processes: Processes) -> Store:
     wait = timedelta(seconds=JOIN_SECONDS)
     try:
         store, _, _ = next(rendezvous("env://", processes.rank, processes.count, timeout=wait))
+        # From here on each process has a heart-beat. So its key also says that the process has come.
         store.set(_beat_key(processes.rank), "0")
         store.wait([_beat_key(rank) for rank in range(processes.count)], wait)
     except (RuntimeError, OSError) as error:
@@ -185,7 +186,8 @@ class Watch:
         self._is_ending.set()
         # After a failure the others only need the time to read it.
         end = time.monotonic() + (3 * BEAT_SECONDS if self.failure else 2 * GRACE_SECONDS)
-        with suppress(RuntimeError):  # the store is gone
+        # A RuntimeError means that the store is gone.
+        with suppress(RuntimeError):
             self._store.set(_beat_key(self.rank), _LEFT)
             while self.rank == _FIRST and time.monotonic() < end and self._beats(self._others):
                 time.sleep(0.05)
@@ -206,8 +208,10 @@ class Watch:
             before = self._beats(ranks)
             self._known.wait(NEWS_SECONDS)
             silent = [rank for rank, beat in self._beats(ranks).items() if before[rank] == beat]
-        except RuntimeError:  # the store is gone
+        # The store is gone.
+        except RuntimeError:
             return Failure(_FIRST, KILLED)
+        # Errors of gloo are plain RuntimeErrors, which only their text identifies.
         is_broken = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
         return Failure(silent[0], KILLED) if is_broken and silent else own
 

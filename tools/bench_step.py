@@ -3,7 +3,7 @@
 
     python tools/bench_step.py --cfg ROW.yaml --batch-size 2 --base-shapes --plot steps.png
 
-Several ways to train take steps on random clips, in turns:
+The tool takes training steps on random clips in several ways, in turns:
   ours       what training does: channels_last_3d memory, BN over groups of clips
   plain      the same network and weights in contiguous memory, nn.BatchNorm3d, eager, a loop over the parameters;
              on a CPU in a process of its own, which returns freed memory to the system, as processes do by default

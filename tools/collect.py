@@ -135,6 +135,7 @@ def collect(
         report_with_figures(folder.root, expected_rows(folder, experiments_root), class_names)
     stored: list[RunsDir] = []
     if is_stored:
+        # results.csv has the runs that were just added and those that it had before.
         known = {*collected.added, *collected.skipped}
         names = tuple(class_names)
         stored = [store_runs(one, known, experiments_root, resolve, names) for one in folders]

@@ -4,8 +4,9 @@
     python tools/doctor.py                                     versions, GPU, decoders, disk, speed of decoding
     python tools/doctor.py --cfg ROW.yaml [KEY VALUE ...]      also: precision, steps and loading of that row
 
-With --cfg every shape is timed and its results in TRAIN.PRECISION are compared with fp32, even if an earlier check
-passed. Close other programs first. Exit 0: all is well, or warnings only; 3 a problem was found; 2 bad input.
+With --cfg, the tool times every shape and compares its results in TRAIN.PRECISION with fp32, even if an earlier
+check passed. Close other programs first. Exit 0: all is well, or warnings only; 3 a problem was found; 2 bad
+input.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
 
 Training steps of every shape are timed on random clips. Loading is timed on videos of DATA.TRAIN_LIST; without
 them it is unknown. mgexp/plan/predict.py holds the model of a step. Close other programs first. For several GPUs,
-the mini-batches of one GPU are timed for the first number in --num-gpus; the other numbers are computed from these
-times. Exit 0; 2 bad input.
+the tool times the mini-batches that one GPU gets with the first number in --num-gpus. It computes the times with
+the other numbers from these. Exit 0; 2 bad input.
 """
 
 from __future__ import annotations

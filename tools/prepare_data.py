@@ -11,7 +11,7 @@ A row has the videos of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT, w
 DATA.QUARANTINE. One of the two lists may be empty. With --cfg the plan also predicts what loading costs in each
 phase of the row. If --list is given with --plan and --cfg, the prediction uses the videos of that list.
 
-In an ordinary video most frames refer to others. So a clip of 8 frames costs 72 to 96 % as much to decode as a
+In an ordinary video most frames need other frames. So a clip of 8 frames costs 72 to 96 % as much to decode as a
 clip of 32 frames, depending on the decoder. Multigrid training needs up to 16 times as many of these clips. From a
 store, a clip pays only for its own frames.
 
@@ -190,6 +190,7 @@ def summary(store: Path, filled: Filled) -> str:
 
 def plan(options: argparse.Namespace, present: Listing, order: Order) -> str:
     """Return the tables of --plan, for the videos that exist."""
+    # The first list is the training list, and its length determines the schedule.
     num_train = len(present.lists[0].records)
     if options.cfg is not None and not num_train:
         remedy = "set DATA.TRAIN_LIST, or give --list without --cfg"

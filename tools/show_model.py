@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Show what a model costs at every shape of its schedule: python tools/show_model.py --cfg experiments/….yaml
 
-Prints parameters, GMACs (fvcore) and the memory of activations, for one clip and for a mini-batch. Needs no data
-and no GPU.
+The tool prints parameters, GMACs (fvcore) and the memory of activations, for one clip and for a mini-batch. It
+needs no data and no GPU.
 """
 
 from __future__ import annotations

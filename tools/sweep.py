@@ -205,7 +205,7 @@ def read(options: argparse.Namespace) -> tuple[Sweep, Resources, list[str]]:
 
 
 def enough_cpus(sweep: Sweep, resources: Resources) -> tuple[Resources, list[str]]:
-    """Return resources with the CPUs of the run that needs most, because all runs of an array get the same."""
+    """Return ``resources`` with the CPUs of the run that needs most, because all runs of an array get the same."""
     try:
         each = [with_cpus(sweep.options(run), resources) for run in sweep.runs]
     except InputError as error:

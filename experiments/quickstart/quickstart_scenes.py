@@ -278,6 +278,7 @@ def _draw_forwards(
     backgrounds = _draw_backgrounds(options, margin, rng)
     pose = draw_pose(options, family, drift, rng)
     mask = _mask(draw_shape(rng), pose, WIDTH_PIXELS, HEIGHT_PIXELS, options.edge_pixels)
+    # A hidden object is drawn too, with a mask of 0. So all later draws are the same with any share.
     mask *= np.float32(rng.random() >= options.hidden_share)
     luma = float(backgrounds[0].mean()) + rng.uniform(*options.object_luma)
     colours = (luma, *_draw_chroma(rng))

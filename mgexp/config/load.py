@@ -21,8 +21,8 @@ from mgexp.text import escaped, shown
 MAX_NAME = 80
 """The characters of an unknown name that a message shows, and that are compared with the names of keys."""
 MAX_FILE_KEYS = 1000
-"""The most keys that a file may set. This is far more than exist, but each unknown key is compared with all names,
-so a larger file would take too long."""
+"""The most keys that a file may set. Far fewer exist, but each unknown key is compared with all names, so a larger
+file would take too long."""
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:

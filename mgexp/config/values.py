@@ -56,7 +56,8 @@ def convert(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, a
         if len(value) > MAX_ITEMS:
             raise ValueError(f"is a list of more than {MAX_ITEMS} values")
         kinds = get_args(kind)
-        if kinds[-1] is Ellipsis:  # tuple[float, ...] has as many values as are given
+        # A tuple[float, ...] may have any number of values.
+        if kinds[-1] is Ellipsis:
             kinds = kinds[:1] * len(value)
         if len(value) != len(kinds):
             raise ValueError(f"has {shown(list(value))} where {len(kinds)} values belong")
@@ -94,7 +95,8 @@ def _float(value: object) -> float:
         raise ValueError("is not a number")
     try:
         number = float(value)
-    except OverflowError:  # a whole number of more than 308 digits
+    # Whole numbers of more than 308 digits are larger than every float.
+    except OverflowError:
         number = math.inf
     if not math.isfinite(number):
         raise ValueError("is not finite")

@@ -98,7 +98,7 @@ def add_resource_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
-    """Return the resources that the options ask for, and all problems. Use no resources that have problems."""
+    """Return the resources that the options ask for, and the problems. Resources with problems may be wrong."""
     # argparse gives None for an option that is not given. So the default of an option is never a problem for a
     # launcher that cannot use the option.
     given = {name: value for name in USED_BY if (value := getattr(options, name)) is not None}

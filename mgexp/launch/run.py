@@ -61,6 +61,7 @@ def build_job(
     if options.max_clips_per_gpu is not None:
         pairs += ["TRAIN.MAX_CLIPS_PER_GPU", str(options.max_clips_per_gpu)]
     whole, found = read_config(options.config, options.overrides, pairs)
+    # Every second word of KEY VALUE KEY VALUE … is a key.
     given = (*options.given, *options.overrides, *pairs)[::2]
     cfg = smoke(whole) if options.is_smoke else whole
     experiment = experiment_name(options.config)
@@ -155,7 +156,8 @@ def freeze_code(target: Path, source: Path = REPOSITORY) -> str:
     if not target.exists():
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         for name in FROZEN:
-            if (source / name).is_dir():  # an installed package has no tools beside it
+            # An installed package has no tools beside it.
+            if (source / name).is_dir():
                 ignored = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(source / name, temporary / name, ignore=ignored)
         (temporary / COMMIT_TXT).write_text(git_commit(source) + "\n", encoding="utf-8")

@@ -239,7 +239,8 @@ def age_of_code(folder: SweepDir) -> str:
     if not folder.code.exists():
         return ""
     frozen, now = git_commit(folder.code), git_commit(REPOSITORY)
-    # "-dirty" says only that there are uncommitted changes. Two trees with the same such name may differ.
+    # "-dirty" says only that there are uncommitted changes. Two trees with the same commit and "-dirty" may
+    # differ.
     if frozen == now and not now.endswith("-dirty"):
         return ""
     return (

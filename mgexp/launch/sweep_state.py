@@ -31,7 +31,7 @@ TAIL_BYTES = 2**14
 OF_SLURM, OF_SRUN = "slurmstepd", "srun: "
 """How lines of Slurm begin in a log. slurmstepd says why a job ended. srun says only that it ended."""
 GOES_ON = ("DUE TO JOB REQUEUE", "DUE TO PREEMPTION")
-"""A line of slurmstepd contains one of these if Slurm queued the job again. It is then no reason for a failure."""
+"""A line of slurmstepd contains one of these if Slurm queued the job again. Such a line is no failure."""
 
 
 @dataclass(frozen=True)

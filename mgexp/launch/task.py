@@ -84,6 +84,7 @@ class TrainTask:
         deadline: AbstractContextManager[object] = nullcontext()
         if is_slurm and job.global_rank == 0:
             deadline = _Deadline(stop, self.submission.resources, job.job_id)
+        # Listen first. `release` delivers the signals that came during the start.
         with stop.listening():
             release()
             with deadline:

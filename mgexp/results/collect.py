@@ -27,8 +27,8 @@ LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.STORE", "DATA.QUARANTINE"
 """Keys that say where lists and copies are. A YAML may leave them empty for the command line, as for Kinetics."""
 
 Resolve = Callable[[str], Mapping[str, object]]
-"""Takes the name of an experiment, such as "quickstart/baseline", and returns what its YAML means today, as a flat
-configuration {"TRAIN.BATCH_SIZE": 8, ...}."""
+"""A function that takes the name of an experiment, such as "quickstart/baseline". It returns the configuration
+that the YAML gives today, with dotted names: {"TRAIN.BATCH_SIZE": 8, ...}."""
 
 
 @dataclass

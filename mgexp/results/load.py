@@ -116,7 +116,8 @@ def _environment(run_dir: RunDir) -> dict[str, Any]:
 
 def _evaluation(line: Mapping[str, Any]) -> Evaluation:
     """Take the fields of an Evaluation from a line of evaluations.jsonl, which has more fields."""
-    score = line["map"] if line.get("top1") is None else line["top1"]  # as `Run.score`
+    # `Run.score` chooses in the same way.
+    score = line["map"] if line.get("top1") is None else line["top1"]
     others = {one.name: line[one.name] for one in fields(Evaluation) if one.name != "score"}
     return Evaluation(score=score, **others)
 
@@ -180,7 +181,8 @@ def read_results(results_csv: Path) -> tuple[Run, ...]:
         "float | None": lambda cell: float(cell) if cell else None,
     }
     runs = []
-    for number, line in enumerate(read_lines(results_csv), start=2):  # line 1 has the columns
+    # Line 1 of the file has the names of the columns.
+    for number, line in enumerate(read_lines(results_csv), start=2):
         try:
             cells = {name: parse[kind](line[name]) for name, kind in COLUMN_TYPES.items()}
             # Check the date here, where the number of its line is known.

@@ -217,7 +217,7 @@ def _difference_table(comparison: Comparison) -> list[str]:
 
     def times(of: Callable[[Run], float]) -> Callable[[Pair], str]:
         # `Pair.ratio` divides the baseline by the row, as in a speed-up. Here the row is divided by the baseline.
-        # The inverse of the mean would be enough, but the range needs the inverse of each value.
+        # For the mean, one inverse would be enough, but the range needs the inverse of each value.
         def write(pair: Pair) -> str:
             ratio = pair.ratio(of)
             return ratio_text(estimate_ratio([1 / one for one in ratio.each]) if ratio else None)
@@ -294,7 +294,8 @@ def _control_table(comparison: Comparison) -> list[str]:
     If a control is near the baseline, the data can be classified without motion, or without training on fine
     clips.
     """
-    scores: dict[str, list[tuple[int, float, float]]] = {}  # (seed, control, baseline) by name
+    # For the name of each control: (seed, score of the control, score of the baseline).
+    scores: dict[str, list[tuple[int, float, float]]] = {}
     for order, name in FRAME_ORDERS.items():
         found = {seed: run.control(order) for seed, run in comparison.baseline.runs.items()}
         scores[name] = [(seed, one[0].score, one[1].score) for seed, one in found.items() if one]
@@ -326,7 +327,8 @@ def _class_tables(comparison: Comparison) -> list[str]:
 
     worst, pairs = [], []
     for row in comparison.confused:
-        assert row.confusion is not None  # `confused` has only such rows
+        # `confused` leaves out rows without a confusion matrix.
+        assert row.confusion is not None
         most = row.confusion.most_confused()
         for score in row.confusion.worst(NUM_CLASSES_SHOWN):
             rival = next(predicted for label, predicted, _ in most if label == score.label)

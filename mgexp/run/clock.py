@@ -70,7 +70,7 @@ class Clock:
 def seconds_since_process_start(stat: Path = Path("/proc/self/stat")) -> float:
     """Return the seconds since this process started, to 0.01 s; 0 on other systems than Linux.
 
-    Unlike a clock that starts in this module, it counts the imports before it.
+    So the seconds of imports count too.
     """
     if not stat.exists():
         return 0.0

@@ -34,7 +34,8 @@ def describe() -> dict[str, str | int | None]:
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "commit": git_commit(REPOSITORY),
         "python": platform.python_version(),
-        "torch": str(torch.__version__),  # with its build, such as +cpu
+        # This version names the build, such as +cpu.
+        "torch": str(torch.__version__),
         **{package: _version(package) for package in PACKAGES},
         "cpu": cpu_model(),
         "cores": num_cores(),

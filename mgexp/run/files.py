@@ -25,7 +25,8 @@ import simplejson
 from mgexp.errors import InputError
 
 LOGGER = logging.getLogger("mgexp")
-HASH_CHUNK_BYTES = 2**20  # a checkpoint of gigabytes is not read into memory at once
+# A checkpoint may have gigabytes, which are not read into memory at once.
+HASH_CHUNK_BYTES = 2**20
 
 
 class _RawFile(io.FileIO):
@@ -245,6 +246,7 @@ def _may_live(pid: str, host: str) -> bool:
         os.kill(int(pid), 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # another user's process
+    # The process exists, but it belongs to another user.
+    except PermissionError:
         return True
     return True

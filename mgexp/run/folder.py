@@ -108,7 +108,7 @@ class RunDir(Folder):
             self.evaluation_parts.rmdir()
 
     def checkpoint(self, step: int) -> Path:
-        """Return the checkpoint after `step` steps. Training continues from it with the 0-based step `step`."""
+        """Return the path of the checkpoint after `step` steps. The next step is `step`, which is 0-based."""
         return self.checkpoints / f"step_{step:08d}.pt"
 
     def damaged_checkpoint(self, step: int) -> Path:
@@ -134,7 +134,7 @@ def default_run_dir(experiment: str, seed: int, is_smoke: bool) -> RunDir:
 
 
 def find_runs(root: Path) -> tuple[RunDir, ...]:
-    """Find every run folder at or below `root`: a folder that holds config.yaml. Sorted by path.
+    """Find every run folder at or below `root`, which is a folder with a config.yaml. Sort them by path.
 
     Smoke runs are left out, unless `root` is their folder or one below it.
     """
@@ -171,6 +171,7 @@ class RunsDir(Folder):
 
 def find_row_folders(root: Path) -> tuple[RunsDir, ...]:
     """Find every folder at or below `root` whose children are rows with runs seed<N>."""
+    # If `root` is a row or a run, its folder of rows is above `root` and is left out.
     folders = sorted({run.root.parent.parent for run in find_runs(root)})
     inside = (folder for folder in folders if folder.is_relative_to(root))
     return tuple(runs for runs in map(RunsDir, inside) if any(runs.runs()))
@@ -291,7 +292,8 @@ class SweepDir(Folder):
 
 def default_sweep_dir(experiments: list[str], is_smoke: bool) -> SweepDir:
     """Return runs/sweeps/<the common beginning of the experiments' names>. Smoke runs have it in runs/smoke."""
-    common = os.path.commonpath(experiments)  # the whole name where there is one experiment
+    # With one experiment, this is its whole name.
+    common = os.path.commonpath(experiments)
     name = file_name(common) or "sweep"
     return SweepDir(Path(RUNS, SMOKE if is_smoke else "", "sweeps", name))
 

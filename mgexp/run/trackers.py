@@ -142,7 +142,8 @@ class TensorBoard:
         # TensorBoard reads the files in the order of their names, so a resumed run must sort last.
         name = f"events.out.tfevents.{seconds:010d}.{nanoseconds:09d}"
         self._records = RecordWriter((self.folder / name).open("xb"))
-        self._write(Event(file_version="brain.Event:2"))  # the first record of each file
+        # Every file of events begins with this record.
+        self._write(Event(file_version="brain.Event:2"))
         self._write(Event(step=first_step, session_log=SessionLog(status=SessionLog.START)))
         for tag, values in (("configuration", self.config), ("environment", self.environment)):
             # Markdown shows indented lines unchanged, as a block of code.
@@ -237,7 +238,8 @@ class WandbRun:
             config=dict(self.config),
             allow_val_change=True,
             settings=wandb.Settings(
-                console="off",  # log.txt has what a run prints
+                # log.txt already has everything that a run prints.
+                console="off",
                 silent=True,
                 finish_timeout=FINISH_SECONDS,
                 **NOTHING_ELSE,
@@ -313,7 +315,8 @@ def tracking_problems(uses_tensorboard: bool, wandb_mode: str | None) -> Iterato
         # Without an account W&B would ask for one in the middle of a start.
         try:
             is_logged_in = wandb.login(prompt=False, verify=False)
-        except Exception:  # the stored key is malformed
+        # The stored key may be malformed.
+        except Exception:
             is_logged_in = False
         if not is_logged_in:
             yield (
