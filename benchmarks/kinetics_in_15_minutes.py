@@ -111,6 +111,7 @@ class Cluster:
         inside = Link(value("inside_latency") / 1e6, value("inside") * 1e9)
         between = Link(value("between_latency") / 1e6, value("between") * 1e9)
         network = Network(inside, between, int(value("few_gpus")))
+        # A gradient in fp32 has 4 bytes.
         return Communication(int(4 * params), network, self.algorithm, self.overlaps)
 
     def slowest(self, num_gpus: int) -> float:

@@ -36,6 +36,7 @@ class LabeledVideos:
 
         draw = _Draw(self.clips, request, np.random.default_rng(request.seed))
         path = self.clips.records[request.index].path
+        # False means that audio is not decoded.
         dataset = LabeledVideoDataset(
             [(path, {})], draw, torch.utils.data.SequentialSampler, draw.transform, False, "pyav"
         )

@@ -54,6 +54,7 @@ class PlainStep:
         clips, labels = batch.clips.contiguous(), batch.labels.to(device)
 
         def step() -> Tensor:
+            # Training seeds each step too. Here nn.Dropout draws its masks with this seed.
             seed_step(0, next(numbers))
             self.model.train()
             self.optimizer.zero_grad()

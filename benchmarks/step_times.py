@@ -75,7 +75,7 @@ class StepTimes:
         return self.flops_per_second(way, shape) / self.peak.flops_per_second
 
     def memory_bytes(self, way: str, shape: StepShape) -> int:
-        """Return the peak memory of a run. It is measured on a GPU, and else estimated without workspace."""
+        """Return the peak memory of a run. It is measured on a GPU. On a CPU it is estimated without workspace."""
         used = self.ways[way][shape].used_bytes
         return self.held_bytes + (self.kept_bytes[shape] if used is None else used)
 

@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
     except (TrainingError, RuntimeError) as error:
         print(f"bench_processes.py: a step failed: {error}", file=sys.stderr)
         return 1
-    # Each team has its own number of threads, and this process has none of them.
+    # Each team has its own number of threads. The number of this process has no meaning.
     environment = {**describe(), "threads": None}
     found = {"row": experiment_name(options.cfg), **times.to_json(), "environment": environment}
     if options.output:
@@ -76,6 +76,7 @@ def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
     found = [*too_small({"--processes": options.processes}, least=2), *timing_problems(options)]
     if options.processes > num_cores():
         found.append(f"--processes {options.processes}: this machine has {num_cores()} cores")
+    # The last pair wins, so the teams train on the CPU even if the row asks for a GPU.
     cfg, problems = read_config(options.cfg, [*options.overrides, "DEVICE", "cpu"])
     return cfg, build_shapes(cfg, [*found, *problems], max(1, options.processes))
 

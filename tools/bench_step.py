@@ -128,6 +128,7 @@ def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> StepT
     device = device_of(cfg.DEVICE)
     base = base_shapes(schedule)
     shapes = base if options.base_shapes else tuple(step_counts(schedule))
+    # A way may be given twice. `dict.fromkeys` takes it once and keeps the order.
     ways = build_ways(cfg, dict.fromkeys(options.ways), device)
     # Clocks and temperatures change during a long measurement, so the peak is measured before and after it.
     peak = measure_peak(device)

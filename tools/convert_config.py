@@ -96,6 +96,7 @@ def main(arguments: list[str]) -> int:
         return 2
     if not options.output:
         print(text, end="")
+    # If the YAML goes to standard output, the list must not be mixed with it.
     print(conversion.report(), file=sys.stdout if options.output else sys.stderr)
     return 0
 

@@ -43,6 +43,7 @@ def main(arguments: list[str]) -> int:
     try:
         if options.overrides and not options.cfg:
             raise InputError([f"{' '.join(options.overrides)}: KEY VALUE pairs need --cfg"])
+        # Read the row first, so that bad input is reported before the machine is measured.
         row = load_row(options) if options.cfg else None
         findings = list(machine_findings())
         if row is not None:

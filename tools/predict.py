@@ -69,6 +69,7 @@ def predictions(options: argparse.Namespace) -> tuple[Iterator[Prediction], Sequ
     if problems:
         raise InputError(problems)
     device = device_of(options.device)
+    # All options were checked before this line, which loads the network.
     predictor = build_predictor(cfg, run_dir, device)
     # A record needs a label, but prediction does not read it.
     records = [VideoRecord(video, 0) for video in options.videos]

@@ -61,6 +61,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         metavar="KEY VALUE",
         help="configuration keys, such as SOLVER.BASE_LR 0.1 (all: mgexp/config/keys.py)",
     )
+    # With "intermixed", KEY VALUE pairs may come before, between and after the options.
     return parser.parse_intermixed_args(arguments)
 
 
@@ -80,6 +81,7 @@ def read(options: argparse.Namespace) -> RunOptions:
 def main(arguments: list[str]) -> Outcome:
     """Run or submit, and turn an error into an exit code and one message."""
     options = parse(arguments)
+    # These problems are reported later, in one message with the problems of the configuration.
     resources, problems = read_resources(options)
     try:
         if options.launcher == "local":

@@ -177,6 +177,7 @@ def read(options: argparse.Namespace) -> tuple[Sweep, Resources, list[str]]:
         problems.append(f"--parallel {options.parallel}: local and slurm take it, 1 or more")
     if options.launcher != "slurm":
         problems += local_problems(resources, options.parallel or 1)
+    # The name of an experiment is a part of the path of its runs, so two YAMLs must not have the same name.
     experiments = {experiment_name(Path(path)): Path(path) for path in paths}
     if not paths or len(experiments) < len(paths):
         names = ", ".join(paths) or "nothing"

@@ -97,6 +97,7 @@ def _augment_problems(cfg: Config) -> Iterator[str]:
             f"AUG.RANDAUGMENT_MAGNITUDE = {aug.RANDAUGMENT_MAGNITUDE} is not read with AUG.RANDAUGMENT_OPS = 0: "
             f"leave it at {default}, or set AUG.RANDAUGMENT_OPS to 1 or more"
         )
+    # The strengths of coarse clips change by up to this factor, and the products must be legal too.
     strength = aug.COARSE_STRENGTH
     strengths = {
         "RANDAUGMENT_MAGNITUDE": aug.RANDAUGMENT_MAGNITUDE if aug.RANDAUGMENT_OPS else 0,

@@ -266,7 +266,7 @@ class BnKeys:
 
 @dataclass(frozen=True)
 class MultigridKeys:
-    """How the shape of a mini-batch changes through training: mgexp/multigrid."""
+    """The changes in the shape of a mini-batch during training: mgexp/multigrid."""
 
     LONG_CYCLE: bool = key(False, "vary frames and crop from phase to phase")
     SHORT_CYCLE: bool = key(False, "vary the crop from step to step")
@@ -328,7 +328,7 @@ class SolverKeys:
 
 @dataclass(frozen=True)
 class EvaluationKeys:
-    """Evaluation."""
+    """The clips of an evaluation at a time, the views of the full protocol, and the controls."""
 
     BATCH_SIZE: int = key(16, "clips evaluated at a time", _count(1_000_000))
     NUM_ENSEMBLE_VIEWS: int = key(10, "clips along the video, in the full protocol", _count(1000))

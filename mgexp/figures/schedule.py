@@ -112,6 +112,7 @@ def load_schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[R
         cfg = load_config(yamls[name])
         trained = {run.num_train_videos for run in comparison.row(name).runs.values()}
         num_videos, problems = build_num_videos(cfg, min(trained, default=None))
+        # Runs with other numbers of videos have other schedules, and the panel has room for one.
         if problems or len(trained) > 1:
             continue
         try:

@@ -170,6 +170,7 @@ def row_label(name: str) -> str:
 def ink(colour: str) -> str:
     """Darken a colour until text in it can be read on white (a contrast of 4.5, WCAG 2.2)."""
     red, green, blue = to_rgb(colour)
+    # WCAG defines contrast with 0.05 added to both luminances, and white has the luminance 1.
     while 1.05 / (_luminance(red, green, blue) + 0.05) < 4.5:
         red, green, blue = 0.95 * red, 0.95 * green, 0.95 * blue
     return to_hex((red, green, blue))

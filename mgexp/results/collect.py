@@ -72,6 +72,7 @@ def append_results(
         except InputError as error:
             done.refused[run.root] = list(error.problems)
             continue
+        # A difference that was asked for explains all others, so it comes before `problems`.
         if asked_for:
             done.not_rows[run.root] = asked_for
         elif problems:

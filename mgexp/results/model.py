@@ -19,7 +19,7 @@ from mgexp.run.folder import METRIC_NAMES
 
 BASELINE = "baseline"
 COARSE_CONTROL = "coarse"
-"""The control that trains at the coarsest shape alone. It is not a way to train, so tables keep it apart."""
+"""The control that trains only at the coarsest shape. It is not a way to train, so tables keep it apart."""
 ROW_ORDER = (BASELINE, "short", "long", "long_short")
 
 SITTING_SECONDS = 3600.0

@@ -66,7 +66,7 @@ CLOCKS = """\
 class Picture:
     """A figure as the bytes of its files.
 
-    `caption` stands below it. `alt` replaces it for readers who cannot see it.
+    `caption` is the text below it. `alt` replaces the figure for readers who cannot see it.
     """
 
     name: str

@@ -114,6 +114,7 @@ def read_confusion(path: Path) -> Confusion | None:
     except (KeyError, ValueError, TypeError) as error:
         remedy = "remove it, or evaluate the run again"
         raise InputError([f"{path}: is not a confusion matrix ({error!r}): {remedy}"]) from error
+    # The file also has lines for classes that were never recognised, which have no videos.
     counts = tuple((label, predicted, num) for label, predicted, num in lines if num)
     return Confusion(counts) if counts else None
 

@@ -59,6 +59,7 @@ def git_commit(repository: Path) -> str:
     top folder of a git working tree with a commit: a package that is installed inside another repository must not
     report the commit of that repository.
     """
+    # A frozen copy has no .git, and may lie inside the working tree of another commit.
     if (repository / COMMIT_TXT).is_file():
         return (repository / COMMIT_TXT).read_text(encoding="utf-8").strip()
     top = _git(repository, "rev-parse", "--show-toplevel")

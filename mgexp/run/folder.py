@@ -36,6 +36,7 @@ class Inside:
 
     name: str
 
+    # Python calls this method when the attribute of a folder is read.
     def __get__(self, folder: Folder, owner: type | None = None) -> Path:
         return folder.root / self.name
 
@@ -117,6 +118,7 @@ class RunDir(Folder):
 
     def checkpoint_steps(self) -> tuple[int, ...]:
         """List the steps of the existing checkpoints in ascending order. A run resumes from the last one."""
+        # The name of a damaged checkpoint ends with .pt.damaged, so it is left out.
         names = (re.fullmatch(r"step_(\d+)", path.stem) for path in self.checkpoints.glob("*.pt"))
         return tuple(sorted(int(name[1]) for name in names if name))
 

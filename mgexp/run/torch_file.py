@@ -51,6 +51,7 @@ def load_torch(path: Path) -> dict[str, Any]:
     Raises DamagedFileError if the file is damaged, and TrainingError if it is whole but contains something else.
     """
     check_whole(path)
+    # Without map_location, torch puts tensors on the device that saved them, which may not exist here.
     try:
         loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:

@@ -99,6 +99,7 @@ class Trackers:
             self._tell(lambda tracker: tracker.close(failed=kind is not None))
 
     def _tell(self, what: Callable[[Tracker], None]) -> None:
+        # Iterate over a copy, because a tracker that fails is removed.
         for name, tracker in list(self._trackers.items()):
             try:
                 what(tracker)
@@ -224,6 +225,7 @@ class WandbRun:
     config: Mapping[str, Any]
 
     def start(self, first_step: int) -> None:
+        # W&B is optional, so import it only in a run that uses it.
         import wandb
 
         run_id, self._told = self._identity(first_step)
