@@ -7,6 +7,10 @@ at its step. On several GPUs, also give build_schedule their number: num_process
 The loader receives the sampler as an iterator, which has no length, and max_steps ends the run. With a length,
 Lightning (2.6) would count the steps before a resume as batches of the loader. It would then end its epoch early
 and start the loader again.
+
+The sampler gives the shape of each step. Before a step, the module sets the learning rate and the BN groups that
+belong to this shape. After a step, share_statistics gives all processes the running statistics of the whole
+mini-batch.
 """
 
 from __future__ import annotations
@@ -44,12 +48,10 @@ class MultigridModule(lightning.LightningModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         if self.trainer.world_size != self.schedule.num_processes:
             raise ValueError("build_schedule(..., num_processes=...) must be the number of devices")
-        # A run that resumes starts with the clips of its next step.
         sampler = StepSampler(self.schedule, 0, self.global_step, self.trainer.global_rank)
         return DataLoader(self.videos, batch_sampler=iter(sampler))
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        # The sampler gives the shape of a step. The learning rate and the BN groups must follow it here.
         plan = self.schedule.plan_at(self.global_step)
         for group in self.optimizers().param_groups:
             group["lr"] = plan.lr
@@ -59,7 +61,6 @@ class MultigridModule(lightning.LightningModule):
         return F.cross_entropy(self.model(batch[0]), batch[1])
 
     def on_train_batch_end(self, outputs: object, batch: Batch, batch_idx: int) -> None:
-        # With several processes, give all of them the running statistics of the whole mini-batch.
         share_statistics(self.model)
 
 
