@@ -255,12 +255,12 @@ def study_text(study: Study) -> str:
             "",
             f"{many:,} GPUs: predicted {duration(predicted)}, measured {duration(value('many_seconds'))}: "
             f"{study.error:+.1%}, {verdict} {LIMIT:.0%} (measured: {measured:.1%} of perfect scaling)",
-            "chosen: all-reduce after the backward pass, GPUs that differ; the other choices:",
+            "This assumes an all-reduce after the backward pass and GPUs that differ. Other assumptions give:",
             *choices,
             "",
             f"long+short has {clips_text()} clips on each GPU: whole groups of batch norm (8) everywhere.",
-            "SlowFast: a GMAC takes as long as in TSM (assumption). What is predicted is time: mini-batches of up",
-            f"to {16 * 8 * many:,} clips are far beyond any whose accuracy is known (12,288 for TSM).",
+            "SlowFast: a GMAC takes as long as in TSM (assumption). Only the time is predicted: mini-batches of",
+            f"up to {16 * 8 * many:,} clips are far beyond any whose accuracy is known (12,288 for TSM).",
         ]
     )
 

@@ -200,7 +200,7 @@ def report(costs: LoadingCosts, steps_per_second: float | None) -> str:
     tables = [
         clip_table(costs),
         leg_table(costs, "core s per step", lambda _, seconds: f"{seconds:.2f}"),
-        "all clips of the schedule: median (least–most); times less than by the first way\n"
+        "all clips of the schedule: median (least–most); how many times cheaper than the first way\n"
         + way_table(costs),
     ]
     if steps_per_second is not None:

@@ -343,7 +343,7 @@ class Config:
 
     ROW: str = own("", "the line of the table that this file is")
     EXPECTED: tuple[tuple[str, float, float], ...] = own(
-        (), "what training is judged by: [metric, percent, tolerance in percent]", METRICS)
+        (), "values that the result must reach: [metric, percent, tolerance in percent]", METRICS)
     RNG_SEED: int = key(0, "seed of the run; --seed sets it", NOT_NEGATIVE)
     LOG_PERIOD: int = key(10, "steps from one log line and record to the next", AT_LEAST_1)
     DEVICE: Literal["auto", "cpu", "cuda"] = own("auto", "auto: cuda where there is a GPU")

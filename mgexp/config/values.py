@@ -148,7 +148,7 @@ class PlainLoader(yaml.SafeLoader):
         seen: set[str] = set()
         for name, _ in node.value:
             if isinstance(name, yaml.ScalarNode) and name.value in seen:
-                problem = f"the key {name.value} is there twice"
+                problem = f"the key {name.value} appears twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, name.start_mark)
             seen.add(str(name.value))
         return super().construct_mapping(node, deep)

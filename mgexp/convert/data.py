@@ -102,7 +102,7 @@ def _colours(draft: Conversion, format_: str) -> None:
     else:
         why = (
             "nothing: the network there sees blue, green, red, and here red, green, blue; from random weights "
-            "that is the same, and other weights must be of a network that saw it so"
+            "that is the same, and other weights must come from a network that saw the same"
         )
         draft.change("DATA.REVERSE_INPUT_CHANNEL", why)
 
@@ -129,7 +129,7 @@ def _augmentation(draft: Conversion) -> None:
     # 30.
     ops, magnitude = int(found["n"] or 2), round(float(found["m"] or 10) * 3)
     why = (
-        f"AUG.RANDAUGMENT_OPS {ops}, AUG.RANDAUGMENT_MAGNITUDE {magnitude} of 30: near it; an operation there "
+        f"AUG.RANDAUGMENT_OPS {ops}, AUG.RANDAUGMENT_MAGNITUDE {magnitude} of 30: similar, but an operation there "
         "takes place for half of the clips, and its strength varies"
     )
     draft.change("AUG.AA_TYPE", why, AUG__RANDAUGMENT_OPS=ops, AUG__RANDAUGMENT_MAGNITUDE=magnitude)

@@ -431,7 +431,7 @@ def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
     for path in _visible(Path(os.path.normpath(folder.absolute()))):
         if not path.is_dir():
             remedy = "move it into the folder of its class"
-            what = "file beside the folders of the classes"
+            what = "file outside the folders of the classes"
             bad.append((str(folder), Bad(what, path.name, remedy)))
         elif path.name not in classes:
             remedy = "correct it, or DATA.CLASSES; without that key the classes are the folders of DATA.TRAIN_LIST"

@@ -104,7 +104,7 @@ class TimeLimit:
         Evaluation gives no ``seed``. Its time-outs are not written, so a video that is slow now is tried again.
         """
         if Timeout(path, None) in self.known or Timeout(path, seed) in self.known:
-            text = "hung in an earlier start of this run, and is left out as it was then"
+            text = "hung in an earlier start of this run, so it is left out again"
             raise VideoError(path, text)
         # Python runs the handlers of signals in the main thread only, so other threads have no limit.
         if not self.seconds or threading.current_thread() is not threading.main_thread():

@@ -189,5 +189,5 @@ def minutes_of(text: str) -> int:
         hours, (minutes, seconds) = 0, [*numbers, 0][:2]
     total = 60 * (24 * sum(map(int, days)) + hours) + minutes + math.ceil(seconds / 60)
     if not total:
-        raise ValueError("is no time at all")
+        raise ValueError("is zero")
     return total

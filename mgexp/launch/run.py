@@ -110,7 +110,7 @@ def run_in_process(
         say(str(error))
         return Outcome.FAILED
     except Interrupted as error:
-        say(f"{error}: start again to go on")
+        say(f"{error}: start the same command again to continue")
         return Outcome.INTERRUPTED
 
 

@@ -230,7 +230,7 @@ def to_local(
     submission = _submission(check_submission(run, resources, True, problems), run, resources)
     local = to_this_machine(submission, replace(run, config=run.config.absolute()))
     number = local.job.job_id
-    say(f"process {number}, logs in {submission.launch.root}; to stop it, saved: kill {number}")
+    say(f"process {number}, logs in {submission.launch.root}; to save and stop it: kill {number}")
     return local.wait()
 
 

@@ -82,9 +82,9 @@ def read_grid(texts: Sequence[str]) -> tuple[Point, ...]:
                 f"--grid {text!r}: it takes KEY=VALUE,VALUE, such as SOLVER.BASE_LR=0.05,0.1"
             )
         elif key in seen:
-            problems.append(f"--grid {text}: {key} is there twice; give its values together")
+            problems.append(f"--grid {text}: {key} appears twice; give its values together")
         elif len(set(values)) < len(values):
-            problems.append(f"--grid {text}: a value is there twice")
+            problems.append(f"--grid {text}: a value appears twice")
         seen.add(key)
         axes.append([(key, value) for value in values])
     if problems:

@@ -51,7 +51,7 @@ class Recipe:
             raise ValueError(f"SOLVER.STEPS starts at epoch 0, not {self.stage_epochs[:1]}")
         if any(end <= start for start, end in pairwise(bounds)):
             raise ValueError(
-                "SOLVER.STEPS and then SOLVER.MAX_EPOCH must follow each other: stages start at, and training "
+                "SOLVER.STEPS and then SOLVER.MAX_EPOCH must increase: stages start at, and training "
                 f"ends at, {bounds}"
             )
 

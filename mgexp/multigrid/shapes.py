@@ -83,7 +83,7 @@ def long_cycle(
         if one == two:
             problems.append(
                 f"MULTIGRID.LONG_CYCLE_FACTORS has the shape {one.base.frames} frames x {one.base.crop} pixels "
-                "twice in turn: leave one of them out"
+                "twice in a row: remove one of them"
             )
     if problems:
         raise ValueError("; ".join(dict.fromkeys(problems)))

@@ -154,7 +154,7 @@ def speedup_finding(speedup: float | None, num_shapes: int) -> Finding:
         return Finding(name, "warning", "steps are too slow here to measure every shape", remedy)
     text = f"computing is {speedup:.2f} times as fast as the baseline's"
     if speedup < PAYS:
-        return Finding(name, "warning", f"hardly: {text}", "see the line on steps of all shapes")
+        return Finding(name, "warning", f"barely: {text}", "see the line on steps of all shapes")
     return Finding(name, "OK", f"yes: {text}, if loading keeps up")
 
 
@@ -195,7 +195,7 @@ def loading_finding(
     needed = max(leg.core_seconds_per_step(seconds) for leg in legs)
     cores = needed / step_seconds
     text = (
-        f"the dearest phase needs {needed:.3g} core-seconds of loading per step of {step_seconds:.3g} s: "
+        f"the most expensive phase needs {needed:.3g} core-seconds of loading per step of {step_seconds:.3g} s: "
         f"{cores:.1f} cores; there are {num_workers} workers on {num_cores} cores"
     )
     if cores <= min(max(1, num_workers), num_cores):
@@ -205,7 +205,9 @@ def loading_finding(
     more = f"set DATA_LOADER.NUM_WORKERS to {wanted}"
     if num_workers >= num_cores:
         more = "use a machine with more cores"
-    return Finding("loading", "warning", f"is in the way, not computing: {text}", store + more)
+    return Finding(
+        "loading", "warning", f"limits the speed, and computing does not: {text}", store + more
+    )
 
 
 def advice(row: RowPrediction, stores: Mapping[str, Mapping[Kind, float]]) -> list[str]:

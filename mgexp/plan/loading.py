@@ -274,7 +274,14 @@ def leg_table(costs: LoadingCosts, title: str, cell: Callable[[Leg, float], str]
 
 def way_table(costs: LoadingCosts) -> str:
     """Write a line per way to load: its cost over the whole schedule."""
-    head = ("", "ms per clip", "clips/s per core", "times less", "dearest / cheapest step", "hours")
+    head = (
+        "",
+        "ms per clip",
+        "clips/s per core",
+        "times cheaper",
+        "most expensive / cheapest step",
+        "hours",
+    )
     rows = [
         (
             way,

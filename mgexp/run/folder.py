@@ -214,7 +214,9 @@ def _locked(root: Path, *inside: Path) -> Iterator[None]:
                 pass
         except OSError as error:
             problem = f"cannot write into the folder {folder}: {error.strerror}"
-            raise InputError([f"{problem}; mend that, or choose another with --output"]) from error
+            raise InputError(
+                [f"{problem}; correct that, or choose another with --output"]
+            ) from error
     with lock_file(root / "lock"):
         # This process now holds the lock, so the process that wrote these files has ended.
         for folder in folders:

@@ -107,7 +107,7 @@ class Trackers:
                 # Perhaps the disk is full or the network is gone. Days of training must not end for a curve.
                 del self._trackers[name]
                 LOGGER.warning(
-                    "%s gets nothing more of this run (%s: %s); the run folder has it all",
+                    "%s failed and gets no more lines of this run (%s: %s); the run folder has all",
                     *(name, type(error).__name__, error),
                 )
 

@@ -325,14 +325,14 @@ class Evaluator:
             try:
                 check_whole(self.run_dir.model)
             except (FileNotFoundError, DamagedFileError) as error:
-                LOGGER.warning("the final evaluation begins anew: %s", error)
+                LOGGER.warning("the final evaluation starts from the beginning: %s", error)
                 has_part = False
         # All processes must score the same weights, so rank 0 decides for all. We load the saved
         # weights, because precise batch-norm statistics that are computed again may differ in the
         # last bits, for instance on another machine.
         (goes_on,) = dist.any_true(self.processes, (has_part,), self.normalizer.device)
         if goes_on:
-            LOGGER.info("going on with the final evaluation")
+            LOGGER.info("continuing the final evaluation")
             model = copy.deepcopy(state.model)
             model.load_state_dict(load_torch(self.run_dir.model))
         else:

@@ -74,7 +74,8 @@ def shape_message(
     needed = max(least_clips(one) for one in shapes)
     remedies = "TRAIN.ACTIVATION_CHECKPOINTING True, or a smaller TRAIN.BATCH_SIZE"
     if size * fits >= needed:
-        remedies = f"TRAIN.MAX_CLIPS_PER_GPU {size * fits} (so many fit, in whole BN groups), or {remedies}"
+        known = f"TRAIN.MAX_CLIPS_PER_GPU {size * fits} (this many clips fit, in whole BN groups)"
+        remedies = f"{known}, or {remedies}"
     elif not may_try and choices and size * choices[0] >= needed:
         guess = f"TRAIN.MAX_CLIPS_PER_GPU {size * choices[0]} (half as many, in whole BN groups)"
         remedies = f"{guess}, or {remedies}"
@@ -137,9 +138,9 @@ def explaining_faults(run_dir: RunDir) -> Iterator[None]:
         if text is None:
             raise
         steps = run_dir.checkpoint_steps()
-        goes_on = "Started again, the run begins anew: there is no checkpoint yet"
+        goes_on = "If you start the run again, it begins at step 0: there is no checkpoint yet"
         if steps:
-            goes_on = f"Started again, the run goes on after step {steps[-1]}, its last checkpoint"
+            goes_on = f"If you start the run again, it continues after step {steps[-1]}, its last checkpoint"
         raise TrainingError(f"{text}. {goes_on}") from error
 
 
@@ -188,7 +189,7 @@ def _worker_fault(text: str, run_dir: RunDir) -> str | None:
     code = int(groups.get("code") or 0)
     if code == EXIT_HUNG:
         return (
-            f"{read_timeouts(run_dir.timeouts_jsonl)[-1].path} gave no frames, and nothing could interrupt that, "
+            f"{read_timeouts(run_dir.timeouts_jsonl)[-1].path} gave no frames and could not be interrupted, "
             "so that the loader's worker was ended. From now on this run trains without it; a validation video is "
             "never left out: list that in DATA.QUARANTINE"
         )

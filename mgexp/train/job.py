@@ -173,8 +173,7 @@ def _train(
             resume.take_over(run_dir, state, choice, processes)
             if processes.is_main:
                 _begin_records(job, state.step, trackers)
-            # The check follows ``take_over``, so that it sees the weights that training starts
-            # with.
+            # The check follows ``take_over``, so that it sees the weights of the first step.
             shapes = [*step_counts(inputs.schedule, processes.count)]
             require_precision(state.model, shapes, task, normalizer, precision, processes)
         try:
@@ -192,8 +191,7 @@ def _train(
                 stop.at_once(),
                 compiled_step(cfg.TRAIN.COMPILE, step, state, task, shapes, processes.is_main),
             ):
-                # iter() starts the workers, which takes time. A signal may still end the run at
-                # once.
+                # iter() starts the workers. Meanwhile a signal may still end the run at once.
                 batches = iter(loader)
                 with stop.deferred():
                     is_done = loop.run(batches, progress)
@@ -205,7 +203,7 @@ def _train(
             found = evaluator.evaluate_finally(state, protocol)
         except Interrupted as error:
             text = f"saved after step {state.step}" if state.step else "nothing to save yet"
-            LOGGER.info("%s: %s; start again to go on", error.signal_name, text)
+            LOGGER.info("%s: %s; start the same command again to continue", error.signal_name, text)
             return Outcome.INTERRUPTED
     return _finish(job, precision, state, found, trackers) if processes.is_main else Outcome.OK
 

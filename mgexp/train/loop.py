@@ -311,6 +311,6 @@ class PendingSteps:
         return (
             f"step {plan.step} (epoch {plan.epoch:.2f}, {plan.clips} clips of {plan.frames} frames x "
             f"{plan.crop}² pixels, lr {plan.lr:.4g}): the loss is {loss}; the losses before it: {recent}. {saved} "
-            "is from before that step: started again unchanged, the run comes to the same loss. A smaller "
+            "is from before that step. If you start the run again unchanged, it reaches the same loss. A smaller "
             "SOLVER.BASE_LR or more SOLVER.WARMUP_EPOCHS may help, in another --output or with --override"
         )

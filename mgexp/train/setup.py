@@ -164,7 +164,8 @@ def unusable_problem(
     return (
         f"{len(missing)} of {num_listed} training videos are missing or quarantined and "
         f"{len(broken)} of {num_used} cannot be decoded, more than "
-        f"DATA.MAX_UNUSABLE_SHARE = {max_share:g}; mend the list or raise that key: {listed([*missing, *broken])}"
+        f"DATA.MAX_UNUSABLE_SHARE = {max_share:g}; correct the list or raise that key: "
+        f"{listed([*missing, *broken])}"
     )
 
 

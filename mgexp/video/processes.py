@@ -43,12 +43,10 @@ def map_in_processes(
     if num_processes == 1 and failure is None:
         yield from map(make, items)
         return
-    # Imported where a pool is started, because benchmarks import this module for ``start_process``
-    # alone.
+    # Imported only here, because benchmarks import this module for ``start_process`` alone.
     from pebble import ProcessPool
 
-    # Spawn works in the same way on every system. A fork would not be safe if the caller has
-    # threads.
+    # Spawn works in the same way on every system. A fork is not safe if the caller has threads.
     context = multiprocessing.get_context("spawn")
     workers = max(1, min(num_processes, len(items)))
     pool = ProcessPool(workers, 0, start_process, (niceness,), context)

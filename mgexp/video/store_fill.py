@@ -233,7 +233,7 @@ def _full_disk_is_an_error(store: StoreDir) -> Iterator[None]:
     try:
         yield
     except (ProcessExpired, BrokenProcessPool) as error:
-        problem = "a process that encodes was killed, perhaps for want of memory"
+        problem = "a process that encodes was killed, perhaps because memory was full"
         raise StoreError(f"{problem}: give fewer --processes, {again}") from error
     except OSError as error:
         if error.errno not in NO_SPACE:

@@ -136,7 +136,7 @@ def steps_are_equal(schedule, _):
     for stage in range(num_cycled):
         steps = [phase.end_step - phase.start_step for phase in of_stage(schedule, stage)]
         num, rest = divmod(sum(steps), len(multigrid.long_factors))
-        # A shape that is there twice may meet itself in a random order: one phase, of twice the steps.
+        # A shape that appears twice may meet itself in a random order: one phase, of twice the steps.
         is_one = multigrid.shape_order != "random" and set(steps) != {num}
         if rest or any(n % num for n in steps) or is_one:
             yield f"steps {steps} in stage {stage}"

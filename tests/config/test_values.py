@@ -31,8 +31,8 @@ def problem(tmp_path, text, name="row.yaml"):
     [
         (LAUGHS, "aliases such as *a0 are not read; write the value out"),
         ("ROW: &me [*me]", "aliases such as *me are not read"),
-        ("TRAIN: {ENABLE: True}\nTRAIN: {BATCH_SIZE: 8}", "the key TRAIN is there twice"),
-        ("TRAIN: {BATCH_SIZE: 4, BATCH_SIZE: 8}", "the key BATCH_SIZE is there twice"),
+        ("TRAIN: {ENABLE: True}\nTRAIN: {BATCH_SIZE: 8}", "the key TRAIN appears twice"),
+        ("TRAIN: {BATCH_SIZE: 4, BATCH_SIZE: 8}", "the key BATCH_SIZE appears twice"),
         ("ROW: " + "[" * 5000, "is nested too deeply"),
         ("# " + "x" * MAX_YAML_BYTES, "is larger than 131,072 bytes"),
         ("ROW: !!python/object/apply:os.system [ls]", "could not determine a constructor"),

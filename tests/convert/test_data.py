@@ -80,7 +80,7 @@ def test_data_without_a_counterpart(name, changes, said):
 def test_order_of_colours(name, is_reversed, is_same):
     said = why(name, "DATA.REVERSE_INPUT_CHANNEL", DATA__REVERSE_INPUT_CHANNEL=is_reversed)
     assert ("here as there" in said) == is_same
-    assert ("must be of a network that saw it so" in said) != is_same
+    assert ("must come from a network that saw the same" in said) != is_same
 
 
 def test_means_are_in_the_order_in_which_frames_are_read():

@@ -57,7 +57,7 @@ def test_an_empty_file_is_a_missing_video(folder):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("x.mp4", "file beside the folders of the classes, {}: 'x.mp4'"),
+        ("x.mp4", "file outside the folders of the classes, {}: 'x.mp4'"),
         ("jump/x.mp4", "folder of no class, {}: 'jump': correct it, or DATA.CLASSES"),
         ("run/notes.txt", "file that is no video, {}/run: 'notes.txt'"),
         ("run/deep/x.mp4", "folder in the folder of a class, {}/run: 'deep'"),

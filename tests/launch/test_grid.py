@@ -49,8 +49,8 @@ def test_all_problems_of_a_grid_are_told():
     texts = raised.value.problems
     assert len(texts) == 4
     assert "'SOLVER.BASE_LR': it takes KEY=VALUE" in texts[0]
-    assert "B is there twice" in texts[2]
-    assert "a value is there twice" in texts[3]
+    assert "B appears twice" in texts[2]
+    assert "a value appears twice" in texts[3]
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ def test_a_head_of_another_size_is_left_and_named():
     assert torch.equal(model.state_dict()["blocks.6.proj.weight"], before)
     assert torch.equal(model.blocks[0].conv.weight, ours.blocks[0].conv.weight)
     assert (
-        "2 of the classifier left at their initial values: the file has none for as many"
+        "2 of the classifier keep their initial values: the file has no classifier for as many"
         in fit.summary()
     )
 

@@ -126,7 +126,9 @@ def test_one_that_fails_is_warned_of_once_and_the_other_goes_on(fails_at, caplog
     assert bad.told == WHOLE[:fails_at]
     assert good.told == WHOLE
     (warning,) = caplog.messages
-    assert warning.startswith("bad gets nothing more of this run (OSError: [Errno 28] No space")
+    assert warning.startswith(
+        "bad failed and gets no more lines of this run (OSError: [Errno 28] No space"
+    )
 
 
 def test_a_run_that_ends_by_an_error_is_closed_as_failed():

@@ -86,7 +86,7 @@ def test_signals_while_a_task_starts_are_not_lost(cluster, short, output, short_
     wait_for(lambda: task_pid(job, rank=0), "task")
     preempt(cluster)
     wait_for_result(cluster, output)
-    assert "SIGUSR2: start again to go on" in log(output)
+    assert "SIGUSR2: start the same command again to continue" in log(output)
     assert starts_after(output) == [0]
     assert_same(output, short_run)
 

@@ -48,7 +48,9 @@ def test_no_room_for_a_checkpoint(finished_run, cfg, main, tmp_path):
             assert run.said.splitlines()[-1] == message
         assert ".pt cannot be written or read: No space left on device; make room there" in message
         steps = RunDir(output).checkpoint_steps()
-        assert f"Started again, the run goes on after step {steps[-1]}, its last" in message
+        assert (
+            f"If you start the run again, it continues after step {steps[-1]}, its last" in message
+        )
         assert_whole(output)
         ballast.unlink()
         assert main(command(cfg, output, *OFTEN)) == 0
@@ -88,7 +90,7 @@ def test_no_room_for_a_file_of_lines(name, finished_run, cfg, output, main, tmp_
         (message,) = run.messages
         assert run.said.splitlines()[-1] == message
     assert f"{name} cannot be written or read: No space left on device" in message
-    assert "Started again, the run begins anew: there is no checkpoint yet" in message
+    assert "If you start the run again, it begins at step 0: there is no checkpoint yet" in message
     (output / name).unlink()
     assert main(command(cfg, output)) == 0
     assert_bit_identical(output, finished_run)
@@ -122,7 +124,7 @@ def test_a_folder_that_is_read_only(place, cfg, output, tmp_path):
             (message,) = [line for line in run.said.splitlines() if "cannot write" in line]
     finally:
         closed.chmod(0o755)
-    assert ": Permission denied; mend that, or choose another with --output" in message
+    assert ": Permission denied; correct that, or choose another with --output" in message
     assert f"the folder {closed if parts[-1] != 'deeper' else run_folder}" in message
     written = contents(tmp_path).keys() - before.keys()
     assert [path.name for path in written if not path.name.startswith("said_")] == []

@@ -34,7 +34,10 @@ def test_a_worker_that_is_killed(cfg, output, main, tmp_path):
     assert killed in message or "a loader's worker ended while it handed on a batch" in message
     assert "set DATA_LOADER.NUM_WORKERS or DATA_LOADER.PREFETCH_FACTOR lower" in message
     step = RunDir(output).checkpoint_steps()[-1]
-    assert f"Started again, the run goes on after step {step}, its last checkpoint" in message
+    assert (
+        f"If you start the run again, it continues after step {step}, its last checkpoint"
+        in message
+    )
     assert main(command(cfg, output, *LONG)) == 0
     steps = [step for step, _ in losses(output)]
     assert steps == list(range(len(steps)))
@@ -181,7 +184,7 @@ def test_a_decoder_that_cannot_be_interrupted(own_cfg, output, main, data, tmp_p
         assert run.ends() == 1
         (message,) = run.messages
     path = str(data / "train5.mp4")
-    assert f"{path} gave no frames, and nothing could interrupt that" in message
+    assert f"{path} gave no frames and could not be interrupted" in message
     assert read_lines(output / "timeouts.jsonl")[0] == {"path": path, "seed": None}
     with started(
         arguments, tmp_path, code=DEADLOCK

@@ -52,7 +52,7 @@ def test_before_anything_is_written(cfg, output, tmp_path):
     with started(command(cfg, output), tmp_path) as run:
         run.until(run.catches_signals)
         assert leaves(run, signal.SIGTERM) == 4
-        assert run.messages == ["run_net.py: SIGTERM: start again to go on"]
+        assert run.messages == ["run_net.py: SIGTERM: start the same command again to continue"]
     assert not (output / "result.json").exists()
 
 
@@ -62,7 +62,7 @@ def test_in_the_check_of_the_precision(cfg, output, tmp_path):
     with started(command(cfg, output, *pairs), tmp_path, environment=cache) as run:
         run.until(lambda: "checking bf16 at" in run.said)
         assert leaves(run, signal.SIGTERM) == 4
-        assert "SIGTERM: start again to go on" in run.said
+        assert "SIGTERM: start the same command again to continue" in run.said
     assert RunDir(output).checkpoint_steps() == ()
 
 
@@ -113,7 +113,7 @@ def test_in_the_final_evaluation(cfg, output, main, tmp_path, capsys):
     parts = [*RunDir(output).evaluation_parts.glob("*.pt")]
     assert len(parts) == 1
     assert main(command(cfg, output, *MANY)) == 0
-    assert "going on with the final evaluation" in capsys.readouterr().err
+    assert "continuing the final evaluation" in capsys.readouterr().err
     assert not RunDir(output).evaluation_parts.exists()
 
 

@@ -166,7 +166,7 @@ def test_the_plan_of_a_row_says_what_loading_costs(start, cfg, tmp_path, capsys)
     assert start("prepare_data", "--cfg", cfg, "--plan") == 0
     out = capsys.readouterr().out
     assert "3 videos, from a sample of 3" in out
-    assert "dearest / cheapest step" in out
+    assert "most expensive / cheapest step" in out
     assert not (tmp_path / "prepare_data").exists()
 
 

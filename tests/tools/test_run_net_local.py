@@ -58,7 +58,7 @@ def test_a_local_run_is_that_of_this_process_and_a_warning_changes_nothing(
         assert main([*command(cfg, output), *LOCAL]) == 0
         warned.result()
     log = capfd.readouterr().err
-    assert "to stop it, saved: kill" in log
+    assert "to save and stop it: kill" in log
     assert "SIGUSR2: saved after step" in log
     assert "step 10/10" in log  # of the run itself
     first, second = read_lines(output / "starts.jsonl")

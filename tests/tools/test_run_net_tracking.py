@@ -84,7 +84,9 @@ def test_a_tracker_that_fails_does_not_end_the_run(cfg, output, main, monkeypatc
     monkeypatch.setattr(TensorBoard, "step", fail)
     assert main(command(cfg, output, *SHORT, "TENSORBOARD.ENABLE", True)) == 0
     assert (output / "result.json").exists()
-    assert (output / "log.txt").read_text().count("TensorBoard gets nothing more of this run") == 1
+    assert (output / "log.txt").read_text().count(
+        "TensorBoard failed and gets no more lines of this run"
+    ) == 1
 
 
 def test_a_missing_package_is_told_before_anything_is_written(

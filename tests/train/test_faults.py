@@ -91,13 +91,13 @@ def test_a_video_that_ended_a_worker_is_named(tmp_path):
     run = RunDir(tmp_path)
     write_timeout(run.timeouts_jsonl, Timeout("b.mp4", None))
     text = f"DataLoader worker (pid 12) exited unexpectedly with exit code {EXIT_HUNG}. Details"
-    assert explanation(RuntimeError(text), run).startswith("b.mp4 gave no frames, and nothing")
+    assert explanation(RuntimeError(text), run).startswith("b.mp4 gave no frames and could not")
 
 
 def test_the_message_says_where_the_run_goes_on(tmp_path):
     run = RunDir(tmp_path)
     with (
-        pytest.raises(TrainingError, match="begins anew: there is no checkpoint yet"),
+        pytest.raises(TrainingError, match="begins at step 0: there is no checkpoint yet"),
         explaining_faults(run),
     ):
         raise error_of(errno.ENOSPC)
@@ -193,7 +193,10 @@ def test_the_largest_number_that_fits_is_found_by_trying():
     assert text.startswith(
         "out of memory at a mini-batch of 64x2x16², of which 64 clips went through"
     )
-    assert "set TRAIN.MAX_CLIPS_PER_GPU 16 (so many fit, in whole BN groups), or TRAIN.ACTI" in text
+    assert (
+        "set TRAIN.MAX_CLIPS_PER_GPU 16 (this many clips fit, in whole BN groups), or TRAIN.ACTI"
+        in text
+    )
     assert text.endswith("(why)")
 
 
