@@ -36,7 +36,7 @@ def test_a_time_is_read_as_sbatch_reads_it(text, minutes):
 
 @pytest.mark.parametrize("text", ["", "4h", "1:2:3:4", "-5", "1-", "0", "0:00:00", "1.5"])
 def test_no_time(text):
-    with pytest.raises(ValueError, match=r"is no(t a)? time"):
+    with pytest.raises(ValueError, match=r"is (not a time|zero)"):
         minutes_of(text)
 
 

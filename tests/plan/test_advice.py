@@ -35,7 +35,7 @@ def test_the_speedup_is_that_of_seconds():
     ("speedup", "num_shapes", "status", "words"),
     [
         (4.0, 2, "OK", "yes: computing is 4.00 times"),
-        (1.1, 2, "warning", "hardly"),
+        (1.1, 2, "warning", "barely"),
         (None, 2, "warning", "too slow"),
         (1.0, 1, "OK", "baseline"),
     ],

@@ -104,7 +104,7 @@ def test_the_message_says_where_the_run_goes_on(tmp_path):
     run.checkpoints.mkdir()
     run.checkpoint(40).touch()
     with (
-        pytest.raises(TrainingError, match="goes on after step 40, its last"),
+        pytest.raises(TrainingError, match="continues after step 40, its last"),
         explaining_faults(run),
     ):
         raise error_of(errno.ENOSPC)

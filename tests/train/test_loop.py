@@ -254,7 +254,7 @@ def test_a_loss_that_is_not_finite_is_named_and_not_saved(tmp_path, settle_steps
         bench.run()
     assert all(step <= 2 for _, step in bench.calls)
     saved = "The last checkpoint, after step 2," if settle_steps == 1 else "The start"
-    assert f"{saved} is from before that step: started again unchanged, the run" in str(
+    assert f"{saved} is from before that step. If you start the run again unchanged, it" in str(
         caught.value
     )
     assert re.search(r"the losses before it: \d\.\d+, \d\.\d+\. ", str(caught.value))
