@@ -143,12 +143,20 @@ def steps_are_equal(schedule, _):
 
 
 def steps_of_training_are_equal(schedule, num_cycled):
-    """Each shape comes in one piece across stages, all as long, up to a step for each stage in it."""
+    """Each shape comes in one piece across stages, all as long, up to a step for each stage in it.
+
+    A shape that appears twice may meet itself in a random order: one piece, of twice the steps.
+    """
     cycled = [phase for phase in schedule.phases if phase.stage < num_cycled]
     pieces = [[*group] for _, group in itertools.groupby(cycled, key=lambda phase: phase.cycle)]
     steps = [sum(phase.end_step - phase.start_step for phase in piece) for piece in pieces]
     slack = max(len(piece) for piece in pieces)
-    if len(pieces) != len(schedule.multigrid.long_factors) or max(steps) - min(steps) > 2 * slack:
+    num_parts = len(schedule.multigrid.long_factors)
+    part = sum(steps) / num_parts
+    parts = [max(1, round(n / part)) for n in steps]
+    is_one = schedule.multigrid.shape_order != "random" and set(parts) != {1}
+    is_uneven = any(abs(n - k * part) > 2 * slack for n, k in zip(steps, parts, strict=True))
+    if sum(parts) != num_parts or is_one or is_uneven:
         yield f"steps {steps} of shapes"
 
 
