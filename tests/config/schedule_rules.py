@@ -151,12 +151,13 @@ def steps_of_training_are_equal(schedule, num_cycled):
     pieces = [[*group] for _, group in itertools.groupby(cycled, key=lambda phase: phase.cycle)]
     steps = [sum(phase.end_step - phase.start_step for phase in piece) for piece in pieces]
     slack = max(len(piece) for piece in pieces)
-    num_parts = len(schedule.multigrid.long_factors)
-    part = sum(steps) / num_parts
-    parts = [max(1, round(n / part)) for n in steps]
-    is_one = schedule.multigrid.shape_order != "random" and set(parts) != {1}
+    factors = schedule.multigrid.long_factors
+    part = sum(steps) / len(factors)
+    parts = [1] * len(steps)
+    if schedule.multigrid.shape_order == "random" and len({*factors}) < len(factors):
+        parts = [max(1, round(n / part)) for n in steps]
     is_uneven = any(abs(n - k * part) > 2 * slack for n, k in zip(steps, parts, strict=True))
-    if sum(parts) != num_parts or is_one or is_uneven:
+    if sum(parts) != len(factors) or is_uneven:
         yield f"steps {steps} of shapes"
 
 
