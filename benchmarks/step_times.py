@@ -86,7 +86,7 @@ class StepTimes:
         return self.ways[than][shape].ratios_to(self.ways[way][shape])
 
     def bn_group_costs(self, shape: StepShape) -> list[float]:
-        """Compute for each repeat how much longer our step takes than a step with one BN group, as a share."""
+        """Compare our step with the same step with one BN group, in each repeat: 0.1 if ours takes 10 % longer."""
         return [1 / ratio - 1 for ratio in self.times_faster(shape, OURS, ONE_GROUP)]
 
     def slowest_to_fastest(self, way: str) -> float:

@@ -109,8 +109,8 @@ class ClipDropout(nn.Dropout):
 def mix(x: Tensor) -> Tensor:
     """Apply lowbias32 to each number in [0, 2**32), int64; the results are in the same range."""
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & BITS
-    # The second factor of lowbias32 is 0x846CA68B. Less 2**32 it is the same modulo 2**32, and
-    # small enough that no product leaves the range of int64.
+    # The second factor of lowbias32 is 0x846CA68B. We subtract 2**32, which changes nothing modulo
+    # 2**32. The factor is then so small that no product leaves the range of int64.
     x = ((x ^ (x >> 15)) * (0x846CA68B - 2**32)) & BITS
     return x ^ (x >> 16)
 

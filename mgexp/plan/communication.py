@@ -80,7 +80,7 @@ def ring_seconds(num_bytes: float, num_ranks: int, link: Link) -> float:
 
 
 def flat_ring_seconds(num_bytes: float, num_gpus: int, network: Network) -> float:
-    """Predict NCCL's ring: through all GPUs, node after node; 2(nodes−1) of its 2(p−1) hops cross nodes."""
+    """Predict NCCL's ring, which visits all GPUs, node after node: 2(nodes−1) of its 2(p−1) hops cross nodes."""
     nodes, _ = network.split(num_gpus)
     hops, crossing = 2 * (num_gpus - 1), 2 * (nodes - 1)
     latency = (hops - crossing) * network.inside.latency_seconds

@@ -97,8 +97,9 @@ def _shots(path: str, timed: Iterable[tuple[Any, int]], end: int) -> Iterator[tu
     """Yield each frame with its first tick on display, and the tick at which the next frame replaces it.
 
     ``timed``: (frame, its tick). ``end``: the tick at which the video ends. Frames that are never
-    on display are left out: of several frames before the start, or with one timestamp, only the
-    last is displayed. The first frame is shown from the start, as ``Video.frames_at`` shows it.
+    on display are left out. If several frames come before the start, or have the same timestamp,
+    only the last of them is displayed. The first frame is shown from the start, as
+    ``Video.frames_at`` shows it.
     Raises VideoError if timestamps go back.
     """
     shown, since = None, 0
