@@ -147,17 +147,6 @@ def test_one_core_is_given_back():
     assert (os.sched_getaffinity(0), torch.get_num_threads()) == (cores, threads)
 
 
-SECONDS = {"videos": (0.3, 0.5, 0.4), "store": (0.05, 0.1, 0.08)}
-
-
-@pytest.fixture
-def costs(tmp_path):
-    legs = legs_of(build_row_schedule(tiny_config(tmp_path), 24))
-    kinds = kinds_of(legs)
-    ways = {way: dict.fromkeys(kinds, values) for way, values in SECONDS.items()}
-    return LoadingCosts(legs, ways)
-
-
 def cells(table):
     return [line.split() for line in table.splitlines()]
 

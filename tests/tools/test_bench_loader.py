@@ -2,14 +2,10 @@
 
 import pytest
 import simplejson
-from tiny import data_keys, load_tool, tiny_config, write_config
+from tiny import data_keys, load_tool, write_config
 
-from mgexp.plan.loading import LoadingCosts, kinds_of, legs_of
-from mgexp.train.setup import build_row_schedule
 from mgexp.video.store import StoreDir
 from mgexp.video.store_fill import Order, fill_store
-
-SECONDS = {"videos": (0.3, 0.5, 0.4), "store": (0.05, 0.1, 0.08)}
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +68,6 @@ def test_a_broken_video_ends_with_1(bench, arguments, tiny_data, tmp_path, capsy
     keys = ("DATA.TRAIN_LIST", tmp_path / "list.txt", "DATA.PATH_PREFIX", tmp_path)
     assert bench.main(arguments(*keys)) == 1
     assert "broken.mp4" in capsys.readouterr().err
-
-
-@pytest.fixture
-def costs(tmp_path):
-    legs = legs_of(build_row_schedule(tiny_config(tmp_path), 24))
-    kinds = kinds_of(legs)
-    ways = {way: dict.fromkeys(kinds, values) for way, values in SECONDS.items()}
-    return LoadingCosts(legs, ways)
 
 
 def test_core_seconds_of_a_step(bench, costs):
