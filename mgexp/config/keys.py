@@ -276,6 +276,9 @@ class MultigridKeys:
     LONG_CYCLE_PER: Literal["stage", "training"] = own(
         "stage", "the shapes share the steps of each stage equally, or once those of all stages but fine-tuning")
     SHORT_CYCLE_FACTORS: tuple[float, ...] = key((0.5, SQRT_HALF), "crop / full crop", FACTORS)
+    MAX_BATCH_RATIO: int = own(
+        0, "largest clips of a mini-batch / TRAIN.BATCH_SIZE; 0: as many as keep the work of a step constant",
+        _range(0, 1_000_000))
     EPOCH_FACTOR: float = key(1.5, "epochs relative to the baseline's", EPOCH_FACTOR)
     BN_BASE_SIZE: int = key(
         8, "clips per group of BN statistics; 0: no groups, all clips of a process (0: mgexp)", NOT_NEGATIVE)

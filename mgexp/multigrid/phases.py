@@ -128,6 +128,7 @@ def derive_phases(
         multigrid.long_factors,
         multigrid.short_factors,
         multigrid.short_crops_of,
+        multigrid.max_batch_ratio,
     )
     epochs = max(1.0, multigrid.epoch_factor) * recipe.max_epoch
     if epochs * num_videos > MAX_CLIPS:

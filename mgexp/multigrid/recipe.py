@@ -83,6 +83,8 @@ class Multigrid:
     - ``bn_base_size``: clips in a group of batch normalisation. If 0, there are no groups.
     - ``long_cycle_per``: the shapes share each "stage" (the paper), or all of "training" before
       fine-tuning.
+    - ``max_batch_ratio``: largest number of clips of a mini-batch, relative to the baseline's. With
+      None the ratio keeps the work of a step constant (the paper).
     """
 
     long_factors: tuple[tuple[float, float], ...] = FULL
@@ -96,6 +98,7 @@ class Multigrid:
     bn_base_size: int = 8
     shape_order: ShapeOrder = "coarse_to_fine"
     long_cycle_per: CyclePer = "stage"
+    max_batch_ratio: int | None = None
 
     def __post_init__(self) -> None:
         # Fine-tuning stays at the last shape of the long cycle.

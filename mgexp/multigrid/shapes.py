@@ -1,14 +1,15 @@
 """The mini-batch shapes that a schedule passes through, and the order in which it takes them.
 
 A mini-batch holds ``ratio * B`` clips of ``frames`` × ``crop`` × ``crop``. The ratio keeps the work
-of a step constant: ratio * frames * crop² = T * S² (paper, section 3; Fig. 2).
+of a step constant: ratio * frames * crop² = T * S² (paper, section 3; Fig. 2). With a largest ratio,
+steps of coarser shapes do less work, and training takes more steps for the same clips.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -61,24 +62,30 @@ def long_cycle(
     long_factors: Sequence[tuple[float, float]] = FULL,
     short_factors: Sequence[float] = (),
     short_crops_of: CropBase = "full",
+    max_ratio: int | None = None,
 ) -> tuple[Cycle, ...]:
     """Return the cycle of each base shape of the long cycle, in its order.
 
     ``long_factors`` are (temporal, spatial) factors of the full shape. ``short_factors`` multiply
-    the full crop (as in the paper and the released code), or the phase's own crop. Raises a
-    ValueError that lists every impossible shape.
+    the full crop (as in the paper and the released code), or the phase's own crop. No shape takes
+    more than ``max_ratio`` times the baseline's clips. Raises a ValueError that lists every
+    impossible shape.
     """
     problems: list[str] = []
     cycles = []
+
+    def limited(shape: BatchShape) -> BatchShape:
+        return replace(shape, ratio=min(shape.ratio, max_ratio or shape.ratio))
+
     for temporal, spatial in long_factors:
         t, s = temporal * frames, spatial * crop
         reference = crop if short_crops_of == "full" else s
         base = _batch_shape(frames, crop, t, s, problems)
         short = [_batch_shape(frames, crop, t, f * reference, problems) for f in short_factors]
         # The largest batch comes first, as in the released code. The sort is stable, so equal
-        # batches keep this order.
+        # batches keep this order. A limit does not change the order: coarse crops still come first.
         ordered = sorted([*short, base], key=lambda shape: -shape.ratio)
-        cycles.append(Cycle(base, tuple(ordered)))
+        cycles.append(Cycle(limited(base), tuple(limited(shape) for shape in ordered)))
     for one, two in pairwise(cycles):
         if one == two:
             problems.append(

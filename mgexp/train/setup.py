@@ -217,6 +217,7 @@ def build_multigrid(cfg: Config) -> Multigrid:
         shape_order=node.SHAPE_ORDER,
         bn_base_size=node.BN_BASE_SIZE,
         long_cycle_per=node.LONG_CYCLE_PER,
+        max_batch_ratio=node.MAX_BATCH_RATIO or None,
     )
 
 

@@ -265,6 +265,16 @@ QUICKSTART = replace(
     max_epoch=10,
     warmup_epochs=1.5,
 )
+
+
+def test_with_the_baselines_clips_at_every_shape_nothing_else_differs_from_the_baseline():
+    """239 epochs of 234,643 videos in batches of 64 are 876,245 steps; 13 phases are rounded to steps."""
+    ours = schedule(max_batch_ratio=1, epoch_factor=1.0)
+    assert ours.total_steps == pytest.approx(876_245, abs=7)
+    assert {shape.ratio for phase in ours.phases for shape in phase.cycle.shapes} == {1}
+    assert {round(phase.lr_factor, 9) for phase in ours.phases} == {1, 0.1, 0.01, 0.001}
+
+
 LONG_ONCE = Multigrid(LONG, epoch_factor=1.5, fine_tuning=True, long_cycle_per="training")
 
 

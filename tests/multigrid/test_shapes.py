@@ -57,6 +57,19 @@ def test_short_crops_can_be_those_of_the_phase():
     assert described(cycles)[3] == [(32, 112, 4), (32, 158, 2), (32, 224, 1)]
 
 
+def test_a_largest_ratio_limits_the_clips_and_keeps_the_order():
+    # Figure 2(d) with no more than 4 times, or 1 times, the baseline's clips.
+    assert described(long_cycle(32, 224, LONG, SHORT, max_ratio=4)) == [
+        [(8, 112, 4), (8, 158, 4), (8, 158, 4)],
+        [(16, 112, 4), (16, 158, 4), (16, 158, 4)],
+        [(16, 112, 4), (16, 158, 4), (16, 224, 2)],
+        [(32, 112, 4), (32, 158, 2), (32, 224, 1)],
+    ]
+    cycles = long_cycle(32, 224, LONG, SHORT[::-1], max_ratio=1)
+    assert described(cycles)[2] == [(16, 112, 1), (16, 158, 1), (16, 224, 1)]
+    assert cycles[0].base == BatchShape(8, 158, 1)
+
+
 def test_largest_batch_comes_first_whatever_the_order_of_the_factors():
     assert long_cycle(32, 224, LONG, SHORT[::-1]) == long_cycle(32, 224, LONG, SHORT)
 
