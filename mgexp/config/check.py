@@ -135,6 +135,12 @@ def _solver_problems(cfg: Config) -> Iterator[str]:
             "MULTIGRID.LONG_CYCLE needs at least two stages: give SOLVER.STEPS a second epoch "
             "(the last stage is fine-tuning at the full shape)"
         )
+    scaling, noise = cfg.MULTIGRID.LR_SCALING, cfg.MULTIGRID.NOISE_SCALE
+    if noise and scaling != "noise":
+        yield (
+            f"MULTIGRID.NOISE_SCALE = {noise:g} is not read with MULTIGRID.LR_SCALING = {scaling}: leave it at "
+            "0, or set LR_SCALING noise"
+        )
     # A value that the optimizer does not read would make people believe that it had an effect.
     for name, methods in READ_BY.items():
         value, default = getattr(solver, name), BY_NAME[f"SOLVER.{name}"].default

@@ -289,8 +289,12 @@ class MultigridKeys:
     SHAPE_ORDER: Literal["coarse_to_fine", "random"] = own(
         "coarse_to_fine", "random: another order in each stage and in each turn of the short cycle, for all seeds")
     SHORT_CROPS_OF: Literal["full", "phase"] = own("full", "the crop that the short cycle's factors multiply")
-    LR_SCALING: Literal["linear", "sqrt", "none"] = own(
-        "linear", "how the learning rate follows the long cycle's clips; linear: SGD, LARS; sqrt: LAMB")
+    LR_SCALING: Literal["linear", "sqrt", "noise", "none"] = own(
+        "linear", "how the learning rate follows the long cycle's clips; linear: SGD, LARS; sqrt: LAMB; noise: "
+        "linear for few clips, constant for many (arXiv 1812.06162)")
+    NOISE_SCALE: float = own(
+        0.0, "N of LR_SCALING noise: gradient noise scale in clips, by tools/doctor.py; b·B clips have the rate "
+        "of B times (1 + N/B) / (1 + N/(b·B)); 0: unknown", NOT_NEGATIVE)
 
 
 @dataclass(frozen=True)
@@ -314,6 +318,8 @@ class SolverKeys:
     CLIP_GRAD_L2NORM: float = key(
         0.0, "largest norm of all gradients together; 0: no limit (TSM: 20)", NOT_NEGATIVE)
     WARMUP_EPOCHS: float = key(0.0, "epochs of linear warm-up", NOT_NEGATIVE)
+    WARMUP_STEPS: int = own(
+        0, "least steps of that warm-up, which lasts until both are over; 0: epochs alone", NOT_NEGATIVE)
     WARMUP_START_LR: float = key(0.01, "learning rate at step 0 of a warm-up", RATE_OR_0)
     OPTIMIZING_METHOD: Literal["sgd", "lars", "lamb", "pmd_lamb"] = key(
         "sgd", "optimizer (PySlowFast has sgd, and a LARS with the rate outside the momentum)")

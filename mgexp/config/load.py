@@ -164,6 +164,8 @@ def smoke(cfg: Config) -> Config:
         cfg,
         DATA=replace(cfg.DATA, MAX_TRAIN_VIDEOS=max(1, videos), MAX_VAL_VIDEOS=SMOKE_VAL_VIDEOS),
         RESNET=replace(cfg.RESNET, WIDTH_PER_GROUP=width),
+        # A warm-up counted in steps may be longer than the whole smoke run.
+        SOLVER=replace(cfg.SOLVER, WARMUP_STEPS=0),
         # The weights of a file fit only the full width.
         TRAIN=replace(cfg.TRAIN, INIT_WEIGHTS=""),
         EXPECTED=(),

@@ -141,7 +141,7 @@ def derive_phases(
     ends = _whole_epochs(spans) if by_epoch else _whole_steps(spans, recipe.clips, num_videos)
     groups = {c: _cycle_bn_groups(c, recipe, multigrid, num_processes) for c in cycles}
     phases: list[Phase] = []
-    for piece in _pieces(spans, ends, recipe.decay, multigrid):
+    for piece in _pieces(spans, ends, recipe, multigrid):
         last = phases[-1] if phases else None
         if last and (last.stage, last.cycle, last.lr_factor) == (
             piece.stage,
@@ -261,16 +261,17 @@ def _has_one_shape(spans: list[_Span]) -> bool:
 
 
 def _pieces(
-    spans: list[_Span], ends: list[int], decay: float, multigrid: Multigrid
+    spans: list[_Span], ends: list[int], recipe: Recipe, multigrid: Multigrid
 ) -> list[_Piece]:
     """Cut fine-tuning at its middle, rounded down.
 
     The first half keeps the learning rate of the stage before.
     """
+    decay, noise = recipe.decay, (multigrid.noise_scale or 0.0) / recipe.clips
     pieces = []
     for span, start, end in zip(spans, [0, *ends], ends, strict=False):
         decayed = decay**span.stage
-        scale = LR_SCALINGS[multigrid.lr_scaling](span.cycle.base.ratio)
+        scale = LR_SCALINGS[multigrid.lr_scaling](span.cycle.base.ratio, noise)
         if span.is_fine_tuning and decay != 1:
             before = decayed / decay * scale
             pieces.append(_Piece(span.stage, span.cycle, before, (start + end) // 2))

@@ -11,15 +11,22 @@ from mgexp.multigrid.shapes import FULL, LONG_FACTORS, SHORT_FACTORS, CropBase, 
 
 # The names of the policies are PySlowFast's.
 Policy = Literal["steps_with_relative_lrs", "cosine"]
-Scaling = Literal["linear", "sqrt", "none"]
+Scaling = Literal["linear", "sqrt", "noise", "none"]
 Granularity = Literal["step", "epoch"]
 CyclePer = Literal["stage", "training"]
 
-LR_SCALINGS: dict[Scaling, Callable[[float], float]] = {
-    "linear": lambda ratio: ratio,  # SGD; paper section 3.3, released code
-    "sqrt": lambda ratio: ratio**0.5,  # Adam-like optimizers (arXiv 2205.10287)
-    "none": lambda ratio: 1.0,
+LR_SCALINGS: dict[Scaling, Callable[[float, float], float]] = {
+    "linear": lambda ratio, noise: ratio,  # SGD; paper section 3.3, released code
+    "sqrt": lambda ratio, noise: ratio**0.5,  # Adam-like optimizers (arXiv 2205.10287)
+    # The best rate of SGD is proportional to 1 / (1 + N / clips) (arXiv 1812.06162, section 2.2).
+    "noise": lambda ratio, noise: (1 + noise) / (1 + noise / ratio),
+    "none": lambda ratio, noise: 1.0,
 }
+"""The factor of the learning rate for ``ratio`` times the baseline's clips.
+
+``noise`` is the gradient noise scale N divided by the baseline's clips. For a large N, "noise" is
+"linear"; for a small N it is "none".
+"""
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,8 @@ class Recipe:
     The mini-batch has B ``clips`` of T ``frames`` and a ``crop`` of S×S pixels. ``stage_epochs``
     are the first epochs of the learning-rate stages, beginning with 0. ``stride`` is None if a clip
     takes one frame from each equal segment of the whole video (Something-Something V2). ``jitter``
-    is the range of the short side in pixels at the full crop.
+    is the range of the short side in pixels at the full crop. The warm-up lasts ``warmup_epochs``,
+    or ``warmup_steps`` if these take longer.
     """
 
     clips: int
@@ -44,6 +52,7 @@ class Recipe:
     policy: Policy = "steps_with_relative_lrs"
     warmup_epochs: float = 0.0
     warmup_start_lr: float = 0.0
+    warmup_steps: int = 0
 
     def __post_init__(self) -> None:
         bounds = (*self.stage_epochs, self.max_epoch)
@@ -85,6 +94,7 @@ class Multigrid:
       fine-tuning.
     - ``max_batch_ratio``: largest number of clips of a mini-batch, relative to the baseline's. With
       None the ratio keeps the work of a step constant (the paper).
+    - ``noise_scale``: the gradient noise scale N in clips, for ``lr_scaling`` "noise".
     """
 
     long_factors: tuple[tuple[float, float], ...] = FULL
@@ -99,8 +109,14 @@ class Multigrid:
     shape_order: ShapeOrder = "coarse_to_fine"
     long_cycle_per: CyclePer = "stage"
     max_batch_ratio: int | None = None
+    noise_scale: float | None = None
 
     def __post_init__(self) -> None:
+        if self.lr_scaling == "noise" and not self.noise_scale:
+            raise ValueError(
+                "MULTIGRID.LR_SCALING noise needs MULTIGRID.NOISE_SCALE, the gradient noise scale in clips: "
+                "tools/doctor.py measures it"
+            )
         # Fine-tuning stays at the last shape of the long cycle.
         if self.fine_tuning and self.long_factors[-1] != (1.0, 1.0):
             raise ValueError(

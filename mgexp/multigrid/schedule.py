@@ -106,10 +106,11 @@ class Schedule:
         The warm-up is linear in epochs, and ends at the policy's rate there. EPOCH_FACTOR does not
         change it.
         """
-        if epoch >= self.recipe.warmup_epochs:
+        warmup_epochs = self._warmup_epochs
+        if epoch >= warmup_epochs:
             return self._policy_lr(step)
         start, end = self.recipe.warmup_start_lr, self._warmup_end_lr
-        return start + (end - start) * epoch / self.recipe.warmup_epochs
+        return start + (end - start) * epoch / warmup_epochs
 
     def step_at_epoch(self, epoch: float) -> int:
         """Return the first step before which at least ``epoch`` epochs were drawn, or else the last step."""
@@ -129,8 +130,14 @@ class Schedule:
         return self._costs_before[index] + self._phase_cost(self.phases[index], step)
 
     @cached_property
+    def _warmup_epochs(self) -> float:
+        # An epoch of coarse clips has few steps, because their mini-batches are large. So a warm-up
+        # may have to last longer than its epochs.
+        return max(self.recipe.warmup_epochs, self.epoch_before(self.recipe.warmup_steps))
+
+    @cached_property
     def _warmup_end_lr(self) -> float:
-        return self._policy_lr(self.step_at_epoch(self.recipe.warmup_epochs))
+        return self._policy_lr(self.step_at_epoch(self._warmup_epochs))
 
     def _policy_lr(self, step: int) -> float:
         _, phase = self._phase_at(step)
@@ -196,6 +203,12 @@ def build_schedule(
         raise ValueError(
             f"SOLVER.MAX_EPOCH = {recipe.max_epoch:g} epochs of {num_videos} videos are less than one step of "
             f"{recipe.clips} clips"
+        )
+    num_steps = phases[-1].end_step
+    if recipe.warmup_steps >= num_steps:
+        raise ValueError(
+            f"SOLVER.WARMUP_STEPS = {recipe.warmup_steps} is not less than the {num_steps} steps of the "
+            "whole schedule: lower it, or raise SOLVER.MAX_EPOCH"
         )
     # After many stages of decay the learning rate can underflow to 0. With large ratios it can
     # overflow.

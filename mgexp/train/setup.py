@@ -199,6 +199,7 @@ def build_recipe(cfg: Config) -> Recipe:
         policy=cfg.SOLVER.LR_POLICY,
         warmup_epochs=cfg.SOLVER.WARMUP_EPOCHS,
         warmup_start_lr=cfg.SOLVER.WARMUP_START_LR,
+        warmup_steps=cfg.SOLVER.WARMUP_STEPS,
     )
 
 
@@ -218,6 +219,7 @@ def build_multigrid(cfg: Config) -> Multigrid:
         bn_base_size=node.BN_BASE_SIZE,
         long_cycle_per=node.LONG_CYCLE_PER,
         max_batch_ratio=node.MAX_BATCH_RATIO or None,
+        noise_scale=node.NOISE_SCALE or None,
     )
 
 

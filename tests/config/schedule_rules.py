@@ -8,7 +8,12 @@ import math
 
 from mgexp.multigrid.shapes import BatchShape
 
-SCALING = {"linear": lambda b: b, "sqrt": math.sqrt, "none": lambda b: 1}
+SCALING = {
+    "linear": lambda b, _: b,
+    "sqrt": lambda b, _: math.sqrt(b),
+    "noise": lambda b, n: b * (1 + n) / (b + n),
+    "none": lambda b, _: 1,
+}
 
 
 def broken_rules(schedule, num_processes):
@@ -196,7 +201,8 @@ def rates_follow_the_batch(schedule, _):
     decay = recipe.gamma if recipe.policy == "steps_with_relative_lrs" else 1.0
     last = len(recipe.stage_epochs) - 1
     for phase in schedule.phases:
-        scale = SCALING[multigrid.lr_scaling](phase.cycle.base.ratio)
+        noise = (multigrid.noise_scale or 0) / recipe.clips
+        scale = SCALING[multigrid.lr_scaling](phase.cycle.base.ratio, noise)
         decays = [phase.stage]
         if multigrid.fine_tuning and phase.stage == last:
             decays.append(last - 1)
@@ -293,16 +299,22 @@ def plans_follow_the_phases(schedule, _):
 
 
 def warm_up_is_linear(schedule, _):
-    """From WARMUP_START_LR towards the rate at its end, never beyond it, never back; then the policy's rate."""
+    """From WARMUP_START_LR towards the rate at its end, never beyond it, never back; then the policy's rate.
+
+    It is over when WARMUP_EPOCHS and WARMUP_STEPS are.
+    """
     recipe = schedule.recipe
     plans = [schedule.plan_at(step) for step in some_steps(schedule)]
-    warming = [plan.lr for plan in plans if plan.epoch < recipe.warmup_epochs]
+    is_warming = [
+        plan.epoch < recipe.warmup_epochs or plan.step < recipe.warmup_steps for plan in plans
+    ]
+    warming = [plan.lr for plan, warms in zip(plans, is_warming, strict=True) if warms]
     if warming and not math.isclose(warming[0], recipe.warmup_start_lr, abs_tol=1e-300):
         yield f"starts at {warming[0]}"
     if warming not in (sorted(warming), sorted(warming, reverse=True)):
         yield f"goes back: {warming}"
-    for plan in plans:
-        if plan.epoch >= recipe.warmup_epochs:
+    for plan, warms in zip(plans, is_warming, strict=True):
+        if not warms:
             most = recipe.base_lr * schedule.phases[plan.phase].lr_factor
             is_right = plan.lr == most if recipe.policy != "cosine" else 0 <= plan.lr <= most
             if not is_right:

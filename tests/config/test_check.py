@@ -45,6 +45,10 @@ def problems_of(*pairs):
             "DATA.PATH_LABEL_SEPARATOR is not read with DATA.FORMAT = ssv2",
         ),
         ("DATA.FORMAT hmdb51", "split files of hmdb51 have the videos of both"),
+        (
+            "MULTIGRID.NOISE_SCALE 40",
+            "MULTIGRID.NOISE_SCALE = 40 is not read with MULTIGRID.LR_SCALING = linear: leave it at 0",
+        ),
         ("SOLVER.STEPS [0]", "MULTIGRID.LONG_CYCLE needs at least two stages"),
         (
             "SOLVER.TRUST_COEFFICIENT 0.02",
@@ -69,6 +73,7 @@ def test_keys_that_contradict_each_other_are_one_problem(pairs, said):
     "pairs",
     [
         "TEST.FRAME_ORDER shuffled TRAIN.ENABLE False",
+        "MULTIGRID.NOISE_SCALE 40 MULTIGRID.LR_SCALING noise",
         "SOLVER.MOMENTUM 0 SOLVER.NESTEROV False",
         "DATA.FORMAT charades MODEL.LOSS_FUNC bce_logit EXPECTED [['map',38.9,0.5]]",
         "DATA.FORMAT hmdb51 DATA.VAL_LIST data/quickstart/train.csv",

@@ -37,7 +37,7 @@ def changed(name, parent):
 
 def test_smoke_changes_only_videos_width_and_the_verdict():
     may_change = {"DATA.MAX_TRAIN_VIDEOS", "DATA.MAX_VAL_VIDEOS", "RESNET.WIDTH_PER_GROUP"}
-    may_change |= {"TRAIN.INIT_WEIGHTS", "EXPECTED"}
+    may_change |= {"TRAIN.INIT_WEIGHTS", "EXPECTED", "SOLVER.WARMUP_STEPS"}
     for path in ROWS:
         cfg = load_config(path)
         small = smoke(cfg)
@@ -59,6 +59,12 @@ def test_smoke_has_every_phase_of_a_row_in_few_steps():
             (p.stage, p.cycle) for p in full.phases
         ], cfg.ROW
         assert quick.total_steps <= 60, cfg.ROW
+
+
+def test_smoke_is_not_shorter_than_a_warm_up_in_steps():
+    row = EXPERIMENTS / "quickstart" / "long_short.yaml"
+    small = smoke(load_config(row, ("SOLVER.WARMUP_STEPS", "300")))
+    assert build_row_schedule(small, small.DATA.MAX_TRAIN_VIDEOS).plan_at(10).lr > 0
 
 
 def test_smoke_keeps_whole_channels_of_the_fast_pathway():

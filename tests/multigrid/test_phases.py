@@ -185,6 +185,35 @@ def test_learning_rate_scales_with_the_clips_of_the_long_cycle(scaling, factors)
 
 
 @pytest.mark.parametrize(
+    ("noise_scale", "factors"),
+    [  # B is 64 clips: (1 + N/64) / (1 + N/(64·b)) for b = 8, 4, 2, 1
+        (64, [2 / (1 + 1 / 8), 2 / (1 + 1 / 4), 2 / (1 + 1 / 2), 1]),
+        (512, [9 / 2, 9 / 3, 9 / 5, 1]),
+        (192, [4 / (11 / 8), 4 / (7 / 4), 4 / (5 / 2), 1]),
+        (1e300, [8, 4, 2, 1]),  # all noise: linear
+        (1e-9, [1, 1, 1, 1]),  # no noise: none
+    ],
+)
+def test_learning_rate_scales_with_the_gradient_noise(noise_scale, factors):
+    for row in ("long", "long_short"):
+        phases = schedule(row=row, lr_scaling="noise", noise_scale=noise_scale).phases
+        assert [phase.lr_factor for phase in phases[:4]] == pytest.approx(factors)
+        assert [phase.lr_factor for phase in phases[4:8]] == pytest.approx([f / 10 for f in factors])  # fmt: skip
+
+
+def test_scaling_by_the_noise_follows_the_clips_after_their_limit():
+    """At most 2 · 64 clips, N = 64: 2 / (1 + 1/2) at every coarse shape."""
+    phases = schedule(row="long", lr_scaling="noise", noise_scale=64, max_batch_ratio=2).phases
+    assert [phase.lr_factor for phase in phases[:4]] == pytest.approx([4 / 3, 4 / 3, 4 / 3, 1])
+
+
+@pytest.mark.parametrize("noise_scale", [None, 0.0])
+def test_scaling_by_an_unknown_noise_is_an_error(noise_scale):
+    with pytest.raises(ValueError, match=r"noise needs MULTIGRID.NOISE_SCALE.*tools/doctor.py"):
+        Multigrid(lr_scaling="noise", noise_scale=noise_scale)
+
+
+@pytest.mark.parametrize(
     ("clips", "processes", "groups"),
     [
         *((512, 8, 8), (256, 8, 4), (128, 8, 2), (64, 8, 1)),  # released: Kinetics

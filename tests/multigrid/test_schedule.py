@@ -163,6 +163,44 @@ def test_warm_up_that_ends_in_a_later_phase_rises_to_that_phases_rate():
     assert warm.plan_at(warm.step_at_epoch(inside)).lr == pytest.approx(0.4)
 
 
+def test_warm_up_lasts_at_least_its_steps():
+    """1,000 videos, mini-batches of 8 · 8 clips: 20 steps are 1.28 epochs, more than the 0.5 asked for."""
+    recipe = replace(TINY, warmup_epochs=0.5, warmup_steps=20)
+    built = build_schedule(recipe, ROWS["long"], 1000)
+    assert built.phases[0].num_steps > 20
+    # From 0.01 to 8 · 0.1 in 20 equal parts.
+    rates = [built.plan_at(step).lr for step in (0, 1, 10, 19, 20, 21)]
+    assert rates == pytest.approx([0.01, 0.0495, 0.405, 0.7605, 0.8, 0.8])
+
+
+def test_warm_up_of_steps_that_ends_in_a_later_phase_rises_to_that_phases_rate():
+    """It is linear in epochs: coarse steps, with their larger mini-batches, rise more steeply."""
+    first = build_schedule(TINY, ROWS["long"], 1000).phases[0].num_steps
+    recipe = replace(TINY, warmup_start_lr=0.0, warmup_steps=first + 10)
+    built = build_schedule(recipe, ROWS["long"], 1000)
+    assert built.plan_at(first + 10).lr == pytest.approx(0.4)
+    # 64 clips a step and then 32.
+    clips = 64 * first + 32 * 10
+    assert built.plan_at(first).lr == pytest.approx(0.4 * 64 * first / clips)
+    assert built.plan_at(first + 9).lr == pytest.approx(0.4 * (clips - 32) / clips)
+
+
+def test_warm_up_of_fewer_steps_than_its_epochs_changes_nothing():
+    warm = replace(TINY, warmup_epochs=0.5)
+    built, same = (
+        build_schedule(replace(warm, warmup_steps=steps), ROWS["long"], 1000) for steps in (0, 7)
+    )
+    assert built.step_at_epoch(0.5) > 7
+    assert [built.plan_at(step) for step in range(60)] == [same.plan_at(step) for step in range(60)]
+
+
+def test_warm_up_that_never_ends_is_an_error():
+    steps = build_schedule(TINY, ROWS["long"], 1000).total_steps
+    with pytest.raises(ValueError, match=f"WARMUP_STEPS = {steps} is not less than the {steps} "):
+        build_schedule(replace(TINY, warmup_steps=steps), ROWS["long"], 1000)
+    build_schedule(replace(TINY, warmup_steps=steps - 1), ROWS["long"], 1000)
+
+
 def test_without_warm_up_the_first_step_has_the_full_learning_rate():
     assert build_schedule(TINY, ROWS["long"], 1000).plan_at(0).lr == pytest.approx(0.8)
 

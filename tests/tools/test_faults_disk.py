@@ -196,7 +196,7 @@ def test_another_schedule_of_the_same_configuration(interrupted, cfg, main, caps
     """Other code; nothing is written until --override lets it go on."""
     from mgexp.multigrid import phases
 
-    monkeypatch.setitem(phases.LR_SCALINGS, "linear", lambda ratio: ratio / 2)
+    monkeypatch.setitem(phases.LR_SCALINGS, "linear", lambda ratio, noise: ratio / 2)
     before = {path: data for path, data in contents(interrupted).items() if path.name != "lock"}
     assert main(command(cfg, interrupted)) == 2
     message = capsys.readouterr().err
