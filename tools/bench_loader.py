@@ -25,7 +25,7 @@ import simplejson
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
-from mgexp.config.load import read_config
+from mgexp.config.load import in_fold, read_config
 from mgexp.data.lists import build_list, videos_root
 from mgexp.data.loader import build_opener, build_training_clips, store_problems
 from mgexp.data.records import Record
@@ -180,7 +180,7 @@ def ways_of(cfg: Config, records: Sequence[Record]) -> dict[str, Load]:
     clips = build_training_clips(cfg, records, found["PyAV"].opener)
     ways["videos, LabeledVideoDataset"] = LabeledVideos(clips)
     if cfg.DATA.STORE:
-        store, root = StoreDir(Path(cfg.DATA.STORE)), videos_root(cfg.DATA)
+        store, root = StoreDir(Path(cfg.DATA.STORE)), videos_root(in_fold(cfg).DATA)
         copies: dict[str, Opener] = {
             f"store, {name}": StoreIndex(store, root, decoder.opener)
             for name, decoder in found.items()

@@ -81,7 +81,7 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     """Read the configuration of the row, and build its schedule. Raises InputError with all problems."""
     # These imports need torchvision, which may be broken. Without --cfg, the doctor must work in that case too.
     from mgexp.config.check import cross_problems
-    from mgexp.config.load import read_config
+    from mgexp.config.load import in_fold, read_config
     from mgexp.dist import device_of
     from mgexp.errors import collected, raise_problems
     from mgexp.models.build import build_problems
@@ -94,7 +94,8 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     )
 
     cfg, problems = read_config(options.cfg, options.overrides)
-    has_list = bool(cfg.DATA.TRAIN_LIST) and Path(cfg.DATA.TRAIN_LIST).exists()
+    train_list = in_fold(cfg).DATA.TRAIN_LIST
+    has_list = bool(train_list) and Path(train_list).exists()
     # The shapes do not depend on the number of videos, if there are enough videos for a step of each shape.
     given = None if has_list else cfg.DATA.NUM_VIDEOS or 10**6
     num_videos, found = build_num_videos(cfg, given)

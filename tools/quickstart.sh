@@ -18,7 +18,7 @@ all="baseline short long long_short coarse budget/as_short budget/as_long budget
 controls=""
 while [ $# -gt 0 ]; do
     case "$1" in
-        --all) rows="$all" controls="repeated shuffled" ;;
+        --all) rows="$all" controls="repeated shuffled reversed" ;;
         --seed) seed=${2:?--seed takes a number} && shift ;;
         *) echo "quickstart.sh: unknown argument $1; see --help" >&2 && exit 2 ;;
     esac

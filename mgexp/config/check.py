@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from mgexp.config.keys import BY_NAME, Config
+from mgexp.config.keys import BY_NAME, FOLD, Config
 from mgexp.config.values import as_lists
 
 MOMENTUM, LAMB, PMD = ("sgd", "lars"), ("lamb", "pmd_lamb"), ("pmd_lamb",)
@@ -62,6 +62,14 @@ def _list_problems(cfg: Config) -> Iterator[str]:
         yield "DATA.PATH_PREFIX is not read with DATA.FORMAT = folders: the lists are folders; leave it empty"
     if data.PATH_LABEL_SEPARATOR != " " and data.FORMAT != "list":
         yield f"DATA.PATH_LABEL_SEPARATOR is not read with DATA.FORMAT = {data.FORMAT}: leave it out"
+    for key, path in (("TRAIN_LIST", data.TRAIN_LIST), ("VAL_LIST", data.VAL_LIST)):
+        if path and data.NUM_FOLDS and FOLD not in path:
+            yield (
+                f"DATA.{key} = {path} is the same in all folds of DATA.NUM_FOLDS = {data.NUM_FOLDS}: write {FOLD} "
+                "where the number of the fold belongs, or set DATA.NUM_FOLDS 0"
+            )
+        elif FOLD in path and not data.NUM_FOLDS:
+            yield f"DATA.{key} = {path} names a list for each fold: set DATA.NUM_FOLDS to their number"
     if data.FORMAT == "hmdb51" and data.VAL_LIST and data.TRAIN_LIST not in {"", data.VAL_LIST}:
         yield (
             f"DATA.VAL_LIST = {data.VAL_LIST} is not DATA.TRAIN_LIST = {data.TRAIN_LIST}: split files of "

@@ -85,6 +85,8 @@ METRICS = Legal(
     lambda rows: all(row[0] in {"top1", "top5", "map"} and row[2] >= 0 for row in rows),
 )
 SQRT_HALF = 0.5**0.5
+FOLD = "{fold}"
+"""In the names of the lists, this text stands for the number of the fold, from 0."""
 
 
 def key(default: T, meaning: str, legal: Legal = ANY, source: str = "PySlowFast") -> T:
@@ -149,6 +151,9 @@ class DataKeys:
         "list", "format of the lists: 'path label' lines, the official files, or a folder for each class")
     TRAIN_LIST: PathText = own("", "list of training videos (hmdb51: DIR/*_test_split1.txt; folders: a folder)")
     VAL_LIST: PathText = own("", "list of validation videos, in the same format")
+    NUM_FOLDS: int = own(
+        0, "folds of a cross-validation: {fold} in both lists stands for RNG_SEED modulo this; 0: no folds",
+        _range(0, 1000))
     CLASSES: PathText = own(
         "", "labels.json (ssv2), classInd.txt (ucf101), or names in order (kinetics, folders; empty: sorted)")
     PATH_PREFIX: PathText = key("", "folder that the paths of the lists are relative to")
@@ -342,8 +347,8 @@ class EvaluationKeys:
     BATCH_SIZE: int = key(16, "clips evaluated at a time", _count(1_000_000))
     NUM_ENSEMBLE_VIEWS: int = key(10, "clips along the video, in the full protocol", _count(1000))
     NUM_SPATIAL_CROPS: Literal[1, 3] = key(3, "crops of each clip, in the full protocol")
-    FRAME_ORDER: Literal["forward", "repeated", "shuffled"] = own(
-        "forward", "controls on a trained model: one frame repeated, or the frames shuffled")
+    FRAME_ORDER: Literal["forward", "repeated", "shuffled", "reversed"] = own(
+        "forward", "controls on a trained model: one frame repeated, the frames shuffled, or the last frame first")
 
 
 @dataclass(frozen=True)

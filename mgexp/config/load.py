@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from mgexp.config.keys import BY_NAME, KEYS, Config
+from mgexp.config.keys import BY_NAME, FOLD, KEYS, Config
 from mgexp.config.values import as_lists, from_text, is_text, parse_yaml, read_yaml
 from mgexp.errors import InputError
 from mgexp.run.files import is_file
@@ -106,6 +106,19 @@ def config_of(values: Mapping[str, Any]) -> Config:
         section: replace(getattr(cfg, section), **inner) for section, inner in sections.items()
     }
     return replace(cfg, **top, **changed)
+
+
+def in_fold(cfg: Config) -> Config:
+    """Return the configuration with the lists of its fold, which is RNG_SEED modulo DATA.NUM_FOLDS.
+
+    A configuration without folds stays as it is.
+    """
+    data = cfg.DATA
+    if not data.NUM_FOLDS:
+        return cfg
+    fold = str(cfg.RNG_SEED % data.NUM_FOLDS)
+    train, val = data.TRAIN_LIST.replace(FOLD, fold), data.VAL_LIST.replace(FOLD, fold)
+    return replace(cfg, DATA=replace(data, TRAIN_LIST=train, VAL_LIST=val))
 
 
 def flatten(tree: Config | Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

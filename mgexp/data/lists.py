@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from mgexp.config.keys import Config, DataKeys
+from mgexp.config.load import in_fold
 from mgexp.data.classes import Classes, number_classes, read_classes
 from mgexp.data.formats import (
     class_folders,
@@ -52,7 +53,7 @@ def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> Vid
     Videos in DATA.QUARANTINE count as missing. With ``with_quarantined``, keep them and do not read that file.
     Unless DATA.ALLOW_OUTSIDE is set, it is a problem if symbolic links lead a video out of its folder.
     """
-    data, num_classes = cfg.DATA, cfg.MODEL.NUM_CLASSES
+    data, num_classes = in_fold(cfg).DATA, cfg.MODEL.NUM_CLASSES
     quarantine, unreadable = (frozenset[str](), []) if with_quarantined else _read_quarantine(data)
     if not _list_path(data, key):
         return VideoList(problems=(_not_set(data, key), *unreadable))
@@ -251,7 +252,7 @@ def build_listing(cfg: Config, problems: Sequence[str], with_quarantined: bool) 
     that file, because the tool may be about to write it. Raises InputError with ``problems``, which
     the configuration has, and with all problems of the lists.
     """
-    data = cfg.DATA
+    data = in_fold(cfg).DATA
     # Quarantined videos are read here and taken out below, so that they do not count as missing.
     given = {
         key: build_list(cfg, key, with_quarantined=True)

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from mgexp.config.keys import Config, DataLoaderKeys
+from mgexp.config.load import in_fold
 from mgexp.data.augment import Augment, AugmentByShape
 from mgexp.data.clips import Batch, TrainingClips, collate
 from mgexp.data.lists import videos_root
@@ -157,7 +158,9 @@ def build_opener(cfg: Config) -> Opener:
         opener = choose_decoder("pyav").opener
     if cfg.DATA.STORE:
         try:
-            opener = StoreIndex(StoreDir(Path(cfg.DATA.STORE)), videos_root(cfg.DATA), opener)
+            opener = StoreIndex(
+                StoreDir(Path(cfg.DATA.STORE)), videos_root(in_fold(cfg).DATA), opener
+            )
         except InputError as error:
             problems += [f"DATA.STORE: {problem}" for problem in error.problems]
     raise_problems(problems)

@@ -21,9 +21,9 @@ from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.errors import InputError
 from mgexp.video.reader import Opener, Region, VideoError
 
-FrameOrder = Literal["forward", "repeated", "shuffled"]
-"""The order of the frames. Two controls show how much a network uses time: ``repeated`` shows the middle frame at
-all times, ``shuffled`` shows the frames in random order."""
+FrameOrder = Literal["forward", "repeated", "shuffled", "reversed"]
+"""The order of the frames. Three controls show how much a network uses time: ``repeated`` shows the middle frame
+at all times, ``shuffled`` shows the frames in random order, and ``reversed`` shows the last frame first."""
 
 
 def view_times(
@@ -155,6 +155,9 @@ class EvaluationViews(Dataset[View]):
             # The index of the video is the seed, so all its views, in every evaluation, have the
             # same order.
             frames = frames[np.random.default_rng(index).permutation(self.frames)]
+        elif self.frame_order == "reversed":
+            # torch cannot read an array whose strides are negative.
+            frames = frames[::-1].copy()
         copy_size = (frames.shape[1], frames.shape[2])
         crops = []
         for number in range(self.num_crops):

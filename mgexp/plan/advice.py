@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from mgexp.config.keys import Config
+from mgexp.config.load import in_fold
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, store_problems
 from mgexp.dist import device_of
@@ -160,6 +161,7 @@ def speedup_finding(speedup: float | None, num_shapes: int) -> Finding:
 
 def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) -> Finding:
     """Time the loading of the row's videos, if they are here, and report whether it keeps up with training."""
+    cfg = in_fold(cfg)
     has_list = bool(cfg.DATA.TRAIN_LIST) and is_file(Path(cfg.DATA.TRAIN_LIST))
     videos = build_list(cfg, "TRAIN_LIST") if has_list else None
     if videos is None or not videos.records:

@@ -16,6 +16,7 @@ import torch
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
+from mgexp.config.load import in_fold
 from mgexp.data.lists import build_list, videos_root
 from mgexp.data.loader import build_opener
 from mgexp.dist import device_of
@@ -229,6 +230,7 @@ def build_loading_seconds(
     Return {} if the training list or its videos are not on this machine. Raises InputError if the
     list is wrong or a video fails.
     """
+    cfg = in_fold(cfg)
     if not cfg.DATA.TRAIN_LIST or not Path(cfg.DATA.TRAIN_LIST).exists():
         return {}
     videos = build_list(cfg, "TRAIN_LIST")

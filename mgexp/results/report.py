@@ -45,6 +45,7 @@ NUM_CLASSES_SHOWN = 5
 FRAME_ORDERS = {
     "repeated": "the baseline, one frame repeated",
     "shuffled": "the baseline, frames shuffled",
+    "reversed": "the baseline, frames reversed",
 }
 
 CLOCKS = """\

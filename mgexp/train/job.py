@@ -12,7 +12,7 @@ import torch
 
 from mgexp import dist
 from mgexp.config.keys import Config, DataLoaderKeys
-from mgexp.config.load import flatten, to_yaml
+from mgexp.config.load import flatten, in_fold, to_yaml
 from mgexp.data.loader import build_time_limit, build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError, raise_problems
@@ -293,6 +293,11 @@ def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
     resume.cut_records(job.run_dir, first_step)
     schedule = job.inputs.schedule
     LOGGER.info("%s → %s\n%s", job.experiment, job.run_dir.root, schedule_table(schedule))
+    if job.cfg.DATA.NUM_FOLDS:
+        data, seed = in_fold(job.cfg).DATA, job.cfg.RNG_SEED
+        fold = f"RNG_SEED {seed} modulo DATA.NUM_FOLDS {data.NUM_FOLDS}"
+        lists = f"{data.TRAIN_LIST} and {data.VAL_LIST}"
+        LOGGER.info("fold %d (%s): %s", seed % data.NUM_FOLDS, fold, lists)
     num_workers = job.cfg.DATA_LOADER.NUM_WORKERS
     machine = f"{job.device}, {torch.get_num_threads()} threads, {num_workers} loader workers"
     decoder = choose_decoder(job.cfg.DATA.DECODING_BACKEND).name

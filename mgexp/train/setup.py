@@ -13,6 +13,7 @@ import torch
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
+from mgexp.config.load import in_fold
 from mgexp.data.classes import read_text
 from mgexp.data.lists import build_list, quarantine_problems
 from mgexp.data.loader import build_opener, store_problems
@@ -99,6 +100,7 @@ def build_inputs(
     # A user should see all problems at once. So we collect them, and raise only where the next
     # checks need what the earlier ones built.
     found = [*problems, *cross_problems(cfg)]
+    cfg = in_fold(cfg)
     if is_here:
         found += device_problems(cfg.DEVICE, torch.cuda.is_available())
         with collected(found):
@@ -250,6 +252,7 @@ def build_num_videos(cfg: Config, given: int | None) -> tuple[int, list[str]]:
     """
     if given is not None:
         return max(1, given), [] if given > 0 else [f"--num-videos {given} is not positive"]
+    cfg = in_fold(cfg)
     path, num_listed, problems = Path(cfg.DATA.TRAIN_LIST), 0, []
     if cfg.DATA.TRAIN_LIST and cfg.DATA.FORMAT != "list":
         videos = build_list(cfg, "TRAIN_LIST")

@@ -44,6 +44,14 @@ def problems_of(*pairs):
             "DATA.FORMAT ssv2 DATA.PATH_LABEL_SEPARATOR ,",
             "DATA.PATH_LABEL_SEPARATOR is not read with DATA.FORMAT = ssv2",
         ),
+        (
+            "DATA.VAL_LIST val_{fold}.csv",
+            "DATA.VAL_LIST = val_{fold}.csv names a list for each fold",
+        ),
+        (
+            "DATA.NUM_FOLDS 5 DATA.TRAIN_LIST train_{fold}.csv",
+            "DATA.VAL_LIST = data/quickstart/val.csv is the same in all folds of DATA.NUM_FOLDS = 5",
+        ),
         ("DATA.FORMAT hmdb51", "split files of hmdb51 have the videos of both"),
         (
             "MULTIGRID.NOISE_SCALE 40",
@@ -74,6 +82,8 @@ def test_keys_that_contradict_each_other_are_one_problem(pairs, said):
     [
         "TEST.FRAME_ORDER shuffled TRAIN.ENABLE False",
         "MULTIGRID.NOISE_SCALE 40 MULTIGRID.LR_SCALING noise",
+        "TEST.FRAME_ORDER reversed TRAIN.ENABLE False",
+        "DATA.NUM_FOLDS 5 DATA.TRAIN_LIST train_{fold}.csv DATA.VAL_LIST val_{fold}.csv",
         "SOLVER.MOMENTUM 0 SOLVER.NESTEROV False",
         "DATA.FORMAT charades MODEL.LOSS_FUNC bce_logit EXPECTED [['map',38.9,0.5]]",
         "DATA.FORMAT hmdb51 DATA.VAL_LIST data/quickstart/train.csv",

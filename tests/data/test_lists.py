@@ -10,7 +10,13 @@ from tiny import tiny_config
 
 from mgexp.config.keys import Config
 from mgexp.config.load import load_config
-from mgexp.data.lists import build_list, choice_problems, quarantine_problems, read_listing
+from mgexp.data.lists import (
+    build_list,
+    build_listing,
+    choice_problems,
+    quarantine_problems,
+    read_listing,
+)
 from mgexp.data.records import VideoList
 from mgexp.errors import InputError
 
@@ -166,6 +172,21 @@ def test_where_no_video_is_there_the_first_is_named(tmp_path):
     path = write(tmp_path / "one.csv", "lost.mp4 0\nmore.mp4 0\n")
     with pytest.raises(InputError, match=r"/lost\.mp4 and 1 more: correct the folder"):
         read_listing([path], tmp_path).present()
+
+
+@pytest.mark.parametrize(("seed", "fold"), [("0", "0"), ("1", "1"), ("7", "1")])
+def test_the_seed_chooses_the_fold(seed: str, fold: str, tmp_path: Path) -> None:
+    write_videos(tmp_path, "0.mp4", "1.mp4", "2.mp4")
+    for number in range(3):
+        write(tmp_path / f"val_{number}.txt", f"{number}.mp4 1\n")
+    pairs = ("DATA.NUM_FOLDS", "3", "RNG_SEED", seed)
+    cfg = config_of(tmp_path, "list", "train_{fold}.txt", "val_{fold}.txt", *pairs)
+    assert names_and_labels(tmp_path, build_list(cfg, "VAL_LIST")) == [(f"{fold}.mp4", 1)]
+    (problem,) = build_list(cfg, "TRAIN_LIST").problems
+    assert f"train_{fold}.txt does not exist" in problem
+    # A tool with --cfg reads the lists of the same fold.
+    with pytest.raises(InputError, match=f"train_{fold}.txt does not exist"):
+        build_listing(cfg, [], with_quarantined=False)
 
 
 PLAIN = [Path("train.csv")]

@@ -114,6 +114,10 @@ def test_shuffled_shows_the_same_frames_in_an_order_of_the_video():
     assert [shown(views[item]) for item in range(30)] == orders
 
 
+def test_reversed_shows_the_last_frame_first():
+    assert shown(evaluation_views(frame_order="reversed", num_crops=3)[0]) == [[41, 33, 25, 17]] * 3
+
+
 def test_a_broken_video_is_an_error_and_not_replaced():
     view = evaluation_views(broken=[2])[2]
     assert (view.video, view.label, view.error) == (2, 102, "2.mp4: is broken")

@@ -38,7 +38,7 @@ def two_rows(tmp_path):
             seed,
             top1=97.0,
             train_seconds=seconds,
-            controls={"repeated": 40.0 + seed, "shuffled": 50.0},
+            controls={"repeated": 40.0 + seed, "shuffled": 50.0, "reversed": 20.0},
         )
         fake_run(
             tmp_path,
@@ -128,6 +128,7 @@ def test_controls_beside_the_baseline(report, two_rows, tmp_path):
     assert [[*line.values()][1:] for line in table] == [
         ["1, 2", "41.50 (41.00–42.00)", "−55.50", "−61.85 to −49.15"],
         ["1, 2", "50.00", "−47.00", "−47.00 to −47.00"],
+        ["1, 2", "20.00", "−77.00", "−77.00 to −77.00"],
         ["1", "70.00", "−27.00", "needs two seeds"],
     ]
     assert "**coarse**" not in text

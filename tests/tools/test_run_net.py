@@ -177,3 +177,21 @@ def test_a_smoke_run_keeps_the_shapes(cfg, output, main):
     shapes = {(line["frames"], line["crop"]) for line in read_lines(output / "metrics.jsonl")}
     assert {frames for frames, _ in shapes} == {2, 4, 8}
     assert {crop for _, crop in shapes} <= {16, 23, 32}
+
+
+def test_a_seed_trains_its_fold_and_the_log_names_it(tiny_data, cfg, output, main):
+    folder = output.parent
+    for split in ("train", "val"):
+        (folder / f"{split}_1.txt").write_text((tiny_data / f"{split}.txt").read_text())
+    lists = (
+        "DATA.TRAIN_LIST",
+        folder / "train_{fold}.txt",
+        "DATA.VAL_LIST",
+        folder / "val_{fold}.txt",
+    )
+    short = ("SOLVER.STEPS", "[0, 0.5]", "SOLVER.MAX_EPOCH", 1, "TRAIN.NUM_EVALUATIONS", 1)
+    assert main([*command(cfg, output, *lists, "DATA.NUM_FOLDS", 3, *short), "--seed", "7"]) == 0
+    log = (output / "log.txt").read_text()
+    assert f"fold 1 (RNG_SEED 7 modulo DATA.NUM_FOLDS 3): {folder}/train_1.txt and {folder}" in log
+    # The file keeps the pattern, so that all seeds of a row have the same configuration.
+    assert f"TRAIN_LIST: {folder}/train_{{fold}}.txt" in (output / "config.yaml").read_text()
