@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         "overrides": options.overrides,
         "made_videos": bool(made),
         "num_clips": options.num_clips,
-        "decoders": [decoder.name for decoder in decoders().values()],
+        "decoders": [decoder.name for decoder in decoders(cfg.DATA.FRAMES_FPS).values()],
         "environment": describe(),
     }
     if options.output:
@@ -172,26 +172,29 @@ def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
 
 def ways_of(cfg: Config, records: Sequence[Record]) -> dict[str, Load]:
     """Return each way by its name. The first one is the way of training without a store."""
-    found = decoders()
+    fps = cfg.DATA.FRAMES_FPS
+    found = decoders(fps)
     videos: dict[str, Opener] = {
         f"videos, {name}": decoder.opener for name, decoder in found.items()
     }
     ways = build_loads(cfg, records, videos)
     clips = build_training_clips(cfg, records, found["PyAV"].opener)
-    ways["videos, LabeledVideoDataset"] = LabeledVideos(clips)
+    # It reads no folders of images.
+    if not any(Path(record.path).is_dir() for record in records):
+        ways["videos, LabeledVideoDataset"] = LabeledVideos(clips)
     if cfg.DATA.STORE:
         store, root = StoreDir(Path(cfg.DATA.STORE)), videos_root(in_fold(cfg).DATA)
         copies: dict[str, Opener] = {
-            f"store, {name}": StoreIndex(store, root, decoder.opener)
+            f"store, {name}": StoreIndex(store, root, decoder.opener, fps)
             for name, decoder in found.items()
         }
         ways |= build_loads(cfg, records, copies)
     return ways
 
 
-def decoders() -> dict[str, Decoder]:
+def decoders(frames_fps: float) -> dict[str, Decoder]:
     """Return the decoders that work here, PyAV first."""
-    pyav, best = choose_decoder("pyav"), choose_decoder("auto")
+    pyav, best = choose_decoder("pyav", frames_fps), choose_decoder("auto", frames_fps)
     return {"PyAV": pyav} if best == pyav else {"PyAV": pyav, "torchcodec": best}
 
 

@@ -6,6 +6,7 @@
   python tools/check_data.py data/my/train.csv data/my/val.csv --root data/my --output runs/check_my
 
 A row has the videos of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT. One of the two lists may be empty.
+A video may be a file or a folder of numbered images.
 Videos in DATA.QUARANTINE are checked again, so that the new quarantine is complete.
 
 The tool writes OUTPUT/videos.jsonl, one line per video, while it works. At the end it writes

@@ -8,8 +8,9 @@
     python tools/run_net.py --cfg ROW.yaml DATA.STORE store  trains from it
 
 A row has the videos of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT, without the videos of
-DATA.QUARANTINE. One of the two lists may be empty. With --cfg the plan also predicts what loading costs in each
-phase of the row. If --list is given with --plan and --cfg, the prediction uses the videos of that list.
+DATA.QUARANTINE. One of the two lists may be empty. A folder of numbered images is a video too.
+With --cfg the plan also predicts what loading costs in each phase of the row. If --list is given with --plan and
+--cfg, the prediction uses the videos of that list.
 
 In an ordinary video most frames need other frames. So a clip of 8 frames costs 72 to 96 % as much to decode as a
 clip of 32 frames, depending on the decoder. Multigrid training needs up to 16 times as many of these clips. From a
@@ -50,7 +51,7 @@ from mgexp.plan.loading import (
 from mgexp.run.environment import num_cores
 from mgexp.train.setup import build_row_schedule
 from mgexp.video.paths import Root
-from mgexp.video.pyav import PyavReader
+from mgexp.video.reader import choose_decoder
 from mgexp.video.store import StoreDir, StoreIndex
 from mgexp.video.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES
 from mgexp.video.store_fill import (
@@ -230,7 +231,9 @@ def loading(options: argparse.Namespace, num_videos: int, order: Order, sample: 
     raise_problems(problems)
     root = Root(order.root).folder
     records = [VideoRecord(str(Path(root, video.path)), 0) for video in sample.copied]
-    openers = {"videos": PyavReader, "store": StoreIndex(sample.store, order.root, PyavReader)}
+    fps = cfg.DATA.FRAMES_FPS
+    opener = choose_decoder("pyav", fps).opener
+    openers = {"videos": opener, "store": StoreIndex(sample.store, order.root, opener, fps)}
     ways = build_loads(cfg, records, openers)
     legs = legs_of(schedule)
     with one_core():

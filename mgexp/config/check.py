@@ -56,11 +56,11 @@ def _model_problems(cfg: Config) -> Iterator[str]:
 
 def _list_problems(cfg: Config) -> Iterator[str]:
     data = cfg.DATA
-    if data.CLASSES and data.FORMAT in {"list", "charades", "hmdb51"}:
+    if data.CLASSES and data.FORMAT in {"list", "rawframes", "charades", "hmdb51"}:
         yield f"DATA.CLASSES is not read with DATA.FORMAT = {data.FORMAT}: leave it empty"
     if data.PATH_PREFIX and data.FORMAT == "folders":
         yield "DATA.PATH_PREFIX is not read with DATA.FORMAT = folders: the lists are folders; leave it empty"
-    if data.PATH_LABEL_SEPARATOR != " " and data.FORMAT != "list":
+    if data.PATH_LABEL_SEPARATOR != " " and data.FORMAT not in {"list", "rawframes"}:
         yield f"DATA.PATH_LABEL_SEPARATOR is not read with DATA.FORMAT = {data.FORMAT}: leave it out"
     for key, path in (("TRAIN_LIST", data.TRAIN_LIST), ("VAL_LIST", data.VAL_LIST)):
         if path and data.NUM_FOLDS and FOLD not in path:

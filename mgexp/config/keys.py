@@ -147,10 +147,12 @@ class TrainKeys:
 class DataKeys:
     """The lists of videos, and how a clip is cut from a video."""
 
-    FORMAT: Literal["list", "kinetics", "ssv2", "charades", "ucf101", "hmdb51", "folders"] = own(
-        "list", "format of the lists: 'path label' lines, the official files, or a folder for each class")
+    FORMAT: Literal["list", "rawframes", "kinetics", "ssv2", "charades", "ucf101", "hmdb51", "folders"] = own(
+        "list", "'path label' lines, MMAction2's 'path num_frames label', the official files, or folders by class")
     TRAIN_LIST: PathText = own("", "list of training videos (hmdb51: DIR/*_test_split1.txt; folders: a folder)")
     VAL_LIST: PathText = own("", "list of validation videos, in the same format")
+    FRAMES_FPS: float = own(
+        30.0, "frames per second of videos that are folders of numbered images; images have no times", POSITIVE)
     NUM_FOLDS: int = own(
         0, "folds of a cross-validation: {fold} in both lists stands for RNG_SEED modulo this; 0: no folds",
         _range(0, 1000))

@@ -19,6 +19,7 @@ from typing import Any
 
 from mgexp.data.classes import number_classes, read_text
 from mgexp.data.entries import (
+    ENDINGS,
     Bad,
     BadPlaces,
     Entry,
@@ -30,6 +31,7 @@ from mgexp.data.entries import (
 )
 from mgexp.data.records import Action, ActionRecord, Split, VideoList, VideoRecord
 from mgexp.run.files import is_folder, is_there
+from mgexp.video.frame_folder import is_image
 from mgexp.video.paths import Root
 
 
@@ -103,19 +105,29 @@ def read_list(
     num_classes: int | None,
     separator: str = " ",
     allow_outside: bool = False,
+    has_lengths: bool = False,
 ) -> VideoList:
     """Read a list with a ``path label`` line for each video, as Kinetics users have.
 
     A line is split at the last ``separator``, so that paths may contain it too. Blank lines, Windows line ends
     and a UTF-8 byte order mark are fine. Paths are relative to ``root``, or absolute below it; with
     ``allow_outside`` they may lead anywhere. Labels are integers in [0, num_classes). If ``num_classes`` is None,
-    labels are ignored, and all videos get class 0. A video may come in several lines.
+    labels are ignored, and all videos get class 0. A video may come in several lines. With ``has_lengths`` a line
+    is ``path num_frames label``, as in MMAction2's lists of folders of images. The folders tell their numbers of
+    images themselves, so that number is only looked at to see that the line has three parts.
     """
     inside = Root(root, allow_outside)
     labels = f"labels are integers from 0 to {(num_classes or 0) - 1}"
 
     def parse(line: str) -> Iterator[Listed | Bad]:
         name, found, text = line.rpartition(separator)
+        if has_lengths:
+            name, found, length = name.rpartition(separator)
+            if not re.fullmatch(r"\s*[0-9]+\s*", length):
+                yield Bad(
+                    "line in another form", line, f"write path{separator}num_frames{separator}label"
+                )
+                return
         # 18 digits at most, because Python refuses to convert a text of thousands of digits.
         is_integer = re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text) is not None
         label = int(text) if num_classes is not None and is_integer else 0
@@ -407,15 +419,10 @@ def _hmdb51_line(
         yield Listed(VideoRecord(path, label))
 
 
-ENDINGS = (
-    *(".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4"),
-    *(".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".webm", ".wmv"),
-)
-"""Endings of video files that FFmpeg reads. Assumption: no data set of videos has other ones."""
-
-
 def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
     """Read the videos ``folder/CLASS/NAME`` in the order of their paths. An empty file counts as missing.
+
+    A folder of images is a video too.
 
     ``classes``: name of a folder → number. Hidden files (.DS_Store) are skipped. It is a problem if
     any other file lacks the ending of a video (in small or capital letters), or if a folder has no
@@ -439,8 +446,10 @@ def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
         else:
             num_before = len(videos)
             for file in _visible(path):
-                if file.is_dir():
-                    remedy = "put the videos of a class into one folder"
+                if file.is_dir() and any(is_image(image.name) for image in file.iterdir()):
+                    videos.append(Listed(VideoRecord(str(file), classes[path.name])))
+                elif file.is_dir():
+                    remedy = "put the videos of a class into one folder; a folder in it is a video of images"
                     bad.append(
                         (str(path), Bad("folder in the folder of a class", file.name, remedy))
                     )

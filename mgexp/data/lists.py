@@ -30,6 +30,7 @@ from mgexp.video.paths import Root, links_problems
 
 LIST_FILES = {
     "list": "a text file with a 'path label' line per video",
+    "rawframes": "a text file with a 'path num_frames label' line per folder of images",
     "kinetics": "the official CSV",
     "ssv2": "the official JSON, train.json or validation.json",
     "charades": "the official CSV, Charades_v1_train.csv or Charades_v1_test.csv",
@@ -67,6 +68,9 @@ def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> Vid
     # Functions, so that only the reader of this format runs.
     readers: dict[str, Callable[[], VideoList]] = {
         "list": lambda: read_list(path, root, num_classes, separator, data.ALLOW_OUTSIDE),
+        "rawframes": lambda: read_list(
+            path, root, num_classes, separator, data.ALLOW_OUTSIDE, has_lengths=True
+        ),
         "kinetics": lambda: read_kinetics(path, root, numbers, split),
         "ssv2": lambda: read_ssv2(path, root, numbers),
         "charades": lambda: read_charades(path, root, num_classes),

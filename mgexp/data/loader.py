@@ -149,18 +149,18 @@ def build_opener(cfg: Config) -> Opener:
     Raises InputError if the decoder does not work here, or if DATA.STORE is no clip store.
     """
     problems: list[str] = []
+    fps = cfg.DATA.FRAMES_FPS
     try:
-        opener = choose_decoder(cfg.DATA.DECODING_BACKEND).opener
+        opener = choose_decoder(cfg.DATA.DECODING_BACKEND, fps).opener
     except InputError as error:
         problems += error.problems
         # PyAV always works. With it the store can be opened too, so that one message names all
         # problems.
-        opener = choose_decoder("pyav").opener
+        opener = choose_decoder("pyav", fps).opener
     if cfg.DATA.STORE:
         try:
-            opener = StoreIndex(
-                StoreDir(Path(cfg.DATA.STORE)), videos_root(in_fold(cfg).DATA), opener
-            )
+            root = videos_root(in_fold(cfg).DATA)
+            opener = StoreIndex(StoreDir(Path(cfg.DATA.STORE)), root, opener, fps)
         except InputError as error:
             problems += [f"DATA.STORE: {problem}" for problem in error.problems]
     raise_problems(problems)

@@ -35,8 +35,7 @@ from mgexp.run.files import read_json, read_jsonl
 from mgexp.run.folder import RunDir
 from mgexp.train.setup import build_num_videos, build_row_schedule
 from mgexp.video.paths import evenly_spaced
-from mgexp.video.pyav import PyavReader
-from mgexp.video.reader import VideoError
+from mgexp.video.reader import VideoError, choose_decoder
 from mgexp.video.store import StoreIndex
 from mgexp.video.store_encode import DEFAULT_QUANTIZER
 from mgexp.video.store_fill import Order, sample_store
@@ -249,7 +248,8 @@ def build_loading_seconds(
                 order = Order(root, tuple(levels), DEFAULT_QUANTIZER)
                 sample = stack.enter_context(sample_store(order, paths, len(paths)))
                 name = f"a clip store of short sides {', '.join(map(str, levels))}"
-                openers[name] = StoreIndex(sample.store, root, PyavReader)
+                opener = choose_decoder("pyav", cfg.DATA.FRAMES_FPS).opener
+                openers[name] = StoreIndex(sample.store, root, opener, cfg.DATA.FRAMES_FPS)
             return build_clip_seconds(cfg, legs, records, openers, budget_seconds)
     except VideoError as error:
         raise InputError([str(error)]) from error

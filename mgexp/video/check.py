@@ -26,18 +26,23 @@ from pebble import ProcessExpired
 
 from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_jsonl
 from mgexp.run.folder import CheckDir
+from mgexp.video.frame_folder import FrameFolder
 from mgexp.video.paths import Root
 from mgexp.video.processes import map_in_processes
 from mgexp.video.pyav import AV_ERRORS
+from mgexp.video.reader import VideoError
+from mgexp.video.store import stamp_of
 
 # ruff: noqa: ANN401 (the objects of PyAV are untyped here)
 
 KINDS = {
     "ok": "decodes, nothing strange",
     "timestamps_not_monotonic": "decodes, but frames come out of the order of their times (still usable)",
+    "sizes_differ": "a folder of images of several sizes, which are resized to the first of a clip (still usable)",
     "missing": "there is no such file",
     "empty_file": "the file holds no byte",
     "open_fails": "the format is unknown, or the header is damaged",
+    "no_sequence": "a folder without images, or with numbers that have a gap",
     "no_video_stream": "no video stream of a codec that is known",
     "zero_frames": "a video stream without a frame",
     "decode_error_partial": "some frames cannot be decoded",
@@ -47,7 +52,7 @@ KINDS = {
     "crashed": "the decoder ended its process",
 }
 """The kinds of results, in the order of the table, and what each of them means."""
-USABLE_KINDS = frozenset({"ok", "timestamps_not_monotonic"})
+USABLE_KINDS = frozenset({"ok", "timestamps_not_monotonic", "sizes_differ"})
 QUICK_SECONDS = 1.0
 """Seconds that a quick check decodes at the start and at the end of a video. Assumption: a file
 that was cut short or written badly fails at one of its ends. Only the full check finds damage in
@@ -148,10 +153,12 @@ class _Seen:
 def check_video(path: str, quick: bool) -> VideoCheck:
     """Decode all frames of a video and judge it; with ``quick``, decode only its first and its last second.
 
-    If a packet cannot be decoded, continue with the next one. Raises nothing for a bad file.
+    Of a folder of images, ``quick`` decodes the first and the last. If a packet cannot be decoded,
+    continue with the next one. Raises nothing for a bad file.
     """
     start = time.perf_counter()
-    found = _check_file(path, quick)
+    is_folder = os.path.isdir(path)  # noqa: PTH112 (240,000 videos)
+    found = _check_folder(path, quick) if is_folder else _check_file(path, quick)
     return replace(found, seconds=round(time.perf_counter() - start, 4))
 
 
@@ -199,6 +206,40 @@ def _check_file(path: str, quick: bool) -> VideoCheck:
             height=height,
             codec=stream.codec_context.name,
         )
+
+
+def _check_folder(path: str, quick: bool) -> VideoCheck:
+    """Check a folder of images. Its frame rate is a key of the configuration, so its duration is unknown here."""
+    try:
+        folder = FrameFolder(path)
+    except VideoError as error:
+        return VideoCheck(path, "no_sequence", error.reason)
+    places = sorted({0, len(folder.images) - 1}) if quick else range(len(folder.images))
+    sizes: dict[tuple[int, ...], str] = {}
+    damage: list[str] = []
+    for place in places:
+        try:
+            sizes.setdefault(folder.image(place).shape[:2], folder.images[place])
+        except VideoError as error:
+            damage.append(f"{folder.images[place]} {error.reason}")
+    kind, reason = "ok", ""
+    if damage:
+        kind = "decode_error_partial" if sizes else "decode_error_no_frame"
+        reason = f"{len(damage)} images, first {damage[0]}"
+    elif len(sizes) > 1:
+        kind, found = "sizes_differ", list(sizes.items())[:2]
+        reason = " and ".join(f"{wide}×{tall} ({name})" for (tall, wide), name in found)
+    height, width = next(iter(sizes), (None, None))
+    ending = Path(folder.images[0]).suffix.lower().lstrip(".")
+    return VideoCheck(
+        path=path,
+        kind=kind,
+        reason=reason,
+        frames=len(places) - len(damage),
+        width=width,
+        height=height,
+        codec=ending,
+    )
 
 
 def _decode_rest(container: Any, stream: Any, seen: _Seen, enough_ticks: float = math.inf) -> bool:
@@ -400,10 +441,10 @@ class CheckLog:
 
 
 def _state_of(path: str) -> dict[str, int | None]:
-    """Return the size and the time of change of a file; None for both if there is no file."""
+    """Return the size and the time of change of a video; None for both if there is no file."""
     try:
-        status = os.stat(path)  # noqa: PTH116 (paths are text everywhere in lists)
+        stamp = stamp_of(path, with_hash=False)
     # A path with a NUL character raises ValueError.
     except (OSError, ValueError):
         return {"bytes": None, "mtime_ns": None}
-    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+    return {"bytes": stamp.size_bytes, "mtime_ns": stamp.mtime_ns}

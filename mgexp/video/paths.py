@@ -87,11 +87,14 @@ def links_problems(paths: Sequence[str], folder: Path) -> list[str]:
 
 
 def are_usable(paths: Sequence[str]) -> list[bool]:
-    """Return for each path whether it is a regular file that is not empty."""
+    """Return for each path whether it is a regular file or a folder that is not empty."""
 
     def is_usable(path: str) -> bool:
         try:
             status = os.stat(path)  # noqa: PTH116 (240,000 files)
+            if stat.S_ISDIR(status.st_mode):
+                with os.scandir(path) as names:
+                    return any(names)
         # A path with a NUL character raises ValueError.
         except (OSError, ValueError):
             return False

@@ -133,6 +133,10 @@ Opener = Callable[[str], AbstractContextManager[Video]]
 """Opens the video at a path, and closes it at the end of the context. Raises VideoError if it does not open."""
 
 
+DEFAULT_FRAMES_FPS = 30.0
+"""The frame rate of folders of images in clip stores, and the default of DATA.FRAMES_FPS."""
+
+
 @dataclass(frozen=True)
 class Decoder:
     """A decoder: its ``name`` with versions, for people, and its ``opener``, which is sent to loader workers."""
@@ -141,18 +145,23 @@ class Decoder:
     opener: Opener
 
 
-def choose_decoder(backend: Backend) -> Decoder:
+def choose_decoder(backend: Backend, frames_fps: float = DEFAULT_FRAMES_FPS) -> Decoder:
     """Return the decoder of DATA.DECODING_BACKEND; auto means torchcodec if it works here, and PyAV if not.
+
+    Its opener also opens folders of images, at ``frames_fps`` frames per second.
 
     Raises InputError if the backend is torchcodec and it does not work here.
     """
     # A decoder is imported when it is chosen, since torchcodec may be absent.
+    from mgexp.video.frame_folder import FilesAndFolders
+
     if backend != "pyav":
         from mgexp.video import torchcodec_reader
 
         fault = torchcodec_reader.fault()
         if not fault:
-            return Decoder(torchcodec_reader.version(), torchcodec_reader.TorchcodecReader)
+            opener = FilesAndFolders(torchcodec_reader.TorchcodecReader, frames_fps)
+            return Decoder(torchcodec_reader.version(), opener)
         if backend == "torchcodec":
             problem = f"DATA.DECODING_BACKEND = torchcodec, but it does not work here: {fault}"
             remedy = (
@@ -165,4 +174,4 @@ def choose_decoder(backend: Backend) -> Decoder:
 
     from mgexp.video.pyav import PyavReader
 
-    return Decoder(f"PyAV {av.__version__}", PyavReader)
+    return Decoder(f"PyAV {av.__version__}", FilesAndFolders(PyavReader, frames_fps))

@@ -11,7 +11,9 @@ pixels, as the cost of training does.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -21,8 +23,18 @@ from typing import Any
 from mgexp.errors import InputError
 from mgexp.run.files import is_file, read_json, read_jsonl, sha256_of
 from mgexp.run.folder import Folder, Inside
+from mgexp.video.frame_folder import is_image
 from mgexp.video.paths import Root
-from mgexp.video.reader import Frames, FramesArray, Opener, Region, Size, Times, Video
+from mgexp.video.reader import (
+    DEFAULT_FRAMES_FPS,
+    Frames,
+    FramesArray,
+    Opener,
+    Region,
+    Size,
+    Times,
+    Video,
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,9 @@ class Copy:
 class Stamp:
     """The size and the time of last change of a file, which tell whether it has changed.
 
-    ``sha256``: the hash of its content; None if nobody asked for it.
+    The size of a folder of images is that of all images together. Its time changes when an image is
+    added, removed or replaced by another file. ``sha256``: the hash of the content; None if nobody
+    asked for it.
     """
 
     size_bytes: int
@@ -146,9 +160,17 @@ def distinct_levels(height: int, width: int, levels: tuple[int, ...]) -> tuple[i
 
 
 def stamp_of(path: str, with_hash: bool) -> Stamp:
-    """Read size, time of last change, and, where asked for, SHA-256 of a file. Raises OSError."""
-    status = os.stat(path)  # noqa: PTH116 (called for each clip)
-    return Stamp(status.st_size, status.st_mtime_ns, sha256_of(Path(path)) if with_hash else None)
+    """Read size, time of last change, and, where asked for, SHA-256 of a video. Raises OSError."""
+    status = os.stat(path)  # noqa: PTH116 (240,000 videos)
+    if not stat.S_ISDIR(status.st_mode):
+        sha256 = sha256_of(Path(path)) if with_hash else None
+        return Stamp(status.st_size, status.st_mtime_ns, sha256)
+    with os.scandir(path) as entries:
+        images = sorted((one.name, one.stat().st_size) for one in entries if is_image(one.name))
+    # The names belong to the content, because they are the order of the frames.
+    sums = [f"{name} {sha256_of(Path(path, name))}" for name, _ in images] if with_hash else []
+    sha256 = hashlib.sha256("\n".join(sums).encode()).hexdigest() if with_hash else None
+    return Stamp(sum(size for _, size in images), status.st_mtime_ns, sha256)
 
 
 @dataclass(frozen=True)
@@ -171,10 +193,18 @@ class StoreIndex:
     """An ``Opener`` that reads a video from its copies in a store, or from its own file if it has no copies.
 
     ``root`` is the folder that the paths of the manifest are relative to. ``open_file`` opens copies and videos.
+    Copies of folders of images play at ``frames_fps`` frames per second, whatever rate they were made with.
     Raises InputError where ``store`` is no store.
     """
 
-    def __init__(self, store: StoreDir, root: Path, open_file: Opener) -> None:
+    def __init__(
+        self,
+        store: StoreDir,
+        root: Path,
+        open_file: Opener,
+        frames_fps: float = DEFAULT_FRAMES_FPS,
+    ) -> None:
+        self._folder_speed = frames_fps / DEFAULT_FRAMES_FPS
         self._store = store
         self._root = Root(root)
         self._open_file = open_file
@@ -203,7 +233,10 @@ class StoreIndex:
             status = os.stat(path)  # noqa: PTH116 (called for each clip)
         except OSError:
             return None
-        if entry is None or entry.size_bytes != status.st_size:
+        if entry is None:
+            return None
+        # To add up the images of a folder for each clip would take too long, so its time must do.
+        if entry.size_bytes != status.st_size and not stat.S_ISDIR(status.st_mode):
             return None
         return entry if entry.mtime_ns == status.st_mtime_ns else None
 
@@ -217,7 +250,9 @@ class StoreIndex:
             if entry is None:
                 yield files.enter_context(self._open_file(path))
             else:
-                yield _StoredVideo(self, path, entry, files)
+                is_folder = os.path.isdir(path)  # noqa: PTH112 (called for each clip)
+                speed = self._folder_speed if is_folder else 1.0
+                yield _StoredVideo(self, path, entry, files, speed)
 
     def open_level(self, path: str, level: int | None) -> AbstractContextManager[Video]:
         """Open the copy of a stored video at ``level``; with None, open the video itself."""
@@ -231,19 +266,21 @@ class _StoredVideo:
     """A video with copies.
 
     Its size and duration come from the manifest, which has the size and the duration of the video
-    itself. So random draws are the same with a store and without one. ``files`` closes the files
-    that are opened.
+    itself. So random draws are the same with a store and without one. (A folder of images of
+    several sizes is an exception: its size in the manifest is that of its first image.) ``files``
+    closes the files that are opened. ``speed``: how much faster than in its copies the video plays.
     """
 
     index: StoreIndex
     path: str
     entry: Entry
     files: ExitStack
+    speed: float
 
     @property
     def duration_seconds(self) -> float:
         """Seconds from the first frame to the end of the last."""
-        return self.entry.duration_seconds
+        return self.entry.duration_seconds / self.speed
 
     def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
         """Take the frames from the smallest copy that is sharp enough.
@@ -256,7 +293,9 @@ class _StoredVideo:
             None if short_side is None else choose_level(entry.short_sides, min(size), short_side)
         )
         video = self.files.enter_context(self.index.open_level(self.path, level))
-        frames = video.frames_at(times_seconds)
+        # The video itself, which level None opens, has its own speed already.
+        speed = 1.0 if level is None else self.speed
+        frames = video.frames_at([speed * time for time in times_seconds])
         return frames if level is None else _CopyFrames(frames, size, str(level))
 
 

@@ -17,8 +17,9 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 
 from mgexp.run.files import atomic_file
+from mgexp.video.frame_folder import FrameFolder, resized
 from mgexp.video.pyav import PyavReader, all_packets, stream_clock
-from mgexp.video.reader import Size, VideoError
+from mgexp.video.reader import DEFAULT_FRAMES_FPS, Size, VideoError
 from mgexp.video.rgb import displayed_size, quarter_turns
 from mgexp.video.store import Copy, Stamp, StoreDir, StoredVideo, distinct_levels, level_size
 
@@ -39,6 +40,8 @@ ENCODER_RATE = Fraction(30)
 """Frames per second for the encoder, because MPEG-2 knows only a few rates. The mp4 file holds the true times."""
 
 
+Timed = tuple[Any, int]
+"""A decoded frame, and the tick from which on it is on display."""
 Write = Callable[[Any, int, int], None]
 """Encodes a decoded frame into a copy. It is on display from the first tick up to the second one."""
 
@@ -52,19 +55,8 @@ def encode_video(
     variable frame rate and the unit of time stay as they are. Raises VideoError where the video
     cannot be decoded to its end.
     """
-    with PyavReader(str(source)) as reader:
-        duration = reader.duration_seconds
-    with all_packets(str(source), "cannot be copied") as (stream, packets), ExitStack() as stack:
-        # An mp4 file counts time in ticks of 1/n second. If the time base is m/n, its unit has m
-        # ticks.
-        base, (first_pts, _) = stream.time_base, stream_clock(stream)
-        tick_seconds = Fraction(1, base.denominator)
-        frames = (frame for packet in packets for frame in packet.decode())
-        timed = (
-            (frame, max(0, int(frame.pts - first_pts) * base.numerator))
-            for frame in frames
-            if frame.pts is not None
-        )
+    decoded = _decode_folder if source.is_dir() else _decode_file
+    with decoded(str(source)) as (timed, tick_seconds, duration), ExitStack() as stack:
         shots = _shots(str(source), timed, round(duration / tick_seconds))
         # The first frame is decoded before the copies are opened, because only it tells the size
         # and the turn.
@@ -93,7 +85,41 @@ def encode_video(
     return StoredVideo(path, stamp, num_frames, duration, height, width, turns, copies)
 
 
-def _shots(path: str, timed: Iterable[tuple[Any, int]], end: int) -> Iterator[tuple[Any, int, int]]:
+@contextmanager
+def _decode_file(path: str) -> Iterator[tuple[Iterator[Timed], Fraction, float]]:
+    """Give the frames of a video file, the seconds of a tick, and the duration in seconds."""
+    with PyavReader(path) as reader:
+        duration = reader.duration_seconds
+    with all_packets(path, "cannot be copied") as (stream, packets):
+        # An mp4 file counts time in ticks of 1/n second. If the time base is m/n, its unit has m
+        # ticks.
+        base, (first_pts, _) = stream.time_base, stream_clock(stream)
+        frames = (frame for packet in packets for frame in packet.decode())
+        timed = (
+            (frame, max(0, int(frame.pts - first_pts) * base.numerator))
+            for frame in frames
+            if frame.pts is not None
+        )
+        yield timed, Fraction(1, base.denominator), duration
+
+
+@contextmanager
+def _decode_folder(path: str) -> Iterator[tuple[Iterator[Timed], Fraction, float]]:
+    """Give the frames of a folder of images, all of the size of the first, with one tick for each."""
+    folder = FrameFolder(path)
+    size = folder.image(0).shape[:2]
+
+    def timed() -> Iterator[Timed]:
+        for place in range(len(folder.images)):
+            picture = folder.image(place)
+            same = picture if picture.shape[:2] == size else resized(picture, size)
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(same), format="rgb24")
+            yield frame, place
+
+    yield timed(), 1 / Fraction(DEFAULT_FRAMES_FPS), folder.duration_seconds
+
+
+def _shots(path: str, timed: Iterable[Timed], end: int) -> Iterator[tuple[Any, int, int]]:
     """Yield each frame with its first tick on display, and the tick at which the next frame replaces it.
 
     ``timed``: (frame, its tick). ``end``: the tick at which the video ends. Frames that are never

@@ -286,7 +286,7 @@ def disk_table(
     This assumes that copies need as many bytes, and as much time, per byte of their videos as in
     the sample.
     """
-    source_bytes = sum((order.root / path).stat().st_size for path in paths)
+    source_bytes = sum(stamp_of(str(order.root / path), False).size_bytes for path in paths)
     share = source_bytes / sum(video.stamp.size_bytes for video in sample.copied)
     level_bytes = {}
     for level in sorted(set(order.levels), reverse=True):

@@ -21,6 +21,12 @@ def test_videos_have_the_class_of_their_folder_in_the_order_of_their_paths(folde
     assert names_and_labels(folder, read_folders(folder, CLASSES)) == wanted
 
 
+def test_a_folder_of_images_is_a_video(folder):
+    write_videos(folder, "run/clip/img_1.JPG", "run/clip/img_2.JPG")
+    wanted = [("run/a.mp4", 1), ("run/b.AVI", 1), ("run/clip", 1)]
+    assert names_and_labels(folder, read_folders(folder, CLASSES))[1:] == wanted
+
+
 def test_the_classes_are_the_folders(folder, tmp_path):
     assert class_folders(folder) == (("my walk", "run"), ())
     assert class_folders(tmp_path / "no")[0] == ()

@@ -50,7 +50,14 @@ def write_lists(folder: Path) -> None:
     (folder / "run_test_split1.txt").write_text("v_x.avi 1\n")
     (folder / "walk_test_split1.txt").write_text("v_x.avi 0\n")
     (folder / "list.txt").write_text("run/v_x.avi 0\n")
-    videos = ("1.webm", "run/v_x.avi", "by_class/run/v_x.avi", "by_class/walk/v_x.avi")
+    (folder / "rawframes.txt").write_text("frames/x 1 1\n")
+    videos = (
+        "1.webm",
+        "frames/x/img_00001.jpg",
+        "run/v_x.avi",
+        "by_class/run/v_x.avi",
+        "by_class/walk/v_x.avi",
+    )
     write_videos(folder, *videos, "BBBBBBBBBBB_000001_000002.mp4", "AAAAAAAAAAA_000001_000002.mp4")
 
 
@@ -58,6 +65,7 @@ def write_lists(folder: Path) -> None:
     ("format_", "train", "classes", "wanted"),
     [
         ("list", "list.txt", "", ("run/v_x.avi", 0)),
+        ("rawframes", "rawframes.txt", "", ("frames/x", 1)),
         ("kinetics", "kinetics.csv", "", ("BBBBBBBBBBB_000001_000002.mp4", 0)),
         ("kinetics", "kinetics.csv", "names.txt", ("BBBBBBBBBBB_000001_000002.mp4", 1)),
         ("ssv2", "ssv2.json", "labels.json", ("1.webm", 0)),

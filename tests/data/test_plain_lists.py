@@ -44,6 +44,26 @@ def test_records_are_absolute_paths_with_labels_in_the_order_of_the_list(read, r
     assert (found.missing, found.problems) == ((), ())
 
 
+def test_a_folder_of_images_may_be_named_with_the_ending_of_its_video(read, root):
+    """A folder that is empty, or whose name only begins with that of the video, is not found."""
+    (root / "run/a.mp4").rename(root / "run/x.jpg")
+    for name in ("run/a", "run/c.d", "run/empty"):
+        (root / name).mkdir()
+    for name in ("run/a/1.jpg", "run/c.d/1.jpg"):
+        (root / name).write_bytes(b"x")
+    found = read("run/a.mp4 1\nrun/b.mp4 2\nrun/c.d 0\nrun/c.e 0\nrun/empty 0\nrun/c.mp4 0\n")
+    assert names(root, found.records) == [("run/a", 1), ("run/b.mp4", 2), ("run/c.d", 0)]
+    assert found.missing == tuple(str(root / f"run/{name}") for name in ("c.e", "empty", "c.mp4"))
+
+
+def test_lists_of_mmaction2_have_the_number_of_images_before_the_label(read, root):
+    found = read("my walk/c d.mp4 163 2\nrun/a.mp4 12 0\n", has_lengths=True)
+    assert names(root, found.records) == [("my walk/c d.mp4", 2), ("run/a.mp4", 0)]
+    (problem,) = read("run/a.mp4 1\nrun/b.mp4 many 1\n", has_lengths=True).problems[:1]
+    assert problem.startswith("line in another form, ")
+    assert problem.endswith(":1: 'run/a.mp4 1': write path num_frames label")
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -68,8 +68,8 @@ def test_each_kind_is_found(kind, quick, tmp_path):
 
 
 def test_every_kind_of_a_file_is_tested():
-    """The other two are of its process: see below."""
-    assert {*KINDS} - {*MAKERS} == {"hung", "crashed"}
+    """Two others are of its process: see below. Two are of folders: see test_frame_folder.py."""
+    assert {*KINDS} - {*MAKERS} == {"hung", "crashed", "no_sequence", "sizes_differ"}
 
 
 @pytest.mark.parametrize("kind", MAKERS)
@@ -127,7 +127,6 @@ def test_a_quick_check_counts_no_frame_twice(tmp_path):
 
 
 def test_what_is_no_file_is_missing(tmp_path):
-    assert check_video(str(tmp_path), quick=False).kind == "missing"
     assert check_video("nul\0.mp4", quick=False).kind == "missing"
     os.mkfifo(tmp_path / "pipe.mp4")  # to open it would wait for ever
     assert check_video(str(tmp_path / "pipe.mp4"), quick=False).kind == "missing"

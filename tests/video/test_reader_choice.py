@@ -10,6 +10,7 @@ from mgexp.config.load import load_config
 from mgexp.data.loader import build_opener
 from mgexp.errors import InputError
 from mgexp.video import torchcodec_reader as decode_torchcodec
+from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError, choose_decoder
 from mgexp.video.torchcodec_reader import TorchcodecReader
@@ -35,7 +36,7 @@ def test_the_decoder_is_the_one_asked_for(backend, fault, name, opener, monkeypa
     assume(monkeypatch, fault)
     decoder = choose_decoder(backend)
     assert decoder.name.startswith(name)
-    assert decoder.opener is opener
+    assert decoder.opener == FilesAndFolders(opener, 30.0)
 
 
 def test_a_decoder_that_does_not_work_is_refused_with_what_to_install(monkeypatch):
@@ -54,8 +55,8 @@ def test_a_decoder_that_does_not_work_is_refused_with_what_to_install(monkeypatc
 @pytest.mark.parametrize(("fault", "opener"), [("", TorchcodecReader), ("none", PyavReader)])
 def test_loaders_decode_as_the_configuration_says(fault, opener, monkeypatch):
     assume(monkeypatch, fault)
-    cfg = load_config(ROW, ["DATA.DECODING_BACKEND", "auto"])
-    assert build_opener(cfg) is opener
+    cfg = load_config(ROW, ["DATA.DECODING_BACKEND", "auto", "DATA.FRAMES_FPS", "12"])
+    assert build_opener(cfg) == FilesAndFolders(opener, 12.0)
 
 
 @NEEDS_TORCHCODEC

@@ -1,0 +1,193 @@
+"""Folders of numbered images as videos: img_00001.jpg, img_00002.jpg, and so on.
+
+Images have no times, so all folders get one frame rate, DATA.FRAMES_FPS. The numbers may start
+anywhere and have any number of digits, and any text may stand before them. A folder has one series
+of images. Optical flow, which some tools put beside the images, is left out.
+
+torchvision decodes the images. Measured on one core, milliseconds for an image (torchvision 0.29,
+PyAV 18): a colour JPEG of 340 x 256 pixels 0.66, with PyAV 0.84; a grey JPEG of 250 x 102 pixels
+0.12, with PyAV 0.36. PyAV also takes a JPEG whose end is missing for a whole one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from mgexp.video.reader import (
+    DEFAULT_FRAMES_FPS,
+    SOURCE,
+    TOLERANCE_SECONDS,
+    Frames,
+    FramesArray,
+    Opener,
+    Region,
+    Size,
+    Times,
+    Video,
+    VideoError,
+    whole,
+)
+
+ENDINGS = (".jpg", ".jpeg", ".png")
+"""Endings of the images, in small or capital letters."""
+FLOW = "flow_"
+"""The beginning of the names of optical flow: denseflow and MMAction2 write flow_x_00001.jpg."""
+
+
+def images_of(folder: str) -> tuple[str, ...]:
+    """Return the names of the images of a folder in the order of their numbers.
+
+    Raises VideoError if there are none, if a number is missing or comes twice, or if there are several series.
+    """
+    try:
+        names = [name for name in os.listdir(folder) if is_image(name)]  # noqa: PTH208 (each clip)
+    except OSError as error:
+        raise VideoError(folder, f"cannot be opened: {error.strerror}") from error
+    numbered: list[tuple[int, str]] = []
+    series: dict[str, str] = {}
+    for name in names:
+        match = re.fullmatch(r"(.*?)([0-9]{1,18})\.[a-z]+", name, re.IGNORECASE)
+        if match is None:
+            raise VideoError(folder, f"holds an image without a number, {name}: remove it")
+        series.setdefault(match[1], name)
+        numbered.append((int(match[2]), name))
+    if not numbered:
+        raise VideoError(folder, f"is a folder without images ({', '.join(ENDINGS)})")
+    if len(series) > 1:
+        first, second = sorted(series.values())[:2]
+        raise VideoError(folder, f"holds several series of images, such as {first} and {second}")
+    numbered.sort()
+    for (before, one), (after, other) in pairwise(numbered):
+        if after != before + 1:
+            what = "has a gap" if after > before else "has a number twice"
+            raise VideoError(folder, f"{what}: {one} is followed by {other}")
+    return tuple(name for _, name in numbered)
+
+
+def is_image(name: str) -> bool:
+    """Tell whether a file in a folder of frames is one of its frames, by its name."""
+    return name.lower().endswith(ENDINGS) and not name.startswith((".", FLOW))
+
+
+def read_image(path: str) -> FramesArray:
+    """Decode an image: uint8, RGB, (H, W, 3). Grey becomes RGB, and transparency is dropped.
+
+    A turn that EXIF asks for is ignored. Raises VideoError if the image is damaged.
+    """
+    # Checking and listing videos needs no torch, whose import takes seconds.
+    import torch
+
+    from mgexp.wheels import ImageReadMode, decode_image
+
+    try:
+        # Python reads the file, because the time limit of a video can interrupt Python.
+        with open(path, "rb") as file:  # noqa: PTH123 (each frame)
+            data = bytearray(file.read())
+        if not data:
+            raise VideoError(path, "is empty")
+        pixels = decode_image(torch.frombuffer(data, dtype=torch.uint8), ImageReadMode.RGB)
+    except OSError as error:
+        raise VideoError(path, f"cannot be read: {error.strerror}") from error
+    except RuntimeError as error:
+        raise VideoError(path, f"cannot be decoded: {str(error).splitlines()[0]}") from error
+    if pixels.dtype != torch.uint8:
+        raise VideoError(path, f"has pixels of {pixels.dtype}: save it with 8 bits for each colour")
+    picture: FramesArray = pixels.permute(1, 2, 0).numpy()
+    return picture
+
+
+def resized(picture: FramesArray, size: Size) -> FramesArray:
+    """Resize a picture (H, W, 3) to ``size``, bilinearly with antialiasing, on uint8."""
+    import torch
+
+    from mgexp.wheels import transforms_v2
+
+    planes = torch.from_numpy(picture).permute(2, 0, 1)
+    resize = transforms_v2.functional.resize
+    shown: FramesArray = resize(planes, [*size], antialias=True).permute(1, 2, 0).numpy()
+    return shown
+
+
+class FrameFolder:
+    """An open folder of images; see ``mgexp.video.reader.Video``.
+
+    Image k is on display from k / ``fps`` seconds to (k + 1) / ``fps`` seconds. Raises VideoError
+    if the images are no sequence.
+    """
+
+    def __init__(self, path: str, fps: float = DEFAULT_FRAMES_FPS) -> None:
+        self.path = path
+        self.fps = fps
+        self.images = images_of(path)
+
+    def __enter__(self) -> FrameFolder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Do nothing: no file stays open."""
+
+    @property
+    def duration_seconds(self) -> float:
+        """Seconds from the first frame to the end of the last."""
+        return len(self.images) / self.fps
+
+    def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
+        """Return the frames on display at these times; see ``Video``."""
+        last = len(self.images) - 1
+        places = (math.floor((time + TOLERANCE_SECONDS) * self.fps) for time in times_seconds)
+        return _ImageFrames(self, [min(max(0, place), last) for place in places])
+
+    def image(self, place: int) -> FramesArray:
+        """Decode the image at ``place``, from 0."""
+        return read_image(f"{self.path}/{self.images[place]}")
+
+
+class _ImageFrames:
+    """The images at ``places`` of a folder; see ``mgexp.video.reader.Frames``.
+
+    Images of a folder may differ in size. The clip then has the size of its first image, and every
+    image is resized to it, so that a region shows the same part of every image.
+    """
+
+    level = SOURCE
+
+    def __init__(self, folder: FrameFolder, places: Sequence[int]) -> None:
+        self._folder = folder
+        self._places = places
+        self._first = folder.image(places[0])
+        self.size: Size = (self._first.shape[0], self._first.shape[1])
+
+    def rgb(self, region: Region | None = None) -> FramesArray:
+        """Decode the other images, and return the pixels of the region."""
+        part = region or whole(self.size)
+        pixels = np.empty((len(self._places), part.height, part.width, 3), np.uint8)
+        for place in dict.fromkeys(self._places):
+            picture = self._first if place == self._places[0] else self._folder.image(place)
+            size = (picture.shape[0], picture.shape[1])
+            shown = part if size == self.size else part.on(self.size, size)
+            cut = picture[shown.rows, shown.columns]
+            if size != self.size:
+                cut = resized(cut, (part.height, part.width))
+            pixels[[row for row, one in enumerate(self._places) if one == place]] = cut
+        return pixels
+
+
+@dataclass(frozen=True)
+class FilesAndFolders:
+    """An ``Opener`` of video files, by ``open_file``, and of folders of images, at ``frames_fps``."""
+
+    open_file: Opener
+    frames_fps: float
+
+    def __call__(self, path: str) -> FrameFolder | AbstractContextManager[Video]:
+        """Open the folder or the file. Raises VideoError if it does not open."""
+        is_folder = os.path.isdir(path)  # noqa: PTH112 (each clip)
+        return FrameFolder(path, self.frames_fps) if is_folder else self.open_file(path)
