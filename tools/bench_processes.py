@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 
 import simplejson
-import torch
 
 from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
@@ -31,7 +30,7 @@ from mgexp.run.files import write_json
 # Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
-from teams import Team, TeamTimes, build_team
+from teams import CPU, Team, TeamTimes, build_team
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -86,7 +85,7 @@ def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> TeamT
     count = options.processes
     teams = {str(team): team for team in (Team(1, 1), Team(count, 1), Team(1, count))}
     ways = {name: build_team(cfg, team) for name, team in teams.items()}
-    stopwatch, shapes = Stopwatch(torch.device("cpu")), base_shapes(schedule)
+    stopwatch, shapes = Stopwatch(CPU), base_shapes(schedule)
     timed = measure_steps(ways, shapes, options.steps, options.warmup, stopwatch, progress=True)
     return TeamTimes({teams[name]: found for name, found in timed.items()})
 

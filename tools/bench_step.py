@@ -21,6 +21,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+# mgexp comes before torch, because it sets how torch's threads wait.
+import mgexp  # noqa: F401
+
+# isort: split
 import simplejson
 import torch
 

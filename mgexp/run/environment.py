@@ -27,8 +27,8 @@ NOT_CODE = (
 def describe() -> dict[str, str | int | None]:
     """Describe the date, the commit, the versions, the processor, the cores of this process, threads and GPU.
 
-    The date is UTC, ISO 8601. The GPU is None if there is none. The host's name is left out, because results are
-    published.
+    The date is UTC, ISO 8601. The GPU is None if there is none. ``spin_count`` is GOMP_SPINCOUNT, or
+    None if it is not set. The host's name is left out, because results are published.
     """
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -40,6 +40,7 @@ def describe() -> dict[str, str | int | None]:
         "cpu": cpu_model(),
         "cores": num_cores(),
         "threads": torch.get_num_threads(),
+        "spin_count": os.environ.get("GOMP_SPINCOUNT"),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
 

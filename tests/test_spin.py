@@ -1,0 +1,58 @@
+"""How long torch's threads spin: set before torch is imported, unless the user has said how threads wait."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+WAITS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME", "KMP_LIBRARY")
+SHOW = "import os, sys, mgexp; print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)"
+
+
+def fresh(*arguments, **variables):
+    """Run a fresh interpreter that knows of these variables only, and return what it prints."""
+    clean = {name: value for name, value in os.environ.items() if name not in WAITS}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**clean, "PYTHONPATH": str(ROOT), **variables},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "wanted"),
+    [
+        ({}, "1000"),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "PASSIVE"}, "None"),
+        ({"KMP_BLOCKTIME": "0"}, "None"),
+    ],
+)
+def test_the_user_wins(variables, wanted):
+    assert fresh("-c", SHOW, **variables).stdout.split() == [wanted, "False"]
+
+
+def test_it_is_left_alone_after_torch():
+    late = f"import sys, types; sys.modules['torch'] = types.ModuleType('torch'); {SHOW}"
+    assert fresh("-c", late).stdout.split() == ["None", "True"]
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        "run_net",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("sweep", "doctor", "plan")),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("bench_step", "bench_processes")),
+    ],
+)
+def test_openmp_reads_it(tool):
+    """GNU OpenMP prints its settings when it is loaded."""
+    printed = fresh(ROOT / "tools" / f"{tool}.py", "--help", OMP_DISPLAY_ENV="VERBOSE").stderr
+    assert "GOMP_SPINCOUNT = '1000'" in printed
