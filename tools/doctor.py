@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Check an installation and a machine, and whether multigrid saves time here.
 
-    python tools/doctor.py                                     versions, GPU, decoders, disk, speed of decoding
+    python tools/doctor.py                                     versions, GPU, decoders, disk, other programs
     python tools/doctor.py --cfg ROW.yaml [KEY VALUE ...]      also: precision, steps and loading of that row
 
 With --cfg, the tool times every shape and compares its results in TRAIN.PRECISION with fp32, even if an earlier
@@ -18,7 +18,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import simplejson
-import torch
 
 from mgexp.config.keys import Config
 from mgexp.errors import InputError
@@ -80,6 +79,8 @@ def table(findings: Sequence[Finding]) -> str:
 def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     """Read the configuration of the row, and build its schedule. Raises InputError with all problems."""
     # These imports need torchvision, which may be broken. Without --cfg, the doctor must work in that case too.
+    import torch
+
     from mgexp.config.check import cross_problems
     from mgexp.config.load import in_fold, read_config
     from mgexp.dist import device_of

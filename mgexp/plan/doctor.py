@@ -23,6 +23,7 @@ from typing import Literal
 import torch
 
 from mgexp.run.environment import num_cores
+from mgexp.run.other_programs import busy_text, is_busy, other_cores_now
 
 Status = Literal["OK", "warning", "problem"]
 
@@ -63,6 +64,7 @@ def machine_findings(folders: Sequence[Path] = (Path("runs"), Path("data"))) -> 
     yield range_finding("av", _version("av"))
     yield torchcodec_finding()
     yield cores_finding(os.cpu_count() or 1, num_cores())
+    yield others_finding(other_cores_now())
     yield memory_finding(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     if Path("/dev/shm").is_dir():
         yield shared_memory_finding(shutil.disk_usage("/dev/shm").free)
@@ -175,6 +177,16 @@ def cores_finding(present: int, usable: int) -> Finding:
         text = f"{usable} of {present} are this process's"
         return Finding("cores", "warning", text, "ask the scheduler for more, or see taskset -p")
     return Finding("cores", "OK", str(usable))
+
+
+def others_finding(others: float | None) -> Finding:
+    """Judge how many of our cores other programs use now."""
+    if others is None:
+        return Finding("other programs", "OK", "unknown: this system does not count them")
+    if is_busy(others):
+        remedy = "close them before you measure times; two trainings at once are slower"
+        return Finding("other programs", "warning", busy_text(others), remedy)
+    return Finding("other programs", "OK", busy_text(others))
 
 
 def memory_finding(num_bytes: int) -> Finding:

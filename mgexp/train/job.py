@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -22,10 +23,11 @@ from mgexp.models.weights import Fit
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.multigrid.schedule import step_counts
 from mgexp.run.clock import Clock, seconds_since_process_start
-from mgexp.run.environment import describe
+from mgexp.run.environment import describe, num_cores
 from mgexp.run.files import read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER, Progress, logging_to
+from mgexp.run.other_programs import CoreUse, OtherPrograms, read_core_use
 from mgexp.run.schedule_table import schedule_table
 from mgexp.run.trackers import NOBODY, TensorBoard, Tracker, Trackers, WandbRun
 from mgexp.stop import Interrupted, StopRequest
@@ -258,7 +260,15 @@ def _build_loop(
             processes,
             partial(inputs.check_unusable, max_share=cfg.DATA.MAX_UNUSABLE_SHARE),
         ),
+        others=OtherPrograms(state.clock, partial(_core_use, processes), LOGGER.warning),
     )
+
+
+def _core_use(processes: Processes) -> CoreUse | None:
+    """Read the use of our cores in rank 0, which writes the result. The other ranks know nothing."""
+    # The launcher of several processes is the parent of all of them. So rank 0 sees them all as ours.
+    root = os.getppid() if processes.local_count > 1 else os.getpid()
+    return read_core_use(root) if processes.is_main else None
 
 
 def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool) -> Trackers:
@@ -299,7 +309,8 @@ def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
         lists = f"{data.TRAIN_LIST} and {data.VAL_LIST}"
         LOGGER.info("fold %d (%s): %s", seed % data.NUM_FOLDS, fold, lists)
     num_workers = job.cfg.DATA_LOADER.NUM_WORKERS
-    machine = f"{job.device}, {torch.get_num_threads()} threads, {num_workers} loader workers"
+    cores = f"{torch.get_num_threads()} threads on {num_cores()} of {os.cpu_count()} cores"
+    machine = f"{job.device}, {cores}, {num_workers} loader workers"
     decoder = choose_decoder(job.cfg.DATA.DECODING_BACKEND).name
     LOGGER.info("%s; decoder %s; %s", job.inputs.summary(), decoder, machine)
     if first_step:

@@ -23,6 +23,7 @@ from mgexp.multigrid.schedule import Schedule, StepPlan, StepShape, step_counts
 from mgexp.optim.build import set_lr
 from mgexp.run.clock import Clock, StepTimer
 from mgexp.run.log import LOGGER, Progress, StepRecord
+from mgexp.run.other_programs import OtherPrograms
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.checkpoint import State
 from mgexp.train.faults import is_out_of_memory, shape_message
@@ -74,6 +75,7 @@ class Loop:
     write_checkpoint: Callable[[], None]
     checkpoint_seconds: float
     loaded: LoadedClips
+    others: OtherPrograms
     _saved_step: int = -1
     _saved_time: float = field(default_factory=time.perf_counter)
 
@@ -82,6 +84,7 @@ class Loop:
         source = DeviceBatches(batches, self.device)
         pending = PendingSteps(self.device, self.processes, self.state.clock)
         self._saved_step = self.state.step
+        self.others.start()
         for step in range(self.state.step, self.schedule.total_steps):
             with self.state.clock.measure("train"):
                 batch, waited = self._take(source, pending)
@@ -97,6 +100,7 @@ class Loop:
             self.state.step = step + 1
             self.state.epoch = self.schedule.epoch_before(step + 1)
             if is_settled:
+                self.others.note()
                 should_stop, should_save = self._agree(pending)
                 is_milestone = self.state.step in self.milestones
                 # We save before the evaluation, so a kill during it costs no step of training.
@@ -107,6 +111,7 @@ class Loop:
                 if is_milestone:
                     self.evaluate()
         self.loaded.share_levels()
+        self.others.count()
         return True
 
     @property
@@ -204,6 +209,7 @@ class Loop:
         # A milestone and a signal may both ask for the same step, which is then on disk already.
         if self.state.step != self._saved_step:
             self.loaded.share_levels()
+            self.others.count()
             self.write_checkpoint()
         self.stop.should_save = False
         self._saved_step, self._saved_time = self.state.step, time.perf_counter()

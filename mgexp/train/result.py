@@ -12,6 +12,7 @@ from mgexp.config.keys import Config
 from mgexp.models.cost import macs_by_shape, num_params, schedule_shapes, train_flops
 from mgexp.run.clock import Clock
 from mgexp.run.environment import describe
+from mgexp.run.other_programs import other_cores
 from mgexp.train.checkpoint import State
 from mgexp.train.precision import Precision
 from mgexp.train.setup import Inputs
@@ -79,6 +80,7 @@ def build_result(
         "params": num_params(state.model),
         "metrics": metrics,
         "seconds": seconds_record(state.clock),
+        "other_cores": other_cores(state.clock),
         "device": environment["gpu"] if device.type == "cuda" else environment["cpu"],
         "precision": precision.name,
         "expected": [list(row) for row in cfg.EXPECTED],

@@ -74,6 +74,14 @@ def test_shared_memory_memory_and_cores():
     assert doctor.cores_finding(8, 8) == Finding("cores", "OK", "8")
 
 
+def test_other_programs_are_named(monkeypatch):
+    monkeypatch.setattr("mgexp.run.other_programs.num_cores", lambda: 2)
+    assert doctor.others_finding(None).status == "OK"
+    assert doctor.others_finding(0.1).found == "Other programs keep 0.1 of 2 cores busy"
+    found = doctor.others_finding(0.8)
+    assert found.status == "warning" and "close them" in found.remedy
+
+
 def test_decoding_is_measured():
     found = doctor.decode_finding()
     assert "core-ms per clip" in found.found

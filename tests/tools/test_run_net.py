@@ -17,6 +17,7 @@ from mgexp.video.reader import choose_decoder
 NUM_STEPS = 10  # of the tiny row; by hand: (2, 2, 2, 2) of the long cycle and 2 of fine-tuning
 RESULT_KEYS = {
     *("experiment", "row", "seed", "commit", "date", "num_train_videos", "num_unusable_videos"),
+    "other_cores",
     *(
         "steps",
         "epochs",
@@ -51,6 +52,7 @@ def test_a_run_leaves_the_result_of_the_contract(finished_run):
         NUM_TRAIN,
     )
     assert result["metrics"]["top5"] == 100  # of two classes
+    assert result["other_cores"] >= 0
 
 
 def test_the_log_says_which_decoder_is_used(finished_run):

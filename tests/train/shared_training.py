@@ -23,6 +23,7 @@ from mgexp.optim.build import build_optimizer
 from mgexp.run.clock import Clock
 from mgexp.run.files import read_jsonl
 from mgexp.run.log import Progress
+from mgexp.run.other_programs import OtherPrograms
 from mgexp.stop import StopRequest
 from mgexp.train.checkpoint import State
 from mgexp.train.loop import LoadedClips, Loop
@@ -67,6 +68,7 @@ class Training:
             write_checkpoint=lambda: None,
             checkpoint_seconds=1e9,
             loaded=LoadedClips(self.state, self.processes, lambda reasons: None),
+            others=OtherPrograms(self.state.clock, lambda: None, lambda text: None),
         )
         with Progress(path, 0, self.schedule.total_steps, 1) as progress:
             assert loop.run(map(batch_of, self.requests), progress)
