@@ -78,7 +78,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="here: one after another, with logs (default); local: in the background of this machine; slurm: jobs",
     )
     parser.add_argument(
-        "--parallel", type=int, metavar="N", help="runs at a time (local: 1, slurm: all)"
+        "--parallel",
+        type=int,
+        metavar="N",
+        help="runs at a time (local: 1, slurm: all); local runs get 1/N of the cores and as many threads",
     )
     parser.add_argument("--smoke", action="store_true", help="as run_net.py --smoke")
     parser.add_argument("--dry-run", action="store_true", help="only print what would be submitted")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +18,8 @@ DEFAULT_MINUTES = 240
 DEFAULT_WARNING_SECONDS = 120
 MIN_SAVING_SECONDS = 10
 """The shortest time from the warning to the limit. Assumption: enough for a step and a small checkpoint."""
+CPUS = Path("/sys/devices/system/cpu")
+"""The folder in which Linux describes the cores."""
 
 TEXT_OPTIONS = {
     "partition": "partition (default: the cluster's)",
@@ -171,6 +175,27 @@ def local_problems(resources: Resources, num_runs: int = 1) -> Iterator[str]:
             f"--gpus-per-node {resources.gpus_per_node}: {num_runs} at a time need {wanted} GPUs, and this "
             f"machine has {there}"
         )
+
+
+def share_of_cores(slot: int, num_runs: int, system: Path = CPUS) -> tuple[int, ...]:
+    """Return the cores of this process that belong to one of ``num_runs`` parallel runs, in ``slot`` from 0.
+
+    All shares have the same size, so that runs take comparable times; some cores may be left over. With more runs
+    than cores, several runs get the same core. Empty if the system cannot bind a process to cores.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return ()
+
+    def place(core: int) -> tuple[int, int]:
+        # The hardware threads of one physical core come one after the other, so that one run gets all of them.
+        path = system / f"cpu{core}" / "topology" / "thread_siblings_list"
+        siblings = re.match(r"\d+", path.read_text()) if path.exists() else None
+        return (int(siblings[0]) if siblings else core, core)
+
+    cores = sorted(os.sched_getaffinity(0), key=place)
+    size = max(1, len(cores) // num_runs)
+    first = slot * size % len(cores)
+    return tuple(cores[first : first + size])
 
 
 def minutes_of(text: str) -> int:

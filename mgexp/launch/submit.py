@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -115,8 +115,13 @@ class LocalRun:
                 stop(self.job.job_id, self.launch)
 
 
-def to_this_machine(submission: Submission, run: RunOptions, slot: int = 0) -> LocalRun:
-    """Start a run in background processes. ``slot`` selects its GPUs. Parallel runs have different slots."""
+def to_this_machine(
+    submission: Submission, run: RunOptions, slot: int = 0, cores: Sequence[int] = ()
+) -> LocalRun:
+    """Start a run in background processes. ``slot`` selects its GPUs. Parallel runs have different slots.
+
+    The run may use only ``cores``, or all cores if there are none. torch takes one thread for each core.
+    """
     executor = submitit.LocalExecutor(_log_folder(submission), python=_python(submission))
     executor.update_parameters(
         timeout_min=LOCAL_MINUTES,
@@ -128,11 +133,27 @@ def to_this_machine(submission: Submission, run: RunOptions, slot: int = 0) -> L
     # controller survives it. The run itself listens to SIGINT later and saves. The controller ends with the run.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        (job,) = _send(submission, executor, [run])
+        # A new process inherits its cores, too.
+        with _on_cores(cores):
+            (job,) = _send(submission, executor, [run])
     finally:
         signal.signal(signal.SIGINT, before)
     assert isinstance(job, LocalJob)
     return LocalRun(job, submission.launch)
+
+
+@contextmanager
+def _on_cores(cores: Sequence[int]) -> Iterator[None]:
+    """Let this process use only ``cores`` in the block, or all of its cores if there are none."""
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _gpus(num: int, slot: int) -> tuple[int, ...]:

@@ -16,9 +16,9 @@ from pathlib import Path
 import yaml
 
 from mgexp.config.check import differing_keys
-from mgexp.config.load import flatten
+from mgexp.config.load import flatten, load_config
 from mgexp.errors import InputError
-from mgexp.launch.resources import Resources
+from mgexp.launch.resources import Resources, share_of_cores
 from mgexp.launch.run import RunOptions, check_submission, freeze_code, frozen_yaml
 from mgexp.launch.submit import (
     POLL_SECONDS,
@@ -270,6 +270,7 @@ def run_on_this_machine(
 ) -> Outcome:
     """Run all, ``num_parallel`` at a time, and wait. Return the worst outcome, which is the sweep's exit code.
 
+    Parallel runs get cores of their own, because runs on the same cores take more than twice the time.
     After Ctrl-C, or after `sweep.py cancel`, no further run starts, and the active runs save and end.
     """
     waiting, slots = list(runs), list(range(num_parallel))
@@ -280,10 +281,13 @@ def run_on_this_machine(
         try:
             while waiting and slots and not sweep.folder.cancelled.exists():
                 slot, run, submission = slots.pop(0), waiting.pop(0), sweep.submission(resources)
-                local = to_this_machine(submission, sweep.frozen_options(run), slot)
+                options = sweep.frozen_options(run)
+                cores = _cores(options, slot, num_parallel)
+                local = to_this_machine(submission, options, slot, cores)
                 _note(sweep.folder, run.name, "local", local.job.job_id, submission.launch)
                 running[slot] = run.name, local
-                say(f"{run.name}: started, process {local.job.job_id}")
+                where = f", cores {' '.join(map(str, cores))}" if cores else ""
+                say(f"{run.name}: started, process {local.job.job_id}{where}")
             time.sleep(POLL_SECONDS)
             ended = [slot for slot, (_, local) in running.items() if local.has_ended(shows_log)]
             for slot in ended:
@@ -301,6 +305,14 @@ def run_on_this_machine(
     # From the worst to the mildest: a failure, bad input, a stop, a missed expectation.
     order = (Outcome.FAILED, Outcome.BAD_INPUT, Outcome.INTERRUPTED, Outcome.MISSED)
     return next((outcome for outcome in order if outcome in outcomes), Outcome.OK)
+
+
+def _cores(options: RunOptions, slot: int, num_parallel: int) -> tuple[int, ...]:
+    """Return the cores of the run in ``slot``; none if it may use all of them."""
+    cores = share_of_cores(slot, num_parallel)
+    # The user's number of threads wins. On fewer cores, these threads would only wait for each other.
+    num_threads = load_config(options.config).TRAIN.NUM_THREADS
+    return cores if num_parallel > 1 and num_threads <= len(cores) else ()
 
 
 def cancel(folder: SweepDir) -> list[str]:

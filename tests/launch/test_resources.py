@@ -6,7 +6,13 @@ import argparse
 
 import pytest
 
-from mgexp.launch.resources import Resources, add_resource_arguments, minutes_of, read_resources
+from mgexp.launch.resources import (
+    Resources,
+    add_resource_arguments,
+    minutes_of,
+    read_resources,
+    share_of_cores,
+)
 
 
 def read(launcher, *words):
@@ -90,3 +96,33 @@ def test_an_option_that_cannot_be_is_a_problem(launcher, words, wanted):
     _, problems = read(launcher, *words)
     assert len(problems) == 1
     assert wanted in problems[0]
+
+
+@pytest.fixture
+def eight_cores(tmp_path, monkeypatch):
+    """Eight hardware threads of four physical cores: 0 and 4, 1 and 5, 2 and 6, 3 and 7."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+    for core in range(8):
+        topology = tmp_path / f"cpu{core}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{core % 4},{core % 4 + 4}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("num_runs", "shares"),
+    [
+        (1, [(0, 4, 1, 5, 2, 6, 3, 7)]),
+        (2, [(0, 4, 1, 5), (2, 6, 3, 7)]),
+        (3, [(0, 4), (1, 5), (2, 6)]),
+        (8, [(0,), (4,), (1,), (5,), (2,), (6,), (3,), (7,)]),
+        (9, [(0,), (4,), (1,), (5,), (2,), (6,), (3,), (7,), (0,)]),
+    ],
+)
+def test_parallel_runs_have_whole_cores_of_their_own(num_runs, shares, eight_cores):
+    assert [share_of_cores(slot, num_runs, eight_cores) for slot in range(num_runs)] == shares
+
+
+def test_a_system_that_tells_no_siblings_has_its_own_order(monkeypatch, tmp_path):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {5, 3, 9, 2})
+    assert [share_of_cores(slot, 2, tmp_path) for slot in range(2)] == [(2, 3), (5, 9)]

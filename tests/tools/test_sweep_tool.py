@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -14,6 +15,9 @@ from run_files import assert_bit_identical, read_lines
 from tiny import TOOL, data_keys, load_tool, write_config
 
 from mgexp.config.load import flatten, load_config
+from mgexp.launch.run import RunOptions
+from mgexp.launch.sweep import _cores
+from mgexp.run.environment import num_cores
 
 SWEEP = TOOL.with_name("sweep.py")
 GRID = ("--grid", "SOLVER.BASE_LR=0.005,0.004")
@@ -154,6 +158,13 @@ def test_a_second_call_runs_what_is_missing_with_the_code_of_the_first(
     assert problems == ["SOLVER.BASE_LR: it was given 0.004, its YAML says 0.005"]
 
 
+def test_more_threads_than_the_share_of_a_run_get_all_cores(tmp_path):
+    few = RunOptions(write_config(tmp_path / "few.yaml", {"TRAIN.NUM_THREADS": 1}))
+    many = RunOptions(write_config(tmp_path / "many.yaml", {"TRAIN.NUM_THREADS": 999}))
+    assert len(_cores(few, 1, 2)) == max(1, num_cores() // 2)
+    assert _cores(many, 1, 2) == _cores(few, 0, 1) == ()
+
+
 def test_cancel_saves_and_the_next_call_goes_on(sweep, rows, folder, finished_run, capfd):
     words = [rows[0], "--output", str(folder), "--launcher", "local"]
     process = subprocess.Popen([sys.executable, str(SWEEP), *words, "--seeds", "2"], text=True)
@@ -167,6 +178,9 @@ def test_cancel_saves_and_the_next_call_goes_on(sweep, rows, folder, finished_ru
     assert process.wait(200) == 4
     assert sweep(["status", str(folder), "--json"]) == 0
     assert [one["state"] for one in printed(capfd)] == ["stopped", "missing"]
-    assert sweep(words) == 0
+    assert sweep([*words, "--seeds", "2", "--parallel", "2"]) == 0
     assert_bit_identical(run, finished_run)
+    share = max(1, num_cores() // 2)
+    second = (run.with_name("seed1") / "log.txt").read_text()
+    assert f"1 threads on {share} of {os.cpu_count()} cores" in second
     assert len(read_lines(run / "starts.jsonl")) == 2
