@@ -2,7 +2,6 @@
 
     python tools/collect.py runs
     python tools/collect.py runs/quickstart --json
-    python tools/collect.py runs/quickstart --store    # also for experiments/quickstart and the notebooks
 
 The tables are experiments/README.md. A run that was given other values than its YAML's, on the command line or by
 a grid, is reported as "not a row" and skipped. Exit 0; 2 if a run was refused because its YAML now says something
@@ -20,10 +19,10 @@ from typing import Any, NamedTuple
 import simplejson
 
 from mgexp.config.load import flatten, load_config
+from mgexp.config.study import BUDGET, row_yamls
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import report_with_figures
-from mgexp.results.collect import Collected, Resolve, append_results, store_runs
-from mgexp.results.load import SHORTER
+from mgexp.results.collect import Collected, Resolve, append_results
 from mgexp.results.page import write_page
 from mgexp.run.confusion import read_class_names
 from mgexp.run.files import read_json
@@ -43,18 +42,11 @@ def main() -> int:
         help="another table than experiments/results.csv; experiments/README.md stays as it is then",
     )
     parser.add_argument("--classes", type=Path, help="names for the reports, a class a line")
-    parser.add_argument(
-        "--store",
-        action="store_true",
-        help="also keep what figures need beside the YAMLs, in runs.jsonl",
-    )
     parser.add_argument("--json", action="store_true", help="print for machines")
     arguments = parser.parse_args()
     try:
         names = read_class_names(arguments.classes) if arguments.classes else ()
-        summary = collect(
-            arguments.runs, arguments.results, EXPERIMENTS, resolve, names, arguments.store
-        )
+        summary = collect(arguments.runs, arguments.results, EXPERIMENTS, resolve, names)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
@@ -68,14 +60,13 @@ def resolve(experiment: str) -> dict[str, object]:
 
 
 class Summary(NamedTuple):
-    """The result of `collect`: what it appended, and the report.md, runs.jsonl and tables that it wrote.
+    """The result of `collect`: what it appended, and the report.md and tables that it wrote.
 
     `tables` is None if another results.csv was given, because experiments/README.md then stays as it was.
     """
 
     collected: Collected
     reports: tuple[Path, ...]
-    stored: tuple[Path, ...]
     tables: Path | None
 
     def as_json(self) -> dict[str, Any]:
@@ -86,7 +77,6 @@ class Summary(NamedTuple):
             "skipped": done.skipped,
             "unfinished": done.unfinished,
             "reports": self.reports,
-            "stored": self.stored,
         }
         return {
             **{name: [str(path) for path in paths] for name, paths in lists.items()},
@@ -105,7 +95,6 @@ class Summary(NamedTuple):
             for run, problems in runs.items():
                 lines.append((word, "\n".join([str(run), *(f"  - {p}" for p in problems)])))
         lines += [("report", path) for path in self.reports]
-        lines += [("stored", path) for path in self.stored]
         lines += [("tables", self.tables)] if self.tables else []
         return "\n".join(f"{word:<12}{what}" for word, what in lines)
 
@@ -116,51 +105,38 @@ def collect(
     experiments_root: Path,
     resolve: Resolve,
     class_names: Sequence[str] = (),
-    is_stored: bool = False,
 ) -> Summary:
     """Append every finished run below `runs` to results.csv. Write the report of every folder, and the tables.
 
     A report also lists the rows that have a YAML but were not run. The tables are written only for the results.csv
-    of `experiments_root`. `class_names` names the classes 0, 1, … in every report. With `is_stored`, the runs that
-    results.csv has are also stored beside their YAMLs, with a report. Raises InputError if there is no run, or if
-    a file cannot be understood.
+    of `experiments_root`. `class_names` names the classes 0, 1, … in every report. Raises InputError
+    if there is no run, or if a file cannot be understood.
     """
     found = find_runs(runs)
     if not found:
         raise InputError([f"{runs}: holds no run folder; train one with tools/run_net.py"])
     collected = append_results(found, results_csv, experiments_root, resolve)
-    folders = find_row_folders(runs)
-    reported = folders_to_report(folders)
+    reported = folders_to_report(find_row_folders(runs))
     for folder in reported:
         report_with_figures(folder.root, expected_rows(folder, experiments_root), class_names)
-    stored: list[RunsDir] = []
-    if is_stored:
-        # results.csv has the runs that were just added and those that it had before.
-        known = {*collected.added, *collected.skipped}
-        names = tuple(class_names)
-        stored = [store_runs(one, known, experiments_root, resolve, names) for one in folders]
-    stored_reported = folders_to_report(stored)
-    for place in stored_reported:
-        report_with_figures(place.root, rows_of(place.root))
     experiments = ExperimentsDir(experiments_root)
     is_of_page = results_csv.resolve() == experiments.results_csv.resolve()
     if is_of_page:
         write_page(experiments)
     return Summary(
         collected,
-        tuple(folder.report_md for folder in (*reported, *stored_reported)),
-        tuple(place.stored_jsonl for place in stored),
+        tuple(folder.report_md for folder in reported),
         experiments.readme_md if is_of_page else None,
     )
 
 
 def folders_to_report(folders: Sequence[RunsDir]) -> tuple[RunsDir, ...]:
-    """List the folders that get a report. A folder ``SHORTER`` is a part of the report of the folder above it."""
+    """List the folders that get a report. A folder ``BUDGET`` is a part of the report of the folder above it."""
     found = []
     for folder in folders:
         above = RunsDir(folder.root.parent)
-        is_part = above.stored_jsonl.exists() or any(above.runs())
-        found.append(above if folder.root.name == SHORTER and is_part else folder)
+        is_part = folder.root.name == BUDGET and any(above.runs())
+        found.append(above if is_part else folder)
     return tuple(dict.fromkeys(found))
 
 
@@ -169,12 +145,7 @@ def expected_rows(folder: RunsDir, experiments_root: Path) -> tuple[str, ...]:
     finished = (run for _, _, run in folder.runs() if run.result_json.exists())
     experiments = {read_json(run.result_json)["experiment"] for run in finished}
     groups = {(experiments_root / experiment).parent for experiment in experiments}
-    return tuple(sorted({name for group in groups for name in rows_of(group)}))
-
-
-def rows_of(group: Path) -> tuple[str, ...]:
-    """List the rows of a folder of experiments: the names of its YAMLs."""
-    return tuple(sorted(path.stem for path in group.glob("*.yaml")))
+    return tuple(sorted({path.stem for group in groups for path in row_yamls(group)}))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from mgexp.config.study import row_yamls
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import report_with_figures
 from mgexp.run.confusion import read_class_names
@@ -31,7 +32,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         names = read_class_names(options.classes) if options.classes else ()
-        rows = sorted(path.stem for path in options.folder.glob("*.yaml"))
+        rows = [path.stem for path in row_yamls(options.folder)]
         report_with_figures(options.folder, rows, names, options.output)
     except InputError as error:
         print(f"report: {error}", file=sys.stderr)

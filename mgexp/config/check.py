@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from mgexp.config.keys import BY_NAME, FOLD, Config
 from mgexp.config.values import as_lists
+from mgexp.run.files import json_line
 
 MOMENTUM, LAMB, PMD = ("sgd", "lars"), ("lamb", "pmd_lamb"), ("pmd_lamb",)
 READ_BY = {
@@ -177,6 +180,24 @@ KEYS_WITHOUT_EFFECT_ON_RESULT = {
     *("DATA_LOADER.NUM_WORKERS", "DATA_LOADER.PREFETCH_FACTOR"),
 }
 """Two runs of a row may differ in these keys. Apart from the seed, they cannot change accuracy, steps or FLOPs."""
+LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.STORE", "DATA.QUARANTINE")
+"""Keys that say where lists and copies are. A YAML may leave them empty for the command line, as for Kinetics."""
+
+
+def recipe_digest(values: Mapping[str, object]) -> str:
+    """Hash the values, by dotted names, that make two runs the same recipe.
+
+    Keys without an effect on the result and the places of lists do not count. A key with its default does not
+    count either, so that the digest stays when a version adds a key.
+    """
+    kept = {}
+    for key, value, _ in differing_keys(values, {}):
+        if key not in LIST_KEYS:
+            kept[key] = value
+            # Files may write 10.0 as 10. A value that is no longer legal stays as it is.
+            with suppress(KeyError, ValueError):
+                kept[key] = as_lists(BY_NAME[key].read(value))
+    return hashlib.sha256(json_line(kept).encode()).hexdigest()[:16]
 
 
 def differing_keys(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from matplotlib.colors import PowerNorm
 
+from mgexp.config.study import row_yamls
 from mgexp.figures.schedule import RowSchedule, draw_schedule, load_schedules
-from mgexp.figures.scores import draw_accuracy, draw_equal_flops, draw_speed_up
+from mgexp.figures.scores import Gain, draw_accuracy, draw_equal_flops, draw_speed_up, gains_of
 from mgexp.figures.seconds import draw_seconds
 from mgexp.figures.style import PrintFigure, printed, row_label
 from mgexp.results.load import load_comparison
@@ -83,31 +84,55 @@ def load_results(folder: Path) -> tuple[Comparison, tuple[RowSchedule, ...]]:
     InputError if a file cannot be understood.
     """
     comparison = load_comparison(folder)
-    yamls = {path.stem: path for path in folder.glob("*.yaml")}
+    yamls = {path.stem: path for path in row_yamls(folder)}
     # A run folder holds the whole configuration. All seeds of a row have the same schedule, so take any of them.
     yamls = yamls or {row: run.config_yaml for row, _, run in RunsDir(folder).runs()}
     return comparison, load_schedules(comparison, yamls)
 
 
-def draw_figures(comparison: Comparison, rows: Sequence[RowSchedule]) -> list[Picture]:
-    """Draw every figure for which the finished runs and the schedules have the numbers."""
+def draw_figures(
+    comparison: Comparison,
+    rows: Sequence[RowSchedule],
+    gains: Sequence[Gain] | None = None,
+    margin: float | None = None,
+) -> list[Picture]:
+    """Draw every figure for which the finished runs and the schedules have the numbers.
+
+    ``gains`` and ``margin`` are those of a study, see `draw_speed_up`.
+    """
+    gains = gains_of(comparison) if gains is None else gains
     figures = {}
     if comparison.finished:
         figures["accuracy"] = draw_accuracy(comparison, rows)
         figures["seconds"] = draw_seconds(comparison)
-    if any(comparison.pair(row).runs for row in comparison.compared):
-        figures["speed_up"] = draw_speed_up(comparison)
+    if gains:
+        figures["speed_up"] = draw_speed_up(comparison, gains, margin)
     if comparison.compared_at_equal_flops:
         figures["equal_flops"] = draw_equal_flops(comparison)
     if rows:
         figures["schedule"] = draw_schedule(rows)
     if 0 < comparison.num_classes <= MAX_CLASSES_DRAWN:
         figures["confusion"] = draw_confusions(comparison.confused, comparison.class_names)
-    pictures = []
-    for name, figure in figures.items():
-        alt, caption = (words.format(metric=comparison.metric) for words in WORDS[name])
-        pictures.append(Picture(name, alt, caption, figure.file("png"), figure.file("svg")))
-    return pictures
+    return [
+        _picture(name, comparison, margin, figure.file("png"), figure.file("svg"))
+        for name, figure in figures.items()
+    ]
+
+
+def _picture(
+    name: str, comparison: Comparison, margin: float | None, png: bytes = b"", svg: bytes = b""
+) -> Picture:
+    """Give a figure its words."""
+    alt, caption = (words.format(metric=comparison.metric) for words in WORDS[name])
+    if name == "speed_up" and margin is not None:
+        caption += f" The dashed line is the margin of {margin:g} points."
+    return Picture(name, alt, caption, png, svg)
+
+
+def drawn_before(folder: Path, comparison: Comparison, margin: float | None) -> list[Picture]:
+    """List the figures that a folder has, without their contents, so that a page can link to them."""
+    names = (name for name in WORDS if RunsDir(folder).figure(name, "png").exists())
+    return [_picture(name, comparison, margin) for name in names]
 
 
 def draw_confusions(rows: Sequence[Row], names: Sequence[str]) -> PrintFigure:

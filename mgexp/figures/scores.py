@@ -129,47 +129,75 @@ def _draw_curves(
 # --- speed-up against accuracy
 
 
-def draw_speed_up(comparison: Comparison) -> PrintFigure:
-    """Draw a point per row that can be compared with the baseline, over training time and over FLOPs.
+class Gain(NamedTuple):
+    """What a row gains over its base. ``time`` is None if no pair of runs has seconds that can be compared."""
+
+    name: str
+    time: Estimate | None
+    flops: Estimate
+    points: Estimate
+
+    @property
+    def words(self) -> str:
+        """The entry of the row in the legend."""
+        flops = f"FLOPs {self.flops.mean:.2f}×"
+        ratios = f"{self.time.mean:.2f}× ({flops})" if self.time else flops
+        return f"{row_label(self.name)}: {ratios}, {points_text(self.points.mean)} points"
+
+
+def gains_of(comparison: Comparison) -> list[Gain]:
+    """List the gain of each row that can be compared with the baseline."""
+    found = []
+    for row in comparison.compared:
+        pair = comparison.pair(row)
+        if pair.flop_saving and pair.difference:
+            found.append(Gain(row.name, pair.speed_up, pair.flop_saving, pair.difference))
+    return found
+
+
+def draw_speed_up(
+    comparison: Comparison, gains: Sequence[Gain] | None = None, margin: float | None = None
+) -> PrintFigure:
+    """Draw a point for each gain, over training time and over FLOPs. The default is `gains_of` the comparison.
 
     Small points are seeds. Bars are 95 % intervals; the panel may cut them off. A hollow point is one seed without
-    an interval. Points in the tinted half are less accurate than the baseline.
+    an interval. Points in the tinted half are less accurate than the baseline. With ``margin``, a dashed line
+    shows how many points a row may lose.
     """
     styles = row_styles([row.name for row in comparison.rows])
-    over_time: list[tuple[RowStyle, Estimate, Estimate]] = []
-    over_flops: list[tuple[RowStyle, Estimate, Estimate]] = []
+    gains = gains_of(comparison) if gains is None else gains
+    over_time = [(styles[one.name], one.time, one.points) for one in gains if one.time]
+    over_flops = [(styles[one.name], one.flops, one.points) for one in gains]
+    handles = [styles[one.name].handle(one.words) for one in gains]
     with printed():
-        handles = [styles[BASELINE].handle(BASELINE)]
-        for row in comparison.compared:
-            pair, style = comparison.pair(row), styles[row.name]
-            time, flops, points = pair.speed_up, pair.flop_saving, pair.difference
-            if time and flops and points:
-                over_time.append((style, time, points))
-                over_flops.append((style, flops, points))
-                ratios = f"{time.mean:.2f}× (FLOPs {flops.mean:.2f}×)"
-                words = f"{row_label(row.name)}: {ratios}, {points_text(points.mean)} points"
-                handles.append(style.handle(words))
         figure = PrintFigure(2.5)
         left, right = figure.subplots(1, 2, sharey=True)
-        _draw_gains(left, over_time, styles[BASELINE])
-        _draw_gains(right, over_flops, styles[BASELINE])
+        # The panels share their vertical axis, and the last one drawn sets its limits.
+        _draw_gains(left, over_time, styles[BASELINE], margin)
+        _draw_gains(right, over_flops, styles[BASELINE], margin)
         left.set_xlabel("speed-up in training time")
         right.set_xlabel("saving of training FLOPs")
         left.set_ylabel(f"{comparison.metric} against the baseline (points)")
-        figure.add_legend(handles)
+        figure.add_legend([styles[BASELINE].handle(BASELINE), *handles])
     return figure
 
 
 def _draw_gains(
-    axes: Axes, gains: Sequence[tuple[RowStyle, Estimate, Estimate]], baseline: RowStyle
+    axes: Axes,
+    gains: Sequence[tuple[RowStyle, Estimate, Estimate]],
+    baseline: RowStyle,
+    margin: float | None,
 ) -> None:
-    """Draw (ratio, difference) of each row around the baseline at (1, 0)."""
+    """Draw (ratio, difference) of each row around the baseline at (1, 0), and a line at −margin."""
+    lowest = 0.0 if margin is None else -margin
     axes.set_xlim(*limits([ratio for _, ratio, _ in gains], 1.0))
-    axes.set_ylim(*limits([difference for _, _, difference in gains], 0.0))
+    axes.set_ylim(*limits([difference for _, _, difference in gains], 0.0, lowest))
     # Set the limits before the tint. The tint reaches from the lower limit to 0, and must not move this limit.
     axes.axhspan(axes.get_ylim()[0], 0, color=LOSS_COLOUR, lw=0, zorder=0)
     axes.axhline(0, color=baseline.colour, lw=0.7, zorder=1)
     axes.axvline(1, color=baseline.colour, lw=0.7, zorder=1)
+    if margin is not None:
+        axes.axhline(lowest, color=baseline.colour, lw=0.9, ls=(0, (4, 2)), zorder=1)
     axes.plot(1, 0, baseline.marker, ms=4.4, color=baseline.colour, zorder=3)
     for style, ratio, difference in gains:
         draw_mean(axes, ratio, difference, style)

@@ -120,7 +120,9 @@ def check_submission(
     """Check a run before it is submitted, and return its folder. Raises InputError with all problems."""
     processes = Processes(count=resources.num_processes, local_count=resources.tasks_per_node)
     job = build_job(options, processes, problems, is_here)
-    check_folder(job.run_dir, to_yaml(job.cfg), job.inputs.fingerprint(), options.override)
+    # A trained run may be evaluated in other ways than its YAML says, which `evaluate_job` checks.
+    if job.cfg.TRAIN.ENABLE:
+        check_folder(job.run_dir, to_yaml(job.cfg), job.inputs.fingerprint(), options.override)
     return job.run_dir
 
 

@@ -241,14 +241,20 @@ def stop(job_id: str, launch: LaunchDir) -> None:
 
 
 def to_local(
-    run: RunOptions, resources: Resources, problems: Sequence[str], say: Callable[[str], None]
+    run: RunOptions,
+    resources: Resources,
+    problems: Sequence[str],
+    say: Callable[[str], None],
+    code: Path | None = None,
 ) -> Outcome:
     """Run in background processes of this machine, show the log and wait. Raises InputError for bad input.
 
-    If this process ends, the run continues. Ctrl-C makes the run save and stop.
+    If this process ends, the run continues. Ctrl-C makes the run save and stop. ``code`` is the folder of a frozen
+    copy of the code. It is made if it does not exist. By default the run gets a copy of its own.
     """
     problems = [*problems, *local_problems(resources)]
-    submission = _submission(check_submission(run, resources, True, problems), run, resources)
+    run_dir = check_submission(run, resources, True, problems)
+    submission = _submission(run_dir, run, resources, code)
     local = to_this_machine(submission, replace(run, config=run.config.absolute()))
     number = local.job.job_id
     say(f"process {number}, logs in {submission.launch.root}; to save and stop it: kill {number}")
@@ -278,8 +284,10 @@ def to_queue(
     return Outcome.OK
 
 
-def _submission(run_dir: RunDir, run: RunOptions, resources: Resources) -> Submission:
-    """Prepare the submission of one run. It gets its own copy of the present code."""
+def _submission(
+    run_dir: RunDir, run: RunOptions, resources: Resources, code: Path | None = None
+) -> Submission:
+    """Prepare the submission of one run. Without ``code`` it gets its own copy of the present code."""
     launch = new_launch_dir(run_dir.launches)
-    code = (launch.root / "code").absolute()
+    code = (code or launch.root / "code").absolute()
     return Submission(launch, code, Path.cwd(), resources, experiment_name(run.config))

@@ -1,30 +1,34 @@
-"""Decide which finished runs are rows, append them to results.csv, and store them beside their YAMLs."""
+"""Decide which finished runs are rows, append them to results.csv, and gather the runs of a study."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
-from mgexp.config.check import differing_keys
-from mgexp.config.load import from_yaml
+from mgexp.config.check import LIST_KEYS, differing_keys, recipe_digest
+from mgexp.config.load import flatten, from_yaml, load_config
+from mgexp.config.study import BUDGET, Study
 from mgexp.errors import InputError
 from mgexp.results.load import (
     as_line,
-    load_runs,
     read_lines,
     read_result,
+    read_run,
+    read_stored,
     write_lines,
     write_stored,
 )
+from mgexp.results.model import Comparison, Row, Run
 from mgexp.run.files import read_jsonl
 from mgexp.run.folder import RunDir, RunsDir
 
 IDENTITY = ("experiment", "row", "seed", "commit", "date")
 """Two lines of results.csv are the same run if these cells are equal. The date is one of them, so a seed can be
 trained again at the same commit. That gives a new line, and the page counts the newest."""
-LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.STORE", "DATA.QUARANTINE")
-"""Keys that say where lists and copies are. A YAML may leave them empty for the command line, as for Kinetics."""
+
+RESUMED_WITH_OVERRIDE = "was resumed with --override; train it again"
 
 Resolve = Callable[[str], Mapping[str, object]]
 """A function that takes the name of an experiment, such as "quickstart/baseline". It returns the configuration
@@ -109,7 +113,7 @@ def _differences(
     problems = differences(saved, now)
     # config.yaml has one set of values. After a resume with --override, some steps were trained with others.
     if any(start["changes"] for start in starts):
-        problems.append(f"{run.starts_jsonl}: was resumed with --override; train it again")
+        problems.append(f"{run.starts_jsonl}: {RESUMED_WITH_OVERRIDE}")
     return asked_for, problems
 
 
@@ -130,44 +134,111 @@ def _differing(
             yield key, ours, theirs
 
 
-def store_runs(
-    folder: RunsDir,
-    known: Collection[Path],
-    experiments_root: Path,
-    resolve: Resolve,
-    class_names: tuple[str, ...] = (),
-) -> RunsDir:
-    """Store finished runs of `folder` in a runs.jsonl beside their YAMLs. Return the folder of that file.
+# --- the runs of a study
 
-    `known` are the run folders that results.csv has. Only these are stored, so that figures and tables show the
-    same runs. The file is replaced. Raises InputError if there is no such run, if a run was trained with other
-    values than its YAML has now, or if the YAMLs are in several folders.
+
+@dataclass(frozen=True)
+class Gathered:
+    """The finished runs of a study: its rows, and the shorter baselines.
+
+    ``of_another_recipe`` are stored runs that do not count, because their YAML says something else now.
+    ``refused`` are finished run folders that do not count, with the reasons.
     """
-    # A figure from runs that the table refused would contradict the table.
-    run_dirs = {(name, seed): run for name, seed, run in folder.runs() if run.root in known}
-    loaded = load_runs(folder.root)
-    rows = tuple(
-        replace(row, runs={s: run for s, run in row.runs.items() if (row.name, s) in run_dirs})
-        for row in loaded.rows
+
+    rows: tuple[Row, ...]
+    shorter: tuple[Row, ...]
+    of_another_recipe: tuple[Run, ...]
+    refused: Mapping[Path, Sequence[str]]
+
+    @property
+    def runs(self) -> Mapping[tuple[str, int], Run]:
+        """Every finished run by row and seed."""
+        return {
+            (row.name, seed): run
+            for row in (*self.rows, *self.shorter)
+            for seed, run in row.runs.items()
+        }
+
+
+def gather_runs(study: Study, run_dirs: Callable[[str, int], Iterable[RunDir]]) -> Gathered:
+    """Gather the finished runs of a study, from runs.jsonl and from run folders. The newest run of a seed counts.
+
+    ``run_dirs`` lists the folders where the run of a row and seed may be. A run counts only if its configuration
+    is that of its YAML now. Raises InputError if a YAML or a file of results cannot be understood.
+    """
+    others: list[Run] = []
+    refused: dict[Path, Sequence[str]] = {}
+    rows = []
+    for name, path in study.yamls.items():
+        # The YAML of a shorter baseline is written when its row has been measured.
+        if not path.exists():
+            rows.append(Row(name))
+            continue
+        values = dict(flatten(load_config(path)))
+        recipe = recipe_digest(values)
+        runs: dict[int, Run] = {}
+        # A row of another folder may be stored there, by a study of that folder, and here.
+        for place in dict.fromkeys((path.parent, study.folder)):
+            for seed, run in read_stored(RunsDir(place).stored_jsonl).row(name).runs.items():
+                if run.recipe != recipe:
+                    others.append(run)
+                elif seed < study.num_seeds(name):
+                    runs[seed] = _newest(run, runs.get(seed))
+        for seed in range(study.num_seeds(name)):
+            for run_dir in run_dirs(name, seed):
+                if not run_dir.result_json.exists():
+                    continue
+                # A control adds an evaluation to a finished run.
+                files = (run_dir.result_json, run_dir.evaluations_jsonl)
+                run = _read_once(run_dir.root, *(path.stat().st_mtime_ns for path in files))
+                if problems := _problems(run_dir, run, recipe, values):
+                    refused[run_dir.root] = problems
+                else:
+                    runs[seed] = _newest(run, runs.get(seed))
+        rows.append(Row(name, dict(sorted(runs.items()))))
+    return Gathered(
+        rows=tuple(row for row in rows if row.name in study.names),
+        shorter=tuple(row for row in rows if row.name in study.budget_rows),
+        of_another_recipe=tuple(others),
+        refused=refused,
     )
-    kept = replace(loaded, rows=rows, class_names=class_names)
-    groups = sorted({(experiments_root / run.experiment).parent for run in kept.runs})
-    if len(groups) != 1:
-        found = ", ".join(map(str, groups)) or "no YAML"
-        raise InputError(
-            [
-                f"{folder.root}: its runs belong to {found}: only runs of one folder of rows are stored"
-            ]
-        )
-    problems = [
-        f"{run_dir.root} is not stored: {difference}"
-        for (name, seed), run_dir in run_dirs.items()
-        for difference in differences(
-            from_yaml(run_dir.config_yaml), resolve(kept.row(name).runs[seed].experiment)
-        )
-    ]
-    if problems:
-        raise InputError(problems)
-    place = RunsDir(groups[0])
-    write_stored(place.stored_jsonl, kept)
-    return place
+
+
+def _newest(one: Run, other: Run | None) -> Run:
+    """Choose the newer of two runs of a seed. Of a run that is stored and has a folder, the folder says more."""
+    return one if other is None or one.finished_at >= other.finished_at else other
+
+
+@cache
+def _read_once(root: Path, *_stamps: int) -> Run:
+    """Read a run folder again only if its files have changed. A study looks at all of them after each run."""
+    return read_run(RunDir(root))
+
+
+def _problems(
+    run_dir: RunDir, run: Run, recipe: str, values: Mapping[str, object]
+) -> Sequence[str]:
+    """List why a finished run does not belong to its YAML, which has the configuration ``values``."""
+    problems = []
+    if run.recipe != recipe:
+        problems += differences(from_yaml(run_dir.config_yaml), values)
+    if any(start["changes"] for start in read_jsonl(run_dir.starts_jsonl)):
+        problems.append(f"{run_dir.starts_jsonl}: {RESUMED_WITH_OVERRIDE}")
+    return problems
+
+
+def store_gathered(study: Study, gathered: Gathered, class_names: tuple[str, ...]) -> Comparison:
+    """Write the runs of a study into runs.jsonl beside study.yaml, and those of shorter baselines into budget/.
+
+    A run that is only in the file stays there. Without ``class_names`` the stored names stay. Return all runs as
+    one comparison.
+    """
+    place = RunsDir(study.folder).stored_jsonl
+    names = class_names or read_stored(place).class_names
+    found = Comparison(gathered.rows, names, gathered.shorter)
+    if found.runs:
+        write_stored(place, found)
+    if any(row.runs for row in gathered.shorter):
+        budget = RunsDir(study.folder / BUDGET).stored_jsonl
+        write_stored(budget, Comparison(gathered.shorter, names))
+    return found

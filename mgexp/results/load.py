@@ -15,14 +15,25 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from mgexp.config.check import recipe_digest
+from mgexp.config.load import from_yaml
+from mgexp.config.study import BUDGET, row_yamls
 from mgexp.errors import InputError
-from mgexp.results.model import COLUMN_TYPES, Comparison, Evaluation, Row, Run, row_order
+from mgexp.results.model import (
+    COLUMN_TYPES,
+    Comparison,
+    Evaluation,
+    Row,
+    Run,
+    VideoScores,
+    pack_videos,
+    row_order,
+)
 from mgexp.run.confusion import Confusion, read_confusion
 from mgexp.run.files import atomic_write_text, json_line, read_json, read_jsonl
 from mgexp.run.folder import METRIC_NAMES, RunDir, RunsDir
-
-SHORTER = "budget"
-"""The folder beside the rows that holds the baseline for fewer epochs, see `Comparison.shorter`."""
 
 MAIN_SECONDS = ("train", "steady", "input_wait", "program")
 """The clocks of result.json that have a column of their own in results.csv."""
@@ -33,14 +44,14 @@ SECONDS = (*MAIN_SECONDS[:3], *OTHER_SECONDS, "program")
 
 
 def load_comparison(folder: Path) -> Comparison:
-    """Read the rows of a folder, and of the folder ``SHORTER`` in it.
+    """Read the rows of a folder, and of the folder ``BUDGET`` in it.
 
     `folder` holds run folders (runs/quickstart), or YAMLs with the runs that were stored beside them
     (experiments/quickstart), or only YAMLs. Raises InputError if it holds neither runs nor YAMLs, or if a file
     cannot be understood.
     """
-    if any(folder.glob("*.yaml")):
-        shorter = read_stored(RunsDir(folder / SHORTER).stored_jsonl).rows
+    if row_yamls(folder):
+        shorter = read_stored(RunsDir(folder / BUDGET).stored_jsonl).rows
         return replace(read_stored(RunsDir(folder).stored_jsonl), shorter=shorter)
     comparison = load_runs(folder)
     if not comparison.rows:
@@ -52,8 +63,8 @@ def load_comparison(folder: Path) -> Comparison:
 
 
 def load_runs(folder: Path) -> Comparison:
-    """Read every <row>/seed<N> of `folder` and of its ``SHORTER``. Raises InputError as `load_comparison` does."""
-    return Comparison(_load_rows(folder), shorter=_load_rows(folder / SHORTER))
+    """Read every <row>/seed<N> of `folder` and of its ``BUDGET``. Raises InputError as `load_comparison` does."""
+    return Comparison(_load_rows(folder), shorter=_load_rows(folder / BUDGET))
 
 
 def _load_rows(folder: Path) -> tuple[Row, ...]:
@@ -66,12 +77,7 @@ def _load_rows(folder: Path) -> tuple[Row, ...]:
             lines = read_jsonl(run_dir.metrics_jsonl)
             unfinished[name][seed] = int(lines[-1]["step"]) if lines else None
             continue
-        run = replace(
-            read_result(run_dir),
-            environment=_environment(run_dir),
-            evaluations=tuple(map(_evaluation, read_jsonl(run_dir.evaluations_jsonl))),
-            confusion=read_confusion(run_dir.confusion_csv),
-        )
+        run = read_run(run_dir)
         runs[name][seed] = run
         if run.seed != seed:
             # Someone copied or renamed a folder. Pairs of runs with equal seeds would then be wrong.
@@ -82,6 +88,35 @@ def _load_rows(folder: Path) -> tuple[Row, ...]:
         raise InputError(wrong)
     names = sorted({*runs, *unfinished}, key=row_order)
     return tuple(Row(name, runs[name], unfinished[name]) for name in names)
+
+
+def read_run(run_dir: RunDir) -> Run:
+    """Read everything that a Run holds from the folder of a finished run. Raises InputError as `read_result`."""
+    run = read_result(run_dir)
+    return replace(
+        run,
+        environment=_environment(run_dir),
+        evaluations=tuple(map(_evaluation, read_jsonl(run_dir.evaluations_jsonl))),
+        confusion=read_confusion(run_dir.confusion_csv),
+        recipe=recipe_digest(from_yaml(run_dir.config_yaml)),
+        videos=_videos(run_dir, run.top1),
+    )
+
+
+def _videos(run_dir: RunDir, top1: float | None) -> VideoScores | None:
+    """Read which videos were classified correctly. Return None if no file has the scores of the final top-1."""
+    # A run may have been evaluated again with other views, so there may be several files.
+    for path in sorted(run_dir.root.glob(run_dir.scores("*_forward").name)):
+        with np.load(path, allow_pickle=False) as file:
+            names, labels, scores = file["videos"], file["labels"], file["scores"]
+        if labels.ndim > 1:
+            return None
+        correct = scores.argmax(axis=1) == labels
+        if top1 is not None and abs(100 * correct.mean() - top1) < 1e-6:
+            return pack_videos(
+                {str(name): bool(one) for name, one in zip(names, correct, strict=True)}
+            )
+    return None
 
 
 def read_result(run_dir: RunDir) -> Run:
@@ -95,7 +130,10 @@ def read_result(run_dir: RunDir) -> Run:
     except KeyError as error:
         problem = f"{run_dir.result_json}: lacks {error}; evaluate the run again with this version"
         raise InputError([problem]) from error
-    return Run(**metrics, **seconds, **rest, other_seconds=_other_seconds(record["seconds"]))
+    # Older versions did not measure what other programs did.
+    other_cores = record.get("other_cores")
+    other_seconds = _other_seconds(record["seconds"])
+    return Run(**metrics, **seconds, **rest, other_seconds=other_seconds, other_cores=other_cores)
 
 
 def _other_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -140,7 +178,14 @@ def write_stored(path: Path, comparison: Comparison) -> None:
                 "evaluations": [asdict(one) for one in run.evaluations],
                 "confusion": run.confusion and asdict(run.confusion),
             }
-            lines.append(json_line(line))
+            later = {
+                "other_cores": run.other_cores,
+                "recipe": run.recipe or None,
+                "videos": run.videos and asdict(run.videos),
+            }
+            # Earlier versions did not know these. A line without them stays as it is.
+            known = {name: value for name, value in later.items() if value is not None}
+            lines.append(json_line({**line, **known}))
     atomic_write_text(path, "".join(lines))
 
 
@@ -160,6 +205,10 @@ def read_stored(path: Path) -> Comparison:
                 environment=line["environment"],
                 evaluations=tuple(Evaluation(**one) for one in line["evaluations"]),
                 confusion=confusion and Confusion(tuple(map(tuple, confusion["counts"]))),
+                # Lines of earlier versions lack these.
+                other_cores=line.get("other_cores"),
+                recipe=line.get("recipe", ""),
+                videos=VideoScores(**line["videos"]) if line.get("videos") else None,
             )
             rows.setdefault(line["name"], {})[run.seed] = run
     except (KeyError, TypeError) as error:

@@ -5,6 +5,7 @@ Reports, tables and figures are made from these classes. `load.py` reads them fr
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -12,6 +13,8 @@ from datetime import datetime
 from functools import cached_property
 from statistics import fmean, geometric_mean, stdev
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from mgexp.errors import InputError
 from mgexp.run.confusion import Confusion, sum_confusions
@@ -33,6 +36,8 @@ T_QUANTILES_95 = (
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
+Z_95 = 1.959964
+"""The two-sided 95 % quantile of the normal distribution."""
 
 
 # --- one number over several seeds
@@ -51,21 +56,34 @@ class Estimate:
         return self.interval is not None and self.interval[0] <= value <= self.interval[1]
 
 
-def estimate_mean(values: Sequence[float]) -> Estimate | None:
-    """Estimate the mean with the interval of Student's t. Return None if there is no value.
+def t_quantile_95(freedom: int) -> float:
+    """Return the two-sided 95 % quantile of Student's t for a number of degrees of freedom.
 
-    Raises InputError for more than 31 values, where the table of quantiles ends.
+    Beyond the table this is the expansion 26.7.5 in Abramowitz & Stegun, Handbook of Mathematical Functions
+    (1964). From 30 degrees of freedom on, four terms give every digit of the published tables.
     """
+    if freedom <= len(T_QUANTILES_95):
+        return T_QUANTILES_95[freedom - 1]
+    z = Z_95
+    terms: tuple[float, ...] = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return math.fsum(term / freedom**power for power, term in enumerate(terms))
+
+
+def estimate_mean(values: Sequence[float]) -> Estimate | None:
+    """Estimate the mean with the interval of Student's t. Return None if there is no value."""
     num = len(values)
     if num == 0:
         return None
     mean = fmean(values)
     if num == 1:
         return Estimate(tuple(values), mean, None)
-    if num > len(T_QUANTILES_95) + 1:
-        raise InputError([f"{num} seeds of one row: intervals are known up to 31 seeds"])
-    # A row has three to ten seeds: too few for the quantile of the normal distribution.
-    half_width = T_QUANTILES_95[num - 2] * (stdev(values) / math.sqrt(num))
+    # A row has three to twenty seeds: too few for the quantile of the normal distribution.
+    half_width = t_quantile_95(num - 1) * (stdev(values) / math.sqrt(num))
     return Estimate(tuple(values), mean, (mean - half_width, mean + half_width))
 
 
@@ -98,6 +116,33 @@ class Evaluation:
     def protocol(self) -> tuple[int, bool, int, int]:
         """The values that must agree before a control is compared with the plain evaluation."""
         return (self.step, self.full_protocol, self.num_videos, self.views)
+
+
+@dataclass(frozen=True)
+class VideoScores:
+    """Which validation videos a run classified correctly in its final evaluation.
+
+    ``bits`` has a bit for each video in the order of their names, as hexadecimal digits; the last byte may have
+    bits to spare. ``names_hash`` identifies the list of names. Two runs are compared only over the same list.
+    """
+
+    num_videos: int
+    names_hash: str
+    bits: str
+
+    @property
+    def correct(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """The bits as an array (videos,)."""
+        packed = np.frombuffer(bytes.fromhex(self.bits), np.uint8)
+        return np.unpackbits(packed, count=self.num_videos).astype(bool)
+
+
+def pack_videos(correct: Mapping[str, bool]) -> VideoScores:
+    """Pack whether each video, by its name, was classified correctly."""
+    names = sorted(correct)
+    packed = np.packbits(np.array([correct[name] for name in names], bool))
+    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
+    return VideoScores(len(names), digest[:16], packed.tobytes().hex())
 
 
 class Setting(NamedTuple):
@@ -142,6 +187,11 @@ class Run:
     environment: Mapping[str, Any] = field(default_factory=dict)
     evaluations: tuple[Evaluation, ...] = ()
     confusion: Confusion | None = None
+    other_cores: float | None = None
+    """The mean number of this process's cores that other programs kept busy. None where it is unknown."""
+    recipe: str = ""
+    """A digest of the configuration, see `mgexp.config.check.recipe_digest`. "" where it is unknown."""
+    videos: VideoScores | None = None
 
     @property
     def score(self) -> float:

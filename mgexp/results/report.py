@@ -101,14 +101,19 @@ def write_report(
     A row of `expected_rows` that has no run is listed as "not run".
     """
     runs = RunsDir(folder)
-    for one in pictures:
-        runs.figures.mkdir(parents=True, exist_ok=True)
-        for kind, content in (("png", one.png), ("svg", one.svg)):
-            with atomic_file(runs.figure(one.name, kind)) as file:
-                file.write(content)
+    write_pictures(runs, pictures)
     text = render(title, comparison, pictures, expected_rows)
     atomic_write_text(runs.report_md, text)
     atomic_write_text(runs.report_html, to_html(text, pictures))
+
+
+def write_pictures(folder: RunsDir, pictures: Sequence[Picture]) -> None:
+    """Write the files of figures."""
+    for one in pictures:
+        folder.figures.mkdir(parents=True, exist_ok=True)
+        for kind, content in (("png", one.png), ("svg", one.svg)):
+            with atomic_file(folder.figure(one.name, kind)) as file:
+                file.write(content)
 
 
 def render(
@@ -129,15 +134,16 @@ def render(
             ("Rows", _row_table(comparison)),
             ("Against the baseline", shown.get("speed_up", []) + _difference_table(comparison)),
             ("At equal FLOPs", shown.get("equal_flops", []) + _equal_flops_table(comparison)),
-            ("Where the time went", shown.get("seconds", []) + _time_table(comparison)),
-            ("Controls", _control_table(comparison)),
-            ("Classes", shown.get("confusion", []) + _class_tables(comparison)),
+            ("Where the time went", shown.get("seconds", []) + time_table(comparison)),
+            ("Controls", control_table(comparison)),
+            ("Classes", shown.get("confusion", []) + class_tables(comparison)),
         ]
     # Every section begins with an empty line. Without the last line of a picture there would be two.
     sections.append(("Schedules", shown.get("schedule", [])[:-1]))
     sections.append(("Not in the tables", list(_missing(comparison, expected_rows))))
     if comparison.finished:
-        sections.append(("How the numbers were taken", list(_how(comparison.runs))))
+        taken = [*how(comparison.runs), *CLOCKS.splitlines()]
+        sections.append(("How the numbers were taken", taken))
     for heading, body in sections:
         if body:
             lines += ["", f"## {heading}", "", *body]
@@ -263,7 +269,7 @@ def _equal_flops_table(comparison: Comparison) -> list[str]:
     )
 
 
-def _time_table(comparison: Comparison) -> list[str]:
+def time_table(comparison: Comparison) -> list[str]:
     """List how each row's programs spent their seconds."""
     return table(
         map(comparison.pair, comparison.finished),
@@ -289,7 +295,7 @@ def _time_table(comparison: Comparison) -> list[str]:
     )
 
 
-def _control_table(comparison: Comparison) -> list[str]:
+def control_table(comparison: Comparison) -> list[str]:
     """List the controls: the baseline without the order of frames, and a network trained on coarse clips only.
 
     If a control is near the baseline, the data can be classified without motion, or without training on fine
@@ -320,7 +326,7 @@ def _control_table(comparison: Comparison) -> list[str]:
     return markdown(("control", "seeds", metric, "difference (points)", "95 % interval"), lines)
 
 
-def _class_tables(comparison: Comparison) -> list[str]:
+def class_tables(comparison: Comparison) -> list[str]:
     """List the worst classes and most confused pairs of the baseline and the fastest row, over all seeds."""
 
     def name(label: int) -> str:
@@ -374,7 +380,7 @@ def _missing(comparison: Comparison, expected_rows: Sequence[str]) -> Iterator[s
             )
 
 
-def _how(runs: Sequence[Run]) -> Iterator[str]:
+def how(runs: Sequence[Run]) -> Iterator[str]:
     """List machine, versions and protocol. Each line has all values that occur, so that a mixture can be seen."""
     for key in ("cpu", "cores", "gpu", "threads", "torch", "torchvision", "python"):
         yield f"- {key}: {_distinct(run.environment.get(key, 'unknown') for run in runs)}"
@@ -390,7 +396,6 @@ def _how(runs: Sequence[Run]) -> Iterator[str]:
     # All dates are in UTC and in ISO 8601, so their order as text is their order in time.
     dates = sorted(run.date for run in runs)
     yield f"- date: {' to '.join(dict.fromkeys([dates[0], dates[-1]]))}"
-    yield from CLOCKS.splitlines()
 
 
 def _distinct(values: Iterable[object]) -> str:

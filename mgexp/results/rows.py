@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
+from mgexp.config.study import STUDY_YAML
 from mgexp.config.values import BASE_KEY, parse_yaml
 from mgexp.errors import InputError
 from mgexp.results.load import read_results
@@ -129,7 +130,7 @@ def _natural(name: str) -> tuple[tuple[float, str], ...]:
 
 def read_experiments(root: Path) -> Experiments:
     """Read every YAML below `root` that is a row. Raises InputError if one is not a plain YAML."""
-    paths = sorted(root.rglob("*.yaml"))
+    paths = sorted(path for path in root.rglob("*.yaml") if path.name != STUDY_YAML)
     found = (path for path in paths if path.relative_to(root).parts[0] not in WITHOUT_TABLE)
     return Experiments({row.name: row for row in (_read_row(path, root) for path in found)})
 

@@ -21,6 +21,8 @@ COMMIT_TXT = "commit.txt"
 NOT_CODE = (
     *(f":(exclude)experiments/{one}" for one in ("results.csv", "README.md")),
     *(f":(exclude,glob)experiments/**/{one}" for one in ("runs.jsonl", "report.*", "figures/*")),
+    # What a study writes. Its run folders keep the configurations of the shorter baselines in budget/.
+    *(f":(exclude,glob)experiments/**/{one}" for one in ("README.md", "prose.md", "budget/*.yaml")),
 )
 
 

@@ -152,6 +152,10 @@ class RunsDir(Folder):
     """The report as Markdown."""
     report_html = Inside("report.html")
     """The report as one file with its figures in it."""
+    readme_md = Inside("README.md")
+    """The page of a study."""
+    prose_md = Inside("prose.md")
+    """What people write for the page of a study."""
     figures = Inside("figures")
     """The folder of the figures."""
     stored_jsonl = Inside("runs.jsonl")

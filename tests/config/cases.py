@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 from mgexp.config.keys import BY_NAME, KEYS
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-ROWS = sorted(path for path in EXPERIMENTS.rglob("*.yaml") if path.parent.name != "base")
+ROWS = sorted(
+    path
+    for path in EXPERIMENTS.rglob("*.yaml")
+    if path.parent.name != "base" and path.name != "study.yaml"
+)
 
 # fmt: off
 NUMBERS = (

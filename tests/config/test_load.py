@@ -10,7 +10,7 @@ from mgexp.config.load import config_of, experiment_name, flatten, load_config, 
 from mgexp.errors import InputError
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-YAMLS = sorted(EXPERIMENTS.rglob("*.yaml"))
+YAMLS = sorted(path for path in EXPERIMENTS.rglob("*.yaml") if path.name != "study.yaml")
 
 
 @pytest.fixture

@@ -11,13 +11,14 @@ import yaml
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import flatten, load_config
+from mgexp.config.study import row_yamls
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENTS = ROOT / "experiments"
 ROWS = {
     path.relative_to(EXPERIMENTS).with_suffix("").as_posix(): path
     for path in sorted(EXPERIMENTS.rglob("*.yaml"))
-    if path.parent.name != "base"
+    if path.parent.name != "base" and path.name != "study.yaml"
 }
 ABLATIONS = [name for name in ROWS if name.startswith("ablations/")]
 MAX_LINES = 15
@@ -135,7 +136,7 @@ def test_an_ablation_changes_one_key_of_its_parent():
 
 def test_both_sets_of_ablations_change_the_same():
     def own_lines(folder):
-        files = sorted((EXPERIMENTS / "ablations" / folder).glob("*.yaml"))
+        files = row_yamls(EXPERIMENTS / "ablations" / folder)
         trees = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in files}
         ours = {"_BASE_", "EXPECTED"}
         return {

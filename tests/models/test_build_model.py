@@ -228,7 +228,7 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 ROWS = {
     path.relative_to(EXPERIMENTS).with_suffix("").as_posix(): load_config(path)
     for path in sorted(EXPERIMENTS.rglob("*.yaml"))
-    if path.parent.name != "base"
+    if path.parent.name != "base" and path.name != "study.yaml"
 }
 STARTED = [name for name, cfg in ROWS.items() if cfg.TRAIN.INIT_WEIGHTS]
 

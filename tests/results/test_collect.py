@@ -1,16 +1,17 @@
-"""Which runs are appended to results.csv, and which are stored beside their YAMLs."""
+"""Which runs are appended to results.csv, and which of a study are gathered and stored."""
 
 from __future__ import annotations
 
 import pytest
+import yaml
 from fake_runs import CONFIG, fake_run, unfinished_run
 
-from mgexp.config.load import flatten
+from mgexp.config.study import Study
 from mgexp.errors import InputError
-from mgexp.results.collect import append_results, differences, store_runs
+from mgexp.results.collect import append_results, differences, gather_runs, store_gathered
 from mgexp.results.load import read_stored
 from mgexp.run.files import append_jsonl, read_json, write_json
-from mgexp.run.folder import RunsDir, find_runs
+from mgexp.run.folder import RunDir, RunsDir, find_runs
 
 YAML = {"TRAIN.BATCH_SIZE": 8, "TRAIN.ENABLE": True, "SOLVER.STEPS": (0, 4, 8), "RNG_SEED": 0}
 
@@ -187,45 +188,85 @@ def test_a_table_with_other_columns_is_not_touched(append, runs, tmp_path):
     assert table.read_text() == "row,accuracy\nbaseline,12\n"
 
 
-# --- runs.jsonl
-
-
-def same(_experiment):
-    """The configuration of every fake run, as its YAML."""
-    return dict(flatten(CONFIG))
+# --- the runs of a study
 
 
 @pytest.fixture
-def three_runs(runs, tmp_path):
-    """Two rows of quickstart; the experiments are beside them."""
+def study(tmp_path):
+    """Two rows and a shorter baseline with two seeds each; their YAMLs are those of the fake runs."""
+    folder = tmp_path / "experiments" / "quickstart"
+    (folder / "budget").mkdir(parents=True)
+    for name in ("baseline", "long", "budget/as_long"):
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(CONFIG))
+    return Study(folder, ("baseline", "long"), {"others": 2}, margin=1.0, equal_flops=("long",))
+
+
+@pytest.fixture
+def gather(study, runs):
+    """Gather from the run folders of a machine, by default that of the fixture ``runs``."""
+
+    def call(machine=runs):
+        def run_dirs(row, seed):
+            return [RunDir(machine / place / f"seed{seed}") for place in (row, f"budget/{row}")]
+
+        return gather_runs(study, run_dirs)
+
+    return call
+
+
+def have(gathered):
+    return {key: run.date[8:10] for key, run in gathered.runs.items()}
+
+
+def test_stored_runs_and_run_folders_are_merged_and_the_newest_counts(
+    study, gather, runs, tmp_path
+):
+    for seed in (0, 1):
+        fake_run(runs, "baseline", seed, date=f"2026-11-0{seed + 1}T12:00:00+00:00")
+    fake_run(runs / "budget", "as_long", 0, date="2026-11-03T12:00:00+00:00")
+    stored = store_gathered(study, gather(), ("open", "close"))
+    assert stored.class_names == ("open", "close")
+    # Another machine has only the files of the repository, and trains one run again and one more.
+    other = tmp_path / "other"
+    fake_run(other, "baseline", 1, date="2026-11-08T12:00:00+00:00")
+    fake_run(other, "long", 0, date="2026-11-09T12:00:00+00:00")
+    found = gather(other)
+    assert have(found) == {
+        ("baseline", 0): "01",
+        ("baseline", 1): "08",
+        ("long", 0): "09",
+        ("as_long", 0): "03",
+    }
+    again = store_gathered(study, found, ())
+    assert again.class_names == ("open", "close")
+    # The files alone give the same runs.
+    assert have(gather(tmp_path / "nowhere")) == have(found)
+    assert [
+        row.name for row in read_stored(RunsDir(study.folder / "budget").stored_jsonl).rows
+    ] == ["as_long"]
+
+
+def test_an_older_run_folder_does_not_replace_a_stored_run(study, gather, runs, tmp_path):
+    fake_run(runs, "baseline", 0, date="2026-11-05T12:00:00+00:00")
+    store_gathered(study, gather(), ())
+    fake_run(tmp_path / "old", "baseline", 0, date="2026-11-01T12:00:00+00:00")
+    assert have(gather(tmp_path / "old")) == {("baseline", 0): "05"}
+
+
+def test_stored_runs_of_another_recipe_do_not_count(study, gather, runs, tmp_path):
     fake_run(runs, "baseline", 0)
-    fake_run(runs, "long_short", 0)
-    fake_run(runs, "long_short", 1)
-    (tmp_path / "experiments" / "quickstart").mkdir(parents=True)
-    return runs
+    store_gathered(study, gather(), ())
+    changed = {**CONFIG, "SOLVER": {"STEPS": [0, 5, 8]}}
+    (study.folder / "baseline.yaml").write_text(yaml.safe_dump(changed))
+    found = gather(tmp_path / "nowhere")
+    assert have(found) == {}
+    assert [(run.experiment, run.seed) for run in found.of_another_recipe] == [
+        ("quickstart/baseline", 0)
+    ]
+    refused = gather().refused[runs / "baseline" / "seed0"]
+    assert "SOLVER.STEPS: the run had [0, 4, 8], its YAML now says [0.0, 5.0, 8.0]" in refused[0]
 
 
-def test_only_runs_of_results_csv_are_stored(three_runs, tmp_path):
-    known = {three_runs / "baseline" / "seed0", three_runs / "long_short" / "seed1"}
-    place = store_runs(RunsDir(three_runs), known, tmp_path / "experiments", same)
-    assert place.root == tmp_path / "experiments" / "quickstart"
-    found = read_stored(place.stored_jsonl)
-    assert {row.name: [*row.runs] for row in found.rows} == {"baseline": [0], "long_short": [1]}
-
-
-def test_without_a_run_of_results_csv_nothing_is_stored(three_runs, tmp_path):
-    with pytest.raises(InputError, match="no YAML"):
-        store_runs(RunsDir(three_runs), (), tmp_path / "experiments", same)
-    assert not [*(tmp_path / "experiments").rglob("*.jsonl")]
-
-
-def test_a_run_of_another_configuration_is_not_stored(three_runs, tmp_path):
-    known = {three_runs / "baseline" / "seed0", three_runs / "long_short" / "seed1"}
-    changed = {**same(""), "TRAIN.BATCH_SIZE": 16}
-    with pytest.raises(InputError) as caught:
-        store_runs(RunsDir(three_runs), known, tmp_path / "experiments", lambda _: changed)
-    problem = caught.value.problems[0]
-    assert problem.startswith(f"{three_runs}/baseline/seed0 is not stored: TRAIN.BATCH_SIZE:")
-    assert "had 8" in problem
-    assert "says 16" in problem
-    assert not [*(tmp_path / "experiments").rglob("*.jsonl")]
+def test_seeds_beyond_those_of_the_study_are_not_gathered(study, gather, runs):
+    fake_run(runs, "long", 7)
+    assert have(gather()) == {}

@@ -17,6 +17,7 @@ from mgexp.results.model import (
     Row,
     estimate_mean,
     estimate_ratio,
+    t_quantile_95,
 )
 from mgexp.run.confusion import Confusion
 
@@ -55,9 +56,18 @@ def test_one_value_has_no_interval_and_none_no_estimate():
     assert estimate_ratio([2.0]).interval is None
 
 
-def test_no_interval_is_guessed_beyond_the_table():
-    with pytest.raises(InputError, match="32 seeds"):
-        estimate_mean([0.0] * 32)
+@pytest.mark.parametrize(
+    ("degrees", "published"),
+    [(31, 2.040), (40, 2.021), (50, 2.009), (60, 2.000), (80, 1.990), (100, 1.984), (1000, 1.962)],
+)
+def test_quantiles_beyond_the_table_are_those_of_the_handbook(degrees, published):
+    # NIST/SEMATECH e-Handbook, section 1.3.6.7.2; the table in the code ends with 30.
+    assert t_quantile_95(degrees) == pytest.approx(published, abs=5.1e-4)
+
+
+def test_the_formula_continues_the_table():
+    assert t_quantile_95(30) == 2.042
+    assert 2.0385 < t_quantile_95(31) < t_quantile_95(30)
 
 
 def test_interval_of_three_ratios():

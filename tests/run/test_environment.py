@@ -46,6 +46,7 @@ def test_a_changed_or_new_file_is_dirty(repository, changed):
     [
         *("results.csv", "README.md"),
         *("quick/runs.jsonl", "quick/report.md", "quick/figures/accuracy.svg"),
+        *("quick/README.md", "quick/budget/as_long.yaml"),
     ],
 )
 def test_collected_results_are_not_code(repository, path):

@@ -11,7 +11,6 @@ from fake_runs import fake_run, unfinished_run
 from tiny import load_tool
 
 from mgexp.config.load import flatten, load_config, to_yaml
-from mgexp.results.load import read_stored
 from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, read_json, write_json
 
@@ -84,7 +83,6 @@ def test_a_run_with_other_values_is_refused_with_both(collect, runs, tmp_path):
         "skipped": [],
         "unfinished": [str(unfinished.root)],
         "reports": [str(runs / "report.md")],
-        "stored": [],
         "tables": str(tmp_path / "experiments" / "README.md"),
         "not_rows": {},
         "refused": {
@@ -152,18 +150,7 @@ def test_names_that_cannot_be_read_are_bad_input(collect, runs, tmp_path):
     assert "lost.txt cannot be read" in output.err
 
 
-def test_stored_runs_are_reported_beside_their_yamls(collect, runs, tmp_path):
-    trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
-    (tmp_path / "classes.txt").write_text("open\nclose\n")
-    code, output = collect("--store", "--classes", str(tmp_path / "classes.txt"))
-    place = tmp_path / "experiments" / "quickstart"
-    assert code == 0
-    assert f"report      {place}/report.md\nstored      {place}/runs.jsonl\n" in output.out
-    assert read_stored(place / "runs.jsonl").class_names == ("open", "close")
-    assert (place / "report.md").read_text() == (runs / "report.md").read_text()
-
-
-def test_shorter_baselines_are_stored_and_told_of_beside_their_rows(collect, runs, tmp_path):
+def test_shorter_baselines_are_told_of_in_the_report_of_their_rows(collect, runs, tmp_path):
     trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
     run = trained_with(fake_run(runs / "budget", "as_long"), tmp_path, "RNG_SEED", "1")
     experiment = {"experiment": "quickstart/budget/as_long"}
@@ -171,8 +158,6 @@ def test_shorter_baselines_are_stored_and_told_of_beside_their_rows(collect, run
     place = tmp_path / "experiments" / "quickstart"
     (place / "budget").mkdir()
     (place / "budget" / "as_long.yaml").write_text("TRAIN: {BATCH_SIZE: 8}\n")
-    code, output = collect("--store")
+    code, output = collect()
     told = [line.split()[1] for line in output.out.splitlines() if line.startswith("report")]
-    assert (code, told) == (0, [f"{runs}/report.md", f"{place}/report.md"])
-    stored = read_stored(place / "budget" / "runs.jsonl")
-    assert [row.name for row in stored.rows] == ["as_long"]
+    assert (code, told) == (0, [f"{runs}/report.md"])

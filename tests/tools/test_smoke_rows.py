@@ -19,7 +19,7 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 ROWS = {
     path.relative_to(EXPERIMENTS).with_suffix("").as_posix(): path
     for path in sorted(EXPERIMENTS.rglob("*.yaml"))
-    if path.parent.name != "base"
+    if path.parent.name != "base" and path.name != "study.yaml"
 }
 TABLES = sorted({name.split("/")[0] for name in ROWS})
 FULL_CROP = 224

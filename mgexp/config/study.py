@@ -1,0 +1,253 @@
+"""Read study.yaml: which rows a study trains with which seeds, and what it claims before it trains them.
+
+The file lies in a folder of rows. It is written and committed before the runs. tools/study.py runs it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mgexp.config.load import flatten, load_config
+from mgexp.config.values import as_lists, convert, parse_yaml
+from mgexp.errors import InputError, raise_problems
+from mgexp.run.files import is_file
+from mgexp.text import shown
+
+STUDY_YAML = "study.yaml"
+BUDGET = "budget"
+"""The folder beside the rows that holds the baseline for fewer epochs. tools/study.py writes its YAMLs."""
+FLOPS_NAME, SECONDS_NAME = "as_{row}", "as_{row}_in_seconds"
+"""Names of the baselines that take as many FLOPs, or as many seconds, as a row."""
+OTHERS = "others"
+"""The key of a mapping that stands for every row without a key of its own."""
+MAX_SEEDS = 1000
+EPOCH_KEYS = ("SOLVER.STEPS", "SOLVER.MAX_EPOCH", "SOLVER.WARMUP_EPOCHS")
+"""The keys that a shorter baseline multiplies by one factor. So its rate decays fully, after the same shares."""
+
+
+def row_yamls(folder: Path) -> list[Path]:
+    """List the YAMLs of a folder that are rows, sorted: all but the file of its study."""
+    return sorted(path for path in folder.glob("*.yaml") if path.name != STUDY_YAML)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to do for a study: train ``row`` with ``seed``, or evaluate that run with another frame order."""
+
+    row: str
+    seed: int
+    frame_order: str = "forward"
+
+    @property
+    def is_control(self) -> bool:
+        """Return whether the task evaluates a trained run."""
+        return self.frame_order != "forward"
+
+
+@dataclass(frozen=True)
+class Study:
+    """The contents of study.yaml in ``folder``.
+
+    Rows are named by their files: ``rows`` has a name without .yaml, or a path such as ../quickstart/baseline for
+    a row of another folder. Everywhere else the last part of the path names the row. The claim about each row is
+    that it is not worse than its base by more than ``margin`` points. ``target`` is the percent of "time to
+    target", and None for no such table. ``compared_with`` names the base of a row; the default is ``baseline``.
+    ``controls`` are frame orders in which the first ``control_seeds`` runs of the baseline are evaluated. For the
+    rows of ``equal_flops`` and ``equal_seconds``, the baseline is also trained for as many FLOPs or seconds as the
+    row; the seconds come from the first ``seconds_pairs`` pairs. ``classes`` is a file with the names of classes.
+    """
+
+    folder: Path
+    rows: tuple[str, ...]
+    seeds: Mapping[str, int]
+    margin: float
+    target: float | None = None
+    baseline: str = "baseline"
+    compared_with: Mapping[str, str] = field(default_factory=dict)
+    controls: tuple[str, ...] = ()
+    control_seeds: int = 3
+    equal_flops: tuple[str, ...] = ()
+    equal_seconds: tuple[str, ...] = ()
+    seconds_pairs: int = 3
+    classes: str = ""
+
+    def __post_init__(self) -> None:
+        raise_problems([f"{self.folder / STUDY_YAML}: {problem}" for problem in self._problems()])
+
+    def _problems(self) -> list[str]:
+        """List what is wrong with the values together. `read_study` has checked the type of each."""
+        names, problems = self.names, []
+        if len(set(names)) < len(names) or not names:
+            problems.append(
+                f"rows = {list(self.rows)} is empty or has a name twice: name each once"
+            )
+        for row, path in self.yamls.items():
+            if row in names and not is_file(path):
+                problems.append(f"rows: {path} does not exist; correct the name {row}")
+        known = {*names, OTHERS}
+        places: list[tuple[str, Sequence[str], set[str]]] = [
+            ("baseline", [self.baseline], set(names)),
+            ("equal_flops", self.equal_flops, set(names) - {self.baseline}),
+            ("equal_seconds", self.equal_seconds, set(names) - {self.baseline}),
+            ("seeds", [*self.seeds], known | set(self.budget_rows)),
+            ("compared_with", [*self.compared_with], known),
+            ("compared_with", [*self.compared_with.values()], set(names)),
+        ]
+        for key, given, allowed in places:
+            problems += [
+                f"{key} names {name}, which is none of {', '.join(sorted(allowed))}"
+                for name in given
+                if name not in allowed
+            ]
+        missing = [name for name in names if not {name, OTHERS} & self.seeds.keys()]
+        if missing:
+            problems.append(f"seeds has no number for {', '.join(missing)}: add it, or {OTHERS}")
+        if not all(1 <= number <= MAX_SEEDS for number in self.seeds.values()):
+            problems.append(f"seeds = {dict(self.seeds)}: a number of seeds is 1 to {MAX_SEEDS}")
+        if self.margin <= 0:
+            problems.append(f"margin = {self.margin:g}: it takes points, more than 0")
+        if self.target is not None and not 0 < self.target <= 100:
+            problems.append(f"target = {self.target:g}: it takes a percentage, more than 0")
+        if self.seconds_pairs < 1 or self.control_seeds < 1:
+            problems.append("seconds_pairs and control_seeds take 1 or more")
+        return problems
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the rows, in the order in which a seed of each is trained."""
+        return tuple(Path(row).name for row in self.rows)
+
+    @cached_property
+    def budget_rows(self) -> Mapping[str, str]:
+        """The row whose budget each shorter baseline has, by the name of the shorter baseline."""
+        flops = {FLOPS_NAME.format(row=row): row for row in self.equal_flops}
+        return flops | {SECONDS_NAME.format(row=row): row for row in self.equal_seconds}
+
+    @cached_property
+    def yamls(self) -> Mapping[str, Path]:
+        """The YAML of each row and of each shorter baseline, by name. Those of the latter may not exist yet."""
+        own = {
+            Path(row).name: Path(os.path.normpath(self.folder / f"{row}.yaml")) for row in self.rows
+        }
+        return own | {name: self.folder / BUDGET / f"{name}.yaml" for name in self.budget_rows}
+
+    def base_of(self, row: str) -> str | None:
+        """Name the row that ``row`` is compared with. The baseline itself is compared with none."""
+        base = self.compared_with.get(row, self.compared_with.get(OTHERS, self.baseline))
+        base = self.baseline if base == row else base
+        return None if row == self.baseline else base
+
+    def num_seeds(self, row: str) -> int:
+        """Return how many seeds a row is trained with. A shorter baseline has those of the row that it matches."""
+        if row in self.seeds:
+            return self.seeds[row]
+        return (
+            self.num_seeds(self.budget_rows[row]) if row in self.budget_rows else self.seeds[OTHERS]
+        )
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """List all tasks, seed by seed: every row once, then the shorter baselines, then the controls."""
+        tasks = []
+        for seed in range(max(map(self.num_seeds, self.yamls))):
+            tasks += [Task(row, seed) for row in self.yamls if seed < self.num_seeds(row)]
+            if seed < min(self.control_seeds, self.num_seeds(self.baseline)):
+                tasks += [Task(self.baseline, seed, order) for order in self.controls]
+        return tuple(tasks)
+
+
+TYPES: Mapping[str, Any] = {
+    "rows": tuple[str, ...],
+    "margin": float,
+    "target": float,
+    "baseline": str,
+    "controls": tuple[str, ...],
+    "control_seeds": int,
+    "equal_flops": tuple[str, ...],
+    "equal_seconds": tuple[str, ...],
+    "seconds_pairs": int,
+    "classes": str,
+}
+"""The keys of study.yaml with one value or a list. ``seeds`` and ``compared_with`` may also be mappings."""
+NEEDED = ("rows", "seeds", "margin")
+
+
+def read_study(folder: Path) -> Study:
+    """Read study.yaml in ``folder``. Raises InputError with every problem."""
+    path = folder / STUDY_YAML
+    if not is_file(path):
+        problem = (
+            f"{path} does not exist: write the rows, the seeds and the margin of the study into it"
+        )
+        raise InputError([f"{problem}, as in experiments/quickstart/{STUDY_YAML}"])
+    try:
+        tree = parse_yaml(path.read_text(encoding="utf-8"))
+        if not isinstance(tree, dict):
+            raise ValueError(f"it holds {shown(tree)}")
+    except (OSError, ValueError) as error:
+        raise InputError([f"{path} is not a YAML file of a study: {error}"]) from error
+    known = (*TYPES, "seeds", "compared_with")
+    problems = [
+        f"there is no key {shown(key)}: there are {', '.join(known)}"
+        for key in tree
+        if key not in known
+    ]
+    problems += [f"{key} is missing" for key in NEEDED if key not in tree]
+    values: dict[str, Any] = {}
+    for key, given in tree.items():
+        try:
+            if key in TYPES:
+                values[key] = convert(TYPES[key], given)
+            elif key == "seeds":
+                values[key] = _mapping(
+                    int, given if isinstance(given, Mapping) else {OTHERS: given}
+                )
+            elif key == "compared_with":
+                values[key] = _mapping(str, given)
+        except ValueError as error:
+            problems.append(f"{key} = {shown(given)} {error}")
+    raise_problems([f"{path}: {problem}" for problem in problems])
+    return Study(folder, **values)
+
+
+def _mapping(kind: type, given: object) -> dict[str, Any]:
+    """Read a mapping from rows to values. Raises ValueError."""
+    if not isinstance(given, Mapping):
+        raise ValueError("is not a mapping from rows to values")
+    return {convert(str, name): convert(kind, value) for name, value in given.items()}
+
+
+def budget_text(study: Study, name: str, factor: float, source: str) -> str:
+    """Write the YAML of a shorter baseline: all epochs of the baseline times ``factor``.
+
+    ``source`` says where the factor comes from.
+    """
+    path, baseline = study.yamls[name], study.yamls[study.baseline]
+    values = dict(flatten(load_config(baseline)))
+    # Three digits after the point are a thousandth of an epoch: less than one step of most data sets.
+    epochs = {key: _times(as_lists(values[key]), factor) for key in EPOCH_KEYS}
+    what = "seconds" if name == SECONDS_NAME.format(row=study.budget_rows[name]) else "FLOPs"
+    tree = {
+        "_BASE_": os.path.relpath(baseline, path.parent),
+        "ROW": f"baseline, {what} of {study.budget_rows[name]}",
+        "SOLVER": {key.rpartition(".")[2]: value for key, value in epochs.items()},
+    }
+    text = yaml.safe_dump(tree, sort_keys=False, default_flow_style=None)
+    return (
+        f"# The baseline with the {what} of {study.budget_rows[name]}: all epochs times {factor:.4g}.\n"
+        f"# tools/study.py wrote this file, from {source}. Published: unknown.\n"
+        f"# python tools/run_net.py --cfg {os.path.relpath(path)}\n{text}"
+    )
+
+
+def _times(value: Any, factor: float) -> Any:  # noqa: ANN401 - a number, or a list of numbers
+    if isinstance(value, list):
+        return [_times(item, factor) for item in value]
+    return round(value * factor, 3)

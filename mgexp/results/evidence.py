@@ -1,0 +1,262 @@
+"""Judge a study: margins, numbers of seeds, single videos, time to target, sittings, and busy machines."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from statistics import median, stdev
+
+import numpy as np
+
+from mgexp.results.model import (
+    SITTING_SECONDS,
+    Estimate,
+    Evaluation,
+    Pair,
+    Row,
+    Run,
+    estimate_mean,
+    t_quantile_95,
+)
+
+HOLDS, FAILS, OPEN = "holds", "fails", "open"
+Z_POWER_90 = 1.2816
+"""The 90 % quantile of the normal distribution: the claim is decided in 9 of 10 studies of that size."""
+MOST_SEEDS = 1000
+"""A study with more seeds than this is not worth planning."""
+NUM_RESAMPLES = 2000
+"""How often videos and seeds are drawn again. The ends of the interval then move by some 3 % of its width."""
+
+BUSY_CORES = 0.15
+"""A run is busy if other programs kept more than this many of its cores busy on average. Assumption: on two cores
+this is 7.5 % of the machine, about the spread of the seconds of undisturbed runs."""
+BUSY_RATIO = 1.2
+"""A run is busy if its steps took this many times the median of its row in the sitting. Assumption, as above."""
+LEAST_FOR_MEDIAN = 3
+"""The fewest runs of a row in a sitting whose median says what is usual."""
+
+RunKey = tuple[str, int]
+"""The experiment and the seed of a run."""
+
+
+# --- a claim with a margin
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the seeds say about "not worse by more than the margin".
+
+    ``num_seeds`` is the number of seeds that would decide an open claim: None if more than MOST_SEEDS would be
+    needed, or if one seed does not show how much seeds differ.
+    """
+
+    word: str
+    num_seeds: int | None = None
+
+
+def judge_margin(difference: Estimate, margin: float) -> Verdict:
+    """Judge the claim that a row is not worse than its base by more than ``margin`` points.
+
+    It holds if the whole 95 % interval lies above −margin, it fails if the whole interval lies below, and it is
+    open otherwise.
+    """
+    if difference.interval is None:
+        return Verdict(OPEN)
+    low, high = difference.interval
+    if low > -margin:
+        return Verdict(HOLDS)
+    if high < -margin:
+        return Verdict(FAILS)
+    return Verdict(OPEN, seeds_to_decide(stdev(difference.each), difference.mean + margin))
+
+
+def seeds_to_decide(deviation: float, distance: float) -> int | None:
+    """Compute how many seeds decide a claim with 90 % probability. Return None for more than MOST_SEEDS.
+
+    ``deviation`` is the standard deviation of the paired differences. ``distance`` is how far their true mean,
+    taken as observed, lies from −margin. The claim is decided where the end of the 95 % interval lies on the same
+    side as the mean, which is a test of one side at 2.5 %: (t + z)·deviation/√n ≤ distance, with Student's t for
+    the interval and the normal z for the power. With z for t it is the usual formula of non-inferiority trials.
+    """
+    for num in range(2, MOST_SEEDS + 1):
+        if (t_quantile_95(num - 1) + Z_POWER_90) * deviation / math.sqrt(num) <= abs(distance):
+            return num
+    return None
+
+
+# --- single videos
+
+
+@dataclass(frozen=True)
+class VideoDifference:
+    """The difference in points over all videos of all pairs, with an interval over videos and seeds.
+
+    Of the videos on which the two runs of a pair differ, only the row was right on ``num_gained``, and only the
+    base on ``num_lost``. ``num_videos`` counts the videos of all pairs.
+    """
+
+    seeds: tuple[int, ...]
+    mean: float
+    interval: tuple[float, float]
+    num_gained: int
+    num_lost: int
+    num_videos: int
+
+
+def compare_videos(pair: Pair) -> VideoDifference | None:
+    """Resample the videos and the seeds of a pair of rows. Return None if no seed has the scores of both.
+
+    The interval is the percentile bootstrap: draw seeds with replacement, and draw the videos of each list with
+    replacement. All seeds of a list take the same draw, because a video that is hard for one seed is hard for the
+    others. Seeds of other folds have other lists. The draws are the same each time.
+    """
+    lists: defaultdict[str, list[np.ndarray]] = defaultdict(list)
+    seeds = []
+    for run, base in pair.runs:
+        if run.videos and base.videos and run.videos.names_hash == base.videos.names_hash:
+            one, other = run.videos.correct, base.videos.correct
+            lists[run.videos.names_hash].append(one.astype(np.int8) - other.astype(np.int8))
+            seeds.append(run.seed)
+    if not seeds:
+        return None
+    draws = np.random.default_rng(0)
+    means = []
+    for differences in map(np.stack, lists.values()):
+        num_videos = differences.shape[1]
+        weights = draws.multinomial(num_videos, np.full(num_videos, 1 / num_videos), NUM_RESAMPLES)
+        means.append(100 * (weights @ differences.T) / num_videos)
+    each = np.concatenate(means, axis=1)
+    chosen = draws.integers(0, each.shape[1], each.shape)
+    drawn = np.take_along_axis(each, chosen, axis=1).mean(axis=1)
+    low, high = np.percentile(drawn, (2.5, 97.5))
+    every = [one for differences in lists.values() for one in differences]
+    return VideoDifference(
+        seeds=tuple(seeds),
+        mean=float(np.mean([100 * one.mean() for one in every])),
+        interval=(float(low), float(high)),
+        num_gained=sum(int((one > 0).sum()) for one in every),
+        num_lost=sum(int((one < 0).sum()) for one in every),
+        num_videos=sum(len(one) for one in every),
+    )
+
+
+# --- time to target
+
+
+def first_at(run: Run, target: float) -> Evaluation | None:
+    """Return the first evaluation of a run whose score is at least ``target`` percent. None if it never is."""
+    return next((one for one in run.curve if one.score >= target), None)
+
+
+def seconds_to(run: Run, target: float) -> float:
+    """Return the training seconds until the score first reaches ``target``. A run that misses it has infinity."""
+    first = first_at(run, target)
+    return math.inf if first is None else first.train_seconds
+
+
+def speed_up_to(pair: Pair, target: float) -> float | None:
+    """Return the median over pairs of the base's seconds to ``target`` divided by the row's.
+
+    A pair in which neither reaches the target says nothing and is left out. Return None without a pair.
+    """
+    both = [(seconds_to(run, target), seconds_to(base, target)) for run, base in pair.runs]
+    known = [(own, base) for own, base in both if min(own, base) < math.inf]
+    return median(base / own for own, base in known) if known else None
+
+
+# --- sittings, and runs beside other work
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """Runs that followed each other within an hour, on one machine, with one commit."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def started_at(self) -> datetime:
+        """The start of the first run."""
+        return min(started_at(run) for run in self.runs)
+
+    @property
+    def finished_at(self) -> datetime:
+        """The end of the last run."""
+        return max(run.finished_at for run in self.runs)
+
+
+def started_at(run: Run) -> datetime:
+    """Return when a run started. A run that was interrupted counts as if its seconds had no gap."""
+    return run.finished_at - timedelta(seconds=run.program_seconds)
+
+
+def sittings(runs: Iterable[Run]) -> tuple[Sitting, ...]:
+    """Group runs into sittings, in the order of time."""
+    groups: list[list[Run]] = []
+    last: dict[tuple[object, ...], list[Run]] = {}
+    for run in sorted(runs, key=lambda one: one.finished_at):
+        # The host's name is not published, so its processor, GPU, cores and threads stand for the machine.
+        machine = (
+            run.commit,
+            run.device,
+            run.environment.get("cores"),
+            run.environment.get("threads"),
+        )
+        group = last.get(machine)
+        if (
+            group is None
+            or (started_at(run) - group[-1].finished_at).total_seconds() > SITTING_SECONDS
+        ):
+            group = last[machine] = []
+            groups.append(group)
+        group.append(run)
+    return tuple(sorted((Sitting(tuple(one)) for one in groups), key=lambda one: one.started_at))
+
+
+def busy_runs(runs: Iterable[Run]) -> Mapping[RunKey, str]:
+    """Find the runs beside which other programs worked, and say how that is known."""
+    found: dict[RunKey, str] = {}
+    for sitting in sittings(runs):
+        rows: defaultdict[str, list[Run]] = defaultdict(list)
+        for run in sitting.runs:
+            rows[run.experiment].append(run)
+        for same in rows.values():
+            usual = median(run.steady_seconds / run.steps for run in same)
+            for run in same:
+                key, ratio = (run.experiment, run.seed), run.steady_seconds / run.steps / usual
+                if run.other_cores is not None and run.other_cores > BUSY_CORES:
+                    found[key] = f"other programs kept {run.other_cores:.2f} cores busy"
+                elif ratio > BUSY_RATIO and len(same) >= LEAST_FOR_MEDIAN:
+                    found[key] = f"its steps took {ratio:.2f} times the median of the sitting"
+    return found
+
+
+def fair_pair(pair: Pair, busy: Mapping[RunKey, str]) -> Pair:
+    """Keep the seeds whose seconds can be compared: both runs in one sitting, and none beside other work."""
+    apart = set(pair.seeds_apart)
+    kept = {
+        run.seed
+        for run, base in pair.runs
+        if run.seed not in apart
+        and not {(run.experiment, run.seed), (base.experiment, base.seed)} & busy.keys()
+    }
+    return Pair(
+        *(
+            replace(row, runs={s: r for s, r in row.runs.items() if s in kept})
+            for row in (pair.own, pair.base)
+        )
+    )
+
+
+def quiet_row(row: Row, busy: Mapping[RunKey, str]) -> Row:
+    """Keep the runs of a row that no other program disturbed."""
+    return replace(row, runs={s: r for s, r in row.runs.items() if (r.experiment, s) not in busy})
+
+
+def mean_and_interval(values: Sequence[float]) -> Estimate:
+    """Estimate the mean of one value or more."""
+    found = estimate_mean(values)
+    assert found is not None
+    return found

@@ -1,0 +1,450 @@
+"""Write the page of a study, README.md beside study.yaml: every number on it comes from the stored runs."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, median
+
+from mgexp.config.study import SECONDS_NAME, Study
+from mgexp.results.collect import Gathered
+from mgexp.results.evidence import (
+    FAILS,
+    HOLDS,
+    MOST_SEEDS,
+    RunKey,
+    VideoDifference,
+    busy_runs,
+    compare_videos,
+    fair_pair,
+    first_at,
+    judge_margin,
+    quiet_row,
+    seconds_to,
+    sittings,
+    speed_up_to,
+)
+from mgexp.results.model import BASELINE, Comparison, Estimate, Pair, Row, Run, estimate_mean
+from mgexp.results.report import Picture, class_tables, control_table, how, time_table
+from mgexp.results.tables import (
+    NONE,
+    difference_text,
+    interval_text,
+    plain_cell,
+    points_text,
+    table,
+)
+
+HEAD = """\
+<!-- tools/study.py writes this page from study.yaml, runs.jsonl and prose.md: change those, not this file. -->"""
+
+READING = """\
+- Numbers in brackets are 95 % intervals. Those of accuracies, differences and ratios are Student's t over seeds
+  (for ratios, on the logarithms). They cover the choice of the seed, and not the choice of data.
+- A pair is two runs with the same seed, device, precision, threads and number of training videos. Seconds are
+  compared only where both runs of a pair were in one sitting, and no other program kept the machine busy.
+- A speed-up is the base's training seconds divided by the row's. Training seconds include the waiting for input
+  and the first use of each shape. They do not include evaluation, precise BN, checkpoints and start-up.
+- Training FLOPs = 2 × multiply-adds of the forward pass × 3 (forward and backward) × clips."""
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """A study and its finished runs. ``num_folds`` is DATA.NUM_FOLDS of its baseline, and 0 without folds."""
+
+    study: Study
+    comparison: Comparison
+    of_another_recipe: tuple[Run, ...] = ()
+    refused: Mapping[Path, Sequence[str]] | None = None
+    num_folds: int = 0
+
+    @classmethod
+    def of(
+        cls, study: Study, gathered: Gathered, comparison: Comparison, num_folds: int
+    ) -> StudyResults:
+        """Combine what `gather_runs` and `store_gathered` returned."""
+        return cls(study, comparison, gathered.of_another_recipe, gathered.refused, num_folds)
+
+    @cached_property
+    def every_run(self) -> tuple[Run, ...]:
+        """The runs of all rows and shorter baselines."""
+        return (
+            *self.comparison.runs,
+            *(run for row in self.comparison.shorter for run in row.runs.values()),
+        )
+
+    @cached_property
+    def busy(self) -> Mapping[RunKey, str]:
+        """The runs beside which other programs worked, each with the reason."""
+        return busy_runs(self.every_run)
+
+    def row(self, name: str) -> Row:
+        """Return a row or a shorter baseline by its name."""
+        found = (
+            row for row in (*self.comparison.rows, *self.comparison.shorter) if row.name == name
+        )
+        return next(found, Row(name))
+
+    @cached_property
+    def for_figures(self) -> Comparison:
+        """The comparison with the baseline under the name that figures and reports know."""
+        own = self.study.baseline
+        named = (
+            replace(row, name=BASELINE) if row.name == own else row for row in self.comparison.rows
+        )
+        return replace(self.comparison, rows=tuple(named))
+
+    @property
+    def finished(self) -> tuple[Row, ...]:
+        """The rows with a run, in the order of study.yaml."""
+        return tuple(row for name in self.study.names if (row := self.row(name)).runs)
+
+    @cached_property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Every finished row that has a base, with it, in the order of study.yaml."""
+        bases = {row.name: self.study.base_of(row.name) for row in self.finished}
+        pairs = (Pair(row, self.row(base)) for row in self.finished if (base := bases[row.name]))
+        return tuple(pair for pair in pairs if pair.runs)
+
+    @cached_property
+    def budget_pairs(self) -> tuple[tuple[str, Pair], ...]:
+        """The name of each shorter baseline, and the row paired with it."""
+        pairs = (
+            (name, Pair(self.row(row), self.row(name)))
+            for name, row in self.study.budget_rows.items()
+        )
+        return tuple((name, pair) for name, pair in pairs if pair.runs)
+
+    def fair(self, pair: Pair) -> Pair:
+        """Keep the seeds of a pair whose seconds can be compared."""
+        return fair_pair(pair, self.busy)
+
+
+def render_study(
+    results: StudyResults, pictures: Sequence[Picture], prose: str, command: str
+) -> str:
+    """Write the page as Markdown.
+
+    ``prose`` may begin with a title. What stands before its first "## " opens the page. Its sections come after
+    the results. ``command`` runs the study.
+    """
+    shown = {
+        one.name: [f"![{one.alt}]({one.link})", "", f"*{one.caption}*", ""] for one in pictures
+    }
+    before, *sections = re.split(r"^(?=## )", prose, flags=re.MULTILINE)
+    title, _, opening = before.partition("\n")
+    if not title.startswith("# "):
+        title, opening = f"# {results.study.folder.resolve().name}", before
+    lines = [HEAD, "", title, "", *opening.strip().splitlines()]
+    comparison = results.for_figures
+    parts: list[tuple[str, list[str]]] = [("What was claimed", list(_claim(results)))]
+    if results.finished:
+        parts += [
+            ("Accuracy", shown.get("speed_up", []) + _accuracy_table(results)),
+            ("Training time", shown.get("accuracy", []) + _speed_table(results)),
+            ("Time to target", list(_target(results))),
+            (
+                "The baseline with the same budget",
+                shown.get("equal_flops", []) + _budget_table(results),
+            ),
+            ("Video by video", list(_videos(results))),
+            ("Controls", control_table(comparison) if results.study.controls else []),
+            ("Sittings", list(_sittings(results))),
+        ]
+    for heading, body in parts:
+        if body:
+            lines += ["", f"## {heading}", "", *body]
+    for section in sections:
+        lines += ["", *section.strip().splitlines()]
+    parts = [("Schedules", shown.get("schedule", [])[:-1])]
+    if results.finished:
+        parts = [
+            ("Where the time went", shown.get("seconds", []) + time_table(comparison)),
+            ("Classes", shown.get("confusion", []) + class_tables(comparison)),
+            *parts,
+            ("How the numbers were taken", [READING, *how(comparison.runs)]),
+        ]
+    parts.append(("To run it again", ["```bash", command, "```", "", *_left_out(results)]))
+    for heading, body in parts:
+        if body:
+            lines += ["", f"## {heading}", "", *body]
+    return "\n".join(lines) + "\n"
+
+
+# --- the claim
+
+
+def _claim(results: StudyResults) -> Iterator[str]:
+    """Say what was claimed before the runs, and how many of the runs there are."""
+    study = results.study
+    bases = dict.fromkeys(base for name in study.names if (base := study.base_of(name)))
+    yield (
+        f"A row holds its claim if its accuracy is not worse than that of {' or '.join(bases)} by more than "
+        f"{study.margin:g} points. [study.yaml](study.yaml) names the rows, the seeds and the margin"
+        + (f", and the target of {study.target:g} %" if study.target else "")
+        + ". It was written before the runs."
+    )
+    if results.num_folds:
+        seeds, folds = study.num_seeds(study.baseline), results.num_folds
+        yield f"{seeds} pairs are {folds} folds × {seeds / folds:g} seeds: seed N trains fold N mod {folds}."
+    tasks = [task for task in study.tasks if not task.is_control]
+    missing = [task for task in tasks if task.seed not in results.row(task.row).runs]
+    if missing:
+        yield ""
+        yield f"**{len(missing)} of {len(tasks)} runs are missing, so these results are not final.**"
+
+
+def verdict_text(difference: Estimate | None, margin: float) -> str:
+    """Write the verdict on a margin, and how many seeds would decide an open claim."""
+    if difference is None or difference.interval is None:
+        return "open: one seed decides nothing"
+    found = judge_margin(difference, margin)
+    if found.word in (HOLDS, FAILS):
+        return f"**{found.word}**"
+    if found.num_seeds is None:
+        return f"open: more than {MOST_SEEDS:,} seeds would be needed"
+    return f"open: about {found.num_seeds} seeds would decide"
+
+
+def _mean(one: Estimate | None, text: Callable[[float], str]) -> str:
+    """Write a mean and its interval: "2.71 (2.60 to 2.80)". Leave out an interval that shows no width."""
+    if one is None:
+        return NONE
+    low, high = map(text, one.interval or (one.mean, one.mean))
+    ends = f" ({low} to {high})" if low != high else ""
+    return f"{text(one.mean)}{ends}".replace("-", "−")
+
+
+def _times(one: Estimate | None) -> str:
+    return _mean(one, lambda value: f"{value:.2f}×")
+
+
+def _label(study: Study, name: str) -> str:
+    """Link the name of a row to its YAML."""
+    path = study.yamls[name]
+    # Path.relative_to does not go up, as ../quickstart/baseline.yaml must.
+    return f"[{plain_cell(name)}]({os.path.relpath(path, study.folder)})"
+
+
+def _accuracy_table(results: StudyResults) -> list[str]:
+    """List the accuracy of each row, its difference to its base, and the verdict."""
+    study, pairs = results.study, {pair.own.name: pair for pair in results.pairs}
+
+    def of_pair(write: Callable[[Pair], str]) -> Callable[[Row], str]:
+        return lambda row: write(pairs[row.name]) if row.name in pairs else ""
+
+    return table(
+        results.finished,
+        [
+            ("row", lambda row: _label(study, row.name)),
+            ("seeds", lambda row: f"{len(row.runs)}"),
+            (
+                f"{results.comparison.metric} (%)",
+                lambda row: _mean(estimate_mean(row.scores), "{:.2f}".format),
+            ),
+            ("against", of_pair(lambda pair: plain_cell(pair.base.name))),
+            ("pairs", of_pair(lambda pair: f"{len(pair.runs)}")),
+            ("difference (points)", of_pair(lambda pair: difference_text(pair.difference))),
+            ("95 % interval", of_pair(lambda pair: interval_text(pair.difference))),
+            (
+                f"not worse by {study.margin:g} points",
+                of_pair(lambda pair: verdict_text(pair.difference, study.margin)),
+            ),
+        ],
+        ("against", f"not worse by {study.margin:g} points"),
+    )
+
+
+def _speed_table(results: StudyResults) -> list[str]:
+    """List the speed-ups of the rows over pairs whose seconds can be compared."""
+
+    def seconds(row: Row) -> str:
+        return _mean(
+            estimate_mean([run.train_seconds for run in row.runs.values()]), "{:,.0f}".format
+        )
+
+    return table(
+        results.pairs,
+        [
+            ("row", lambda pair: _label(results.study, pair.own.name)),
+            ("against", lambda pair: plain_cell(pair.base.name)),
+            ("pairs in one quiet sitting", lambda pair: f"{len(results.fair(pair).runs)}"),
+            ("training (s)", lambda pair: seconds(results.fair(pair).own)),
+            ("base (s)", lambda pair: seconds(results.fair(pair).base)),
+            ("speed-up, seconds", lambda pair: _times(results.fair(pair).speed_up)),
+            ("speed-up, FLOPs", lambda pair: _times(pair.flop_saving)),
+            ("steps", lambda pair: f"{pair.own.mean(lambda run: run.steps):,.0f}"),
+        ],
+        ("against",),
+    )
+
+
+# --- time to target
+
+
+def _target(results: StudyResults) -> Iterator[str]:
+    """List how long each row trains until it first reaches the target."""
+    target = results.study.target
+    if target is None:
+        return
+    quiet = [quiet_row(row, results.busy) for row in results.finished]
+    firsts = [
+        first for row in quiet for run in row.runs.values() if (first := first_at(run, target))
+    ]
+    numbers = sorted({one.num_videos for one in firsts})
+    videos = " or ".join(f"{number:,}" for number in numbers)
+    yield (
+        f"Training seconds until an evaluation first reaches {target:g} %. A run that misses it counts as ∞, "
+        f"also in the median.{f' The evaluations that reached it had {videos} videos.' if videos else ''}"
+    )
+    yield ""
+    pairs = {pair.own.name: results.fair(pair) for pair in results.pairs}
+
+    def times(row: Row) -> str:
+        found = speed_up_to(pairs[row.name], target) if row.name in pairs else None
+        return NONE if found is None else ("∞" if math.isinf(found) else f"{found:.2f}×")
+
+    yield from table(
+        [row for row in quiet if row.runs],
+        [
+            ("row", lambda row: _label(results.study, row.name)),
+            (
+                "reached",
+                lambda row: (
+                    f"{sum(s < math.inf for s in _seconds_to(row, target))} of {len(row.runs)}"
+                ),
+            ),
+            ("median (s)", lambda row: _seconds_text(median(_seconds_to(row, target)))),
+            ("fastest (s)", lambda row: _seconds_text(min(_seconds_to(row, target)))),
+            ("speed-up, median over pairs", times),
+        ],
+    )
+
+
+def _seconds_to(row: Row, target: float) -> list[float]:
+    return [seconds_to(run, target) for run in row.runs.values()]
+
+
+def _seconds_text(seconds: float) -> str:
+    return "∞" if math.isinf(seconds) else f"{seconds:,.1f}"
+
+
+# --- the baseline with the same budget
+
+
+def _budget_table(results: StudyResults) -> list[str]:
+    """Compare each row with the baseline that trained with the same budget, its rate fully decayed."""
+
+    def budget(item: tuple[str, Pair]) -> str:
+        name, pair = item
+        return "seconds" if name == SECONDS_NAME.format(row=pair.own.name) else "FLOPs"
+
+    def mean_score(of: Callable[[tuple[Run, Run]], Run]) -> Callable[[tuple[str, Pair]], str]:
+        return lambda item: f"{fmean(of(runs).score for runs in item[1].runs):.2f}"
+
+    return table(
+        results.budget_pairs,
+        [
+            ("row", lambda item: _label(results.study, item[1].own.name)),
+            ("the same", budget),
+            ("baseline", lambda item: _label(results.study, item[0])),
+            ("its epochs", lambda item: f"{item[1].base.mean(lambda run: run.epochs):.2f}"),
+            ("its seconds / the row's", lambda item: _times(results.fair(item[1]).speed_up)),
+            (
+                "its FLOPs / the row's",
+                lambda item: f"{flops.mean:.3f}×" if (flops := item[1].flop_saving) else NONE,
+            ),
+            ("pairs", lambda item: f"{len(item[1].runs)}"),
+            (f"row, {results.comparison.metric} (%)", mean_score(lambda runs: runs[0])),
+            ("baseline (%)", mean_score(lambda runs: runs[1])),
+            ("row minus baseline", lambda item: difference_text(item[1].difference)),
+            ("95 % interval", lambda item: interval_text(item[1].difference)),
+        ],
+        ("the same", "baseline"),
+    )
+
+
+# --- single videos
+
+
+def _videos(results: StudyResults) -> Iterator[str]:
+    """Compare the rows on single videos, with an interval over videos and seeds."""
+    named = [(pair.own.name, pair) for pair in results.pairs] + [
+        (f"{pair.own.name}, against {name}", pair) for name, pair in results.budget_pairs
+    ]
+    found = [(name, one) for name, pair in named if (one := compare_videos(pair))]
+    if not found:
+        return
+    yield (
+        "Each pair of runs scored the same videos. The interval draws the seeds and the videos again (2,000 "
+        "times, with replacement; all seeds of one list share the draw of its videos). So it covers the choice "
+        "of both."
+    )
+    yield ""
+    columns: list[tuple[str, Callable[[tuple[str, VideoDifference]], str]]] = [
+        ("row", lambda item: plain_cell(item[0])),
+        ("pairs", lambda item: f"{len(item[1].seeds)}"),
+        ("videos × pairs", lambda item: f"{item[1].num_videos:,}"),
+        ("only the row right", lambda item: f"{item[1].num_gained:,}"),
+        ("only the base right", lambda item: f"{item[1].num_lost:,}"),
+        ("difference (points)", lambda item: points_text(item[1].mean)),
+        ("95 % interval", lambda item: " to ".join(map(points_text, item[1].interval))),
+        (
+            f"not worse by {results.study.margin:g} points",
+            lambda item: "yes" if item[1].interval[0] > -results.study.margin else "not shown",
+        ),
+    ]
+    yield from table(found, columns)
+
+
+# --- sittings
+
+
+def _sittings(results: StudyResults) -> Iterator[str]:
+    """List when, where and with which code the runs were trained, and which of them had company."""
+    yield from table(
+        sittings(results.every_run),
+        [
+            ("from (UTC)", lambda one: f"{one.started_at:%Y-%m-%d %H:%M}"),
+            ("to", lambda one: f"{one.finished_at:%Y-%m-%d %H:%M}"),
+            ("machine", lambda one: plain_cell(_machine(one.runs[0]))),
+            (
+                "commit",
+                lambda one: re.sub(r"^([0-9a-f]{7})[0-9a-f]{33}", r"\1", one.runs[0].commit),
+            ),
+            ("runs", lambda one: f"{len(one.runs)}"),
+            (
+                "busy",
+                lambda one: (
+                    f"{sum((run.experiment, run.seed) in results.busy for run in one.runs)}"
+                ),
+            ),
+        ],
+        ("machine", "commit", "to"),
+    )
+    if results.busy:
+        yield ""
+        yield "These runs had company, so their seconds are left out above. Their accuracy is not:"
+        yield ""
+        yield from (
+            f"- {name}, seed {seed}: {why}." for (name, seed), why in sorted(results.busy.items())
+        )
+
+
+def _machine(run: Run) -> str:
+    cores, threads = (run.environment.get(key, "unknown") for key in ("cores", "threads"))
+    return f"{run.device}, {cores} cores, {threads} threads"
+
+
+def _left_out(results: StudyResults) -> Iterator[str]:
+    """List the results that do not count."""
+    if others := results.of_another_recipe:
+        names = ", ".join(sorted({one.experiment for one in others}))
+        yield f"{len(others)} stored runs do not count, because their YAML says something else now: {names}."
+    for path, problems in (results.refused or {}).items():
+        yield f"- {path.name} of {path.parent.name} does not count: {'; '.join(problems)}."

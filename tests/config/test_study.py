@@ -1,0 +1,150 @@
+"""study.yaml: what it means, in which order its tasks come, and the YAMLs of shorter baselines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny import tiny_config, write_config
+
+from mgexp.config.load import flatten, load_config
+from mgexp.config.study import Study, Task, budget_text, read_study, row_yamls
+from mgexp.errors import InputError
+
+STUDY = {"rows": ["baseline", "short", "long"], "seeds": {"short": 1, "others": 2}, "margin": 1}
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a study over rows that exist, and return its folder."""
+    for name in ("baseline", "short", "long"):
+        (tmp_path / f"{name}.yaml").write_text("ROW: a row\n")
+
+    def call(**changes):
+        values = {key: value for key, value in {**STUDY, **changes}.items() if value is not None}
+        (tmp_path / "study.yaml").write_text(yaml.safe_dump(values))
+        return tmp_path
+
+    return call
+
+
+def test_a_study_is_read(write):
+    study = read_study(write(target=80, controls=["repeated"], equal_flops=["long"]))
+    assert (study.names, study.margin, study.target) == (("baseline", "short", "long"), 1.0, 80.0)
+    assert [study.num_seeds(row) for row in (*study.names, "as_long")] == [2, 1, 2, 2]
+    assert [study.base_of(row) for row in study.names] == [None, "baseline", "baseline"]
+    assert study.yamls["as_long"] == study.folder / "budget" / "as_long.yaml"
+
+
+def test_runs_are_interleaved_seed_by_seed(write):
+    """A B C D, A B D: every row once, then the shorter baselines, then the controls."""
+    study = read_study(
+        write(controls=["repeated"], control_seeds=1, equal_flops=["long"], equal_seconds=["short"])
+    )
+    assert study.tasks == (
+        Task("baseline", 0),
+        Task("short", 0),
+        Task("long", 0),
+        Task("as_long", 0),
+        Task("as_short_in_seconds", 0),
+        Task("baseline", 0, "repeated"),
+        Task("baseline", 1),
+        Task("long", 1),
+        Task("as_long", 1),
+    )
+
+
+def test_rows_of_other_folders_and_other_bases(write, tmp_path):
+    folder = tmp_path / "quick"
+    folder.mkdir()
+    (folder / "best.yaml").touch()
+    study = read_study(
+        write(
+            rows=["quick/best", "baseline", "short", "long"],
+            seeds=5,
+            baseline="best",
+            compared_with={"others": "baseline", "long": "short"},
+        )
+    )
+    assert study.yamls["best"] == folder / "best.yaml"
+    assert [study.base_of(row) for row in study.names] == [None, "best", "baseline", "short"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"rows": ["baseline", "lost"]}, "lost.yaml does not exist"),
+        ({"rows": ["baseline", "long", "long"]}, "has a name twice"),
+        ({"seeds": {"short": 1}}, "seeds has no number for baseline, long"),
+        ({"seeds": 0}, "a number of seeds is 1 to 1000"),
+        ({"seeds": "many"}, "seeds = 'many' is not a whole number"),
+        ({"margin": 0}, "margin = 0: it takes points, more than 0"),
+        ({"margin": None}, "margin is missing"),
+        ({"target": 120}, "target = 120"),
+        ({"baseline": "best"}, "baseline names best, which is none of baseline, long, short"),
+        ({"equal_flops": ["baseline"]}, "equal_flops names baseline, which is none of long, short"),
+        ({"compared_with": {"long": "best"}}, "compared_with names best"),
+        ({"compared_with": ["long"]}, "is not a mapping"),
+        ({"margins": 1}, "there is no key 'margins': there are rows, margin"),
+        ({"control_seeds": 0}, "seconds_pairs and control_seeds take 1 or more"),
+    ],
+)
+def test_what_is_wrong_is_said(write, changes, problem):
+    with pytest.raises(InputError) as caught:
+        read_study(write(**changes))
+    assert problem in str(caught.value)
+    assert "study.yaml" in str(caught.value)
+
+
+def test_a_folder_without_a_study_says_what_to_write(tmp_path):
+    with pytest.raises(InputError, match=r"study\.yaml does not exist: write the rows, the seeds"):
+        read_study(tmp_path)
+
+
+def test_a_study_is_no_row(write):
+    assert [path.stem for path in row_yamls(write())] == ["baseline", "long", "short"]
+
+
+def test_a_shorter_baseline_multiplies_every_epoch(tmp_path):
+    changes = {"SOLVER.STEPS": [0, 3.5], "SOLVER.WARMUP_EPOCHS": 1.5, "SOLVER.MAX_EPOCH": 10}
+    for name in ("baseline", "long"):
+        write_config(tmp_path / f"{name}.yaml", changes)
+    study = Study(tmp_path, ("baseline", "long"), {"others": 1}, 1.0, equal_seconds=("long",))
+    name = "as_long_in_seconds"
+    text = budget_text(study, name, 0.31, "the seconds of seeds 0, 1, 2")
+    (tmp_path / "budget").mkdir()
+    study.yamls[name].write_text(text)
+    assert text.startswith(
+        "# The baseline with the seconds of long: all epochs times 0.31.\n"
+        "# tools/study.py wrote this file, from the seconds of seeds 0, 1, 2. Published: unknown.\n"
+        "# python tools/run_net.py --cfg "
+    )
+    before, after = (dict(flatten(load_config(study.yamls[row]))) for row in ("baseline", name))
+    assert {key: value for key, value in after.items() if before[key] != value} == {
+        "ROW": "baseline, seconds of long",
+        "SOLVER.STEPS": (0.0, 1.085),
+        "SOLVER.MAX_EPOCH": 3.1,
+        "SOLVER.WARMUP_EPOCHS": 0.465,
+    }
+    assert len(text.splitlines()) <= 15
+
+
+def test_digests_of_recipes(tmp_path):
+    from mgexp.config.check import recipe_digest
+
+    values = dict(flatten(tiny_config(tmp_path)))
+    digest = recipe_digest(values)
+    same = {**values, "RNG_SEED": 7, "ROW": "x", "DATA.TRAIN_LIST": "elsewhere.csv"}
+    assert recipe_digest(same) == digest
+    # YAML files hold lists, and may write 4.0 as 4.
+    assert recipe_digest({**values, "SOLVER.MAX_EPOCH": 4, "SOLVER.STEPS": [0, 3]}) == digest
+    # A version that adds a key gives it the default that older runs had.
+    assert recipe_digest({k: v for k, v in values.items() if k != "AUG.RE_PROB"}) == digest
+    assert recipe_digest({**values, "SOLVER.MAX_EPOCH": 5.0}) != digest
+
+
+def test_the_studies_of_this_repository_can_be_read():
+    root = Path(__file__).parents[2] / "experiments"
+    for path in root.rglob("study.yaml"):
+        assert read_study(path.parent).tasks

@@ -1,0 +1,229 @@
+"""Margins, numbers of seeds, single videos, time to target, sittings and busy machines, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fake_experiments import result
+
+from mgexp.results.evidence import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    Verdict,
+    busy_runs,
+    compare_videos,
+    fair_pair,
+    judge_margin,
+    seconds_to,
+    seeds_to_decide,
+    sittings,
+    speed_up_to,
+)
+from mgexp.results.model import Evaluation, Pair, Row, estimate_mean, pack_videos
+
+# --- margins
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        # Mean −0.2, standard deviation 0.1, t = 4.303 at 2 degrees: −0.2 ± 0.248.
+        ([-0.1, -0.2, -0.3], HOLDS),
+        # −2 ± 2.484: from −4.48 to +0.48.
+        ([-1.0, -2.0, -3.0], OPEN),
+        # −2 ± 0.248: below −1.
+        ([-1.9, -2.0, -2.1], FAILS),
+        # A whole interval above 0 is not worse either.
+        ([1.9, 2.0, 2.1], HOLDS),
+        ([-0.1], OPEN),
+    ],
+)
+def test_verdicts_at_a_margin_of_one_point(differences, verdict):
+    assert judge_margin(estimate_mean(differences), 1.0).word == verdict
+
+
+@pytest.mark.parametrize(
+    ("deviation", "distance", "num"),
+    [
+        # (t + 1.2816)·0.68/√n ≤ 0.5. n = 20: (2.093 + 1.2816)·0.68/4.4721 = 0.5131; n = 21: (2.086 + …) = 0.4997.
+        (0.68, 0.5, 21),
+        # n = 7: (2.447 + 1.2816)·0.68/2.6458 = 0.9583; n = 6: (2.571 + …)/2.4495 = 1.0695.
+        (0.68, 1.0, 7),
+        # A difference beyond the margin is decided against the claim by as many seeds.
+        (0.68, -0.5, 21),
+        (0.0, 0.5, 2),
+        (5.0, 0.1, None),
+        (1.0, 0.0, None),
+    ],
+)
+def test_seeds_to_decide(deviation, distance, num):
+    assert seeds_to_decide(deviation, distance) == num
+
+
+def test_an_open_claim_says_how_many_seeds_would_decide():
+    # Standard deviation 1, mean −0.5, so 0.5 from the margin: n = 45 gives (2.0154 + 1.2816)/√45 = 0.4915,
+    # and n = 43 gives (2.0181 + 1.2816)/√43 = 0.5032; n = 44: (2.0167 + 1.2816)/√44 = 0.4972.
+    assert judge_margin(estimate_mean([-1.5, -0.5, 0.5]), 1.0) == Verdict(OPEN, 44)
+
+
+# --- single videos
+
+
+def scored(row, seed, correct, names=None):
+    names = names or [f"video{n:03d}" for n in range(len(correct))]
+    videos = pack_videos(dict(zip(names, map(bool, correct), strict=True)))
+    return replace(result(f"study/{row}", seed), videos=videos)
+
+
+def pair_of(own, base):
+    return Pair(
+        Row("long", {run.seed: run for run in own}),
+        Row("baseline", {run.seed: run for run in base}),
+    )
+
+
+def test_bits_of_videos_read_back_in_the_order_of_names():
+    packed = pack_videos({"b": False, "a": True, "c": True})
+    assert (packed.num_videos, packed.bits) == (3, "a0")
+    assert packed.correct.tolist() == [True, False, True]
+    assert pack_videos({"a": True, "b": True, "d": True}).names_hash != packed.names_hash
+
+
+def test_one_pair_of_two_videos_has_the_ends_of_its_four_draws():
+    """Differences 1 and 0: the draws (1,1), (1,0), (0,1), (0,0) have means of 100, 50, 50 and 0 points."""
+    found = compare_videos(pair_of([scored("long", 0, [1, 1])], [scored("baseline", 0, [0, 1])]))
+    assert (found.mean, found.interval) == (50.0, (0.0, 100.0))
+    assert (found.num_gained, found.num_lost, found.num_videos) == (1, 0, 2)
+
+
+def test_the_interval_of_one_pair_is_that_of_its_videos():
+    """30 videos gained and 10 lost of 100: 20 points, standard error √((0.4 − 0.04)/100) = 6 points."""
+    own = [1] * 30 + [0] * 10 + [1] * 60
+    base = [0] * 30 + [1] * 10 + [1] * 60
+    found = compare_videos(pair_of([scored("long", 0, own)], [scored("baseline", 0, base)]))
+    assert found.mean == pytest.approx(20)
+    assert found.interval == pytest.approx((20 - 1.96 * 6, 20 + 1.96 * 6), abs=1.5)
+
+
+def test_seeds_that_agree_on_every_video_add_nothing_but_their_number():
+    """The draw of the videos is shared, so equal seeds leave the interval of one seed."""
+    own, base = [1] * 30 + [0] * 70, [0] * 100
+    runs = [
+        pair_of([scored("long", seed, own) for seed in range(num)], [
+            scored("baseline", seed, base) for seed in range(num)
+        ])
+        for num in (1, 8)
+    ]  # fmt: skip
+    one, eight = map(compare_videos, runs)
+    assert eight.interval == pytest.approx(one.interval, abs=1.0)
+    assert (eight.num_videos, eight.num_gained) == (800, 240)
+
+
+def test_folds_have_lists_of_their_own():
+    """Two folds draw their videos apart, so the error of their mean is 1/√2 of the error of one."""
+    own, base = [1] * 30 + [0] * 70, [0] * 100
+    other = [f"other{n:03d}" for n in range(100)]
+    folds = pair_of(
+        [scored("long", 0, own), scored("long", 1, own, other)],
+        [scored("baseline", 0, base), scored("baseline", 1, base, other)],
+    )
+    low, high = compare_videos(folds).interval
+    # Of one fold: √(0.3·0.7/100) = 4.58 points. The seeds are drawn too: 1/2 of the draws take one fold twice.
+    error = 4.58 * math.sqrt(0.5 * 1 + 0.5 * 0.5)
+    assert high - low == pytest.approx(2 * 1.96 * error, rel=0.1)
+
+
+def test_runs_with_other_videos_are_not_compared():
+    own, base = scored("long", 0, [1, 0]), scored("baseline", 0, [1, 0], ["x", "y"])
+    assert compare_videos(pair_of([own], [base])) is None
+    assert compare_videos(pair_of([result("study/long")], [result("study/baseline")])) is None
+
+
+# --- time to target
+
+
+def timed(row, seed, *curve):
+    evaluations = tuple(
+        Evaluation(n, seconds, score, 1, 500, False, "forward")
+        for n, (seconds, score) in enumerate(curve)
+    )
+    return result(f"study/{row}", seed, evaluations=evaluations)
+
+
+def test_seconds_to_a_target_are_those_of_the_first_evaluation_that_reaches_it():
+    run = timed("long", 0, (10.0, 50.0), (20.0, 80.0), (30.0, 79.0), (40.0, 85.0))
+    assert seconds_to(run, 80.0) == 20.0
+    assert seconds_to(run, 85.1) == math.inf
+
+
+def test_a_miss_is_infinite_in_the_median_of_pairs():
+    base = [timed("baseline", seed, (60.0, 90.0)) for seed in range(3)] + [timed("baseline", 3)]
+    own = [
+        timed("long", 0, (20.0, 90.0)),
+        timed("long", 1, (30.0, 90.0)),
+        timed("long", 2),
+        timed("long", 3),
+    ]
+    # 60/20, 60/30, 60/∞; neither of seed 3 reaches it.
+    assert speed_up_to(pair_of(own, base), 90.0) == 2.0
+    assert speed_up_to(pair_of(own[2:3], base), 90.0) == 0.0
+    assert speed_up_to(pair_of(own[3:], base), 90.0) is None
+
+
+# --- sittings and company
+
+
+def at(row, seed, time, **changes):
+    """A run of 125 program seconds that ended at ``time`` o'clock."""
+    run = result(f"study/{row}", seed, date=f"2026-11-21T{time}+00:00")
+    return replace(run, **changes)
+
+
+def test_sittings_end_with_an_hour_of_nothing_another_commit_or_machine():
+    runs = [
+        at("long", 0, "12:05:00"),
+        at("baseline", 0, "12:00:00"),
+        # An hour and the seconds of the run itself are still the same sitting.
+        at("baseline", 1, "13:07:04"),
+        at("long", 1, "14:10:00"),
+        at("baseline", 2, "12:06:00", commit="d" * 40),
+        at("long", 2, "12:07:00", device="Other CPU"),
+    ]
+    found = [[(run.row, run.seed) for run in one.runs] for one in sittings(runs)]
+    assert found == [
+        [("baseline", 0), ("long", 0), ("baseline", 1)],
+        [("baseline", 2)],
+        [("long", 2)],
+        [("long", 1)],
+    ]
+
+
+def test_runs_beside_other_work_are_found_and_left_out_of_the_speed_up():
+    usual = {"steady_seconds": 100.0}
+    runs = [at("baseline", n, f"12:0{n}:00", **usual) for n in range(4)]
+    runs[1] = replace(runs[1], other_cores=0.4)
+    runs[2] = replace(runs[2], steady_seconds=121.0, other_cores=0.15)
+    busy = busy_runs(runs)
+    assert busy == {
+        ("study/baseline", 1): "other programs kept 0.40 cores busy",
+        ("study/baseline", 2): "its steps took 1.21 times the median of the sitting",
+    }
+    own = [at("long", n, f"12:0{n}:30", **usual) for n in range(4)]
+    pair = pair_of(own, runs)
+    assert fair_pair(pair, busy).seeds == (0, 3)
+    assert pair.seeds == (0, 1, 2, 3)
+
+
+def test_two_runs_have_no_usual_time():
+    runs = [at("long", n, f"12:0{n}:00", steady_seconds=100.0 + 100 * n) for n in range(2)]
+    assert busy_runs(runs) == {}
+
+
+def test_seeds_of_two_sittings_are_not_compared():
+    pair = pair_of([at("long", 0, "12:00:00")], [at("baseline", 0, "16:00:00")])
+    assert fair_pair(pair, {}).seeds == ()
+    assert np.isfinite(pair.difference.mean)

@@ -1,0 +1,168 @@
+"""The page of a study: every number from the runs, prose around them, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fake_experiments import result
+from markdown_tables import row, section, tables
+
+from mgexp.config.study import Study
+from mgexp.results.model import Comparison, Evaluation, Row, pack_videos
+from mgexp.results.study_page import StudyResults, render_study
+
+PROSE = "# Four rows\n\nIt shows something.\n\n## The data\n\nBars.\n"
+CLOCKS = {"evaluate": 10.0, "precise_bn": 2.0, "checkpoint": 1.0, "shape_warmup": 1.0}
+
+
+def one(name, seed, top1, seconds, flops=1e14, minute=0, **changes):
+    """A run of 10 videos that ended at 12:``minute``, with two evaluations."""
+    videos = pack_videos({f"v{n}": n < top1 / 10 for n in range(10)})
+    curve = [
+        Evaluation(1, seconds / 2, top1 - 5, 1, 600, False, "forward"),
+        Evaluation(2, seconds, top1, 1, 3000, True, "forward"),
+    ]
+    if name == "baseline" and seed == 0:
+        curve.append(Evaluation(2, seconds, 12.0, 1, 3000, True, "repeated"))
+    run = result(
+        f"study/{name}",
+        seed,
+        top1,
+        train_seconds=seconds,
+        train_flops=flops,
+        date=f"2026-11-21T12:{minute:02d}:00+00:00",
+        environment={"threads": 2, "cores": 2},
+        evaluations=tuple(curve),
+    )
+    return replace(run, videos=videos, other_seconds=CLOCKS, **changes)
+
+
+@pytest.fixture
+def study(tmp_path):
+    for name in ("baseline", "long", "short"):
+        (tmp_path / f"{name}.yaml").touch()
+    return Study(
+        tmp_path,
+        ("baseline", "long", "short"),
+        {"others": 3},
+        margin=1.0,
+        target=88.0,
+        controls=("repeated",),
+        equal_flops=("long",),
+    )
+
+
+@pytest.fixture
+def results(study):
+    base = [one("baseline", s, 90.0, 100.0, minute=3 * s) for s in range(3)]
+    long = [one("long", s, 89.9 - 0.1 * s, 50.0, 5e13, minute=3 * s + 1) for s in range(3)]
+    # Beside another program, its seconds do not count, but its accuracy does.
+    long[2] = replace(long[2], train_seconds=80.0, other_cores=0.5)
+    as_long = [one("as_long", 0, 80.0, 50.0, 5e13, minute=2)]
+    rows = (Row("baseline", dict(enumerate(base))), Row("long", dict(enumerate(long))))
+    return StudyResults(study, Comparison(rows, (), (Row("as_long", {0: as_long[0]}),)))
+
+
+def page(results, prose=PROSE, **changes):
+    return render_study(replace(results, **changes), [], prose, "python tools/study.py here")
+
+
+def table_of(text, heading):
+    (found,) = tables(text, f"## {heading}")
+    return found
+
+
+def test_the_claim_and_what_is_missing(results):
+    text = page(results)
+    claim = " ".join(section(text, "## What was claimed"))
+    assert "not worse than that of baseline by more than 1 points" in claim
+    assert "the target of 88 %" in claim
+    # Nine runs of rows and three of as_long; seven are there.
+    assert "**5 of 12 runs are missing, so these results are not final.**" in claim
+
+
+def test_folds_are_counted(results):
+    assert "3 pairs are 3 folds × 1 seeds: seed N trains fold N mod 3." in page(
+        results, num_folds=3
+    )
+
+
+def test_accuracy_has_an_interval_and_a_verdict(results):
+    lines = table_of(page(results), "Accuracy")
+    # Differences −0.1, −0.2, −0.3: −0.2 ± 4.303·0.1/√3.
+    found = row(lines, "long")
+    assert list(found.values()) == [
+        "[long](long.yaml)",
+        "3",
+        "89.80 (89.55 to 90.05)",
+        "baseline",
+        "3",
+        "−0.20",
+        "−0.45 to +0.05",
+        "**holds**",
+    ]
+    assert len(lines) == 2
+
+
+def test_speed_ups_leave_busy_runs_out(results):
+    found = row(table_of(page(results), "Training time"), "long")
+    assert found["pairs in one quiet sitting"] == "2"
+    assert (found["speed-up, seconds"], found["speed-up, FLOPs"]) == ("2.00×", "2.00×")
+    assert "- study/long, seed 2: other programs kept 0.50 cores busy." in page(results)
+
+
+def test_time_to_target_counts_misses(results):
+    """Half-way the baseline has 85 %, at the end 90 %; long ends at 89.9 and 89.8 %."""
+    lines = table_of(page(results), "Time to target")
+    assert list(row(lines, "baseline").values())[1:] == ["3 of 3", "100.0", "100.0", "–"]
+    assert list(row(lines, "long").values())[1:] == ["2 of 2", "50.0", "50.0", "2.00×"]
+    assert "had 3,000 videos" in page(results)
+    higher = replace(results.study, target=89.85)
+    lines = table_of(page(results, study=higher), "Time to target")
+    assert list(row(lines, "long").values())[1:] == ["1 of 2", "∞", "50.0", "1.00×"]
+
+
+def test_the_baseline_with_the_same_budget(results):
+    (found,) = table_of(page(results), "The baseline with the same budget")
+    assert found["the same"] == "FLOPs"
+    assert found["baseline"] == "[as_long](budget/as_long.yaml)"
+    assert (found["row minus baseline"], found["its FLOPs / the row's"]) == ("+9.90", "1.000×")
+
+
+def test_single_videos_and_controls(results):
+    found = row(table_of(page(results), "Video by video"), "long, against as_long")
+    assert (found["only the row right"], found["only the base right"]) == ("1", "0")
+    assert found["difference (points)"] == "+10.00"
+    repeated = row(table_of(page(results), "Controls"), "one frame repeated")
+    assert (repeated["top-1 (%)"], repeated["difference (points)"]) == ("12.00", "−78.00")
+
+
+def test_sittings(results):
+    (found,) = table_of(page(results), "Sittings")
+    assert (found["runs"], found["busy"], found["commit"]) == ("7", "1", "ccccccc")
+    assert found["machine"] == "Test CPU, 2 cores, 2 threads"
+
+
+def test_prose_opens_the_page_and_follows_the_results(results):
+    lines = page(results).splitlines()
+    assert lines[2] == "# Four rows"
+    assert lines[4] == "It shows something."
+    order = [line for line in lines if line.startswith("## ")]
+    assert order.index("## Sittings") + 1 == order.index("## The data")
+    assert order.index("## The data") + 1 == order.index("## Where the time went")
+    assert page(results, "").splitlines()[2] == f"# {results.study.folder.name}"
+
+
+def test_a_page_before_any_run_says_what_will_be_run(study):
+    text = render_study(StudyResults(study, Comparison(())), [], PROSE, "python tools/study.py x")
+    assert "**12 of 12 runs are missing" in text
+    assert "## Accuracy" not in text
+    assert "python tools/study.py x" in text
+
+
+def test_a_baseline_of_another_name_is_the_baseline_of_the_figures(results):
+    other = replace(results.study, rows=("long", "baseline"), baseline="long", equal_flops=())
+    shown = replace(results, study=other)
+    assert [one.name for one in shown.for_figures.rows] == ["baseline", "baseline"]
+    assert [pair.own.name for pair in shown.pairs] == ["baseline"]

@@ -1,0 +1,222 @@
+"""tools/study.py: the order of runs, going on, pieces of time, and what it writes. Runs are made up in no time."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import yaml
+from fake_runs import CONFIG, fake_run
+from tiny import load_tool
+
+from mgexp.config.load import experiment_name, load_config, to_yaml
+from mgexp.results.load import read_lines
+from mgexp.run.files import append_jsonl, read_json, read_jsonl, write_json
+from mgexp.train.result import Outcome
+
+STUDY = {
+    "rows": ["baseline", "long"],
+    "seeds": 2,
+    "margin": 1.0,
+    "controls": ["repeated"],
+    "control_seeds": 1,
+    "equal_seconds": ["long"],
+    "seconds_pairs": 2,
+}
+A, B, AS_B = "baseline", "long", "as_long_in_seconds"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A study of two rows in a folder experiments/, with runs/ beside it."""
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "experiments" / "group"
+    place.mkdir(parents=True)
+    for name in (A, B):
+        (place / f"{name}.yaml").write_text(yaml.safe_dump({**CONFIG, "ROW": name}))
+    (place / "study.yaml").write_text(yaml.safe_dump(STUDY))
+    return place
+
+
+class FakeRuns:
+    """Take the place of the launcher: write the run folder of a run, and note what was started."""
+
+    def __init__(self):
+        self.started, self.outcomes, self.clock = [], {}, 0
+
+    def __call__(self, options, _resources, _problems, _say, _code):
+        root = options.output
+        row, number = root.parent.name, len(self.started)
+        what = (row, options.seed, *options.overrides[3:])
+        self.started.append(what)
+        outcome = self.outcomes.pop(what, Outcome.OK)
+        if options.overrides:
+            line = read_jsonl(root / "evaluations.jsonl")[-1]
+            append_jsonl(root / "evaluations.jsonl", {**line, "frame_order": options.overrides[3]})
+        elif outcome in (Outcome.OK, Outcome.MISSED):
+            seconds = {A: 100.0, B: 40.0}.get(row, 40.0)
+            date = f"2026-11-21T12:{3 * number:02d}:00+00:00"
+            run = fake_run(root.parents[1], row, options.seed, train_seconds=seconds, date=date)
+            run.config_yaml.write_text(to_yaml(load_config(options.config)))
+            name = experiment_name(options.config)
+            write_json(run.result_json, {**read_json(run.result_json), "experiment": name})
+            run.model.touch()
+            self.clock += seconds + 25
+        return outcome
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    return FakeRuns()
+
+
+@pytest.fixture
+def study(monkeypatch, runs, folder):
+    """Start the tool in this process."""
+    tool = load_tool("study")
+    monkeypatch.setattr(tool, "to_local", runs)
+    # The figures are tested with the reports, and they take seconds.
+    monkeypatch.setattr(tool, "draw", lambda results: [])
+    monkeypatch.setattr(tool.time, "monotonic", lambda: runs.clock)
+    return lambda *arguments: tool.main(["experiments/group", *arguments])
+
+
+def test_rows_are_interleaved_and_everything_is_written(study, runs, folder, capsys):
+    assert study() == 0
+    # The seconds of the first two pairs are known at the end, so its baseline comes last.
+    assert runs.started == [
+        (A, 0),
+        (B, 0),
+        (A, 0, "repeated"),
+        (A, 1),
+        (B, 1),
+        (AS_B, 0),
+        (AS_B, 1),
+    ]
+    said = capsys.readouterr().err
+    assert "study.py: task 1 of 7: baseline, seed 0; about 0.0 s left" in said
+    budget = yaml.safe_load((folder / "budget" / f"{AS_B}.yaml").read_text())
+    assert budget["SOLVER"]["STEPS"] == [0.0, 1.6, 3.2]  # 100 s against 40 s: 0.4 of all epochs
+    lines = read_lines(folder.parent / "results.csv")
+    assert [(line["experiment"], line["seed"]) for line in lines][:2] == [
+        ("group/baseline", "0"),
+        ("group/long", "0"),
+    ]
+    page = (folder / "README.md").read_text()
+    assert "missing" not in page
+    assert "2.50×" in page
+    assert "[group/README.md](group/README.md)" in (folder.parent / "README.md").read_text()
+
+
+def test_a_second_start_has_nothing_to_do(study, runs, folder):
+    study()
+    before, page = len(runs.started), (folder / "README.md").read_text()
+    assert study() == 0
+    assert len(runs.started) == before
+    assert (folder / "README.md").read_text() == page
+
+
+def test_runs_that_are_only_stored_are_done(study, runs, folder):
+    runs.outcomes = {(B, 1): Outcome.INTERRUPTED}
+    assert study() == 4
+    shutil.rmtree("runs")
+    runs.started.clear()
+    assert study() == 0
+    assert runs.started == [(B, 1), (AS_B, 0), (AS_B, 1)]
+
+
+def test_it_goes_on_where_it_was_interrupted(study, runs):
+    runs.outcomes = {(B, 0): Outcome.INTERRUPTED}
+    assert study() == 4
+    assert runs.started == [(A, 0), (B, 0)]
+    assert study() == 0
+    assert runs.started[2:4] == [(B, 0), (A, 0, "repeated")]
+
+
+def test_a_failed_run_ends_the_study_and_a_missed_expectation_does_not(study, runs):
+    runs.outcomes = {(A, 0): Outcome.MISSED, (A, 1): Outcome.FAILED}
+    assert study() == 1
+    assert runs.started[-1] == (A, 1)
+    runs.outcomes = {(A, 1): Outcome.MISSED}
+    assert study() == 3
+
+
+def test_no_run_starts_that_would_end_too_late(study, runs, capsys):
+    """The first run takes 125 s, so a second one, of which nothing is known, may take as long."""
+    assert study("--minutes", "4") == 4
+    assert runs.started == [(A, 0)]
+    assert "the next takes about 2 min 05 s: start again" in capsys.readouterr().err
+    # long takes 65 s, and then no other baseline ends within 190 s.
+    assert study("--minutes", "3.1") == 4
+    assert runs.started[1:] == [(B, 0), (A, 0, "repeated")]
+    assert study("--minutes", "3.2") == 4
+    assert runs.started[3:] == [(A, 1), (B, 1)]
+
+
+def test_busy_runs_are_trained_again_if_asked_for(study, runs, folder):
+    study()
+    result_json = folder.parents[1] / "runs/group/long/seed1/result.json"
+    write_json(result_json, {**read_json(result_json), "other_cores": 0.9})
+    assert study() == 0
+    assert (
+        "- group/long, seed 1: other programs kept 0.90 cores busy."
+        in (folder / "README.md").read_text()
+    )
+    runs.started.clear()
+    runs.started += [None] * 10
+    assert study("--repeat-busy") == 0
+    assert runs.started[10:] == [(B, 1)]
+    assert "0.90 cores" not in (folder / "README.md").read_text()
+    assert (folder.parents[1] / "runs/group/long/seed1_busy_1").is_dir()
+
+
+def test_the_status_says_what_is_done_and_writes_nothing(study, runs, folder, capsys):
+    runs.outcomes = {(A, 1): Outcome.INTERRUPTED}
+    study()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert study("--status") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "row                 seeds  done",
+        "baseline                2     1",
+        "long                    2     1",
+        "as_long_in_seconds      2     0",
+        "4 tasks left, about 7 min 20 s",
+    ]
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_the_page_alone_trains_nothing(study, runs, folder):
+    assert study("--only-page") == 0
+    assert runs.started == []
+    assert "**6 of 6 runs are missing" in (folder / "README.md").read_text()
+
+
+def test_a_changed_row_is_trained_again_only_after_its_run_is_put_away(study, runs, folder, capsys):
+    study()
+    changed = {**CONFIG, "ROW": B, "SOLVER": {"STEPS": [0, 5, 8]}}
+    (folder / "long.yaml").write_text(yaml.safe_dump(changed))
+    assert study("--status") == 0
+    assert (
+        "seed0: SOLVER.STEPS: the run had [0.0, 4.0, 8.0], its YAML now says"
+        in capsys.readouterr().out
+    )
+
+
+def test_a_folder_outside_experiments_has_its_runs_to_itself(study, runs, folder, monkeypatch):
+    project = folder.parents[1] / "project"
+    shutil.copytree(folder, project)
+    (project / "study.yaml").write_text(yaml.safe_dump({**STUDY, "equal_seconds": []}))
+    tool = load_tool("study")
+    monkeypatch.setattr(tool, "to_local", runs)
+    monkeypatch.setattr(tool, "draw", lambda results: [])
+    assert tool.main(["project"]) == 0
+    assert (folder.parents[1] / "runs/project/long/seed1/result.json").exists()
+    assert "2.50×" in (project / "README.md").read_text()
+    assert not (folder.parent / "results.csv").exists()
+
+
+def test_bad_input_is_one_message(study, folder, capsys):
+    (folder / "study.yaml").write_text("rows: [baseline]\n")
+    assert study() == 2
+    assert capsys.readouterr().err.count("study.py: ") == 1

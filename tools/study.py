@@ -1,0 +1,439 @@
+#!/usr/bin/env python3
+"""Run a study and write its page: the rows, seeds and claims of study.yaml in a folder of rows.
+
+    python tools/study.py experiments/quickstart
+    python tools/study.py experiments/quickstart --minutes 50     start no run that would end later
+    python tools/study.py experiments/quickstart --status         what is done, and the time left
+    python tools/study.py experiments/quickstart --only-page      train nothing, write README.md and its figures
+    python tools/study.py experiments/quickstart --launcher slurm --partition gpu --gpus-per-node 1
+
+The runs are interleaved: every row with seed 0, then every row with seed 1, and so on. Each is a run of run_net.py
+in runs/<experiment>/seed<N>. After each run, its result is stored in runs.jsonl beside study.yaml, and in
+results.csv of experiments/. Then README.md is written. A run that is stored is done, also without its folder.
+Start the same command again to continue. The code of all runs of one call is the code at its start.
+Exit codes: 0 complete; 1 a run failed; 2 bad input; 3 an EXPECTED value was missed; 4 runs are left (start again).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, geometric_mean
+
+from mgexp.config.load import experiment_name, flatten, load_config
+from mgexp.config.study import SECONDS_NAME, Study, Task, budget_text, read_study
+from mgexp.errors import InputError
+from mgexp.figures.report_figures import draw_figures, drawn_before
+from mgexp.figures.schedule import load_schedules
+from mgexp.figures.scores import Gain
+from mgexp.launch.resources import Resources, add_resource_arguments, read_resources
+from mgexp.launch.run import RunOptions, with_cpus
+from mgexp.launch.submit import to_local
+from mgexp.launch.sweep import Sweep, SweepRun, check_sweep, freeze, submit_array
+from mgexp.launch.sweep_state import IN_HAND, states
+from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
+from mgexp.results.evidence import busy_runs, fair_pair
+from mgexp.results.model import BASELINE, Comparison, Pair
+from mgexp.results.page import write_page
+from mgexp.results.report import Picture, write_pictures
+from mgexp.results.study_page import StudyResults, render_study
+from mgexp.run.confusion import read_class_names
+from mgexp.run.files import atomic_write_text, lock_file
+from mgexp.run.folder import RUNS, ExperimentsDir, RunDir, RunsDir, SweepDir, default_run_dir
+from mgexp.text import aligned, duration
+from mgexp.train.result import Outcome
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="folder of rows with a study.yaml"
+    )
+    parser.add_argument(
+        "--launcher",
+        choices=("here", "slurm"),
+        default="here",
+        help="here: one run after another on this machine (default); slurm: submit all runs, and return",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="start no run that would end later than in M minutes",
+    )
+    parser.add_argument(
+        "--repeat-busy", action="store_true", help="train the runs again that had company"
+    )
+    parser.add_argument(
+        "--only-page", action="store_true", help="train nothing, and write the page and its figures"
+    )
+    parser.add_argument(
+        "--status", action="store_true", help="train and write nothing, and print what is done"
+    )
+    parser.add_argument(
+        "--parallel", type=int, metavar="N", help="runs at a time on Slurm (default: all)"
+    )
+    add_resource_arguments(parser)
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="KEY VALUE",
+        help="keys of all runs that cannot change a result, such as DATA.PATH_PREFIX",
+    )
+    return parser.parse_intermixed_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run or report, and turn an error into an exit code and one message."""
+    options = parse(arguments)
+    # SIGTERM then works as Ctrl-C: the active run saves and ends.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return run(options)
+    except InputError as error:
+        say(str(error))
+        return Outcome.BAD_INPUT
+    except KeyboardInterrupt:
+        say("interrupted: start the same command again to continue")
+        return Outcome.INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what the options ask for."""
+    if any(value is not None and value <= 0 for value in (options.minutes, options.parallel)):
+        raise InputError(["--minutes and --parallel take a number above 0"])
+    resources, problems = read_resources(options)
+    if problems:
+        raise InputError(problems)
+    board = Board(read_study(options.folder), tuple(options.overrides))
+    if options.status:
+        print(board.status())
+        return 0
+    board.place.mkdir(parents=True, exist_ok=True)
+    busy = f"{options.folder}: another study.py runs this study; wait for it, or stop it"
+    with lock_file(board.place / "study_lock", busy):
+        if options.only_page:
+            board.write(with_figures=True)
+            return 0
+        if options.repeat_busy:
+            board.set_busy_aside()
+        outcome = (
+            submit(board, resources, options)
+            if options.launcher == "slurm"
+            else train(board, options)
+        )
+        board.write(with_figures=True)
+        say(f"{RunsDir(options.folder).readme_md} is written")
+        return outcome
+
+
+class Board:
+    """What is done of a study, and where its runs are.
+
+    ``again`` has the rows and seeds of busy runs, which count as missing until they are trained again.
+    """
+
+    def __init__(self, study: Study, overrides: tuple[str, ...] = ()) -> None:
+        self.study = study
+        self.overrides = overrides
+        self.again: set[tuple[str, int]] = set()
+        self.gathered: Gathered = gather_runs(study, self.run_dirs)
+
+    @property
+    def root(self) -> Path | None:
+        """The folder experiments/ that the study lies in, or None for a folder elsewhere."""
+        parents = self.study.folder.resolve().parents
+        return next((folder for folder in parents if folder.name == "experiments"), None)
+
+    @property
+    def name(self) -> str:
+        """The path of the study below experiments/, or the name of its folder."""
+        folder = self.study.folder.resolve()
+        return folder.relative_to(self.root).as_posix() if self.root else folder.name
+
+    @property
+    def place(self) -> Path:
+        """The folder of the study's runs."""
+        return Path(RUNS, self.name)
+
+    @property
+    def sweep_dir(self) -> SweepDir:
+        """The folder of the runs that Slurm got."""
+        return SweepDir(Path(RUNS, "sweeps", self.name))
+
+    def run_dir(self, row: str, seed: int) -> RunDir:
+        """Return the folder of a run on this machine."""
+        if self.root:
+            return default_run_dir(experiment_name(self.study.yamls[row]), seed, is_smoke=False)
+        # Outside experiments/, the name of a YAML is not unique. The name of its study makes it so.
+        return RunDir(self.place / row / f"seed{seed}")
+
+    def run_dirs(self, row: str, seed: int) -> Iterator[RunDir]:
+        """Yield the folders where a run may be."""
+        yield self.run_dir(row, seed)
+        yield self.sweep_dir.run(self.sweep_run(row, seed).name)
+
+    def sweep_run(self, row: str, seed: int) -> SweepRun:
+        """Return a run as a part of a sweep, which is how Slurm gets it."""
+        return SweepRun(experiment_name(self.study.yamls[row]), (), seed)
+
+    # --- what is left
+
+    def is_done(self, task: Task) -> bool:
+        """Return whether a task needs no more work. A control of a run without weights cannot be evaluated."""
+        key = (task.row, task.seed)
+        run = self.gathered.runs.get(key)
+        if run is None or not task.is_control:
+            return run is not None and key not in self.again
+        return run.control(task.frame_order) is not None or not self.run_dir(*key).model.exists()
+
+    def is_ready(self, task: Task) -> bool:
+        """Return whether a task can be done now. A control needs its run, and a shorter baseline its YAML."""
+        if task.is_control:
+            return (task.row, task.seed) in self.gathered.runs
+        return self.study.yamls[task.row].exists()
+
+    def left(self) -> list[Task]:
+        """List the tasks that are not done."""
+        return [task for task in self.study.tasks if not self.is_done(task)]
+
+    def seconds(self, task: Task) -> float:
+        """Estimate the seconds of a task from the runs so far. 0 where nothing is known."""
+        if task.is_control:
+            run = self.gathered.runs.get((task.row, task.seed))
+            return run.other_seconds.get("evaluate", 0.0) if run else 0.0
+        if own := self._programs(task.row):
+            return fmean(own)
+        # A row that was never run may take as long as the longest.
+        return max(
+            (fmean(each) for row in self.study.yamls if (each := self._programs(row))), default=0.0
+        )
+
+    def _programs(self, row: str) -> list[float]:
+        return [run.program_seconds for (name, _), run in self.gathered.runs.items() if name == row]
+
+    def status(self) -> str:
+        """Write what is done of each row, and the time left."""
+        left = self.left()
+        lines = [["row", "seeds", "done"]]
+        for row in self.study.yamls:
+            num, seeds = (
+                sum(name == row for name, _ in self.gathered.runs),
+                self.study.num_seeds(row),
+            )
+            lines.append([row, f"{seeds}", f"{num}"])
+        refused = [f"{path}: {'; '.join(why)}" for path, why in self.gathered.refused.items()]
+        time_left = duration(sum(map(self.seconds, left)))
+        return "\n".join([aligned(lines), *refused, f"{len(left)} tasks left, about {time_left}"])
+
+    def set_busy_aside(self) -> None:
+        """Rename the folders of the runs that had company, so that they are trained again."""
+        busy = busy_runs(self.gathered.runs.values())
+        for key, one in self.gathered.runs.items():
+            if (one.experiment, one.seed) in busy:
+                self.again.add(key)
+                root = self.run_dir(*key).root
+                if root.exists():
+                    names = (root.with_name(f"{root.name}_busy_{n}") for n in range(1, 1000))
+                    root.rename(next(name for name in names if not name.exists()))
+
+    # --- what is written
+
+    def update(self) -> None:
+        """Do what `write` does without new figures. Also write the shorter baselines that can be known now."""
+        self.write(with_figures=False)
+        for name, text in new_budgets(self.study, self.gathered).items():
+            path = self.study.yamls[name]
+            path.parent.mkdir(exist_ok=True)
+            atomic_write_text(path, text)
+            say(f"{path} is written")
+
+    def write(self, with_figures: bool) -> None:
+        """Gather the runs again, store them, and write the tables and the page, with new figures if asked for."""
+        self.gathered = gather_runs(self.study, self.run_dirs)
+        study = self.study
+        classes = Path(study.classes)
+        names = read_class_names(classes) if study.classes and classes.exists() else ()
+        comparison = store_gathered(study, self.gathered, tuple(names))
+        keys = dict(flatten(load_config(study.yamls[study.baseline])))
+        results = StudyResults.of(
+            study, self.gathered, comparison, int(keys.get("DATA.NUM_FOLDS", 0))
+        )
+        if self.root:
+            folders = [
+                folder for row, seed in self.gathered.runs for folder in self.run_dirs(row, seed)
+            ]
+            experiments = ExperimentsDir(self.root)
+            existing = [folder for folder in folders if folder.result_json.exists()]
+            append_results(existing, experiments.results_csv, self.root, self._resolve)
+        pictures = (
+            draw(results) if with_figures else drawn_before(study.folder, comparison, study.margin)
+        )
+        place = RunsDir(study.folder)
+        if with_figures:
+            write_pictures(place, pictures)
+        prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
+        command = f"python tools/study.py {os.path.relpath(study.folder)}"
+        atomic_write_text(place.readme_md, render_study(results, pictures, prose, command))
+        if self.root:
+            # After README.md, because the tables link to it.
+            write_page(ExperimentsDir(self.root))
+
+    def _resolve(self, experiment: str) -> Mapping[str, object]:
+        assert self.root is not None
+        return dict(flatten(load_config(self.root / f"{experiment}.yaml")))
+
+
+def draw(results: StudyResults) -> list[Picture]:
+    """Draw the figures of the page."""
+    study, comparison = results.study, results.for_figures
+    yamls = {
+        BASELINE if name == study.baseline else name: study.yamls[name] for name in study.names
+    }
+    gains = [
+        Gain(pair.own.name, results.fair(pair).speed_up, pair.flop_saving, pair.difference)
+        for pair in results.pairs
+        if pair.flop_saving and pair.difference
+    ]
+    return draw_figures(comparison, load_schedules(comparison, yamls), gains, study.margin)
+
+
+# --- shorter baselines
+
+
+def new_budgets(study: Study, gathered: Gathered) -> dict[str, str]:
+    """Write the YAMLs of shorter baselines that are missing and can be known, by name.
+
+    FLOPs follow from the schedules. Seconds need the first pairs of the study, and their YAML is written once.
+    """
+    missing = {
+        name: row for name, row in study.budget_rows.items() if not study.yamls[name].exists()
+    }
+    in_seconds = {SECONDS_NAME.format(row=row) for row in study.equal_seconds}
+    texts = {}
+    rows = {row for name, row in missing.items() if name not in in_seconds}
+    if rows:
+        yamls = {row: study.yamls[row] for row in {*rows, study.baseline}}
+        flops = {one.name: one.work[1] for one in load_schedules(Comparison(gathered.rows), yamls)}
+        lost = [row for row in yamls if row not in flops]
+        if lost:
+            problem = f"the FLOPs of {', '.join(sorted(lost))} are unknown: give DATA.NUM_VIDEOS"
+            raise InputError([f"{study.folder}: {problem}, or the training list"])
+    by_name = {row.name: row for row in gathered.rows}
+    busy = busy_runs(gathered.runs.values())
+    for name, row in missing.items():
+        if name not in in_seconds:
+            texts[name] = budget_text(
+                study, name, flops[row] / flops[study.baseline], "the schedules of both"
+            )
+            continue
+        pair = fair_pair(Pair(by_name[row], by_name[study.baseline]), busy)
+        ratios = [
+            base.train_seconds / one.train_seconds for one, base in pair.runs[: study.seconds_pairs]
+        ]
+        if len(ratios) == study.seconds_pairs:
+            seeds = ", ".join(str(seed) for seed in pair.seeds[: study.seconds_pairs])
+            texts[name] = budget_text(
+                study, name, 1 / geometric_mean(ratios), f"the seconds of seeds {seeds}"
+            )
+    return texts
+
+
+# --- running
+
+
+def train(board: Board, options: argparse.Namespace) -> Outcome:
+    """Run the tasks that are left on this machine, one after another."""
+    started, missed = time.monotonic(), False
+    board.update()
+    # Commits and edits during the study must not change the code of its later runs.
+    with tempfile.TemporaryDirectory(prefix="mgexp_study_") as folder:
+        code = Path(folder) / "code"
+        while ready := [task for task in board.left() if board.is_ready(task)]:
+            task, left, total = ready[0], board.left(), len(board.study.tasks)
+            seconds = board.seconds(task)
+            if options.minutes and time.monotonic() - started + seconds > 60 * options.minutes:
+                say(
+                    f"{len(left)} tasks are left, and the next takes about {duration(seconds)}: start again"
+                )
+                return Outcome.INTERRUPTED
+            what = f"{task.row}, seed {task.seed}{', frames ' + task.frame_order if task.is_control else ''}"
+            time_left = duration(sum(map(board.seconds, left)))
+            say(f"task {total - len(left) + 1} of {total}: {what}; about {time_left} left")
+            outcome = to_local(run_options(board, task), Resources(), (), say, code)
+            missed = missed or outcome is Outcome.MISSED
+            if outcome not in (Outcome.OK, Outcome.MISSED):
+                say(f"{what}: {outcome.name.lower()}; start the same command again to continue")
+                return outcome
+            board.again.discard((task.row, task.seed))
+            board.update()
+            if not board.is_done(task):
+                problems = board.gathered.refused.get(board.run_dir(task.row, task.seed).root, ())
+                raise InputError([f"{what}: the run ended, but it does not count", *problems])
+    if waiting := {task.row for task in board.left()}:
+        names, pairs = ", ".join(sorted(waiting)), board.study.seconds_pairs
+        say(f"{names}: needs {pairs} pairs of the row and the baseline in one quiet sitting first")
+        return Outcome.INTERRUPTED
+    return Outcome.MISSED if missed else Outcome.OK
+
+
+def run_options(board: Board, task: Task) -> RunOptions:
+    """Return the options of a task, as run_net.py would have them."""
+    control = ("TRAIN.ENABLE", "False", "TEST.FRAME_ORDER", task.frame_order)
+    return RunOptions(
+        config=board.study.yamls[task.row],
+        overrides=(*board.overrides, *(control if task.is_control else ())),
+        seed=task.seed,
+        output=board.run_dir(task.row, task.seed).root,
+    )
+
+
+def submit(board: Board, resources: Resources, options: argparse.Namespace) -> Outcome:
+    """Submit the runs that are left to Slurm, and return. Controls are evaluated with --launcher here."""
+    board.update()
+    tasks = [one for one in board.left() if board.is_ready(one) and not one.is_control]
+    study = board.study
+    sweep = Sweep(
+        folder=SweepDir(board.sweep_dir.root.absolute()),
+        experiments={experiment_name(path): path for path in study.yamls.values() if path.exists()},
+        points=((),),
+        seeds=tuple(range(max(map(study.num_seeds, study.yamls)))),
+        overrides=board.overrides,
+    )
+    runs = [board.sweep_run(task.row, task.seed) for task in tasks]
+    if runs:
+        resources = max(
+            (with_cpus(sweep.options(one), resources) for one in runs),
+            key=lambda one: one.cpus_per_task,
+        )
+        check_sweep(sweep, resources, is_here=False)
+        with sweep.folder.lock():
+            freeze(sweep)
+            now = states(sweep.folder, [one.name for one in runs])
+            todo = [one for one, state in zip(runs, now, strict=True) if state.state not in IN_HAND]
+            if todo:
+                submit_array(sweep, todo, resources, options.parallel or len(todo))
+            say(
+                f"{len(todo)} runs are submitted; follow: python tools/sweep.py status {board.sweep_dir.root}"
+            )
+    return Outcome.INTERRUPTED if board.left() else Outcome.OK
+
+
+def say(text: str) -> None:
+    """Print a message for the user on standard error."""
+    print(f"study.py: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
