@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from mgexp.config.check import recipe_digest
 from mgexp.config.load import flatten, load_config
 from mgexp.config.values import as_lists, convert, parse_yaml
 from mgexp.errors import InputError, raise_problems
@@ -117,6 +118,13 @@ class Study:
             problems.append(f"target = {self.target:g}: it takes a percentage, more than 0")
         if self.seconds_pairs < 1 or self.control_seeds < 1:
             problems.append("seconds_pairs and control_seeds take 1 or more")
+        if not problems:
+            problems += [
+                f"equal_seconds names {row}, which has {self.num_seeds(row)} seeds, less than seconds_pairs = "
+                f"{self.seconds_pairs}: its seconds would never be known"
+                for row in self.equal_seconds
+                if self.num_seeds(row) < self.seconds_pairs
+            ]
         return problems
 
     @cached_property
@@ -243,8 +251,29 @@ def budget_text(study: Study, name: str, factor: float, source: str) -> str:
     return (
         f"# The baseline with the {what} of {study.budget_rows[name]}: all epochs times {factor:.4g}.\n"
         f"# tools/study.py wrote this file, from {source}. Published: unknown.\n"
+        f"# {_recipes(study, study.budget_rows[name])}\n"
         f"# python tools/run_net.py --cfg {os.path.relpath(path)}\n{text}"
     )
+
+
+def _recipes(study: Study, row: str) -> str:
+    """Name the recipes of the baseline and of a row, in the words of the YAML of a shorter baseline."""
+    digests = (
+        recipe_digest(dict(flatten(load_config(study.yamls[one])))) for one in (study.baseline, row)
+    )
+    return f"It belongs to the recipes {' and '.join(digests)}."
+
+
+def check_budgets(study: Study) -> None:
+    """Raise InputError if a shorter baseline was written for another recipe of the baseline or of its row."""
+    stale = [
+        f"{path}: was not written for the present recipes of {study.baseline} and {row}: remove it and its runs, "
+        "and tools/study.py writes it again"
+        for name, row in study.budget_rows.items()
+        if (path := study.yamls[name]).exists()
+        and _recipes(study, row) not in path.read_text(encoding="utf-8")
+    ]
+    raise_problems(stale)
 
 
 def _times(value: Any, factor: float) -> Any:  # noqa: ANN401 - a number, or a list of numbers

@@ -108,8 +108,9 @@ class StudyResults:
     def pairs(self) -> tuple[Pair, ...]:
         """Every finished row that has a base, with it, in the order of study.yaml."""
         bases = {row.name: self.study.base_of(row.name) for row in self.finished}
-        pairs = (Pair(row, self.row(base)) for row in self.finished if (base := bases[row.name]))
-        return tuple(pair for pair in pairs if pair.runs)
+        return tuple(
+            Pair(row, self.row(base)) for row in self.finished if (base := bases[row.name])
+        )
 
     @cached_property
     def budget_pairs(self) -> tuple[tuple[str, Pair], ...]:
@@ -446,5 +447,11 @@ def _left_out(results: StudyResults) -> Iterator[str]:
     if others := results.of_another_recipe:
         names = ", ".join(sorted({one.experiment for one in others}))
         yield f"{len(others)} stored runs do not count, because their YAML says something else now: {names}."
+    for pair in results.pairs:
+        for seed, (own, base) in pair.other_settings.items():
+            yield (
+                f"- {pair.own.name}, seed {seed}: not compared with {pair.base.name}, because the settings "
+                f"differ: {tuple(own)} against {tuple(base)}."
+            )
     for path, problems in (results.refused or {}).items():
         yield f"- {path.name} of {path.parent.name} does not count: {'; '.join(problems)}."

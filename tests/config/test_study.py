@@ -8,8 +8,9 @@ import pytest
 import yaml
 from tiny import tiny_config, write_config
 
+from mgexp.config.check import recipe_digest
 from mgexp.config.load import flatten, load_config
-from mgexp.config.study import Study, Task, budget_text, read_study, row_yamls
+from mgexp.config.study import Study, Task, budget_text, check_budgets, read_study, row_yamls
 from mgexp.errors import InputError
 
 STUDY = {"rows": ["baseline", "short", "long"], "seeds": {"short": 1, "others": 2}, "margin": 1}
@@ -40,7 +41,13 @@ def test_a_study_is_read(write):
 def test_runs_are_interleaved_seed_by_seed(write):
     """A B C D, A B D: every row once, then the shorter baselines, then the controls."""
     study = read_study(
-        write(controls=["repeated"], control_seeds=1, equal_flops=["long"], equal_seconds=["short"])
+        write(
+            controls=["repeated"],
+            control_seeds=1,
+            equal_flops=["long"],
+            equal_seconds=["short"],
+            seconds_pairs=1,
+        )
     )
     assert study.tasks == (
         Task("baseline", 0),
@@ -87,6 +94,7 @@ def test_rows_of_other_folders_and_other_bases(write, tmp_path):
         ({"compared_with": {"long": "best"}}, "compared_with names best"),
         ({"compared_with": ["long"]}, "is not a mapping"),
         ({"margins": 1}, "there is no key 'margins': there are rows, margin"),
+        ({"equal_seconds": ["short"]}, "short, which has 1 seeds, less than seconds_pairs = 3"),
         ({"control_seeds": 0}, "seconds_pairs and control_seeds take 1 or more"),
     ],
 )
@@ -110,7 +118,9 @@ def test_a_shorter_baseline_multiplies_every_epoch(tmp_path):
     changes = {"SOLVER.STEPS": [0, 3.5], "SOLVER.WARMUP_EPOCHS": 1.5, "SOLVER.MAX_EPOCH": 10}
     for name in ("baseline", "long"):
         write_config(tmp_path / f"{name}.yaml", changes)
-    study = Study(tmp_path, ("baseline", "long"), {"others": 1}, 1.0, equal_seconds=("long",))
+    study = Study(
+        tmp_path, ("baseline", "long"), {"others": 1}, 1.0, equal_seconds=("long",), seconds_pairs=1
+    )
     name = "as_long_in_seconds"
     text = budget_text(study, name, 0.31, "the seconds of seeds 0, 1, 2")
     (tmp_path / "budget").mkdir()
@@ -118,7 +128,7 @@ def test_a_shorter_baseline_multiplies_every_epoch(tmp_path):
     assert text.startswith(
         "# The baseline with the seconds of long: all epochs times 0.31.\n"
         "# tools/study.py wrote this file, from the seconds of seeds 0, 1, 2. Published: unknown.\n"
-        "# python tools/run_net.py --cfg "
+        "# It belongs to the recipes "
     )
     before, after = (dict(flatten(load_config(study.yamls[row]))) for row in ("baseline", name))
     assert {key: value for key, value in after.items() if before[key] != value} == {
@@ -128,11 +138,15 @@ def test_a_shorter_baseline_multiplies_every_epoch(tmp_path):
         "SOLVER.WARMUP_EPOCHS": 0.465,
     }
     assert len(text.splitlines()) <= 15
+    check_budgets(study)
+    write_config(tmp_path / "long.yaml", {**changes, "SOLVER.BASE_LR": 0.1})
+    with pytest.raises(
+        InputError, match=r"as_long_in_seconds\.yaml: was not written for the present"
+    ):
+        check_budgets(study)
 
 
 def test_digests_of_recipes(tmp_path):
-    from mgexp.config.check import recipe_digest
-
     values = dict(flatten(tiny_config(tmp_path)))
     digest = recipe_digest(values)
     same = {**values, "RNG_SEED": 7, "ROW": "x", "DATA.TRAIN_LIST": "elsewhere.csv"}
