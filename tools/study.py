@@ -43,7 +43,7 @@ from mgexp.results.evidence import busy_runs, fair_pair
 from mgexp.results.model import BASELINE, Comparison, Pair
 from mgexp.results.page import write_page
 from mgexp.results.report import Picture, write_pictures
-from mgexp.results.study_page import StudyResults, render_study
+from mgexp.results.study_page import HEAD, StudyResults, render_study
 from mgexp.run.confusion import read_class_names
 from mgexp.run.files import atomic_write_text, lock_file
 from mgexp.run.folder import RUNS, ExperimentsDir, RunDir, RunsDir, SweepDir, default_run_dir
@@ -124,10 +124,10 @@ def run(options: argparse.Namespace) -> int:
     board.place.mkdir(parents=True, exist_ok=True)
     busy = f"{options.folder}: another study.py runs this study; wait for it, or stop it"
     with lock_file(board.place / "study_lock", busy):
+        board.check()
         if options.only_page:
             board.write(with_figures=True)
             return 0
-        check_budgets(board.study)
         if options.repeat_busy:
             board.set_busy_aside()
         outcome = (
@@ -189,6 +189,16 @@ class Board:
     def sweep_run(self, row: str, seed: int) -> SweepRun:
         """Return a run as a part of a sweep, which is how Slurm gets it."""
         return SweepRun(experiment_name(self.study.yamls[row]), (), seed)
+
+    def check(self) -> None:
+        """Raise InputError if the page would replace a page of a person, or if a shorter baseline is stale."""
+        page = RunsDir(self.study.folder).readme_md
+        if page.exists() and not page.read_text(encoding="utf-8").startswith(HEAD):
+            problem = f"{page} was written by hand, and study.py writes a page of that name"
+            raise InputError(
+                [f"{problem}: move its text to prose.md, which the page includes, and remove it"]
+            )
+        check_budgets(self.study)
 
     # --- what is left
 
@@ -286,7 +296,8 @@ class Board:
         if with_figures:
             write_pictures(place, pictures)
         prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
-        command = f"python tools/study.py {os.path.relpath(study.folder)}"
+        where = f"experiments/{self.name}" if self.root else os.path.relpath(study.folder)
+        command = f"python tools/study.py {where}"
         atomic_write_text(place.readme_md, render_study(results, pictures, prose, command))
         if self.root:
             # After README.md, because the tables link to it.

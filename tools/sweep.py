@@ -23,6 +23,7 @@ from pathlib import Path
 import simplejson
 
 from mgexp.config.load import experiment_name
+from mgexp.config.study import STUDY_YAML
 from mgexp.errors import InputError
 from mgexp.launch.resources import Resources, add_resource_arguments, local_problems, read_resources
 from mgexp.launch.run import with_cpus
@@ -174,7 +175,9 @@ def start(sweep: Sweep, resources: Resources, options: argparse.Namespace) -> in
 
 def read(options: argparse.Namespace) -> tuple[Sweep, Resources, list[str]]:
     """Return the sweep and its resources, and the problems after which further checks are still possible."""
-    paths = [word for word in options.words if word.endswith((".yaml", ".yml"))]
+    # A shell's *.yaml also names the study of a folder, which is no row.
+    words = [word for word in options.words if Path(word).name != STUDY_YAML]
+    paths = [word for word in words if word.endswith((".yaml", ".yml"))]
     resources, problems = read_resources(options)
     if options.parallel is not None and (options.launcher == "here" or options.parallel < 1):
         problems.append(f"--parallel {options.parallel}: local and slurm take it, 1 or more")
@@ -199,7 +202,7 @@ def read(options: argparse.Namespace) -> tuple[Sweep, Resources, list[str]]:
         experiments=experiments,
         points=read_grid(options.grid),
         seeds=read_seeds(options.seeds),
-        overrides=tuple(word for word in options.words if word not in paths),
+        overrides=tuple(word for word in words if word not in paths),
         is_smoke=options.smoke,
     )
     if options.launcher == "slurm":

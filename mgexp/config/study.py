@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from mgexp.config.check import recipe_digest
-from mgexp.config.load import flatten, load_config
+from mgexp.config.load import experiment_name, flatten, load_config
 from mgexp.config.values import as_lists, convert, parse_yaml
 from mgexp.errors import InputError, raise_problems
 from mgexp.run.files import is_file
@@ -247,12 +247,14 @@ def budget_text(study: Study, name: str, factor: float, source: str) -> str:
         "ROW": f"baseline, {what} of {study.budget_rows[name]}",
         "SOLVER": {key.rpartition(".")[2]: value for key, value in epochs.items()},
     }
+    is_inside = "experiments" in path.resolve().parts
+    shown_path = f"experiments/{experiment_name(path)}.yaml" if is_inside else os.path.relpath(path)
     text = yaml.safe_dump(tree, sort_keys=False, default_flow_style=None)
     return (
         f"# The baseline with the {what} of {study.budget_rows[name]}: all epochs times {factor:.4g}.\n"
         f"# tools/study.py wrote this file, from {source}. Published: unknown.\n"
         f"# {_recipes(study, study.budget_rows[name])}\n"
-        f"# python tools/run_net.py --cfg {os.path.relpath(path)}\n{text}"
+        f"# python tools/run_net.py --cfg {shown_path}\n{text}"
     )
 
 

@@ -220,6 +220,13 @@ def test_a_folder_outside_experiments_has_its_runs_to_itself(study, runs, folder
     assert not (folder.parent / "results.csv").exists()
 
 
+def test_a_page_that_a_person_wrote_stays(study, runs, folder, capsys):
+    (folder / "README.md").write_text("# Ours\n")
+    assert study() == 2
+    assert "README.md was written by hand" in capsys.readouterr().err
+    assert (runs.started, (folder / "README.md").read_text()) == ([], "# Ours\n")
+
+
 def test_bad_input_is_one_message(study, folder, capsys):
     (folder / "study.yaml").write_text("rows: [baseline]\n")
     assert study() == 2

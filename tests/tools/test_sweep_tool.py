@@ -67,7 +67,8 @@ def test_a_preview_says_what_would_be_submitted_and_writes_nothing(sweep, rows, 
 
 def test_the_folder_is_named_after_what_the_rows_share(sweep, rows, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert sweep([*rows, "--dry-run", "--json"]) == 0
+    study = str(Path(rows[0]).with_name("study.yaml"))  # as *.yaml names it
+    assert sweep([*rows, study, "--dry-run", "--json"]) == 0
     assert printed(capsys)[0]["run_folder"] == "runs/sweeps/group/runs/all/group/baseline/seed0"
 
 
