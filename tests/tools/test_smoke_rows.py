@@ -58,6 +58,7 @@ def pairs(cfg, data, charades_lists):
         "DATA.TRAIN_LIST": lists / f"train.{ending}",
         "DATA.VAL_LIST": lists / f"val.{ending}",
         "DATA.PATH_PREFIX": data,
+        "DATA.NUM_FOLDS": 0,
         "DATA_LOADER.NUM_WORKERS": 0,
         "TRAIN.INIT_WEIGHTS": "",
         "TRAIN.NUM_EVALUATIONS": 1,

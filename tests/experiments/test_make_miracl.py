@@ -1,0 +1,117 @@
+"""The clips and lists of the MIRACL-VC1 table, made from a small checkout of made-up mouths."""
+
+from itertools import combinations
+
+import av
+import make_miracl
+import numpy as np
+import pytest
+import torch
+from make_miracl import FOLDS, MEN, SEARCH_FOLDS, WOMEN, find_clips, main
+from torchvision.io import write_jpeg
+
+from mgexp.data.formats import read_list
+from mgexp.errors import InputError
+
+
+def write_mouth(path, number):
+    """A grey image, brighter from image to image, and higher too."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    grey = torch.full((1, 40 + 2 * number, 100), 20 * number, dtype=torch.uint8)
+    write_jpeg(grey, str(path), quality=95)
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """One word and one phrase of every speaker, said once, in three images; one clip lacks its second image."""
+    root = tmp_path_factory.mktemp("checkout")
+    for speaker in (*WOMEN, *MEN):
+        for kind in ("words", "phrases"):
+            for number in (1, 2, 3):
+                write_mouth(root / f"cropped/{speaker}/{kind}/01/01/color_{number:03d}.jpg", number)
+    (root / "cropped/M02/phrases/01/01/color_002.jpg").unlink()
+    return root
+
+
+@pytest.fixture
+def small(checkout, monkeypatch):
+    """Lets that checkout be complete."""
+    images = list(checkout.rglob("*.jpg"))
+    monkeypatch.setattr(make_miracl, "NUM_EACH", 1)
+    monkeypatch.setattr(make_miracl, "NUM_IMAGES", len(images))
+    monkeypatch.setattr(make_miracl, "NUM_BYTES", sum(image.stat().st_size for image in images))
+
+
+@pytest.mark.parametrize("folds", [FOLDS, SEARCH_FOLDS])
+def test_every_speaker_tests_one_fold_with_two_women_and_a_man(folds):
+    assert sorted(speaker for fold in folds for speaker in fold) == sorted((*WOMEN, *MEN))
+    assert [sum(speaker in MEN for speaker in fold) for fold in folds] == [1] * 5
+
+
+def test_no_two_speakers_are_together_in_both_partitions():
+    pairs = [
+        {pair for fold in each for pair in combinations(fold, 2)} for each in (FOLDS, SEARCH_FOLDS)
+    ]
+    assert len(pairs[0]) == len(pairs[1]) == 15
+    assert pairs[0] & pairs[1] == set()
+
+
+def test_lists_name_the_clips_of_other_speakers(small, checkout, tmp_path, capsys):
+    assert main([str(checkout), "--output", str(tmp_path), "--processes", "1"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith(f"{tmp_path}: 30 of 30 clips made, 0 kept; 5 folds, and 5 for tuning")
+    assert said[1:] == ["closed a gap in cropped/M02/phrases/01/01: 1 is followed by 3"]
+    for prefix, folds in (("", FOLDS), ("search_", SEARCH_FOLDS)):
+        for number, tested in enumerate(folds):
+            found = {
+                split: read_list(tmp_path / f"{prefix}{split}_{number}.csv", tmp_path, 2)
+                for split in ("train", "val")
+            }
+            assert all(videos.problems == videos.missing == () for videos in found.values())
+            assert (len(found["train"].records), len(found["val"].records)) == (24, 6)
+            speakers = {path.split("/")[-4] for path in found["val"].paths}
+            assert speakers == set(tested)
+            assert speakers.isdisjoint(path.split("/")[-4] for path in found["train"].paths)
+            labels = {
+                path.split("/")[-3]: one.label
+                for one in found["val"].records
+                for path in [one.path]
+            }
+            assert labels == {"words": 0, "phrases": 1}
+
+
+def test_a_clip_has_its_images_as_squares(small, checkout, tmp_path):
+    assert main([str(checkout), "--output", str(tmp_path), "--processes", "1"]) == 0
+    with av.open(str(tmp_path / "videos/F01/words/01/01.mp4")) as container:
+        stream = container.streams.video[0]
+        assert (stream.average_rate, stream.frames) == (15, 3)
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert {frame.shape for frame in frames} == {(96, 96, 3)}
+    np.testing.assert_allclose([frame.mean() for frame in frames], [20, 40, 60], atol=2)
+    with av.open(str(tmp_path / "videos/M02/phrases/01/01.mp4")) as container:
+        assert container.streams.video[0].frames == 2
+
+
+def test_a_second_start_makes_only_what_is_missing(small, checkout, tmp_path, capsys):
+    arguments = [str(checkout), "--output", str(tmp_path), "--processes", "1"]
+    assert main(arguments) == 0
+    lost = tmp_path / "videos/F02/words/01/01.mp4"
+    content = lost.read_bytes()
+    lost.unlink()
+    capsys.readouterr()
+    assert main(arguments) == 0
+    assert "1 of 30 clips made, 29 kept" in capsys.readouterr().out
+    assert lost.read_bytes() == content
+
+
+def test_a_checkout_that_is_not_whole_is_refused(small, checkout, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(make_miracl, "NUM_BYTES", 5)
+    with pytest.raises(
+        InputError, match=r"there are 89 images of [\d,]+ bytes, not 89 of 5: give a"
+    ):
+        find_clips(checkout)
+    assert main([str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "30 folders of images are missing: cropped/F01/words/01/01, cropped/F01/phrases" in said
+    assert "give a checkout of commit 9c1e194a; --help says how to get it" in said
+    assert main([str(checkout), "--processes", "0"]) == 2
