@@ -70,7 +70,7 @@ import importlib.util, resource, sys
 spec = importlib.util.spec_from_file_location("run_net", sys.argv[1])
 run_net = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(run_net)
-import torch
+import mgexp.train.job  # libraries that are loaded later would need a part of the limit
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + int(float(sys.argv[2]) * 2**20),) * 2)
 sys.exit(run_net.main(sys.argv[3:]))
