@@ -314,11 +314,12 @@ def draw(results: StudyResults) -> list[Picture]:
     yamls = {
         BASELINE if name == study.baseline else name: study.yamls[name] for name in study.names
     }
-    gains = [
-        Gain(pair.own.name, results.fair(pair).speed_up, pair.flop_saving, pair.difference)
-        for pair in results.pairs
-        if pair.flop_saving and pair.difference
-    ]
+    gains = []
+    for pair in results.pairs:
+        fair, points = results.fair(pair), pair.difference
+        if pair.flop_saving and points:
+            timed = fair.difference.each if fair.difference else ()
+            gains.append(Gain(pair.own.name, fair.speed_up, pair.flop_saving, points, timed))
     return draw_figures(comparison, load_schedules(comparison, yamls), gains, study.margin)
 
 

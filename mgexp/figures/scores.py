@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
 
@@ -130,12 +131,17 @@ def _draw_curves(
 
 
 class Gain(NamedTuple):
-    """What a row gains over its base. ``time`` is None if no pair of runs has seconds that can be compared."""
+    """What a row gains over its base.
+
+    ``time`` is None if no pair of runs has seconds that can be compared. It may have fewer seeds than ``points``.
+    ``timed_points`` are the points of its seeds.
+    """
 
     name: str
     time: Estimate | None
     flops: Estimate
     points: Estimate
+    timed_points: tuple[float, ...]
 
     @property
     def words(self) -> str:
@@ -151,7 +157,8 @@ def gains_of(comparison: Comparison) -> list[Gain]:
     for row in comparison.compared:
         pair = comparison.pair(row)
         if pair.flop_saving and pair.difference:
-            found.append(Gain(row.name, pair.speed_up, pair.flop_saving, pair.difference))
+            points = pair.difference
+            found.append(Gain(row.name, pair.speed_up, pair.flop_saving, points, points.each))
     return found
 
 
@@ -166,7 +173,12 @@ def draw_speed_up(
     """
     styles = row_styles([row.name for row in comparison.rows])
     gains = gains_of(comparison) if gains is None else gains
-    over_time = [(styles[one.name], one.time, one.points) for one in gains if one.time]
+    # The mean is that of all seeds in both panels. The left one shows the seeds whose seconds count.
+    over_time = [
+        (styles[one.name], one.time, replace(one.points, each=one.timed_points))
+        for one in gains
+        if one.time
+    ]
     over_flops = [(styles[one.name], one.flops, one.points) for one in gains]
     handles = [styles[one.name].handle(one.words) for one in gains]
     with printed():

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from samples import comparison, named, outside, overlaps, quickstart, row_schedule, run
 
-from mgexp.figures.scores import draw_accuracy, draw_equal_flops, draw_speed_up
-from mgexp.results.model import Comparison, Row
+from mgexp.figures.scores import Gain, draw_accuracy, draw_equal_flops, draw_speed_up
+from mgexp.results.model import Comparison, Row, estimate_mean, estimate_ratio
 
 # --- accuracy over FLOPs, steps and seconds
 
@@ -161,6 +161,25 @@ def test_rows_are_named_with_their_numbers(two_seeds):
     names = named(two_seeds)
     assert [*names] == ["baseline", "long + short: 4.00× (FLOPs 4.00×), −2.00 points"]
     assert [*names.values()] == [("#404040", "s"), ("#D55E00", "o")]
+
+
+def test_a_study_shows_its_margin_and_the_seeds_whose_seconds_count():
+    """Three seeds with −1, −2 and −3 points; the seconds of the second were disturbed."""
+    runs = quickstart()
+    points, flops = estimate_mean([-1.0, -2.0, -3.0]), estimate_ratio([3.0] * 3)
+    time = estimate_ratio([2.0, 8.0])
+    gain = Gain("long_short", time, flops, points, (-1.0, -3.0))
+    no_seconds = Gain("long", None, flops, points, ())
+    left, right = draw_speed_up(runs, [gain, no_seconds], margin=1.5).axes
+    assert [len(left.containers), len(right.containers)] == [1, 2]
+    center, _, upright = bars(left)
+    assert center == pytest.approx((4.0, -2.0))
+    assert upright == pytest.approx(points.interval)
+    (seeds,) = [one for one in left.get_lines() if list(one.get_xdata()) == [2.0, 8.0]]
+    assert list(seeds.get_ydata()) == [-1.0, -3.0]
+    for axes in (left, right):
+        (dashed,) = [one for one in axes.get_lines() if one.get_linestyle() == "--"]
+        assert list(dashed.get_ydata()) == [-1.5, -1.5]
 
 
 @pytest.mark.parametrize("num_rows", [3, 14, 24])

@@ -174,6 +174,29 @@ def test_busy_runs_are_trained_again_if_asked_for(study, runs, folder):
     assert (folder.parents[1] / "runs/group/long/seed1_busy_1").is_dir()
 
 
+def test_figures_show_the_seeds_whose_seconds_count(runs, folder, monkeypatch):
+    tool = load_tool("study")
+    monkeypatch.setattr(tool, "to_local", runs)
+    # Schedules are drawn in the reports, and their networks take seconds.
+    monkeypatch.setattr(tool, "load_schedules", lambda *_: ())
+    monkeypatch.setattr(tool, "new_budgets", lambda *_: {})
+    given = []
+
+    def note(comparison, schedules, gains, margin):
+        given.append((gains, margin))
+        return []
+
+    monkeypatch.setattr(tool, "draw_figures", note)
+    tool.main(["experiments/group"])
+    result_json = folder.parents[1] / "runs/group/long/seed1/result.json"
+    write_json(result_json, {**read_json(result_json), "other_cores": 0.9})
+    tool.main(["experiments/group", "--only-page"])
+    assert [len(one.time.each) for gains, _ in given for one in gains] == [2, 1]
+    assert [len(one.timed_points) for gains, _ in given for one in gains] == [2, 1]
+    assert [len(one.points.each) for gains, _ in given for one in gains] == [2, 2]
+    assert {margin for _, margin in given} == {1.0}
+
+
 def test_the_status_says_what_is_done_and_writes_nothing(study, runs, folder, capsys):
     runs.outcomes = {(A, 1): Outcome.INTERRUPTED}
     study()
