@@ -243,6 +243,8 @@ FALL, ZOOM, SLIDE = range(len(MOTIONS))
 NEUTRAL_CHROMA = 128
 COLOUR_CHROMA = 45
 """The largest difference from neutral in the chroma of the object and of the clutter."""
+PIXELS_PER_VALUE = (1, 2, 2)
+"""Rows, and columns, of pixels for each value of the luma plane and of the two chroma planes, as in 4:2:0."""
 
 
 @dataclass(frozen=True)
@@ -283,11 +285,13 @@ def _draw_forwards(
     luma = float(backgrounds[0].mean()) + rng.uniform(*options.object_luma)
     colours = (luma, *_draw_chroma(rng))
 
-    views = [_moving_view(background, drift, margin) for background in backgrounds]
-    y, u, v = (view + mask * (colour - view) for view, colour in zip(views, colours, strict=True))
-    y += _draw_stripes(options, texture, rng)
-    y += options.noise_luma * rng.standard_normal(y.shape, dtype=np.float32)
-    planes = (y, u[:, ::2, ::2], v[:, ::2, ::2])
+    planes = []
+    for background, colour, every in zip(backgrounds, colours, PIXELS_PER_VALUE, strict=True):
+        view = _moving_view(background, drift, margin, every)
+        planes.append(view + mask[:, ::every, ::every] * (colour - view))
+    luma_plane = planes[0]
+    luma_plane += _draw_stripes(options, texture, rng)
+    luma_plane += options.noise_luma * rng.standard_normal(luma_plane.shape, dtype=np.float32)
     video = np.concatenate([plane.reshape(NUM_FRAMES, -1) for plane in planes], axis=1)
     # The levels of a video are 16 to 235. Chroma has other limits, but never comes near them.
     levels: NDArray[np.uint8] = np.clip(np.rint(video), 16, 235).astype(np.uint8)
@@ -415,18 +419,22 @@ def _draw_smooth(height: int, width: int, rng: np.random.Generator) -> Array:
     return pattern / np.float32(np.sqrt(num_waves / 2))
 
 
-def _moving_view(plane: Array, drift: Array, margin: int) -> Array:
-    """Cut what the camera sees in each frame out of a plane with ``margin`` pixels on each side: (T, H, W)."""
-    views = np.empty((NUM_FRAMES, HEIGHT_PIXELS, WIDTH_PIXELS), np.float32)
+def _moving_view(plane: Array, drift: Array, margin: int, every: int) -> Array:
+    """Cut what the camera sees in each frame out of a plane with ``margin`` pixels on each side.
+
+    The result has the shape (T, H / every, W / every): it keeps every second row and column for ``every`` 2.
+    """
+    shape = (NUM_FRAMES, HEIGHT_PIXELS // every, WIDTH_PIXELS // every)
+    views = np.empty(shape, np.float32)
     for view, (right, down) in zip(views, drift, strict=True):
-        rows = _shift(plane, margin - down, HEIGHT_PIXELS)
-        view[:] = _shift(rows.T, margin - right, WIDTH_PIXELS).T
+        rows = _shift(plane, margin - down, HEIGHT_PIXELS, every)
+        view[:] = _shift(rows.T, margin - right, WIDTH_PIXELS, every).T
     return views
 
 
-def _shift(lines: Array, start: float, num_lines: int) -> Array:
-    """Return ``num_lines`` lines from the fractional line ``start`` on, interpolated linearly."""
+def _shift(lines: Array, start: float, num_lines: int, every: int) -> Array:
+    """Return lines from the fractional line ``start`` on, interpolated linearly: every n-th of ``num_lines``."""
     whole = int(np.floor(start))
     share = np.float32(start - whole)
-    first = lines[whole : whole + num_lines]
-    return first + share * (lines[whole + 1 : whole + 1 + num_lines] - first)
+    first = lines[whole : whole + num_lines : every]
+    return first + share * (lines[whole + 1 : whole + 1 + num_lines : every] - first)
