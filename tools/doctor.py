@@ -2,11 +2,16 @@
 """Check an installation and a machine, and whether multigrid saves time here.
 
     python tools/doctor.py                                     versions, GPU, decoders, disk, other programs
-    python tools/doctor.py --cfg ROW.yaml [KEY VALUE ...]      also: precision, steps and loading of that row
+    python tools/doctor.py --cfg ROW.yaml [KEY VALUE ...]      also: precision, steps, loading, noise of that row
+    python tools/doctor.py --cfg ROW.yaml --run RUN            also: what a trained baseline sees at every shape
 
 With --cfg, the tool times every shape and compares its results in TRAIN.PRECISION with fp32, even if an earlier
-check passed. Close other programs first. Exit 0: all is well, or warnings only; 3 a problem was found; 2 bad
-input.
+check passed. If the videos of the row are here, it measures the gradient noise scale: up to how many clips the
+learning rate may grow with the mini-batch. For that it trains the baseline for a minute. With --run it takes the
+checkpoints of that run instead (TRAIN.CHECKPOINTS_KEPT 10 keeps those of early training), and it lets the trained
+network classify videos at every shape of the row. Shapes at which it sees little can be left out: the tool prints
+the keys. All this takes some minutes. Close other programs first. Exit 0: all is well, or warnings only; 3 a
+problem was found; 2 bad input.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cfg", type=Path, help="YAML of a row, in experiments/")
+    parser.add_argument("--run", type=Path, help="run folder of a trained baseline, runs/…/seed0")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
     return parser.parse_intermixed_args(arguments)
@@ -42,13 +48,18 @@ def main(arguments: list[str]) -> int:
     try:
         if options.overrides and not options.cfg:
             raise InputError([f"{' '.join(options.overrides)}: KEY VALUE pairs need --cfg"])
+        if options.run and not options.cfg:
+            raise InputError(
+                [f"--run {options.run} needs --cfg, the row whose shapes are measured"]
+            )
         # Read the row first, so that bad input is reported before the machine is measured.
         row = load_row(options) if options.cfg else None
         findings = list(machine_findings())
         if row is not None:
             from mgexp.plan.advice import build_row_findings
+            from mgexp.run.folder import RunDir
 
-            findings += build_row_findings(*row)
+            findings += build_row_findings(*row, RunDir(options.run) if options.run else None)
     except InputError as error:
         print(f"doctor.py: {error}", file=sys.stderr)
         return 2
@@ -59,7 +70,7 @@ def main(arguments: list[str]) -> int:
     has_problem = any(one.status == "problem" for one in findings)
     if options.json:
         found = {"problems": has_problem, "findings": [asdict(one) for one in findings]}
-        print(simplejson.dumps(found, indent=2))
+        print(simplejson.dumps(found, indent=2, ignore_nan=True))
     else:
         print(table(findings))
     return 3 if has_problem else 0
@@ -87,6 +98,7 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     from mgexp.errors import collected, raise_problems
     from mgexp.models.build import build_problems
     from mgexp.models.cost import schedule_shapes
+    from mgexp.run.folder import RunDir
     from mgexp.train.precision import resolve_precision
     from mgexp.train.setup import (
         build_num_videos,
@@ -101,6 +113,14 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     given = None if has_list else cfg.DATA.NUM_VIDEOS or 10**6
     num_videos, found = build_num_videos(cfg, given)
     problems += [*cross_problems(cfg), *found]
+    if options.run:
+        run_dir = RunDir(options.run)
+        if not (run_dir.model.is_file() and run_dir.checkpoint_steps()):
+            problems.append(
+                f"--run {options.run} is not the folder of a finished run with checkpoints"
+            )
+        if not has_list:
+            problems.append("--run needs the row's videos: give DATA.TRAIN_LIST and DATA.VAL_LIST")
     with collected(problems):
         schedule = build_row_schedule(cfg, num_videos)
     problems += device_problems(cfg.DEVICE, torch.cuda.is_available())

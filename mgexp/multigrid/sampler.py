@@ -6,7 +6,7 @@ all epochs and may straddle two of them. Nothing is dropped, padded or drawn twi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -44,6 +44,15 @@ class Stream:
         """Return the video at ``position`` of the stream."""
         epoch, offset = divmod(position, self.num_videos)
         return self._permutation(epoch)[offset]
+
+    def requests(
+        self, positions: Iterable[int], frames: int, crop: int, stride_range: tuple[int, int] | None
+    ) -> list[ClipRequest]:
+        """Return the requests for clips of one shape at ``positions`` of the stream."""
+        return [
+            ClipRequest(self.index_at(place), frames, crop, stride_range, (self.seed, place))
+            for place in positions
+        ]
 
     def _draw(self, epoch: int) -> list[int]:
         # We make one 63-bit seed from the two numbers, with odd constants of SplitMix64 (Steele et
@@ -90,13 +99,5 @@ class StepSampler(Sized):
         """Return the clips of this process in one step."""
         share = plan.clips // self.schedule.num_processes
         first = plan.first_clip + self.rank * share
-        return [
-            ClipRequest(
-                index=self.stream.index_at(position),
-                frames=plan.frames,
-                crop=plan.crop,
-                stride_range=plan.stride_range,
-                seed=(self.stream.seed, position),
-            )
-            for position in range(first, first + share)
-        ]
+        positions = range(first, first + share)
+        return self.stream.requests(positions, plan.frames, plan.crop, plan.stride_range)

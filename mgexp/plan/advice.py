@@ -19,8 +19,10 @@ from mgexp.data.loader import build_opener, store_problems
 from mgexp.dist import device_of
 from mgexp.errors import collected
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
+from mgexp.plan.accuracy_by_shape import build_shape_findings
 from mgexp.plan.doctor import Finding
 from mgexp.plan.loading import Kind, Leg, build_clip_seconds, legs_of
+from mgexp.plan.noise import build_noise_findings
 from mgexp.plan.predict import (
     LOADING,
     NEGLIGIBLE_SECONDS,
@@ -32,10 +34,10 @@ from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.plan.ways import TrainingStep, build_training_step
 from mgexp.plan.workers import most_workers
 from mgexp.run.environment import num_cores
-from mgexp.run.files import is_file
+from mgexp.run.folder import RunDir
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import ShapeCheck, check_shapes
-from mgexp.train.setup import build_memory_problems
+from mgexp.train.setup import build_inputs, build_memory_problems
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
 
@@ -47,10 +49,19 @@ PAYS = 1.2
 """Smallest speed-up that is worth a change to multigrid. Assumption."""
 NUM_CLIPS = 4
 """Number of videos from which one clip of each kind is timed."""
+FEW_STEPS, FEW_PHASE_STEPS = 1000, 50
+"""A training, or a phase, with fewer steps gets a warning. Assumption: on real clips long+short learned too little
+in 861 steps."""
 
 
-def build_row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
-    """Check the precision of every shape, then shared memory, the times of the steps, and loading."""
+def build_row_findings(
+    cfg: Config, schedule: Schedule, run_dir: RunDir | None = None
+) -> Iterator[Finding]:
+    """Check a row on this machine: precision, shared memory, seconds of steps, loading, number of steps.
+
+    If its videos are here, also measure the gradient noise. With the run of a trained baseline in
+    ``run_dir``, measure it in the course of that run, and the accuracy at every shape.
+    """
     device = device_of(cfg.DEVICE)
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     way = build_training_step(cfg, device)
@@ -72,6 +83,25 @@ def build_row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
     yield evenness_finding(seconds, num_shapes)
     yield speedup_finding(compute_speedup(seconds, counts, schedule.baseline_steps), num_shapes)
     yield build_loading_finding(cfg, schedule, sum(seconds.values()) / len(seconds))
+    if has_videos(cfg) or cfg.DATA.NUM_VIDEOS:
+        yield steps_finding(schedule)
+    if not has_videos(cfg):
+        return
+    problems: list[str] = []
+    with collected(problems):
+        inputs = build_inputs(cfg, [], 1)
+        yield from build_noise_findings(cfg, inputs, run_dir)
+        if run_dir is not None:
+            yield from build_shape_findings(cfg, inputs, run_dir, seconds)
+    for problem in problems:
+        yield Finding("learning", "problem", problem, "see tools/check_data.py")
+
+
+def has_videos(cfg: Config) -> bool:
+    """Return whether the list of training videos is here."""
+    train_list = in_fold(cfg).DATA.TRAIN_LIST
+    # The list of DATA.FORMAT folders is a folder.
+    return bool(train_list) and Path(train_list).exists()
 
 
 def time_gradients(
@@ -159,11 +189,25 @@ def speedup_finding(speedup: float | None, num_shapes: int) -> Finding:
     return Finding(name, "OK", f"yes: {text}, if loading keeps up")
 
 
+def steps_finding(schedule: Schedule) -> Finding:
+    """Report whether training, and each phase of it, has enough steps to learn."""
+    name, fewest = "number of steps", min(phase.num_steps for phase in schedule.phases)
+    text = (
+        f"{schedule.total_steps:,} for {schedule.num_videos:,} videos, {len(schedule.phases)} phases of "
+        f"{fewest:,} or more; the baseline has {schedule.baseline_steps:,}"
+    )
+    if schedule.total_steps >= FEW_STEPS and fewest >= FEW_PHASE_STEPS:
+        return Finding(name, "OK", text)
+    remedy = "raise SOLVER.MAX_EPOCH (and SOLVER.STEPS), or lower TRAIN.BATCH_SIZE"
+    if schedule.total_steps < schedule.baseline_steps:
+        remedy += " or MULTIGRID.MAX_BATCH_RATIO, or train the baseline"
+    return Finding(name, "warning", f"few: {text}", remedy)
+
+
 def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) -> Finding:
     """Time the loading of the row's videos, if they are here, and report whether it keeps up with training."""
     cfg = in_fold(cfg)
-    has_list = bool(cfg.DATA.TRAIN_LIST) and is_file(Path(cfg.DATA.TRAIN_LIST))
-    videos = build_list(cfg, "TRAIN_LIST") if has_list else None
+    videos = build_list(cfg, "TRAIN_LIST") if has_videos(cfg) else None
     if videos is None or not videos.records:
         remedy = "give DATA.TRAIN_LIST and DATA.PATH_PREFIX, and look at tools/check_data.py"
         return Finding("loading", "warning", "not measured: the row's videos are not here", remedy)

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal
@@ -44,12 +44,16 @@ measured, 130 ms. Assumption."""
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: its name, its status, what was found, and the remedy if it is not OK."""
+    """The result of one check: its name, its status, what was found, and the remedy if it is not OK.
+
+    ``values`` has the numbers in ``found``, for programs.
+    """
 
     name: str
     status: Status
     found: str
     remedy: str = ""
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 def machine_findings(folders: Sequence[Path] = (Path("runs"), Path("data"))) -> Iterator[Finding]:

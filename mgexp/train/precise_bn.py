@@ -54,10 +54,7 @@ def precise_requests(
     stride = None if recipe.stride is None else (recipe.stride, recipe.stride)
     firsts = [batch * recipe.clips + processes.rank * share for batch in range(num_batches)]
     return [
-        [
-            ClipRequest(stream.index_at(p), recipe.frames, recipe.crop, stride, (stream.seed, p))
-            for p in range(first, first + share)
-        ]
+        stream.requests(range(first, first + share), recipe.frames, recipe.crop, stride)
         for first in firsts
     ]
 

@@ -13,6 +13,7 @@ from mgexp.plan.advice import (
     loading_finding,
     precision_findings,
     speedup_finding,
+    steps_finding,
     time_gradients,
 )
 from mgexp.plan.loading import kinds_of, legs_of
@@ -69,6 +70,19 @@ def test_loading_is_judged_by_the_cores_it_needs(
     seconds = dict.fromkeys(kinds_of(legs), core_seconds)
     found = loading_finding(legs, seconds, 1.0, workers, 4, has_store)
     assert found.status == status and found.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("num_videos", "status", "words"),
+    [  # Four phases of 7.66 or 766 steps, then fine-tuning of 10.2 or 1,021 in two halves: tests/multigrid.
+        (100, "warning", "few: 42 for 100 videos, 6 phases of 5 or more; the baseline has 100"),
+        (10_000, "OK", "4,085 for 10,000 videos, 6 phases of 510 or more; the baseline has 10,000"),
+    ],
+)
+def test_steps_are_counted_before_training(tmp_path, num_videos, status, words):
+    found = steps_finding(build_row_schedule(tiny_config(tmp_path), num_videos))
+    assert found.status == status and words in found.found
+    assert ("MULTIGRID.MAX_BATCH_RATIO" in found.remedy) == (status == "warning")
 
 
 def test_precision_findings():

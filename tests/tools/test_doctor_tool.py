@@ -9,6 +9,7 @@ import pytest
 from tiny import data_keys, load_tool, write_config
 
 from mgexp.plan.doctor import Finding
+from mgexp.run.folder import RunDir
 from mgexp.train.precision_check import Agreement, ShapeCheck
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +34,9 @@ def test_the_machine_alone(doctor):
     assert "torch and torchvision  work together" in out and "core-ms per clip" in out
 
 
-def test_a_row_with_videos(doctor, tiny_data, tmp_path):
+def test_a_row_with_videos(doctor, tiny_data, tmp_path, monkeypatch):
+    monkeypatch.setattr("mgexp.plan.noise.NUM_GROUPS", 2)
+    monkeypatch.setattr("mgexp.plan.noise.NUM_STEPS", 3)
     row = write_config(tmp_path / "tiny.yaml", data_keys(tiny_data))
     _, out, err = doctor("--cfg", row, "--json")
     found = {one["name"]: one for one in json.loads(out)["findings"]}
@@ -41,6 +44,40 @@ def test_a_row_with_videos(doctor, tiny_data, tmp_path):
     assert found["precision"]["found"] == "fp32: nothing to check"
     assert "times as fast" in found["does multigrid pay"]["found"]
     assert "core-seconds of loading per step" in found["loading"]["found"]
+    # Of several findings of one name, the last one stays.
+    assert found["gradient noise"]["values"]["steps"] == 3
+    assert "linear scaling is likely to hold up to" in found["learning rate by clips"]["found"]
+    assert found["number of steps"]["found"].startswith("few: ")
+
+
+def test_a_row_and_a_trained_run(doctor, tiny_data, finished_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("mgexp.plan.noise.NUM_GROUPS", 2)
+    keys = {**data_keys(tiny_data), "BN.NUM_BATCHES_PRECISE": 1}
+    row = write_config(tmp_path / "tiny.yaml", keys)
+    _, out, err = doctor("--cfg", row, "--run", finished_run, "--json")
+    findings = json.loads(out)["findings"]
+    assert err == ""
+    noise = [one["values"] for one in findings if one["name"] == "gradient noise"]
+    assert [one["steps"] for one in noise] == list(RunDir(finished_run).checkpoint_steps())
+    assert {one["num_clips"] for one in noise} == {10 * 2 * 4}
+    assert sum(one["name"].startswith("clips of ") for one in findings) == 8
+    names = {one["name"] for one in findings}
+    assert {"number of steps", "learning rate by clips", "coarse shapes"} < names
+
+
+@pytest.mark.parametrize(
+    ("has_videos", "has_run", "said"),
+    [
+        (False, True, "--run needs the row's videos"),
+        (True, False, "is not the folder of a finished"),
+    ],
+)
+def test_a_run_that_cannot_be_measured(
+    doctor, tiny_data, finished_run, tmp_path, has_videos, has_run, said
+):
+    row = write_config(tmp_path / "tiny.yaml", data_keys(tiny_data) if has_videos else {})
+    code, out, err = doctor("--cfg", row, "--run", finished_run if has_run else tmp_path)
+    assert (code, out) == (2, "") and said in err
 
 
 def test_a_row_whose_videos_are_elsewhere(doctor, tmp_path):
@@ -84,6 +121,7 @@ def test_bad_input_is_one_message(doctor, tmp_path):
     assert (code, out) == (2, "")
     assert "TRAIN.PRECISION = tf32" in err and "MODEL.NUM_CLASSES" in err
     assert doctor("TRAIN.PRECISION", "fp32")[0] == 2
+    assert doctor("--run", tmp_path)[0] == 2
 
 
 def test_a_remedy_is_a_line_of_its_own():

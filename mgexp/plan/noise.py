@@ -1,0 +1,267 @@
+"""Measure the gradient noise scale: up to how many clips the learning rate may grow with the mini-batch.
+
+Source: McCandlish et al., An Empirical Model of Large-Batch Training, arXiv 1812.06162. The gradient of B clips is
+the mean gradient G plus noise of covariance Σ / B. The simple noise scale N = tr Σ / |G|² counts clips. The best
+learning rate of SGD for B clips is proportional to 1 / (1 + N/B): it grows with B up to about N clips, and hardly
+beyond.
+
+Batch norm makes the gradient of a clip depend on the other clips of its BN group. So we measure groups: the
+gradient of a group counts as the mean of its clips' gradients, and larger mini-batches are means over groups.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mgexp.config.keys import Config
+from mgexp.data.loader import build_train_loader
+from mgexp.dist import device_of
+from mgexp.models.layers import Draws
+from mgexp.models.weights import fit_weights, read_weights
+from mgexp.multigrid.batchnorm import untracked
+from mgexp.multigrid.recipe import Multigrid
+from mgexp.multigrid.sampler import ClipRequest, StepSampler
+from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes
+from mgexp.optim.build import set_lr
+from mgexp.plan.doctor import Finding
+from mgexp.plan.ways import build_training_step
+from mgexp.run.folder import RunDir
+from mgexp.run.torch_file import load_torch
+from mgexp.train.precision import Precision
+from mgexp.train.setup import Inputs, build_row_schedule
+from mgexp.train.step import TrainStep, check_clips, least_clips, seed_step
+
+NUM_BLOCKS, NUM_GROUPS = 10, 16
+"""Blocks, and BN groups in a block. With groups of 8 clips these are 1,280 clips. The standard error comes from
+leaving out one block at a time; ten blocks give it to about a quarter. The sums of all blocks stay in memory."""
+NUM_STEPS, TRAIN_SECONDS = 200, 60.0
+"""Without a run, the network is trained for so many steps, or for so long, before the second measurement.
+Assumption: it then has begun to learn. The noise scale grows later in training."""
+SEED_OFFSET = 2_000_003
+"""Added to the seed of training, so that the clips are other draws from the same videos."""
+EXCESS = 1.5
+"""Largest learning rate, relative to the best one for its clips, at which linear scaling counts as holding. A step
+at ρ times the best rate makes 2ρ − ρ² of the best progress (section 2.2 of the paper): three quarters at 1.5, and
+none at 2. Assumption: the rate of the baseline is the best one for the baseline's clips."""
+
+
+@dataclass(frozen=True)
+class NoiseScale:
+    """The gradient noise scale N in ``clips``, with its standard ``error``, measured with ``num_clips`` clips.
+
+    ``low`` to ``high`` contain N with about 95 % probability. ``high`` is infinite if so few clips
+    do not show a gradient through the noise. ``clips`` is then uncertain, or infinite too.
+    """
+
+    clips: float
+    error: float
+    low: float
+    high: float
+    num_clips: int
+
+    def __str__(self) -> str:
+        high = f"{self.high:,.0f}" if math.isfinite(self.high) else "any number"
+        return f"N = {self.clips:,.0f} clips (95 %: {self.low:,.0f} to {high})"
+
+
+def gradient_and_noise(
+    small: float, big: float, small_clips: float, big_clips: float
+) -> tuple[float, float]:
+    """Estimate |G|² and tr Σ from the mean squared norms of gradients of ``small_clips`` and ``big_clips`` clips.
+
+    Both estimates are without bias. Source: arXiv 1812.06162, appendix A.1.
+    """
+    gradient = (big_clips * big - small_clips * small) / (big_clips - small_clips)
+    noise = (small - big) / (1 / small_clips - 1 / big_clips)
+    return gradient, noise
+
+
+def noise_scale(
+    sums: Sequence[Tensor], squares: Sequence[float], num_groups: int, clips: int
+) -> NoiseScale:
+    """Estimate the noise scale from blocks of ``num_groups`` BN groups of ``clips`` clips each.
+
+    ``sums`` has the sum of the gradients of each block, (parameters,), and ``squares`` the sum of
+    their squared norms. All groups together are the big mini-batch, so every pair of groups counts.
+    """
+    products = torch.tensor([[float(one @ other) for other in sums] for one in sums]).double()
+    num_blocks = len(sums)
+
+    def inverse(blocks: Sequence[int]) -> float:
+        num = len(blocks) * num_groups
+        small = sum(squares[block] for block in blocks) / num
+        big = float(products[blocks][:, blocks].sum()) / num**2
+        gradient, noise = gradient_and_noise(small, big, clips, num * clips)
+        return gradient / noise
+
+    # |G|² may be small and uncertain, whereas tr Σ is well known. So 1/N is about normally
+    # distributed and N is not, and we take the interval of 1/N.
+    blocks = range(num_blocks)
+    found = inverse([*blocks])
+    without = [inverse([other for other in blocks if other != block]) for block in blocks]
+    mean = sum(without) / num_blocks
+    spread = sum((value - mean) ** 2 for value in without)
+    error = math.sqrt((num_blocks - 1) / num_blocks * spread)
+
+    def clips_of(value: float) -> float:
+        return 1 / value if value > 0 else math.inf
+
+    return NoiseScale(
+        clips=clips_of(found),
+        error=error * clips_of(found) ** 2,
+        low=clips_of(found + 2 * error),
+        high=clips_of(found - 2 * error),
+        num_clips=num_blocks * num_groups * clips,
+    )
+
+
+def linear_limit(noise_scale: float, clips: int) -> float:
+    """Return up to how many clips linear scaling from ``clips`` is likely to hold.
+
+    For C clips, linear scaling gives (C + N) / (B + N) times the best rate. This is EXCESS at C =
+    EXCESS·B + (EXCESS − 1)·N.
+    """
+    return EXCESS * clips + (EXCESS - 1) * noise_scale
+
+
+def measure_noise(step: TrainStep, batches: Iterable[Any], clips: int) -> NoiseScale:
+    """Measure the noise scale of ``step`` at its present weights. A batch is one BN group of ``clips`` clips.
+
+    Weights and statistics of batch norm stay the same. Gradients are computed in fp32.
+    """
+    # The loss scale of fp16 would cancel, but gradients that overflow would not.
+    exact = replace(step, precision=Precision("fp32"), scaler=torch.amp.GradScaler(enabled=False))
+    sums: list[Tensor] = []
+    squares: list[float] = []
+    for number, batch in enumerate(batches):
+        check_clips(batch)
+        there = batch.map(lambda tensor: tensor.to(step.normalizer.device))
+        with untracked(step.model):
+            exact.backward(there, 1, Draws(SEED_OFFSET, number))
+        parts = [p.grad.flatten() for p in step.model.parameters() if p.grad is not None]
+        gradient = torch.cat(parts)
+        if number % NUM_GROUPS == 0:
+            # A GPU need not have room for many gradients, so their sums are in main memory.
+            sums.append(torch.zeros_like(gradient, device="cpu"))
+            squares.append(0.0)
+        sums[-1] += gradient.cpu()
+        squares[-1] += float(gradient.double().square().sum())
+    return noise_scale(sums, squares, NUM_GROUPS, clips)
+
+
+def build_noise_findings(cfg: Config, inputs: Inputs, run_dir: RunDir | None) -> Iterator[Finding]:
+    """Measure the noise scale at the coarsest base shape, and judge the scaling of the learning rate by it.
+
+    With ``run_dir``, measure at the weights of its checkpoints. Otherwise, train the baseline of
+    ``cfg`` for some steps, and measure before and after them.
+    """
+    schedule = inputs.schedule
+    shape = max(base_shapes(schedule), key=lambda one: one.clips)
+    if shape.clips == schedule.recipe.clips:
+        return
+    # The doctor must not start workers beside the measurement, and NUM_WORKERS may be auto.
+    cfg = replace(cfg, DATA_LOADER=replace(cfg.DATA_LOADER, NUM_WORKERS=0))
+    step = build_training_step(cfg, device_of(cfg.DEVICE)).step
+    points = saved_points(step, run_dir) if run_dir else build_first_points(cfg, inputs, step)
+    found: dict[int, NoiseScale] = {}
+    for num_steps in points:
+        requests = noise_requests(schedule, shape, cfg.RNG_SEED)
+        device = step.normalizer.device
+        batches = build_train_loader(cfg, inputs.train, requests, device, inputs.opener)
+        found[num_steps] = measure_noise(step, batches, least_clips(shape))
+        yield Finding(
+            "gradient noise",
+            "OK",
+            f"after {num_steps} steps {found[num_steps]}, at {shape.frames} frames x {shape.crop}²",
+            values={"steps": num_steps, **asdict(found[num_steps])},
+        )
+    yield scaling_finding(found, schedule.multigrid, schedule.recipe.clips, shape.clips)
+
+
+def noise_requests(schedule: Schedule, shape: StepShape, seed: int) -> list[list[ClipRequest]]:
+    """Draw the clips of each group at ``shape``."""
+    # The stream of training takes every video once before it takes one again. The gradients of a
+    # small data set would then add up to nearly its mean gradient, and be less noisy than the
+    # estimate expects. So each clip takes any video.
+    phase = next(one for one in schedule.phases if one.cycle.base.frames == shape.frames)
+    clips, own_seed = least_clips(shape), seed + SEED_OFFSET
+    generator = torch.Generator().manual_seed(own_seed)
+    size = (NUM_BLOCKS * NUM_GROUPS, clips)
+    videos = torch.randint(schedule.num_videos, size, generator=generator).tolist()
+    return [
+        [
+            ClipRequest(
+                video,
+                shape.frames,
+                shape.crop,
+                phase.stride_range,
+                (own_seed, group * clips + place),
+            )
+            for place, video in enumerate(row)
+        ]
+        for group, row in enumerate(videos)
+    ]
+
+
+def saved_points(step: TrainStep, run_dir: RunDir) -> Iterator[int]:
+    """Load each checkpoint of a run in turn, and yield its number of steps."""
+    for num_steps in run_dir.checkpoint_steps():
+        step.model.load_state_dict(load_torch(run_dir.checkpoint(num_steps))["model"])
+        yield num_steps
+
+
+def build_first_points(cfg: Config, inputs: Inputs, step: TrainStep) -> Iterator[int]:
+    """Yield 0, then train the baseline of ``cfg`` and yield the number of its steps."""
+    if cfg.TRAIN.INIT_WEIGHTS:
+        fit_weights(read_weights(Path(cfg.TRAIN.INIT_WEIGHTS)), step.model).load_into(step.model)
+    yield 0
+    keys = replace(cfg.MULTIGRID, LONG_CYCLE=False, SHORT_CYCLE=False)
+    schedule = build_row_schedule(replace(cfg, MULTIGRID=keys), len(inputs.train))
+    sampler = StepSampler(schedule, cfg.RNG_SEED)
+    device = step.normalizer.device
+    loader = build_train_loader(cfg, inputs.train, sampler, device, inputs.opener)
+    end, num_steps = time.perf_counter() + TRAIN_SECONDS, 0
+    # The end of a short training has a small learning rate, and it is not about the coarse phases.
+    for num_steps, batch in enumerate(islice(loader, min(NUM_STEPS, schedule.total_steps // 2)), 1):
+        check_clips(batch)
+        plan = schedule.plan_at(num_steps - 1)
+        set_lr(step.optimizer, plan.lr)
+        seed_step(cfg.RNG_SEED, plan.step)
+        there = batch.map(lambda tensor: tensor.to(device))
+        step(there, plan.num_bn_groups, Draws(cfg.RNG_SEED, plan.step))
+        if time.perf_counter() > end:
+            break
+    yield num_steps
+
+
+def scaling_finding(
+    found: Mapping[int, NoiseScale], multigrid: Multigrid, clips: int, most_clips: int
+) -> Finding:
+    """Judge the scaling of the learning rate from ``clips`` of the baseline to ``most_clips``.
+
+    ``found``: noise scales by the number of steps before them. The smallest one counts.
+    """
+    name, rule = "learning rate by clips", multigrid.lr_scaling
+    least = min(found.values(), key=lambda one: one.clips)
+    limit = linear_limit(least.clips, clips)
+    reach = f"{limit:,.0f}" if math.isfinite(limit) else "any number of"
+    text = (
+        f"linear scaling is likely to hold up to {reach} clips ({linear_limit(least.low, clips):,.0f} or more); "
+        f"the row scales by {rule}, from {clips} to {most_clips} clips"
+    )
+    key = f"MULTIGRID.LR_SCALING noise MULTIGRID.NOISE_SCALE {least.clips:.3g}"
+    if rule == "linear" and most_clips > limit:
+        return Finding(name, "warning", text, f"set {key}, or a smaller MULTIGRID.MAX_BATCH_RATIO")
+    if rule == "noise" and not least.low <= (multigrid.noise_scale or 0) <= least.high:
+        text += f" with N = {multigrid.noise_scale:g}, outside the measured interval"
+        return Finding(name, "warning", text, f"set {key}")
+    return Finding(name, "OK", text)

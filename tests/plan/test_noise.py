@@ -1,0 +1,184 @@
+"""The gradient noise scale against closed forms, and by exact enumeration."""
+
+import itertools
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny import tiny_config
+from torch import nn
+
+from mgexp.data.clips import Batch
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
+from mgexp.multigrid.recipe import Multigrid
+from mgexp.multigrid.schedule import StepShape
+from mgexp.plan.noise import (
+    NUM_BLOCKS,
+    NUM_GROUPS,
+    NoiseScale,
+    gradient_and_noise,
+    linear_limit,
+    measure_noise,
+    noise_requests,
+    noise_scale,
+    scaling_finding,
+)
+from mgexp.train.setup import build_row_schedule
+from mgexp.train.step import Normalizer, TrainStep
+
+VALUES = torch.tensor([[1.0, 0.0], [3.0, -2.0], [0.5, 4.0]], dtype=torch.float64)
+"""Gradients of the three clips of a tiny data set."""
+
+
+def squares_by_enumeration(num_drawn):
+    """The mean squared norm of the mean of ``num_drawn`` clips, over all ways to draw them with replacement."""
+    draws = itertools.product(range(3), repeat=num_drawn)
+    norms = [VALUES[list(draw)].mean(0).square().sum() for draw in draws]
+    return float(torch.stack(norms).mean())
+
+
+@pytest.mark.parametrize(("small", "big"), [(1, 2), (1, 4), (2, 3), (2, 6)])
+def test_gradient_and_noise_have_no_bias(small, big):
+    mean = VALUES.mean(0)
+    gradient, noise = gradient_and_noise(
+        squares_by_enumeration(small), squares_by_enumeration(big), small, big
+    )
+    assert gradient == pytest.approx(float(mean.square().sum()))
+    assert noise == pytest.approx(float((VALUES - mean).square().sum(1).mean()))
+
+
+def blocks_of(gradients, num_groups):
+    """Sums and squares of blocks of ``num_groups`` gradients."""
+    blocks = gradients.split(num_groups)
+    return [block.sum(0) for block in blocks], [float(block.square().sum()) for block in blocks]
+
+
+def test_all_pairs_of_groups_count():
+    """|G|² is the mean product of two gradients, tr Σ their variance, here times the 4 clips of a group."""
+    gradients = torch.tensor([[2.0, 1.0], [1.0, 1.0], [3.0, 0.0], [1.0, 2.0]], dtype=torch.float64)
+    pairs = [float(a @ b) for a, b in itertools.permutations(gradients, 2)]
+    noise = 4 * float(gradients.var(0).sum())
+    found = noise_scale(*blocks_of(gradients, 2), num_groups=2, clips=4)
+    assert found.clips == pytest.approx(noise / (sum(pairs) / 12))
+    assert found.num_clips == 16
+
+
+def regression_gradients(num_groups, clips, apart, sigma, generator):
+    """Gradients of ½(xᵀw − y)² for y = xᵀv + noise and x of unit variances, as means over groups."""
+    x = torch.randn(num_groups, clips, len(apart), dtype=torch.float64, generator=generator)
+    noise = sigma * torch.randn(num_groups, clips, dtype=torch.float64, generator=generator)
+    return (x * (x @ apart - noise)[..., None]).mean(1)
+
+
+def test_noise_scale_of_a_linear_regression():
+    """With w − v = a: G = a and tr Σ = (d + 1)|a|² + d σ², so N = d + 1 + d σ² / |a|²."""
+    apart = torch.full((20,), 0.5, dtype=torch.float64)
+    wanted = 21 + 20 * 9.0 / 5.0
+    generator = torch.Generator().manual_seed(0)
+    found = [
+        noise_scale(
+            *blocks_of(regression_gradients(80, 8, apart, 3.0, generator), 8), num_groups=8, clips=8
+        )
+        for _ in range(200)
+    ]
+    values = torch.tensor([one.clips for one in found])
+    # The mean of 200 lies within some standard errors; a ratio has a small bias of its own.
+    assert float(values.mean()) == pytest.approx(wanted, rel=0.03)
+    assert sum(one.low < wanted < one.high for one in found) >= 180
+    assert float(values.std()) == pytest.approx(sum(one.error for one in found) / 200, rel=0.2)
+
+
+def test_a_gradient_that_is_lost_in_noise_has_no_upper_limit():
+    generator = torch.Generator().manual_seed(1)
+    gradients = torch.randn(80, 100, dtype=torch.float64, generator=generator)
+    found = noise_scale(*blocks_of(gradients, 8), num_groups=8, clips=8)
+    assert found.high == math.inf and found.low > 640
+    assert str(found).endswith("to any number)")
+
+
+def test_without_noise_the_scale_is_0():
+    gradients = torch.ones(8, 3, dtype=torch.float64) + torch.tensor([[1e-6], [-1e-6]] * 4)
+    found = noise_scale(*blocks_of(gradients, 2), num_groups=2, clips=8)
+    assert 0 < found.clips < 1e-9
+
+
+def test_linear_scaling_holds_up_to_one_and_a_half_times_the_best_rate():
+    """From B = 8 and N = 40: at C = 32 clips linear gives 4 times the rate, the noise scale 6 / (1 + 40/32)."""
+    assert linear_limit(40, 8) == 32
+    best = 6 / (1 + 40 / 32)
+    assert 4 / best == pytest.approx(1.5)
+
+
+def batch_of_group(generator, clips=4):
+    """Random clips and labels of one BN group."""
+    pixels = torch.randint(0, 256, (clips, 3, 2, 4, 4), dtype=torch.uint8, generator=generator)
+    return Batch(pixels, torch.randint(0, 3, (clips,), generator=generator), ())
+
+
+def test_the_noise_of_a_network_is_that_of_its_gradients():
+    """A BN layer between two others: each group by itself, and weights and statistics stay as they are."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        GroupedBatchNorm3d(3), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(3, 3)
+    )
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    generator = torch.Generator().manual_seed(0)
+    batches = [batch_of_group(generator) for _ in range(3 * NUM_GROUPS)]
+    normalizer = Normalizer((0.5,) * 3, (0.25,) * 3, torch.device("cpu"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    step = TrainStep(model, optimizer, F.cross_entropy, normalizer)
+    found = measure_noise(step, batches, clips=4)
+    gradients = []
+    for batch in batches:
+        shown = batch.clips / 127.5 / 0.5 - 2
+        shown = F.batch_norm(shown, None, None, model[0].weight, model[0].bias, training=True)
+        loss = F.cross_entropy(model[1:](shown), batch.labels)
+        parts = torch.autograd.grad(loss, model.parameters())
+        gradients.append(torch.cat([part.flatten() for part in parts]).double())
+    wanted = noise_scale(
+        *blocks_of(torch.stack(gradients), NUM_GROUPS), num_groups=NUM_GROUPS, clips=4
+    )
+    assert (found.clips, found.error) == pytest.approx((wanted.clips, wanted.error), rel=1e-3)
+    assert found.num_clips == 3 * NUM_GROUPS * 4
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_clips_of_the_noise_are_any_videos_at_the_shape_of_training(tmp_path):
+    """1,000 draws of 24 videos: within one group of 4 clips a video may come twice, which no epoch would allow."""
+    schedule = build_row_schedule(tiny_config(tmp_path), 24)
+    requests = noise_requests(schedule, StepShape(2, 23, 32, 8), seed=3)
+    assert (len(requests), {len(row) for row in requests}) == (NUM_BLOCKS * NUM_GROUPS, {4})
+    assert {(r.frames, r.crop, r.stride_range) for row in requests for r in row} == {(2, 23, (1, 4))}  # fmt: skip
+    assert len({r.seed for row in requests for r in row}) == NUM_BLOCKS * NUM_GROUPS * 4
+    assert {r.index for row in requests for r in row} == set(range(24))
+    assert any(len({r.index for r in row}) < 4 for row in requests)
+
+
+def scale_of(clips):
+    return NoiseScale(clips, clips / 4, clips / 2, clips * 3, 1280)
+
+
+@pytest.mark.parametrize(
+    ("multigrid", "found", "status", "said"),
+    [  # From 8 to 64 clips; the limit is 12 + N/2, for N = 104 it is 64.
+        (Multigrid(), {0: 400.0, 200: 105.0}, "OK", "up to 64 clips (38 or more); the row scales"),
+        (Multigrid(), {0: 400.0, 200: 103.0}, "warning", "by linear, from 8 to 64 clips"),
+        (Multigrid(), {0: math.inf}, "OK", "up to any number of clips"),
+        (Multigrid(lr_scaling="none"), {0: 1.0}, "OK", "up to 12 clips"),
+        (Multigrid(lr_scaling="noise", noise_scale=60.0), {0: 100.0}, "OK", "up to 62 clips"),
+        (
+            Multigrid(lr_scaling="noise", noise_scale=40.0),
+            {0: 100.0},
+            "warning",
+            "with N = 40, out",
+        ),
+    ],
+)
+def test_the_scaling_of_a_row_is_judged(multigrid, found, status, said):
+    scales = {step: scale_of(clips) for step, clips in found.items()}
+    judged = scaling_finding(scales, multigrid, 8, 64)
+    assert judged.status == status and said in judged.found
+    if status == "warning":
+        key = f"MULTIGRID.LR_SCALING noise MULTIGRID.NOISE_SCALE {min(found.values()):g}"
+        assert key in judged.remedy
