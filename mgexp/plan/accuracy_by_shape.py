@@ -86,7 +86,9 @@ def build_evaluation(cfg: Config, inputs: Inputs, predictor: Predictor, size: Si
     frames, crop = size
     stride = strides(schedule).get(size, schedule.recipe.stride)
     stride_range = None if stride is None else (stride, stride)
-    # The statistics of the full shape would mislead: the activations of smaller pictures differ.
+    # Measured with the quickstart's baseline, 300 videos, 98 % at 16 x 64²: at 8 x 45² these
+    # statistics give 85 %, those of the full shape 59 %. At 4 x 45² the longest stride gives 33 %,
+    # and the full shape's stride 27 %.
     stream = Stream(schedule.num_videos, cfg.RNG_SEED + SEED_OFFSET)
     clips = schedule.recipe.clips
     num_batches = min(cfg.BN.NUM_BATCHES_PRECISE, math.ceil(schedule.num_videos / clips))
