@@ -147,18 +147,15 @@ def leaving_finding(recipe: Recipe, multigrid: Multigrid, kept: Mapping[Size, fl
     cycles = long_cycle(
         recipe.frames, recipe.crop, multigrid.long_factors, shorts, multigrid.short_crops_of
     )
-    longs = {
-        pair: cycle.base
+    longs = [
+        pair
         for pair, cycle in zip(multigrid.long_factors, cycles, strict=True)
         if (cycle.base.frames, cycle.base.crop) not in lost
-    }
+    ]
 
     def is_kept(factor: float) -> bool:
-        crops = (
-            (base.frames, factor * recipe.crop * (1.0 if multigrid.short_crops_of == "full" else s))
-            for (_, s), base in longs.items()
-        )
-        return all((frames, round(crop)) not in lost for frames, crop in crops)
+        ours = long_cycle(recipe.frames, recipe.crop, longs, (factor,), multigrid.short_crops_of)
+        return not any((shape.frames, shape.crop) in lost for one in ours for shape in one.shapes)
 
     keys = []
     if len(longs) < len(cycles):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from mgexp.config.keys import Config
+from mgexp.config.keys import Config, DataKeys
 from mgexp.config.load import in_fold
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, store_problems
@@ -83,9 +83,10 @@ def build_row_findings(
     yield evenness_finding(seconds, num_shapes)
     yield speedup_finding(compute_speedup(seconds, counts, schedule.baseline_steps), num_shapes)
     yield build_loading_finding(cfg, schedule, sum(seconds.values()) / len(seconds))
-    if has_videos(cfg) or cfg.DATA.NUM_VIDEOS:
+    has_list = has_videos(in_fold(cfg).DATA)
+    if has_list or cfg.DATA.NUM_VIDEOS:
         yield steps_finding(schedule)
-    if not has_videos(cfg):
+    if not has_list:
         return
     problems: list[str] = []
     with collected(problems):
@@ -97,11 +98,9 @@ def build_row_findings(
         yield Finding("learning", "problem", problem, "see tools/check_data.py")
 
 
-def has_videos(cfg: Config) -> bool:
-    """Return whether the list of training videos is here."""
-    train_list = in_fold(cfg).DATA.TRAIN_LIST
-    # The list of DATA.FORMAT folders is a folder.
-    return bool(train_list) and Path(train_list).exists()
+def has_videos(data: DataKeys) -> bool:
+    """Return whether the list of training videos is here. With DATA.FORMAT folders it is a folder."""
+    return bool(data.TRAIN_LIST) and Path(data.TRAIN_LIST).exists()
 
 
 def time_gradients(
@@ -207,7 +206,7 @@ def steps_finding(schedule: Schedule) -> Finding:
 def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) -> Finding:
     """Time the loading of the row's videos, if they are here, and report whether it keeps up with training."""
     cfg = in_fold(cfg)
-    videos = build_list(cfg, "TRAIN_LIST") if has_videos(cfg) else None
+    videos = build_list(cfg, "TRAIN_LIST") if has_videos(cfg.DATA) else None
     if videos is None or not videos.records:
         remedy = "give DATA.TRAIN_LIST and DATA.PATH_PREFIX, and look at tools/check_data.py"
         return Finding("loading", "warning", "not measured: the row's videos are not here", remedy)

@@ -28,7 +28,7 @@ from mgexp.dist import device_of
 from mgexp.models.layers import Draws
 from mgexp.models.weights import fit_weights, read_weights
 from mgexp.multigrid.batchnorm import untracked
-from mgexp.multigrid.recipe import Multigrid
+from mgexp.multigrid.recipe import Scaling
 from mgexp.multigrid.sampler import ClipRequest, StepSampler
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes
 from mgexp.optim.build import set_lr
@@ -178,13 +178,15 @@ def build_noise_findings(cfg: Config, inputs: Inputs, run_dir: RunDir | None) ->
         device = step.normalizer.device
         batches = build_train_loader(cfg, inputs.train, requests, device, inputs.opener)
         found[num_steps] = measure_noise(step, batches, least_clips(shape))
+        where = f"after {num_steps} steps" if num_steps else "before training"
         yield Finding(
             "gradient noise",
             "OK",
-            f"after {num_steps} steps {found[num_steps]}, at {shape.frames} frames x {shape.crop}²",
+            f"{where} {found[num_steps]}, at {shape.frames} frames x {shape.crop}²",
             values={"steps": num_steps, **asdict(found[num_steps])},
         )
-    yield scaling_finding(found, schedule.multigrid, schedule.recipe.clips, shape.clips)
+    rule, noise = schedule.multigrid.lr_scaling, schedule.multigrid.noise_scale
+    yield scaling_finding(found, rule, noise, schedule.recipe.clips, shape.clips)
 
 
 def noise_requests(schedule: Schedule, shape: StepShape, seed: int) -> list[list[ClipRequest]]:
@@ -244,13 +246,18 @@ def build_first_points(cfg: Config, inputs: Inputs, step: TrainStep) -> Iterator
 
 
 def scaling_finding(
-    found: Mapping[int, NoiseScale], multigrid: Multigrid, clips: int, most_clips: int
+    found: Mapping[int, NoiseScale],
+    rule: Scaling,
+    rule_noise: float | None,
+    clips: int,
+    most_clips: int,
 ) -> Finding:
     """Judge the scaling of the learning rate from ``clips`` of the baseline to ``most_clips``.
 
     ``found``: noise scales by the number of steps before them. The smallest one counts.
+    ``rule_noise``: the noise scale that the rule "noise" takes.
     """
-    name, rule = "learning rate by clips", multigrid.lr_scaling
+    name = "learning rate by clips"
     least = min(found.values(), key=lambda one: one.clips)
     limit = linear_limit(least.clips, clips)
     reach = f"{limit:,.0f}" if math.isfinite(limit) else "any number of"
@@ -259,9 +266,11 @@ def scaling_finding(
         f"the row scales by {rule}, from {clips} to {most_clips} clips"
     )
     key = f"MULTIGRID.LR_SCALING noise MULTIGRID.NOISE_SCALE {least.clips:.3g}"
+    if not math.isfinite(least.clips):
+        key = "MULTIGRID.LR_SCALING linear MULTIGRID.NOISE_SCALE 0"
     if rule == "linear" and most_clips > limit:
         return Finding(name, "warning", text, f"set {key}, or a smaller MULTIGRID.MAX_BATCH_RATIO")
-    if rule == "noise" and not least.low <= (multigrid.noise_scale or 0) <= least.high:
-        text += f" with N = {multigrid.noise_scale:g}, outside the measured interval"
+    if rule == "noise" and rule_noise and not least.low <= rule_noise <= least.high:
+        text += f" with N = {rule_noise:g}, outside the measured interval"
         return Finding(name, "warning", text, f"set {key}")
     return Finding(name, "OK", text)

@@ -11,7 +11,6 @@ from torch import nn
 
 from mgexp.data.clips import Batch
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.multigrid.recipe import Multigrid
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.noise import (
     NUM_BLOCKS,
@@ -155,29 +154,42 @@ def test_clips_of_the_noise_are_any_videos_at_the_shape_of_training(tmp_path):
     assert any(len({r.index for r in row}) < 4 for row in requests)
 
 
+def test_a_noise_without_limit_asks_for_linear_scaling():
+    lost = {200: NoiseScale(math.inf, math.inf, 500.0, math.inf, 1280)}
+    found = scaling_finding(lost, "noise", 40.0, 8, 64)
+    assert found.remedy == "set MULTIGRID.LR_SCALING linear MULTIGRID.NOISE_SCALE 0"
+
+
 def scale_of(clips):
     return NoiseScale(clips, clips / 4, clips / 2, clips * 3, 1280)
 
 
 @pytest.mark.parametrize(
-    ("multigrid", "found", "status", "said"),
+    ("rule", "noise", "found", "status", "said"),
     [  # From 8 to 64 clips; the limit is 12 + N/2, for N = 104 it is 64.
-        (Multigrid(), {0: 400.0, 200: 105.0}, "OK", "up to 64 clips (38 or more); the row scales"),
-        (Multigrid(), {0: 400.0, 200: 103.0}, "warning", "by linear, from 8 to 64 clips"),
-        (Multigrid(), {0: math.inf}, "OK", "up to any number of clips"),
-        (Multigrid(lr_scaling="none"), {0: 1.0}, "OK", "up to 12 clips"),
-        (Multigrid(lr_scaling="noise", noise_scale=60.0), {0: 100.0}, "OK", "up to 62 clips"),
         (
-            Multigrid(lr_scaling="noise", noise_scale=40.0),
+            "linear",
+            None,
+            {0: 400.0, 200: 105.0},
+            "OK",
+            "up to 64 clips (38 or more); the row scales",
+        ),
+        ("linear", None, {0: 400.0, 200: 103.0}, "warning", "by linear, from 8 to 64 clips"),
+        ("linear", None, {0: math.inf}, "OK", "up to any number of clips"),
+        ("none", None, {0: 1.0}, "OK", "up to 12 clips"),
+        ("noise", 60.0, {0: 100.0}, "OK", "up to 62 clips"),
+        (
+            "noise",
+            40.0,
             {0: 100.0},
             "warning",
             "with N = 40, out",
         ),
     ],
 )
-def test_the_scaling_of_a_row_is_judged(multigrid, found, status, said):
+def test_the_scaling_of_a_row_is_judged(rule, noise, found, status, said):
     scales = {step: scale_of(clips) for step, clips in found.items()}
-    judged = scaling_finding(scales, multigrid, 8, 64)
+    judged = scaling_finding(scales, rule, noise, 8, 64)
     assert judged.status == status and said in judged.found
     if status == "warning":
         key = f"MULTIGRID.LR_SCALING noise MULTIGRID.NOISE_SCALE {min(found.values()):g}"
