@@ -197,9 +197,9 @@ def steps_finding(schedule: Schedule) -> Finding:
     )
     if schedule.total_steps >= FEW_STEPS and fewest >= FEW_PHASE_STEPS:
         return Finding(name, "OK", text)
-    remedy = "raise SOLVER.MAX_EPOCH (and SOLVER.STEPS), or lower TRAIN.BATCH_SIZE"
+    remedy = "raise SOLVER.MAX_EPOCH and SOLVER.STEPS, or lower TRAIN.BATCH_SIZE"
     if schedule.total_steps < schedule.baseline_steps:
-        remedy += " or MULTIGRID.MAX_BATCH_RATIO, or train the baseline"
+        remedy += ", or set MULTIGRID.MAX_BATCH_RATIO 1, or train the baseline"
     return Finding(name, "warning", f"few: {text}", remedy)
 
 

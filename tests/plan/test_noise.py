@@ -194,3 +194,4 @@ def test_the_scaling_of_a_row_is_judged(rule, noise, found, status, said):
     if status == "warning":
         key = f"MULTIGRID.LR_SCALING noise MULTIGRID.NOISE_SCALE {min(found.values()):g}"
         assert key in judged.remedy
+        assert (rule == "linear") == judged.remedy.endswith(", or MULTIGRID.MAX_BATCH_RATIO 7")
