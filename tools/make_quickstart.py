@@ -2,6 +2,7 @@
 
     python tools/make_quickstart.py
     python tools/make_quickstart.py --output /tmp/tiny --num-train 24 --num-val 24
+    python tools/make_quickstart.py --set 1 --output data/quickstart_1    # the easier set of earlier versions
 
 After an interruption, run it again: it keeps the videos that exist. Exit 0: done, 2: bad input, 4: interrupted.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from mgexp.errors import InputError
@@ -18,7 +20,7 @@ from mgexp.run.environment import num_cores
 
 # The modules that draw and write the videos are beside the rows that train on them.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments" / "quickstart"))
-from quickstart_scenes import QuickstartOptions
+from quickstart_scenes import SETS
 from quickstart_videos import make_quickstart
 
 
@@ -27,7 +29,9 @@ def main() -> int:
     arguments = parse_arguments()
     start = time.perf_counter()
     try:
-        options = QuickstartOptions(arguments.num_train, arguments.num_val, arguments.seed)
+        names = ("num_train", "num_val", "seed")
+        given = {name: value for name, value in vars(arguments).items() if name in names}
+        options = replace(SETS[arguments.set], **given)
         made = make_quickstart(arguments.output, options, arguments.processes, progress=True)
     except InputError as error:
         print(error, file=sys.stderr)
@@ -51,10 +55,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--output", type=Path, default=Path("data/quickstart"), help="folder to write to"
     )
-    defaults = QuickstartOptions()
-    parser.add_argument("--num-train", type=int, default=defaults.num_train, help="training videos")
-    parser.add_argument("--num-val", type=int, default=defaults.num_val, help="validation videos")
-    parser.add_argument("--seed", type=int, default=defaults.seed, help="seed of all random draws")
+    parser.add_argument(
+        "--set", type=int, choices=[*SETS], default=max(SETS), help="1: the easier, first set"
+    )
+    changes = {
+        "--num-train": "training videos, in place of the set's",
+        "--num-val": "validation videos, in place of the set's",
+        "--seed": "seed of all random draws, in place of 0",
+    }
+    for name, what in changes.items():
+        parser.add_argument(name, type=int, default=argparse.SUPPRESS, help=what)
     parser.add_argument(
         "--processes", type=int, default=num_cores(), help="videos made at the same time"
     )

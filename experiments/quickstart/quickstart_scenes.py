@@ -110,14 +110,16 @@ Range = tuple[float, float]
 class QuickstartOptions:
     """All values on which the pixels of the set depend. Lengths are pixels of the 80 × 64 video.
 
-    Brightness is H.264 luma, 16 (black) to 235 (white). The ranges are assumptions. They were tried with small
-    networks, on motions and on textures separately. Raises InputError for values that no video can have.
+    Brightness is H.264 luma, 16 (black) to 235 (white). The ranges are assumptions. They are wide, so that some
+    videos are easy and others show their class only to a network that has learned well. They were chosen on the
+    accuracy of the baseline alone: see prose.md beside this file. Raises InputError for values that no video can
+    have.
     """
 
-    num_train: int = 1200
+    num_train: int = 1500
     """The number of training videos."""
 
-    num_val: int = 1200
+    num_val: int = 3000
     """The number of validation videos."""
 
     seed: int = 0
@@ -126,11 +128,10 @@ class QuickstartOptions:
     stripe_period_pixels: Range = (2.2, 2.45)
     """The period of the fine stripes. A resize of the short side from 64 to 45 cannot keep stripes with a period
     below 64/45 × 2 = 2.84. It leaves a weak alias, with a fifth of the amplitude, because bilinear antialiasing
-    is not
-    a sharp filter."""
+    is not a sharp filter."""
 
-    stripe_luma: Range = (20.0, 30.0)
-    """The amplitude of the fine stripes. Their direction is a part of the class."""
+    stripe_luma: Range = (3.0, 20.0)
+    """The amplitude of the fine stripes, down to hardly visible. Their direction is a part of the class."""
 
     plaid_period_pixels: Range = (3.3, 4.1)
     """The period of the coarse stripes, which only disturb. After a resize to 45, the alias of the fine stripes
@@ -139,13 +140,13 @@ class QuickstartOptions:
     plaid_luma: Range = (0.0, 10.0)
     """The amplitude of the coarse stripes. The horizontal and the vertical ones have separate draws."""
 
-    fall_pixels: Range = (28.0, 38.0)
+    fall_pixels: Range = (14.0, 38.0)
     """The distance that an object falls or rises in a video."""
 
-    zoom_ratio: Range = (2.4, 3.2)
+    zoom_ratio: Range = (1.5, 3.2)
     """The largest size of the object in a video, divided by its smallest size."""
 
-    slide_pixels: Range = (34.0, 46.0)
+    slide_pixels: Range = (17.0, 46.0)
     """The distance that an object slides to the right or left in a video."""
 
     sway: float = 0.05
@@ -155,14 +156,13 @@ class QuickstartOptions:
     unevenness: float = 0.15
     """The speed varies within a video by up to this share of its mean. Below 1, the object never turns back."""
 
-    size_pixels: Range = (14.0, 20.0)
+    size_pixels: Range = (9.0, 20.0)
     """Half the length of the object at the middle of its zoom."""
 
     edge_pixels: float = 8.0
     """The width of the soft edges of the object and of the clutter. If an object moves less than the width of its
     edge between two frames, a network of few steps can see the direction. With edges of 1 pixel, long+short got
-    2.2
-    points less (measured, seed 0, all else equal)."""
+    2.2 points less (measured on the first set, seed 0, all else equal)."""
 
     place_pixels: float = 4.0
     """The largest distance in x and in y from the middle of the frame to the middle of the object's path."""
@@ -170,23 +170,23 @@ class QuickstartOptions:
     background_luma: Range = (50.0, 110.0)
     """The mean luma of the background."""
 
-    object_luma: Range = (65.0, 90.0)
+    object_luma: Range = (10.0, 60.0)
     """The difference between the object and the mean of the background. The object is always brighter. Then a
     network of four 3D convolutions recognised 83 % of the motions after 12 epochs of 1,200 videos. It recognised
     26 % when objects were brighter or darker (measured on paler, more cluttered videos, with objects that turned
     instead of falling)."""
 
-    hidden_share: float = 0.015
-    """The share of the videos in which the object is invisible, so nobody can see the motion. This keeps every
-    network below 100 %."""
+    hidden_share: float = 0.0
+    """The share of the videos in which the object is invisible, so nobody can see the motion. Only the first set
+    has such videos: they lower the best possible accuracy, and say nothing about what a network has learned."""
 
-    clutter_shapes: tuple[int, int] = (0, 3)
+    clutter_shapes: tuple[int, int] = (0, 4)
     """The smallest and the largest number of shapes in the background, both included."""
 
     drift_pixels: float = 1.0
     """The largest distance that the camera moves in a video, in any direction."""
 
-    noise_luma: float = 2.5
+    noise_luma: float = 3.0
     """The standard deviation of the sensor noise, which is drawn for each pixel of each frame."""
 
     quantizer: int = 28
@@ -227,6 +227,25 @@ class QuickstartOptions:
     def num_videos(self, split: str) -> int:
         """Return the number of videos of "train" or "val"."""
         return {"train": self.num_train, "val": self.num_val}[split]
+
+
+SETS = {
+    1: QuickstartOptions(
+        num_train=1200,
+        num_val=1200,
+        stripe_luma=(20.0, 30.0),
+        fall_pixels=(28.0, 38.0),
+        zoom_ratio=(2.4, 3.2),
+        slide_pixels=(34.0, 46.0),
+        size_pixels=(14.0, 20.0),
+        object_luma=(65.0, 90.0),
+        hidden_share=0.015,
+        clutter_shapes=(0, 3),
+        noise_luma=2.5,
+    ),
+    2: QuickstartOptions(),
+}
+"""The options of each set by its number. Set 1 is that of earlier versions, on which the baseline has 98 %."""
 
 
 def draw_label(options: QuickstartOptions, split: str, index: int) -> int:

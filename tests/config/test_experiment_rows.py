@@ -15,7 +15,7 @@ ROWS = sorted(
     for path in EXPERIMENTS.rglob("*.yaml")
     if path.parent.name != "base" and path.name != "study.yaml"
 )
-NUM_VIDEOS = 1200  # the quickstart's
+NUM_VIDEOS = 1500  # the quickstart's
 TWO_SHAPES = ((0.25, pytest.approx(0.5**0.5)), (1.0, 1.0))
 AUGMENTED = {"AUG.COLOR_JITTER": 0.4, "AUG.RE_PROB": 0.25}
 METHODS = ("sgd", "lars", "lamb", "pmd_lamb")
@@ -130,7 +130,7 @@ def test_a_budget_is_the_flops_of_its_row_within_one_step(row):
         load_config(EXPERIMENTS / "quickstart" / f"{n}.yaml")
         for n in ("baseline", f"budget/as_{row}")
     )
-    steps = [build_row_schedule(cfg, 1200).total_steps for cfg in (baseline, budget)]
+    steps = [build_row_schedule(cfg, NUM_VIDEOS).total_steps for cfg in (baseline, budget)]
     assert abs(steps[1] - steps[0] * FLOPS[row] / FLOPS["baseline"]) <= 1
 
 

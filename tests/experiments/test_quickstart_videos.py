@@ -3,14 +3,16 @@
 What the videos show is tested in test_quickstart_scenes.py.
 """
 
+import json
 import re
 from dataclasses import replace
 
 import av
 import pytest
 import quickstart_videos as writer
-from quickstart_scenes import CLASS_NAMES, QuickstartOptions
+from quickstart_scenes import CLASS_NAMES, SETS, QuickstartOptions
 from quickstart_videos import make_quickstart
+from tiny import load_tool
 
 from mgexp.data.formats import read_list
 from mgexp.errors import InputError
@@ -91,6 +93,26 @@ def test_classes_are_named_in_the_order_of_their_labels(made):
 def test_two_processes_write_the_same_bytes_as_one(made, tmp_path):
     make(tmp_path, num_processes=2)
     assert contents(tmp_path) == contents(made)
+
+
+@pytest.mark.parametrize(("options", "hidden_share"), [((), 0.0), (("--set", "1"), 0.015)])
+def test_the_tool_makes_the_newest_set_or_the_one_asked_for(
+    options, hidden_share, tmp_path, monkeypatch
+):
+    few = ("--output", str(tmp_path), "--num-train", "1", "--num-val", "2", "--processes", "1")
+    monkeypatch.setattr("sys.argv", ["make_quickstart.py", *few, *options])
+    assert load_tool("make_quickstart").main() == 0
+    found = json.loads((tmp_path / writer.MANIFEST).read_text())["options"]
+    assert (found["num_train"], found["num_val"]) == (1, 2)
+    assert found["hidden_share"] == hidden_share
+
+
+def test_a_folder_of_the_first_set_is_refused_with_the_remedy(tmp_path):
+    make(tmp_path, replace(SETS[1], num_train=1, num_val=1))
+    with pytest.raises(
+        InputError, match=r"hidden_share 0\.015 there, 0\.0 now.* or delete this one"
+    ):
+        make(tmp_path, replace(SETS[2], num_train=1, num_val=1))
 
 
 def test_videos_differ_between_splits_and_seeds():
