@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["ImageReadMode", "decode_image", "transforms_v2"]
+__all__ = ["transforms_v2"]
 
 
 def _version(package: str) -> str:
@@ -29,7 +29,6 @@ def mismatch_message(torch_version: str, torchvision_version: str, reason: str) 
 # If the two do not fit together, torch reports a missing operator (RuntimeError), or a library cannot be loaded.
 try:
     import torchvision.transforms.v2 as transforms_v2
-    from torchvision.io import ImageReadMode, decode_image
 except (ImportError, RuntimeError, OSError) as error:
     text = mismatch_message(_version("torch"), _version("torchvision"), str(error))
     raise ImportError(text) from error

@@ -6,9 +6,8 @@ import av
 import make_miracl
 import numpy as np
 import pytest
-import torch
 from make_miracl import FOLDS, MEN, SEARCH_FOLDS, WOMEN, find_clips, main
-from torchvision.io import write_jpeg
+from PIL import Image
 
 from mgexp.data.formats import read_list
 from mgexp.errors import InputError
@@ -17,8 +16,7 @@ from mgexp.errors import InputError
 def write_mouth(path, number):
     """A grey image, brighter from image to image, and higher too."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    grey = torch.full((1, 40 + 2 * number, 100), 20 * number, dtype=torch.uint8)
-    write_jpeg(grey, str(path), quality=95)
+    Image.new("L", (100, 40 + 2 * number), 20 * number).save(path, quality=95)
 
 
 @pytest.fixture(scope="module")

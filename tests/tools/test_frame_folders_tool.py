@@ -8,8 +8,8 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, load_tool, tiny_config, write_config
-from torchvision.io import write_png
 
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, build_training_clips
@@ -31,9 +31,9 @@ def frames(tiny_data, tmp_path_factory):
             (root / name).mkdir()
             with PyavReader(f"{tiny_data}/{name}.mp4") as video:
                 times = np.arange(round(video.duration_seconds * 30)) / 30
-                pictures = torch.from_numpy(video.frames_at(times).rgb()).permute(0, 3, 1, 2)
+                pictures = video.frames_at(times).rgb()
             for number, picture in enumerate(pictures):
-                write_png(picture.contiguous(), f"{root}/{name}/frame_{number:06d}.png", 1)
+                Image.fromarray(picture).save(f"{root}/{name}/frame_{number:06d}.png")
             lines.append(f"{name} {len(pictures)} {label}\n")
         (root / f"{split}.txt").write_text("".join(lines))
     return root

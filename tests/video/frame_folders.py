@@ -7,19 +7,15 @@ from pathlib import Path
 
 import av
 import numpy as np
-import torch
+from PIL import Image
 from stores import smooth_picture
-from torchvision.io import write_jpeg, write_png
 
 
 def write_image(path: Path, picture: np.ndarray) -> Path:
     """A PNG, or a JPEG of high quality, by the ending of the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    planes = torch.from_numpy(np.ascontiguousarray(picture)).permute(2, 0, 1).contiguous()
-    if path.suffix == ".png":
-        write_png(planes, str(path))
-    else:
-        write_jpeg(planes, str(path), quality=95)
+    image = Image.fromarray(picture[..., 0] if picture.shape[2] == 1 else picture)
+    image.save(path, **({} if path.suffix == ".png" else {"quality": 95, "subsampling": 0}))
     return path
 
 
