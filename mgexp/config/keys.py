@@ -279,7 +279,7 @@ class MultigridKeys:
     SHORT_CYCLE: bool = key(False, "vary the crop from step to step")
     LONG_CYCLE_FACTORS: tuple[tuple[float, float], ...] = key(
         ((0.25, SQRT_HALF), (0.5, SQRT_HALF), (0.5, 1.0), (1.0, 1.0)),
-        "(frames, crop) relative to the full shape", FACTOR_PAIRS)
+        "(frames, crop) relative to the full shape; a pair given twice gets twice the steps", FACTOR_PAIRS)
     LONG_CYCLE_PER: Literal["stage", "training"] = own(
         "stage", "the shapes share the steps of each stage equally, or once those of all stages but fine-tuning")
     SHORT_CYCLE_FACTORS: tuple[float, ...] = key((0.5, SQRT_HALF), "crop / full crop", FACTORS)

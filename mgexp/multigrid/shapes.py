@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal
 
 # The released code rounds the ratio without a message. With a larger relative error, the steps
@@ -66,7 +65,8 @@ def long_cycle(
 ) -> tuple[Cycle, ...]:
     """Return the cycle of each base shape of the long cycle, in its order.
 
-    ``long_factors`` are (temporal, spatial) factors of the full shape. ``short_factors`` multiply
+    ``long_factors`` are (temporal, spatial) factors of the full shape. A pair that is given twice
+    gets twice the steps. ``short_factors`` multiply
     the full crop (as in the paper and the released code), or the phase's own crop. No shape takes
     more than ``max_ratio`` times the baseline's clips. Raises a ValueError that lists every
     impossible shape.
@@ -86,12 +86,6 @@ def long_cycle(
         # batches keep this order. A limit does not change the order: coarse crops still come first.
         ordered = sorted([*short, base], key=lambda shape: -shape.ratio)
         cycles.append(Cycle(limited(base), tuple(limited(shape) for shape in ordered)))
-    for one, two in pairwise(cycles):
-        if one == two:
-            problems.append(
-                f"MULTIGRID.LONG_CYCLE_FACTORS has the shape {one.base.frames} frames x {one.base.crop} pixels "
-                "twice in a row: remove one of them"
-            )
     if problems:
         raise ValueError("; ".join(dict.fromkeys(problems)))
     return tuple(cycles)

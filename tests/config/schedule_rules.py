@@ -146,17 +146,20 @@ def steps_are_equal(schedule, _):
         return
     for stage in range(num_cycled):
         steps = [phase.end_step - phase.start_step for phase in of_stage(schedule, stage)]
-        num, rest = divmod(sum(steps), len(multigrid.long_factors))
-        # A shape that appears twice may meet itself in a random order: one phase, of twice the steps.
-        is_one = multigrid.shape_order != "random" and set(steps) != {num}
-        if rest or any(n % num for n in steps) or is_one:
+        part = max(sum(steps), 1) / len(multigrid.long_factors)
+        # A shape that meets itself, as given or in a random order, is one phase of twice the steps.
+        parts = [max(1, round(n / part)) for n in steps]
+        differ = len(steps) == len(multigrid.long_factors)
+        slack = 0 if differ else 1
+        is_uneven = any(abs(n - k * part) > k * slack for n, k in zip(steps, parts, strict=True))
+        if steps and (sum(parts) != len(multigrid.long_factors) or is_uneven):
             yield f"steps {steps} in stage {stage}"
 
 
 def steps_of_training_are_equal(schedule, num_cycled):
     """Each shape comes in one piece across stages, all as long, up to a step for each stage in it.
 
-    A shape that appears twice may meet itself in a random order: one piece, of twice the steps.
+    A shape that meets itself, as given or in a random order, is one piece of twice the steps.
     """
     cycled = [phase for phase in schedule.phases if phase.stage < num_cycled]
     pieces = [[*group] for _, group in itertools.groupby(cycled, key=lambda phase: phase.cycle)]
@@ -165,7 +168,7 @@ def steps_of_training_are_equal(schedule, num_cycled):
     factors = schedule.multigrid.long_factors
     part = sum(steps) / len(factors)
     parts = [1] * len(steps)
-    if schedule.multigrid.shape_order == "random" and len({*factors}) < len(factors):
+    if len(pieces) < len(factors):
         parts = [max(1, round(n / part)) for n in steps]
     is_uneven = any(abs(n - k * part) > 2 * slack for n, k in zip(steps, parts, strict=True))
     if sum(parts) != len(factors) or is_uneven:

@@ -370,6 +370,22 @@ def test_two_levels_with_the_short_cycle():
     ]
 
 
+# By hand. With the baseline's clips everywhere, an epoch has 1200 / 8 = 150 steps. The first stage has 6.5 epochs,
+# 975 steps: two thirds are coarse. The second stage has 2 epochs, 300 steps. Fine-tuning has 225, in halves.
+def test_a_shape_that_is_given_twice_has_twice_the_steps():
+    factors = (TWO[0], TWO[0], TWO[1])
+    multigrid = replace(LONG_ONCE, long_factors=factors, long_cycle_per="stage", max_batch_ratio=1)
+    multigrid = replace(multigrid, epoch_factor=1.0)
+    assert table(multigrid) == [
+        (0, 0, 4, 45, 8, pytest.approx(1)),
+        (0, 650, 16, 64, 8, pytest.approx(1)),
+        (1, 975, 4, 45, 8, pytest.approx(0.1)),
+        (1, 1175, 16, 64, 8, pytest.approx(0.1)),
+        (2, 1275, 16, 64, 8, pytest.approx(0.1)),
+        (2, 1387, 16, 64, 8, pytest.approx(0.01)),
+    ]
+
+
 # m = 3.75; x = 15 / (8.5 + 1.5 / 3.75); 67.416 steps an epoch. Each shape has 2.125 epochs, 143.3 steps; of the
 # full one's, 0.125 lie in the first stage, 8.4 steps, and 2 in the second, 134.8. Fine-tuning: 101.1.
 def test_the_four_shapes_of_the_paper_once():

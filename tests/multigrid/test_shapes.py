@@ -129,13 +129,6 @@ def test_impossible_short_crops_are_an_error():
         long_cycle(32, 224, short_factors=[0.9])
 
 
-def test_a_shape_twice_in_turn_is_an_error():
-    with pytest.raises(
-        ValueError, match="LONG_CYCLE_FACTORS has the shape 16 frames x 224 pixels twice"
-    ):
-        long_cycle(32, 224, [(0.5, 1.0), (0.5, 1.0), (1.0, 1.0)])
-
-
 def test_a_shape_may_come_again_later():
     cycles = long_cycle(32, 224, [(0.5, 1.0), (1.0, 1.0), (0.5, 1.0), (1.0, 1.0)])
     assert [cycle.base.frames for cycle in cycles] == [16, 32, 16, 32]
