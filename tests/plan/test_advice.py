@@ -1,6 +1,7 @@
 """Whether multigrid pays: from times given by hand, and measured on a tiny model."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -82,7 +83,26 @@ def test_loading_is_judged_by_the_cores_it_needs(
 def test_steps_are_counted_before_training(tmp_path, num_videos, status, words):
     found = steps_finding(build_row_schedule(tiny_config(tmp_path), num_videos))
     assert found.status == status and words in found.found
-    assert ("MULTIGRID.MAX_BATCH_RATIO" in found.remedy) == (status == "warning")
+
+
+FEWER_STEPS = "raise SOLVER.MAX_EPOCH and SOLVER.STEPS, or lower TRAIN.BATCH_SIZE, or "
+
+
+@pytest.mark.parametrize(
+    ("keys", "remedy"),
+    [
+        (
+            {},
+            "set MULTIGRID.MAX_BATCH_RATIO 4 MULTIGRID.RANDOM_STRIDE False, or train the baseline",
+        ),
+        ({"RANDOM_STRIDE": False}, "set MULTIGRID.MAX_BATCH_RATIO 4, or train the baseline"),
+        ({"RANDOM_STRIDE": False, "MAX_BATCH_RATIO": 4}, "train the baseline"),
+    ],
+)
+def test_a_short_training_gets_the_keys_that_it_lacks(tmp_path, keys, remedy):
+    cfg = tiny_config(tmp_path)
+    cfg = replace(cfg, MULTIGRID=replace(cfg.MULTIGRID, **keys))
+    assert steps_finding(build_row_schedule(cfg, 100)).remedy == FEWER_STEPS + remedy
 
 
 def test_precision_findings():
