@@ -232,6 +232,11 @@ class Board:
             (fmean(each) for row in self.study.yamls if (each := self._programs(row))), default=0.0
         )
 
+    def time_left(self) -> str:
+        """Write how long the tasks that are left will take, or nothing where no run tells."""
+        seconds = sum(map(self.seconds, self.left()))
+        return f", about {duration(seconds)}" if seconds else ""
+
     def _programs(self, row: str) -> list[float]:
         return [run.program_seconds for (name, _), run in self.gathered.runs.items() if name == row]
 
@@ -246,8 +251,7 @@ class Board:
             )
             lines.append([row, f"{seeds}", f"{num}"])
         refused = [f"{path}: {'; '.join(why)}" for path, why in self.gathered.refused.items()]
-        time_left = duration(sum(map(self.seconds, left)))
-        return "\n".join([aligned(lines), *refused, f"{len(left)} tasks left, about {time_left}"])
+        return "\n".join([aligned(lines), *refused, f"{len(left)} tasks left{self.time_left()}"])
 
     def set_busy_aside(self) -> None:
         """Rename the folders of the runs that had company, so that they are trained again."""
@@ -383,8 +387,8 @@ def train(board: Board, options: argparse.Namespace) -> Outcome:
                 )
                 return Outcome.INTERRUPTED
             what = f"{task.row}, seed {task.seed}{', frames ' + task.frame_order if task.is_control else ''}"
-            time_left = duration(sum(map(board.seconds, left)))
-            say(f"task {total - len(left) + 1} of {total}: {what}; about {time_left} left")
+            place = total - len(left) + 1
+            say(f"task {place} of {total}: {what}; {len(left)} tasks left{board.time_left()}")
             outcome = to_local(run_options(board, task), Resources(), (), say, code)
             missed = missed or outcome is Outcome.MISSED
             if outcome not in (Outcome.OK, Outcome.MISSED):

@@ -190,7 +190,10 @@ def write_stored(path: Path, comparison: Comparison) -> None:
 
 
 def read_stored(path: Path) -> Comparison:
-    """Read a file of `write_stored`. Without a file there are no rows. Raises InputError for other contents."""
+    """Read a file of `write_stored`, whose rows keep their order. Without a file there are no rows.
+
+    Raises InputError for other contents.
+    """
     if not path.exists():
         return Comparison(())
     head, *lines = read_jsonl(path) or [{}]
@@ -214,8 +217,7 @@ def read_stored(path: Path) -> Comparison:
     except (KeyError, TypeError) as error:
         problem = f"{path}: does not hold stored runs ({error!r})"
         raise InputError([f"{problem}: restore it from git, or store the runs again"]) from error
-    names = sorted(rows, key=row_order)
-    return Comparison(tuple(Row(name, rows[name]) for name in names), class_names)
+    return Comparison(tuple(Row(name, runs) for name, runs in rows.items()), class_names)
 
 
 # --- results.csv

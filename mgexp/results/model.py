@@ -366,7 +366,7 @@ def row_order(name: str) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows of a folder, in the order of `row_order`, to be compared with its baseline.
+    """All rows of a folder, in the order of their tables, to be compared with its baseline.
 
     ``class_names`` names the classes 0, 1, …; it may be empty. ``shorter`` holds the baseline trained for fewer
     epochs: its row ``as_<row>`` takes as many FLOPs as ``<row>``.

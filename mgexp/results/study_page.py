@@ -29,7 +29,16 @@ from mgexp.results.evidence import (
     sittings,
     speed_up_to,
 )
-from mgexp.results.model import BASELINE, Comparison, Estimate, Pair, Row, Run, estimate_mean
+from mgexp.results.model import (
+    BASELINE,
+    COARSE_CONTROL,
+    Comparison,
+    Estimate,
+    Pair,
+    Row,
+    Run,
+    estimate_mean,
+)
 from mgexp.results.report import Picture, class_tables, control_table, how, time_table
 from mgexp.results.tables import (
     NONE,
@@ -101,8 +110,9 @@ class StudyResults:
 
     @property
     def finished(self) -> tuple[Row, ...]:
-        """The rows with a run, in the order of study.yaml."""
-        return tuple(row for name in self.study.names if (row := self.row(name)).runs)
+        """The rows with a run, in the order of study.yaml, without the control: it claims nothing."""
+        names = [name for name in self.study.names if name != COARSE_CONTROL]
+        return tuple(row for name in names if (row := self.row(name)).runs)
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:

@@ -137,7 +137,6 @@ def test_the_rows_of_this_repository_have_the_baselines_that_they_should():
     expected = {
         "quickstart/baseline": None,
         "quickstart/long_short": "quickstart/baseline",
-        "quickstart/lr/0.02": "quickstart/baseline",
         "large_batch/sgd_1x": None,
         "large_batch/pmd_lamb_16x_period13": "large_batch/sgd_1x",
         "main/k400_slowfast_8x8_r50/long_short": "main/k400_slowfast_8x8_r50/baseline",

@@ -105,6 +105,22 @@ def test_accuracy_has_an_interval_and_a_verdict(results):
     assert len(lines) == 2
 
 
+def test_the_control_at_the_coarsest_shape_is_in_the_table_of_controls_alone(study, results):
+    coarse = Row("coarse", {0: one("coarse", 0, 40.0, 20.0, 1e13)})
+    rows = replace(results.comparison, rows=(*results.comparison.rows, coarse))
+    (study.folder / "coarse.yaml").touch()
+    study = replace(study, rows=(*study.rows, "coarse"))
+    text = page(replace(results, study=study, comparison=rows))
+    assert [found["row"] for found in table_of(text, "Accuracy")] == [
+        "[baseline](baseline.yaml)",
+        "[long](long.yaml)",
+    ]
+    assert (
+        row(table_of(text, "Controls"), "trained at the coarsest shape alone")["top-1 (%)"]
+        == "40.00"
+    )
+
+
 def test_speed_ups_leave_busy_runs_out(results):
     found = row(table_of(page(results), "Training time"), "long")
     assert found["pairs in one quiet sitting"] == "2"

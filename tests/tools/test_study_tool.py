@@ -98,7 +98,7 @@ def test_rows_are_interleaved_and_everything_is_written(study, runs, folder, cap
         (AS_B, 1),
     ]
     said = capsys.readouterr().err
-    assert "study.py: task 1 of 7: baseline, seed 0; about 0.0 s left" in said
+    assert "study.py: task 1 of 7: baseline, seed 0; 7 tasks left" in said
     budget = yaml.safe_load((folder / "budget" / f"{AS_B}.yaml").read_text())
     assert budget["SOLVER"]["STEPS"] == [0.0, 1.6, 3.2]  # 100 s against 40 s: 0.4 of all epochs
     lines = read_lines(folder.parent / "results.csv")
