@@ -130,7 +130,7 @@ class QuickstartOptions:
     below 64/45 × 2 = 2.84. It leaves a weak alias, with a fifth of the amplitude, because bilinear antialiasing
     is not a sharp filter."""
 
-    stripe_luma: Range = (3.0, 20.0)
+    stripe_luma: Range = (2.0, 30.0)
     """The amplitude of the fine stripes, down to hardly visible. Their direction is a part of the class."""
 
     plaid_period_pixels: Range = (3.3, 4.1)
@@ -140,13 +140,13 @@ class QuickstartOptions:
     plaid_luma: Range = (0.0, 10.0)
     """The amplitude of the coarse stripes. The horizontal and the vertical ones have separate draws."""
 
-    fall_pixels: Range = (14.0, 38.0)
+    fall_pixels: Range = (22.0, 38.0)
     """The distance that an object falls or rises in a video."""
 
-    zoom_ratio: Range = (1.5, 3.2)
+    zoom_ratio: Range = (1.9, 3.2)
     """The largest size of the object in a video, divided by its smallest size."""
 
-    slide_pixels: Range = (17.0, 46.0)
+    slide_pixels: Range = (26.0, 46.0)
     """The distance that an object slides to the right or left in a video."""
 
     sway: float = 0.05
@@ -156,7 +156,7 @@ class QuickstartOptions:
     unevenness: float = 0.15
     """The speed varies within a video by up to this share of its mean. Below 1, the object never turns back."""
 
-    size_pixels: Range = (9.0, 20.0)
+    size_pixels: Range = (12.0, 20.0)
     """Half the length of the object at the middle of its zoom."""
 
     edge_pixels: float = 8.0
@@ -170,7 +170,7 @@ class QuickstartOptions:
     background_luma: Range = (50.0, 110.0)
     """The mean luma of the background."""
 
-    object_luma: Range = (10.0, 60.0)
+    object_luma: Range = (4.0, 90.0)
     """The difference between the object and the mean of the background. The object is always brighter. Then a
     network of four 3D convolutions recognised 83 % of the motions after 12 epochs of 1,200 videos. It recognised
     26 % when objects were brighter or darker (measured on paler, more cluttered videos, with objects that turned

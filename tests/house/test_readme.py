@@ -16,9 +16,9 @@ from mgexp.config.load import load_config
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     *("README.md", "INSTALL.md", "SECURITY.md", "CHANGELOG.md", "data/README.md"),
-    *("experiments/README.md", "experiments/quickstart/README.md"),
-    "experiments/large_batch/README.md",
-    *(f"experiments/beyond/{idea}/README.md" for idea in ("two_level", "augmentation_by_shape")),
+    *("experiments/README.md", "experiments/quickstart/prose.md"),
+    "experiments/large_batch/prose.md",
+    "experiments/beyond/augmentation_by_shape/prose.md",
 )
 
 
