@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -203,7 +202,8 @@ def steps_finding(schedule: Schedule) -> Finding:
     remedy = "raise SOLVER.MAX_EPOCH and SOLVER.STEPS, or lower TRAIN.BATCH_SIZE"
     if schedule.total_steps < schedule.baseline_steps:
         keys = []
-        if (schedule.multigrid.max_batch_ratio or math.inf) > SHORT_RATIO:
+        most_clips = max(shape.clips for shape in step_counts(schedule))
+        if most_clips > SHORT_RATIO * schedule.recipe.clips:
             keys.append(f"MULTIGRID.MAX_BATCH_RATIO {SHORT_RATIO}")
         ranges = {phase.stride_range for phase in schedule.phases if phase.stride_range}
         if any(least < most for least, most in ranges):
