@@ -232,17 +232,16 @@ class Board:
             (fmean(each) for row in self.study.yamls if (each := self._programs(row))), default=0.0
         )
 
-    def time_left(self) -> str:
-        """Write how long the tasks that are left will take, or nothing where no run tells."""
-        seconds = sum(map(self.seconds, self.left()))
-        return f", about {duration(seconds)}" if seconds else ""
+    def describe(self, left: Sequence[Task]) -> str:
+        """Write how many tasks are left and, where a run tells, how long they will take."""
+        seconds = sum(map(self.seconds, left))
+        return f"{len(left)} tasks left" + (f", about {duration(seconds)}" if seconds else "")
 
     def _programs(self, row: str) -> list[float]:
         return [run.program_seconds for (name, _), run in self.gathered.runs.items() if name == row]
 
     def status(self) -> str:
         """Write what is done of each row, and the time left."""
-        left = self.left()
         lines = [["row", "seeds", "done"]]
         for row in self.study.yamls:
             num, seeds = (
@@ -251,7 +250,7 @@ class Board:
             )
             lines.append([row, f"{seeds}", f"{num}"])
         refused = [f"{path}: {'; '.join(why)}" for path, why in self.gathered.refused.items()]
-        return "\n".join([aligned(lines), *refused, f"{len(left)} tasks left{self.time_left()}"])
+        return "\n".join([aligned(lines), *refused, self.describe(self.left())])
 
     def set_busy_aside(self) -> None:
         """Rename the folders of the runs that had company, so that they are trained again."""
@@ -378,9 +377,8 @@ def train(board: Board, options: argparse.Namespace) -> Outcome:
     # Commits and edits during the study must not change the code of its later runs.
     with tempfile.TemporaryDirectory(prefix="mgexp_study_") as folder:
         code = Path(folder) / "code"
-        while ready := [task for task in board.left() if board.is_ready(task)]:
-            task, left, total = ready[0], board.left(), len(board.study.tasks)
-            seconds = board.seconds(task)
+        while task := next(filter(board.is_ready, left := board.left()), None):
+            total, seconds = len(board.study.tasks), board.seconds(task)
             if options.minutes and time.monotonic() - started + seconds > 60 * options.minutes:
                 say(
                     f"{len(left)} tasks are left, and the next takes about {duration(seconds)}: start again"
@@ -388,7 +386,7 @@ def train(board: Board, options: argparse.Namespace) -> Outcome:
                 return Outcome.INTERRUPTED
             what = f"{task.row}, seed {task.seed}{', frames ' + task.frame_order if task.is_control else ''}"
             place = total - len(left) + 1
-            say(f"task {place} of {total}: {what}; {len(left)} tasks left{board.time_left()}")
+            say(f"task {place} of {total}: {what}; {board.describe(left)}")
             outcome = to_local(run_options(board, task), Resources(), (), say, code)
             missed = missed or outcome is Outcome.MISSED
             if outcome not in (Outcome.OK, Outcome.MISSED):

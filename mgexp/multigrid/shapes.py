@@ -66,10 +66,9 @@ def long_cycle(
     """Return the cycle of each base shape of the long cycle, in its order.
 
     ``long_factors`` are (temporal, spatial) factors of the full shape. A pair that is given twice
-    gets twice the steps. ``short_factors`` multiply
-    the full crop (as in the paper and the released code), or the phase's own crop. No shape takes
-    more than ``max_ratio`` times the baseline's clips. Raises a ValueError that lists every
-    impossible shape.
+    gets twice the steps. ``short_factors`` multiply the full crop (as in the paper and the released
+    code), or the phase's own crop. No shape takes more than ``max_ratio`` times the baseline's
+    clips. Raises a ValueError that lists every impossible shape.
     """
     problems: list[str] = []
     cycles = []
