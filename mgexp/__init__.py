@@ -11,4 +11,4 @@ __version__ = "0.1.0"
 # measurements.
 WAITS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME", "KMP_LIBRARY")
 if "torch" not in sys.modules and not any(name in os.environ for name in WAITS):
-    os.environ["GOMP_SPINCOUNT"] = "1000"
+    os.environ["GOMP_SPINCOUNT"] = "20000"

@@ -55,4 +55,4 @@ def test_it_is_left_alone_after_torch():
 def test_openmp_reads_it(tool):
     """GNU OpenMP prints its settings when it is loaded."""
     printed = fresh(ROOT / "tools" / f"{tool}.py", "--help", OMP_DISPLAY_ENV="VERBOSE").stderr
-    assert "GOMP_SPINCOUNT = '1000'" in printed
+    assert "GOMP_SPINCOUNT = '20000'" in printed

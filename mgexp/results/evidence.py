@@ -242,12 +242,7 @@ def fair_pair(pair: Pair, busy: Mapping[RunKey, str]) -> Pair:
         if run.seed not in apart
         and not {(run.experiment, run.seed), (base.experiment, base.seed)} & busy.keys()
     }
-    return Pair(
-        *(
-            replace(row, runs={s: r for s, r in row.runs.items() if s in kept})
-            for row in (pair.own, pair.base)
-        )
-    )
+    return pair.only(kept)
 
 
 def quiet_row(row: Row, busy: Mapping[RunKey, str]) -> Row:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
@@ -146,12 +146,20 @@ def pack_videos(correct: Mapping[str, bool]) -> VideoScores:
 
 
 class Setting(NamedTuple):
-    """The values that two runs must share before they are compared. From results.csv, ``threads`` is None."""
+    """What can change a result besides the recipe. From results.csv, ``threads`` is None.
+
+    Seconds are compared only between runs that share all four. Scores need the same precision and videos. Another
+    device or number of threads adds up in another order, which moves a score as another seed does.
+    """
 
     device: str
     precision: str
     threads: object
     num_train_videos: int
+
+    def allows_scores(self, other: Setting) -> bool:
+        """Return whether the scores of two runs with these settings can be compared."""
+        return (self.precision, self.num_train_videos) == (other.precision, other.num_train_videos)
 
 
 @dataclass(frozen=True)
@@ -203,7 +211,7 @@ class Run:
 
     @property
     def setting(self) -> Setting:
-        """The setting that another run must share before the two are compared."""
+        """The setting, which decides what of two runs can be compared."""
         threads = self.environment.get("threads")
         return Setting(self.device, self.precision, threads, self.num_train_videos)
 
@@ -248,7 +256,7 @@ COLUMN_TYPES = {
 
 
 def is_one_sitting(one: Run, other: Run) -> bool:
-    """Return whether the seconds of two runs can be compared: one ran soon after the other, with the same code.
+    """Return whether the seconds of two runs can be compared: same setting and code, and one soon after the other.
 
     "Soon" means at most an hour from the end of one run to the start of the other, or at most as long as both
     took.
@@ -257,7 +265,8 @@ def is_one_sitting(one: Run, other: Run) -> bool:
     earlier, later = sorted((one, other), key=lambda run: run.finished_at)
     between = (later.finished_at - earlier.finished_at).total_seconds() - later.program_seconds
     took = one.program_seconds + other.program_seconds
-    return one.commit == other.commit and between <= max(SITTING_SECONDS, took)
+    is_soon = between <= max(SITTING_SECONDS, took)
+    return is_soon and (one.setting, one.commit) == (other.setting, other.commit)
 
 
 # --- a row, and a pair of rows
@@ -300,7 +309,7 @@ class Row:
 class Pair:
     """A row and the row that it is compared with, its base, seed by seed.
 
-    A seed is compared only if both rows have finished it in the same setting.
+    A seed is compared only if both rows have finished it, in settings that allow it.
     """
 
     own: Row
@@ -308,9 +317,22 @@ class Pair:
 
     @cached_property
     def runs(self) -> tuple[tuple[Run, Run], ...]:
-        """(run, run of the base) for each seed that both have, in the same setting."""
-        # Other devices, precisions or numbers of threads change the seconds; other videos change the score.
-        return tuple((run, base) for run, base in self._both() if run.setting == base.setting)
+        """(run, run of the base) for each seed whose scores can be compared."""
+        both = self._both()
+        return tuple((run, base) for run, base in both if run.setting.allows_scores(base.setting))
+
+    @cached_property
+    def timed(self) -> Pair:
+        """The pair with only the seeds that have the same setting in both rows: their seconds can be compared."""
+        return self.only([run.seed for run, base in self.runs if run.setting == base.setting])
+
+    def only(self, seeds: Collection[int]) -> Pair:
+        """Keep some seeds."""
+
+        def keep(row: Row) -> Row:
+            return replace(row, runs={seed: run for seed, run in row.runs.items() if seed in seeds})
+
+        return Pair(keep(self.own), keep(self.base))
 
     def _both(self) -> Iterator[tuple[Run, Run]]:
         """Yield (run, run of the base) for each seed that both have, also if their settings differ."""
@@ -325,9 +347,9 @@ class Pair:
 
     @property
     def other_settings(self) -> dict[int, tuple[Setting, Setting]]:
-        """(setting of the run, setting of the base) for each seed that both have, where the two differ."""
+        """(setting of the run, setting of the base) for each seed that cannot be compared because of them."""
         both = ((run.seed, run.setting, base.setting) for run, base in self._both())
-        return {seed: (own, base) for seed, own, base in both if own != base}
+        return {seed: (own, base) for seed, own, base in both if not own.allows_scores(base)}
 
     @property
     def seeds_apart(self) -> tuple[int, ...]:
@@ -345,8 +367,8 @@ class Pair:
 
     @property
     def speed_up(self) -> Estimate | None:
-        """The ratio of the training seconds."""
-        return self.ratio(lambda run: run.train_seconds)
+        """The ratio of the training seconds, over the seeds with the same setting in both rows."""
+        return self.timed.ratio(lambda run: run.train_seconds)
 
     @property
     def flop_saving(self) -> Estimate | None:

@@ -165,8 +165,8 @@ def _summary(comparison: Comparison) -> Iterator[str]:
         )
         if pair.seeds_apart:
             sentence += (
-                f" Seeds {seeds_text(pair.seeds_apart)} ran at another commit than the baseline, or more than "
-                "an hour apart. This may be a part of the difference in training time."
+                f" Seeds {seeds_text(pair.seeds_apart)} ran at another commit or on another machine than the "
+                "baseline, or more than an hour apart. This may be a part of the difference in training time."
             )
         yield sentence
 
@@ -201,7 +201,7 @@ def _row_table(comparison: Comparison) -> list[str]:
             ("speed-up, wall-clock", lambda pair: ratio_text(pair.speed_up)),
             (
                 "steady speed-up",
-                lambda pair: ratio_text(pair.ratio(lambda run: run.steady_seconds)),
+                lambda pair: ratio_text(pair.timed.ratio(lambda run: run.steady_seconds)),
             ),
             ("waiting for input", _percent(lambda run: run.input_wait_seconds / run.train_seconds)),
         ],
@@ -222,11 +222,11 @@ def _difference_table(comparison: Comparison) -> list[str]:
         words = f"{ends[0]:.2f}× to {ends[1]:.2f}×" if ends else interval_text(None)
         return words if pair.runs else NONE
 
-    def times(of: Callable[[Run], float]) -> Callable[[Pair], str]:
+    def times(of: Callable[[Run], float], is_timed: bool = False) -> Callable[[Pair], str]:
         # `Pair.ratio` divides the baseline by the row, as in a speed-up. Here the row is divided by the baseline.
         # For the mean, one inverse would be enough, but the range needs the inverse of each value.
         def write(pair: Pair) -> str:
-            ratio = pair.ratio(of)
+            ratio = (pair.timed if is_timed else pair).ratio(of)
             return ratio_text(estimate_ratio([1 / one for one in ratio.each]) if ratio else None)
 
         return write
@@ -244,7 +244,7 @@ def _difference_table(comparison: Comparison) -> list[str]:
             ("speed-up, 95 % interval", speed_up),
             ("steps", times(lambda run: run.steps)),
             ("clips read", times(lambda run: run.clips_seen)),
-            ("steady FLOP/s", times(lambda run: run.steady_flops_per_second)),
+            ("steady FLOP/s", times(lambda run: run.steady_flops_per_second, is_timed=True)),
         ],
     )
 

@@ -55,8 +55,9 @@ HEAD = """\
 READING = """\
 - Numbers in brackets are 95 % intervals. Those of accuracies, differences and ratios are Student's t over seeds
   (for ratios, on the logarithms). They cover the choice of the seed, and not the choice of data.
-- A pair is two runs with the same seed, device, precision, threads and number of training videos. Seconds are
-  compared only where both runs of a pair were in one sitting, and no other program kept the machine busy.
+- A pair is two runs with the same seed, precision and number of training videos. Seconds are compared only where
+  both runs of a pair were in one sitting on one machine with as many cores and threads, and no other program kept
+  these cores busy.
 - A speed-up is the base's training seconds divided by the row's. Training seconds include the waiting for input
   and the first use of each shape. They do not include evaluation, precise BN, checkpoints and start-up.
 - Training FLOPs = 2 × multiply-adds of the forward pass × 3 (forward and backward) × clips."""
@@ -157,7 +158,14 @@ def render_study(
     if results.finished:
         parts += [
             ("Accuracy", shown.get("speed_up", []) + _accuracy_table(results)),
-            ("Training time", shown.get("accuracy", []) + _speed_table(results)),
+            (
+                "Training time",
+                [
+                    *shown.get("accuracy", []),
+                    *_speed_table(results),
+                    *_machine_table(results),
+                ],
+            ),
             ("Time to target", list(_target(results))),
             (
                 "The baseline with the same budget",
@@ -292,6 +300,33 @@ def _speed_table(results: StudyResults) -> list[str]:
             ("steps", lambda pair: f"{pair.own.mean(lambda run: run.steps):,.0f}"),
         ],
         ("against",),
+    )
+
+
+def _machine_table(results: StudyResults) -> Iterator[str]:
+    """List the speed-ups of each machine apart, if the seconds come from several."""
+    fair = [results.fair(pair) for pair in results.pairs]
+    machines = sorted({_machine(run) for pair in fair for run, _ in pair.runs})
+    if len(machines) < 2:
+        return
+    yield ""
+    yield "Each machine apart, because the ratio depends on the machine:"
+    yield ""
+    found = [
+        (machine, pair.only([run.seed for run, _ in pair.runs if _machine(run) == machine]))
+        for machine in machines
+        for pair in fair
+    ]
+    yield from table(
+        [(machine, pair) for machine, pair in found if pair.runs],
+        [
+            ("machine", lambda item: plain_cell(item[0])),
+            ("row", lambda item: _label(results.study, item[1].own.name)),
+            ("against", lambda item: plain_cell(item[1].base.name)),
+            ("pairs", lambda item: f"{len(item[1].runs)}"),
+            ("speed-up, seconds", lambda item: _times(item[1].speed_up)),
+        ],
+        ("machine", "against"),
     )
 
 
@@ -449,7 +484,8 @@ def _sittings(results: StudyResults) -> Iterator[str]:
 
 def _machine(run: Run) -> str:
     cores, threads = (run.environment.get(key, "unknown") for key in ("cores", "threads"))
-    return f"{run.device}, {cores} cores, {threads} threads"
+    one_core, one_thread = ("" if number == 1 else "s" for number in (cores, threads))
+    return f"{run.device}, {cores} core{one_core}, {threads} thread{one_thread}"
 
 
 def _left_out(results: StudyResults) -> Iterator[str]:

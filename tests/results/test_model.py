@@ -103,20 +103,39 @@ def test_runs_of_the_same_seed_are_compared():
 @pytest.mark.parametrize(
     "other",
     [
-        {"device": GPU},
         {"precision": "bf16"},
         {"num_train_videos": 480},
-        {"environment": {"threads": 1}},
-        {"environment": {"threads": "2, then 16"}},
     ],
 )
-def test_runs_of_another_setting_are_not_compared_and_are_told(other):
+def test_runs_with_other_videos_or_precision_are_not_compared_and_are_told(other):
     same = {"environment": {"threads": 2}}
     base = [result("q/base", seed, **same) for seed in (0, 1)]
     own = [result("q/own", 0, **same), result("q/own", 1, **{**same, **other})]
     found = pair(base, own)
     assert found.seeds == (0,)
     assert found.other_settings == {1: (own[1].setting, base[1].setting)}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"device": GPU},
+        {"environment": {"threads": 1}},
+        {"environment": {"threads": "2, then 16"}},
+    ],
+)
+def test_runs_on_another_machine_compare_in_score_and_not_in_seconds(other):
+    same = {"environment": {"threads": 2}}
+    base = [result("q/base", seed, **same, train_seconds=100.0) for seed in (0, 1)]
+    own = [
+        result("q/own", 0, **same, train_seconds=50.0),
+        result("q/own", 1, **{**same, **other}, train_seconds=10.0),
+    ]
+    found = pair(base, own)
+    assert found.seeds == (0, 1)
+    assert found.other_settings == {}
+    assert found.speed_up.each == (2.0,)
+    assert found.seeds_apart == (1,)
 
 
 def test_nothing_to_compare_is_no_estimate():

@@ -128,6 +128,20 @@ def test_speed_ups_leave_busy_runs_out(results):
     assert "- study/long, seed 2: other programs kept 0.50 cores busy." in page(results)
 
 
+def test_machines_stand_apart_where_seconds_come_from_several(study, results):
+    assert len(tables(page(results), "## Training time")) == 1
+    alone = {"threads": 1, "cores": 1}
+    base, long = (dict(row.runs) for row in results.comparison.rows)
+    base[1] = replace(base[1], environment=alone)
+    long[1] = replace(long[1], environment=alone, train_seconds=25.0)
+    rows = (Row("baseline", base), Row("long", long))
+    _, apart = tables(page(results, comparison=Comparison(rows)), "## Training time")
+    assert [list(line.values()) for line in apart] == [
+        ["Test CPU, 1 core, 1 thread", "[long](long.yaml)", "baseline", "1", "4.00×"],
+        ["Test CPU, 2 cores, 2 threads", "[long](long.yaml)", "baseline", "1", "2.00×"],
+    ]
+
+
 def test_time_to_target_counts_misses(results):
     """Half-way the baseline has 85 %, at the end 90 %; long ends at 89.9 and 89.8 %."""
     lines = table_of(page(results), "Time to target")
