@@ -10,10 +10,12 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from recipes import ROWS
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mgexp import multigrid
 from mgexp.multigrid.batchnorm import (
     GroupedBatchNorm3d,
+    folds,
     group_batchnorm,
     keeping,
     set_num_groups,
@@ -48,6 +50,12 @@ def normalize_blocks(x, weight, bias, num_groups):
     return torch.cat([F.batch_norm(b, None, None, weight, bias, training=True) for b in blocks])
 
 
+@pytest.fixture(params=[False, True], ids=["one_by_one", "at_once"])
+def way(request, monkeypatch):
+    """Both ways to normalise groups, whatever the device and their number."""
+    monkeypatch.setattr("mgexp.multigrid.batchnorm.folds", lambda device, num_groups: request.param)
+
+
 @pytest.fixture(params=CASES, ids=lambda case: f"{case['n']}clips-{case['num_splits']}groups")
 def released(request):
     """(layer, clips, their first training output, running mean after two steps) of SubBatchNorm3d.
@@ -67,11 +75,13 @@ def released(request):
     return norm, x, y, torch.tensor(case["agg_mean"], dtype=torch.float64)
 
 
+@pytest.mark.usefixtures("way")
 def test_training_output_equals_released_code(released):
     norm, x, y, _ = released
     torch.testing.assert_close(norm(x), y, rtol=0, atol=1e-12)
 
 
+@pytest.mark.usefixtures("way")
 def test_running_mean_equals_released_code(released):
     norm, x, _, mean = released
     norm(x)
@@ -79,6 +89,7 @@ def test_running_mean_equals_released_code(released):
     torch.testing.assert_close(norm.running_mean, mean, rtol=0, atol=1e-12)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("num_groups", [2, 4])
 def test_gradients_equal_batch_norm_of_each_block(num_groups):
     norm = make_norm(num_groups=num_groups)
@@ -92,6 +103,70 @@ def test_gradients_equal_batch_norm_of_each_block(num_groups):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.usefixtures("way")
+def test_a_layer_that_is_used_twice_in_a_step():
+    """The two uses have different clips. Their gradients add up, and the statistics move twice."""
+    norm = make_norm(num_groups=4)
+    x = make_clips(8).requires_grad_()
+    grad = make_clips(8, seed=1)
+    inputs = (x, norm.weight, norm.bias)
+
+    def witness(clips):
+        return normalize_blocks(clips, norm.weight, norm.bias, 4)
+
+    wanted = torch.autograd.grad(witness(x) + witness(3 * x.square()), inputs, grad)
+    got = torch.autograd.grad(norm(x) + norm(3 * x.square()), inputs, grad)
+    for mine, theirs in zip(got, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
+    means = [use.detach().mean((0, 2, 3, 4)) for use in (x, 3 * x.square())]
+    torch.testing.assert_close(norm.running_mean, 0.09 * means[0] + 0.1 * means[1])
+
+
+def count_operators(num_groups):
+    """Count the operators of a forward and a backward pass."""
+    norm = make_norm(num_groups=num_groups)
+    x = make_clips(64).requires_grad_()
+    count = 0
+
+    class Counter(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal count
+            count += 1
+            return func(*args, **(kwargs or {}))
+
+    with Counter():
+        norm(x).sum().backward()
+    return count
+
+
+def test_the_operators_of_all_groups_at_once_do_not_grow_with_their_number(monkeypatch):
+    one_by_one = [count_operators(num_groups) for num_groups in (8, 64)]
+    assert one_by_one[1] > 5 * one_by_one[0]
+    monkeypatch.setattr("mgexp.multigrid.batchnorm.folds", lambda device, num_groups: True)
+    assert count_operators(2) == count_operators(8) == count_operators(64) < 60
+
+
+@pytest.mark.parametrize(
+    ("device", "num_groups", "at_once"),
+    [("cpu", 64, False), ("cuda", 7, False), ("cuda", 8, True), ("cuda", 64, True)],
+)
+def test_a_gpu_normalises_many_groups_at_once(device, num_groups, at_once):
+    assert folds(torch.device(device), num_groups) is at_once
+
+
+def test_a_large_mean_costs_no_more_digits_at_once(monkeypatch):
+    """Clips with mean 100 and deviation 1 in fp32: each way is compared with float64."""
+    errors = []
+    for at_once in (False, True):
+        monkeypatch.setattr("mgexp.multigrid.batchnorm.folds", lambda *_, way=at_once: way)
+        norm = make_norm(num_groups=4)
+        x = make_clips(8) + 100
+        exact = norm(x)
+        errors.append((norm.float()(x.float()) - exact).abs().max().item())
+    assert errors[1] <= 2 * errors[0]
+
+
+@pytest.mark.usefixtures("way")
 def test_gradients_equal_finite_differences():
     norm = make_norm(channels=2, num_groups=2)
     x = make_clips(4, channels=2).requires_grad_()
@@ -101,6 +176,7 @@ def test_gradients_equal_finite_differences():
     assert torch.autograd.gradcheck(lambda x, *_: norm(x), inputs)
 
 
+@pytest.mark.usefixtures("way")
 def test_channels_last_gives_the_same_values_and_stays():
     results = []
     for memory_format in (torch.contiguous_format, torch.channels_last_3d):
@@ -115,6 +191,7 @@ def test_channels_last_gives_the_same_values_and_stays():
         torch.testing.assert_close(contiguous, channels_last, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("way")
 def test_running_statistics_by_hand():
     # Two groups of two values: (0, 2) has mean 1 and unbiased variance 2, (4, 10) has 7 and 18.
     norm = GroupedBatchNorm3d(1)
@@ -126,6 +203,7 @@ def test_running_statistics_by_hand():
     assert norm.num_batches_tracked.item() == 1
 
 
+@pytest.mark.usefixtures("way")
 def test_running_statistics_without_momentum_are_averages_over_all_steps():
     norm = make_norm(num_groups=2, momentum=None)
     batches = [make_clips(4, seed=seed) for seed in range(3)]
@@ -166,6 +244,7 @@ def test_checkpoints_of_plain_batch_norm_load_both_ways():
     assert torch.equal(norm.running_var, plain.running_var)
 
 
+@pytest.mark.usefixtures("way")
 def test_clips_that_do_not_divide_are_refused():
     with pytest.raises(ValueError, match="6 clips do not divide into 4 BN groups"):
         make_norm(num_groups=4)(make_clips(6))
@@ -234,6 +313,7 @@ def test_groups_over_processes_equal_groups_in_one_process(num_processes, span, 
             torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("num_groups", [1, 4])
 def test_bf16_clips_have_fp32_statistics(num_groups):
     """Of the same bf16 clips; sums of 72 values in fp32 are good to 1e-5, bf16 ones would be to 4e-3."""
@@ -303,6 +383,7 @@ def test_statistics_of_several_momenta_or_none_cannot_be_shared(momenta, monkeyp
         share_statistics(nn.Sequential(*(make_norm(momentum=one) for one in momenta)))
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("num_groups", [1, 4])
 def test_kept_statistics_move_nothing(num_groups):
     norm = make_norm(num_groups=num_groups)
