@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 
@@ -19,12 +20,15 @@ from mgexp.multigrid.schedule import StepShape
 from mgexp.optim.build import build_groups, set_lr
 from mgexp.plan.timing import Step, Way
 from mgexp.plan.ways import LEARNING_RATE, RandomClips, build_training_step
-from mgexp.train.precision import resolve_precision
-from mgexp.train.step import seed_step
+from mgexp.train.precision import Precision, resolve_precision
+from mgexp.train.step import Mode, compiled, seed_step
 from mgexp.train.task import build_task
 
 OURS, PLAIN, ONE_GROUP = "ours", "plain", "one_group"
 WAYS = (OURS, PLAIN, ONE_GROUP)
+"""The ways that are measured by default."""
+COMPILED: dict[str, Mode] = {"compiled": "default", "cuda_graphs": "cuda_graphs"}
+"""The ways that take torch.compile, which costs some minutes, with their value of TRAIN.COMPILE."""
 
 
 class PlainStep:
@@ -32,7 +36,7 @@ class PlainStep:
 
     ``model`` is a network of plain modules in contiguous memory (``plain_copy``). ``optimizer`` updates this
     model, with foreach off. The step computes the same as our step with one BN group, except for the masks of
-    dropout.
+    dropout. In fp16 it does not scale the loss.
     """
 
     def __init__(
@@ -42,10 +46,12 @@ class PlainStep:
         mean: tuple[float, ...],
         std: tuple[float, ...],
         data: RandomClips,
+        precision: Precision,
         max_grad_norm: float = 0.0,
     ) -> None:
         self.model, self.optimizer, self.data = model, optimizer, data
         self.mean, self.std, self.max_grad_norm = mean, std, max_grad_norm
+        self.precision = precision
 
     def __call__(self, shape: StepShape) -> Step:
         """Return the step on clips of ``shape``. The step returns the mean loss."""
@@ -63,7 +69,8 @@ class PlainStep:
                 for values in (self.mean, self.std)
             )
             normalized = (clips.to(device).float() / 255 - mean) / std
-            loss = self.data.task.loss(self.model(normalized), labels)
+            with self.precision.autocast(device):
+                loss = self.data.task.loss(self.model(normalized), labels)
             loss.backward()  # type: ignore[no-untyped-call]
             if self.max_grad_norm:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
@@ -88,8 +95,9 @@ def plain_copy(model: nn.Module) -> nn.Module:
 
 def build_plain_step(cfg: Config, device: torch.device) -> PlainStep:
     """Build the plain step of the network of ``cfg``, with the initial weights of ours."""
+    precision = resolve_precision(cfg.TRAIN.PRECISION, device)
     # Set the same precision of matrix products and convolutions as a run does.
-    resolve_precision(cfg.TRAIN.PRECISION, device).set_backends()
+    precision.set_backends()
     model = plain_copy(build_model(cfg).to(device))
     optimizer = torch.optim.SGD(
         build_groups(cfg, model),
@@ -100,14 +108,19 @@ def build_plain_step(cfg: Config, device: torch.device) -> PlainStep:
     )
     set_lr(optimizer, LEARNING_RATE)
     data, most = RandomClips(build_task(cfg), device), cfg.SOLVER.CLIP_GRAD_L2NORM
-    return PlainStep(model, optimizer, cfg.DATA.MEAN, cfg.DATA.STD, data, most)
+    return PlainStep(model, optimizer, cfg.DATA.MEAN, cfg.DATA.STD, data, precision, most)
 
 
-def build_ways(cfg: Config, names: Iterable[str], device: torch.device) -> dict[str, Way]:
-    """Build the ways ``names``, which are some of WAYS, in their order. All start from the same weights.
+@contextmanager
+def build_ways(
+    cfg: Config, names: Collection[str], device: torch.device, num_shapes: int
+) -> Iterator[dict[str, Way]]:
+    """Build the ways ``names`` for the block, in their order. All start from the same weights.
 
     ``ours`` is the step of training. ``one_group`` is ours with all clips in one BN group, and shares the model of
-    ours. ``plain`` is contiguous memory, ``nn.BatchNorm3d``, eager, fp32.
+    ours. ``plain`` is contiguous memory, ``nn.BatchNorm3d``, eager. All have the precision of the row. The ways of
+    COMPILED are ours with another value of TRAIN.COMPILE. They compile ``num_shapes`` shapes, each at its first
+    step.
     """
     # On a CPU, our training makes its process keep freed memory. Plain training does not, so it gets its own
     # process.
@@ -119,4 +132,13 @@ def build_ways(cfg: Config, names: Iterable[str], device: torch.device) -> dict[
         ),
         ONE_GROUP: lambda: ours.in_one_group,
     }
-    return {name: makers[name]() for name in names}
+    with ExitStack() as stack:
+
+        def compile_for(mode: Mode) -> Way:
+            way = build_training_step(cfg, device)
+            # Forward and backward are compiled separately, so there are two graphs for each shape.
+            stack.enter_context(compiled(way.step.model, mode, num_graphs=2 * num_shapes))
+            return way
+
+        makers |= {name: partial(compile_for, mode) for name, mode in COMPILED.items()}
+        yield {name: makers[name]() for name in names}

@@ -22,8 +22,20 @@ from mgexp.run.files import atomic_file
 from mgexp.text import aligned, spread
 
 GIB = 2**30
-COLOURS = {OURS: "#D55E00", PLAIN: "#8C8C8C", ONE_GROUP: "#56B4E9"}
-LABELS = {OURS: "ours", PLAIN: "plain", ONE_GROUP: "ours, one BN group"}
+COLOURS = {
+    OURS: "#D55E00",
+    PLAIN: "#8C8C8C",
+    ONE_GROUP: "#56B4E9",
+    "compiled": "#009E73",
+    "cuda_graphs": "#CC79A7",
+}
+LABELS = {
+    OURS: "ours",
+    PLAIN: "plain",
+    ONE_GROUP: "ours, one BN group",
+    "compiled": "ours, compiled",
+    "cuda_graphs": "ours, CUDA graphs",
+}
 
 BAR_ROOM = 0.8
 """The share of the vertical distance between two shapes that the bars of one shape fill."""

@@ -8,9 +8,11 @@ The tool takes training steps on random clips in several ways, in turns:
   plain      the same network and weights in contiguous memory, nn.BatchNorm3d, eager, a loop over the parameters;
              on a CPU in a process of its own, which returns freed memory to the system, as processes do by default
   one_group  ours with all clips in one BN group: the extra time of ours over it is the cost of BN groups
-The first table shows the first way. Only this way pays for the first use of each shape. The peak is the highest
-rate of a large matrix product or convolution, before or after the steps. Loading is not measured. The mini-batches
-are those of one process: for G GPUs, give --batch-size TRAIN.BATCH_SIZE / G. On a CPU, memory is an estimate.
+  compiled, cuda_graphs   ours with that TRAIN.COMPILE; "first use" is then the time to compile a shape
+The precision is TRAIN.PRECISION. The first table shows the first way. Of ways that share kernels, only the first
+pays for the first use of a shape. The peak is the highest rate of a large matrix product or convolution, before or
+after the steps. Loading is not measured. The mini-batches are those of one process: for G GPUs, give --batch-size
+TRAIN.BATCH_SIZE / G. On a CPU, memory is an estimate.
 Close other programs first. Exit 0; 1 a step failed; 2 bad input.
 """
 
@@ -40,13 +42,14 @@ from mgexp.plan.measure import build_shapes
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.run.environment import describe
 from mgexp.run.files import write_json
+from mgexp.train.precision import resolve_precision
 from mgexp.train.setup import device_problems
 
 # Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from peak import measure_peak
-from plain_step import WAYS, build_ways
+from plain_step import COMPILED, WAYS, build_ways
 from step_times import StepTimes, draw_steps, step_report, times_json
 
 HELD_PER_PARAMETER = 3
@@ -71,7 +74,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         action="store_true",
         help="measure the phases' own shapes only, not the smaller crops of the short cycle",
     )
-    add("--ways", nargs="+", choices=WAYS, default=WAYS, help="what is measured (default: all)")
+    add(
+        "--ways",
+        nargs="+",
+        choices=(*WAYS, *COMPILED),
+        default=WAYS,
+        help=f"what is measured (default: {' '.join(WAYS)})",
+    )
     add("--plot", type=Path, metavar="FILE", help="draw it, as PNG")
     return parser.parse_intermixed_args(arguments)
 
@@ -88,14 +97,15 @@ def main(arguments: list[str]) -> int:
     except (TrainingError, RuntimeError) as error:
         print(f"bench_step.py: a step failed: {error}", file=sys.stderr)
         return 1
-    environment, device = describe(), device_of(cfg.DEVICE).type
+    environment, device = describe(), device_of(cfg.DEVICE)
+    precision = resolve_precision(cfg.TRAIN.PRECISION, device).name
     found = {
         **times_json(times),
         "row": experiment_name(options.cfg),
         "model": f"{cfg.MODEL.MODEL_NAME}, depth {cfg.RESNET.DEPTH}",
         "batch_size": cfg.TRAIN.BATCH_SIZE,
-        "device": device,
-        "precision": "fp32",
+        "device": device.type,
+        "precision": precision,
         "environment": environment,
     }
     if options.output:
@@ -105,8 +115,9 @@ def main(arguments: list[str]) -> int:
     if options.json:
         print(simplejson.dumps(found, indent=2))
     else:
-        name = environment["gpu"] if device == "cuda" else environment["cpu"]
-        machine = f"{name}, {environment['threads']} threads, fp32, torch {environment['torch']}"
+        name = environment["gpu"] if device.type == "cuda" else environment["cpu"]
+        threads, torch_version = environment["threads"], environment["torch"]
+        machine = f"{name}, {threads} threads, {precision}, torch {torch_version}"
         print(f"{step_report(times)}\n{machine}")
     return 0
 
@@ -132,16 +143,17 @@ def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> StepT
     device = device_of(cfg.DEVICE)
     base = base_shapes(schedule)
     shapes = base if options.base_shapes else tuple(step_counts(schedule))
-    # A way may be given twice. `dict.fromkeys` takes it once and keeps the order.
-    ways = build_ways(cfg, dict.fromkeys(options.ways), device)
     # Clocks and temperatures change during a long measurement, so the peak is measured before and after it.
-    peak = measure_peak(device)
-    timed = measure_steps(
-        ways, shapes, options.steps, options.warmup, Stopwatch(device), progress=True
-    )
-    return StepTimes(
-        timed, base=base, peak=peak.best_of(measure_peak(device)), **costs_of(cfg, shapes)
-    )
+    dtype = resolve_precision(cfg.TRAIN.PRECISION, device).dtype
+    peak = measure_peak(device, dtype)
+    # A way may be given twice. `dict.fromkeys` takes it once and keeps the order.
+    names = dict.fromkeys(options.ways)
+    with build_ways(cfg, names, device, len(shapes)) as ways:
+        timed = measure_steps(
+            ways, shapes, options.steps, options.warmup, Stopwatch(device), progress=True
+        )
+    peak = peak.best_of(measure_peak(device, dtype))
+    return StepTimes(timed, base=base, peak=peak, **costs_of(cfg, shapes))
 
 
 def costs_of(cfg: Config, shapes: tuple[StepShape, ...]) -> dict[str, Any]:

@@ -43,6 +43,11 @@ class Precision:
         """Return whether this is fp32, with which the others are compared."""
         return self.name == "fp32"
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the factors of a product."""
+        return _LOW.get(self.name, torch.float32)
+
     def autocast(self, device: torch.device) -> torch.autocast:
         """Make the context for the forward pass and the loss. Do not use it for the backward pass."""
         dtype = _LOW.get(self.name)

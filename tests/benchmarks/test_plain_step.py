@@ -42,14 +42,44 @@ def test_a_plain_copy_has_the_same_weights_in_plain_modules(cfg):
 def test_the_plain_way_has_the_losses_of_ours_in_one_group(changes, tmp_path):
     """Also after updates, so that these are the same too. Without dropout, whose masks are drawn in other ways."""
     cfg = tiny_config(tmp_path, {"MODEL.DROPOUT_RATE": 0.0, **changes})
-    ways = build_ways(cfg, ["one_group", "plain"], CPU)
-    found = {name: torch.tensor(losses(way(SHAPE))) for name, way in ways.items()}
+    with build_ways(cfg, ["one_group", "plain"], CPU, 1) as ways:
+        found = {name: torch.tensor(losses(way(SHAPE))) for name, way in ways.items()}
     assert torch.allclose(found["one_group"], found["plain"], rtol=1e-4)
     assert len(set(found["plain"].tolist())) == 3
 
 
 def test_ways_come_in_the_order_that_was_asked_for(cfg):
-    assert list(build_ways(cfg, reversed(WAYS), CPU)) == ["one_group", "plain", "ours"]
+    with build_ways(cfg, WAYS[::-1], CPU, 1) as ways:
+        assert list(ways) == ["one_group", "plain", "ours"]
+
+
+@pytest.mark.slow
+def test_the_compiled_way_has_the_losses_of_ours(tmp_path, monkeypatch):
+    """torch traces the whole network but makes no code of its own, which would take minutes."""
+    plain_compile, modes = nn.Module.compile, []
+
+    def trace(module, *, mode, **options):
+        modes.append(mode)
+        plain_compile(module, backend="eager", **options)
+
+    monkeypatch.setattr(nn.Module, "compile", trace)
+    cfg = tiny_config(tmp_path, {"SOLVER.BASE_LR": 0.1})
+    with build_ways(cfg, ["ours", "compiled"], CPU, 1) as ways:
+        found = [torch.tensor(losses(way(SHAPE))) for way in ways.values()]
+    assert torch.allclose(*found, rtol=1e-4)
+    assert modes == ["default"]
+
+
+def test_the_plain_way_has_the_precision_of_the_row(tmp_path):
+    """The losses of the first step differ from fp32 as those of ours do: by the rounding of bf16."""
+    low = tiny_config(tmp_path, {"TRAIN.PRECISION": "bf16", "MODEL.DROPOUT_RATE": 0.0})
+    exact = tiny_config(tmp_path, {"TRAIN.PRECISION": "fp32", "MODEL.DROPOUT_RATE": 0.0})
+    found = []
+    for cfg in (low, exact):
+        with build_ways(cfg, ["plain"], CPU, 1) as ways:
+            found += losses(ways["plain"](SHAPE), 1)
+    assert found[0] != found[1]
+    assert found[0] == pytest.approx(found[1], rel=0.02)
 
 
 def losses(step, num_steps=3):

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import simplejson
+import torch
 from tiny import load_tool, write_config
 
 from mgexp.errors import TrainingError
@@ -49,6 +50,18 @@ def test_the_json_is_printed_alone_and_the_batch_size_is_ours(bench, arguments, 
     assert [s["clips"] for s in found["shapes"]] == [32, 16, 8]
     assert [s["is_base"] for s in found["shapes"]] == [False, False, True]
     assert list(found["shapes"][0]["ways"]) == ["one_group"]
+
+
+def test_it_measures_in_the_precision_of_the_row(bench, arguments, monkeypatch, capsys):
+    types = []
+    quick = bench.measure_peak
+    monkeypatch.setattr(
+        bench, "measure_peak", lambda device, dtype: types.append(dtype) or quick(device, dtype)
+    )
+    ways = ("--ways", "ours", "--base-shapes", "TRAIN.PRECISION", "bf16")
+    assert bench.main(arguments(*ways)) == 0
+    assert types == [torch.bfloat16] * 2
+    assert "1 threads, bf16, torch" in capsys.readouterr().out
 
 
 def test_flops_are_three_forward_passes_of_every_clip(bench, arguments, monkeypatch):
