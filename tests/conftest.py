@@ -19,10 +19,17 @@ from mgexp.train import result, setup
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the slow tests too")
     parser.addoption("--slurm", action="store_true", help="run the tests that start a Slurm too")
+    parser.addoption(
+        "--gpu", choices=("cuda", "cpu"), help="run the tests of tests/gpu on that device too"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for kind, how in (("slow", "--slow"), ("slurm", "tools/test.sh --slurm")):
+    for kind, how in (
+        ("slow", "--slow"),
+        ("slurm", "tools/test.sh --slurm"),
+        ("gpu", "--gpu cuda"),
+    ):
         if not config.getoption(f"--{kind}"):
             for item in items:
                 if item.get_closest_marker(kind):

@@ -1,0 +1,341 @@
+#!/usr/bin/env python3
+"""Measure mgexp on the GPU of this machine, piece by piece, and write a page of what was found.
+
+    bash benchmarks/gpu.sh                        all pieces; start the same command again to continue
+    bash benchmarks/gpu.sh --only step_slowfast   one piece
+    bash benchmarks/gpu.sh --device cpu --tiny    the same code on a CPU, with small shapes
+
+A piece is a few commands of tools/. It runs for at most eight minutes at a time. If it needs more, or is stopped,
+the next call continues it. A piece prints its tables and keeps them in DIR/<piece>.txt, with its numbers as JSON
+beside them. At the end, DIR/page.md has all tables. A piece that failed does not stop the others. The next call
+tries it again. Close other programs first.
+Exit 0: all pieces are done; 1 a piece failed; 2 bad input; 4 pieces are left (start again).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from mgexp.run.environment import REPOSITORY, describe
+from mgexp.run.files import atomic_write_text, lock_file, read_json, write_json
+from mgexp.text import duration
+from mgexp.train.result import Outcome
+
+LIMIT_SECONDS = 480.0
+GRACE_SECONDS = 60.0
+"""How long a command may take to save and end after it was interrupted."""
+CLIPS = 8
+"""The clips of a full mini-batch in the Kinetics rows: those of one of the eight GPUs that share 64 clips."""
+SLOWFAST = "experiments/main/k400_slowfast_8x8_r50"
+I3D = "experiments/models/k400_i3d_8x8_r50"
+QUICKSTART_ROWS = ("baseline", "short", "long", "long_short")
+TINY_CLIPS = {
+    "DATA.NUM_FRAMES": "16",
+    "DATA.TRAIN_CROP_SIZE": "32",
+    "DATA.TEST_CROP_SIZE": "32",
+    "DATA.TRAIN_JITTER_SCALES": "[32,40]",
+    "RESNET.WIDTH_PER_GROUP": "8",
+}
+"""The keys that make a Kinetics row small. They keep its schedule and its number of layers."""
+
+Command = list[str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder of the results, the device, and whether shapes are small."""
+
+    output: Path
+    device: str
+    is_tiny: bool
+
+    def file(self, name: str) -> str:
+        """Return the path of a file in the folder."""
+        return os.fspath(self.output / name)
+
+    @property
+    def keys(self) -> Command:
+        """Return the KEY VALUE pairs of every row."""
+        return ["DEVICE", self.device]
+
+    @property
+    def kinetics(self) -> Command:
+        """Return the KEY VALUE pairs of the Kinetics rows."""
+        small = [part for pair in TINY_CLIPS.items() for part in pair] if self.is_tiny else []
+        return [*self.keys, "TRAIN.INIT_WEIGHTS", "", *small]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the measurement. ``commands`` makes its commands when it starts: they may use earlier results."""
+
+    name: str
+    title: str
+    commands: Callable[[Place], list[Command]]
+
+
+def tool(name: str, *arguments: str) -> Command:
+    """Return the command of a tool."""
+    return [sys.executable, f"tools/{name}.py", *arguments]
+
+
+def steps(name: str, cfg: str, ways: Sequence[str]) -> Callable[[Place], list[Command]]:
+    """Make the commands that time the steps of a row in some ways at its base shapes."""
+
+    def commands(place: Place) -> list[Command]:
+        files = ["--output", place.file(f"{name}.json"), "--plot", place.file(f"{name}.png")]
+        counts = ["--steps", "2", "--warmup", "1"] if place.is_tiny else ["--steps", "11"]
+        shapes = ["--batch-size", str(CLIPS), "--base-shapes", *counts, "--ways", *ways]
+        row = ["--cfg", f"{cfg}/long_short.yaml"]
+        return [tool("bench_step", *place.kinetics, *row, *files, *shapes)]
+
+    return commands
+
+
+def loading(place: Place) -> list[Command]:
+    """Make the command that compares loading with the rate of the steps that were timed before."""
+    timed = place.output / "step_slowfast.json"
+    rate: Command = []
+    if timed.exists():
+        shapes = [shape for shape in read_json(timed)["shapes"] if shape["is_base"]]
+        seconds = median(shape["ways"]["ours"]["median_seconds"] for shape in shapes)
+        rate = ["--steps-per-second", f"{1 / seconds:.4g}"]
+    options = ["--output", place.file("loading.json"), "--make-videos", place.file("videos"), *rate]
+    few = ["--num-clips", "2", "--repeats", "1"] if place.is_tiny else []
+    row = ["--cfg", f"{SLOWFAST}/long_short.yaml", *options, *few]
+    return [tool("bench_loader", *row, *place.kinetics, "TRAIN.BATCH_SIZE", str(CLIPS))]
+
+
+def quickstart(place: Place) -> list[Command]:
+    """Make the commands that train the rows of the quickstart and write their report."""
+    runs = place.output / "quickstart"
+    smoke = ["--smoke"] if place.is_tiny else []
+    train = [
+        tool("run_net", "--cfg", f"experiments/quickstart/{row}.yaml", "--output",
+             os.fspath(runs / row / "seed0"), *smoke, *place.keys)
+        for row in QUICKSTART_ROWS
+    ]  # fmt: skip
+    return [
+        [sys.executable, "tools/make_quickstart.py"],
+        *train,
+        tool("report", os.fspath(runs)),
+    ]
+
+
+def plan(place: Place) -> list[Command]:
+    """Make the commands that predict the rows of the quickstart, and compare them with their runs."""
+    cfg = ["--cfg", "experiments/quickstart/baseline.yaml"]
+    found, budget = place.file("plan_quickstart.json"), "2" if place.is_tiny else "60"
+    rows = [place.output / "quickstart" / row / "seed0" for row in QUICKSTART_ROWS]
+    runs = [os.fspath(run) for run in rows if (run / "result.json").exists()]
+    predict = tool("plan", *cfg, "--budget-seconds", budget, "--output", found, *place.keys)
+    compare = tool("plan", "--from", found, "--measured-run", *runs)
+    return [predict, compare] if runs and not place.is_tiny else [predict]
+
+
+def plan_kinetics(place: Place) -> list[Command]:
+    """Make the command that predicts the Kinetics rows on this machine."""
+    cfg, budget = ["--cfg", f"{SLOWFAST}/baseline.yaml"], "2" if place.is_tiny else "240"
+    made, clips = place.output / "videos", ["TRAIN.BATCH_SIZE", str(CLIPS)]
+    if (made / "train.csv").exists():
+        # The videos of `loading` stand for those of Kinetics, which have the same size and length.
+        keys = {
+            "FORMAT": "list",
+            "TRAIN_LIST": "train.csv",
+            "PATH_PREFIX": "videos",
+            "STORE": "store",
+        }
+        paths = {
+            key: name if key == "FORMAT" else os.fspath(made / name) for key, name in keys.items()
+        }
+        clips += [part for key, value in paths.items() for part in (f"DATA.{key}", value)]
+    return [
+        tool("plan", *cfg, "--budget-seconds", budget, "--output", place.file("plan_kinetics.json"),
+             *place.kinetics, *clips)
+    ]  # fmt: skip
+
+
+def tests(place: Place) -> list[Command]:
+    """Make the command that runs the tests of what only a GPU does."""
+    options = ["-q", "--gpu", place.device, "--junitxml", place.file("tests.xml")]
+    return [[sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", "tests/gpu"]]
+
+
+def precision(place: Place) -> list[Command]:
+    """Make the command that compares the precision of training with fp32 at every shape."""
+    clips = ["TRAIN.BATCH_SIZE", str(CLIPS)]
+    return [tool("doctor", "--cfg", f"{SLOWFAST}/long_short.yaml", *place.kinetics, *clips)]
+
+
+EAGER = ("ours", "plain", "one_group")
+PIECES = (
+    Piece("doctor", "The machine", lambda place: [tool("doctor")]),
+    Piece("tests", "Tests of what only a GPU does", tests),
+    Piece("precision", "Precision and steps at the shapes of Kinetics-400", precision),
+    Piece("step_slowfast", "A step of SlowFast R50", steps("step_slowfast", SLOWFAST, EAGER)),
+    Piece(
+        "step_slowfast_compiled",
+        "A step of SlowFast R50, compiled",
+        steps("step_slowfast_compiled", SLOWFAST, ("ours", "compiled")),
+    ),
+    Piece(
+        "step_slowfast_graphs",
+        "A step of SlowFast R50, with CUDA graphs",
+        steps("step_slowfast_graphs", SLOWFAST, ("ours", "cuda_graphs")),
+    ),
+    Piece("step_i3d", "A step of I3D R50", steps("step_i3d", I3D, EAGER)),
+    Piece("loading", "Loading, and how many cores keep up", loading),
+    Piece("quickstart", "The rows of the quickstart", quickstart),
+    Piece("plan", "Predicted and measured", plan),
+    Piece("plan_kinetics", "Kinetics-400 on this machine, predicted", plan_kinetics),
+)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="gpu.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    names = [piece.name for piece in PIECES]
+    add("--only", nargs="+", choices=names, default=names, metavar="PIECE", help=", ".join(names))
+    add("--device", choices=("cuda", "cpu"), default="cuda", help="default: cuda")
+    add("--tiny", action="store_true", help="small shapes and few steps, to try the code")
+    add("--output", type=Path, metavar="DIR", help="default: runs/gpu, with --tiny runs/gpu_tiny")
+    add("--again", action="store_true", help="measure pieces again that are done")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the pieces that are left, and write the page."""
+    options = parse(arguments)
+    environment = describe()
+    if options.device == "cuda" and environment["gpu"] is None:
+        print(
+            "gpu.sh: torch finds no GPU here: see nvidia-smi and tools/doctor.py, or try the code with "
+            "--device cpu --tiny",
+            file=sys.stderr,
+        )
+        return Outcome.BAD_INPUT
+    output = options.output or Path("runs", "gpu_tiny" if options.tiny else "gpu")
+    place = Place(output, options.device, options.tiny)
+    output.mkdir(parents=True, exist_ok=True)
+    outcomes: list[Outcome] = []
+    with lock_file(output / "lock", f"{output}: another gpu.sh measures there; wait for it"):
+        try:
+            for piece in (one for one in PIECES if one.name in options.only):
+                outcomes.append(measure(piece, place, options.again))
+        except KeyboardInterrupt:
+            print("gpu.sh: interrupted: start the same command again to continue", file=sys.stderr)
+            outcomes.append(Outcome.INTERRUPTED)
+        atomic_write_text(output / "page.md", page(place, environment))
+    print(f"\n{output / 'page.md'} has all tables")
+    worst = (Outcome.FAILED, Outcome.INTERRUPTED)
+    return next((outcome for outcome in worst if outcome in outcomes), Outcome.OK)
+
+
+def measure(piece: Piece, place: Place, again: bool) -> Outcome:
+    """Run the commands of a piece that is not done, for at most LIMIT_SECONDS."""
+    record = place.output / f"{piece.name}.done.json"
+    if record.exists() and not again:
+        return Outcome.OK
+    record.unlink(missing_ok=True)
+    print(f"\n=== {piece.name}: {piece.title}", flush=True)
+    started, text = time.monotonic(), ""
+    for command in piece.commands(place):
+        left = LIMIT_SECONDS - (time.monotonic() - started)
+        code, printed = run(command, left)
+        text += f"$ {shown(command)}\n{printed.strip()}\n\n"
+        # 3 is a finding and no failure: a problem that the doctor saw, or an accuracy that was expected.
+        if code not in (Outcome.OK, Outcome.MISSED):
+            is_stopped = code in (Outcome.INTERRUPTED, -signal.SIGINT, -signal.SIGKILL)
+            said = "is not done, and continues in the next call" if is_stopped else "failed"
+            print(f"=== {piece.name} {said}: exit code {code}", flush=True)
+            atomic_write_text(place.output / f"{piece.name}.txt", text)
+            return Outcome.INTERRUPTED if is_stopped else Outcome.FAILED
+    atomic_write_text(place.output / f"{piece.name}.txt", text)
+    seconds = time.monotonic() - started
+    write_json(record, {"seconds": seconds, "environment": describe()})
+    print(f"=== {piece.name}: done in {duration(seconds)}", flush=True)
+    return Outcome.OK
+
+
+def run(command: Command, seconds: float) -> tuple[int, str]:
+    """Run a command, show what it prints, and return its exit code and its standard output.
+
+    After ``seconds``, or after Ctrl-C, it is interrupted so that it saves. Later it is killed.
+    """
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY, start_new_session=True
+    )
+    lines: list[str] = []
+
+    def show() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            print(line, end="", flush=True)
+
+    reader = threading.Thread(target=show, daemon=True)
+    reader.start()
+    try:
+        process.wait(timeout=max(1.0, seconds))
+    except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
+        # The whole session gets the signal, with the processes that the command has started.
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.wait(timeout=GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        reader.join()
+        return Outcome.INTERRUPTED, "".join(lines)
+    reader.join()
+    return process.returncode, "".join(lines)
+
+
+def shown(command: Command) -> str:
+    """Write a command as a user would type it."""
+    return shlex.join(["python", *command[1:]])
+
+
+def page(place: Place, environment: Mapping[str, object]) -> str:
+    """Write the page: the machine, and what each piece printed."""
+    name = environment["gpu"] or environment["cpu"]
+    small = (
+        " Shapes are small: these numbers only show that the code runs." if place.is_tiny else ""
+    )
+    lines = [
+        f"# Measured on {name}",
+        "",
+        f"`bash benchmarks/gpu.sh` wrote this page. torch {environment['torch']}, Python "
+        f"{environment['python']}, {environment['cores']} cores, commit {environment['commit']}.{small}",
+    ]
+    for piece in PIECES:
+        printed = place.output / f"{piece.name}.txt"
+        record = place.output / f"{piece.name}.done.json"
+        lines += ["", f"## {piece.title}", ""]
+        if not printed.exists():
+            lines += ["This piece was not measured."]
+            continue
+        if not record.exists():
+            lines += ["**This piece is not complete:** it failed, or it was stopped.", ""]
+        lines += ["```text", printed.read_text(encoding="utf-8").strip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

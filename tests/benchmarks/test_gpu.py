@@ -1,0 +1,141 @@
+"""gpu.sh: pieces that are done, failed, stopped or too long, and the page. The pieces here take no time."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import gpu
+import pytest
+
+SCRIPT = Path(gpu.__file__).with_name("gpu.sh")
+OPTIONS = ("--device", "cpu", "--tiny")
+
+
+def python(text):
+    return [sys.executable, "-c", text]
+
+
+def piece(name, *texts):
+    return gpu.Piece(name, f"The {name}", lambda _: [python(text) for text in texts])
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run these pieces; the exit code and the folder."""
+
+    def call(*pieces, options=()):
+        monkeypatch.setattr(gpu, "PIECES", pieces)
+        code = gpu.main([*OPTIONS, "--output", str(tmp_path / "found"), *options])
+        return code, tmp_path / "found"
+
+    return call
+
+
+def test_the_page_has_what_each_piece_printed(run):
+    code, folder = run(piece("first", "print('a table')"), piece("second", "print('another')"))
+    text = (folder / "page.md").read_text()
+    assert code == 0
+    assert (
+        "## The first\n\n```text\n$ python -c 'print('\"'\"'a table'\"'\"')'\na table\n```" in text
+    )
+    assert "\nanother\n" in text
+    assert "Shapes are small" in text
+    assert (folder / "second.txt").read_text().endswith("another\n\n")
+
+
+def test_a_piece_that_is_done_is_not_run_again_unless_it_is_wanted(run, tmp_path):
+    marks = tmp_path / "marks"
+    once = piece("once", f"open({str(marks)!r}, 'a').write('x')")
+    for _ in range(2):
+        assert run(once)[0] == 0
+    assert marks.read_text() == "x"
+    assert run(once, options=["--again"])[0] == 0
+    assert marks.read_text() == "xx"
+
+
+def test_a_failure_stops_its_piece_alone_and_is_tried_again(run, tmp_path):
+    fails = piece("bad", "print('so far')\nraise SystemExit(2)", "print('never')")
+    good = piece("good", "print('fine')")
+    code, folder = run(fails, good)
+    text = (folder / "page.md").read_text()
+    assert code == 1
+    assert "**This piece is not complete:**" in text
+    assert "so far" in text
+    assert "never\n```" not in text
+    assert "fine" in text
+    assert not (folder / "bad.done.json").exists()
+    code, folder = run(piece("bad", "print('mended')"), good)
+    assert code == 0
+    assert "**" not in (folder / "page.md").read_text()
+
+
+def test_a_finding_is_no_failure(run):
+    assert run(piece("doctor", "raise SystemExit(3)"))[0] == 0
+
+
+def test_a_piece_that_takes_too_long_saves_and_continues(run, monkeypatch):
+    """Its command saves when it is interrupted, as run_net.py does."""
+    monkeypatch.setattr(gpu, "LIMIT_SECONDS", 1.0)
+    text = """
+import time
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("saved")
+    raise SystemExit(4)
+"""
+    begin = time.monotonic()
+    code, folder = run(piece("long", text), piece("next", "print('fine')"))
+    assert code == 4
+    assert time.monotonic() - begin < 30
+    assert "saved" in (folder / "long.txt").read_text()
+    assert (folder / "next.done.json").exists()
+
+
+def test_a_command_that_does_not_save_is_killed(monkeypatch):
+    monkeypatch.setattr(gpu, "GRACE_SECONDS", 1.0)
+    deaf = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(60)"
+    begin = time.monotonic()
+    assert gpu.run(python(deaf), 1.0) == (4, "")
+    assert time.monotonic() - begin < 30
+
+
+def test_a_killed_piece_is_measured_in_the_next_call(tmp_path):
+    """The whole script is killed while a piece runs."""
+    command = ["bash", SCRIPT, *OPTIONS, "--output", tmp_path / "found", "--only", "doctor"]
+    environment = {"PYTHON": sys.executable, "PATH": "/usr/bin:/bin", "PYTHONUNBUFFERED": "1"}
+    begin = partial(subprocess.Popen, command, env=environment, stdout=subprocess.PIPE, text=True)
+    with begin(start_new_session=True) as process:
+        assert process.stdout is not None
+        while "=== doctor" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "found" / "doctor.done.json").exists()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "found" / "doctor.done.json").read_text())
+    assert record["environment"]["torch"]
+    assert "decoding" in (tmp_path / "found" / "page.md").read_text()
+
+
+def test_without_a_gpu_it_says_what_to_do(capsys, monkeypatch):
+    monkeypatch.setattr(gpu, "describe", lambda: {"gpu": None})
+    assert gpu.main([]) == 2
+    assert "--device cpu --tiny" in capsys.readouterr().err
+
+
+def test_steps_are_timed_before_loading_needs_their_rate(tmp_path):
+    names = [one.name for one in gpu.PIECES]
+    assert names.index("step_slowfast") < names.index("loading") < names.index("plan_kinetics")
+    place = gpu.Place(tmp_path, "cpu", is_tiny=True)
+    assert "--steps-per-second" not in gpu.loading(place)[0]
+    timed = [{"is_base": True, "ways": {"ours": {"median_seconds": s}}} for s in (0.1, 0.25, 0.5)]
+    (tmp_path / "step_slowfast.json").write_text(json.dumps({"shapes": timed}))
+    (command,) = gpu.loading(place)
+    assert command[command.index("--steps-per-second") + 1] == "4"

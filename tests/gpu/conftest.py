@@ -1,0 +1,18 @@
+"""The device of the tests in this folder, which pytest --gpu names."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> torch.device:
+    return torch.device(request.config.getoption("--gpu"))
+
+
+@pytest.fixture
+def on_gpu(device: torch.device) -> None:
+    """For tests that mean nothing on a CPU."""
+    if device.type == "cpu":
+        pytest.skip("a CPU has no such thing")

@@ -1,0 +1,77 @@
+"""Whole runs on a GPU: what they record, how they resume, and several processes over NCCL."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from run_files import assert_bit_identical, interrupt_in, losses, read_lines, torchrun
+from tiny import command, data_keys, run_net, write_config
+
+pytestmark = pytest.mark.gpu
+
+EXACT = ("TRAIN.PRECISION", "fp32")
+
+
+@pytest.fixture(scope="module")
+def cfg(tiny_data, device, tmp_path_factory):
+    keys = {**data_keys(tiny_data), "DEVICE": device.type}
+    return write_config(tmp_path_factory.mktemp("gpu") / "tiny.yaml", keys)
+
+
+@pytest.fixture(scope="module")
+def whole(cfg, tmp_path_factory):
+    """The folder of an uninterrupted run in fp32."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert run_net().main(command(cfg, folder, *EXACT)) == 0
+    return folder
+
+
+def test_a_run_records_its_device_and_its_memory(whole, device):
+    result = json.loads((whole / "result.json").read_text())
+    last = read_lines(whole / "metrics.jsonl")[-1]
+    if device.type == "cuda":
+        assert result["device"] == torch.cuda.get_device_name()
+        assert last["max_memory_bytes"] > 2**20
+    assert result["precision"] == "fp32"
+
+
+def test_the_precision_of_a_gpu_with_bf16_is_bf16(cfg, device, tmp_path):
+    folder = tmp_path / "run"
+    assert run_net().main(command(cfg, folder)) == 0
+    result = json.loads((folder / "result.json").read_text())
+    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    assert result["precision"] == ("bf16" if has_bf16 else "fp32")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_interrupted_run_continues(cfg, whole, workers, device, tmp_path, monkeypatch):
+    """Kernels of a GPU may add in another order in each run, so there the losses are only close."""
+    folder = tmp_path / "run"
+    pairs = (*EXACT, "DATA_LOADER.NUM_WORKERS", workers)
+    with monkeypatch.context() as patch:
+        interrupt_in(4, patch)
+        assert run_net().main(command(cfg, folder, *pairs)) == 4
+    assert run_net().main(command(cfg, folder, *pairs)) == 0
+    found, wanted = losses(folder), losses(whole)
+    assert [step for step, _ in found] == [step for step, _ in wanted]
+    for (_, one), (_, other) in zip(found, wanted, strict=True):
+        assert one == pytest.approx(other, rel=0.05)
+    if device.type == "cpu":
+        assert_bit_identical(folder, whole)
+
+
+def test_one_process_over_nccl_is_one_process(cfg, whole, tmp_path):
+    folder = tmp_path / "run"
+    torchrun(command(cfg, folder, *EXACT), 1)
+    assert losses(folder)[0][1] == pytest.approx(losses(whole)[0][1], rel=1e-4)
+
+
+def test_all_gpus_train_together(cfg, whole, device, tmp_path):
+    count = torch.cuda.device_count() if device.type == "cuda" else 2
+    if count < 2:
+        pytest.skip("one GPU")
+    folder = tmp_path / "run"
+    torchrun(command(cfg, folder, *EXACT), 2)
+    assert losses(folder)[0][1] == pytest.approx(losses(whole)[0][1], rel=1e-3)
