@@ -7,7 +7,7 @@ figures and calls `write_report`.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -295,21 +295,26 @@ def time_table(comparison: Comparison) -> list[str]:
     )
 
 
-def control_table(comparison: Comparison) -> list[str]:
+def control_table(
+    comparison: Comparison, orders: Collection[str] = tuple(FRAME_ORDERS), has_coarse: bool = True
+) -> list[str]:
     """List the controls: the baseline without the order of frames, and a network trained on coarse clips only.
 
     If a control is near the baseline, the data can be classified without motion, or without training on fine
-    clips.
+    clips. ``orders`` and ``has_coarse`` select the controls.
     """
     # For the name of each control: (seed, score of the control, score of the baseline).
     scores: dict[str, list[tuple[int, float, float]]] = {}
     for order, name in FRAME_ORDERS.items():
+        if order not in orders:
+            continue
         found = {seed: run.control(order) for seed, run in comparison.baseline.runs.items()}
         scores[name] = [(seed, one[0].score, one[1].score) for seed, one in found.items() if one]
-    coarse = comparison.pair(comparison.row(COARSE_CONTROL))
-    scores["trained at the coarsest shape alone"] = [
-        (run.seed, run.score, base.score) for run, base in coarse.runs
-    ]
+    if has_coarse:
+        coarse = comparison.pair(comparison.row(COARSE_CONTROL))
+        scores["trained at the coarsest shape alone"] = [
+            (run.seed, run.score, base.score) for run, base in coarse.runs
+        ]
     lines = []
     for name, each in scores.items():
         difference = estimate_mean([control - plain for _, control, plain in each])

@@ -172,7 +172,7 @@ def render_study(
                 shown.get("equal_flops", []) + _budget_table(results),
             ),
             ("Video by video", list(_videos(results))),
-            ("Controls", control_table(comparison) if results.study.controls else []),
+            ("Controls", _controls(results)),
             ("Sittings", list(_sittings(results))),
         ]
     for heading, body in parts:
@@ -446,6 +446,15 @@ def _videos(results: StudyResults) -> Iterator[str]:
         ),
     ]
     yield from table(found, columns)
+
+
+def _controls(results: StudyResults) -> list[str]:
+    """List the controls of the study."""
+    study = results.study
+    has_coarse = COARSE_CONTROL in study.rows
+    if not (study.controls or has_coarse):
+        return []
+    return control_table(results.for_figures, study.controls, has_coarse)
 
 
 # --- sittings

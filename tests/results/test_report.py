@@ -86,7 +86,7 @@ def test_seconds_of_another_sitting_are_told(report, two_rows, tmp_path):
     path = RunDir(tmp_path / "long_short" / "seed2").result_json
     write_json(path, {**read_json(path), "date": "2026-11-25T12:00:00+00:00"})
     (found,) = (line for line in report().splitlines() if line.startswith("- **long_short**"))
-    assert "Seeds 2 ran at another commit than the baseline, or more than an hour apart" in found
+    assert "Seeds 2 ran at another commit or on another machine than the baseline, or more" in found
 
 
 def test_the_table_of_differences(report, two_rows):
@@ -143,7 +143,8 @@ def test_controls_that_were_not_evaluated_say_so(report, tmp_path):
 def test_what_is_missing_is_listed(report, two_rows, tmp_path):
     unfinished_run(tmp_path, "short", 1, steps=5)
     unfinished_run(tmp_path, "short", 2)
-    fake_run(tmp_path, "coarse", 1, threads=1)
+    path = fake_run(tmp_path, "coarse", 1).result_json
+    write_json(path, {**read_json(path), "precision": "bf16"})
     lines = section(report(("baseline", "short", "long", "long_short")), "## Not in the tables")
     assert lines[:4] == [
         "- long: not run.",
@@ -152,7 +153,7 @@ def test_what_is_missing_is_listed(report, two_rows, tmp_path):
         "- coarse, seed 2: not run.",
     ]
     assert lines[4].startswith("- coarse, seed 1: not compared with the baseline")
-    assert "('cpu', 'fp32', 1, 960) against ('cpu', 'fp32', 2, 960)" in lines[4]
+    assert "('cpu', 'bf16', 2, 960) against ('cpu', 'fp32', 2, 960)" in lines[4]
 
 
 def test_without_a_baseline_no_speed_up_is_shown(report, tmp_path):

@@ -164,6 +164,8 @@ def test_single_videos_and_controls(results):
     found = row(table_of(page(results), "Video by video"), "long, against as_long")
     assert (found["only the row right"], found["only the base right"]) == ("1", "0")
     assert found["difference (points)"] == "+10.00"
+    # The study has neither the other orders nor the row of the coarsest shape.
+    assert len(table_of(page(results), "Controls")) == 1
     repeated = row(table_of(page(results), "Controls"), "one frame repeated")
     assert (repeated["top-1 (%)"], repeated["difference (points)"]) == ("12.00", "−78.00")
 
