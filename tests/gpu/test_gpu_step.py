@@ -155,6 +155,12 @@ def test_clocks_count_what_the_device_does(device):
 
 
 @pytest.mark.usefixtures("on_gpu")
+def test_the_stopwatch_tells_what_was_used_above_what_was_held(device):
+    held = torch.zeros(2**20, device=device)
+    assert Stopwatch(device).time(held.clone).used_bytes == held.nbytes
+
+
+@pytest.mark.usefixtures("on_gpu")
 def test_too_little_memory_ends_with_what_would_fit(device, tmp_path):
     way = build_training_step(tiny_config(tmp_path, EXACT), device)
     shape = StepShape(frames=8, crop=128, clips=256, num_bn_groups=64)

@@ -19,6 +19,7 @@ PAGES = (
     *("experiments/README.md", "experiments/quickstart/prose.md"),
     "experiments/large_batch/prose.md",
     "experiments/beyond/augmentation_by_shape/prose.md",
+    "docs/gpu.md",
 )
 
 
