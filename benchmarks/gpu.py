@@ -222,8 +222,17 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the pieces that are left, and write the page."""
+    """Run the pieces that are left, and write the page. SIGTERM works as Ctrl-C."""
     options = parse(arguments)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return measure_all(options)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def measure_all(options: argparse.Namespace) -> Outcome:
+    """Run the pieces that are left, and write the page."""
     environment = describe()
     if options.device == "cuda" and environment["gpu"] is None:
         print(
@@ -263,7 +272,7 @@ def measure(piece: Piece, place: Place, again: bool) -> Outcome:
         text += f"$ {shown(command)}\n{printed.strip()}\n\n"
         # 3 is a finding and no failure: a problem that the doctor saw, or an accuracy that was expected.
         if code not in (Outcome.OK, Outcome.MISSED):
-            is_stopped = code in (Outcome.INTERRUPTED, -signal.SIGINT, -signal.SIGKILL)
+            is_stopped = code == Outcome.INTERRUPTED
             said = "is not done, and continues in the next call" if is_stopped else "failed"
             print(f"=== {piece.name} {said}: exit code {code}", flush=True)
             atomic_write_text(place.output / f"{piece.name}.txt", text)
@@ -278,7 +287,8 @@ def measure(piece: Piece, place: Place, again: bool) -> Outcome:
 def run(command: Command, seconds: float) -> tuple[int, str]:
     """Run a command, show what it prints, and return its exit code and its standard output.
 
-    After ``seconds``, or after Ctrl-C, it is interrupted so that it saves. Later it is killed.
+    After ``seconds``, or after Ctrl-C, it gets SIGTERM, so that it saves. Later it is killed. A command that was
+    stopped in this way has the exit code 4.
     """
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY, start_new_session=True
@@ -296,8 +306,9 @@ def run(command: Command, seconds: float) -> tuple[int, str]:
     try:
         process.wait(timeout=max(1.0, seconds))
     except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
-        # The whole session gets the signal, with the processes that the command has started.
-        os.killpg(process.pid, signal.SIGINT)
+        # The whole session gets the signal, with the processes that the command has started. It is not SIGINT,
+        # which a command ignores if a shell has started it in the background.
+        os.killpg(process.pid, signal.SIGTERM)
         try:
             process.wait(timeout=GRACE_SECONDS)
         except subprocess.TimeoutExpired:

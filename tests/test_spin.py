@@ -29,7 +29,7 @@ def fresh(*arguments, **variables):
 @pytest.mark.parametrize(
     ("variables", "wanted"),
     [
-        ({}, "1000"),
+        ({}, "20000"),
         ({"GOMP_SPINCOUNT": "7"}, "7"),
         ({"OMP_WAIT_POLICY": "PASSIVE"}, "None"),
         ({"KMP_BLOCKTIME": "0"}, "None"),

@@ -154,17 +154,15 @@ def render_study(
         title, opening = f"# {results.study.folder.resolve().name}", before
     lines = [HEAD, "", title, "", *opening.strip().splitlines()]
     comparison = results.for_figures
+    study = results.study
+    orders, has_coarse = study.controls, COARSE_CONTROL in study.rows
     parts: list[tuple[str, list[str]]] = [("What was claimed", list(_claim(results)))]
     if results.finished:
         parts += [
             ("Accuracy", shown.get("speed_up", []) + _accuracy_table(results)),
             (
                 "Training time",
-                [
-                    *shown.get("accuracy", []),
-                    *_speed_table(results),
-                    *_machine_table(results),
-                ],
+                shown.get("accuracy", []) + _speed_table(results) + _machine_table(results),
             ),
             ("Time to target", list(_target(results))),
             (
@@ -172,7 +170,7 @@ def render_study(
                 shown.get("equal_flops", []) + _budget_table(results),
             ),
             ("Video by video", list(_videos(results))),
-            ("Controls", _controls(results)),
+            ("Controls", control_table(comparison, orders, has_coarse) if orders else []),
             ("Sittings", list(_sittings(results))),
         ]
     for heading, body in parts:
@@ -303,22 +301,19 @@ def _speed_table(results: StudyResults) -> list[str]:
     )
 
 
-def _machine_table(results: StudyResults) -> Iterator[str]:
+def _machine_table(results: StudyResults) -> list[str]:
     """List the speed-ups of each machine apart, if the seconds come from several."""
     fair = [results.fair(pair) for pair in results.pairs]
     machines = sorted({_machine(run) for pair in fair for run, _ in pair.runs})
     if len(machines) < 2:
-        return
-    yield ""
-    yield "Each machine apart, because the ratio depends on the machine:"
-    yield ""
-    found = [
+        return []
+    each = [
         (machine, pair.only([run.seed for run, _ in pair.runs if _machine(run) == machine]))
         for machine in machines
         for pair in fair
     ]
-    yield from table(
-        [(machine, pair) for machine, pair in found if pair.runs],
+    lines = table(
+        [(machine, pair) for machine, pair in each if pair.runs],
         [
             ("machine", lambda item: plain_cell(item[0])),
             ("row", lambda item: _label(results.study, item[1].own.name)),
@@ -326,8 +321,9 @@ def _machine_table(results: StudyResults) -> Iterator[str]:
             ("pairs", lambda item: f"{len(item[1].runs)}"),
             ("speed-up, seconds", lambda item: _times(item[1].speed_up)),
         ],
-        ("machine", "against"),
+        ("row", "against"),
     )
+    return ["", "Each machine apart, because the ratio depends on the machine:", "", *lines]
 
 
 # --- time to target
@@ -446,15 +442,6 @@ def _videos(results: StudyResults) -> Iterator[str]:
         ),
     ]
     yield from table(found, columns)
-
-
-def _controls(results: StudyResults) -> list[str]:
-    """List the controls of the study."""
-    study = results.study
-    has_coarse = COARSE_CONTROL in study.rows
-    if not (study.controls or has_coarse):
-        return []
-    return control_table(results.for_figures, study.controls, has_coarse)
 
 
 # --- sittings

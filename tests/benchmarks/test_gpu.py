@@ -80,10 +80,11 @@ def test_a_finding_is_no_failure(run):
 
 
 def test_a_piece_that_takes_too_long_saves_and_continues(run, monkeypatch):
-    """Its command saves when it is interrupted, as run_net.py does."""
+    """Its command saves after SIGTERM, as run_net.py does."""
     monkeypatch.setattr(gpu, "LIMIT_SECONDS", 1.0)
     text = """
-import time
+import signal, time
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 try:
     time.sleep(60)
 except KeyboardInterrupt:
@@ -100,7 +101,7 @@ except KeyboardInterrupt:
 
 def test_a_command_that_does_not_save_is_killed(monkeypatch):
     monkeypatch.setattr(gpu, "GRACE_SECONDS", 1.0)
-    deaf = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(60)"
+    deaf = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)"
     begin = time.monotonic()
     assert gpu.run(python(deaf), 1.0) == (4, "")
     assert time.monotonic() - begin < 30
