@@ -24,8 +24,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import median
+
+from plain_step import WAYS
 
 from mgexp.run.environment import REPOSITORY, describe
 from mgexp.run.files import atomic_write_text, lock_file, read_json, write_json
@@ -48,6 +51,9 @@ TINY_CLIPS = {
     "RESNET.WIDTH_PER_GROUP": "8",
 }
 """The keys that make a Kinetics row small. They keep its schedule."""
+
+DONE = (Outcome.OK, Outcome.MISSED)
+"""MISSED is a finding and no failure: a problem that the doctor saw, or an accuracy that was expected."""
 
 Command = list[str]
 
@@ -72,7 +78,7 @@ class Place:
     @property
     def kinetics(self) -> Command:
         """Return the KEY VALUE pairs of the Kinetics rows."""
-        small = [part for pair in TINY_CLIPS.items() for part in pair] if self.is_tiny else []
+        small = chain.from_iterable(TINY_CLIPS.items() if self.is_tiny else ())
         return [*self.keys, "TRAIN.INIT_WEIGHTS", "", *small]
 
 
@@ -149,24 +155,11 @@ def plan(place: Place) -> list[Command]:
 
 
 def plan_kinetics(place: Place) -> list[Command]:
-    """Make the command that predicts the Kinetics rows on this machine."""
+    """Make the command that predicts the Kinetics rows on this machine, without the loading of their clips."""
     cfg, budget = ["--cfg", f"{SLOWFAST}/baseline.yaml"], "2" if place.is_tiny else "240"
-    made, clips = place.output / "videos", ["TRAIN.BATCH_SIZE", str(CLIPS)]
-    if (made / "train.csv").exists():
-        # The videos of `loading` stand for those of Kinetics, which have the same size and length.
-        keys = {
-            "FORMAT": "list",
-            "TRAIN_LIST": "train.csv",
-            "PATH_PREFIX": "videos",
-            "STORE": "store",
-        }
-        paths = {
-            key: name if key == "FORMAT" else os.fspath(made / name) for key, name in keys.items()
-        }
-        clips += [part for key, value in paths.items() for part in (f"DATA.{key}", value)]
     return [
         tool("plan", *cfg, "--budget-seconds", budget, "--output", place.file("plan_kinetics.json"),
-             *place.kinetics, *clips)
+             *place.kinetics, "TRAIN.BATCH_SIZE", str(CLIPS))
     ]  # fmt: skip
 
 
@@ -182,12 +175,11 @@ def precision(place: Place) -> list[Command]:
     return [tool("doctor", "--cfg", f"{SLOWFAST}/long_short.yaml", *place.kinetics, *clips)]
 
 
-EAGER = ("ours", "plain", "one_group")
 PIECES = (
     Piece("doctor", "The machine", lambda place: [tool("doctor")]),
     Piece("tests", "Tests of what only a GPU does", tests),
     Piece("precision", "Precision and steps at the shapes of Kinetics-400", precision),
-    Piece("step_slowfast", "A step of SlowFast R50", steps("step_slowfast", SLOWFAST, EAGER)),
+    Piece("step_slowfast", "A step of SlowFast R50", steps("step_slowfast", SLOWFAST, WAYS)),
     Piece(
         "step_slowfast_compiled",
         "A step of SlowFast R50, compiled",
@@ -198,7 +190,7 @@ PIECES = (
         "A step of SlowFast R50, with CUDA graphs",
         steps("step_slowfast_graphs", SLOWFAST, ("ours", "cuda_graphs")),
     ),
-    Piece("step_i3d", "A step of I3D R50", steps("step_i3d", I3D, EAGER)),
+    Piece("step_i3d", "A step of I3D R50", steps("step_i3d", I3D, WAYS)),
     Piece("loading", "Loading, and how many cores keep up", loading),
     Piece("quickstart", "The rows of the quickstart", quickstart),
     Piece("plan", "Predicted and measured", plan),
@@ -265,19 +257,19 @@ def measure(piece: Piece, place: Place, again: bool) -> Outcome:
         return Outcome.OK
     record.unlink(missing_ok=True)
     print(f"\n=== {piece.name}: {piece.title}", flush=True)
-    started, text = time.monotonic(), ""
+    started, code, text = time.monotonic(), int(Outcome.OK), ""
     for command in piece.commands(place):
         left = LIMIT_SECONDS - (time.monotonic() - started)
         code, printed = run(command, left)
         text += f"$ {shown(command)}\n{printed.strip()}\n\n"
-        # 3 is a finding and no failure: a problem that the doctor saw, or an accuracy that was expected.
-        if code not in (Outcome.OK, Outcome.MISSED):
-            is_stopped = code == Outcome.INTERRUPTED
-            said = "is not done, and continues in the next call" if is_stopped else "failed"
-            print(f"=== {piece.name} {said}: exit code {code}", flush=True)
-            atomic_write_text(place.output / f"{piece.name}.txt", text)
-            return Outcome.INTERRUPTED if is_stopped else Outcome.FAILED
+        if code not in DONE:
+            break
     atomic_write_text(place.output / f"{piece.name}.txt", text)
+    if code not in DONE:
+        is_stopped = code == Outcome.INTERRUPTED
+        said = "is not done, and continues in the next call" if is_stopped else "failed"
+        print(f"=== {piece.name} {said}: exit code {code}", flush=True)
+        return Outcome.INTERRUPTED if is_stopped else Outcome.FAILED
     seconds = time.monotonic() - started
     write_json(record, {"seconds": seconds, "environment": describe()})
     print(f"=== {piece.name}: done in {duration(seconds)}", flush=True)
