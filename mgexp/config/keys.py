@@ -214,6 +214,8 @@ class AugKeys:
         0.0, "x: brightness, contrast and saturation times 1 − x to 1 + x; 0: off (PySlowFast: images only)",
         SHARE)
     RE_PROB: float = key(0.0, "share of the clips in which a random rectangle gets DATA.MEAN", SHARE)
+    DEVICE: Literal["workers", "training"] = own(
+        "workers", "where clips are resized and augmented: in the loader's workers, or on the device that trains")
     COARSE_STRENGTH: float = own(
         1.0, "c: for clips of t × s² the three strengths are times c + (1 − c)·t·s²/(T·S²); 1: no change",
         _range(0, 10))

@@ -29,7 +29,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,13 +66,12 @@ class Augment:
             if not 0 <= value <= most:
                 raise ValueError(f"{name} = {value} is not in 0 to {most}")
 
-    def __call__(self, frames: Tensor, rng: np.random.Generator) -> Tensor:
-        """Change ``frames``, uint8 (T, S, S, 3), to the same shape, contiguous. This takes one draw from ``rng``.
+    def __call__(self, frames: Tensor, seed: int) -> Tensor:
+        """Change ``frames``, uint8 (T, S, S, 3), on their device to the same shape, contiguous.
 
-        That draw seeds torch's generator for the CPU, from which torchvision draws. Afterwards the generator gets
-        back the state that it had before.
+        ``seed`` seeds torch's generator for the CPU. From it torchvision draws everything, also for frames on a
+        GPU. Afterwards the generator gets back the state that it had before.
         """
-        seed = int(rng.integers(2**63))
         with torch.random.fork_rng(devices=[]):
             # torch.manual_seed would also seed the generators of GPUs, and fork_rng(devices=[]) restores only
             # the generator of the CPU.
@@ -139,10 +137,10 @@ class AugmentByShape:
     full_frames: int
     full_crop: int
 
-    def __call__(self, frames: Tensor, rng: np.random.Generator) -> Tensor:
-        """Change ``frames``, uint8 (t, s, s, 3), as ``Augment`` does. This takes one draw from ``rng``."""
+    def __call__(self, frames: Tensor, seed: int) -> Tensor:
+        """Change ``frames``, uint8 (t, s, s, 3), as ``Augment`` does."""
         num_frames, crop = frames.shape[:2]
-        return self.full.times(self.factor(num_frames, crop))(frames, rng)
+        return self.full.times(self.factor(num_frames, crop))(frames, seed)
 
     def factor(self, num_frames: int, crop: int) -> float:
         """Return the factor of the strengths for ``num_frames`` × ``crop``²; exactly 1 at the full shape."""

@@ -24,7 +24,7 @@ from mgexp.data.records import Record, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.errors import InputError
 from mgexp.multigrid.sampler import ClipRequest
-from mgexp.video.reader import SOURCE, FramesArray, Opener, Region, VideoError
+from mgexp.video.reader import SOURCE, Opener, Region, VideoError
 from mgexp.wheels import transforms_v2
 
 Times = NDArray[np.float64]
@@ -36,8 +36,8 @@ MAX_ATTEMPTS = 10
 Unusable = tuple[tuple[int, str], ...]
 """(index of the record, what is wrong with it) of each video that failed."""
 
-Change = Callable[[Tensor, np.random.Generator], Tensor]
-"""Changes the frames of a clip, uint8 (T, S, S, 3), by draws from a generator: see ``mgexp/data/augment.py``."""
+Change = Callable[[Tensor, int], Tensor]
+"""Changes the frames of a clip, uint8 (T, S, S, 3), by draws from a seed: see ``mgexp/data/augment.py``."""
 
 
 def random_times(
@@ -87,26 +87,34 @@ def random_region(
     return Region(top, left, side, side)
 
 
-def resize(frames: FramesArray, crop: int) -> Tensor:
-    """Resize every frame to ``crop`` × ``crop`` pixels: uint8, (T, crop, crop, 3), contiguous.
+def resize(frames: Tensor, crop: int) -> Tensor:
+    """Resize uint8 ``frames`` (T, h, w, 3) to ``crop`` × ``crop`` pixels: uint8, (T, crop, crop, 3), contiguous.
 
-    Resizing is bilinear with antialiasing, on uint8.
+    Resizing is bilinear with antialiasing. On a GPU, torchvision computes it in float32 and rounds it to uint8.
     """
-    source = torch.from_numpy(frames)
-    if source.shape[1:3] == (crop, crop):
-        return source.contiguous()
+    if frames.shape[1:3] == (crop, crop):
+        return frames.contiguous()
     # The region is a view into larger frames, and is not copied first: torch resizes channels-last
     # frames with strides twice as fast as contiguous planes. (Measured with torch 2.15, 16 frames
     # from 60 to 64 pixels: 131 against 290 us.)
     resized: Tensor = transforms_v2.functional.resize(
-        source.permute(0, 3, 1, 2), [crop, crop], antialias=True
+        frames.permute(0, 3, 1, 2), [crop, crop], antialias=True
     )
     return resized.permute(0, 2, 3, 1).contiguous()
+
+
+def finish(frames: Tensor, crop: int, augment: Change | None, seed: int) -> Tensor:
+    """Make the frames of a clip, uint8 (T, crop, crop, 3), from those of its region: resize, then augment."""
+    resized = resize(frames, crop)
+    return augment(resized, seed) if augment else resized
 
 
 @dataclass(frozen=True)
 class Clip:
     """One training clip: ``frames`` uint8 (T, S, S, 3) of record ``index``, and the ``label`` of its span.
+
+    If the clip is not finished, ``frames`` has the region (T, h, w, 3) of the video instead. ``crop`` is S, and
+    ``seed`` the draw of the augmentation, for ``finish``.
 
     ``flipped``: whether the network gets the clip mirrored, left for right. It is drawn here, with everything
     else, but ``mgexp.train.step.Normalizer`` mirrors the clip on the device, where it costs a GPU nothing. Here it
@@ -121,6 +129,8 @@ class Clip:
     label: Target
     index: int
     unusable: Unusable
+    crop: int
+    seed: int = 0
     level: str = SOURCE
     flipped: bool = False
 
@@ -167,6 +177,7 @@ class TrainingClips(Dataset[Clip]):
 
     ``jitter``: least and largest short side, in pixels, at the full crop; see ``draw_short_side``.
     ``flip``: mirror half of the clips, at random. ``augment``: further changes to a clip; None: no changes.
+    ``finishes``: resize and augment each clip here. If not, ``mgexp/data/regions.py`` does it on a device.
     ``limit``: the time that a video may take.
     Raises InputError for a jitter that cannot hold the crop.
     """
@@ -180,6 +191,7 @@ class TrainingClips(Dataset[Clip]):
     flip: bool
     opener: Opener
     augment: Change | None = None
+    finishes: bool = True
     limit: TimeLimit = NO_LIMIT
 
     def __post_init__(self) -> None:
@@ -217,16 +229,19 @@ class TrainingClips(Dataset[Clip]):
             except VideoError as error:
                 unusable.append((index, str(error)))
                 continue
-            frames = resize(pixels, request.crop)
             flipped = self.flip and bool(rng.random() < 0.5)
-            if self.augment is not None:
-                frames = self.augment(frames, rng)
+            seed = 0 if self.augment is None else int(rng.integers(2**63))
+            frames = torch.from_numpy(pixels)
+            if self.finishes:
+                frames = finish(frames, request.crop, self.augment, seed)
             # A clip longer than its video repeats the last frame, so its span ends with the video.
             span = float(times[0]), float(min(times[-1], duration))
-            return Clip(frames, record.target(span), index, tuple(unusable), found.level, flipped)
+            failed = tuple(unusable)
+            label, level = record.target(span), found.level
+            return Clip(frames, label, index, failed, request.crop, seed, level, flipped)
         # -1: no class. collate sees that there are no frames, and then reads no label.
         empty = torch.empty(0, request.crop, request.crop, 3, dtype=torch.uint8)
-        return Clip(empty, -1, request.index, tuple(unusable))
+        return Clip(empty, -1, request.index, tuple(unusable), request.crop)
 
     def draw_times(
         self, duration_seconds: float, request: ClipRequest, rng: np.random.Generator
@@ -257,15 +272,28 @@ class TrainingClips(Dataset[Clip]):
 
 
 def collate(clips: Sequence[Clip]) -> Batch:
-    """Make one batch of clips of one shape. If one clip has no frames, the batch has no clips at all."""
+    """Make one batch of finished clips of one shape. If one clip has no frames, the batch has no clips at all."""
+    batch = collate_without_pixels(clips)
+    if not has_all(clips):
+        return batch
+    # Channels are last in the stack: the permuted view is channels_last_3d without a copy.
+    return replace(batch, clips=torch.stack([clip.frames for clip in clips]).permute(0, 4, 1, 2, 3))
+
+
+def has_all(clips: Sequence[Clip]) -> bool:
+    """Return whether every clip has frames."""
+    return all(len(clip.frames) for clip in clips)
+
+
+def collate_without_pixels(clips: Sequence[Clip]) -> Batch:
+    """Make a batch of everything but the pixels. If one clip has no frames, the batch has no labels either."""
     unusable = tuple(failure for clip in clips for failure in clip.unusable)
-    if not all(len(clip.frames) for clip in clips):
-        none = torch.empty(0, 3, 0, 0, 0, dtype=torch.uint8)
+    none = torch.empty(0, 3, 0, 0, 0, dtype=torch.uint8)
+    if not has_all(clips):
         return Batch(none, torch.empty(0, dtype=torch.long), unusable)
     flipped = [clip.flipped for clip in clips]
     return Batch(
-        # Channels are last in the stack: the permuted view is channels_last_3d without a copy.
-        clips=torch.stack([clip.frames for clip in clips]).permute(0, 4, 1, 2, 3),
+        none,
         # A number becomes int64, and a tuple of floats becomes a row of float32.
         labels=torch.tensor([clip.label for clip in clips]),
         unusable=unusable,

@@ -19,6 +19,7 @@ from mgexp.data.augment import Augment, AugmentByShape
 from mgexp.data.clips import Batch, TrainingClips, collate
 from mgexp.data.lists import videos_root
 from mgexp.data.records import Record
+from mgexp.data.regions import FinishedBatches, collate_regions
 from mgexp.data.time_limit import (
     NO_LIMIT,
     TimeLimit,
@@ -72,12 +73,13 @@ class DeviceBatches:
                 return
 
     def _fetch(self) -> Batch:
-        batch = next(self._batches)
         if self._stream is None:
-            return batch
-        # non_blocking has an effect only if the batch is in page-locked memory; see
-        # ``_worker_options``.
+            return next(self._batches)
+        # With AUG.DEVICE training, ``next`` also resizes and augments the clips on the GPU.
         with torch.cuda.stream(self._stream):
+            batch = next(self._batches)
+            # non_blocking has an effect only if the batch is in page-locked memory; see
+            # ``_worker_options``.
             return batch.map(lambda tensor: tensor.to(self._device, non_blocking=True))
 
 
@@ -94,14 +96,16 @@ def build_train_loader(
     device: torch.device,
     opener: Opener,
     limit: TimeLimit = NO_LIMIT,
-) -> DataLoader[object]:
+) -> DataLoader[Any] | FinishedBatches:
     """Build the loader of ``batches``, one list of requests for each step. One loader serves every shape."""
-    return DataLoader(
-        build_training_clips(cfg, records, opener, limit),
+    clips = build_training_clips(cfg, records, opener, limit)
+    loader: DataLoader[Any] = DataLoader(
+        clips,
         batch_sampler=batches,  # type: ignore[arg-type]
-        collate_fn=collate,
+        collate_fn=collate if clips.finishes else collate_regions,
         **_worker_options(cfg.DATA_LOADER, device),
     )
+    return loader if clips.finishes else FinishedBatches(loader, device, clips.augment)
 
 
 def build_time_limit(cfg: Config, record: Path) -> TimeLimit:
@@ -121,6 +125,7 @@ def build_training_clips(
         inverse_uniform=cfg.DATA.INV_UNIFORM_SAMPLE,
         flip=cfg.DATA.RANDOM_FLIP,
         augment=build_augment(cfg),
+        finishes=cfg.AUG.DEVICE == "workers",
         opener=opener,
         limit=limit,
     )

@@ -163,7 +163,8 @@ class EvaluationViews(Dataset[View]):
         for number in range(self.num_crops):
             region = view_region(*found.size, number, self.num_crops)
             shown = region.on(found.size, copy_size)
-            crops.append(resize(frames[:, shown.rows, shown.columns], self.crop))
+            pixels = torch.from_numpy(frames[:, shown.rows, shown.columns])
+            crops.append(resize(pixels, self.crop))
         return View(torch.stack(crops), index, record.target(), None)
 
 

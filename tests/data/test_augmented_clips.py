@@ -80,7 +80,7 @@ def test_augmentation_changes_no_other_draw():
 def test_what_is_augmented_is_the_crop():
     given = []
 
-    def look(frames, rng):
+    def look(frames, seed):
         given.append(frames)
         return torch.zeros_like(frames)
 
@@ -93,8 +93,8 @@ def test_the_draw_of_the_augmentation_follows_the_others():
     """It is no number that the stride was drawn from."""
     drawn = []
 
-    def draw(frames, rng):
-        drawn.append(rng.integers(2**63))
+    def draw(frames, seed):
+        drawn.append(seed)
         return frames
 
     training_clips(draw)[FakeRequest((3, 0))]

@@ -111,7 +111,7 @@ def test_crops_that_do_not_exist_are_refused():
 
 def test_a_region_of_the_right_size_is_cut_and_not_resized():
     frames = random_frames(4, 64, 80)
-    clip = resize(frames[:, 3:35, 5:37], 32)
+    clip = resize(torch.from_numpy(frames)[:, 3:35, 5:37], 32)
     assert torch.equal(clip, torch.from_numpy(frames[:, 3:35, 5:37]))
 
 
@@ -119,7 +119,7 @@ def test_a_region_of_the_right_size_is_cut_and_not_resized():
 @pytest.mark.parametrize(("side", "crop"), [(60, 64), (50, 45), (64, 32), (64, 17), (1, 8), (9, 1)])
 def test_resizing_agrees_with_pillow(num_frames, side, crop):
     frames = random_frames(num_frames, 64, 80)
-    clip = resize(frames[:, :side, 7 : 7 + side], crop)
+    clip = resize(torch.from_numpy(frames)[:, :side, 7 : 7 + side], crop)
     for ours, source in zip(clip.numpy(), frames, strict=True):
         region = Image.fromarray(source[:side, 7 : 7 + side])
         theirs = np.asarray(region.resize((crop, crop), Image.Resampling.BILINEAR))
@@ -129,7 +129,8 @@ def test_resizing_agrees_with_pillow(num_frames, side, crop):
 @pytest.mark.parametrize("num_frames", [1, 4])
 @pytest.mark.parametrize("crop", [16, 32])
 def test_clips_are_contiguous_uint8(num_frames, crop):
-    clip = resize(random_frames(num_frames, 64, 80)[:, 1:33, 2:34], crop)
+    frames = torch.from_numpy(random_frames(num_frames, 64, 80))
+    clip = resize(frames[:, 1:33, 2:34], crop)
     assert clip.dtype == torch.uint8
     assert clip.shape == (num_frames, crop, crop, 3)
     assert clip.is_contiguous()

@@ -354,9 +354,9 @@ def test_draws_are_what_they_were(row, monkeypatch):
 def test_a_batch_names_all_unusable_videos_in_order():
     frames = torch.zeros((1, 2, 2, 3), dtype=torch.uint8)
     clips = [
-        Clip(frames, 0, 5, ((1, "short"), (4, "empty"))),
-        Clip(frames, 1, 6, ()),
-        Clip(frames, 0, 7, ((2, "gone"),)),
+        Clip(frames, 0, 5, ((1, "short"), (4, "empty")), crop=4),
+        Clip(frames, 1, 6, (), crop=4),
+        Clip(frames, 0, 7, ((2, "gone"),), crop=4),
     ]
     assert collate(clips).unusable == ((1, "short"), (4, "empty"), (2, "gone"))
 

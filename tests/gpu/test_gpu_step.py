@@ -7,10 +7,13 @@ import time
 
 import pytest
 import torch
+import torch.nn.functional as F
 from tiny import tiny_config
 
+from mgexp.data.augment import Augment
 from mgexp.data.clips import Batch
 from mgexp.data.loader import DeviceBatches
+from mgexp.data.regions import Regions
 from mgexp.multigrid import batchnorm
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
@@ -128,6 +131,25 @@ def test_batches_arrive_whole_and_in_order(device):
     ]
     with pytest.raises(StopIteration):
         source.take()
+
+
+@pytest.mark.parametrize(
+    "augment", [None, Augment(1, 9, 0.4, 0.5, (115, 115, 115))], ids=["plain", "augmented"]
+)
+def test_a_gpu_makes_the_clips_of_a_cpu(device, augment):
+    """Rounding differs. An operation such as posterize makes a large difference of a small one, but rarely."""
+    rng = torch.Generator().manual_seed(0)
+    # Smooth pictures, as those of videos: few pixels lie at the edge from which an operation takes its value.
+    small = torch.randint(0, 256, (16 * 4, 3, 6, 8), generator=rng).float()
+    pixels = F.interpolate(small, (30, 40), mode="bicubic").clamp(0, 255).to(torch.uint8)
+    labels = Batch(torch.empty(0, 3, 0, 0, 0), torch.zeros(16, dtype=torch.long), ())
+    clips = pixels.permute(0, 2, 3, 1).reshape(-1)
+    regions = Regions(clips, ((4, 30, 40),) * 16, tuple(range(16)), 32, labels)
+    wanted = regions.finished(CPU, augment).clips.int()
+    found = regions.finished(device, augment).clips.cpu().int()
+    apart = (found - wanted).abs()
+    assert (apart > 2).float().mean() < 0.01
+    assert apart.float().mean() < 0.5
 
 
 def test_clocks_count_what_the_device_does(device):

@@ -19,6 +19,7 @@ from mgexp.run.files import read_jsonl
 from mgexp.run.log import Progress
 from mgexp.run.other_programs import CoreUse, OtherPrograms, other_cores
 from mgexp.stop import StopRequest
+from mgexp.train import loop
 from mgexp.train.checkpoint import State
 from mgexp.train.loop import LoadedClips, Loop, milestones
 from mgexp.train.setup import build_row_schedule
@@ -280,6 +281,25 @@ def test_a_shape_that_does_not_fit_is_named(tmp_path):
         TrainingError, match=r"step 0 .*: out of memory at a mini-batch of 64x2x16²"
     ):
         bench.run()
+
+
+@pytest.mark.usefixtures("fake_gpu")
+@pytest.mark.parametrize(("device", "expected"), [("cuda", True), ("cpu", False)])
+def test_only_a_gpu_tries_fewer_clips(device, expected, tmp_path, monkeypatch):
+    """On a CPU libraries crash when memory is short."""
+    tried = []
+
+    def message(*arguments):
+        tried.append(arguments[-1])
+        return "too little"
+
+    monkeypatch.setattr(loop, "shape_message", message)
+    bench = Bench(tmp_path)
+    bench.loop.train_step = FakeStep(out_of_memory)
+    bench.loop.train_step.normalizer = replace(NORMALIZER, device=torch.device(device))
+    with pytest.raises(TrainingError, match="too little"):
+        bench.run()
+    assert tried == [expected]
 
 
 def test_other_errors_keep_their_traceback(tmp_path):

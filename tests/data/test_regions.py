@@ -1,0 +1,107 @@
+"""Clips that the device of training makes: the same bits on a CPU as those of a worker."""
+
+import json
+from functools import partial
+
+import pytest
+import torch
+from run_files import losses
+from test_augmented_clips import AUGMENT, FakeRequest, training_clips
+from tiny import command, data_keys, run_net, tiny_config, write_config
+from torch.utils.data import DataLoader
+
+from mgexp.data.clips import Batch, collate
+from mgexp.data.loader import build_train_loader
+from mgexp.data.regions import FinishedBatches, collate_regions
+from mgexp.video.pyav import PyavReader
+
+CPU = torch.device("cpu")
+# Both larger and smaller than the regions, and of their size: the videos have 40 x 48 pixels.
+REQUESTS = [
+    [FakeRequest((3, position), frames=frames, crop=crop) for position in range(6)]
+    for frames, crop in [(2, 16), (4, 32), (3, 32)]
+]
+
+
+def loaders(num_workers=0, augment=AUGMENT, broken=()):
+    """Loaders of the same clips: made by workers, and made by the device."""
+    load = partial(DataLoader, batch_sampler=REQUESTS, num_workers=num_workers)
+    theirs = training_clips(augment, broken)
+    ours = training_clips(augment, broken)
+    ours.finishes = False
+    loader = load(ours, collate_fn=collate_regions)
+    return load(theirs, collate_fn=collate), FinishedBatches(loader, CPU, augment)
+
+
+@pytest.mark.parametrize("augment", [None, AUGMENT], ids=["plain", "augmented"])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_device_makes_the_clips_of_a_worker(num_workers, augment):
+    wanted, found = loaders(num_workers, augment)
+    for one, other in zip(found, wanted, strict=True):
+        assert all(map(torch.equal, one.tensors(), other.tensors()))
+        assert (one.unusable, one.levels) == (other.unusable, other.levels)
+        assert one.clips.is_contiguous(memory_format=torch.channels_last_3d)
+        assert one.flipped.any()
+
+
+def test_what_failed_is_reported_with_the_clips():
+    wanted, found = loaders(broken=("0.mp4",))
+    reports = [batch.unusable for batch in found]
+    assert reports == [batch.unusable for batch in wanted]
+    assert any(reports)
+
+
+def test_a_batch_without_clips_says_why():
+    _, found = loaders(broken=[f"{index}.mp4" for index in range(8)])
+    for batch in found:
+        assert batch.clips.shape == (0, 3, 0, 0, 0)
+        assert batch.unusable
+
+
+def test_workers_start_with_the_iterator():
+    """A signal may still end the run at once, while workers start; later it may not."""
+    _, found = loaders(num_workers=1)
+    batches = iter(found)
+    (inner,) = batches.__reduce__()[1][1:]
+    assert all(worker.is_alive() for worker in inner._workers)
+    list(batches)
+
+
+def test_regions_are_pinned_with_their_labels(fake_gpu):
+    clips = training_clips(AUGMENT)
+    clips.finishes = False
+    regions = collate_regions([clips[request] for request in REQUESTS[0]])
+    fake_gpu.calls.clear()
+    pinned = regions.pin_memory()
+    assert fake_gpu.calls == ["pin_memory"] * 4  # pixels, no clips, labels, mirrored clips
+    assert (pinned.sizes, pinned.seeds, pinned.crop) == (regions.sizes, regions.seeds, 16)
+
+
+def test_a_key_says_who_makes_the_clips(tmp_path):
+    def loader(where):
+        cfg = tiny_config(tmp_path, {"AUG.DEVICE": where, "AUG.COLOR_JITTER": 0.4})
+        return build_train_loader(cfg, [], [], CPU, PyavReader)
+
+    assert isinstance(loader("workers"), DataLoader)
+    made = loader("training")
+    assert made.augment is not None
+    assert made.loader.collate_fn is collate_regions
+
+
+def test_a_run_trains_alike_wherever_its_clips_are_made(tiny_data, tmp_path):
+    keys = {**data_keys(tiny_data), "AUG.COLOR_JITTER": 0.4, "AUG.RANDAUGMENT_OPS": 1}
+    cfg = write_config(tmp_path / "tiny.yaml", keys)
+    for where in ("workers", "training"):
+        pairs = ("AUG.DEVICE", where, "DATA_LOADER.NUM_WORKERS", 1)
+        assert run_net().main(command(cfg, tmp_path / where, *pairs)) == 0
+    assert losses(tmp_path / "training") == losses(tmp_path / "workers")
+    assert metrics_of(tmp_path / "training") == metrics_of(tmp_path / "workers")
+
+
+def metrics_of(run):
+    return json.loads((run / "result.json").read_text())["metrics"]
+
+
+def test_a_finished_batch_is_left_alone():
+    batch = Batch(torch.empty(0, 3, 0, 0, 0), torch.empty(0), ((1, "gone"),))
+    assert [*FinishedBatches([batch], CPU, None)] == [batch]

@@ -1,0 +1,267 @@
+"""What only a GPU does, on a GPU that computes nothing: on which device tensors are, and what waits for what.
+
+docs/gpu.md names the test of each branch.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fake_gpu import GPU
+from tiny import tiny_config
+from torch import nn
+
+from mgexp import dist
+from mgexp.data.clips import Batch
+from mgexp.data.loader import DeviceBatches, build_train_loader
+from mgexp.data.regions import FinishedBatches, Regions
+from mgexp.dist import Processes
+from mgexp.errors import InputError
+from mgexp.launch.resources import Resources, local_problems
+from mgexp.multigrid.schedule import StepShape
+from mgexp.optim.build import build_optimizer
+from mgexp.plan.advice import time_gradients
+from mgexp.plan.doctor import gpu_finding
+from mgexp.plan.timing import Stopwatch
+from mgexp.plan.ways import build_training_step
+from mgexp.run.clock import StepTimer
+from mgexp.run.environment import describe
+from mgexp.run.log import max_memory_bytes
+from mgexp.train import precision_check
+from mgexp.train.precision import Precision, resolve_precision
+from mgexp.train.step import Normalizer
+from mgexp.video.pyav import PyavReader
+
+ROOT = Path(__file__).parents[2]
+FEW = StepShape(frames=4, crop=16, clips=8, num_bn_groups=2)
+MANY = StepShape(frames=4, crop=16, clips=8, num_bn_groups=8)
+AUGMENTED = {"AUG.RANDAUGMENT_OPS": 2, "AUG.COLOR_JITTER": 0.4, "AUG.RE_PROB": 1.0}
+MODELS = {
+    "SlowFast": {},
+    "I3D": {"MODEL.MODEL_NAME": "I3D", "RESNET.DEPTH": 50},
+    "TSM": {"MODEL.MODEL_NAME": "TSM", "RESNET.DEPTH": 50},
+}
+
+
+def test_the_page_names_every_branch_and_tests_that_exist():
+    page = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
+    tests = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/*.py"))
+    named = re.findall(r"`(test_\w+)`", page)
+    assert len(named) > 30
+    assert [name for name in named if f"def {name}(" not in tests] == []
+    branch = re.compile(r"""torch\.cuda\.|type [!=]= "(cuda|cpu)\"""")
+    files = [path for path in ROOT.glob("mgexp/**/*.py") if branch.search(path.read_text("utf-8"))]
+    paths = [path.relative_to(ROOT).as_posix() for path in files]
+    # This one only decides whether DEVICE cuda is a problem: test_setup.py.
+    assert [path for path in paths if f"`{path}`" not in page] == ["mgexp/train/setup.py"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("shape", [FEW, MANY], ids=str)
+@pytest.mark.usefixtures("fake_gpu")
+def test_a_step_stays_on_its_gpu(model, shape, tmp_path):
+    # The fake backend has no batch norm in bf16.
+    keys = {"TRAIN.PRECISION": "fp32", "SOLVER.CLIP_GRAD_L2NORM": 1.0}
+    cfg = tiny_config(tmp_path, {**MODELS[model], **keys})
+    way = build_training_step(cfg, GPU)
+    loss = way(shape)()
+    parameters = [*way.step.model.parameters()]
+    state = [
+        value for one in way.step.optimizer.state.values() for value in one.values() if value.dim()
+    ]
+    tensors = [loss, *parameters, *(one.grad for one in parameters), *way.step.model.buffers()]
+    assert {tensor.device for tensor in tensors + state} == {GPU}
+    assert len(state) == len(parameters)
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16", "tf32"])
+@pytest.mark.usefixtures("fake_gpu")
+def test_gradients_of_other_precisions_stay_on_their_gpu(name, tmp_path):
+    way = build_training_step(tiny_config(tmp_path, {"TRAIN.PRECISION": name}), GPU)
+    assert way.gradients(MANY)().device == GPU
+    assert {one.grad.dtype for one in way.step.model.parameters()} == {torch.float32}
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_two_devices_in_one_operation_are_an_error():
+    """This is what the fake GPU is for."""
+    with pytest.raises(RuntimeError, match="two devices"):
+        torch.ones(3, device=GPU) + torch.ones(3)
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_the_default_precision_of_a_gpu_with_bf16_is_bf16():
+    assert resolve_precision("auto", GPU) == Precision("bf16")
+
+
+def test_a_gpu_without_bf16_units_has_none(fake_gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", fake_gpu.answer("bf16", False))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", fake_gpu.answer("old", (7, 0)))
+    assert resolve_precision("auto", GPU) == Precision("fp32")
+    for name, words in (("bf16", "does not compute with it"), ("tf32", "older than Ampere")):
+        with pytest.raises(InputError, match=f"Fake GPU .*{words}|{words}"):
+            resolve_precision(name, GPU)
+
+
+def test_the_next_batch_is_copied_while_a_step_computes(fake_gpu):
+    def make(number):
+        clips = torch.zeros(2, 3, 4, 8, 8, dtype=torch.uint8)
+        return Batch(clips, torch.full((2,), number), (), flipped=torch.tensor([True, False]))
+
+    source = DeviceBatches(iter([make(0), make(1)]), GPU)
+    fake_gpu.calls.clear()
+    taken = source.take()
+    assert {tensor.device for tensor in taken.tensors()} == {GPU}
+    # A tensor of the copying stream must not be given away before the computing stream is done with it.
+    waited = ["stream begins", "stream ends", "current_stream", "computing.wait_stream"]
+    assert fake_gpu.calls == [*waited, *["record_stream"] * 3]
+    fake_gpu.calls.clear()
+    source.fetch_ahead()
+    assert fake_gpu.calls == ["stream begins", "stream ends"]
+    source.take()
+    source.fetch_ahead()
+    with pytest.raises(StopIteration):
+        source.take()
+
+
+def test_clips_that_the_gpu_makes_are_on_the_gpu(fake_gpu, tmp_path):
+    cfg = tiny_config(tmp_path, {**AUGMENTED, "AUG.DEVICE": "training"})
+    loader = build_train_loader(cfg, [], [], GPU, PyavReader)
+    assert isinstance(loader, FinishedBatches)
+    labels = Batch(torch.empty(0, 3, 0, 0, 0), torch.zeros(20, dtype=torch.long), ())
+    pixels = torch.zeros(20 * 4 * 9 * 9 * 3, dtype=torch.uint8)
+    # The seeds reach every operation of RandAugment.
+    regions = Regions(pixels, ((4, 9, 9),) * 20, tuple(range(20)), 8, labels)
+    source = DeviceBatches(map(loader._finish, [regions]), GPU)
+    fake_gpu.calls.clear()
+    batch = source.take()
+    assert batch.clips.shape == (20, 3, 4, 8, 8)
+    assert batch.clips.dtype == torch.uint8
+    assert batch.clips.is_contiguous(memory_format=torch.channels_last_3d)
+    assert {tensor.device for tensor in batch.tensors()} == {GPU}
+    assert fake_gpu.calls[:2] == ["stream begins", "stream ends"]
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_batches_for_a_gpu_lie_in_page_locked_memory(tmp_path):
+    cfg = tiny_config(tmp_path)
+    assert build_train_loader(cfg, [], [], GPU, PyavReader).pin_memory
+    assert not build_train_loader(cfg, [], [], torch.device("cpu"), PyavReader).pin_memory
+
+
+def test_random_clips_for_a_gpu_lie_in_page_locked_memory(fake_gpu, tmp_path):
+    way = build_training_step(tiny_config(tmp_path), GPU)
+    fake_gpu.calls.clear()
+    way.data.batch(MANY)
+    assert fake_gpu.calls == ["pin_memory"]
+
+
+def test_a_stopwatch_waits_before_and_after_the_step(fake_gpu, monkeypatch):
+    fake_gpu.calls.clear()
+    sample = Stopwatch(GPU).time(fake_gpu.answer("step"))
+    before = ["synchronize", "reset_peak_memory_stats", "memory_allocated"]
+    assert fake_gpu.calls == [*before, "step", "synchronize", "max_memory_allocated"]
+    assert sample.used_bytes == 2 * 2**30  # a peak of 3 GiB, 1 GiB held before
+
+
+def test_steps_are_timed_by_events(fake_gpu):
+    timer = StepTimer(GPU)
+    fake_gpu.calls.clear()
+    timer.start()
+    timer.stop()
+    assert timer.is_device_idle()
+    assert timer.read() == [0.25]
+    each = ["Event", "event.record"]
+    assert fake_gpu.calls == [
+        *each, *each, "event.query", "event.synchronize", "event.elapsed_time"
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_the_gpu_and_its_memory_are_recorded():
+    assert describe()["gpu"] == "Fake GPU"
+    assert max_memory_bytes() == 3 * 2**30
+
+
+def test_the_doctor_describes_the_gpu(fake_gpu, monkeypatch):
+    properties = SimpleNamespace(name="Fake GPU", total_memory=80 * 2**30)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", fake_gpu.answer("properties", properties)
+    )
+    assert gpu_finding().found == "Fake GPU, 80 GiB, bf16"
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_each_process_of_a_node_has_a_gpu_of_its_own():
+    assert dist.device_of("auto", Processes(local_rank=3)) == torch.device("cuda", 3)
+    assert dist.device_of("cpu") == torch.device("cpu")
+
+
+def test_gpus_talk_over_nccl(fake_gpu, monkeypatch):
+    begun = []
+    monkeypatch.setattr(dist.dist, "init_process_group", lambda name, timeout: begun.append(name))
+    monkeypatch.setattr(dist.dist, "destroy_process_group", lambda: begun.append("end"))
+    fake_gpu.calls.clear()
+    with dist.joined(Processes(0, 2), GPU):
+        # Otherwise all processes of a node would use GPU 0.
+        assert fake_gpu.calls == ["set_device"]
+    assert begun == ["nccl", "end"]
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_more_gpus_than_there_are_is_a_problem():
+    assert [*local_problems(Resources(gpus_per_node=1))] == []
+    (problem,) = local_problems(Resources(gpus_per_node=2))
+    assert "this machine has 1" in problem
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_sgd_on_a_gpu_is_not_fused(tmp_path):
+    """The scaler of fp16 treats the fused update differently."""
+    cfg, model = tiny_config(tmp_path), nn.Linear(2, 2)
+    assert build_optimizer(cfg, model).param_groups[0]["fused"]
+    assert not build_optimizer(cfg, model.to(GPU)).param_groups[0]["fused"]
+
+
+def test_the_doctor_times_whole_mini_batches_on_a_gpu(monkeypatch):
+    """On a CPU it takes fewer clips and scales their time."""
+    seen = []
+
+    def measure(ways, shapes, *_):
+        seen.extend(shapes)
+        return {"": {shapes[0]: SimpleNamespace(seconds=[1.0])}}
+
+    monkeypatch.setattr("mgexp.plan.advice.measure_steps", measure)
+    for device in (GPU, torch.device("cpu")):
+        way = SimpleNamespace(data=SimpleNamespace(device=device), gradients=None)
+        time_gradients(way, [FEW])
+    assert [shape.clips for shape in seen] == [8, 2]
+
+
+def test_memory_of_the_precision_check_is_free_for_training(fake_gpu, monkeypatch):
+    monkeypatch.setattr(precision_check.LayerCheck, "run", lambda *_: [])
+    forked = []
+
+    def fork(devices):
+        forked.append(devices)
+        return fake_gpu.within()
+
+    monkeypatch.setattr(torch.random, "fork_rng", fork)
+    model, normalizer = nn.Linear(2, 2), Normalizer((0.5,) * 3, (0.5,) * 3, GPU)
+    task = SimpleNamespace(loss=None)
+    monkeypatch.setattr(precision_check, "draw_batch", lambda *_: None)
+    fake_gpu.calls.clear()
+    precision_check.check_shapes(model, [FEW], task, normalizer, Precision("bf16"))
+    assert forked == [[GPU]]
+    assert fake_gpu.calls[-2:] == ["empty_cache", "reset_peak_memory_stats"]
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_a_precision_is_checked_once_for_each_kind_of_gpu():
+    record = precision_check.check_record(nn.Linear(2, 2), [FEW], Precision("bf16"), GPU)
+    assert record["machine"] == "Fake GPU"
+    assert record["threads"] == 0
