@@ -4,7 +4,8 @@
     python tools/plan.py --cfg experiments/quickstart/baseline.yaml --output plan.json      measures for a minute
     python tools/plan.py --from plan.json --measured-run runs/quickstart/baseline/seed0     compares, afterwards
     python tools/plan.py --cfg ROW.yaml --num-gpus 8 64 --bandwidth 50 23 --latency 3.4 9.6 --gpus-per-node 6
-    python tools/plan.py --study kinetics_in_15_minutes --plot study.png
+    python tools/plan.py --study kinetics_in_15_minutes --plot study.png     a published training on 1,536 GPUs
+    python tools/plan.py --study paper_clusters                              SlowFast on 8, 64 and 128 GPUs
 
 Training steps of every shape are timed on random clips. Loading is timed on videos of DATA.TRAIN_LIST; without
 them it is unknown. mgexp/plan/predict.py holds the model of a step. Close other programs first. For several GPUs,
@@ -47,8 +48,8 @@ from mgexp.run.files import read_json, write_json
 from mgexp.text import aligned, duration
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-STUDIES = ("kinetics_in_15_minutes",)
-"""Worked examples, each a script in benchmarks/."""
+STUDIES = ("kinetics_in_15_minutes", "paper_clusters")
+"""Worked examples, each a script in benchmarks/. Only the first one has a picture."""
 ROWS = ("baseline", "short", "long", "long_short")
 PLAN_VERSION = 1
 
@@ -135,8 +136,8 @@ def check(options: argparse.Namespace) -> None:
     problems = []
     if not (options.cfg or options.rows or options.source or options.study):
         problems.append("give --cfg, --rows, --from or --study")
-    if options.plot and not options.study:
-        problems.append("--plot draws a --study: give one")
+    if options.plot and options.study != STUDIES[0]:
+        problems.append(f"--plot draws one study: add --study {STUDIES[0]}, or leave it out")
     if options.source and not (options.cfg or options.rows) and not options.measured_run:
         problems.append("--from alone has nothing to do: add --cfg, --rows or --measured-run")
     problems += too_small({"--gpus-per-node": options.gpus_per_node, "--cores": options.cores})

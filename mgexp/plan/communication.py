@@ -133,12 +133,16 @@ ALGORITHMS: dict[str, AllReduce] = {
 
 @dataclass(frozen=True)
 class Communication:
-    """The all-reduce of ``gradient_bytes`` in buckets, once in each step. It may overlap the backward pass."""
+    """The all-reduce of ``gradient_bytes`` in buckets of ``bucket_bytes``, once in each step.
+
+    It may overlap the backward pass.
+    """
 
     gradient_bytes: int
     network: Network
     algorithm: str = "best"
     overlaps: bool = True
+    bucket_bytes: int = BUCKET_BYTES
 
     def seconds(self, num_gpus: int) -> float:
         """Predict all buckets of a step, one after the other."""
@@ -157,9 +161,9 @@ class Communication:
         return max(buckets[-1], total - BACKWARD_SHARE * compute_seconds)
 
     def _bucket_seconds(self, num_gpus: int) -> list[float]:
-        """Predict each bucket. Only the last one may be smaller than BUCKET_BYTES."""
-        whole, rest = divmod(self.gradient_bytes, BUCKET_BYTES)
+        """Predict each bucket. Only the last one may be smaller than the others."""
+        whole, rest = divmod(self.gradient_bytes, self.bucket_bytes)
         # Each bucket is a message of its own, so every one of them pays for latency.
-        sizes = [BUCKET_BYTES] * whole + [rest] * (rest > 0)
+        sizes = [self.bucket_bytes] * whole + [rest] * (rest > 0)
         reduce = ALGORITHMS[self.algorithm]
         return [reduce(size, num_gpus, self.network) for size in sizes]

@@ -101,6 +101,7 @@ def test_the_study_is_drawn(plan, tmp_path, capsys):
         (["--cfg", "tiny", "DATA.NO_SUCH_KEY", "1"], "NO_SUCH_KEY"),
         (["--cfg", "tiny", "--from", "nowhere.json"], "nowhere.json"),
         (["--from", "nowhere.json"], "--from alone has nothing to do"),
+        (["--study", "paper_clusters", "--plot", "a.png"], "--study kinetics_in_15_minutes"),
     ],
 )
 def test_bad_input_ends_with_2(plan, planned, capsys, arguments, said):
