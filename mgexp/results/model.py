@@ -145,6 +145,13 @@ def pack_videos(correct: Mapping[str, bool]) -> VideoScores:
     return VideoScores(len(names), digest[:16], packed.tobytes().hex())
 
 
+class ScoreSetting(NamedTuple):
+    """What two runs must share so that their scores can be compared."""
+
+    precision: str
+    num_train_videos: int
+
+
 class Setting(NamedTuple):
     """What can change a result besides the recipe. From results.csv, ``threads`` is None.
 
@@ -157,9 +164,10 @@ class Setting(NamedTuple):
     threads: object
     num_train_videos: int
 
-    def allows_scores(self, other: Setting) -> bool:
-        """Return whether the scores of two runs with these settings can be compared."""
-        return (self.precision, self.num_train_videos) == (other.precision, other.num_train_videos)
+    @property
+    def of_scores(self) -> ScoreSetting:
+        """What another run must share so that the scores of the two can be compared."""
+        return ScoreSetting(self.precision, self.num_train_videos)
 
 
 @dataclass(frozen=True)
@@ -282,7 +290,7 @@ class Row:
 
     @property
     def setting(self) -> Setting:
-        """The setting of the first run. `count_results` makes rows whose runs all have the same setting."""
+        """The setting of the first run. The other runs may have been on other devices."""
         return next(iter(self.runs.values())).setting
 
     @property
@@ -319,7 +327,8 @@ class Pair:
     def runs(self) -> tuple[tuple[Run, Run], ...]:
         """(run, run of the base) for each seed whose scores can be compared."""
         both = self._both()
-        return tuple((run, base) for run, base in both if run.setting.allows_scores(base.setting))
+        alike = ((run, base, run.setting.of_scores == base.setting.of_scores) for run, base in both)
+        return tuple((run, base) for run, base, is_alike in alike if is_alike)
 
     @cached_property
     def timed(self) -> Pair:
@@ -349,7 +358,7 @@ class Pair:
     def other_settings(self) -> dict[int, tuple[Setting, Setting]]:
         """(setting of the run, setting of the base) for each seed that cannot be compared because of them."""
         both = ((run.seed, run.setting, base.setting) for run, base in self._both())
-        return {seed: (own, base) for seed, own, base in both if not own.allows_scores(base)}
+        return {seed: (own, base) for seed, own, base in both if own.of_scores != base.of_scores}
 
     @property
     def seeds_apart(self) -> tuple[int, ...]:

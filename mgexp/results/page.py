@@ -48,22 +48,23 @@ LEGEND = """\
   "unknown" means that we had no source.
 - **Ours**: percent, from the final evaluation: the mean over the seeds ± their standard deviation.
   [results.csv](results.csv) has top-5, steps, seconds and everything else.
-- **Points**: ours minus the baseline's. This is the mean over pairs of runs with the same seed, device, precision
-  and number of training videos. A minus is a loss. The 95 % interval is Student's t over the seeds. It covers the
-  choice of the seed, but not the choice of data or recipe.
-- **Speed-up**: the baseline's training seconds (or FLOPs) divided by the row's, over the same pairs. We show the
-  geometric mean, with the range over the seeds in brackets. Below 1, the row is slower. The 95 % interval is
-  Student's t on the logarithms.
-- **†**: the two runs were at different commits, or more than an hour (or more than they took together) apart.
-  Other code, or other work on the machine, may then be a part of the difference. In this case the verdict uses
-  FLOPs.
+- **Points**: ours minus the baseline's. This is the mean over pairs of runs with the same seed, precision and
+  number of training videos. The devices may differ: another device moves a score as another seed does. A minus is
+  a loss. The 95 % interval is Student's t over the seeds. It covers the choice of the seed, but not the choice of
+  data or recipe.
+- **Speed-up**: the baseline's training seconds divided by the row's, over the pairs on the same device, or its
+  FLOPs, over all pairs. We show the geometric mean, with the range over the seeds in brackets. Below 1, the row is
+  slower. The 95 % interval is Student's t on the logarithms.
+- **†**: the two runs of a seed were on different devices, at different commits, or more than an hour (or more than
+  they took together) apart. Other code, or other work on the machine, may then be a part of the difference. In
+  this case the verdict uses FLOPs.
 - **Verdict**: the row against the baseline. "Not resolved" means that the 95 % interval contains "no difference".
   A control is not a way to train.
 - **The baseline of a row** is the first of these that exists: `baseline_<row>` in the same folder; the
   `…baseline` in the same folder whose name begins like the row's; the row that adds nothing to the base file of
   both.
-- **Which results count**: the newest result by date for the same row, seed, device, precision and number of
-  training videos. Each device has its own line. If a line mixes several commits, it names them with their seeds.
+- **Which results count**: the newest result by date for the same row, seed, precision and number of training
+  videos. If a line mixes several commits, it names them with their seeds.
 - **Commands**: `--seed N` trains another seed. Lists have `path label` lines. Official files of Kinetics and
   Something-Something V2 need `DATA.FORMAT kinetics` or `ssv2`. The commands start one process. Rows of real data
   sets need several GPUs: `torchrun --nproc-per-node 8 tools/run_net.py … --launcher torchrun`, or Slurm."""
@@ -93,11 +94,13 @@ def _index(page: Page) -> list[str]:
     for folder in page.experiments.folders:
         experiments = page.experiments.table(folder)
         num_run = sum(one.name in page.counted.rows for one in experiments)
+        rows = [
+            row for one in experiments if one.file == ROW_ORDER[-1] for row in page.rows_of(one)
+        ]
         verdicts = [
-            f"{verdict(pair)} ({row.setting.device})"
-            for one in experiments
-            for row in page.rows_of(one)
-            if one.file == ROW_ORDER[-1] and (pair := page.against_baseline(row))
+            verdict(pair) + (f" ({_setting(page, row)})" if len(rows) > 1 else "")
+            for row in rows
+            if (pair := page.against_baseline(row))
         ]
         # GitHub makes the anchor of a heading from its letters and digits.
         anchor = re.sub(r"[^\w\- ]", "", folder.lower()).replace(" ", "-")
@@ -230,10 +233,11 @@ def _link(experiment: Experiment, folder: str) -> str:
 
 
 def _setting(page: Page, row: Row) -> str:
-    """Name the device and the precision. Add the number of videos if the row was run with several numbers."""
+    """Name the devices and the precision. Add the number of videos if the row was run with several numbers."""
     several = len({one.num_train_videos for one in page.counted.rows[row.name]}) > 1
     videos = f", {row.setting.num_train_videos:,} videos" if several else ""
-    return f"{row.setting.device}, {row.setting.precision}{videos}"
+    devices = dict.fromkeys(run.device for run in row.runs.values())
+    return f"{' and '.join(devices)}, {row.setting.precision}{videos}"
 
 
 def _commits(runs: Iterable[Run]) -> str:

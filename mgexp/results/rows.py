@@ -14,7 +14,7 @@ from mgexp.config.study import STUDY_YAML
 from mgexp.config.values import BASE_KEY, parse_yaml
 from mgexp.errors import InputError
 from mgexp.results.load import read_results
-from mgexp.results.model import BASELINE, Pair, Row, Run, Setting, row_order
+from mgexp.results.model import BASELINE, Pair, Row, Run, ScoreSetting, row_order
 from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
 
 WITHOUT_TABLE = ("base", "own_data")
@@ -216,36 +216,38 @@ def read_published(published_csv: Path) -> tuple[Published, ...]:
 
 @dataclass(frozen=True)
 class Counted:
-    """The results that count: for each experiment, a Row for each setting in which it was run.
+    """The results that count: for each experiment, a Row for each precision and number of videos of its runs.
 
-    `older` runs do not count because a newer run has the same seed and setting. Runs `of_another_recipe` do not
-    count because the newest run of the experiment in their setting has other steps or FLOPs.
+    `older` runs do not count because a newer run has the same seed, precision and videos. Runs `of_another_recipe`
+    do not count because the newest run beside them has other steps or FLOPs.
     """
 
-    rows: Mapping[str, Mapping[Setting, Row]]
+    rows: Mapping[str, Mapping[ScoreSetting, Row]]
     older: tuple[Run, ...]
     of_another_recipe: tuple[Run, ...]
 
 
 def count_results(runs: Iterable[Run]) -> Counted:
-    """Keep the newest run by date for each experiment, seed and setting. Of runs with one date, keep the last.
+    """Keep the newest run by date for each experiment, seed, precision and number of videos.
 
-    Then keep only the runs with the steps and FLOPs of the newest run: a mean over two recipes describes neither.
+    Two runs of a seed on two devices are one draw, so only the newer one counts. Of runs with one date, keep the
+    last. Then keep only the runs with the steps and FLOPs of the newest run: a mean over two recipes describes
+    neither.
     """
     # results.csv has no configurations. A changed recipe can be seen in the steps and FLOPs.
-    newest: dict[tuple[str, Setting, int], Run] = {}
+    newest: dict[tuple[str, ScoreSetting, int], Run] = {}
     older = []
     # The sort is stable, so runs with the same date stay in the order of their lines.
     for run in sorted(runs, key=lambda one: one.finished_at):
-        key = (run.experiment, run.setting, run.seed)
+        key = (run.experiment, run.setting.of_scores, run.seed)
         if key in newest:
             older.append(newest.pop(key))
         newest[key] = run
-    groups: defaultdict[tuple[str, Setting], list[Run]] = defaultdict(list)
+    groups: defaultdict[tuple[str, ScoreSetting], list[Run]] = defaultdict(list)
     # A newer run was put at the end of `newest`, so the runs of a group are in the order of their dates.
     for (experiment, setting, _), run in newest.items():
         groups[experiment, setting].append(run)
-    rows: defaultdict[str, dict[Setting, Row]] = defaultdict(dict)
+    rows: defaultdict[str, dict[ScoreSetting, Row]] = defaultdict(dict)
     others: list[Run] = []
     for (experiment, setting), found in sorted(groups.items()):
         recipe = (found[-1].steps, found[-1].train_flops)
@@ -282,11 +284,11 @@ class Page:
         return [row for one in dict.fromkeys([*outside, *inside]) for row in self.rows_of(one)]
 
     def rows_of(self, experiment: Experiment) -> list[Row]:
-        """Return a Row for each setting in which an experiment was run. Return one empty Row if it was not run."""
+        """Return a Row for each precision and number of videos. Return one empty Row if nothing was run."""
         return [*self.counted.rows.get(experiment.name, {}).values()] or [Row(experiment.name)]
 
     def against_baseline(self, row: Row) -> Pair | None:
-        """Pair a row with its baseline in the same setting. Return None if it has no baseline or was not run."""
+        """Pair a row with its baseline. Return None if it has no baseline or was not run."""
         return self._pair(row, self.experiments.baseline(self.experiments.rows[row.name]))
 
     def against_parent(self, row: Row) -> Pair | None:
@@ -298,7 +300,9 @@ class Page:
     def _pair(self, row: Row, base: Experiment | None) -> Pair | None:
         if base is None or not row.runs:
             return None
-        return Pair(row, self.counted.rows.get(base.name, {}).get(row.setting, Row(base.name)))
+        return Pair(
+            row, self.counted.rows.get(base.name, {}).get(row.setting.of_scores, Row(base.name))
+        )
 
 
 def read_page(experiments: ExperimentsDir) -> Page:

@@ -107,17 +107,17 @@ INTERVAL: tuple[str, Callable[[Pair], str]] = (
 def verdict(pair: Pair) -> str:
     """Say what a row gains or loses, such as "loses 1.17 points (not resolved), 2.76× faster".
 
-    The verdict also says if it rests on one seed. If the two runs of a seed had different code, or were hours
-    apart, their seconds prove nothing. Then the verdict uses FLOPs.
+    The verdict also says if it rests on one seed. If the two runs of a seed had different devices or code, or were
+    hours apart, their seconds prove nothing. Then the verdict uses FLOPs.
     """
     difference, speed_up, flop_saving = pair.difference, pair.speed_up, pair.flop_saving
-    if difference is None or speed_up is None or flop_saving is None:
-        return "not compared: no run of its base with the same seed, device, precision and videos"
+    if difference is None or flop_saving is None:
+        return "not compared: no run of its base with the same seed, precision and videos"
     points = f"{abs(difference.mean):.2f}"
     doubt = NOT_RESOLVED if difference.holds(0.0) else ""
     verb = "gains" if difference.mean > 0 else "loses"
     gain = "no difference seen" if points == "0.00" else f"{verb} {points} points{doubt}"
-    if pair.seeds_apart:
+    if pair.seeds_apart or speed_up is None:
         cost = _times(flop_saving.mean, "fewer FLOPs", "more FLOPs", "as many FLOPs")
     else:
         doubt = NOT_RESOLVED if speed_up.holds(1.0) else ""

@@ -101,21 +101,38 @@ def test_a_row_without_a_baseline_is_not_called_one(page):
     assert found["verdict"] == "no baseline to compare with"
 
 
-def test_devices_have_a_line_each_and_are_not_compared_with_one_another(page):
+def test_seeds_of_several_devices_are_one_row_whose_seconds_are_compared_within_one(page):
+    text = page(
+        YAMLS,
+        *three_seeds("quickstart/baseline", 98.0, 98.0),
+        result("quickstart/long_short", 0, 97.0, train_seconds=50.0),
+        result("quickstart/long_short", 1, 95.0, device=GPU, train_seconds=10.0),
+    )
+    results, against = tables(text, "## quickstart")
+    assert row(results, "long+short")["measured on"] == f"{CPU} and {GPU}, fp32, ccccccc"
+    # The second pair is on two devices, so its seconds do not count, and the verdict uses FLOPs.
+    assert (
+        row(results, "long+short")["verdict"] == "loses 2.00 points (not resolved), as many FLOPs"
+    )
+    (line,) = against
+    assert (line["points"], line["speed-up, wall-clock"]) == ("−2.00", "2.00× †")
+
+
+def test_precisions_have_a_line_each_and_are_not_compared_with_one_another(page):
     text = page(
         YAMLS,
         result("quickstart/baseline", 0, 98.0),
         result("quickstart/long_short", 0, 97.0),
-        result("quickstart/long_short", 0, 95.0, device=GPU),
+        result("quickstart/long_short", 0, 95.0, precision="bf16"),
     )
     results, against = tables(text, "## quickstart")
-    on_cpu, on_gpu = (line for line in results if "[long+short]" in line["row"])
-    assert (on_cpu["measured on"], on_gpu["measured on"]) == (
-        *(f"{CPU}, fp32, ccccccc", f"{GPU}, fp32, ccccccc"),
+    in_bf16, in_fp32 = (line for line in results if "[long+short]" in line["row"])
+    assert (in_bf16["measured on"], in_fp32["measured on"]) == (
+        *(f"{CPU}, bf16, ccccccc", f"{CPU}, fp32, ccccccc"),
     )
-    assert on_cpu["verdict"] == "loses 1.00 points, as fast; one seed"
-    assert on_gpu["verdict"].startswith(
-        "not compared: no run of its base with the same seed, device"
+    assert in_fp32["verdict"] == "loses 1.00 points, as fast; one seed"
+    assert in_bf16["verdict"].startswith(
+        "not compared: no run of its base with the same seed, precision"
     )
     assert [(line["row"], line["points"]) for line in against] == [
         (f"[long+short](quickstart/long_short.yaml) on {CPU}, fp32", "−1.00")
@@ -190,17 +207,18 @@ def test_results_that_do_not_count_are_told(page):
 
 
 def test_the_index_says_what_long_short_did(page):
+    other = {"device": GPU, "precision": "tf32"}
     text = page(
         YAMLS,
-        *(result("quickstart/baseline", 0, 98.0, device=device) for device in (CPU, GPU)),
+        *(result("quickstart/baseline", 0, 98.0, **one) for one in ({}, other)),
         result("quickstart/long_short", 0, 97.0, train_seconds=50.0),
-        result("quickstart/long_short", 0, 98.5, device=GPU, train_seconds=200.0),
+        result("quickstart/long_short", 0, 98.5, train_seconds=200.0, **other),
     )
     ((found,),) = tables(text, "# Experiments")
     assert (found["rows"], found["run"]) == ("4", "2")
     assert found["long+short"].split("<br>") == [
-        "loses 1.00 points, 2.00× faster; one seed (Test CPU)",
-        "gains 0.50 points, 2.00× slower; one seed (Test GPU)",
+        "loses 1.00 points, 2.00× faster; one seed (Test CPU, fp32)",
+        "gains 0.50 points, 2.00× slower; one seed (Test GPU, tf32)",
     ]
 
 

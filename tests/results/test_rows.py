@@ -197,14 +197,14 @@ def test_other_columns_are_bad_input(table):
 def scores(found):
     return {
         name: [
-            (setting.device, dict(zip(row.runs, row.scores, strict=True)))
-            for setting, row in rows.items()
+            (row.setting.device, dict(zip(row.runs, row.scores, strict=True)))
+            for row in rows.values()
         ]
         for name, rows in found.rows.items()
     }
 
 
-def test_of_the_same_row_seed_and_device_the_newest_counts_wherever_its_line_is():
+def test_of_the_same_row_and_seed_the_newest_counts_wherever_its_line_is():
     new = result("q/x", 0, 92.0, commit="b" * 40, date="2026-11-22T12:00:00+00:00")
     old = result("q/x", 0, 91.0, date="2026-11-21T12:00:00+00:00")
     found = count_results([new, old, result("q/x", 1, 93.0)])
@@ -223,12 +223,18 @@ def test_of_equally_new_results_the_last_line_counts():
     assert scores(found) == {"q/x": [(CPU, {0: 92.0})]}
 
 
-@pytest.mark.parametrize(
-    "other", [{"device": GPU}, {"precision": "bf16"}, {"num_train_videos": 480}]
-)
+def test_a_seed_on_two_devices_counts_once():
+    early = result("q/x", 0, 91.0, date="2026-11-21T12:00:00+00:00", device=GPU)
+    late = result("q/x", 0, 92.0, date="2026-11-22T12:00:00+00:00")
+    found = count_results([late, early, result("q/x", 1, 93.0, device=GPU)])
+    assert scores(found) == {"q/x": [(CPU, {0: 92.0, 1: 93.0})]}
+    assert found.older == (early,)
+
+
+@pytest.mark.parametrize("other", [{"precision": "bf16"}, {"num_train_videos": 480}])
 def test_other_settings_stand_beside_each_other(other):
     found = count_results([result("q/x", 0, 91.0), result("q/x", 0, 92.0, **other)])
-    changed = result("q/x", 0, **other).setting
+    changed = result("q/x", 0, **other).setting.of_scores
     assert len(found.rows["q/x"]) == 2
     assert found.older == ()
     assert found.rows["q/x"][changed].scores == (92.0,)

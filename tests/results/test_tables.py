@@ -81,8 +81,13 @@ def test_seconds_of_another_commit_are_no_verdict(flops, said):
 
 
 def test_without_a_pair_nothing_is_compared():
-    found = versus((90,), (89,), device="another")
-    assert verdict(found).startswith("not compared: no run of its base with the same seed, device")
+    found = versus((90,), (89,), precision="another")
+    assert verdict(found).startswith("not compared: no run of its base with the same seed")
+
+
+def test_seconds_of_another_device_are_no_verdict():
+    found = versus((90,), (89,), device="another", train_seconds=10.0)
+    assert verdict(found) == "loses 1.00 points, as many FLOPs; one seed"
 
 
 @pytest.mark.parametrize(
