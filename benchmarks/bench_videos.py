@@ -41,6 +41,16 @@ class BenchVideos:
     root: Path
     store: Path
 
+    def pairs(self) -> list[str]:
+        """Return the KEY VALUE pairs that select these videos."""
+        keys = {
+            "DATA.FORMAT": "list",
+            "DATA.TRAIN_LIST": self.list_file,
+            "DATA.PATH_PREFIX": self.root,
+            "DATA.STORE": self.store,
+        }
+        return [str(part) for pair in keys.items() for part in pair]
+
 
 def make_bench_videos(folder: Path, progress: bool) -> BenchVideos:
     """Write the videos and their store to ``folder``, unless they exist. They are the same every time.

@@ -155,12 +155,22 @@ def plan(place: Place) -> list[Command]:
 
 
 def plan_kinetics(place: Place) -> list[Command]:
-    """Make the command that predicts the Kinetics rows on this machine, without the loading of their clips."""
+    """Make the command that predicts the Kinetics rows on this machine, with videos of their size in a store."""
     cfg, budget = ["--cfg", f"{SLOWFAST}/baseline.yaml"], "2" if place.is_tiny else "240"
-    return [
-        tool("plan", *cfg, "--budget-seconds", budget, "--output", place.file("plan_kinetics.json"),
-             *place.kinetics, "TRAIN.BATCH_SIZE", str(CLIPS))
-    ]  # fmt: skip
+    files = ["--make-videos", place.file("videos"), "--output", place.file("plan_kinetics.json")]
+    batch = ["TRAIN.BATCH_SIZE", str(CLIPS)]
+    return [tool("plan", *cfg, "--budget-seconds", budget, *files, *place.kinetics, *batch)]
+
+
+def study_224(place: Place) -> list[Command]:
+    """Make the commands of the study at 224 pixels, which writes its page beside its rows."""
+    rows = "experiments/quickstart_224"
+    if place.is_tiny:
+        run = ["--output", place.file("quickstart_224/long_short/seed0"), "--smoke", *place.keys]
+        study = tool("run_net", "--cfg", f"{rows}/long_short.yaml", *run)
+    else:
+        study = tool("study", rows)
+    return [[sys.executable, "tools/make_quickstart.py"], study]
 
 
 def tests(place: Place) -> list[Command]:
@@ -193,6 +203,7 @@ PIECES = (
     Piece("step_i3d", "A step of I3D R50", steps("step_i3d", I3D, WAYS)),
     Piece("loading", "Loading, and how many cores keep up", loading),
     Piece("quickstart", "The rows of the quickstart", quickstart),
+    Piece("study_224", "SlowFast R50 at 224 pixels: four rows, three seeds", study_224),
     Piece("plan", "Predicted and measured", plan),
     Piece("plan_kinetics", "Kinetics-400 on this machine, predicted", plan_kinetics),
 )

@@ -78,5 +78,5 @@ class _Draw:
         short_side = self.clips.draw_short_side(crop, self.rng)
         region = random_region(height, width, crop, short_side, self.rng)
         cut = video[:, kept][..., region.rows, region.columns]
-        clip = resize(cut.permute(1, 2, 3, 0).to(torch.uint8).numpy(), crop)
+        clip = resize(cut.permute(1, 2, 3, 0).to(torch.uint8), crop)
         return {"video": self.clips.augment(clip, self.rng) if self.clips.augment else clip}

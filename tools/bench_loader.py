@@ -116,7 +116,9 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     # select these videos.
     cfg, problems = read_config(options.cfg, options.overrides)
     raise_problems([*problems, *cross_problems(cfg)])
-    made = made_videos(options)
+    made: list[str] = []
+    if options.make_videos is not None:
+        made = make_bench_videos(options.make_videos, progress=True).pairs()
     cfg, problems = read_config(options.cfg, [*options.overrides, *made])
     raise_problems(problems)
     costs = bench(cfg, options)
@@ -132,16 +134,6 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     if options.output:
         write_json(options.output, found)
     return found, report(costs, options.steps_per_second)
-
-
-def made_videos(options: argparse.Namespace) -> list[str]:
-    """Make the videos of --make-videos, and return the KEY VALUE pairs that select them."""
-    if options.make_videos is None:
-        return []
-    made = make_bench_videos(options.make_videos, progress=True)
-    keys = {"DATA.FORMAT": "list", "DATA.TRAIN_LIST": made.list_file, "DATA.PATH_PREFIX": made.root,
-            "DATA.STORE": made.store}  # fmt: skip
-    return [str(part) for pair in keys.items() for part in pair]
 
 
 def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:

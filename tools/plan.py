@@ -7,10 +7,10 @@
     python tools/plan.py --study kinetics_in_15_minutes --plot study.png     a published training on 1,536 GPUs
     python tools/plan.py --study paper_clusters                              SlowFast on 8, 64 and 128 GPUs
 
-Training steps of every shape are timed on random clips. Loading is timed on videos of DATA.TRAIN_LIST; without
-them it is unknown. mgexp/plan/predict.py holds the model of a step. Close other programs first. For several GPUs,
-the tool times the mini-batches that one GPU gets with the first number in --num-gpus. It computes the times with
-the other numbers from these. Exit 0; 2 bad input.
+Training steps of every shape are timed on random clips. Loading is timed on videos of DATA.TRAIN_LIST, or on those
+of --make-videos. Without any it is unknown. mgexp/plan/predict.py holds the model of a step. Close other programs
+first. For several GPUs, the tool times the mini-batches that one GPU gets with the first number in --num-gpus. It
+computes the times with the other numbers from these. Exit 0; 2 bad input.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import re
 import runpy
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,11 @@ from mgexp.run.environment import describe
 from mgexp.run.files import read_json, write_json
 from mgexp.text import aligned, duration
 
+# Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from bench_videos import make_bench_videos
+
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 STUDIES = ("kinetics_in_15_minutes", "paper_clusters")
 """Worked examples, each a script in benchmarks/. Only the first one has a picture."""
@@ -66,6 +72,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--budget-seconds", type=float, default=60.0, metavar="S", help="time to measure (default: 60)")
     add("--store-levels", nargs="+", type=int, default=(), metavar="PIXELS",
         help="also try a clip store of these short sides, on a sample")
+    add("--make-videos", type=Path, metavar="FOLDER",
+        help="first make eight videos (340 × 256 pixels, 30 fps, 10 s, H.264) and a store there, and time loading "
+        "on them; the number of videos stays DATA.NUM_VIDEOS")
     add("--from", dest="source", type=Path, metavar="FILE", help="the measurement of an earlier --output")
     add("--measured-run", nargs="+", type=Path, default=(), metavar="DIR", help="run folders to compare with")
     add("--study", choices=STUDIES, help="a worked example; needs nothing else")
@@ -203,11 +212,22 @@ def read_rows(options: argparse.Namespace) -> list[Row]:
     for path in paths:
         cfg, found = read_config(path, options.overrides)
         found = [*found, *cross_problems(cfg)]
+        if options.make_videos and not cfg.DATA.NUM_VIDEOS:
+            found.append(
+                f"{path}: --make-videos needs the number of training videos: add DATA.NUM_VIDEOS N"
+            )
         problems += found
         if not found:
-            rows.append(build_row(cfg, experiment_name(path)))
+            given = cfg.DATA.NUM_VIDEOS if options.make_videos else None
+            rows.append(build_row(cfg, experiment_name(path), given))
     raise_problems(problems)
-    return rows
+    if not options.make_videos:
+        return rows
+    # The rows are checked before the videos are made, which takes a while.
+    pairs = [*options.overrides, *make_bench_videos(options.make_videos, progress=True).pairs()]
+    read = [read_config(path, pairs) for path in paths]
+    raise_problems([problem for _, found in read for problem in found])
+    return [replace(row, cfg=cfg) for row, (cfg, _) in zip(rows, read, strict=True)]
 
 
 def communication_of(measurement: Measurement, options: argparse.Namespace) -> Communication:

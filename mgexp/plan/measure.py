@@ -149,9 +149,12 @@ class Row:
             raise InputError([f"{where}: {problem}" for problem in error.problems]) from error
 
 
-def build_row(cfg: Config, name: str) -> Row:
-    """Build the row ``name``. Raises InputError where its number of videos is not known."""
-    num_videos, problems = build_num_videos(cfg, None)
+def build_row(cfg: Config, name: str, given: int | None = None) -> Row:
+    """Build the row ``name`` for ``given`` training videos, or for those of its list.
+
+    Raises InputError where the number is not known.
+    """
+    num_videos, problems = build_num_videos(cfg, given)
     raise_problems(problems)
     return Row(name, cfg, num_videos)
 

@@ -140,3 +140,10 @@ def test_steps_are_timed_before_loading_needs_their_rate(tmp_path):
     (tmp_path / "step_slowfast.json").write_text(json.dumps({"shapes": timed}))
     (command,) = gpu.loading(place)
     assert command[command.index("--steps-per-second") + 1] == "4"
+
+
+def test_the_study_at_224_pixels_is_tried_small(tmp_path):
+    small, whole = (gpu.study_224(gpu.Place(tmp_path, "cpu", tiny))[-1] for tiny in (True, False))
+    assert small[1:3] == ["tools/run_net.py", "--cfg"]
+    assert "--smoke" in small
+    assert whole[1:] == ["tools/study.py", "experiments/quickstart_224"]

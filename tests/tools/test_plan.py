@@ -2,6 +2,7 @@
 
 import pytest
 import simplejson
+from bench_videos import BenchVideos
 from tiny import data_keys, load_tool, write_config
 
 FAST = ("--budget-seconds", "0.1")
@@ -37,6 +38,22 @@ def test_the_file_has_measurement_predictions_and_environment(planned):
     assert row["train_seconds"] == pytest.approx(
         steps + row["first_use_seconds"] + row["start_seconds"]
     )
+
+
+def test_loading_is_timed_on_made_videos(plan, tmp_path, monkeypatch):
+    """The schedule keeps the number of videos of the configuration."""
+    videos = BenchVideos(tmp_path / "train.csv", tmp_path, tmp_path / "store")
+    made = []
+    monkeypatch.setattr(
+        plan, "make_bench_videos", lambda folder, progress: made.append(folder) or videos
+    )
+    cfg = write_config(tmp_path / "tiny.yaml", {"DATA.NUM_VIDEOS": 5000, "DATA.MEAN": [0.5] * 3})
+    (row,) = plan.read_rows(plan.parse(["--cfg", str(cfg), "--make-videos", str(tmp_path)]))
+    assert made == [tmp_path]
+    assert row.num_videos == 5000
+    data = row.cfg.DATA
+    assert (str(videos.list_file), str(videos.store)) == (data.TRAIN_LIST, data.STORE)
+    assert (data.PATH_PREFIX, data.FORMAT, data.MEAN[0]) == (str(tmp_path), "list", 0.5)
 
 
 def test_it_is_compared_with_a_run(plan, planned, finished_run, capsys):
@@ -101,6 +118,10 @@ def test_the_study_is_drawn(plan, tmp_path, capsys):
         (["--cfg", "tiny", "DATA.NO_SUCH_KEY", "1"], "NO_SUCH_KEY"),
         (["--cfg", "tiny", "--from", "nowhere.json"], "nowhere.json"),
         (["--from", "nowhere.json"], "--from alone has nothing to do"),
+        (
+            ["--cfg", "tiny", "--make-videos", "v"],
+            "--make-videos needs the number of training videos",
+        ),
         (["--study", "paper_clusters", "--plot", "a.png"], "--study kinetics_in_15_minutes"),
     ],
 )
