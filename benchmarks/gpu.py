@@ -179,6 +179,28 @@ def tests(place: Place) -> list[Command]:
     return [[sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", "tests/gpu"]]
 
 
+def bn_groups(place: Place) -> list[Command]:
+    """Make the command that compares two ways to normalise groups of clips, up to 64 groups of 8."""
+    numbers = [
+        "--groups",
+        "1",
+        "2",
+        "4",
+        "8",
+        "16",
+        "64",
+        "--clips-per-group",
+        "8",
+        "--crop",
+        "112",
+    ]
+    if place.is_tiny:
+        numbers = ["--groups", "1", "8", "--steps", "1", "--crop", "32"]
+    files, depth = ["--output", place.file("bn_groups.json")], ["RESNET.DEPTH", "18"]
+    keys = [*place.kinetics, *(depth if place.is_tiny else [])]
+    return [[sys.executable, "benchmarks/bn_groups.py", *numbers, *files, *keys]]
+
+
 def precision(place: Place) -> list[Command]:
     """Make the command that compares the precision of training with fp32 at every shape."""
     clips = ["TRAIN.BATCH_SIZE", str(CLIPS)]
@@ -200,6 +222,7 @@ PIECES = (
         "A step of SlowFast R50, with CUDA graphs",
         steps("step_slowfast_graphs", SLOWFAST, ("ours", "cuda_graphs")),
     ),
+    Piece("bn_groups", "BN groups one after the other and at once", bn_groups),
     Piece("step_i3d", "A step of I3D R50", steps("step_i3d", I3D, WAYS)),
     Piece("loading", "Loading, and how many cores keep up", loading),
     Piece("quickstart", "The rows of the quickstart", quickstart),

@@ -1,0 +1,64 @@
+"""BN groups one after the other and at once: what the tool counts."""
+
+import json
+
+import bn_groups
+import torch
+from tiny import write_config
+
+from mgexp.multigrid import batchnorm
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
+
+CPU = torch.device("cpu")
+
+
+def test_at_once_the_step_has_as_many_operators_for_any_number_of_groups(tmp_path, monkeypatch):
+    monkeypatch.setattr(bn_groups, "num_nodes", lambda model, step: 7)
+    cfg = write_config(tmp_path / "tiny.yaml", {"SOLVER.BASE_LR": 0.1})
+    options = ["--cfg", str(cfg), "--frames", "4", "--crop", "16", "--steps", "1"]
+    output = tmp_path / "found.json"
+    assert bn_groups.main([*options, "--groups", "2", "4", "8", "--output", str(output)]) == 0
+    lines = json.loads(output.read_text())["lines"]
+    found = {(line["groups"], line["way"]): line["operators"] for line in lines}
+    assert len({found[groups, "at once"] for groups in (2, 4, 8)}) == 1
+    one_by_one = [found[groups, "one by one"] for groups in (2, 4, 8)]
+    # Equally many for each further group.
+    assert one_by_one[2] - one_by_one[1] == 2 * (one_by_one[1] - one_by_one[0]) > 0
+
+
+def test_at_once_the_graph_has_as_many_nodes_for_any_number_of_groups():
+    def nodes(groups, at_once):
+        norm = GroupedBatchNorm3d(2)
+        norm.num_groups = groups
+        clips = torch.randn(8, 2, 2, 2, 2, requires_grad=True)
+        with bn_groups.normalising(at_once):
+            return bn_groups.num_nodes(norm, lambda: norm(clips).square().sum().backward())
+
+    assert nodes(2, at_once=True) == nodes(8, at_once=True) > 10
+    few, more, many = (nodes(groups, at_once=False) for groups in (2, 4, 8))
+    assert many - more == 2 * (more - few) > 0
+
+
+def test_operators_are_counted_without_views():
+    with bn_groups.Operators() as found:
+        (torch.ones(2, 3).view(3, 2) + 1).t()
+    assert found.count == 2  # ones and add
+
+
+def test_the_way_is_chosen_for_a_block():
+    before = batchnorm.folds
+    with bn_groups.normalising(at_once=True):
+        assert batchnorm.folds(CPU, 2)
+    assert batchnorm.folds is before
+
+
+def test_a_network_is_plain_again_after_its_nodes_were_counted(tmp_path):
+    norm = GroupedBatchNorm3d(2)
+    norm.compile()
+    bn_groups.uncompiled(norm)
+    assert norm._compiled_call_impl is None
+
+
+def test_bad_numbers_are_refused(capsys):
+    assert bn_groups.main(["--groups", "0"]) == 2
+    assert "--groups 0: give 1 or more" in capsys.readouterr().err
