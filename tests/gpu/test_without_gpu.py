@@ -136,6 +136,8 @@ def test_clips_that_the_gpu_makes_are_on_the_gpu(fake_gpu, tmp_path):
     pixels = torch.zeros(20 * 4 * 9 * 9 * 3, dtype=torch.uint8)
     # The seeds reach every operation of RandAugment.
     regions = Regions(pixels, ((4, 9, 9),) * 20, tuple(range(20)), 8, labels)
+    # The GPU makes the clips. They are not made on the CPU and copied afterwards.
+    assert regions.finished(GPU, loader.augment).clips.device == GPU
     source = DeviceBatches(map(loader._finish, [regions]), GPU)
     fake_gpu.calls.clear()
     batch = source.take()
