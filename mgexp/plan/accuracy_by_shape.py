@@ -34,9 +34,9 @@ Size = tuple[int, int]
 
 LEAST_KEPT = 0.5
 """The advice leaves out shapes at which the network keeps a smaller share of its accuracy above chance.
-Assumption: below it, a clip shows its class less often than it hides it. On the quickstart, a shape with 27 % costs
-41 points. Those with 63 % or more cost nothing, but neither does one with 13 %, 4 × 45². On MIRACL-VC1 all coarse
-shapes have 1 to 38 %, and every row with them lost in the first folds (see the prose.md of both studies)."""
+Assumption: below it, a clip shows its class less often than it hides it. On the quickstart, a shape with 27 %
+costs 41 points. Those with 63 % or more cost nothing, but neither does one with 13 %, 4 × 45². On MIRACL-VC1 all
+coarse shapes have 1 to 38 %, and every row with them lost in the first folds (see the prose.md of both)."""
 MAX_VIDEOS = 500
 """Validation videos to score at each shape. The standard error of an accuracy is then 2.2 points at most."""
 
