@@ -163,7 +163,11 @@ def plan_kinetics(place: Place) -> list[Command]:
 
 
 def study_224(place: Place) -> list[Command]:
-    """Make the commands of the study at 224 pixels, which writes its page beside its rows."""
+    """Make the commands of the study at 224 pixels, which writes its page beside its rows.
+
+    A study has all its keys in its files, and DEVICE auto takes the GPU. It continues where it stopped. It repeats
+    no run, also with --again.
+    """
     rows = "experiments/quickstart_224"
     if place.is_tiny:
         run = ["--output", place.file("quickstart_224/long_short/seed0"), "--smoke", *place.keys]

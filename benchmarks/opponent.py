@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mgexp.data.clips import TrainingClips, random_region, resize
+from mgexp.data.clips import TrainingClips, finish, random_region
 from mgexp.multigrid.sampler import ClipRequest
 
 
@@ -78,5 +78,9 @@ class _Draw:
         short_side = self.clips.draw_short_side(crop, self.rng)
         region = random_region(height, width, crop, short_side, self.rng)
         cut = video[:, kept][..., region.rows, region.columns]
-        clip = resize(cut.permute(1, 2, 3, 0).to(torch.uint8), crop)
-        return {"video": self.clips.augment(clip, self.rng) if self.clips.augment else clip}
+        augment = self.clips.augment
+        if self.clips.flip:
+            # Our clips draw this here too. The device mirrors the clip.
+            self.rng.random()
+        seed = int(self.rng.integers(2**63)) if augment else 0
+        return {"video": finish(cut.permute(1, 2, 3, 0).to(torch.uint8), crop, augment, seed)}

@@ -61,12 +61,13 @@ class Sending:
 
 
 TODAY = Sending()
+IN_BF16 = "gradients in bf16 (bf16_compress_hook)"
 SENDINGS = {
     "as today: fp32, 25 MB, during backward": TODAY,
     "messages of 5 MB (bucket_cap_mb)": Sending(bucket_bytes=5 * MB),
     "messages of 100 MB (bucket_cap_mb)": Sending(bucket_bytes=100 * MB),
     # The hook halves the bytes of a bucket that DDP has filled in fp32.
-    "gradients in bf16 (bf16_compress_hook)": Sending(2, BUCKET_BYTES // 2),
+    IN_BF16: Sending(2, BUCKET_BYTES // 2),
     "after the backward pass": Sending(overlaps=False),
 }
 

@@ -29,16 +29,19 @@ class FakeTensors(FakeTensorMode):
 
 
 class OnFakeGpu(TorchFunctionMode):
-    """Makes every tensor that is asked for on a GPU a fake one."""
+    """Makes every tensor that is asked for on a GPU a fake one. ``calls`` records copies to the GPU."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: list[str]) -> None:
         super().__init__()
+        self.calls = calls
         self.fake = FakeTensors(allow_non_fake_inputs=True)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if not any(is_gpu(one) for one in (*args, *kwargs.values())):
             return func(*args, **kwargs)
+        if func is torch.Tensor.to and not is_gpu(args[0].device):
+            self.calls.append("copy, no wait" if kwargs.get("non_blocking") else "copy")
         with self.fake:
             return func(*args, **kwargs)
 
@@ -88,7 +91,6 @@ class Recorded:
 def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
     """One GPU of 80 GB, newer than Ampere, for the test."""
     found, cuda = Recorded(), torch.cuda
-    found.calls = []
     answers = {
         "is_available": True,
         "device_count": 1,
@@ -119,5 +121,5 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
     # The backward pass of torch asks the driver for the GPU.
     monkeypatch.setattr(torch.Tensor, "backward", give_gradients)
-    with OnFakeGpu():
+    with OnFakeGpu(found.calls):
         yield found

@@ -147,6 +147,10 @@ def check(options: argparse.Namespace) -> None:
         problems.append("give --cfg, --rows, --from or --study")
     if options.plot and options.study != STUDIES[0]:
         problems.append(f"--plot draws one study: add --study {STUDIES[0]}, or leave it out")
+    if options.make_videos and (options.source or options.study):
+        problems.append(
+            "--make-videos makes videos to measure with, and --from and --study measure nothing: leave one out"
+        )
     if options.source and not (options.cfg or options.rows) and not options.measured_run:
         problems.append("--from alone has nothing to do: add --cfg, --rows or --measured-run")
     problems += too_small({"--gpus-per-node": options.gpus_per_node, "--cores": options.cores})

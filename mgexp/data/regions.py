@@ -2,11 +2,13 @@
 
 A worker decodes a clip, draws everything, and sends the region of the video that the clip shows. The device makes
 the clip from it, with the draws of the worker and the functions of the worker. So on a CPU the clips have the same
-bits as those of a worker. On a GPU they are the same but for rounding.
+bits as those of a worker. On a GPU they differ by rounding, which some operations of RandAugment (such as
+Equalize) enlarge in a few pixels.
 
 Regions have different sizes, and so the clips are made one after the other. Counted with torchvision 0.29, a clip
 takes 4 operations on its pixels for resizing, 20 for colour jitter, up to 15 for each operation of RandAugment and
-2 for erasing, however many frames it has. A GPU gets them during the step before, in the stream of the copy.
+2 for erasing, however many frames it has. A GPU gets them during the step before, in the stream of the copy. Some
+of these operations copy a few numbers from memory that is not page-locked, and the process waits for such a copy.
 """
 
 from __future__ import annotations
@@ -19,6 +21,19 @@ import torch
 from torch import Tensor
 
 from mgexp.data.clips import Batch, Change, Clip, collate_without_pixels, finish, has_all
+
+SOURCE_SHORT_SIDE = 256
+"""Pixels of the short side of a video, or of its copy in a store. Assumption: most copies of Kinetics-400 have it.
+A video of full size sends larger regions, so it should be read from a store."""
+
+
+def region_side(full_crop: int, least_short_side: int) -> int:
+    """Return the pixels along a side of the largest region that a worker sends.
+
+    It is the same for crops of all sizes, because a smaller crop is cut from a frame that is as much smaller; see
+    ``TrainingClips.draw_short_side``. ``least_short_side``: the first of DATA.TRAIN_JITTER_SCALES.
+    """
+    return math.ceil(SOURCE_SHORT_SIDE * full_crop / least_short_side)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from mgexp.plan.timing import Step
 from mgexp.run.clock import Clock
 from mgexp.train.checkpoint import State
 from mgexp.train.precision import resolve_precision
-from mgexp.train.setup import clip_bytes
+from mgexp.train.setup import build_region_side, clip_bytes
 from mgexp.train.step import Normalizer, TrainStep, build_step, keep_memory, seed_step
 from mgexp.train.task import Task, build_task
 
@@ -30,28 +30,23 @@ LEARNING_RATE = 1e-4
 weights which start at zero do not stay zero."""
 
 
-REGION = 256 / 224
-"""Pixels of the region of a video that becomes a pixel of the clip, along a side. Assumption: videos have a short
-side of 256 pixels, and the crop of 224 pixels is cut from all of it."""
-
-
 class RandomClips:
     """Random clips and labels. Shapes that differ only in their BN groups get the same clips and labels.
 
     ``device``: the device on which the step runs. For a GPU, the clips lie in page-locked memory,
-    as the clips of a loader do. If ``makes_clips``, the device makes the clips from regions and changes them by
-    ``augment``, as with AUG.DEVICE training.
+    as the clips of a loader do. ``region_side``: with AUG.DEVICE training, the pixels along a side of the regions
+    from which the device makes the clips, which it changes by ``augment``. None: the clips arrive finished.
     """
 
     def __init__(
         self,
         task: Task,
         device: torch.device,
-        makes_clips: bool = False,
+        region_side: int | None = None,
         augment: Change | None = None,
     ) -> None:
         self.task, self.device = task, device
-        self.makes_clips, self.augment = makes_clips, augment
+        self.region_side, self.augment = region_side, augment
         self._pixels = torch.empty(0, dtype=torch.uint8)
 
     def batch(self, shape: StepShape) -> Batch:
@@ -59,20 +54,30 @@ class RandomClips:
         # Batches are views of one buffer, because separate batches for all shapes could fill the
         # memory.
         size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
-        clips = self._draw(shape, shape.crop).view(size).permute(0, 4, 1, 2, 3)
-        rng = torch.Generator().manual_seed(1)
-        return Batch(clips, self.task.draw_labels(shape.clips, rng), ())
+        return self._labelled(
+            self._draw(shape, shape.crop).view(size).permute(0, 4, 1, 2, 3), shape
+        )
 
     def arriving(self, shape: StepShape) -> Callable[[], Batch]:
-        """Return what a run does before a step of ``shape``, so that its batch is on the device."""
-        batch = self.batch(shape)
-        if not self.makes_clips:
+        """Return what a run does before a step of ``shape``, so that its batch is on the device.
+
+        A run on a GPU does this during the step before. Here it is done before the step, and so the time of both
+        is an upper limit there.
+        """
+        side = self.region_side
+        if side is None:
+            batch = self.batch(shape)
             return lambda: batch.map(lambda tensor: tensor.to(self.device, non_blocking=True))
-        side = round(REGION * shape.crop)
         sizes = ((shape.frames, side, side),) * shape.clips
-        labels, seeds = replace(batch, clips=batch.clips[:0]), tuple(range(shape.clips))
+        labels = self._labelled(torch.empty(0, 3, 0, 0, 0, dtype=torch.uint8), shape)
+        seeds = tuple(range(shape.clips))
         regions = Regions(self._draw(shape, side), sizes, seeds, shape.crop, labels)
         return lambda: regions.finished(self.device, self.augment)
+
+    def _labelled(self, clips: Tensor, shape: StepShape) -> Batch:
+        """Return a batch of ``clips``, with random labels for ``shape``."""
+        rng = torch.Generator().manual_seed(1)
+        return Batch(clips, self.task.draw_labels(shape.clips, rng), ())
 
     def _draw(self, shape: StepShape, side: int) -> Tensor:
         """Draw the bytes of clips of ``side``² pixels."""
@@ -132,6 +137,7 @@ def build_training_step(cfg: Config, device: torch.device) -> TrainingStep:
     state = State(model, optimizer, Clock(), scaler=precision.scaler(device))
     task = build_task(cfg)
     step = build_step(cfg, model, state, task, normalizer, precision)
-    makes_clips = cfg.AUG.DEVICE == "training"
-    augment = build_augment(cfg) if makes_clips else None
-    return TrainingStep(step, RandomClips(task, device, makes_clips, augment))
+    # Workers that finish the clips have augmented them too.
+    side = build_region_side(cfg)
+    augment = build_augment(cfg) if side is not None else None
+    return TrainingStep(step, RandomClips(task, device, side, augment))

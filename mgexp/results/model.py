@@ -326,9 +326,11 @@ class Pair:
     @cached_property
     def runs(self) -> tuple[tuple[Run, Run], ...]:
         """(run, run of the base) for each seed whose scores can be compared."""
-        both = self._both()
-        alike = ((run, base, run.setting.of_scores == base.setting.of_scores) for run, base in both)
-        return tuple((run, base) for run, base, is_alike in alike if is_alike)
+        return tuple(
+            (run, base)
+            for run, base in self._both()
+            if run.setting.of_scores == base.setting.of_scores
+        )
 
     @cached_property
     def timed(self) -> Pair:

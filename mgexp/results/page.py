@@ -25,6 +25,7 @@ from mgexp.results.tables import (
     ratio_text,
     seeds_text,
     table,
+    timed_seeds,
     to_published,
     verdict,
 )
@@ -49,15 +50,16 @@ LEGEND = """\
 - **Ours**: percent, from the final evaluation: the mean over the seeds ± their standard deviation.
   [results.csv](results.csv) has top-5, steps, seconds and everything else.
 - **Points**: ours minus the baseline's. This is the mean over pairs of runs with the same seed, precision and
-  number of training videos. The devices may differ: another device moves a score as another seed does. A minus is
-  a loss. The 95 % interval is Student's t over the seeds. It covers the choice of the seed, but not the choice of
-  data or recipe.
-- **Speed-up**: the baseline's training seconds divided by the row's, over the pairs on the same device, or its
-  FLOPs, over all pairs. We show the geometric mean, with the range over the seeds in brackets. Below 1, the row is
-  slower. The 95 % interval is Student's t on the logarithms.
-- **†**: the two runs of a seed were on different devices, at different commits, or more than an hour (or more than
-  they took together) apart. Other code, or other work on the machine, may then be a part of the difference. In
-  this case the verdict uses FLOPs.
+  number of training videos. The devices of a pair may differ. We treat this difference as that of another seed.
+  A minus is a loss. The 95 % interval is Student's t over the seeds. It covers the choice of the seed, but not
+  the choice of data or recipe.
+- **Speed-up**: the baseline's training seconds divided by the row's. Only pairs count whose two runs had the same
+  device. If these are not all pairs, their seeds are named. We show the geometric mean, with the range over the
+  seeds in brackets. Below 1, the row is slower. The 95 % interval is Student's t on the logarithms. The speed-up
+  in FLOPs is the same ratio over all pairs.
+- **†**: the two runs of a seed were at different commits, or more than an hour (or more than they took together)
+  apart. Other code, or other work on the machine, may then be a part of the difference. In this case the verdict
+  uses FLOPs.
 - **Verdict**: the row against the baseline. "Not resolved" means that the 95 % interval contains "no difference".
   A control is not a way to train.
 - **The baseline of a row** is the first of these that exists: `baseline_<row>` in the same folder; the
@@ -178,8 +180,11 @@ def _result_table(page: Page, folder: str) -> list[str]:
 
 
 def _speed_up(pair: Pair) -> str:
-    """Write the ratio of the seconds, and mark it if the seconds of a seed cannot be compared."""
-    return ratio_text(pair.speed_up) + (OTHER_SITTING if pair.seeds_apart else "")
+    """Write the ratio of the seconds, its seeds if they are not all, and a mark if it proves nothing."""
+    if pair.speed_up is None:
+        return ratio_text(None)
+    mark = OTHER_SITTING if pair.timed.seeds_apart else ""
+    return ratio_text(pair.speed_up) + timed_seeds(pair) + mark
 
 
 def _speed_up_interval(pair: Pair) -> str:

@@ -34,6 +34,7 @@ from mgexp.results.tables import (
     ratio_text,
     seeds_text,
     table,
+    timed_seeds,
 )
 from mgexp.run.confusion import name_of
 from mgexp.run.files import atomic_file, atomic_write_text
@@ -158,15 +159,15 @@ def _summary(comparison: Comparison) -> Iterator[str]:
             yield f"- **{row.name}**: there is no comparable baseline run with the same seed."
             continue
         sentence = (
-            f"- **{row.name}**: speed-up {ratio_text(pair.speed_up)} in training time, "
+            f"- **{row.name}**: speed-up {ratio_text(pair.speed_up)}{timed_seeds(pair)} in training time, "
             f"{ratio_text(pair.flop_saving)} in FLOPs; "
             f"{comparison.metric} {difference_text(pair.difference)} points "
             f"(95 % interval: {interval_text(pair.difference)})."
         )
-        if pair.seeds_apart:
+        if pair.timed.seeds_apart:
             sentence += (
-                f" Seeds {seeds_text(pair.seeds_apart)} ran at another commit or on another machine than the "
-                "baseline, or more than an hour apart. This may be a part of the difference in training time."
+                f" Seeds {seeds_text(pair.timed.seeds_apart)} ran at another commit than the baseline, or more "
+                "than an hour apart. This may be a part of the difference in training time."
             )
         yield sentence
 

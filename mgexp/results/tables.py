@@ -107,8 +107,8 @@ INTERVAL: tuple[str, Callable[[Pair], str]] = (
 def verdict(pair: Pair) -> str:
     """Say what a row gains or loses, such as "loses 1.17 points (not resolved), 2.76× faster".
 
-    The verdict also says if it rests on one seed. If the two runs of a seed had different devices or code, or were
-    hours apart, their seconds prove nothing. Then the verdict uses FLOPs.
+    The verdict also says if it rests on one seed. Seconds are compared within one device. If the two runs of a
+    seed had different code, or were hours apart, their seconds prove nothing. Then the verdict uses FLOPs.
     """
     difference, speed_up, flop_saving = pair.difference, pair.speed_up, pair.flop_saving
     if difference is None or flop_saving is None:
@@ -117,12 +117,18 @@ def verdict(pair: Pair) -> str:
     doubt = NOT_RESOLVED if difference.holds(0.0) else ""
     verb = "gains" if difference.mean > 0 else "loses"
     gain = "no difference seen" if points == "0.00" else f"{verb} {points} points{doubt}"
-    if pair.seeds_apart or speed_up is None:
+    if pair.timed.seeds_apart or speed_up is None:
         cost = _times(flop_saving.mean, "fewer FLOPs", "more FLOPs", "as many FLOPs")
     else:
         doubt = NOT_RESOLVED if speed_up.holds(1.0) else ""
-        cost = _times(speed_up.mean, f"faster{doubt}", f"slower{doubt}", "as fast")
+        doubt += timed_seeds(pair)
+        cost = _times(speed_up.mean, f"faster{doubt}", f"slower{doubt}", f"as fast{doubt}")
     return f"{gain}, {cost}{'; one seed' if len(pair.runs) == 1 else ''}"
+
+
+def timed_seeds(pair: Pair) -> str:
+    """Name the seeds whose seconds are compared, such as " (seeds 0, 1)"; "" if they are all seeds."""
+    return "" if pair.timed.seeds == pair.seeds else f" (seeds {seeds_text(pair.timed.seeds)})"
 
 
 def _times(ratio: float, above: str, below: str, same: str) -> str:

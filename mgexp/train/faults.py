@@ -43,6 +43,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
+def first_line(error: BaseException) -> str:
+    """Return the line of ``error`` that is for the user. The others say where in C++ torch raised it."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def shape_message(
     reason: str,
     shape: StepShape,
@@ -133,7 +138,7 @@ def explaining_faults(run_dir: RunDir) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, EOFError, RuntimeError) as error:
+    except (OSError, EOFError, RuntimeError, MemoryError) as error:
         text = explanation(error, run_dir)
         if text is None:
             raise
@@ -146,6 +151,13 @@ def explaining_faults(run_dir: RunDir) -> Iterator[None]:
 
 def explanation(error: BaseException, run_dir: RunDir) -> str | None:
     """Explain a fault of the machine in a sentence; return None for a bug."""
+    # The loop explains a training step that does not fit. So this happened between two steps.
+    if is_out_of_memory(error):
+        return (
+            "out of memory outside a training step: if clips were copied or augmented, set AUG.DEVICE workers or "
+            "a smaller TRAIN.BATCH_SIZE; if it was an evaluation, set a smaller TEST.BATCH_SIZE "
+            f"({first_line(error)})"
+        )
     if isinstance(error, OSError | EOFError):
         files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
         # If the traceback passes through both packages, torch's loader was receiving a batch when

@@ -26,7 +26,7 @@ from mgexp.run.log import LOGGER, Progress, StepRecord
 from mgexp.run.other_programs import OtherPrograms
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.checkpoint import State
-from mgexp.train.faults import is_out_of_memory, shape_message
+from mgexp.train.faults import first_line, is_out_of_memory, shape_message
 from mgexp.train.step import TrainStep, check_clips, seed_step
 
 MAX_SETTLE_SECONDS = 5.0
@@ -157,9 +157,7 @@ class Loop:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            # Only the first line is for the user. The others say where in C++ torch raised the
-            # error.
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            reason = first_line(error)
         # The message needs memory, because it tries smaller batches. Inside the block the traceback
         # of the error refers to all tensors of the failed step, so none of their memory would be
         # free.

@@ -18,6 +18,7 @@ from mgexp.data.classes import read_text
 from mgexp.data.lists import build_list, quarantine_problems
 from mgexp.data.loader import build_opener, store_problems
 from mgexp.data.records import Record, VideoList
+from mgexp.data.regions import region_side
 from mgexp.dist import device_of
 from mgexp.errors import InputError, collected, listed, raise_problems
 from mgexp.models.build import build_on_meta, build_problems
@@ -286,9 +287,16 @@ def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:
         raise InputError([f"TRAIN.INIT_WEIGHTS: {one}" for one in error.problems]) from error
 
 
-def clip_bytes(frames: int, crop: int) -> int:
-    """Return the bytes of a clip as a loader worker hands it over: uint8, three channels."""
-    return 3 * frames * crop**2
+def clip_bytes(frames: int, side: int) -> int:
+    """Return the bytes of a clip of ``side`` × ``side`` pixels: uint8, three channels."""
+    return 3 * frames * side**2
+
+
+def build_region_side(cfg: Config) -> int | None:
+    """Return the pixels along a side of the regions that workers send; None if they send finished clips."""
+    if cfg.AUG.DEVICE == "workers":
+        return None
+    return region_side(cfg.DATA.TRAIN_CROP_SIZE, cfg.DATA.TRAIN_JITTER_SCALES[0])
 
 
 def build_ready_bytes(cfg: Config, schedule: Schedule, num_processes: int) -> int:
@@ -303,8 +311,10 @@ def build_ready_bytes(cfg: Config, schedule: Schedule, num_processes: int) -> in
     # During training an evaluation loads views, or clips for precise batch norm, while the next
     # training clips wait in memory. In the final evaluation no training clips wait.
     shapes = {shape for phase in schedule.phases for shape in phase.cycle.shapes}
-    clips = schedule.recipe.clips
-    largest = max(clips * shape.ratio * clip_bytes(shape.frames, shape.crop) for shape in shapes)
+    clips, side = schedule.recipe.clips, build_region_side(cfg)
+    largest = max(
+        clips * shape.ratio * clip_bytes(shape.frames, side or shape.crop) for shape in shapes
+    )
     precise = cfg.TRAIN.BATCH_SIZE // num_processes if cfg.BN.USE_PRECISE_STATS else 0
     beside = max(precise, num_views) * clip_bytes(frames, cfg.DATA.TRAIN_CROP_SIZE)
     return max(largest // num_processes + beside, final)

@@ -29,10 +29,10 @@ def video(tmp_path_factory):
     return path
 
 
-def clips_of(video, flip=True):
+def clips_of(video, flip=True, augment=None):
     return TrainingClips(
         [VideoRecord(str(video), 0)], target_fps=30, jitter=(64, 80), full_crop=64,
-        inverse_uniform=False, flip=flip, opener=PyavReader,
+        inverse_uniform=False, flip=flip, opener=PyavReader, augment=augment,
     )  # fmt: skip
 
 
@@ -48,6 +48,22 @@ def test_its_clip_is_ours_to_a_frame(video, position):
     steps = away.mean(dim=(1, 2, 3)) / 7
     assert steps.abs().max() <= 1.2
     assert (away - away.mean(dim=(1, 2, 3), keepdim=True)).abs().max() <= 4
+
+
+def test_its_clip_is_augmented_as_ours(video):
+    seen = []
+
+    def augment(frames, seed):
+        seen.append((frames.shape, seed))
+        return 255 - frames
+
+    request = ClipRequest(0, 4, 32, (2, 4), (3, 0))
+    clips = clips_of(video, augment=augment)
+    ours, theirs = clips[request].frames, LabeledVideos(clips)(request)
+    assert seen[0] == seen[1]
+    assert seen[0][1] != 0
+    # Without the augmentation, one of them would be dark and the other bright.
+    assert (theirs.float() - ours.float()).abs().mean() < 10
 
 
 def test_a_frame_of_each_segment_spans_the_video(video):

@@ -47,7 +47,7 @@ MODELS = {
 }
 
 
-def test_the_page_names_every_branch_and_tests_that_exist():
+def test_the_page_names_every_file_with_a_branch_and_tests_that_exist():
     page = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
     tests = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/*.py"))
     named = re.findall(r"`(test_\w+)`", page)
@@ -78,12 +78,19 @@ def test_a_step_stays_on_its_gpu(model, shape, tmp_path):
     assert len(state) == len(parameters)
 
 
-@pytest.mark.parametrize("name", ["bf16", "fp16", "tf32"])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16), ("tf32", torch.float32)]
+)
 @pytest.mark.usefixtures("fake_gpu")
-def test_gradients_of_other_precisions_stay_on_their_gpu(name, tmp_path):
+def test_a_layer_computes_in_the_precision_of_the_run(name, dtype, tmp_path):
     way = build_training_step(tiny_config(tmp_path, {"TRAIN.PRECISION": name}), GPU)
+    convolution = next(one for one in way.step.model.modules() if isinstance(one, nn.Conv3d))
+    seen = []
+    convolution.register_forward_hook(lambda *args: seen.append((args[2].dtype, args[2].device)))
     assert way.gradients(MANY)().device == GPU
-    assert {one.grad.dtype for one in way.step.model.parameters()} == {torch.float32}
+    assert seen == [(dtype, GPU)]
+    assert {one.dtype for one in way.step.model.parameters()} == {torch.float32}
+    assert way.step.scaler.is_enabled() == (name == "fp16")
 
 
 @pytest.mark.usefixtures("fake_gpu")
@@ -112,16 +119,22 @@ def test_the_next_batch_is_copied_while_a_step_computes(fake_gpu):
         clips = torch.zeros(2, 3, 4, 8, 8, dtype=torch.uint8)
         return Batch(clips, torch.full((2,), number), (), flipped=torch.tensor([True, False]))
 
-    source = DeviceBatches(iter([make(0), make(1)]), GPU)
+    def loader():
+        for number in range(2):
+            fake_gpu.calls.append("next")
+            yield make(number)
+
+    source = DeviceBatches(loader(), GPU)
     fake_gpu.calls.clear()
     taken = source.take()
     assert {tensor.device for tensor in taken.tensors()} == {GPU}
     # A tensor of the copying stream must not be given away before the computing stream is done with it.
-    waited = ["stream begins", "stream ends", "current_stream", "computing.wait_stream"]
-    assert fake_gpu.calls == [*waited, *["record_stream"] * 3]
+    fetched = ["stream begins", "next", *["copy, no wait"] * 3, "stream ends"]
+    waited = ["current_stream", "computing.wait_stream", *["record_stream"] * 3]
+    assert fake_gpu.calls == [*fetched, *waited]
     fake_gpu.calls.clear()
     source.fetch_ahead()
-    assert fake_gpu.calls == ["stream begins", "stream ends"]
+    assert fake_gpu.calls == fetched
     source.take()
     source.fetch_ahead()
     with pytest.raises(StopIteration):
@@ -136,16 +149,35 @@ def test_clips_that_the_gpu_makes_are_on_the_gpu(fake_gpu, tmp_path):
     pixels = torch.zeros(20 * 4 * 9 * 9 * 3, dtype=torch.uint8)
     # The seeds reach every operation of RandAugment.
     regions = Regions(pixels, ((4, 9, 9),) * 20, tuple(range(20)), 8, labels)
-    # The GPU makes the clips. They are not made on the CPU and copied afterwards.
-    assert regions.finished(GPU, loader.augment).clips.device == GPU
-    source = DeviceBatches(map(loader._finish, [regions]), GPU)
+    seen = []
+
+    def augment(frames, seed):
+        seen.append((frames.device, seed))
+        return loader.augment(frames, seed)
+
+    batches = iter(FinishedBatches([regions], GPU, augment))
+    source = DeviceBatches(batches, GPU)
     fake_gpu.calls.clear()
     batch = source.take()
     assert batch.clips.shape == (20, 3, 4, 8, 8)
     assert batch.clips.dtype == torch.uint8
     assert batch.clips.is_contiguous(memory_format=torch.channels_last_3d)
     assert {tensor.device for tensor in batch.tensors()} == {GPU}
-    assert fake_gpu.calls[:2] == ["stream begins", "stream ends"]
+    # The GPU makes the clips in the stream of the copy. They are not made on the CPU and copied afterwards.
+    assert seen == [(GPU, seed) for seed in range(20)]
+    made = fake_gpu.calls[: fake_gpu.calls.index("stream ends")]
+    assert made[:2] == ["stream begins", "copy, no wait"]
+    assert "copy, no wait" in made[2:]  # the labels
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_timed_steps_make_their_clips_on_the_gpu(tmp_path):
+    cfg = tiny_config(tmp_path, {**AUGMENTED, "AUG.DEVICE": "training", "TRAIN.PRECISION": "fp32"})
+    way = build_training_step(cfg, GPU)
+    assert way.data.region_side == 256
+    arrived = way.data.arriving(FEW)()
+    assert (arrived.clips.shape, arrived.clips.device) == ((8, 3, 4, 16, 16), GPU)
+    assert way(FEW)().device == GPU
 
 
 @pytest.mark.usefixtures("fake_gpu")

@@ -110,12 +110,11 @@ def test_seeds_of_several_devices_are_one_row_whose_seconds_are_compared_within_
     )
     results, against = tables(text, "## quickstart")
     assert row(results, "long+short")["measured on"] == f"{CPU} and {GPU}, fp32, ccccccc"
-    # The second pair is on two devices, so its seconds do not count, and the verdict uses FLOPs.
-    assert (
-        row(results, "long+short")["verdict"] == "loses 2.00 points (not resolved), as many FLOPs"
-    )
+    # The second pair is on two devices, so its seconds do not count.
+    verdict = "loses 2.00 points (not resolved), 2.00× faster (seeds 0)"
+    assert row(results, "long+short")["verdict"] == verdict
     (line,) = against
-    assert (line["points"], line["speed-up, wall-clock"]) == ("−2.00", "2.00× †")
+    assert (line["points"], line["speed-up, wall-clock"]) == ("−2.00", "2.00× (seeds 0)")
 
 
 def test_precisions_have_a_line_each_and_are_not_compared_with_one_another(page):

@@ -123,6 +123,10 @@ def test_the_study_is_drawn(plan, tmp_path, capsys):
             "--make-videos needs the number of training videos",
         ),
         (["--study", "paper_clusters", "--plot", "a.png"], "--study kinetics_in_15_minutes"),
+        (
+            ["--study", "paper_clusters", "--make-videos", "v"],
+            "--from and --study measure nothing: leave one out",
+        ),
     ],
 )
 def test_bad_input_ends_with_2(plan, planned, capsys, arguments, said):

@@ -57,6 +57,11 @@ def error_of(number, name="x.pt"):
             RuntimeError("DataLoader worker (pid(s) 12, 13) exited unexpectedly"),
             "worker 12 ended unexpectedly",
         ),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+            "if clips were copied or augmented, set AUG.DEVICE workers",
+        ),
+        (MemoryError(), "if it was an evaluation, set a smaller TEST.BATCH_SIZE (MemoryError)"),
     ],
 )
 def test_faults_are_explained(error, words, tmp_path):

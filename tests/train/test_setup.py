@@ -91,6 +91,14 @@ CLIP = 3 * 8 * 32**2
             16 * 4 * CLIP,
         ),  # the final evaluation is the worst time
         ({**OFF, "TRAIN.ENABLE": False}, 1, 16 * CLIP),
+        # Workers send regions of 256 x 256 pixels, of which the device makes 32 x 32.
+        ({**OFF, "AUG.DEVICE": "training"}, 1, (4 * 8**2 + 16) * CLIP),
+        # A least short side of 64 pixels halves the side of the largest region.
+        (
+            {**OFF, "AUG.DEVICE": "training", "DATA.TRAIN_JITTER_SCALES": [64, 80]},
+            1,
+            (4 * 4**2 + 16) * CLIP,
+        ),
     ],
 )
 def test_bytes_that_loaders_keep_ready_at_a_time(changes, processes, wanted, tmp_path):
