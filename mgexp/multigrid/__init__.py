@@ -8,8 +8,8 @@
         set_num_groups(model, plan.num_bn_groups)
 
 With several processes, each one builds the schedule with num_processes=…, takes the batches of its rank=…, and
-calls share_statistics(model) after every step. This package needs torch alone. examples/ has a plain loop and a
-Lightning module.
+calls share_statistics(model) after every step. check_shapes(model, shapes) says whether a network is right at all
+shapes of a schedule. This package needs torch alone. examples/ has a plain loop and a Lightning module.
 """
 
 from mgexp.multigrid.batchnorm import (
@@ -21,6 +21,7 @@ from mgexp.multigrid.batchnorm import (
 from mgexp.multigrid.recipe import BASELINE, LONG, LONG_SHORT, SHORT, Multigrid, Recipe
 from mgexp.multigrid.sampler import ClipRequest, StepSampler
 from mgexp.multigrid.schedule import Schedule, StepPlan, build_schedule
+from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
 
 __all__ = [
     "BASELINE",
@@ -32,9 +33,11 @@ __all__ = [
     "Multigrid",
     "Recipe",
     "Schedule",
+    "ShapeCheck",
     "StepPlan",
     "StepSampler",
     "build_schedule",
+    "check_shapes",
     "group_batchnorm",
     "set_num_groups",
     "share_statistics",

@@ -1,0 +1,383 @@
+"""Check that a network is right at every shape of a schedule, and not only that it runs there.
+
+A network may accept a clip of another shape and look up wrong positions. torchvision's ``swin3d_t`` does: it takes
+any shape, and where a window shrinks, most pairs of tokens get the bias of other pairs. The loss still falls.
+
+The check needs no knowledge of the network. It runs a copy on clips of one colour, in which every token has the
+same content. Then the logits of attention (those of softmax) differ only by what the network adds for positions:
+
+- If positions are relative, a logit depends on the distance of its two tokens alone, at every shape. The part of
+  its variance that the distance does not explain is 0.
+- If positions are absolute, the logits at a coarse shape are those of the full shape, sampled at the same places.
+  Only the first such layer can be compared: after it, the tokens have different contents.
+- A network without attention, or whose logits are all alike, has no positions to look up. Convolutions have none.
+
+Three things would give tokens of one colour different contents, so the copy does without them: zeros beside the
+clip become repeated edges, parameters that may be positions become random numbers, and dropout is off. Only
+attention that computes a softmax of torch is seen.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Grid = tuple[int, int, int]
+"""Tokens along time, height and width."""
+Positions = Literal["none", "relative", "absolute"]
+
+MOST_UNEXPLAINED = 0.1
+"""The largest share of the standard deviation of relative logits that their distance may leave unexplained.
+Measured: 1e-4 in MViTv2-S, whose class token disturbs contents a little; 0.64 to 0.67 where swin3d_t is wrong."""
+LEAST_CORRELATION = 0.5
+"""The least correlation of absolute logits with those of the full shape. Measured with random tables: 0.59 to 1.0
+if they are interpolated, 0.0 to 0.3 if the first rows or columns are taken."""
+CONSTANT = 1e-5
+"""Logits whose standard deviation is below this share of their size are alike."""
+COLOUR = 0.3
+"""The value of all pixels of a clip of one colour. Any value but 0 does."""
+MOST_KEPT = 16
+"""Heads and windows of a layer that are looked at one by one."""
+WITH_CONTENT = (nn.modules.conv._ConvNd, nn.Linear, nn.modules.batchnorm._NormBase, nn.LayerNorm)
+"""Layers whose parameters work on contents. Parameters of all other modules may be positions."""
+
+
+@dataclass(frozen=True)
+class ShapeCheck:
+    """What was found at one shape: ``problem`` is empty if the network is right there."""
+
+    frames: int
+    crop: int
+    positions: tuple[Positions, ...] = ()
+    """What each attention layer has."""
+    deviation: float = 0.0
+    """The largest share of a relative layer's logits that distance does not explain, or 1 − correlation."""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Logits:
+    """The logits of one attention layer for a clip of one colour.
+
+    ``some`` (N, queries, keys) has those of some heads and windows. ``mean`` (1, queries, keys) is their mean over
+    all heads and windows. ``grids`` are the outputs of the convolutions before the layer.
+    """
+
+    some: Tensor
+    mean: Tensor
+    grids: frozenset[Grid]
+
+    @classmethod
+    def of(cls, values: Tensor, grids: frozenset[Grid]) -> Logits:
+        """Keep what the check needs of logits (..., queries, keys)."""
+        flat = values.detach().flatten(0, -3)
+        return cls(flat[:MOST_KEPT].double(), flat.double().mean(0, keepdim=True), grids)
+
+    def grids_of(self, num_tokens: int) -> list[Grid]:
+        """List the grids that ``num_tokens`` tokens may have: of a convolution, or of its frames or pictures."""
+        parts: list[Grid] = []
+        for time, height, width in self.grids:
+            parts += [(time, height, width), (1, height, width), (time, 1, 1)]
+        found = [grid for grid in parts if math.prod(grid) == num_tokens]
+        # A network may make tokens without a convolution.
+        return found or [*_grids(num_tokens)]
+
+    @cached_property
+    def are_alike(self) -> bool:
+        """Whether the logits do not depend on positions."""
+        spread = self.some.std(dim=(1, 2)).max()
+        return bool(spread <= CONSTANT * (1 + self.some.abs().max()))
+
+    @cached_property
+    def unexplained(self) -> float:
+        """The share of the standard deviation of the logits that the distance of two tokens does not explain.
+
+        The grid of the tokens is not known, so the possible grids are tried. It is the least over heads and
+        windows, since a network may mask pairs in some of its windows.
+        """
+        least = 1.0
+        for extra in (0, 1):  # a class token
+            values = self.some[:, extra:, extra:]
+            for queries, keys in product(*(_grids(size) for size in values.shape[1:])):
+                if least > CONSTANT and _may_meet(queries, keys):
+                    least = min(least, _unexplained_on(values, queries, keys))
+        return least
+
+
+def check_shapes(
+    model: nn.Module,
+    shapes: Sequence[tuple[int, int]],
+    unchanged: nn.Module | None = None,
+) -> list[ShapeCheck]:
+    """Check ``model`` at each of ``shapes``, which are (frames, crop) and end with the full shape.
+
+    The model takes float clips (B, 3, T, S, S) and returns (B, classes). It stays as it is. ``unchanged`` is the
+    network that ``model`` was made from, with the same weights: at the full shape both must return the same bits.
+    The check needs memory for a copy of the model, and for the logits of its attention at one shape.
+    """
+    *coarse, full = shapes
+    copied = copy.deepcopy(model).cpu().float().eval()
+    problems = {shape: _run_problem(copied, shape) for shape in shapes}
+    if unchanged is not None and not problems[full]:
+        problems[full] = _change_problem(
+            copied, copy.deepcopy(unchanged).cpu().float().eval(), full
+        )
+    if problems[full]:
+        # Without the full shape there is nothing to compare with.
+        return [ShapeCheck(*shape, problem=problems[shape]) for shape in shapes]
+    _randomise(copied)
+    wanted = _logits(copied, full)
+    kinds = tuple(_kind(logits) for logits in wanted)
+    checks = [
+        ShapeCheck(*shape, problem=problems[shape])
+        if problems[shape]
+        else _compare(shape, full, kinds, wanted, _logits(copied, shape))
+        for shape in coarse
+    ]
+    relative = [one for one, kind in zip(wanted, kinds, strict=True) if kind == "relative"]
+    return [
+        *checks,
+        ShapeCheck(*full, kinds, max((one.unexplained for one in relative), default=0.0)),
+    ]
+
+
+def _run_problem(model: nn.Module, shape: tuple[int, int]) -> str:
+    """Run two clips of ``shape``, and say what is wrong with the result."""
+    frames, crop = shape
+    clips = torch.randn(2, 3, frames, crop, crop, generator=torch.Generator().manual_seed(0))
+    try:
+        with torch.no_grad():
+            logits = model(clips)
+    # A network may raise anything for a shape that it does not expect.
+    except Exception as error:
+        text = (str(error).strip().splitlines() or [""])[0]
+        return f"it does not run: {type(error).__name__}: {text}"
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 2:
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        return f"two clips give {found}, not two rows of logits"
+    return "" if logits.isfinite().all() else "its logits are not finite"
+
+
+def _change_problem(model: nn.Module, unchanged: nn.Module, shape: tuple[int, int]) -> str:
+    frames, crop = shape
+    clips = torch.randn(1, 3, frames, crop, crop, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        found, wanted = model(clips), unchanged(clips)
+    if torch.equal(found, wanted):
+        return ""
+    return f"its logits differ from those of the unchanged network by up to {(found - wanted).abs().max():.2g}"
+
+
+def _randomise(model: nn.Module) -> None:
+    """Draw all parameters that may be positions: tables that start at zero would show nothing."""
+    generator = torch.Generator().manual_seed(0)
+    for module in model.modules():
+        if not isinstance(module, WITH_CONTENT):
+            for parameter in module.parameters(recurse=False):
+                parameter.data = torch.randn(parameter.shape, generator=generator)
+
+
+# --- what attention sees
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Record the logits of every attention layer. Repeat edges where the network pads with zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: list[Logits] = []
+        self._grids: set[Grid] = set()
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the operator returns
+        if func in SOFTMAX:
+            logits, dim = args[0], args[1]
+            # A softmax over classes has no queries.
+            if logits.ndim >= 3 and dim in (-1, logits.ndim - 1):
+                self.found.append(Logits.of(logits, frozenset(self._grids)))
+        elif func is torch.ops.aten.convolution.default:
+            x, weight, bias, stride, padding, *others = args
+            # The padding of the last dimension comes first.
+            x = _with_edges(x, [number for side in reversed(padding) for number in (side, side)])
+            out = func(x, weight, bias, stride, [0] * len(padding), *others)
+            # A network of pictures has the frames in the place of clips.
+            time, height, width = (*out.shape[:1], *out.shape[2:])[-3:]
+            self._grids.add((time, height, width))
+            return out
+        elif func is torch.ops.aten.constant_pad_nd.default:
+            return _with_edges(args[0], args[1])
+        return func(*args, **(kwargs or {}))
+
+
+SOFTMAX = (torch.ops.aten._softmax.default, torch.ops.aten._safe_softmax.default)
+
+
+def _with_edges(x: Tensor, pad: Sequence[int]) -> Tensor:
+    """Pad as F.pad does, in any number of dimensions, with copies of the first and last values."""
+    for number, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        if before or after:
+            size = x.shape[-1 - number]
+            places = torch.arange(-before, size + after).clamp(0, size - 1)
+            x = x.index_select(x.ndim - 1 - number, places)
+    return x
+
+
+def _logits(model: nn.Module, shape: tuple[int, int]) -> list[Logits]:
+    """Return the logits of every attention layer for a clip of one colour."""
+    frames, crop = shape
+    recorder = _Recorder()
+    was_fast = torch.backends.mha.get_fastpath_enabled()
+    # torch's fused layers and kernels call no softmax, so the same is computed without them.
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), recorder:
+            model(torch.full((1, 3, frames, crop, crop), COLOUR))
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was_fast)
+    return recorder.found
+
+
+# --- how logits depend on positions
+
+
+def _kind(logits: Logits) -> Positions:
+    if logits.are_alike:
+        return "none"
+    return "relative" if logits.unexplained <= MOST_UNEXPLAINED else "absolute"
+
+
+def _compare(
+    shape: tuple[int, int],
+    full: tuple[int, int],
+    kinds: tuple[Positions, ...],
+    wanted: list[Logits],
+    found: list[Logits],
+) -> ShapeCheck:
+    """Compare every attention layer at ``shape`` with itself at the ``full`` shape."""
+    if len(found) != len(wanted):
+        number = f"it has {len(found)} attention layers, and {len(wanted)} at the full shape"
+        return ShapeCheck(*shape, problem=f"positions cannot be compared: {number}")
+    worst, problem = 0.0, ""
+    for layer, (kind, one, other) in enumerate(zip(kinds, wanted, found, strict=True), start=1):
+        # After the first layer with absolute positions, contents depend on the positions of all other tokens.
+        is_later = kind == "absolute" and "absolute" in kinds[: layer - 1]
+        if kind == "none" or is_later:
+            continue
+        if kind == "relative":
+            deviation, most = other.unexplained, MOST_UNEXPLAINED
+            why = f"distance does not explain {deviation:.0%} of its logits (full shape: {one.unexplained:.0%})"
+        else:
+            deviation, most = 1 - _correlation(one, other, full, shape), 1 - LEAST_CORRELATION
+            why = f"its logits correlate by {1 - deviation:.2f} with those at the same places of the full shape"
+        worst = max(worst, deviation)
+        if deviation > most and not problem:
+            problem = f"attention layer {layer} of {len(kinds)} has wrong positions: {why}"
+    return ShapeCheck(*shape, kinds, worst, problem)
+
+
+def _grids(num_tokens: int) -> Iterator[Grid]:
+    """Yield the grids of ``num_tokens`` tokens. Crops are square, so windows and grids of tokens are too."""
+    # Few frames are likely, so the finest squares come first.
+    for side in range(math.isqrt(max(0, num_tokens)), 0, -1):
+        if num_tokens % side**2 == 0:
+            yield num_tokens // side**2, side, side
+
+
+def _may_meet(queries: Grid, keys: Grid) -> bool:
+    """Return whether queries and keys may be tokens of one clip, with one of the two pooled."""
+    ratios = [one / other for one, other in zip(queries, keys, strict=True)]
+    is_whole = all(ratio.is_integer() or (1 / ratio).is_integer() for ratio in ratios)
+    return is_whole and (min(ratios) >= 1 or max(ratios) <= 1)
+
+
+def _unexplained_on(values: Tensor, queries: Grid, keys: Grid) -> float:
+    """Return the least unexplained share over the heads and windows of ``values`` (N, queries, keys)."""
+    distance = torch.zeros(values.shape[1:], dtype=torch.long)
+    for num_queries, num_keys, query, key in zip(
+        queries, keys, _places(queries), _places(keys), strict=True
+    ):
+        finest = math.lcm(num_queries, num_keys)
+        between = query[:, None] * (finest // num_queries) - key[None] * (finest // num_keys)
+        distance = distance * (2 * finest) + between + finest
+    distances, group = torch.unique(distance.flatten(), return_inverse=True)
+    flat = values.flatten(1)
+    count = torch.bincount(group).to(flat)
+    means = (
+        torch.zeros(len(flat), len(distances), dtype=flat.dtype).index_add_(1, group, flat) / count
+    )
+    left = (flat - means[:, group]).square().mean(1)
+    variance = flat.var(1, unbiased=False)
+    # Heads and windows in which all logits are alike say nothing.
+    varies = variance > (CONSTANT * (1 + flat.abs().amax(1))).square()
+    return (left[varies] / variance[varies]).sqrt().min().item() if varies.any() else 0.0
+
+
+def _places(grid: Grid) -> Tensor:
+    """Return (3, tokens): the place of each token along time, height and width."""
+    axes = (torch.arange(size) for size in grid)
+    return torch.stack([axis.flatten() for axis in torch.meshgrid(*axes, indexing="ij")])
+
+
+def _correlation(
+    full: Logits, coarse: Logits, full_shape: tuple[int, int], shape: tuple[int, int]
+) -> float:
+    """Correlate the logits of a coarse shape with those of the full shape at the same places.
+
+    The network may choose between neighbouring places or take their mean. So it is the largest over the usual
+    ways to sample.
+    """
+    best = 0.0
+    for extra in (0, 1):
+        # The number of windows depends on the shape, but means over windows and heads can be compared.
+        wanted, found = (one.mean[:, extra:, extra:] for one in (full, coarse))
+        if wanted.shape[1] != wanted.shape[2] or found.shape[1] != found.shape[2]:
+            continue
+        for many, few in product(full.grids_of(wanted.shape[1]), coarse.grids_of(found.shape[1])):
+            if _is_scaled(many, few, full_shape, shape):
+                for way in SAMPLINGS:
+                    once = _sampled(wanted, many, few, way)
+                    sampled = _sampled(once.transpose(1, 2), many, few, way).transpose(1, 2)
+                    best = max(best, _pearson(sampled, found))
+    return best
+
+
+SAMPLINGS: tuple[dict[str, Any], ...] = (
+    {"mode": "trilinear"},
+    {"mode": "trilinear", "align_corners": True},
+    {"mode": "nearest"},
+    {"mode": "nearest-exact"},
+    {"mode": "area"},
+)
+
+
+def _is_scaled(many: Grid, few: Grid, full: tuple[int, int], shape: tuple[int, int]) -> bool:
+    """Return whether two grids of tokens differ as the two shapes do."""
+    wanted = (many[0] * shape[0] / full[0], many[1] * shape[1] / full[1])
+    return all(abs(one - other) < 1 for one, other in zip(wanted, few[:2], strict=True))
+
+
+def _sampled(values: Tensor, many: Grid, few: Grid, way: dict[str, Any]) -> Tensor:
+    """Sample the keys of ``values`` (N, queries, keys), which lie on the grid ``many``, on the grid ``few``."""
+    planes = values.reshape(-1, 1, *many)
+    return F.interpolate(planes, few, **way).reshape(*values.shape[:2], -1)
+
+
+def _pearson(one: Tensor, other: Tensor) -> float:
+    first, second = ((part - part.mean()).flatten() for part in (one, other))
+    return F.cosine_similarity(first, second, dim=0).item()
