@@ -6,6 +6,9 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
+from mgexp.errors import InputError
+from mgexp.registry import OwnFile, import_file
+
 
 def too_small(numbers: Mapping[str, int | None], least: int = 1) -> list[str]:
     """Name each option whose number is less than ``least``. None means that it was not given."""
@@ -35,10 +38,30 @@ def without_folder(files: Mapping[str, Path | None]) -> list[str]:
     ]
 
 
+def add_import_option(parser: argparse.ArgumentParser) -> None:
+    """Add --import. The file is imported while the command line is read, before any configuration."""
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        metavar="FILE.py",
+        action="append",
+        type=_import,
+        help="file that registers a network, an optimizer or a loss of one's own; see docs/own_model.md",
+    )
+
+
+def _import(text: str) -> OwnFile:
+    try:
+        return import_file(Path(text))
+    except InputError as error:
+        raise argparse.ArgumentTypeError("; ".join(error.problems)) from error
+
+
 def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of tools that measure a row: which row, and where the numbers go."""
     add = parser.add_argument
     add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
+    add_import_option(parser)
     add("--json", action="store_true", help="print everything that was measured, for programs")
     add("--output", type=Path, metavar="FILE", help="write that to a file too")
     add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from fake_gpu import fake_gpu  # noqa: F401 - a fixture of all tests
+from own_code import own_code  # noqa: F401 - as that one
 from tiny import command, data_keys, run_net, tiny_config, write_config, write_dataset
 
 from mgexp.config.load import flatten

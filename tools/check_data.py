@@ -31,7 +31,7 @@ from mgexp.config.keys import BY_NAME
 from mgexp.config.load import read_config
 from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
 from mgexp.errors import InputError
-from mgexp.options import not_positive, too_small
+from mgexp.options import add_import_option, not_positive, too_small
 from mgexp.run.environment import num_cores
 from mgexp.run.folder import CheckDir
 from mgexp.video.check import CheckLog, CheckSummary, VideoCheck, check_videos
@@ -49,6 +49,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="with --cfg: configuration keys; without it: files of 'path label' lines",
     )
     parser.add_argument("--cfg", type=Path, help="YAML of a row, whose videos are checked")
+    add_import_option(parser)
     parser.add_argument(
         "--root", type=Path, help="with LIST: folder that its paths are relative to"
     )

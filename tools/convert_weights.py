@@ -27,6 +27,7 @@ from mgexp.errors import InputError
 from mgexp.models.build import build_on_meta
 from mgexp.models.legacy import WHY_NOT_PICKLES, read_caffe2
 from mgexp.models.weights import WeightsFile, fit_weights, read_weights, write_weights
+from mgexp.options import add_import_option
 
 ENDINGS = (".safetensors", ".pyth", ".pt")
 
@@ -41,6 +42,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--cfg", required=True, type=Path, help="YAML with the model of the weights"
     )
+    add_import_option(parser)
     parser.add_argument("--json", action="store_true", help="list every tensor as JSON")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_intermixed_args(arguments)

@@ -27,6 +27,7 @@ import simplejson
 from mgexp.config.keys import Config
 from mgexp.errors import InputError
 from mgexp.multigrid.schedule import Schedule
+from mgexp.options import add_import_option
 from mgexp.plan.doctor import Finding, machine_findings
 
 
@@ -36,6 +37,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cfg", type=Path, help="YAML of a row, in experiments/")
+    add_import_option(parser)
     parser.add_argument("--run", type=Path, help="run folder of a trained baseline, runs/…/seed0")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")

@@ -31,7 +31,7 @@ from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, raise_problems
-from mgexp.options import not_positive, too_small, without_folder
+from mgexp.options import add_import_option, not_positive, too_small, without_folder
 from mgexp.plan.advice import advice
 from mgexp.plan.communication import ALGORITHMS, Communication, Link, Network
 from mgexp.plan.measure import (
@@ -68,6 +68,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--cfg", type=Path, help="YAML of a row, in experiments/")
+    add_import_option(parser)
     add("--rows", nargs="+", type=Path, metavar="YAML", help=f"rows (default: {', '.join(ROWS)} beside --cfg)")
     add("--budget-seconds", type=float, default=60.0, metavar="S", help="time to measure (default: 60)")
     add("--store-levels", nargs="+", type=int, default=(), metavar="PIXELS",

@@ -25,6 +25,7 @@ from mgexp.data.loader import build_opener, build_view_loader
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes, device_of
 from mgexp.errors import InputError
+from mgexp.options import add_import_option
 from mgexp.run.confusion import name_of, read_class_names
 from mgexp.run.folder import RunDir
 from mgexp.train.predict import Prediction, build_predictor
@@ -40,6 +41,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("videos", nargs="+", metavar="VIDEO", help="video files")
     parser.add_argument("--run", required=True, type=Path, help="folder of a finished run")
+    add_import_option(parser)
     parser.add_argument("--classes", type=Path, help="names of the classes, one a line")
     parser.add_argument(
         "--top", type=int, help=f"classes shown (default: {NUM_BEST}, or all if fewer)"

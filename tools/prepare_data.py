@@ -38,6 +38,7 @@ from mgexp.config.load import read_config
 from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError, collected, listed, raise_problems
+from mgexp.options import add_import_option
 from mgexp.plan.loading import (
     LoadingCosts,
     build_loads,
@@ -79,6 +80,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         type=Path,
         help="YAML of a row, for its videos; with --plan also for what loading its clips will cost",
     )
+    add_import_option(parser)
     add(
         "--list",
         type=Path,

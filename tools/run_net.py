@@ -18,6 +18,7 @@ from mgexp.errors import InputError
 from mgexp.launch.resources import LAUNCHERS, add_resource_arguments, read_resources
 from mgexp.launch.run import RunOptions, run_in_process
 from mgexp.launch.submit import to_local, to_queue
+from mgexp.options import add_import_option
 from mgexp.train.result import Outcome
 
 
@@ -27,6 +28,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
+    add_import_option(parser)
     parser.add_argument("--seed", type=int, help="seed of the run (default: RNG_SEED, 0)")
     parser.add_argument(
         "--output", type=Path, help="run folder (default: runs/<experiment>/seed<N>)"

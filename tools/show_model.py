@@ -2,13 +2,16 @@
 """Show what a model costs at every shape of its schedule: python tools/show_model.py --cfg experiments/….yaml
 
 The tool prints parameters, GMACs (fvcore) and the memory of activations, for one clip and for a mini-batch. It
-needs no data and no GPU.
+needs no data and no GPU. With --check, it checks instead whether the model runs at every shape and whether its
+positions are right there: mgexp/multigrid/shape_check.py. Exit 0; 1 the check found a fault; 2 bad configuration.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,13 @@ from torch import nn
 
 from mgexp.config.load import read_config
 from mgexp.errors import InputError
-from mgexp.models.build import build_model
-from mgexp.models.cost import activation_bytes, macs_by_shape, num_params
+from mgexp.models.build import OURS, build_model
+from mgexp.models.cost import activation_bytes, macs_by_shape, num_params, schedule_shapes
 from mgexp.multigrid.schedule import Schedule
+from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
+from mgexp.options import add_import_option
 from mgexp.plan.measure import build_shapes
+from mgexp.text import aligned
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -29,26 +35,57 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
+    add_import_option(parser)
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="check the model at every shape; takes seconds to minutes",
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
     return parser.parse_intermixed_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table, or JSON. Return 2 if the configuration is wrong."""
+    """Print a table, or JSON. Return 1 if the check found a fault, and 2 if the configuration is wrong."""
     options = parse(arguments)
     try:
         cfg, problems = read_config(options.cfg, options.overrides)
-        schedule = build_shapes(cfg, problems)
+        schedule = build_shapes(cfg, problems, checks_model=not options.check)
     except InputError as error:
         print(f"show_model.py: {error}", file=sys.stderr)
         return 2
     model = build_model(cfg)
-    name = f"{cfg.MODEL.MODEL_NAME}, depth {cfg.RESNET.DEPTH}, {cfg.MODEL.NUM_CLASSES} classes"
+    depth = f", depth {cfg.RESNET.DEPTH}" if cfg.MODEL.MODEL_NAME in OURS else ""
+    name = f"{cfg.MODEL.MODEL_NAME}{depth}, {cfg.MODEL.NUM_CLASSES} classes"
+    if options.check:
+        full = (cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
+        checks = check_shapes(model, [*sorted(schedule_shapes(schedule) - {full}), full])
+        found = {"model": name, "shapes": [asdict(one) for one in checks]}
+        print(simplejson.dumps(found, indent=2) if options.json else check_table(name, checks))
+        return int(any(one.problem for one in checks))
     costs = shape_costs(model, schedule)
     found = {"model": name, "params": num_params(model), "shapes": costs}
     print(simplejson.dumps(found, indent=2) if options.json else table(found))
     return 0
+
+
+def check_table(name: str, checks: Sequence[ShapeCheck]) -> str:
+    """Write what the check found as a table for people."""
+    rows = [("shape", "attention layers", "positions", "away", "verdict")]
+    for one in checks:
+        kinds = [kind for kind in dict.fromkeys(one.positions) if kind != "none"]
+        positions = " and ".join(kinds) or "none"
+        row = (
+            f"{one.frames} x {one.crop}²",
+            f"{len(one.positions)}",
+            positions,
+            f"{one.deviation:.0%}",
+        )
+        rows.append((*row, "WRONG" if one.problem else "right"))
+    legend = "away: of relative positions, what distance does not explain; of absolute ones, 1 - correlation"
+    problems = [f"{one.frames} x {one.crop}²: {one.problem}" for one in checks if one.problem]
+    return "\n".join([name, "", aligned(rows), "", *problems, legend])
 
 
 def shape_costs(model: nn.Module, schedule: Schedule) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ import simplejson
 from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
 from mgexp.errors import InputError, collected, raise_problems
+from mgexp.options import add_import_option
 from mgexp.run.schedule_table import schedule_json, schedule_table
 from mgexp.train.setup import build_num_videos, build_row_schedule
 
@@ -25,6 +26,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
+    add_import_option(parser)
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--num-videos", type=int, help="training videos")
     parser.add_argument("--num-gpus", type=int, default=1, help="processes that share a mini-batch")

@@ -38,6 +38,7 @@ from mgexp.launch.run import RunOptions, with_cpus
 from mgexp.launch.submit import to_local
 from mgexp.launch.sweep import Sweep, SweepRun, check_sweep, freeze, submit_array
 from mgexp.launch.sweep_state import IN_HAND, states
+from mgexp.options import add_import_option
 from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
 from mgexp.results.evidence import busy_runs, fair_pair
 from mgexp.results.model import BASELINE, Comparison, Pair
@@ -56,6 +57,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    add_import_option(parser)
     parser.add_argument(
         "folder", type=Path, metavar="FOLDER", help="folder of rows with a study.yaml"
     )

@@ -40,6 +40,7 @@ from mgexp.launch.sweep import (
     submit_array,
 )
 from mgexp.launch.sweep_state import COLUMNS, IN_HAND, RunState, all_names, states
+from mgexp.options import add_import_option
 from mgexp.run.folder import SweepDir, default_sweep_dir
 from mgexp.text import aligned
 from mgexp.train.result import Outcome
@@ -56,6 +57,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="YAML ... [KEY VALUE ...]",
         help="experiments, then configuration keys for all of them",
     )
+    add_import_option(parser)
     parser.add_argument(
         "--seeds",
         default="1",

@@ -10,6 +10,7 @@ from mgexp.config.keys import BY_NAME, FOLD, Config
 from mgexp.config.values import as_lists
 from mgexp.run.files import json_line
 
+RESNETS = ("I3D", "C2D", "Slow", "TSM")
 MOMENTUM, LAMB, PMD = ("sgd", "lars"), ("lamb", "pmd_lamb"), ("pmd_lamb",)
 READ_BY = {
     "MOMENTUM": MOMENTUM,
@@ -23,6 +24,9 @@ READ_BY = {
 """For each of these keys of SOLVER: the optimizers (values of SOLVER.OPTIMIZING_METHOD) that read it."""
 
 
+OWN_OPTIMIZERS = ("sgd", *sorted({one for methods in READ_BY.values() for one in methods}))
+
+
 def cross_problems(cfg: Config) -> list[str]:
     """List every problem between keys that can be found without data and without a schedule."""
     parts = (_model_problems, _list_problems, _clip_problems, _augment_problems, _solver_problems)
@@ -31,7 +35,7 @@ def cross_problems(cfg: Config) -> list[str]:
 
 def _model_problems(cfg: Config) -> Iterator[str]:
     name = cfg.MODEL.MODEL_NAME
-    if name != "SlowFast" and cfg.RESNET.DEPTH == 18:
+    if name in RESNETS and cfg.RESNET.DEPTH == 18:
         yield f"RESNET.DEPTH = 18 exists for SlowFast only: {name} takes 50 or 101"
     if name == "SlowFast" and any(cfg.NONLOCAL.LOCATION):
         yield "NONLOCAL.LOCATION: SlowFast has no non-local blocks here; set it to [[], [], [], []]"
@@ -46,14 +50,15 @@ def _model_problems(cfg: Config) -> Iterator[str]:
             f"SLOWFAST.BETA_INV = {cfg.SLOWFAST.BETA_INV}: the fast pathway needs whole channels"
         )
     format_, loss = cfg.DATA.FORMAT, cfg.MODEL.LOSS_FUNC
-    if (format_ == "charades") != (loss == "bce_logit"):
+    is_known = loss in {"cross_entropy", "bce_logit"}
+    if is_known and (format_ == "charades") != (loss == "bce_logit"):
         yield (
             f"MODEL.LOSS_FUNC = {loss} with DATA.FORMAT = {format_}: videos of charades have many labels and "
             "need bce_logit, those of all other formats have one and need cross_entropy"
         )
     metrics = ("map",) if loss == "bce_logit" else ("top1", "top5")
     for metric, _, _ in cfg.EXPECTED:
-        if metric not in metrics:
+        if is_known and metric not in metrics:
             yield f"EXPECTED: MODEL.LOSS_FUNC = {loss} is judged by {' and '.join(metrics)}, not by {metric}"
 
 
@@ -155,7 +160,7 @@ def _solver_problems(cfg: Config) -> Iterator[str]:
     # A value that the optimizer does not read would make people believe that it had an effect.
     for name, methods in READ_BY.items():
         value, default = getattr(solver, name), BY_NAME[f"SOLVER.{name}"].default
-        if value != default and method not in methods:
+        if value != default and method in OWN_OPTIMIZERS and method not in methods:
             yield (
                 f"SOLVER.{name} = {value} is not read with SOLVER.OPTIMIZING_METHOD = {method}, but with "
                 f"{' and '.join(methods)}: leave it at {default}"

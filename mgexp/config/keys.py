@@ -225,11 +225,11 @@ class AugKeys:
 class ModelKeys:
     """The network, its loss and its classifier."""
 
-    MODEL_NAME: Literal["SlowFast", "I3D", "C2D", "Slow", "TSM"] = key("SlowFast", "architecture")
+    MODEL_NAME: str = key("SlowFast", "SlowFast, I3D, C2D, Slow, TSM, or a network of one's own", NOT_EMPTY)
     NUM_CLASSES: int = key(400, "classes; labels are 0 … NUM_CLASSES − 1", _count(1_000_000))
-    LOSS_FUNC: Literal["cross_entropy", "bce_logit"] = key(
-        "cross_entropy",
-        "cross_entropy: one label, softmax, top-1 and top-5; bce_logit: many labels, sigmoid, mAP")
+    LOSS_FUNC: str = key(
+        "cross_entropy", "cross_entropy: one label, softmax, top-1 and top-5; bce_logit: many labels, sigmoid, "
+        "mAP; or a loss of one's own", NOT_EMPTY)
     DROPOUT_RATE: float = key(0.5, "dropout before the classifier", SHARE)
     FC_INIT_STD: float = key(0.01, "standard deviation of the classifier's first weights", POSITIVE)
 
@@ -330,8 +330,9 @@ class SolverKeys:
     WARMUP_STEPS: int = own(
         0, "least steps of that warm-up, which lasts until both are over; 0: epochs alone", NOT_NEGATIVE)
     WARMUP_START_LR: float = key(0.01, "learning rate at step 0 of a warm-up", RATE_OR_0)
-    OPTIMIZING_METHOD: Literal["sgd", "lars", "lamb", "pmd_lamb"] = key(
-        "sgd", "optimizer (PySlowFast has sgd, and a LARS with the rate outside the momentum)")
+    OPTIMIZING_METHOD: str = key(
+        "sgd", "sgd, lars, lamb, pmd_lamb, or an optimizer of one's own (PySlowFast has sgd, and a LARS with the "
+        "rate outside the momentum)", NOT_EMPTY)
     TRUST_COEFFICIENT: float = own(
         0.001,
         "η of LARS: a tensor's rate is η·|w| / (|g| + decay·|w|) times the learning rate (PySlowFast: 0.001)",
@@ -424,3 +425,31 @@ def _keys(section: Any, prefix: str = "") -> Iterator[Key]:  # noqa: ANN401 - a 
 
 KEYS = tuple(_keys(Config))
 BY_NAME = {one.name: one for one in KEYS}
+"""All keys, with those of ``add_section``."""
+_trees: list[type[Config]] = [Config]
+
+
+def add_section(name: str, section: type) -> None:
+    """Add a section of keys to every configuration that is made from now on.
+
+    ``section`` is a frozen dataclass whose fields are made by ``own``, as the sections above. ``cfg.NAME.KEY`` is
+    then a value. Raises ValueError for a name that is taken or not in capitals, or for another class.
+    """
+    if not (name.isidentifier() and name.isupper()):
+        raise ValueError(f"{name} is no name of a section: it takes capitals, such as MY_MODEL")
+    if hasattr(_trees[-1], name):
+        raise ValueError(f"there is a section {name} already: choose another name")
+    is_frozen = dataclasses.is_dataclass(section) and section.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    if not is_frozen or not all("legal" in one.metadata for one in dataclasses.fields(section)):
+        raise ValueError(
+            f"{section.__name__} is not a frozen dataclass whose fields are made by own()"
+        )
+    added = list(_keys(section, f"{name}."))
+    fields = [(name, section, dataclasses.field(default=section()))]
+    _trees.append(dataclasses.make_dataclass("Config", fields, bases=(_trees[-1],), frozen=True))
+    BY_NAME.update({one.name: one for one in added})
+
+
+def default_config() -> Config:
+    """Return the configuration in which every key has its default, also in sections that were added."""
+    return _trees[-1]()

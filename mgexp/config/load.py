@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from mgexp.config.keys import BY_NAME, FOLD, KEYS, Config
+from mgexp.config.keys import BY_NAME, FOLD, Config, default_config
 from mgexp.config.values import as_lists, from_text, is_text, parse_yaml, read_yaml
 from mgexp.errors import InputError
 from mgexp.run.files import is_file
@@ -80,7 +80,7 @@ def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
     except ValueError as error:
         return {}, [f"{path} is not a YAML file of configuration keys: {error}"]
     if len(values) > MAX_FILE_KEYS:
-        return {}, [f"{path} sets {len(values)} keys: there are {len(KEYS)}"]
+        return {}, [f"{path} sets {len(values)} keys: there are {len(BY_NAME)}"]
     return values, []
 
 
@@ -91,12 +91,14 @@ def _nearest(name: str) -> str:
     # Perhaps only the section is wrong, as in TRAIN.BASE_LR. Then the last part is right.
     last = [known for known in BY_NAME if known.split(".")[-1] == name.split(".")[-1]]
     near = list(dict.fromkeys([*last, *whole]))[:3]
-    return f"; nearest: {', '.join(near)}" if near else "; see mgexp/config/keys.py for all keys"
+    if near:
+        return f"; nearest: {', '.join(near)}"
+    return "; see mgexp/config/keys.py for all keys, and --import FILE.py for those of one's own"
 
 
 def config_of(values: Mapping[str, Any]) -> Config:
     """Make the configuration from values by dotted names. A key that is left out gets its default."""
-    cfg = Config()
+    cfg = default_config()
     sections: dict[str, dict[str, Any]] = {"": {}}
     for name, value in values.items():
         section, _, last = name.rpartition(".")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mgexp.config.load import experiment_name, read_config, smoke, to_yaml
@@ -17,6 +17,7 @@ from mgexp.errors import InputError, TrainingError, collected
 from mgexp.failure import failing_together
 from mgexp.launch.resources import Resources
 from mgexp.plan.workers import build_chooser
+from mgexp.registry import OwnFile, import_again, imported
 from mgexp.run.environment import COMMIT_TXT, REPOSITORY, git_commit
 from mgexp.run.folder import RunDir, default_run_dir
 from mgexp.stop import Interrupted, StopRequest
@@ -35,6 +36,7 @@ class RunOptions:
 
     ``config`` is the YAML. ``output`` None selects the default run folder. ``override`` continues a run whose
     configuration changed. ``given`` are KEY VALUE pairs that the YAML already contains, as in a point of a sweep.
+    ``imports`` are the files of --import, by default those of this process.
     """
 
     config: Path
@@ -45,6 +47,7 @@ class RunOptions:
     max_clips_per_gpu: int | None = None
     override: bool = False
     given: tuple[str, ...] = ()
+    imports: tuple[OwnFile, ...] = field(default_factory=imported)
 
 
 def build_job(
@@ -55,6 +58,8 @@ def build_job(
     With ``is_here`` False the run is for another machine, so this function does not check the devices and memory
     of this machine. Raises InputError with ``problems`` and with all problems that are found here.
     """
+    for one in options.imports:
+        import_again(one)
     pairs = []
     if options.seed is not None:
         pairs += ["RNG_SEED", str(options.seed)]

@@ -8,10 +8,13 @@ import torch
 from torch import nn
 
 from mgexp.config.keys import Config
+from mgexp.errors import InputError
 from mgexp.models.layers import CheckpointedBlocks, drop_by_clip
 from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
 from mgexp.models.slowfast import slowfast
-from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm
+from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
+from mgexp.registry import MODELS
 
 
 def build_model(cfg: Config) -> nn.Module:
@@ -21,9 +24,7 @@ def build_model(cfg: Config) -> nn.Module:
     torch.manual_seed(cfg.RNG_SEED)
     model = build_network(cfg)
     if cfg.TRAIN.ACTIVATION_CHECKPOINTING:
-        assert isinstance(model.blocks, nn.ModuleList)
-        model.blocks = CheckpointedBlocks(model.blocks)
-    init_weights(model, cfg.MODEL.FC_INIT_STD, cfg.RESNET.ZERO_INIT_FINAL_BN)
+        model.blocks = CheckpointedBlocks(_blocks(model))
     return model.to(memory_format=torch.channels_last_3d)
 
 
@@ -37,57 +38,107 @@ def build_on_meta(cfg: Config) -> nn.Module:
 
 
 def build_network(cfg: Config) -> nn.Module:
-    """Build the network of MODEL.MODEL_NAME.
+    """Build the network that is registered as MODEL.MODEL_NAME, with its initial weights from torch's generator.
 
-    Training needs other initial weights, see ``init_weights``.
+    Batch normalisation is by groups of clips, and dropout by clip. Raises InputError for an unknown name.
     """
-    if cfg.MODEL.MODEL_NAME == "SlowFast":
-        model: nn.Module = slowfast(
+    return drop_by_clip(group_batchnorm(MODELS.find(cfg.MODEL.MODEL_NAME)(cfg)))
+
+
+def build_slowfast(cfg: Config) -> nn.Module:
+    """Build SlowFast."""
+    model = slowfast(
+        num_classes=cfg.MODEL.NUM_CLASSES,
+        depth=cfg.RESNET.DEPTH,
+        width=cfg.RESNET.WIDTH_PER_GROUP,
+        alpha=cfg.SLOWFAST.ALPHA,
+        beta_inv=cfg.SLOWFAST.BETA_INV,
+        fusion_channel_ratio=cfg.SLOWFAST.FUSION_CONV_CHANNEL_RATIO,
+        fusion_kernel_frames=cfg.SLOWFAST.FUSION_KERNEL_SZ,
+        dropout=cfg.MODEL.DROPOUT_RATE,
+        norm=GroupedBatchNorm3d,
+    )
+    init_weights(model, cfg.MODEL.FC_INIT_STD, cfg.RESNET.ZERO_INIT_FINAL_BN)
+    return model
+
+
+def build_resnet(cfg: Config) -> nn.Module:
+    """Build I3D, C2D, Slow or TSM."""
+    model = insert_nonlocals(
+        resnet(
+            TEMPORAL[cfg.MODEL.MODEL_NAME],
             num_classes=cfg.MODEL.NUM_CLASSES,
             depth=cfg.RESNET.DEPTH,
             width=cfg.RESNET.WIDTH_PER_GROUP,
-            alpha=cfg.SLOWFAST.ALPHA,
-            beta_inv=cfg.SLOWFAST.BETA_INV,
-            fusion_channel_ratio=cfg.SLOWFAST.FUSION_CONV_CHANNEL_RATIO,
-            fusion_kernel_frames=cfg.SLOWFAST.FUSION_KERNEL_SZ,
             dropout=cfg.MODEL.DROPOUT_RATE,
             norm=GroupedBatchNorm3d,
-        )
-    else:
-        model = insert_nonlocals(
-            resnet(
-                TEMPORAL[cfg.MODEL.MODEL_NAME],
-                num_classes=cfg.MODEL.NUM_CLASSES,
-                depth=cfg.RESNET.DEPTH,
-                width=cfg.RESNET.WIDTH_PER_GROUP,
-                dropout=cfg.MODEL.DROPOUT_RATE,
-                norm=GroupedBatchNorm3d,
-            ),
-            places=cfg.NONLOCAL.LOCATION,
-            pool=cfg.NONLOCAL.POOL,
-            instantiation=cfg.NONLOCAL.INSTANTIATION,
-            norm=GroupedBatchNorm3d,
-        )
-    return drop_by_clip(model)
+        ),
+        places=cfg.NONLOCAL.LOCATION,
+        pool=cfg.NONLOCAL.POOL,
+        instantiation=cfg.NONLOCAL.INSTANTIATION,
+        norm=GroupedBatchNorm3d,
+    )
+    init_weights(model, cfg.MODEL.FC_INIT_STD, cfg.RESNET.ZERO_INIT_FINAL_BN)
+    return model
+
+
+MODELS.add("SlowFast", build_slowfast)
+for _name in TEMPORAL:
+    MODELS.add(_name, build_resnet)
+OURS = frozenset(name for name, _ in MODELS)
+"""The networks that tests of ours cover at every shape."""
+
+
+def _blocks(model: nn.Module) -> nn.ModuleList:
+    """Return the blocks that activation checkpointing computes again. Raises InputError if there are none."""
+    blocks = getattr(model, "blocks", None)
+    if isinstance(blocks, nn.ModuleList):
+        return blocks
+    problem = f"{type(model).__name__} has no nn.ModuleList called blocks, whose blocks could be computed again"
+    raise InputError([f"TRAIN.ACTIVATION_CHECKPOINTING = True: {problem}"])
 
 
 def build_problems(cfg: Config, shapes: Iterable[tuple[int, int]]) -> list[str]:
-    """List the (frames, crop) of ``shapes`` that the model cannot take, each with the reason."""
+    """List the (frames, crop) of ``shapes`` at which the model does not run or is wrong, each with the reason.
+
+    A network of one's own is run at every shape, and its positions are checked: see multigrid/shape_check.py.
+    """
+    name, is_ours = cfg.MODEL.MODEL_NAME, cfg.MODEL.MODEL_NAME in OURS
     try:
-        model = build_on_meta(cfg).eval()
-    # torch raises RuntimeError for a tensor with more values than it can count.
+        # A network of one's own may need real numbers where it is made.
+        model = build_on_meta(cfg).eval() if is_ours else build_model(cfg)
+        if cfg.TRAIN.ACTIVATION_CHECKPOINTING:
+            _blocks(model)
+    except InputError as error:
+        return list(error.problems)
+    # torch raises RuntimeError for a tensor with more values than it can count. A network of one's own may raise
+    # anything.
+    except Exception as error:
+        if is_ours and not isinstance(error, RuntimeError | ValueError):
+            raise
+        return [f"MODEL.MODEL_NAME = {name} cannot be built: {type(error).__name__}: {error}"]
+    if is_ours:
+        checks = [
+            ShapeCheck(*shape, problem=_meta_problem(model, *shape)) for shape in sorted(shapes)
+        ]
+    else:
+        full = (cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
+        checks = check_shapes(model, [*sorted({*shapes} - {full}), full])
+    return [
+        f"{name} cannot take clips of {one.frames} frames of {one.crop} x {one.crop} pixels: {one.problem}"
+        for one in checks
+        if one.problem
+    ]
+
+
+def _meta_problem(model: nn.Module, frames: int, crop: int) -> str:
+    """Say why a network on the meta device cannot take clips of a shape; "" if it can."""
+    # Layers there only check and compute shapes, so even the largest network takes no time.
+    try:
+        model(torch.zeros(1, 3, frames, crop, crop, device="meta"))
     except (RuntimeError, ValueError) as error:
-        return [f"MODEL.MODEL_NAME = {cfg.MODEL.MODEL_NAME} cannot be built: {error}"]
-    problems = []
-    # On the meta device layers only check and compute shapes, so even the largest network takes no
-    # time.
-    for frames, crop in sorted(shapes):
-        try:
-            model(torch.zeros(1, 3, frames, crop, crop, device="meta"))
-        except (RuntimeError, ValueError) as error:
-            shape = f"{frames} frames of {crop} x {crop} pixels"
-            problems.append(f"{cfg.MODEL.MODEL_NAME} cannot take clips of {shape}: {error}")
-    return problems
+        return str(error)
+    return ""
 
 
 def init_weights(

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+from mgexp.registry import imported
+
 PACKAGES = ("torchvision", "av", "numpy", "pytorchvideo", "fvcore")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -30,7 +32,8 @@ def describe() -> dict[str, str | int | None]:
     """Describe the date, the commit, the versions, the processor, the cores of this process, threads and GPU.
 
     The date is UTC, ISO 8601. The GPU is None if there is none. ``spin_count`` is GOMP_SPINCOUNT, or
-    None if it is not set. The host's name is left out, because results are published.
+    None if it is not set. ``imports`` names the files of --import. The host's name is left out, because
+    results are published.
     """
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -43,6 +46,7 @@ def describe() -> dict[str, str | int | None]:
         "cores": num_cores(),
         "threads": torch.get_num_threads(),
         "spin_count": os.environ.get("GOMP_SPINCOUNT"),
+        "imports": ", ".join(map(str, imported())) or None,
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
 

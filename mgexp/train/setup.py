@@ -28,11 +28,14 @@ from mgexp.models.weights import Fit, fit_weights, read_weights
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule, step_counts
 from mgexp.multigrid.shapes import FULL
+from mgexp.optim import build as _optimizers  # noqa: F401 - registers ours
+from mgexp.registry import OPTIMIZERS
 from mgexp.run.files import is_file
 from mgexp.run.folder import RunDir
 from mgexp.run.trackers import tracking_problems
 from mgexp.train.precision import resolve_precision
 from mgexp.train.step import split_problems
+from mgexp.train.task import build_task
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import Opener
 
@@ -110,6 +113,10 @@ def build_inputs(
     if cfg.TRAIN.ENABLE:
         wandb_mode = cfg.WANDB.MODE if cfg.WANDB.ENABLE else None
         found += tracking_problems(cfg.TENSORBOARD.ENABLE, wandb_mode)
+    with collected(found):
+        OPTIMIZERS.find(cfg.SOLVER.OPTIMIZING_METHOD)
+    with collected(found):
+        build_task(cfg)
     train, val = build_list(cfg, "TRAIN_LIST"), build_list(cfg, "VAL_LIST")
     found += quarantine_problems(cfg.DATA, (train, val))
     found += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)
@@ -237,7 +244,7 @@ def frame_problems(schedule: Schedule, model_name: str, alpha: int) -> Iterator[
                 "DATA.NUM_FRAMES, MULTIGRID.LONG_CYCLE_FACTORS or SLOWFAST.ALPHA so that all do"
             )
     # Networks that pool over time halve the frames after the first stage, so one frame is too few.
-    elif TEMPORAL[model_name].pools and 1 in counts:
+    elif model_name in TEMPORAL and TEMPORAL[model_name].pools and 1 in counts:
         yield (
             f"{model_name} cannot take a shape of 1 frame: raise DATA.NUM_FRAMES or the least of "
             "MULTIGRID.LONG_CYCLE_FACTORS"

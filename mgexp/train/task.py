@@ -17,6 +17,7 @@ from mgexp import dist
 from mgexp.config.keys import Config
 from mgexp.dist import Processes
 from mgexp.errors import InputError
+from mgexp.registry import LOSSES
 from mgexp.run.folder import METRIC_NAMES
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -112,10 +113,14 @@ def many_labels(num_classes: int, ensemble: Ensemble) -> Task:
     )
 
 
+LOSSES.add("cross_entropy", one_label)
+LOSSES.add("bce_logit", many_labels)
+
+
 def build_task(cfg: Config) -> Task:
-    """Build the task that MODEL.LOSS_FUNC and DATA.ENSEMBLE_METHOD choose."""
-    kind = {"cross_entropy": one_label, "bce_logit": many_labels}[cfg.MODEL.LOSS_FUNC]
-    return kind(cfg.MODEL.NUM_CLASSES, cfg.DATA.ENSEMBLE_METHOD)
+    """Build the task that is registered as MODEL.LOSS_FUNC. Raises InputError if there is none."""
+    task: Task = LOSSES.find(cfg.MODEL.LOSS_FUNC)(cfg.MODEL.NUM_CLASSES, cfg.DATA.ENSEMBLE_METHOD)
+    return task
 
 
 def top1_and_top5(scores: Tensor, labels: Tensor) -> dict[str, float]:

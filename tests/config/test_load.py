@@ -155,7 +155,9 @@ def test_unknown_key_of_a_file_is_named_with_the_file(write):
 
 
 def test_unknown_key_like_no_other_points_to_the_list_of_all(empty):
-    assert only_problem(empty, "XYZZY", "1").endswith("see mgexp/config/keys.py for all keys")
+    assert only_problem(empty, "XYZZY", "1").endswith(
+        "see mgexp/config/keys.py for all keys, and --import FILE.py for those of one's own"
+    )
 
 
 @pytest.mark.parametrize(

@@ -78,4 +78,12 @@ def test_description_is_of_this_machine():
     age = datetime.now(timezone.utc) - datetime.fromisoformat(described["date"])
     assert timedelta(0) <= age < timedelta(minutes=1)
     names = {"date", "commit", "python", "torch", "torchvision", "av", "numpy", "pytorchvideo"}
-    assert set(described) == names | {"fvcore", "cpu", "cores", "threads", "spin_count", "gpu"}
+    assert set(described) == names | {
+        "fvcore",
+        "cpu",
+        "cores",
+        "threads",
+        "spin_count",
+        "gpu",
+        "imports",
+    }

@@ -79,3 +79,24 @@ def test_a_model_that_does_not_exist_is_one_message(show):
     assert (code, out) == (2, "")
     assert "RESNET.DEPTH = 18 exists for SlowFast only" in err
     assert "RESNET.WIDTH_PER_GROUP" in err
+
+
+def test_the_check_finds_a_network_that_is_wrong_at_a_shape(show, tmp_path, own_code):
+    own = tmp_path / "my_file.py"
+    own.write_text(
+        "from torch import nn\n"
+        "from mgexp.registry import MODELS\n"
+        "@MODELS.register()\n"
+        "def fixed(cfg):\n"
+        "    return nn.Sequential(nn.AvgPool3d((16, 64, 64)), nn.Flatten(), nn.Linear(3, 12))\n"
+    )
+    arguments = ("--import", str(own), "--check", "MODEL.MODEL_NAME", "fixed")
+    code, out, err = show(QUICKSTART, *arguments)
+    assert (code, err) == (1, "")
+    lines = [line.split() for line in out.splitlines() if " x " in line]
+    assert {"4": "WRONG", "16": "right"}.items() <= {
+        line[0]: line[-1] for line in lines if len(line) == 7
+    }.items()
+    assert "4 x 45²: it does not run: RuntimeError: " in out
+    found = json.loads(show(QUICKSTART, "--json", *arguments)[1])
+    assert [bool(one["problem"]) for one in found["shapes"]] == [True] * 4 + [False]

@@ -1,0 +1,122 @@
+"""Networks, optimizers and losses by name, and files of one's own that add to them.
+
+    # my_models.py
+    @MODELS.register()
+    class Pooled(nn.Module):
+        def __init__(self, cfg: Config) -> None: ...
+
+    python tools/run_net.py --import my_models.py --cfg … MODEL.MODEL_NAME Pooled
+
+docs/own_model.md has the whole way, with a section of keys of one's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fvcore.common.registry import Registry
+
+from mgexp.errors import InputError
+
+
+class Names(Registry):  # type: ignore[misc]
+    """fvcore's registry. Its name is the configuration key whose value is looked up."""
+
+    def add(self, name: str, entry: Callable[..., Any]) -> None:
+        """Register ``entry`` under another name than its own."""
+        self._do_register(name, entry)
+
+    def find(self, name: str) -> Callable[..., Any]:
+        """Return the entry. Raises InputError, with all names, if there is none."""
+        if name in self:
+            entry: Callable[..., Any] = self.get(name)
+            return entry
+        known = ", ".join(known for known, _ in self)
+        raise InputError(
+            [f"{self._name} = {name}: there are {known}; --import FILE.py adds those of a file"]
+        )
+
+
+MODELS = Names("MODEL.MODEL_NAME")
+"""Functions of the configuration that return a network with its initial weights. It turns float clips
+(B, 3, T, S, S) of every shape of its schedule into logits (B, MODEL.NUM_CLASSES)."""
+OPTIMIZERS = Names("SOLVER.OPTIMIZING_METHOD")
+"""Functions of (parameter groups, SOLVER section) that return a torch.optim.Optimizer. The step sets its rate."""
+LOSSES = Names("MODEL.LOSS_FUNC")
+"""Functions of (number of classes, DATA.ENSEMBLE_METHOD) that return a ``Task``: see mgexp/train/task.py."""
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A file of one's own, and the SHA-256 of what it held when it was imported."""
+
+    path: Path
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.digest[:12]})"
+
+
+IMPORTED: dict[Path, OwnFile] = {}
+"""The files that this process has imported, by absolute path."""
+
+
+def imported() -> tuple[OwnFile, ...]:
+    """Return the files that this process has imported, in their order."""
+    return tuple(IMPORTED.values())
+
+
+def import_file(path: Path) -> OwnFile:
+    """Run a Python file, once in a process, so that it registers what it defines.
+
+    Modules beside the file can be imported from it. Raises InputError if the file does not exist, or raises an
+    error itself, or has changed since it was imported.
+    """
+    path = path.resolve()
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError([f"{path}: {error.strerror}"]) from error
+    found = IMPORTED.get(path)
+    if found is None:
+        found = IMPORTED[path] = OwnFile(path, digest)
+        _run(path)
+    require_unchanged(found, digest)
+    return found
+
+
+def import_again(file: OwnFile) -> None:
+    """Import a file in another process. Raises InputError if it has changed in between."""
+    require_unchanged(file, import_file(file.path).digest)
+
+
+def require_unchanged(file: OwnFile, digest: str) -> None:
+    """Raise InputError if the file now has another ``digest``."""
+    if file.digest != digest:
+        raise InputError(
+            [f"{file.path}: the file has changed since the command was given: give it again"]
+        )
+
+
+def _run(path: Path) -> None:
+    # Modules that lie beside the file come last, so that none can hide a module that is installed.
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    name = f"imported_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError([f"{path}: not a Python file; its name must end in .py"])
+    # Dataclasses look up the module of their class.
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    # The file may raise anything.
+    except Exception as error:
+        del IMPORTED[path]
+        raise InputError([f"{path}: {type(error).__name__}: {error}"]) from error
