@@ -11,13 +11,13 @@ from mgexp.config.values import as_lists
 from mgexp.run.files import json_line
 
 RESNETS = ("I3D", "C2D", "Slow", "TSM")
-MOMENTUM, LAMB, PMD = ("sgd", "lars"), ("lamb", "pmd_lamb"), ("pmd_lamb",)
+MOMENTUM, ADAM, PMD = ("sgd", "lars"), ("adamw", "lamb", "pmd_lamb"), ("pmd_lamb",)
 READ_BY = {
     "MOMENTUM": MOMENTUM,
     "NESTEROV": MOMENTUM,
     "TRUST_COEFFICIENT": ("lars",),
-    "BETAS": LAMB,
-    "EPS": LAMB,
+    "BETAS": ADAM,
+    "EPS": ADAM,
     "PMD_PERIOD": PMD,
     "PMD_CURVE": PMD,
 }

@@ -225,7 +225,7 @@ class AugKeys:
 class ModelKeys:
     """The network, its loss and its classifier."""
 
-    MODEL_NAME: str = key("SlowFast", "SlowFast, I3D, C2D, Slow, TSM, or a network of one's own", NOT_EMPTY)
+    MODEL_NAME: str = key("SlowFast", "SlowFast, I3D, C2D, Slow, TSM, ViT, or a network of one's own", NOT_EMPTY)
     NUM_CLASSES: int = key(400, "classes; labels are 0 … NUM_CLASSES − 1", _count(1_000_000))
     LOSS_FUNC: str = key(
         "cross_entropy", "cross_entropy: one label, softmax, top-1 and top-5; bce_logit: many labels, sigmoid, "
@@ -265,6 +265,23 @@ class SlowFastKeys:
 
 
 @dataclass(frozen=True)
+class VitKeys:
+    """The plain video transformer (MODEL.MODEL_NAME ViT): mgexp/models/vit.py."""
+
+    EMBED_DIM: int = own(384, "channels (Ti 192, S 384, B 768)", _count(100_000))
+    DEPTH: int = own(12, "number of blocks", _count(1000))
+    NUM_HEADS: int = own(6, "heads of attention (Ti 3, S 6, B 12)", _count(1000))
+    MLP_RATIO: float = own(4.0, "hidden channels of a block / channels", POSITIVE)
+    TUBELET: tuple[int, int, int] = own(
+        (2, 16, 16), "frames, height and width of what becomes a token", POOL)
+    POSITIONS: Literal["learned", "rotary"] = own(
+        "learned", "a table for the full clip that is interpolated, or rotations, scaled to the full clip")
+    CLS_EMBED_ON: bool = own(False, "classify a class token; else the mean of all tokens")
+    DROPPATH_RATE: float = own(
+        0.0, "share of the clips that skip a branch of the last block; it grows from block to block", BELOW_1)
+
+
+@dataclass(frozen=True)
 class BnKeys:
     """Batch normalisation (BN)."""
 
@@ -299,8 +316,8 @@ class MultigridKeys:
         "coarse_to_fine", "random: another order in each stage and in each turn of the short cycle, for all seeds")
     SHORT_CROPS_OF: Literal["full", "phase"] = own("full", "the crop that the short cycle's factors multiply")
     LR_SCALING: Literal["linear", "sqrt", "noise", "none"] = own(
-        "linear", "how the learning rate follows the long cycle's clips; linear: SGD, LARS; sqrt: LAMB; noise: "
-        "linear for few clips, constant for many (arXiv 1812.06162)")
+        "linear", "how the learning rate follows the long cycle's clips; linear: SGD, LARS; sqrt: AdamW, LAMB; "
+        "noise: linear for few clips, constant for many (arXiv 1812.06162)")
     NOISE_SCALE: float = own(
         0.0, "N of LR_SCALING noise: gradient noise scale in clips, by tools/doctor.py; b·B clips have the rate "
         "of B times (1 + N/B) / (1 + N/(b·B)); 0: unknown", NOT_NEGATIVE)
@@ -331,14 +348,17 @@ class SolverKeys:
         0, "least steps of that warm-up, which lasts until both are over; 0: epochs alone", NOT_NEGATIVE)
     WARMUP_START_LR: float = key(0.01, "learning rate at step 0 of a warm-up", RATE_OR_0)
     OPTIMIZING_METHOD: str = key(
-        "sgd", "sgd, lars, lamb, pmd_lamb, or an optimizer of one's own (PySlowFast has sgd, and a LARS with the "
-        "rate outside the momentum)", NOT_EMPTY)
+        "sgd", "sgd, adamw, lars, lamb, pmd_lamb, or an optimizer of one's own (PySlowFast has sgd, adamw, and a "
+        "LARS with the rate outside the momentum)", NOT_EMPTY)
     TRUST_COEFFICIENT: float = own(
         0.001,
         "η of LARS: a tensor's rate is η·|w| / (|g| + decay·|w|) times the learning rate (PySlowFast: 0.001)",
         POSITIVE)
-    BETAS: tuple[float, float] = key((0.9, 0.999), "decay rates per step of LAMB's two moments", BETAS)
-    EPS: float = own(1e-6, "added to the root of LAMB's second moment (Paddle, GluonNLP: 1e-6)", POSITIVE)
+    BETAS: tuple[float, float] = key(
+        (0.9, 0.999), "decay rates per step of the two moments of AdamW and LAMB", BETAS)
+    EPS: float = own(
+        1e-6, "added to the root of that second moment (LAMB in Paddle, GluonNLP: 1e-6; AdamW in torch: 1e-8)",
+        POSITIVE)
     PMD_PERIOD: int = own(
         200, "steps in which PMD-LAMB's factor of BETAS goes from 1 to 0 (200: unverified)", _range(2, 1_000_000))
     PMD_CURVE: Literal["cosine", "linear"] = own(
@@ -377,6 +397,7 @@ class Config:
     RESNET: ResnetKeys = ResnetKeys()
     NONLOCAL: NonlocalKeys = NonlocalKeys()
     SLOWFAST: SlowFastKeys = SlowFastKeys()
+    VIT: VitKeys = VitKeys()
     BN: BnKeys = BnKeys()
     MULTIGRID: MultigridKeys = MultigridKeys()
     SOLVER: SolverKeys = SolverKeys()

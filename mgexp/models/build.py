@@ -12,6 +12,7 @@ from mgexp.errors import InputError
 from mgexp.models.layers import CheckpointedBlocks, drop_by_clip
 from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
 from mgexp.models.slowfast import slowfast
+from mgexp.models.vit import VideoTransformer, init_transformer
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm
 from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
 from mgexp.registry import MODELS
@@ -82,7 +83,28 @@ def build_resnet(cfg: Config) -> nn.Module:
     return model
 
 
+def build_vit(cfg: Config) -> nn.Module:
+    """Build the plain video transformer."""
+    keys = cfg.VIT
+    model = VideoTransformer(
+        num_classes=cfg.MODEL.NUM_CLASSES,
+        width=keys.EMBED_DIM,
+        depth=keys.DEPTH,
+        num_heads=keys.NUM_HEADS,
+        mlp_ratio=keys.MLP_RATIO,
+        tubelet=keys.TUBELET,
+        full=(cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE),
+        positions=keys.POSITIONS,
+        has_class_token=keys.CLS_EMBED_ON,
+        drop_path=keys.DROPPATH_RATE,
+        dropout=cfg.MODEL.DROPOUT_RATE,
+    )
+    init_transformer(model, cfg.MODEL.FC_INIT_STD)
+    return model
+
+
 MODELS.add("SlowFast", build_slowfast)
+MODELS.add("ViT", build_vit)
 for _name in TEMPORAL:
     MODELS.add(_name, build_resnet)
 OURS = frozenset(name for name, _ in MODELS)

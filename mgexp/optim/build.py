@@ -13,6 +13,8 @@ from mgexp.models.names import is_head
 from mgexp.optim.large_batch import Lamb, Lars
 from mgexp.registry import OPTIMIZERS
 
+WITH_TRUST_RATIO = ("lars", "lamb", "pmd_lamb")
+
 
 class Settings(NamedTuple):
     """Settings that the parameters of one group share.
@@ -39,18 +41,21 @@ def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
     norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     of_norms = {id(p) for m in norms for p in m.parameters(recurse=False)}
     groups: dict[Settings, list[nn.Parameter]] = defaultdict(list)
+    # As in PySlowFast, a network may name parameters without decay, such as tables of positions.
+    undecayed: set[str] = getattr(model, "no_weight_decay", set)()
     for name, parameter in model.named_parameters():
         is_bias = parameter.ndim <= 1
+        has_no_decay = name in undecayed or (is_bias and solver.ZERO_WD_1D_PARAM)
         if id(parameter) in of_norms:
             settings = Settings(cfg.BN.WEIGHT_DECAY, 1.0, adapts=False)
         else:
             settings = Settings(
-                weight_decay=0.0 if is_bias and solver.ZERO_WD_1D_PARAM else solver.WEIGHT_DECAY,
+                weight_decay=0.0 if has_no_decay else solver.WEIGHT_DECAY,
                 lr_factor=(solver.BIAS_LR_FACTOR if is_bias else 1.0)
                 * (solver.HEAD_LR_FACTOR if is_head(name) else 1.0),
                 # Vectors take no trust ratio. They are small or zero at the start, so their norm
                 # says nothing about the step that they need.
-                adapts=solver.OPTIMIZING_METHOD != "sgd" and not is_bias,
+                adapts=solver.OPTIMIZING_METHOD in WITH_TRUST_RATIO and not is_bias,
             )
         groups[settings].append(parameter)
     return [{"params": params, **settings._asdict()} for settings, params in groups.items()]
@@ -84,31 +89,34 @@ def lars(groups: list[dict[str, Any]], solver: SolverKeys) -> torch.optim.Optimi
     )
 
 
-def lamb(groups: list[dict[str, Any]], solver: SolverKeys) -> torch.optim.Optimizer:
-    """Make LAMB."""
+def lamb(
+    groups: list[dict[str, Any]], solver: SolverKeys, period: int | None = None
+) -> torch.optim.Optimizer:
+    """Make LAMB; with a ``period`` PMD-LAMB."""
     return Lamb(
         groups,
         solver.BASE_LR,
         betas=solver.BETAS,
         eps=solver.EPS,
-        period=None,
+        period=period,
         curve=solver.PMD_CURVE,
     )
 
 
 def pmd_lamb(groups: list[dict[str, Any]], solver: SolverKeys) -> torch.optim.Optimizer:
     """Make PMD-LAMB, which is LAMB with a period."""
-    return Lamb(
-        groups,
-        solver.BASE_LR,
-        betas=solver.BETAS,
-        eps=solver.EPS,
-        period=solver.PMD_PERIOD,
-        curve=solver.PMD_CURVE,
+    return lamb(groups, solver, solver.PMD_PERIOD)
+
+
+def adamw(groups: list[dict[str, Any]], solver: SolverKeys) -> torch.optim.Optimizer:
+    """Make AdamW (Loshchilov and Hutter, ICLR 2019)."""
+    fused = True if groups[0]["params"][0].device.type == "cpu" else None
+    return torch.optim.AdamW(
+        groups, solver.BASE_LR, betas=solver.BETAS, eps=solver.EPS, fused=fused
     )
 
 
-for _make in (sgd, lars, lamb, pmd_lamb):
+for _make in (sgd, lars, lamb, pmd_lamb, adamw):
     OPTIMIZERS.register(_make)
 
 

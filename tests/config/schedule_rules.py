@@ -268,8 +268,9 @@ def shape_in_turn(schedule, phase, step):
     left = list(shapes)
     for earlier in range(step - offset, step + 1):
         plan = schedule.plan_at(earlier)
-        size = (plan.frames, plan.crop)
-        found = next((s for s in left if (s.frames, s.crop) == size), None)
+        # Crops of few pixels may round to one size, and still have different numbers of clips.
+        size = (plan.frames, plan.crop, plan.clips / schedule.recipe.clips)
+        found = next((s for s in left if (s.frames, s.crop, s.ratio) == size), None)
         if found is None:
             return BatchShape(0, 0, 0)
         left.remove(found)

@@ -63,7 +63,10 @@ def problems_of(*pairs):
             "SOLVER.TRUST_COEFFICIENT = 0.02 is not read with SOLVER.OPTIMIZING_METHOD = sgd, but with "
             "lars: leave it at 0.001",
         ),
-        ("SOLVER.BETAS [0.9,0.99] SOLVER.OPTIMIZING_METHOD lars", "with lamb and pmd_lamb"),
+        (
+            "SOLVER.BETAS [0.9,0.99] SOLVER.OPTIMIZING_METHOD lars",
+            "with adamw and lamb and pmd_lamb",
+        ),
         ("SOLVER.EPS 1e-8", "SOLVER.EPS = 1e-08 is not read"),
         ("SOLVER.MOMENTUM 0.8 SOLVER.OPTIMIZING_METHOD lamb", "sgd and lars: leave it at 0.9"),
         ("SOLVER.NESTEROV False SOLVER.OPTIMIZING_METHOD pmd_lamb", "leave it at True"),

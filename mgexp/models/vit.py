@@ -1,0 +1,209 @@
+"""A plain vision transformer for video, whose parameters keep one size at all shapes of clips.
+
+Positions are a function of the place relative to the full clip. A token in the middle of a coarse clip has the
+position of a token in the middle of a full clip. So a change of shape changes neither parameters nor the state of
+the optimizer, and at the full shape nothing is interpolated.
+
+Sources: Dosovitskiy et al., ICLR 2021 (the network); Arnab et al., ICCV 2021 (tubelets, "joint" attention); Su et
+al., arXiv 2104.09864 (rotary positions). That rotary positions run along time, height and width, and are scaled to
+the full clip, is our choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mgexp.models.layers import ClipDropout
+
+Grid = tuple[int, int, int]
+"""Tokens along time, height and width."""
+ROTARY_BASE = 100.0
+"""The longest wavelength of rotary positions in tokens, divided by 2π. Assumption: the full clip has fewer tokens
+along each axis, so that no two of its places look alike. (Language models have 10,000, for long texts.)"""
+INIT_STD = 0.02
+"""Standard deviation of the first weights, a normal distribution that is cut off at twice this (timm's ViT)."""
+
+
+class DropPath(ClipDropout):
+    """Stochastic depth (Huang et al., ECCV 2016): drop a residual branch for whole clips, and scale the others.
+
+    Which clips depends only on the step and on the place of the clip in the global mini-batch, as in ClipDropout.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the branch ``x`` (B, ...), with zeros for the dropped clips."""
+        if not self.training or self.p == 0:
+            return x
+        scale = 1 / (1 - self.p) if self.p < 1 else 0.0
+        kept = self.kept(x.detach().flatten(1)[:, :1])
+        return x * kept.view(-1, *[1] * (x.ndim - 1)) * scale
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Rotary positions of tokens: ``cos`` and ``sin`` (tokens, channels / 2) turn pairs of channels."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Turn the channels of ``x`` (..., tokens, channels)."""
+        first, second = x.chunk(2, dim=-1)
+        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
+        return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
+
+
+class Block(nn.Module):
+    """Attention and a perceptron, each after a LayerNorm and in a residual branch."""
+
+    def __init__(self, width: int, num_heads: int, mlp_ratio: float, drop_path: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.norm1, self.norm2 = (nn.LayerNorm(width, eps=1e-6) for _ in range(2))
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        hidden = int(mlp_ratio * width)
+        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+        self.drop1, self.drop2 = DropPath(drop_path), DropPath(drop_path)
+
+    def forward(self, inputs: tuple[Tensor, Rotation | None]) -> tuple[Tensor, Rotation | None]:
+        """Change the tokens (B, N, C) of ``inputs``; the positions of its tokens stay."""
+        x, rotation = inputs
+        x = x + self.drop1(self.attend(self.norm1(x), rotation))
+        return x + self.drop2(self.mlp(self.norm2(x))), rotation
+
+    def attend(self, x: Tensor, rotation: Rotation | None) -> Tensor:
+        """Let every token look at all tokens of its clip."""
+        query, key, value = (
+            self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        )
+        if rotation is not None:
+            query, key = rotation(query), rotation(key)
+        found = F.scaled_dot_product_attention(query, key, value)
+        return self.proj(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+class VideoTransformer(nn.Module):
+    """Turn float clips (B, 3, T, S, S) into logits (B, classes).
+
+    T must divide by the frames of ``tubelet``, and S by its pixels. ``full``: frames and crop of the full shape.
+    ``positions``: learned (a table for the full clip, interpolated for others) or rotary. ``has_class_token``: the
+    classifier sees a class token, and not the mean of all tokens. ``drop_path``: the share of the last block; it
+    grows linearly from 0 at the first.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        width: int,
+        depth: int,
+        num_heads: int,
+        mlp_ratio: float,
+        tubelet: Grid,
+        full: tuple[int, int],
+        positions: Literal["learned", "rotary"],
+        has_class_token: bool,
+        drop_path: float,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        if width % num_heads:
+            raise ValueError(f"{width} channels do not divide by {num_heads} heads")
+        if positions == "rotary" and width // num_heads < 6:
+            raise ValueError(
+                f"{width // num_heads} channels of a head are too few for rotary positions along three axes"
+            )
+        self.tubelet = tubelet
+        self.full = self.grid(full[0], full[1], full[1])
+        self.patches = nn.Conv3d(3, width, tubelet, stride=tubelet)
+        self.positions = self.class_token = None
+        if positions == "learned":
+            self.positions = nn.Parameter(torch.zeros(1, width, *self.full))
+        if has_class_token:
+            self.class_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.head_channels = width // num_heads
+        shares = [drop_path * number / max(1, depth - 1) for number in range(depth)]
+        self.blocks = nn.ModuleList(Block(width, num_heads, mlp_ratio, share) for share in shares)
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.dropout, self.head = nn.Dropout(dropout), nn.Linear(width, num_classes)
+
+    def no_weight_decay(self) -> set[str]:
+        """Name the parameters that are not decayed, besides those of one dimension."""
+        return {"positions", "class_token"}
+
+    def grid(self, frames: int, height: int, width: int) -> Grid:
+        """Return the tokens of a clip. Raises ValueError for a clip that does not divide into tubelets."""
+        sizes = (frames, height, width)
+        if any(size % step or not size for size, step in zip(sizes, self.tubelet, strict=True)):
+            clip, tubelet = (" x ".join(map(str, one)) for one in (sizes, self.tubelet))
+            raise ValueError(
+                f"a clip of {clip} does not divide into tubelets of {tubelet}: choose MULTIGRID's factors or "
+                "VIT.TUBELET so that all shapes do"
+            )
+        time, tall, wide = (size // step for size, step in zip(sizes, self.tubelet, strict=True))
+        return time, tall, wide
+
+    def forward(self, clips: Tensor) -> Tensor:
+        """Return logits (B, classes)."""
+        grid = self.grid(*clips.shape[2:])
+        x, rotation = self.patches(clips), None
+        if self.positions is not None:
+            x = x + self.table(grid).to(x.dtype)
+        x = x.flatten(2).transpose(1, 2)
+        if self.positions is None:
+            rotation = self.rotation(grid, x.device)
+        if self.class_token is not None:
+            x = torch.cat([self.class_token.to(x.dtype).expand(len(x), -1, -1), x], dim=1)
+        for block in self.blocks:
+            x, rotation = block((x, rotation))
+        x = self.norm(x)[:, 0] if self.class_token is not None else self.norm(x.mean(1))
+        return self.head(self.dropout(x))  # type: ignore[no-any-return]
+
+    def table(self, grid: Grid) -> Tensor:
+        """Return the learned positions (1, C, t, h, w) of a grid."""
+        assert self.positions is not None
+        if grid == self.full:
+            return self.positions
+        return F.interpolate(self.positions, grid, mode="trilinear")
+
+    def rotation(self, grid: Grid, device: torch.device) -> Rotation:
+        """Return the rotary positions of a grid. A class token comes first and is not turned."""
+        # A third of the pairs of channels turns with each axis. The pairs that are left do not turn.
+        num_pairs = self.head_channels // 2
+        per_axis = num_pairs // 3
+        speeds = ROTARY_BASE ** -(torch.arange(per_axis, device=device) / per_axis)
+        axes = []
+        for size, full in zip(grid, self.full, strict=True):
+            # The middle of a token lies where it would lie in the full clip.
+            places = (torch.arange(size, device=device) + 0.5) * (full / size) - 0.5
+            axes.append(places[:, None] * speeds)
+        time, tall, wide = grid
+        angles = torch.cat(
+            [
+                axes[0][:, None, None].expand(time, tall, wide, per_axis),
+                axes[1][None, :, None].expand(time, tall, wide, per_axis),
+                axes[2][None, None, :].expand(time, tall, wide, per_axis),
+                torch.zeros(time, tall, wide, num_pairs - 3 * per_axis, device=device),
+            ],
+            dim=-1,
+        ).flatten(0, 2)
+        if self.class_token is not None:
+            angles = F.pad(angles, (0, 0, 1, 0))
+        return Rotation(angles.cos(), angles.sin())
+
+
+def init_transformer(model: VideoTransformer, fc_init_std: float) -> None:
+    """Draw the first weights: those of timm's ViT, and a classifier of standard deviation ``fc_init_std``."""
+    tables = [table for table in (model.positions, model.class_token) if table is not None]
+    layers = [one for one in model.modules() if isinstance(one, nn.Linear | nn.Conv3d)]
+    for weight in (*tables, *(layer.weight for layer in layers)):
+        nn.init.trunc_normal_(weight, std=INIT_STD, a=-2 * INIT_STD, b=2 * INIT_STD)
+    for layer in layers:
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+    nn.init.normal_(model.head.weight, std=fc_init_std)
