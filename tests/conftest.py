@@ -14,6 +14,7 @@ from own_code import own_code  # noqa: F401 - as that one
 from tiny import command, data_keys, run_net, tiny_config, write_config, write_dataset
 
 from mgexp.config.load import flatten
+from mgexp.models.build import OURS
 from mgexp.plan.loading import LoadingCosts, kinds_of, legs_of
 from mgexp.train import result, setup
 
@@ -49,10 +50,13 @@ def networks_are_counted_once() -> Iterator[None]:
 
     Both depend on nothing but the network and the shapes. tests/models tests the functions themselves.
     """
-    sections = ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL")  # what build_network reads
+    sections = ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL", "VIT")  # what build_network reads
 
     def network_of(cfg: Any) -> object:
-        return tuple(pair for pair in flatten(cfg) if pair[0].split(".")[0] in sections)
+        if cfg.MODEL.MODEL_NAME not in OURS:
+            return object()  # two tests may mean two networks by one name
+        full = (cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
+        return full, *(pair for pair in flatten(cfg) if pair[0].split(".")[0] in sections)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(result, "macs_by_shape", _remembered(result.macs_by_shape, repr))

@@ -47,6 +47,26 @@ LONG_SHORT = {
     "TEST.NUM_SPATIAL_CROPS": 1,
 }
 
+VIT = {
+    "MODEL.MODEL_NAME": "ViT",
+    "VIT.EMBED_DIM": 24,
+    "VIT.DEPTH": 3,
+    "VIT.NUM_HEADS": 2,
+    "VIT.TUBELET": [2, 4, 4],
+    "VIT.DROPPATH_RATE": 0.3,
+    "SOLVER.OPTIMIZING_METHOD": "adamw",
+    "SOLVER.BASE_LR": 0.001,
+    "SOLVER.ZERO_WD_1D_PARAM": True,
+    "MULTIGRID.LR_SCALING": "sqrt",
+    # Crops of 40, 28 and 20 pixels, which divide into tubelets.
+    "DATA.TRAIN_CROP_SIZE": 40,
+    "DATA.TEST_CROP_SIZE": 40,
+    "DATA.TRAIN_JITTER_SCALES": [40, 48],
+    "MULTIGRID.LONG_CYCLE_FACTORS": [[0.25, 0.7], [0.5, 0.7], [0.5, 1.0], [1.0, 1.0]],
+    "MULTIGRID.SHORT_CYCLE_FACTORS": [0.5, 0.7],
+}
+"""The changes with which the tiny row trains a transformer."""
+
 
 def write_dataset(root: Path) -> Path:
     """Writes train.txt, val.txt and their videos: bars that wander one way or the other."""

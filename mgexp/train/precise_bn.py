@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from mgexp.config.keys import Config
 from mgexp.data.loader import build_time_limit, build_train_loader
 from mgexp.dist import Processes
-from mgexp.multigrid.batchnorm import keeping, set_num_groups, share_statistics
+from mgexp.multigrid.batchnorm import grouped_layers, keeping, set_num_groups, share_statistics
 from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.sampler import ClipRequest, Stream
 from mgexp.multigrid.schedule import Schedule
@@ -84,6 +84,9 @@ def with_precise_bn(
     The model normalises in ``num_groups`` groups, as training does at the full shape. Every process
     must call this with its share of the batches. All processes get the same statistics.
     """
+    # A network may have no batch norm, as most transformers. Then no batch is loaded.
+    if not grouped_layers(model):
+        return model.eval()
     # In training mode the layers normalise with the statistics of each batch, as in training. With
     # the running statistics a deeper layer would see other inputs than it has in training.
     model.train()

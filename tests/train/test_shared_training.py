@@ -7,6 +7,7 @@ from itertools import chain
 import pytest
 import torch
 from shared_training import Training, in_processes
+from tiny import VIT
 
 COUNTS = (2, 4)
 
@@ -122,3 +123,14 @@ def test_other_steps_are_those_of_one_process(changes, tolerance, tmp_path, alon
     assert any(
         relative(wanted["tensors"][name], plain[name]) > 0.01 for name in plain if "weight" in name
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+def test_a_transformer_is_that_of_one_process(positions, tmp_path):
+    """Some clips skip branches, and the same clips do in any number of processes."""
+    changes = {**VIT, "VIT.POSITIONS": positions}
+    (wanted,) = in_processes(train, 1, tmp_path / "one", changes)
+    found = in_processes(train, 2, tmp_path, changes)[0]
+    assert unequal(found["tensors"], wanted["tensors"], 1e-8) == {}
+    assert wanted["losses"][-1] < wanted["losses"][0]
