@@ -167,6 +167,16 @@ def test_a_section_that_cannot_be_added_is_refused(name, section, said):
     assert known == BY_NAME
 
 
+def test_batch_norm_that_cannot_be_grouped_is_refused(tmp_path):
+    @MODELS.register()
+    class Frames(nn.Sequential):
+        def __init__(self, cfg):
+            super().__init__(nn.Conv3d(3, 4, 3), nn.BatchNorm2d(4))
+
+    (problem,) = build_problems(tiny_config(tmp_path, {"MODEL.MODEL_NAME": "Frames"}), [(8, 32)])
+    assert "Frames has BatchNorm2d: only BatchNorm3d has statistics over groups" in problem
+
+
 def test_a_network_without_blocks_cannot_compute_them_again(tmp_path):
     @MODELS.register()
     class NoBlocks(nn.Linear):

@@ -41,9 +41,21 @@ def build_on_meta(cfg: Config) -> nn.Module:
 def build_network(cfg: Config) -> nn.Module:
     """Build the network that is registered as MODEL.MODEL_NAME, with its initial weights from torch's generator.
 
-    Batch normalisation is by groups of clips, and dropout by clip. Raises InputError for an unknown name.
+    Batch normalisation is by groups of clips, and dropout by clip. Raises InputError for an unknown name, and for
+    batch normalisation that cannot be grouped.
     """
-    return drop_by_clip(group_batchnorm(MODELS.find(cfg.MODEL.MODEL_NAME)(cfg)))
+    name = cfg.MODEL.MODEL_NAME
+    model = drop_by_clip(group_batchnorm(MODELS.find(name)(cfg)))
+    norms = (one for one in model.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm))
+    others = {type(one).__name__ for one in norms if not isinstance(one, GroupedBatchNorm3d)}
+    if others:
+        kinds = " and ".join(sorted(others))
+        raise InputError(
+            [
+                f"MODEL.MODEL_NAME = {name} has {kinds}: only BatchNorm3d has statistics over groups of clips here"
+            ]
+        )
+    return model
 
 
 def build_slowfast(cfg: Config) -> nn.Module:
