@@ -147,3 +147,19 @@ def test_the_study_at_224_pixels_is_tried_small(tmp_path):
     assert small[1:3] == ["tools/run_net.py", "--cfg"]
     assert "--smoke" in small
     assert whole[1:] == ["tools/study.py", "experiments/quickstart_224"]
+
+
+def test_a_folder_in_use_is_left_alone(run, tmp_path, capsys):
+    folder = tmp_path / "found"
+    folder.mkdir()
+    text = (
+        f"import fcntl, time; file = open({str(folder / 'lock')!r}, 'w'); "
+        "fcntl.lockf(file, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(python(text), stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        code, _ = run(piece("first", "print('a table')"))
+        holder.kill()
+    assert code == 2
+    assert "another gpu.sh measures there; wait for it" in capsys.readouterr().err
+    assert not (folder / "first.txt").exists()
