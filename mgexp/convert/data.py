@@ -84,7 +84,9 @@ def _labels(draft: Conversion, format_: str) -> None:
     draft.drop(f"DATA.FORMAT {format_} decides this", "DATA.MULTI_LABEL")
     activations = {"cross_entropy": "softmax", "bce_logit": "sigmoid"}
     activation = activations.get(draft.value("MODEL.LOSS_FUNC"))
-    if activation not in {None, draft.value("MODEL.HEAD_ACT")}:
+    if activation is None:
+        draft.refuse("MODEL.LOSS_FUNC", f"has no counterpart: {' and '.join(activations)} have one")
+    elif activation != draft.value("MODEL.HEAD_ACT"):
         why = f"has no counterpart with that loss: scores are by {activation}"
         draft.refuse("MODEL.HEAD_ACT", why)
     draft.drop("MODEL.LOSS_FUNC decides this", "MODEL.HEAD_ACT")

@@ -121,8 +121,9 @@ def verdict(pair: Pair) -> str:
         cost = _times(flop_saving.mean, "fewer FLOPs", "more FLOPs", "as many FLOPs")
     else:
         doubt = NOT_RESOLVED if speed_up.holds(1.0) else ""
-        doubt += timed_seeds(pair)
-        cost = _times(speed_up.mean, f"faster{doubt}", f"slower{doubt}", f"as fast{doubt}")
+        seeds = timed_seeds(pair)
+        words = (f"faster{doubt}{seeds}", f"slower{doubt}{seeds}", f"as fast{seeds}")
+        cost = _times(speed_up.mean, *words)
     return f"{gain}, {cost}{'; one seed' if len(pair.runs) == 1 else ''}"
 
 
