@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,8 +97,10 @@ def uncompiled(model: nn.Module) -> None:
     model._compiled_call_impl = None
 
 
-def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure every number of groups in both ways."""
+def measure(
+    options: argparse.Namespace, note: Callable[[list[dict[str, Any]]], None]
+) -> list[dict[str, Any]]:
+    """Measure every number of groups in both ways. ``note`` gets all lines that there are, after each of them."""
     cfg, problems = read_config(options.cfg, options.overrides)
     raise_problems(problems)
     device = device_of(cfg.DEVICE)
@@ -124,6 +126,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                 if options.compile:
                     line["compile_seconds"] = compile_seconds(model, step, stopwatch)
             found.append(line)
+            note(found)
     return found
 
 
@@ -167,12 +170,17 @@ def main(arguments: Sequence[str]) -> int:
         numbers = {f"--{name.replace('_', '-')}": getattr(options, name) for name in counts}
         numbers["--groups"] = min(options.groups)
         raise_problems([*too_small(numbers), *without_folder({"--output": options.output})])
-        found = measure(options)
+
+        # Compiling may take an hour, so what is measured is shown and written at once.
+        def note(found: list[dict[str, Any]]) -> None:
+            print(table(found[-1:]), file=sys.stderr, flush=True)
+            if options.output:
+                write_json(options.output, {"lines": found, "environment": describe()})
+
+        found = measure(options, note)
     except InputError as error:
         print(f"bn_groups.py: {error}", file=sys.stderr)
         return 2
-    if options.output:
-        write_json(options.output, {"lines": found, "environment": describe()})
     print(table(found))
     return 0
 
