@@ -43,7 +43,7 @@ ROW = Path("experiments/main/k400_slowfast_8x8_r50/long_short.yaml")
 WAYS = {"one by one": False, "at once": True}
 
 
-class Operators(TorchDispatchMode):
+class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the operators that run in its block, without views, which compute nothing."""
 
     count = 0
@@ -113,7 +113,7 @@ def measure(
             with normalising(at_once):
                 step = way.gradients(shape)
                 step()
-                with Operators() as operators:
+                with Operators() as operators:  # type: ignore[no-untyped-call]
                     step()
                 timed = measure_steps({"": way.gradients}, [shape], options.steps, 1, stopwatch)
                 line = {

@@ -21,7 +21,7 @@ from mgexp.models.layers import no_jit_warning
 from mgexp.multigrid import ShapeCheck, check_shapes
 
 SHAPES = ((4, 112), (8, 160), (8, 224), (16, 224))
-"""Frames and crop. 160 = 224 / √2, rounded to patches of 16 pixels."""
+"""Frames and crop. 160 = 224 / √2, rounded to patches of 16 pixels, and to 32, which MViT needs."""
 
 
 def torchvision(name: str) -> nn.Module:
@@ -55,6 +55,8 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "pytorchvideo X3D-S": x3d,
     "SlowFast R50": lambda: ours("SlowFast"),
     "I3D R50": lambda: ours("I3D"),
+    "MViTv2-S": lambda: ours("MViT"),
+    "X3D-S": lambda: ours("X3D"),
     "ViT-S, learned positions": lambda: ours("ViT"),
     "ViT-S, rotary positions": lambda: ours("ViT", POSITIONS="rotary"),
 }

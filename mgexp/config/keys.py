@@ -225,7 +225,7 @@ class AugKeys:
 class ModelKeys:
     """The network, its loss and its classifier."""
 
-    MODEL_NAME: str = key("SlowFast", "SlowFast, I3D, C2D, Slow, TSM, ViT, or a network of one's own", NOT_EMPTY)
+    MODEL_NAME: str = key("SlowFast", "SlowFast, I3D, C2D, Slow, TSM, X3D, ViT, MViT, or one's own", NOT_EMPTY)
     NUM_CLASSES: int = key(400, "classes; labels are 0 … NUM_CLASSES − 1", _count(1_000_000))
     LOSS_FUNC: str = key(
         "cross_entropy", "cross_entropy: one label, softmax, top-1 and top-5; bce_logit: many labels, sigmoid, "
@@ -279,6 +279,27 @@ class VitKeys:
     CLS_EMBED_ON: bool = own(False, "classify a class token; else the mean of all tokens")
     DROPPATH_RATE: float = own(
         0.0, "share of the clips that skip a branch of the last block; it grows from block to block", BELOW_1)
+
+
+@dataclass(frozen=True)
+class MvitKeys:
+    """MViTv2 (MODEL.MODEL_NAME MViT), as it is in torchvision: mgexp/models/mvit.py. The defaults are MViTv2-S."""
+
+    EMBED_DIM: int = key(96, "channels of the first block", _count(100_000))
+    DEPTH: int = key(16, "number of blocks", _count(1000))
+    NUM_HEADS: int = key(1, "heads of attention in the first block", _count(1000))
+    STAGES: tuple[int, ...] = own(
+        (1, 3, 14), "blocks, from 0, that halve height and width and double channels and heads (DIM_MUL there)")
+    DROPPATH_RATE: float = key(
+        0.0, "share of the clips that skip a branch of the last block; it grows from block to block", BELOW_1)
+
+
+@dataclass(frozen=True)
+class X3dKeys:
+    """X3D (MODEL.MODEL_NAME X3D): mgexp/models/x3d.py."""
+
+    WIDTH_FACTOR: float = key(2.0, "channels / those of the smallest network (XS, S, M and L 2)", POSITIVE)
+    DEPTH_FACTOR: float = key(2.2, "blocks / those of the smallest network (XS, S and M 2.2, L 5)", POSITIVE)
 
 
 @dataclass(frozen=True)
@@ -398,6 +419,8 @@ class Config:
     NONLOCAL: NonlocalKeys = NonlocalKeys()
     SLOWFAST: SlowFastKeys = SlowFastKeys()
     VIT: VitKeys = VitKeys()
+    MVIT: MvitKeys = MvitKeys()
+    X3D: X3dKeys = X3dKeys()
     BN: BnKeys = BnKeys()
     MULTIGRID: MultigridKeys = MultigridKeys()
     SOLVER: SolverKeys = SolverKeys()

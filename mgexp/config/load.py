@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from mgexp.config.keys import BY_NAME, FOLD, Config, default_config
+from mgexp.config.keys import BY_NAME, FOLD, Config, MvitKeys, VitKeys, default_config
 from mgexp.config.values import as_lists, from_text, is_text, parse_yaml, read_yaml
 from mgexp.errors import InputError
 from mgexp.run.files import is_file
@@ -175,10 +175,17 @@ def smoke(cfg: Config) -> Config:
     # The fast pathway of SlowFast needs whole channels, so the width stays a multiple of BETA_INV.
     beta_inv = cfg.SLOWFAST.BETA_INV
     width = beta_inv * max(1, cfg.RESNET.WIDTH_PER_GROUP // WIDTH_DIVISOR // beta_inv)
+
+    def narrow(keys: VitKeys | MvitKeys) -> int:
+        return keys.NUM_HEADS * math.ceil(keys.EMBED_DIM / keys.NUM_HEADS / WIDTH_DIVISOR)
+
     return replace(
         cfg,
         DATA=replace(cfg.DATA, MAX_TRAIN_VIDEOS=max(1, videos), MAX_VAL_VIDEOS=SMOKE_VAL_VIDEOS),
         RESNET=replace(cfg.RESNET, WIDTH_PER_GROUP=width),
+        VIT=replace(cfg.VIT, EMBED_DIM=narrow(cfg.VIT)),
+        MVIT=replace(cfg.MVIT, EMBED_DIM=narrow(cfg.MVIT)),
+        X3D=replace(cfg.X3D, WIDTH_FACTOR=cfg.X3D.WIDTH_FACTOR / WIDTH_DIVISOR),
         # A warm-up counted in steps may be longer than the whole smoke run.
         SOLVER=replace(cfg.SOLVER, WARMUP_STEPS=0),
         # The weights of a file fit only the full width.

@@ -10,7 +10,8 @@ from torch import nn
 from mgexp.config.keys import Config
 from mgexp.errors import InputError
 from mgexp.models.layers import CheckpointedBlocks, drop_by_clip
-from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
+from mgexp.models.mvit import mvit
+from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, x3d
 from mgexp.models.slowfast import slowfast
 from mgexp.models.vit import VideoTransformer, init_transformer
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm
@@ -115,8 +116,40 @@ def build_vit(cfg: Config) -> nn.Module:
     return model
 
 
+def build_mvit(cfg: Config) -> nn.Module:
+    """Build MViTv2, with torchvision's initial weights."""
+    keys = cfg.MVIT
+    model = mvit(
+        num_classes=cfg.MODEL.NUM_CLASSES,
+        width=keys.EMBED_DIM,
+        depth=keys.DEPTH,
+        num_heads=keys.NUM_HEADS,
+        stages=keys.STAGES,
+        full=(cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE),
+        drop_path=keys.DROPPATH_RATE,
+        dropout=cfg.MODEL.DROPOUT_RATE,
+    )
+    nn.init.normal_(model.head[1].weight, std=cfg.MODEL.FC_INIT_STD)
+    return model
+
+
+def build_x3d(cfg: Config) -> nn.Module:
+    """Build X3D."""
+    model = x3d(
+        num_classes=cfg.MODEL.NUM_CLASSES,
+        width_factor=cfg.X3D.WIDTH_FACTOR,
+        depth_factor=cfg.X3D.DEPTH_FACTOR,
+        dropout=cfg.MODEL.DROPOUT_RATE,
+        norm=GroupedBatchNorm3d,
+    )
+    init_weights(model, cfg.MODEL.FC_INIT_STD, cfg.RESNET.ZERO_INIT_FINAL_BN)
+    return model
+
+
 MODELS.add("SlowFast", build_slowfast)
 MODELS.add("ViT", build_vit)
+MODELS.add("MViT", build_mvit)
+MODELS.add("X3D", build_x3d)
 for _name in TEMPORAL:
     MODELS.add(_name, build_resnet)
 OURS = frozenset(name for name, _ in MODELS)

@@ -106,6 +106,21 @@ class ClipDropout(nn.Dropout):
             place.fill_(value)
 
 
+class DropPath(ClipDropout):
+    """Stochastic depth (Huang et al., ECCV 2016): drop a residual branch for whole clips, and scale the others.
+
+    Which clips depends only on the step and on the place of the clip in the global mini-batch, as in ClipDropout.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the branch ``x`` (B, ...), with zeros for the dropped clips."""
+        if not self.training or self.p == 0:
+            return x
+        scale = 1 / (1 - self.p) if self.p < 1 else 0.0
+        kept = self.kept(x.detach().flatten(1)[:, :1])
+        return x * kept.view(-1, *[1] * (x.ndim - 1)) * scale
+
+
 def mix(x: Tensor) -> Tensor:
     """Apply lowbias32 to each number in [0, 2**32), int64; the results are in the same range."""
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & BITS
@@ -151,16 +166,16 @@ class CheckpointedBlocks(nn.ModuleList):
             checkpoint,
             partial(_run_block, block),
             use_reentrant=False,
-            # The only dropout is in the last block, which is not computed twice.
+            # Dropout is by clip and takes nothing from a generator.
             preserve_rng_state=False,
             context_fn=partial(_contexts, block),
         )
 
 
-def _run_block(block: nn.Module, x: Any) -> Any:  # noqa: ANN401 - clips, or a list of them for each pathway
+def _run_block(block: nn.Module, x: Any, *more: Any) -> Any:  # noqa: ANN401 - clips, or a list of them for each pathway
     # With several pathways a block writes its results into the list that it gets. We pass a copy of
     # the list, so that the second computation finds the same input.
-    return block([*x] if isinstance(x, list) else x)
+    return block([*x] if isinstance(x, list) else x, *more)
 
 
 def _contexts(

@@ -1,4 +1,4 @@
-"""I3D, C2D, Slow and TSM: one ResNet, built by pytorchvideo, with four ways to use the time axis.
+"""I3D, C2D, Slow and TSM: one ResNet, built by pytorchvideo, with four ways to use the time axis. And X3D.
 
 Non-local blocks (Wang et al., CVPR 2018) may be inserted between its residual blocks.
 """
@@ -210,3 +210,35 @@ def insert_nonlocals(
         if made:
             blocks[int(name)] = NonLocalStage(stage, made)
     return model
+
+
+def x3d(
+    *,
+    num_classes: int,
+    width_factor: float,
+    depth_factor: float,
+    dropout: float,
+    norm: Callable[..., nn.Module],
+) -> nn.Module:
+    """Build X3D (Feichtenhofer, CVPR 2020), which is a ResNet in pytorchvideo too.
+
+    Its head takes the mean over whatever frames and pixels there are. XS, S and M are one network,
+    ``width_factor`` 2 and ``depth_factor`` 2.2, and differ in their clips. L has the depth factor 5.
+    """
+    with no_jit_warning():
+        from pytorchvideo.models.x3d import create_x3d
+    net: Any = create_x3d(
+        model_num_class=num_classes,
+        width_factor=width_factor,
+        depth_factor=depth_factor,
+        dropout_rate=dropout,
+        norm=norm,
+        head_activation=None,
+    )
+    for stage in net.blocks[1:-1]:
+        for block in stage.res_blocks:
+            # PySlowFast marks it too (X3DTransform), pytorchvideo does not.
+            block.branch2.norm_c.block_final_bn = True
+    # pytorchvideo pools with a window of the full shape.
+    net.blocks[-1].pool.pool = nn.AdaptiveAvgPool3d(1)
+    return net  # type: ignore[no-any-return]

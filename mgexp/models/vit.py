@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mgexp.models.layers import ClipDropout
+from mgexp.models.layers import DropPath
 
 Grid = tuple[int, int, int]
 """Tokens along time, height and width."""
@@ -27,21 +27,6 @@ ROTARY_BASE = 100.0
 along each axis, so that no two of its places look alike. (Language models have 10,000, for long texts.)"""
 INIT_STD = 0.02
 """Standard deviation of the first weights, a normal distribution that is cut off at twice this (timm's ViT)."""
-
-
-class DropPath(ClipDropout):
-    """Stochastic depth (Huang et al., ECCV 2016): drop a residual branch for whole clips, and scale the others.
-
-    Which clips depends only on the step and on the place of the clip in the global mini-batch, as in ClipDropout.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the branch ``x`` (B, ...), with zeros for the dropped clips."""
-        if not self.training or self.p == 0:
-            return x
-        scale = 1 / (1 - self.p) if self.p < 1 else 0.0
-        kept = self.kept(x.detach().flatten(1)[:, :1])
-        return x * kept.view(-1, *[1] * (x.ndim - 1)) * scale
 
 
 @dataclass(frozen=True)

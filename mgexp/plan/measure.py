@@ -188,7 +188,7 @@ def measure_rows(
     # Rows of one model share the timings of their steps, so the time is spent once for all of them.
     cfg = rows[0].cfg
     added = {one.name for one in fields(cfg)} - {one.name for one in fields(Config)}
-    sections = ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL", "VIT", *sorted(added))
+    sections = ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL", "VIT", "MVIT", "X3D", *sorted(added))
     raise_problems(
         [
             f"{rows[0].name} and {row.name} have different models: plan them apart, with --rows"

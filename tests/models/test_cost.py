@@ -1,6 +1,7 @@
 """FLOPs and memory of activations by hand: of single layers, and of the steps of a schedule."""
 
 import torch
+import torch.nn.functional as F
 from tiny import tiny_config
 from torch import nn
 
@@ -14,6 +15,18 @@ def test_macs_of_a_convolution_by_hand():
     found = macs_by_shape(model, [(4, 8), (2, 8), (4, 8)])
     assert found == {(4, 8): 3 * 5 * 9 * 4 * 64, (2, 8): 3 * 5 * 9 * 2 * 64}
     assert model.training
+
+
+class Attention(nn.Module):
+    """Queries of 6 and keys of 4 places, with 2 heads."""
+
+    def forward(self, x):
+        places = x.flatten()[:36].view(1, 2, 6, 3)
+        return F.scaled_dot_product_attention(places, places[:, :, :4], places[:, :, :4])
+
+
+def test_macs_of_attention_by_hand():
+    assert macs_by_shape(Attention(), [(4, 8)]) == {(4, 8): 2 * (6 * 4 * 3 + 6 * 4 * 3)}
 
 
 def test_training_is_six_macs_for_every_clip_of_every_step(tmp_path):

@@ -1,0 +1,142 @@
+"""MViTv2: torchvision's network at the full shape, right positions at every other, and blocks dropped by clip."""
+
+import pytest
+import torch
+from torchvision.models import video
+
+from mgexp.config.load import config_of
+from mgexp.models.build import build_model, build_problems
+from mgexp.models.layers import Draws, set_draws
+from mgexp.models.mvit import mvit
+from mgexp.multigrid import check_shapes
+
+FULL = (8, 64)
+SMALL = {
+    "num_classes": 5, "width": 16, "depth": 4, "num_heads": 2, "stages": (1, 2), "full": FULL, "drop_path": 0.0,
+    "dropout": 0.0,
+}  # fmt: skip
+
+
+def small(**changes):
+    torch.manual_seed(0)
+    return mvit(**{**SMALL, **changes}).eval()
+
+
+def clips(shape, num=2):
+    frames, crop = shape
+    return torch.randn(num, 3, frames, crop, crop, generator=torch.Generator().manual_seed(1))
+
+
+def test_at_the_full_shape_it_is_torchvisions_mvit_v2_s_bit_for_bit(monkeypatch):
+    keys = {
+        "MODEL.MODEL_NAME": "MViT",
+        "DATA.NUM_FRAMES": 8,
+        "DATA.TRAIN_CROP_SIZE": 64,
+        "MODEL.NUM_CLASSES": 7,
+    }
+    ours = build_model(config_of(keys)).eval()
+    # mvit_v2_s takes no other size. Its settings go to the class that it makes.
+    made, size = video.mvit.MViT, {"spatial_size": (64, 64), "temporal_size": 8}
+    monkeypatch.setattr(video.mvit, "MViT", lambda **settings: made(**{**settings, **size}))
+    theirs = video.mvit_v2_s(num_classes=7).eval()
+    state = theirs.state_dict()
+    assert [(name, x.shape) for name, x in ours.state_dict().items()] == [
+        (name, x.shape) for name, x in state.items()
+    ]
+    ours.load_state_dict(state)
+    torch.testing.assert_close(ours(clips(FULL)), theirs(clips(FULL)), rtol=0, atol=0)
+
+
+def test_the_default_network_has_the_tensors_of_the_published_weights():
+    """34.5 million parameters, as in the table of torchvision's weights (MViT_V2_S_Weights.KINETICS400_V1)."""
+    keys = {"MODEL.MODEL_NAME": "MViT", "DATA.NUM_FRAMES": 16}
+    found = build_model(config_of(keys))
+    assert sum(p.numel() for p in found.parameters()) == 34_537_744
+    assert video.MViT_V2_S_Weights.KINETICS400_V1.meta["num_params"] == 34_537_744
+
+
+def test_positions_are_right_at_every_shape():
+    model = small()
+    # As they are made, the tables are so small that the check would see no positions in them.
+    for name, parameter in model.named_parameters():
+        if "rel_pos" in name:
+            torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(0))
+    found = check_shapes(model, [(4, 32), (4, 48), (8, 48), FULL])
+    assert [one.problem for one in found] == [""] * 4
+
+
+def test_the_tables_of_other_grids_are_those_of_the_full_clip_at_the_same_distance():
+    """A table that grows linearly with the distance: torchvision's interpolation keeps it, but for the edges."""
+    from torchvision.models.video.mvit import _interpolate
+
+    table = torch.arange(-15.0, 16)[:, None]  # 16 tokens in a row
+    half = _interpolate(table, 15)[:, 0]  # 8 tokens, each as wide as two
+    # The middle is exact. One token there is 31/15 tokens of the full clip here, not 2: 3 % more.
+    torch.testing.assert_close(half, torch.arange(-7.0, 8) * 31 / 15)
+
+
+def test_a_clip_skips_the_same_branches_in_every_process():
+    keys = {
+        "MODEL.MODEL_NAME": "MViT", "DATA.NUM_FRAMES": 8, "DATA.TRAIN_CROP_SIZE": 64, "MVIT.EMBED_DIM": 16,
+        "MVIT.DEPTH": 4, "MVIT.STAGES": [1, 2], "MVIT.DROPPATH_RATE": 0.5, "MODEL.NUM_CLASSES": 5,
+    }  # fmt: skip
+    model = build_model(config_of(keys)).train()
+    x = clips(FULL, num=6)
+    set_draws(model, Draws(seed=0, step=3))
+    together = model(x)
+    set_draws(model, Draws(seed=0, step=3, first_clip=4))
+    torch.testing.assert_close(model(x[4:]), together[4:])
+    set_draws(model, Draws(seed=0, step=4))
+    assert not torch.allclose(model(x), together)
+
+
+def test_the_share_grows_from_block_to_block_and_each_branch_draws_for_itself():
+    blocks = small(depth=5, drop_path=0.2).blocks
+    assert [block.drop1.p for block in blocks] == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
+    assert [block.drop2.p for block in blocks] == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
+    assert not {id(block.drop1) for block in blocks} & {id(block.drop2) for block in blocks}
+
+
+def test_positions_are_not_decayed():
+    model = small()
+    names = {name for name, _ in model.named_parameters()}
+    assert len(model.no_weight_decay()) == 3 * 4
+    assert model.no_weight_decay() <= names
+
+
+def test_shapes_that_do_not_fit_are_told_before_a_run():
+    keys = {"MODEL.MODEL_NAME": "MViT", "DATA.NUM_FRAMES": 8, "DATA.TRAIN_CROP_SIZE": 80}
+    (problem,) = build_problems(config_of(keys), [(8, 80)])
+    assert (
+        "a clip of 8 x 80 x 80 does not divide into 2 x 32 x 32, a place in the coarsest grid"
+        in problem
+    )
+    with pytest.raises(ValueError, match=r"the stages \(1, 4\) are not blocks from 1 to 3"):
+        small(stages=(1, 4))
+    keys["DATA.TRAIN_CROP_SIZE"] = 64
+    assert build_problems(config_of(keys), [(2, 32), (8, 64)]) == []
+    (problem,) = build_problems(config_of(keys), [(2, 32), (4, 45), (8, 64)])
+    assert problem.startswith(
+        "MViT cannot take clips of 4 frames of 45 x 45 pixels: a clip of 4 x 45 x 45"
+    )
+
+
+def test_where_a_pool_does_not_divide_the_grid_torchvision_has_wrong_positions():
+    """The reason for the check of sizes: 40 pixels give 10 tokens, and pools by 4 give 3 keys."""
+    model = small()
+    model.cell = (1, 1)
+    for name, parameter in model.named_parameters():
+        if "rel_pos" in name:
+            torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(0))
+    found = check_shapes(model, [(8, 40), FULL])
+    assert "wrong positions" in found[0].problem
+    assert found[1].problem == ""
+
+
+def test_gradients_reach_every_parameter_at_a_coarse_shape():
+    model = small().train()
+    model(clips((4, 32))).square().sum().backward()
+    names = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    # The classifier sees the class token, whose query is not pooled and has no position.
+    of_queries = ("rel_pos_h", "rel_pos_w", "rel_pos_t", "pool_q.pool.weight")
+    assert names == [f"blocks.3.attn.{name}" for name in of_queries]
