@@ -161,7 +161,7 @@ class Study:
         for phase in schedule.phases:
             for shape in phase.cycle.shapes:
                 gmacs = SLOWFAST_GMACS[shape.frames, shape.crop]
-                clips = value("clips_per_gpu") * shape.ratio
+                clips = shape.clips(int(value("clips_per_gpu")))
                 compute = clips * gmacs * per_gmac
                 step = self.cluster.step_seconds(compute, value("slowfast_params"), num_gpus)
                 # The shapes of a cycle take turns, so each one gets an equal share of the steps.
@@ -269,8 +269,8 @@ def clips_text() -> str:
     """Write the most and the fewest clips per GPU of each long-cycle shape: 128–64, 64–32, …"""
     shapes = dict.fromkeys(phase.cycle for phase in slowfast_schedule(LONG_SHORT, 6).phases)
     per_gpu = int(value("clips_per_gpu"))
-    ratios = [[shape.ratio * per_gpu for shape in cycle.shapes] for cycle in shapes]
-    return ", ".join(f"{max(clips)}–{min(clips)}" for clips in ratios)
+    found = [[shape.clips(per_gpu) for shape in cycle.shapes] for cycle in shapes]
+    return ", ".join(f"{max(clips)}–{min(clips)}" for clips in found)
 
 
 CURVES = (

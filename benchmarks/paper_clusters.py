@@ -81,7 +81,7 @@ def seconds(
     total = 0.0
     for phase in slowfast_schedule(multigrid, num_gpus).phases:
         for shape in phase.cycle.shapes:
-            clips = value("clips_per_gpu") * shape.ratio
+            clips = shape.clips(int(value("clips_per_gpu")))
             compute = clips * SLOWFAST_GMACS[shape.frames, shape.crop] * per_gmac
             step = compute + communication.exposed_seconds(num_gpus, compute)
             total += phase.num_steps / len(phase.cycle.shapes) * step

@@ -252,6 +252,12 @@ def report(predictions: Sequence[RowPrediction], measurement: Measurement) -> st
     lines = [line for row in predictions for line in advice(row, measurement.other_loading)]
     if measurement.configured_loading is None:
         lines.append("loading is unknown: DATA.TRAIN_LIST names no videos that are here")
+    if len(seconds := measurement.clip_seconds) > 1:
+        key = simplejson.dumps(seconds, separators=(",", ":"))
+        lines.append(
+            "mini-batches whose steps take equally long here: MULTIGRID.BATCH_RATIO measured "
+            f"MULTIGRID.CLIP_SECONDS '{key}'"
+        )
     head = f"measured in {measurement.seconds:.0f} s on {measurement.device}, {measurement.num_cores} cores"
     parts = [f"{head}\n{row_table(predictions)}", *map(phase_table, predictions), "\n".join(lines)]
     return "\n\n".join(part for part in parts if part)

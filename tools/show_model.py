@@ -100,7 +100,7 @@ def shape_costs(model: nn.Module, schedule: Schedule) -> list[dict[str, Any]]:
         {
             "frames": frames,
             "crop": crop,
-            "clips": schedule.recipe.clips * shape.ratio,
+            "clips": shape.clips(schedule.recipe.clips),
             "gmacs": macs[frames, crop] / 1e9,
             "activation_bytes": activation_bytes(model, frames, crop),
         }

@@ -79,6 +79,10 @@ JITTER = Legal(
     "[min, max] with 0 < min <= max <= 10,000",
     lambda values: 0 < values[0] <= values[1] <= 10_000,
 )
+CLIP_SECONDS = Legal(
+    "(frames, crop, seconds), each more than 0",
+    lambda rows: all(value > 0 for row in rows for value in row),
+)
 BETAS = Legal("two numbers in [0, 1)", lambda values: all(0 <= value < 1 for value in values))
 METRICS = Legal(
     "metrics top1, top5 or map, tolerance 0 or more",
@@ -326,6 +330,11 @@ class MultigridKeys:
     MAX_BATCH_RATIO: int = own(
         0, "largest clips of a mini-batch / TRAIN.BATCH_SIZE; 0: as many as keep the work of a step constant",
         _range(0, 1_000_000))
+    BATCH_RATIO: Literal["pixels", "macs", "measured"] = own(
+        "pixels", "what a step keeps: clips x frames x crop² (paper), multiply-accumulates, or CLIP_SECONDS")
+    CLIP_SECONDS: tuple[tuple[int, int, float], ...] = own(
+        (), "for BATCH_RATIO measured: (frames, crop, seconds of a clip) of all shapes; tools/plan.py prints it",
+        CLIP_SECONDS)
     EPOCH_FACTOR: float = key(1.5, "epochs relative to the baseline's", EPOCH_FACTOR)
     BN_BASE_SIZE: int = key(
         8, "clips per group of BN statistics; 0: no groups, all clips of a process (0: mgexp)", NOT_NEGATIVE)

@@ -71,7 +71,7 @@ class RowSchedule:
 
     def clips(self, shape: BatchShape) -> int:
         """Count the clips of a mini-batch of ``shape``, over all processes."""
-        return self.schedule.recipe.clips * shape.ratio
+        return shape.clips(self.schedule.recipe.clips)
 
     def step_flops(self, shape: BatchShape) -> int:
         """Count the training FLOPs of a step of ``shape``."""

@@ -129,6 +129,9 @@ def derive_phases(
         multigrid.short_factors,
         multigrid.short_crops_of,
         multigrid.max_batch_ratio,
+        multigrid.costs,
+        # Groups of batch normalisation take whole mini-batches of the baseline.
+        1 if multigrid.costs is None or multigrid.bn_base_size else math.gcd(recipe.clips, 8),
     )
     epochs = max(1.0, multigrid.epoch_factor) * recipe.max_epoch
     if epochs * num_videos > MAX_CLIPS:
@@ -291,7 +294,7 @@ def _place(
     last = before[-1] if before else None
     start_step = last.end_step if last else 0
     first_clip = (
-        last.first_clip + recipe.clips * last.turns.ratio_before(last.num_steps) if last else 0
+        last.first_clip + last.turns.clips_before(last.num_steps, recipe.clips) if last else 0
     )
     turns = Turns(piece.cycle.shapes, piece.stage, multigrid.shape_order)
     if multigrid.granularity == "epoch":
@@ -301,7 +304,7 @@ def _place(
         start_epoch, end_epoch = float(last.end_epoch) if last else 0.0, float(piece.end)
     else:
         num_steps = piece.end - start_step
-        drawn = recipe.clips * turns.ratio_before(num_steps)
+        drawn = turns.clips_before(num_steps, recipe.clips)
         start_epoch, end_epoch = first_clip / num_videos, (first_clip + drawn) / num_videos
     base, stride_range = piece.cycle.base, None
     if recipe.stride is not None:
@@ -318,7 +321,7 @@ def _place(
         first_clip=first_clip,
         lr_factor=piece.lr_factor,
         cycle=piece.cycle,
-        clips=recipe.clips * base.ratio,
+        clips=base.clips(recipe.clips),
         stride_range=stride_range,
         num_bn_groups=groups,
         shape_order=multigrid.shape_order,
@@ -327,11 +330,11 @@ def _place(
 
 def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:
     """Return the least number of steps that draw at least ``num_clips``; 0 for no clips."""
-    per_turn = clips * turns.ratio_before(len(turns.shapes))
+    per_turn = turns.clips_before(len(turns.shapes), clips)
     # A phase may have millions of steps, so we count whole turns at once, and only the rest step by
     # step.
     steps = max(0, num_clips // per_turn) * len(turns.shapes)
-    while clips * turns.ratio_before(steps) < num_clips:
+    while turns.clips_before(steps, clips) < num_clips:
         steps += 1
     return steps
 
@@ -341,8 +344,8 @@ def _cycle_bn_groups(cycle: Cycle, recipe: Recipe, multigrid: Multigrid, num_pro
 
     Its base batch sets them, so short-cycle batches have larger groups.
     """
-    groups = num_bn_groups(recipe.clips * cycle.base.ratio, num_processes, multigrid.bn_base_size)
-    for clips in (recipe.clips * shape.ratio for shape in cycle.shapes):
+    groups = num_bn_groups(cycle.base.clips(recipe.clips), num_processes, multigrid.bn_base_size)
+    for clips in (shape.clips(recipe.clips) for shape in cycle.shapes):
         if clips % (num_processes * max(1, groups)):
             raise ValueError(
                 f"a short-cycle batch of {clips} clips does not divide over {num_processes} processes "

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from mgexp.multigrid.shapes import FULL, LONG_FACTORS, SHORT_FACTORS, CropBase, ShapeOrder
+from mgexp.multigrid.shapes import (
+    FULL,
+    LONG_FACTORS,
+    SHORT_FACTORS,
+    ClipCosts,
+    CropBase,
+    ShapeOrder,
+)
 
 # The names of the policies are PySlowFast's.
 Policy = Literal["steps_with_relative_lrs", "cosine"]
@@ -94,6 +101,7 @@ class Multigrid:
       fine-tuning.
     - ``max_batch_ratio``: largest number of clips of a mini-batch, relative to the baseline's. With
       None the ratio keeps the work of a step constant (the paper).
+    - ``costs``: what the ratio keeps constant in place of the pixels of a step (None).
     - ``noise_scale``: the gradient noise scale N in clips, for ``lr_scaling`` "noise".
     """
 
@@ -109,6 +117,7 @@ class Multigrid:
     shape_order: ShapeOrder = "coarse_to_fine"
     long_cycle_per: CyclePer = "stage"
     max_batch_ratio: int | None = None
+    costs: ClipCosts | None = None
     noise_scale: float | None = None
 
     def __post_init__(self) -> None:
@@ -122,6 +131,10 @@ class Multigrid:
             raise ValueError(
                 f"MULTIGRID.LONG_CYCLE_FACTORS ends with the full shape (1, 1), not {self.long_factors[-1]}"
             )
+
+    def clip_cost(self, frames: int, crop: int) -> int:
+        """Return what a clip counts: its pixels, or its ``costs``."""
+        return self.costs.of(frames, crop) if self.costs else frames * crop**2
 
 
 BASELINE = Multigrid()

@@ -71,10 +71,10 @@ class Schedule:
 
     @property
     def flop_saving(self) -> float:
-        """Return the baseline's sum of clips × frames × crop², divided by that of this schedule."""
+        """Return the baseline's cost of all clips, divided by that of this schedule."""
         recipe = self.recipe
-        baseline = self.baseline_steps * recipe.clips * recipe.frames * recipe.crop**2
-        return baseline / self.cost_before(self.total_steps)
+        full = self.multigrid.clip_cost(recipe.frames, recipe.crop)
+        return self.baseline_steps * recipe.clips * full / self.cost_before(self.total_steps)
 
     def plan_at(self, step: int) -> StepPlan:
         """Return the plan of ``step``, 0 ≤ step < total_steps."""
@@ -90,7 +90,7 @@ class Schedule:
             frames=shape.frames,
             crop=shape.crop,
             stride_range=phase.stride_range,
-            clips=self.recipe.clips * shape.ratio,
+            clips=shape.clips(self.recipe.clips),
             first_clip=first_clip,
             lr=self.lr_at(step, first_clip / self.num_videos),
             num_bn_groups=phase.num_bn_groups,
@@ -121,10 +121,7 @@ class Schedule:
         return min(found, self.total_steps - 1)
 
     def cost_before(self, step: int) -> int:
-        """Sum clips × frames × crop² over all steps before ``step``.
-
-        Their cost is proportional to this.
-        """
+        """Sum the cost of the clips of all steps before ``step``: frames × crop², or ``Multigrid.costs``."""
         # All numbers are whole, so the sums are exact however long the run is.
         index = max(0, bisect.bisect_right(self._starts, step) - 1)
         return self._costs_before[index] + self._phase_cost(self.phases[index], step)
@@ -173,16 +170,17 @@ class Schedule:
     def _first_clip(self, step: int) -> int:
         # ``step`` may also be total_steps, the end of the run. It then belongs to the last phase.
         _, phase = self._phase_at(min(step, self.total_steps - 1))
-        ratio = phase.turns.ratio_before(step - phase.start_step)
-        return phase.first_clip + self.recipe.clips * ratio
+        offset = step - phase.start_step
+        return phase.first_clip + phase.turns.clips_before(offset, self.recipe.clips)
 
     def _phase_cost(self, phase: Phase, step: int) -> int:
         num_steps = min(max(step - phase.start_step, 0), phase.num_steps)
-        costs = (
-            steps * shape.ratio * shape.frames * shape.crop**2
+        return sum(
+            steps
+            * shape.clips(self.recipe.clips)
+            * self.multigrid.clip_cost(shape.frames, shape.crop)
             for shape, steps in phase.turns.steps_by_shape(num_steps)
         )
-        return self.recipe.clips * sum(costs)
 
 
 def build_schedule(
@@ -242,7 +240,7 @@ def step_shape(
     schedule: Schedule, phase: Phase, shape: BatchShape, num_processes: int = 1
 ) -> StepShape:
     """Return the mini-batch of one process in a step of ``shape`` in ``phase``."""
-    clips = schedule.recipe.clips * shape.ratio // num_processes
+    clips = shape.clips(schedule.recipe.clips) // num_processes
     return StepShape(shape.frames, shape.crop, clips, phase.num_bn_groups)
 
 

@@ -1,14 +1,15 @@
 """The mini-batch shapes that a schedule passes through, and the order in which it takes them.
 
 A mini-batch holds ``ratio * B`` clips of ``frames`` × ``crop`` × ``crop``. The ratio keeps the work
-of a step constant: ratio * frames * crop² = T * S² (paper, section 3; Fig. 2). With a largest ratio,
-steps of coarser shapes do less work, and training takes more steps for the same clips.
+of a step constant: ratio * frames * crop² = T * S² (paper, section 3; Fig. 2), or with ``ClipCosts``
+ratio * cost(frames, crop) = cost(T, S). With a largest ratio, steps of coarser shapes do less work,
+and training takes more steps for the same clips.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -32,11 +33,33 @@ ShapeOrder = Literal["coarse_to_fine", "random"]
 
 @dataclass(frozen=True)
 class BatchShape:
-    """Shape of a mini-batch: ``ratio`` times the baseline's clips, each frames × crop × crop."""
+    """Shape of a mini-batch: ``ratio`` times the baseline's clips, each frames × crop × crop.
+
+    The ratio is a whole number, or one of eighths, which floats hold exactly.
+    """
 
     frames: int
     crop: int
-    ratio: int
+    ratio: float
+
+    def clips(self, baseline: int) -> int:
+        """Return the clips of the mini-batch, for so many clips of the baseline."""
+        return int(baseline * self.ratio)
+
+
+@dataclass(frozen=True)
+class ClipCosts:
+    """What a clip costs at each (frames, crop), in units of ``name``, such as multiply-accumulates."""
+
+    name: str
+    by_size: tuple[tuple[tuple[int, int], int], ...]
+
+    def of(self, frames: int, crop: int) -> int:
+        """Return the cost of a clip. Raises ValueError if it is unknown."""
+        found = dict(self.by_size).get((frames, crop))
+        if not found:
+            raise ValueError(f"the cost of a clip of {frames} x {crop}² in {self.name} is unknown")
+        return found
 
 
 @dataclass(frozen=True)
@@ -62,25 +85,28 @@ def long_cycle(
     short_factors: Sequence[float] = (),
     short_crops_of: CropBase = "full",
     max_ratio: int | None = None,
+    costs: ClipCosts | None = None,
+    parts: int = 1,
 ) -> tuple[Cycle, ...]:
     """Return the cycle of each base shape of the long cycle, in its order.
 
     ``long_factors`` are (temporal, spatial) factors of the full shape. A pair that is given twice
     gets twice the steps. ``short_factors`` multiply the full crop (as in the paper and the released
     code), or the phase's own crop. No shape takes more than ``max_ratio`` times the baseline's
-    clips. Raises a ValueError that lists every impossible shape.
+    clips. The ratios keep the pixels of a step constant, or its ``costs``, and are rounded to whole
+    numbers, or to so many ``parts``. Raises a ValueError that lists every impossible shape.
     """
     problems: list[str] = []
     cycles = []
 
+    def batch_shape(size: tuple[float, float]) -> BatchShape:
+        return _batch_shape((frames, crop), size, costs, parts, problems)
+
     def limited(shape: BatchShape) -> BatchShape:
         return replace(shape, ratio=min(shape.ratio, max_ratio or shape.ratio))
 
-    for temporal, spatial in long_factors:
-        t, s = temporal * frames, spatial * crop
-        reference = crop if short_crops_of == "full" else s
-        base = _batch_shape(frames, crop, t, s, problems)
-        short = [_batch_shape(frames, crop, t, f * reference, problems) for f in short_factors]
+    for sizes in _sizes(frames, crop, long_factors, short_factors, short_crops_of):
+        *short, base = map(batch_shape, sizes)
         # The largest batch comes first, as in the released code. The sort is stable, so equal
         # batches keep this order. A limit does not change the order: coarse crops still come first.
         ordered = sorted([*short, base], key=lambda shape: -shape.ratio)
@@ -90,10 +116,41 @@ def long_cycle(
     return tuple(cycles)
 
 
+def clip_sizes(
+    frames: int,
+    crop: int,
+    long_factors: Sequence[tuple[float, float]] = FULL,
+    short_factors: Sequence[float] = (),
+    short_crops_of: CropBase = "full",
+) -> set[tuple[int, int]]:
+    """Return the (frames, crop) of all clips of ``long_cycle``, rounded, without their ratios."""
+    of_cycles = _sizes(frames, crop, long_factors, short_factors, short_crops_of)
+    return {(max(1, round(t)), max(1, round(s))) for sizes in of_cycles for t, s in sizes}
+
+
+def _sizes(
+    frames: int,
+    crop: int,
+    long_factors: Sequence[tuple[float, float]],
+    short_factors: Sequence[float],
+    short_crops_of: CropBase,
+) -> Iterator[list[tuple[float, float]]]:
+    """Yield (frames, crop) before rounding of the clips of each cycle; the base comes last."""
+    for temporal, spatial in long_factors:
+        t, s = temporal * frames, spatial * crop
+        reference = crop if short_crops_of == "full" else s
+        yield [*((t, factor * reference) for factor in short_factors), (t, s)]
+
+
 def _batch_shape(
-    full_frames: int, full_crop: int, frames: float, crop: float, problems: list[str]
+    full: tuple[int, int],
+    size: tuple[float, float],
+    costs: ClipCosts | None,
+    parts: int,
+    problems: list[str],
 ) -> BatchShape:
-    """Round ``frames`` and ``crop`` to a batch shape; add what is wrong with it to ``problems``."""
+    """Round a ``size`` of frames and crop to a batch shape; add what is wrong with it to ``problems``."""
+    (full_frames, full_crop), (frames, crop) = full, size
     whole_frames = max(1, round(frames))
     if not math.isclose(whole_frames, frames) or full_frames % whole_frames:
         problems.append(
@@ -108,14 +165,18 @@ def _batch_shape(
     # This shape is reported above, and its ratio might overflow.
     if round(crop) < 1 or frames < 0.5:
         return BatchShape(whole_frames, 1, 1)
-    # The ratio uses the crop before rounding: 224/√2 pixels give exactly 2, whereas 158 pixels give
-    # 2.01.
-    exact = full_frames * full_crop**2 / (frames * crop**2)
-    ratio = max(1, round(exact))
+    if costs is None:
+        # The ratio uses the crop before rounding: 224/√2 pixels give exactly 2, whereas 158 pixels
+        # give 2.01.
+        exact = full_frames * full_crop**2 / (frames * crop**2)
+    else:
+        exact = costs.of(*full) / costs.of(whole_frames, round(crop))
+    ratio = max(1.0, round(exact * parts) / parts)
     if abs(ratio - exact) > MAX_RATIO_ERROR * exact:
+        rounded = "a whole number" if parts == 1 else f"a multiple of 1/{parts}"
         problems.append(
             f"a shape of {frames:g} frames x {crop:g} pixels needs {exact:.3f} times the clips: "
-            f"more than {MAX_RATIO_ERROR:.0%} from a whole number, see MULTIGRID.LONG_CYCLE_FACTORS and "
+            f"more than {MAX_RATIO_ERROR:.0%} from {rounded}, see MULTIGRID.LONG_CYCLE_FACTORS and "
             "MULTIGRID.SHORT_CYCLE_FACTORS"
         )
     return BatchShape(whole_frames, round(crop), ratio)
@@ -179,9 +240,10 @@ class Turns:
         begun = self._places(turns)[:rest]
         return [(shape, turns + (place in begun)) for place, shape in enumerate(self.shapes)]
 
-    def ratio_before(self, num_steps: int) -> int:
-        """Count the clips of the first ``num_steps`` steps, in units of the baseline's mini-batch."""
-        return sum(shape.ratio * steps for shape, steps in self.steps_by_shape(num_steps))
+    def clips_before(self, num_steps: int, baseline: int) -> int:
+        """Count the clips of the first ``num_steps`` steps, for so many clips of a step of the baseline."""
+        counts = self.steps_by_shape(num_steps)
+        return sum(shape.clips(baseline) * steps for shape, steps in counts)
 
     def _places(self, number: int) -> tuple[int, ...]:
         return ORDERS[self.order](len(self.shapes), self.stage, number)

@@ -83,6 +83,13 @@ class Measurement:
         """Core seconds of a clip in the other ways to load, such as from a clip store that was tried."""
         return dict([*self.loading.items()][1:])
 
+    @property
+    def clip_seconds(self) -> list[list[float]]:
+        """List [frames, crop, seconds of a clip in its largest mini-batch], for MULTIGRID.CLIP_SECONDS."""
+        by_clips = sorted(self.steps.items(), key=lambda item: item[0].clips)
+        found = {(one.frames, one.crop): cost.seconds / one.clips for one, cost in by_clips}
+        return [[*size, float(f"{seconds:.4g}")] for size, seconds in sorted(found.items())]
+
     def to_json(self) -> dict[str, Any]:
         """Return everything for a JSON file, which ``measurement_of`` reads."""
         loading = {

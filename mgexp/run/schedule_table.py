@@ -48,7 +48,7 @@ def _phase_json(schedule: Schedule, phase: Phase) -> dict[str, Any]:
             {
                 "frames": shape.frames,
                 "crop": shape.crop,
-                "clips": schedule.recipe.clips * shape.ratio,
+                "clips": shape.clips(schedule.recipe.clips),
                 # The smallest short side shrinks with the crop; the largest stays, as in the released code.
                 "min_jitter": round(shortest * shape.crop / schedule.recipe.crop),
                 "max_jitter": longest,
@@ -78,11 +78,13 @@ def schedule_table(schedule: Schedule) -> str:
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
     ]
+    costs = schedule.multigrid.costs
     lines.append(
         f"{schedule.total_steps} steps, {schedule.total_epochs:.2f} epochs of {schedule.num_videos} videos; "
         f"baseline {schedule.baseline_steps} steps: {schedule.step_saving:.2f}x fewer steps, "
-        f"{schedule.flop_saving:.2f}x fewer clips x frames x pixels"
+        f"{schedule.flop_saving:.2f}x fewer {costs.name if costs else 'clips x frames x pixels'}"
     )
+    lines += _ratio_notes(schedule)
     lines += ORDER_NOTES[schedule.multigrid.shape_order]
     size = schedule.multigrid.bn_base_size
     if any(phase.clips < size for phase in schedule.phases):
@@ -92,12 +94,28 @@ def schedule_table(schedule: Schedule) -> str:
     return "\n".join(lines)
 
 
+def _ratio_notes(schedule: Schedule) -> list[str]:
+    """Write the ratio of each shape that follows from costs, and how far its rounding is from constant work."""
+    recipe, costs = schedule.recipe, schedule.multigrid.costs
+    if costs is None:
+        return []
+    full = costs.of(recipe.frames, recipe.crop)
+    shapes = dict.fromkeys(shape for phase in schedule.phases for shape in phase.cycle.shapes)
+    return [
+        f"{shape.frames}x{shape.crop}²: {shape.ratio:g} times the clips (exact: {full / cost:.2f}), so a step has "
+        f"{shape.ratio * cost / full - 1:+.1%} {costs.name}"
+        for shape in sorted(shapes, key=lambda one: -one.ratio)
+        for cost in [costs.of(shape.frames, shape.crop)]
+        if cost != full
+    ]
+
+
 def _cells(schedule: Schedule, phase: Phase) -> list[str]:
     """Write the line of a phase as one text for each column."""
     base = phase.cycle.base
     low, high = phase.stride_range or ("segments", "segments")
     shapes = " ".join(
-        f"{schedule.recipe.clips * s.ratio}x{s.frames}x{s.crop}²" for s in phase.cycle.shapes
+        f"{s.clips(schedule.recipe.clips)}x{s.frames}x{s.crop}²" for s in phase.cycle.shapes
     )
     # A negative number, -n, stands for one group that spans the clips of n processes.
     groups = phase.num_bn_groups

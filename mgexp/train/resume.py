@@ -322,9 +322,7 @@ def _phase_values(schedule: Schedule, phase: Phase) -> dict[str, Any]:
     # The number of processes may change. It changes num_bn_groups, but not the clips of a group.
     share = phase.clips // schedule.num_processes
     groups = phase.num_bn_groups
-    shapes = (
-        f"{schedule.recipe.clips * s.ratio}x{s.frames}x{s.crop}²" for s in phase.turns.turn(0)
-    )
+    shapes = (f"{s.clips(schedule.recipe.clips)}x{s.frames}x{s.crop}²" for s in phase.turns.turn(0))
     strides = "segments" if phase.stride_range is None else "–".join(map(str, phase.stride_range))
     return {
         "steps": f"{phase.start_step}–{phase.end_step}",

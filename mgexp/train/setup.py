@@ -7,6 +7,7 @@ import math
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -21,13 +22,13 @@ from mgexp.data.records import Record, VideoList
 from mgexp.data.regions import region_side
 from mgexp.dist import device_of
 from mgexp.errors import InputError, collected, listed, raise_problems
-from mgexp.models.build import build_on_meta, build_problems
-from mgexp.models.cost import schedule_shapes
+from mgexp.models.build import OURS, build_model, build_on_meta, build_problems
+from mgexp.models.cost import products_by_shape, schedule_shapes
 from mgexp.models.resnet import TEMPORAL
 from mgexp.models.weights import Fit, fit_weights, read_weights
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule, step_counts
-from mgexp.multigrid.shapes import FULL
+from mgexp.multigrid.shapes import FULL, ClipCosts, clip_sizes
 from mgexp.optim import build as _optimizers  # noqa: F401 - registers ours
 from mgexp.registry import OPTIMIZERS
 from mgexp.run.files import is_file
@@ -229,8 +230,42 @@ def build_multigrid(cfg: Config) -> Multigrid:
         bn_base_size=node.BN_BASE_SIZE,
         long_cycle_per=node.LONG_CYCLE_PER,
         max_batch_ratio=node.MAX_BATCH_RATIO or None,
+        costs=build_costs(cfg),
         noise_scale=node.NOISE_SCALE or None,
     )
+
+
+@lru_cache(maxsize=8)
+def build_costs(cfg: Config) -> ClipCosts | None:
+    """Build what MULTIGRID.BATCH_RATIO keeps constant. None: the pixels.
+
+    Raises ValueError if the network cannot take a shape, or if its seconds are unknown.
+    """
+    node = cfg.MULTIGRID
+    if node.BATCH_RATIO == "pixels" or not (node.LONG_CYCLE or node.SHORT_CYCLE):
+        return None
+    sizes = clip_sizes(
+        cfg.DATA.NUM_FRAMES,
+        cfg.DATA.TRAIN_CROP_SIZE,
+        node.LONG_CYCLE_FACTORS if node.LONG_CYCLE else FULL,
+        node.SHORT_CYCLE_FACTORS if node.SHORT_CYCLE else (),
+        node.SHORT_CROPS_OF,
+    )
+    if node.BATCH_RATIO == "macs":
+        # A network of one's own may need real numbers where it is made.
+        is_ours = cfg.MODEL.MODEL_NAME in OURS
+        model = build_on_meta(cfg) if is_ours else build_model(cfg)
+        found = products_by_shape(model.eval(), sizes)
+        return ClipCosts("multiply-accumulates", tuple(found.items()))
+    seconds = {(frames, crop): value for frames, crop, value in node.CLIP_SECONDS}
+    if missing := sorted(sizes - seconds.keys()):
+        shapes = ", ".join(f"{frames} x {crop}²" for frames, crop in missing)
+        raise ValueError(
+            f"MULTIGRID.CLIP_SECONDS lacks {shapes}: tools/plan.py measures the seconds and prints the key"
+        )
+    # Whole nanoseconds, so that sums over a long run are exact.
+    nanoseconds = {size: max(1, round(1e9 * seconds[size])) for size in sorted(sizes)}
+    return ClipCosts("measured seconds", tuple(nanoseconds.items()))
 
 
 def frame_problems(schedule: Schedule, model_name: str, alpha: int) -> Iterator[str]:
@@ -320,7 +355,7 @@ def build_ready_bytes(cfg: Config, schedule: Schedule, num_processes: int) -> in
     shapes = {shape for phase in schedule.phases for shape in phase.cycle.shapes}
     clips, side = schedule.recipe.clips, build_region_side(cfg)
     largest = max(
-        clips * shape.ratio * clip_bytes(shape.frames, side or shape.crop) for shape in shapes
+        shape.clips(clips) * clip_bytes(shape.frames, side or shape.crop) for shape in shapes
     )
     precise = cfg.TRAIN.BATCH_SIZE // num_processes if cfg.BN.USE_PRECISE_STATS else 0
     beside = max(precise, num_views) * clip_bytes(frames, cfg.DATA.TRAIN_CROP_SIZE)

@@ -5,7 +5,15 @@ import torch.nn.functional as F
 from tiny import tiny_config
 from torch import nn
 
-from mgexp.models.cost import activation_bytes, macs_by_shape, schedule_shapes, train_flops
+from mgexp.config.load import config_of
+from mgexp.models.build import build_on_meta
+from mgexp.models.cost import (
+    activation_bytes,
+    macs_by_shape,
+    products_by_shape,
+    schedule_shapes,
+    train_flops,
+)
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.train.setup import build_row_schedule
 
@@ -15,6 +23,28 @@ def test_macs_of_a_convolution_by_hand():
     found = macs_by_shape(model, [(4, 8), (2, 8), (4, 8)])
     assert found == {(4, 8): 3 * 5 * 9 * 4 * 64, (2, 8): 3 * 5 * 9 * 2 * 64}
     assert model.training
+
+
+def test_products_of_a_transformer_by_hand():
+    """N tokens of C channels: 12 N C² for linear layers and 2 N² C for attention in each block."""
+    keys = {
+        "MODEL.MODEL_NAME": "ViT",
+        "DATA.NUM_FRAMES": 16,
+        "VIT.EMBED_DIM": 768,
+        "VIT.NUM_HEADS": 12,
+    }
+    tokens = {(4, 160): 200, (16, 224): 1568}
+    found = products_by_shape(build_on_meta(config_of(keys)), tokens)
+    wanted = {
+        size: n * 1536 * 768 + 12 * (12 * n * 768**2 + 2 * n * n * 768) + 768 * 400
+        for size, n in tokens.items()
+    }
+    assert found == wanted
+
+
+def test_products_of_a_convolution_are_its_macs_and_nothing_else_counts():
+    model = nn.Sequential(nn.Conv3d(3, 5, (1, 3, 3), padding=(0, 1, 1)), nn.BatchNorm3d(5)).eval()
+    assert products_by_shape(model, [(4, 8)]) == {(4, 8): 3 * 5 * 9 * 4 * 64}
 
 
 class Attention(nn.Module):

@@ -157,7 +157,7 @@ def test_phases_follow_one_another_and_none_is_empty(
     for before, after in pairwise(phases):
         assert identity(before) != identity(after)
         assert before.end_epoch == after.start_epoch
-        drawn = clips * before.turns.ratio_before(before.num_steps)
+        drawn = before.turns.clips_before(before.num_steps, clips)
         assert after.first_clip == before.first_clip + drawn
 
 

@@ -9,9 +9,18 @@ import pytest
 from recipes import LONG, RECIPES, ROWS, SHORT, TINY, schedule
 
 from mgexp.multigrid.phases import derive_phases
+from mgexp.multigrid.recipe import Multigrid
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.multigrid.schedule import build_schedule
-from mgexp.multigrid.shapes import BatchShape, Turns, _hash, long_cycle, scrambled
+from mgexp.multigrid.shapes import (
+    BatchShape,
+    ClipCosts,
+    Turns,
+    _hash,
+    clip_sizes,
+    long_cycle,
+    scrambled,
+)
 
 
 def described(cycles):
@@ -157,8 +166,8 @@ def test_a_place_is_hashed_by_splitmix64():
     assert _hash(1) == 0x910A2DEC89025CC1
 
 
-def test_ratio_before_counts_whole_turns_and_the_rest():
-    found = [turns("coarse_to_fine").ratio_before(steps) for steps in range(8)]
+def test_clips_before_counts_whole_turns_and_the_rest():
+    found = [turns("coarse_to_fine").clips_before(steps, 1) for steps in range(8)]
     assert found == [0, 4, 6, 7, 11, 13, 14, 18]
 
 
@@ -183,7 +192,7 @@ def test_all_permutations_come_about_as_often():
 def test_steps_of_a_permuted_cycle_are_exact_inside_a_turn():
     permuted = turns("random")
     drawn = [permuted.shape_at(offset).ratio for offset in range(30)]
-    assert [permuted.ratio_before(steps) for steps in range(31)] == [
+    assert [permuted.clips_before(steps, 1) for steps in range(31)] == [
         sum(drawn[:steps]) for steps in range(31)
     ]
     assert all(sorted(drawn[i : i + 3]) == [1, 2, 4] for i in range(0, 30, 3))
@@ -263,3 +272,68 @@ def test_shapes_that_come_twice_and_meet_are_one_phase():
     for phase in phases[:-2]:
         steps[phase.stage, phase.cycle.base.ratio] += phase.num_steps
     assert len({n for (stage, _), n in steps.items() if stage == 0}) == 1
+
+
+# --- ratios by cost
+
+# Multiply-accumulates of ViT-B/16 with tubelets of 2 frames, by hand: N tokens of C = 768 channels cost 12 N C²
+# for the linear layers and 2 N² C for attention in each of 12 blocks, and 1,536 N C for the tubelets.
+VIT_B = {
+    size: n * 1536 * 768 + 12 * (12 * n * 768**2 + 2 * n * n * 768)
+    for size, n in {(4, 160): 200, (8, 160): 400, (8, 224): 784, (16, 224): 1568}.items()
+}
+COSTS = ClipCosts("multiply-accumulates", tuple(VIT_B.items()))
+GRIDS = ((0.25, 5 / 7), (0.5, 5 / 7), (0.5, 1.0), (1.0, 1.0))
+
+
+def test_attention_allows_more_coarse_clips_than_pixels_do():
+    by_pixels = long_cycle(16, 224, GRIDS)
+    assert [cycle.base.ratio for cycle in by_pixels] == [8, 4, 2, 1]  # of 7.84, 3.92 and 2
+    # Exact: 10.04, 4.82 and 2.29. These are the nearest eighths.
+    by_costs = long_cycle(16, 224, GRIDS, costs=COSTS, parts=8)
+    assert [cycle.base.ratio for cycle in by_costs] == [10, 4.875, 2.25, 1]
+    assert [cycle.base.clips(64) for cycle in by_costs] == [640, 312, 144, 64]
+    # A largest ratio holds for these too.
+    limited = long_cycle(16, 224, GRIDS, costs=COSTS, parts=8, max_ratio=4)
+    assert [cycle.base.ratio for cycle in limited] == [4, 4, 2.25, 1]
+
+
+def test_a_ratio_by_cost_that_rounds_too_far_is_an_error():
+    with pytest.raises(
+        ValueError, match=r"8 frames x 224 pixels needs 2\.287 times the clips: more than 5%"
+    ):
+        long_cycle(16, 224, GRIDS[2:], costs=COSTS)
+
+
+def test_a_cost_that_is_unknown_is_an_error():
+    with pytest.raises(ValueError, match="of 8 x 112² in multiply-accumulates is unknown"):
+        long_cycle(16, 224, [(0.5, 0.5), (1.0, 1.0)], costs=COSTS)
+
+
+def test_sizes_of_all_clips_are_known_before_their_ratios():
+    # 0.6² of the pixels have no whole ratio.
+    assert clip_sizes(16, 100, [(0.5, 0.6), (1.0, 1.0)], [0.7]) == {
+        (8, 60),
+        (8, 70),
+        (16, 70),
+        (16, 100),
+    }
+
+
+def test_a_step_keeps_its_cost_and_evaluations_follow_it():
+    recipe = replace(TINY, clips=16, frames=16, crop=224)
+    multigrid = Multigrid(GRIDS, costs=COSTS, bn_base_size=0)
+    found = build_schedule(recipe, multigrid, 5000)
+    plans = [found.plan_at(step) for step in range(found.total_steps)]
+    costs = [plan.clips * VIT_B[plan.frames, plan.crop] for plan in plans]
+    assert min(costs) / max(costs) > 0.95
+    assert found.cost_before(found.total_steps) == sum(costs)
+    assert {plan.clips for plan in plans} == {160, 78, 36, 16}
+    assert plans[-1].first_clip == sum(plan.clips for plan in plans[:-1])
+
+
+def test_groups_of_batch_norm_take_whole_mini_batches_of_the_baseline():
+    costs = ClipCosts("multiply-accumulates", (((8, 64), 97), ((16, 64), 200)))
+    recipe = replace(TINY, clips=8, frames=16, crop=64)
+    found = build_schedule(recipe, Multigrid(((0.5, 1.0), (1.0, 1.0)), costs=costs), 5000)
+    assert {found.plan_at(step).clips for step in range(found.total_steps)} == {16, 8}

@@ -40,6 +40,18 @@ def test_the_file_has_measurement_predictions_and_environment(planned):
     )
 
 
+def test_seconds_of_clips_are_printed_as_a_key(plan, planned, capsys):
+    cfg, output = planned
+    assert plan.main(["--cfg", str(cfg), "--from", str(output)]) == 0
+    key = capsys.readouterr().out.split("MULTIGRID.CLIP_SECONDS '")[1].split("'")[0]
+    steps = simplejson.loads(output.read_text())["measurement"]["steps"]
+    wanted = {}
+    for step in sorted(steps, key=lambda one: one["clips"]):
+        wanted[step["frames"], step["crop"]] = step["seconds"] / step["clips"]
+    found = {(frames, crop): seconds for frames, crop, seconds in simplejson.loads(key)}
+    assert found == pytest.approx(wanted, rel=1e-3)
+
+
 def test_loading_is_timed_on_made_videos(plan, tmp_path, monkeypatch):
     """The schedule keeps the number of videos of the configuration."""
     videos = BenchVideos(tmp_path / "train.csv", tmp_path, tmp_path / "store")
