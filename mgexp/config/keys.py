@@ -8,86 +8,47 @@ A key has PySlowFast's name wherever the meaning is the same (source "PySlowFast
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from mgexp.config.values import IntOrAuto, PathText, convert
+from mgexp.config.values import (
+    ALL_POSITIVE,
+    ANY,
+    AT_LEAST_1,
+    BELOW_1,
+    BETAS,
+    BLOCKS,
+    CLIP_SECONDS,
+    EPOCH_FACTOR,
+    EPOCHS,
+    FACTOR_PAIRS,
+    FACTORS,
+    JITTER,
+    METRICS,
+    NOT_EMPTY,
+    NOT_NEGATIVE,
+    ODD,
+    POOL,
+    POSITIVE,
+    RATE,
+    RATE_OR_0,
+    SHARE,
+    STAGES,
+    W_AND_B_NAME,
+    W_AND_B_NAME_OR_NONE,
+    WORKERS,
+    IntOrAuto,
+    Legal,
+    PathText,
+    between,
+    convert,
+    count,
+)
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Legal:
-    """The values that a key may take, in words and as a test. The test gets a value of the key's type."""
-
-    words: str
-    allows: Callable[[Any], bool]
-
-
-def _range(least: float, most: float) -> Legal:
-    """Allow numbers from ``least`` to ``most``. Larger numbers would fill the memory, or a run would never end."""
-    return Legal(f"{least:,} to {most:,}", lambda value: least <= value <= most)
-
-
-def _count(most: int) -> Legal:
-    return _range(1, most)
-
-
-ANY = Legal("any", lambda value: True)
-POSITIVE = Legal("more than 0", lambda value: value > 0)
-NOT_NEGATIVE = Legal("0 or more", lambda value: value >= 0)
-AT_LEAST_1 = Legal("1 or more", lambda value: value >= 1)
-SHARE = Legal("0 to 1", lambda value: 0 <= value <= 1)
-BELOW_1 = Legal("in [0, 1)", lambda value: 0 <= value < 1)
-WORKERS = Legal("auto, or 0 to 1,000", lambda value: value == "auto" or 0 <= value <= 1000)
-ODD = Legal("an odd number, 1 to 99", lambda value: 1 <= value <= 99 and value % 2 == 1)
-NOT_EMPTY = Legal("one character or more", bool)
-W_AND_B_NAME = Legal(
-    "1 to 128 letters, digits, _, - and .",
-    lambda text: bool(re.fullmatch(r"[\w.-]{1,128}", text, re.ASCII)),
-)
-W_AND_B_NAME_OR_NONE = Legal(
-    f"{W_AND_B_NAME.words}, or nothing", lambda text: not text or W_AND_B_NAME.allows(text)
-)
-FACTORS = Legal(
-    "numbers in (0, 1], one or more",
-    lambda values: len(values) > 0 and all(0 < value <= 1 for value in values),
-)
-FACTOR_PAIRS = Legal(
-    "pairs of numbers in (0, 1]",
-    lambda pairs: len(pairs) > 0 and all(0 < value <= 1 for pair in pairs for value in pair),
-)
-# Weights are float32, whose largest number is 3.4e38.
-MAX_LR = 1e38
-RATE = Legal("more than 0, at most 1e38", lambda value: 0 < value <= MAX_LR)
-RATE_OR_0 = Legal("0 to 1e38", lambda value: 0 <= value <= MAX_LR)
-EPOCHS = Legal("0.000001 or more", lambda value: value >= 1e-6)
-EPOCH_FACTOR = Legal("0.000001 to 1,000,000", lambda value: 1e-6 <= value <= 1e6)
-STAGES = Legal(
-    "increasing, the first 0",
-    lambda values: len(values) > 0 and values[0] == 0 and list(values) == sorted(set(values)),
-)
-ALL_POSITIVE = Legal("three numbers more than 0", lambda values: min(values) > 0)
-POOL = Legal("three numbers, 1 to 100", lambda values: min(values) >= 1 and max(values) <= 100)
-BLOCKS = Legal(
-    "four lists of numbers, 0 or more",
-    lambda lists: all(number >= 0 for numbers in lists for number in numbers),
-)
-JITTER = Legal(
-    "[min, max] with 0 < min <= max <= 10,000",
-    lambda values: 0 < values[0] <= values[1] <= 10_000,
-)
-CLIP_SECONDS = Legal(
-    "(frames, crop, seconds), each more than 0",
-    lambda rows: all(value > 0 for row in rows for value in row),
-)
-BETAS = Legal("two numbers in [0, 1)", lambda values: all(0 <= value < 1 for value in values))
-METRICS = Legal(
-    "metrics top1, top5 or map, tolerance 0 or more",
-    lambda rows: all(row[0] in {"top1", "top5", "map"} and row[2] >= 0 for row in rows),
-)
 SQRT_HALF = 0.5**0.5
 FOLD = "{fold}"
 """In the names of the lists, this text stands for the number of the fold, from 0."""
@@ -131,13 +92,13 @@ class TrainKeys:
     ENABLE: bool = key(True, "False: evaluate the last checkpoint only")
     INIT_WEIGHTS: PathText = own("", "file of weights to start from, .pyth, .pt or .safetensors; empty: random")
     BATCH_SIZE: int = key(64, "clips of the baseline's mini-batch over all processes", AT_LEAST_1)
-    NUM_EVALUATIONS: int = own(10, "evaluations, evenly spaced by cost; the last is at the end", _count(10_000))
+    NUM_EVALUATIONS: int = own(10, "evaluations, evenly spaced by cost; the last is at the end", count(10_000))
     EVALUATION_VIDEOS: int = own(0, "videos of each evaluation but the last; 0: all", NOT_NEGATIVE)
     CHECKPOINT_MINUTES: float = own(10.0, "minutes between checkpoints", POSITIVE)
     CHECKPOINTS_KEPT: int = own(2, "last checkpoints to keep, beside that of the best evaluation", AT_LEAST_1)
     PRECISION: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = own(
         "auto", "number format of products; auto: bf16 on GPUs that have it, else fp32")
-    NUM_THREADS: int = own(0, "CPU threads of training; 0: one for each core of the process", _range(0, 1000))
+    NUM_THREADS: int = own(0, "CPU threads of training; 0: one for each core of the process", between(0, 1000))
     MAX_CLIPS_PER_GPU: int = own(
         0, "clips that go through the network at once, in whole BN groups, with the same result; 0: all",
         NOT_NEGATIVE)
@@ -159,7 +120,7 @@ class DataKeys:
         30.0, "frames per second of videos that are folders of numbered images; images have no times", POSITIVE)
     NUM_FOLDS: int = own(
         0, "folds of a cross-validation: {fold} in both lists stands for RNG_SEED modulo this; 0: no folds",
-        _range(0, 1000))
+        between(0, 1000))
     CLASSES: PathText = own(
         "", "labels.json (ssv2), classInd.txt (ucf101), or names in order (kinetics, folders; empty: sorted)")
     PATH_PREFIX: PathText = key("", "folder that the paths of the lists are relative to")
@@ -176,8 +137,8 @@ class DataKeys:
         NOT_NEGATIVE)
     QUARANTINE: PathText = own(
         "", "file with a path a line: videos that count as missing; tools/check_data.py writes one")
-    NUM_FRAMES: int = key(32, "T: frames of a clip", _count(10_000))
-    SAMPLING_RATE: int = key(2, "τ: stride between frames, in frames of the TARGET_FPS grid", _count(10_000))
+    NUM_FRAMES: int = key(32, "T: frames of a clip", count(10_000))
+    SAMPLING_RATE: int = key(2, "τ: stride between frames, in frames of the TARGET_FPS grid", count(10_000))
     TEMPORAL_GRID: Literal["stride", "segments"] = own(
         "stride", "segments: a frame from each of T equal segments of the video (SSv2)")
     TARGET_FPS: float = key(30.0, "frames per second of the temporal grid", POSITIVE)
@@ -185,8 +146,8 @@ class DataKeys:
         (256, 320), "smallest and largest short side in pixels, for the full crop", JITTER)
     INV_UNIFORM_SAMPLE: bool = key(False, "draw the inverse of the short side uniformly")
     RANDOM_FLIP: bool = key(True, "mirror half of the training clips")
-    TRAIN_CROP_SIZE: int = key(224, "S: crop of a clip in pixels", _count(10_000))
-    TEST_CROP_SIZE: int = key(224, "crop and short side in pixels, for the full protocol", _count(10_000))
+    TRAIN_CROP_SIZE: int = key(224, "S: crop of a clip in pixels", count(10_000))
+    TEST_CROP_SIZE: int = key(224, "crop and short side in pixels, for the full protocol", count(10_000))
     DECODING_BACKEND: Literal["auto", "pyav", "torchcodec"] = key(
         "pyav", "video decoder; all give the same frames. auto: torchcodec where it works, else pyav")
     ENSEMBLE_METHOD: Literal["sum", "max"] = key("sum", "how the scores of a video's views become one")
@@ -201,7 +162,7 @@ class DataLoaderKeys:
 
     NUM_WORKERS: IntOrAuto = key(
         2, "decoding processes for each training process; auto: measure how many keep up", WORKERS)
-    PREFETCH_FACTOR: int = own(2, "batches that each worker keeps ready", _count(1000))
+    PREFETCH_FACTOR: int = own(2, "batches that each worker keeps ready", count(1000))
 
 
 @dataclass(frozen=True)
@@ -210,10 +171,10 @@ class AugKeys:
 
     RANDAUGMENT_OPS: int = own(
         0, "operations of torchvision's RandAugment on a clip; 0: off (PySlowFast: n of timm's AUG.AA_TYPE)",
-        _range(0, 100))
+        between(0, 100))
     RANDAUGMENT_MAGNITUDE: int = own(
         9, "strength of these operations, of 30 (PySlowFast: m of AUG.AA_TYPE, of 10: rand-m7-n4 is near 21)",
-        _range(0, 30))
+        between(0, 30))
     COLOR_JITTER: float = own(
         0.0, "x: brightness, contrast and saturation times 1 − x to 1 + x; 0: off (PySlowFast: images only)",
         SHARE)
@@ -222,7 +183,7 @@ class AugKeys:
         "workers", "where clips are resized and augmented: in the loader's workers, or on the device that trains")
     COARSE_STRENGTH: float = own(
         1.0, "c: for clips of t × s² the three strengths are times c + (1 − c)·t·s²/(T·S²); 1: no change",
-        _range(0, 10))
+        between(0, 10))
 
 
 @dataclass(frozen=True)
@@ -230,7 +191,7 @@ class ModelKeys:
     """The network, its loss and its classifier."""
 
     MODEL_NAME: str = key("SlowFast", "SlowFast, I3D, C2D, Slow, TSM, X3D, ViT, MViT, or one's own", NOT_EMPTY)
-    NUM_CLASSES: int = key(400, "classes; labels are 0 … NUM_CLASSES − 1", _count(1_000_000))
+    NUM_CLASSES: int = key(400, "classes; labels are 0 … NUM_CLASSES − 1", count(1_000_000))
     LOSS_FUNC: str = key(
         "cross_entropy", "cross_entropy: one label, softmax, top-1 and top-5; bce_logit: many labels, sigmoid, "
         "mAP; or a loss of one's own", NOT_EMPTY)
@@ -243,7 +204,7 @@ class ResnetKeys:
     """The residual network under every model."""
 
     DEPTH: Literal[18, 50, 101] = key(50, "layers; 18 for SlowFast only")
-    WIDTH_PER_GROUP: int = key(64, "channels of the first stage", _count(10_000))
+    WIDTH_PER_GROUP: int = key(64, "channels of the first stage", count(10_000))
     ZERO_INIT_FINAL_BN: bool = key(True, "the last BN of each residual block starts at 0")
 
 
@@ -262,9 +223,9 @@ class NonlocalKeys:
 class SlowFastKeys:
     """The two pathways of SlowFast."""
 
-    ALPHA: int = key(4, "frames of the fast pathway per frame of the slow one", _count(10_000))
-    BETA_INV: int = key(8, "channels of the slow pathway per fast channel", _count(10_000))
-    FUSION_CONV_CHANNEL_RATIO: int = key(2, "channels of the fusion / channels of the fast pathway", _count(1000))
+    ALPHA: int = key(4, "frames of the fast pathway per frame of the slow one", count(10_000))
+    BETA_INV: int = key(8, "channels of the slow pathway per fast channel", count(10_000))
+    FUSION_CONV_CHANNEL_RATIO: int = key(2, "channels of the fusion / channels of the fast pathway", count(1000))
     FUSION_KERNEL_SZ: int = key(7, "frames of the fusion's convolution", ODD)
 
 
@@ -272,9 +233,9 @@ class SlowFastKeys:
 class VitKeys:
     """The plain video transformer (MODEL.MODEL_NAME ViT): mgexp/models/vit.py."""
 
-    EMBED_DIM: int = own(384, "channels (Ti 192, S 384, B 768)", _count(100_000))
-    DEPTH: int = own(12, "number of blocks", _count(1000))
-    NUM_HEADS: int = own(6, "heads of attention (Ti 3, S 6, B 12)", _count(1000))
+    EMBED_DIM: int = own(384, "channels (Ti 192, S 384, B 768)", count(100_000))
+    DEPTH: int = own(12, "number of blocks", count(1000))
+    NUM_HEADS: int = own(6, "heads of attention (Ti 3, S 6, B 12)", count(1000))
     MLP_RATIO: float = own(4.0, "hidden channels of a block / channels", POSITIVE)
     TUBELET: tuple[int, int, int] = own(
         (2, 16, 16), "frames, height and width of what becomes a token", POOL)
@@ -289,9 +250,9 @@ class VitKeys:
 class MvitKeys:
     """MViTv2 (MODEL.MODEL_NAME MViT), as it is in torchvision: mgexp/models/mvit.py. The defaults are MViTv2-S."""
 
-    EMBED_DIM: int = key(96, "channels of the first block", _count(100_000))
-    DEPTH: int = key(16, "number of blocks", _count(1000))
-    NUM_HEADS: int = key(1, "heads of attention in the first block", _count(1000))
+    EMBED_DIM: int = key(96, "channels of the first block", count(100_000))
+    DEPTH: int = key(16, "number of blocks", count(1000))
+    NUM_HEADS: int = key(1, "heads of attention in the first block", count(1000))
     STAGES: tuple[int, ...] = own(
         (1, 3, 14), "blocks, from 0, that halve height and width and double channels and heads (DIM_MUL there)")
     DROPPATH_RATE: float = key(
@@ -329,7 +290,7 @@ class MultigridKeys:
     SHORT_CYCLE_FACTORS: tuple[float, ...] = key((0.5, SQRT_HALF), "crop / full crop", FACTORS)
     MAX_BATCH_RATIO: int = own(
         0, "largest clips of a mini-batch / TRAIN.BATCH_SIZE; 0: as many as keep the work of a step constant",
-        _range(0, 1_000_000))
+        between(0, 1_000_000))
     BATCH_RATIO: Literal["pixels", "macs", "measured"] = own(
         "pixels", "what a step keeps: clips x frames x crop² (paper), multiply-accumulates, or CLIP_SECONDS")
     CLIP_SECONDS: tuple[tuple[int, int, float], ...] = own(
@@ -390,7 +351,7 @@ class SolverKeys:
         1e-6, "added to the root of that second moment (LAMB in Paddle, GluonNLP: 1e-6; AdamW in torch: 1e-8)",
         POSITIVE)
     PMD_PERIOD: int = own(
-        200, "steps in which PMD-LAMB's factor of BETAS goes from 1 to 0 (200: unverified)", _range(2, 1_000_000))
+        200, "steps in which PMD-LAMB's factor of BETAS goes from 1 to 0 (200: unverified)", between(2, 1_000_000))
     PMD_CURVE: Literal["cosine", "linear"] = own(
         "cosine", "curve of that factor; the published curve is unknown: mgexp/optim/large_batch.py")
 
@@ -399,8 +360,8 @@ class SolverKeys:
 class EvaluationKeys:
     """The clips of an evaluation at a time, the views of the full protocol, and the controls."""
 
-    BATCH_SIZE: int = key(16, "clips evaluated at a time", _count(1_000_000))
-    NUM_ENSEMBLE_VIEWS: int = key(10, "clips along the video, in the full protocol", _count(1000))
+    BATCH_SIZE: int = key(16, "clips evaluated at a time", count(1_000_000))
+    NUM_ENSEMBLE_VIEWS: int = key(10, "clips along the video, in the full protocol", count(1000))
     NUM_SPATIAL_CROPS: Literal[1, 3] = key(3, "crops of each clip, in the full protocol")
     FRAME_ORDER: Literal["forward", "repeated", "shuffled", "reversed"] = own(
         "forward", "controls on a trained model: one frame repeated, the frames shuffled, or the last frame first")

@@ -1,12 +1,14 @@
-"""Read values of configuration keys from YAML files and from text, and convert them to the types of the keys."""
+"""Read values of configuration keys from YAML and text, convert them to the types of the keys, and check them."""
 
 from __future__ import annotations
 
 import ast
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
@@ -219,3 +221,78 @@ def _merge(top: Mapping[str, Any], into: dict[str, Any]) -> None:
             _merge(value, into[name])
         else:
             into[name] = value
+
+
+# --- legal values
+
+
+@dataclass(frozen=True)
+class Legal:
+    """The values that a key may take, in words and as a test. The test gets a value of the key's type."""
+
+    words: str
+    allows: Callable[[Any], bool]
+
+
+def between(least: float, most: float) -> Legal:
+    """Allow numbers from ``least`` to ``most``. Larger numbers would fill the memory, or a run would never end."""
+    return Legal(f"{least:,} to {most:,}", lambda value: least <= value <= most)
+
+
+def count(most: int) -> Legal:
+    return between(1, most)
+
+
+ANY = Legal("any", lambda value: True)
+POSITIVE = Legal("more than 0", lambda value: value > 0)
+NOT_NEGATIVE = Legal("0 or more", lambda value: value >= 0)
+AT_LEAST_1 = Legal("1 or more", lambda value: value >= 1)
+SHARE = Legal("0 to 1", lambda value: 0 <= value <= 1)
+BELOW_1 = Legal("in [0, 1)", lambda value: 0 <= value < 1)
+WORKERS = Legal("auto, or 0 to 1,000", lambda value: value == "auto" or 0 <= value <= 1000)
+ODD = Legal("an odd number, 1 to 99", lambda value: 1 <= value <= 99 and value % 2 == 1)
+NOT_EMPTY = Legal("one character or more", bool)
+W_AND_B_NAME = Legal(
+    "1 to 128 letters, digits, _, - and .",
+    lambda text: bool(re.fullmatch(r"[\w.-]{1,128}", text, re.ASCII)),
+)
+W_AND_B_NAME_OR_NONE = Legal(
+    f"{W_AND_B_NAME.words}, or nothing", lambda text: not text or W_AND_B_NAME.allows(text)
+)
+FACTORS = Legal(
+    "numbers in (0, 1], one or more",
+    lambda values: len(values) > 0 and all(0 < value <= 1 for value in values),
+)
+FACTOR_PAIRS = Legal(
+    "pairs of numbers in (0, 1]",
+    lambda pairs: len(pairs) > 0 and all(0 < value <= 1 for pair in pairs for value in pair),
+)
+# Weights are float32, whose largest number is 3.4e38.
+MAX_LR = 1e38
+RATE = Legal("more than 0, at most 1e38", lambda value: 0 < value <= MAX_LR)
+RATE_OR_0 = Legal("0 to 1e38", lambda value: 0 <= value <= MAX_LR)
+EPOCHS = Legal("0.000001 or more", lambda value: value >= 1e-6)
+EPOCH_FACTOR = Legal("0.000001 to 1,000,000", lambda value: 1e-6 <= value <= 1e6)
+STAGES = Legal(
+    "increasing, the first 0",
+    lambda values: len(values) > 0 and values[0] == 0 and list(values) == sorted(set(values)),
+)
+ALL_POSITIVE = Legal("three numbers more than 0", lambda values: min(values) > 0)
+POOL = Legal("three numbers, 1 to 100", lambda values: min(values) >= 1 and max(values) <= 100)
+BLOCKS = Legal(
+    "four lists of numbers, 0 or more",
+    lambda lists: all(number >= 0 for numbers in lists for number in numbers),
+)
+JITTER = Legal(
+    "[min, max] with 0 < min <= max <= 10,000",
+    lambda values: 0 < values[0] <= values[1] <= 10_000,
+)
+CLIP_SECONDS = Legal(
+    "(frames, crop, seconds), each more than 0",
+    lambda rows: all(value > 0 for row in rows for value in row),
+)
+BETAS = Legal("two numbers in [0, 1)", lambda values: all(0 <= value < 1 for value in values))
+METRICS = Legal(
+    "metrics top1, top5 or map, tolerance 0 or more",
+    lambda rows: all(row[0] in {"top1", "top5", "map"} and row[2] >= 0 for row in rows),
+)
