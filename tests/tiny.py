@@ -67,6 +67,18 @@ VIT = {
 }
 """The changes with which the tiny row trains a transformer."""
 
+RECIPE_OF_TRANSFORMERS = {
+    "AUG.MIXUP_ALPHA": 0.8,
+    "AUG.CUTMIX_ALPHA": 1.0,
+    "AUG.REPEATS": 2,
+    "MODEL.LABEL_SMOOTHING": 0.1,
+    "SOLVER.LAYER_DECAY": 0.75,
+    "SOLVER.CLIP_GRAD_L2NORM": 1.0,
+    "SOLVER.LR_POLICY": "cosine",
+    "TRAIN.EMA_DECAY": 0.9,
+}
+"""What recipes of transformers add, with strengths for a tiny run."""
+
 
 def write_dataset(root: Path) -> Path:
     """Writes train.txt, val.txt and their videos: bars that wander one way or the other."""

@@ -157,6 +157,17 @@ def _solver_problems(cfg: Config) -> Iterator[str]:
             f"MULTIGRID.NOISE_SCALE = {noise:g} is not read with MULTIGRID.LR_SCALING = {scaling}: leave it at "
             "0, or set LR_SCALING noise"
         )
+    ratio = cfg.MULTIGRID.BATCH_RATIO
+    if cfg.MULTIGRID.CLIP_SECONDS and ratio != "measured":
+        yield (
+            f"MULTIGRID.CLIP_SECONDS is not read with MULTIGRID.BATCH_RATIO = {ratio}: leave it empty, or set "
+            "BATCH_RATIO measured"
+        )
+    if cfg.MODEL.LABEL_SMOOTHING and cfg.MODEL.LOSS_FUNC != "cross_entropy":
+        yield (
+            f"MODEL.LABEL_SMOOTHING = {cfg.MODEL.LABEL_SMOOTHING:g} is of MODEL.LOSS_FUNC cross_entropy, not of "
+            f"{cfg.MODEL.LOSS_FUNC}: set it to 0"
+        )
     # A value that the optimizer does not read would make people believe that it had an effect.
     for name, methods in READ_BY.items():
         value, default = getattr(solver, name), BY_NAME[f"SOLVER.{name}"].default

@@ -34,6 +34,7 @@ from mgexp.config.values import (
     RATE,
     RATE_OR_0,
     SHARE,
+    SHARE_NOT_0,
     STAGES,
     W_AND_B_NAME,
     W_AND_B_NAME_OR_NONE,
@@ -94,6 +95,9 @@ class TrainKeys:
     BATCH_SIZE: int = key(64, "clips of the baseline's mini-batch over all processes", AT_LEAST_1)
     NUM_EVALUATIONS: int = own(10, "evaluations, evenly spaced by cost; the last is at the end", count(10_000))
     EVALUATION_VIDEOS: int = own(0, "videos of each evaluation but the last; 0: all", NOT_NEGATIVE)
+    EMA_DECAY: float = own(
+        0.0, "decay of an average of the weights, which is evaluated and saved; 0: the last weights",
+        BELOW_1)
     CHECKPOINT_MINUTES: float = own(10.0, "minutes between checkpoints", POSITIVE)
     CHECKPOINTS_KEPT: int = own(2, "last checkpoints to keep, beside that of the best evaluation", AT_LEAST_1)
     PRECISION: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = own(
@@ -181,6 +185,15 @@ class AugKeys:
     RE_PROB: float = key(0.0, "share of the clips in which a random rectangle gets DATA.MEAN", SHARE)
     DEVICE: Literal["workers", "training"] = own(
         "workers", "where clips are resized and augmented: in the loader's workers, or on the device that trains")
+    REPEATS: int = own(
+        1, "clips of a video that are drawn together; an epoch keeps its number of clips (PySlowFast: NUM_SAMPLE)",
+        count(64))
+    MIXUP_ALPHA: float = own(
+        0.0, "α of mixup: clips are blended with their neighbours; 0: off (PySlowFast: MIXUP.ALPHA)",
+        NOT_NEGATIVE)
+    CUTMIX_ALPHA: float = own(
+        0.0, "α of CutMix: a box of the neighbour replaces a part; with both, each in half of the steps; 0: off",
+        NOT_NEGATIVE)
     COARSE_STRENGTH: float = own(
         1.0, "c: for clips of t × s² the three strengths are times c + (1 − c)·t·s²/(T·S²); 1: no change",
         between(0, 10))
@@ -195,6 +208,8 @@ class ModelKeys:
     LOSS_FUNC: str = key(
         "cross_entropy", "cross_entropy: one label, softmax, top-1 and top-5; bce_logit: many labels, sigmoid, "
         "mAP; or a loss of one's own", NOT_EMPTY)
+    LABEL_SMOOTHING: float = own(
+        0.0, "share of the target that all classes get (PySlowFast: MIXUP.LABEL_SMOOTH_VALUE)", BELOW_1)
     DROPOUT_RATE: float = key(0.5, "dropout before the classifier", SHARE)
     FC_INIT_STD: float = key(0.01, "standard deviation of the classifier's first weights", POSITIVE)
 
@@ -329,6 +344,8 @@ class SolverKeys:
     NESTEROV: bool = key(True, "Nesterov momentum of SGD and LARS (the paper of LARS: False)")
     WEIGHT_DECAY: float = key(1e-4, "weight decay of all parameters but BN's (see ZERO_WD_1D_PARAM)", NOT_NEGATIVE)
     ZERO_WD_1D_PARAM: bool = key(False, "biases have no weight decay")
+    LAYER_DECAY: float = key(
+        1.0, "learning rate of a block / that of the next one; 1: the same for all", SHARE_NOT_0)
     BIAS_LR_FACTOR: float = own(1.0, "factor of the learning rate of biases but BN's (TSM: 2)", POSITIVE)
     HEAD_LR_FACTOR: float = own(
         1.0, "factor of the learning rate of the classifier, its bias as well (TSM: 5)", POSITIVE)

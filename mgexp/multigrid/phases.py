@@ -130,8 +130,7 @@ def derive_phases(
         multigrid.short_crops_of,
         multigrid.max_batch_ratio,
         multigrid.costs,
-        # Groups of batch normalisation take whole mini-batches of the baseline.
-        1 if multigrid.costs is None or multigrid.bn_base_size else math.gcd(recipe.clips, 8),
+        1 if multigrid.costs is None else _parts(recipe.clips, multigrid.bn_base_size),
     )
     epochs = max(1.0, multigrid.epoch_factor) * recipe.max_epoch
     if epochs * num_videos > MAX_CLIPS:
@@ -326,6 +325,12 @@ def _place(
         num_bn_groups=groups,
         shape_order=multigrid.shape_order,
     )
+
+
+def _parts(clips: int, bn_base_size: int) -> int:
+    """Return the largest 1, 2, 4 or 8 by which ``clips`` divide into whole BN groups."""
+    sizes = {parts: clips / parts for parts in (1, 2, 4, 8)}
+    return max((p for p, size in sizes.items() if size % max(1, bn_base_size) == 0), default=1)
 
 
 def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:

@@ -1,7 +1,8 @@
 """The clips that each step draws: one endless stream of permutations, cut into batches of any size.
 
 Epoch e of the stream is a permutation of the videos, drawn from (seed, e). Batches are cut from the sequence of
-all epochs and may straddle two of them. Nothing is dropped, padded or drawn twice within an epoch.
+all epochs and may straddle two of them. Nothing is dropped or padded, and without repeats nothing is drawn twice
+within an epoch.
 """
 
 from __future__ import annotations
@@ -32,17 +33,23 @@ class ClipRequest:
 
 
 class Stream:
-    """Indices of videos by position in the stream. ``position // num_videos`` is the epoch."""
+    """Indices of videos by position in the stream. ``position // num_videos`` is the epoch.
 
-    def __init__(self, num_videos: int, seed: int) -> None:
+    With ``repeats`` r, each video is drawn r times in a row of 2 r clips, in turn with another one: a b a b c d
+    c d. Neighbours, which mixup blends, are then different videos. A permutation lasts for r epochs.
+    """
+
+    def __init__(self, num_videos: int, seed: int, repeats: int = 1) -> None:
         self.num_videos = num_videos
         self.seed = seed
+        self.repeats = repeats
         # The cache holds two permutations, because a batch may contain clips of two epochs.
         self._permutation = lru_cache(maxsize=2)(self._draw)
 
     def index_at(self, position: int) -> int:
         """Return the video at ``position`` of the stream."""
-        epoch, offset = divmod(position, self.num_videos)
+        place = 2 * (position // (2 * self.repeats)) + position % 2
+        epoch, offset = divmod(place, self.num_videos)
         return self._permutation(epoch)[offset]
 
     def requests(
@@ -76,7 +83,9 @@ class StepSampler(Sized):
     # The sampler stores no position, because the loader reads ahead. Only the training loop knows
     # which steps are done, and a resumed run starts with that number as ``first_step``.
 
-    def __init__(self, schedule: Schedule, seed: int, first_step: int = 0, rank: int = 0) -> None:
+    def __init__(
+        self, schedule: Schedule, seed: int, first_step: int = 0, rank: int = 0, repeats: int = 1
+    ) -> None:
         if not 0 <= rank < schedule.num_processes:
             raise ValueError(
                 f"rank = {rank}, but the schedule is one of {schedule.num_processes} processes: "
@@ -85,7 +94,7 @@ class StepSampler(Sized):
         self.schedule = schedule
         self.first_step = first_step
         self.rank = rank
-        self.stream = Stream(schedule.num_videos, seed)
+        self.stream = Stream(schedule.num_videos, seed, repeats)
 
     def __len__(self) -> int:
         """Count the steps that are left."""

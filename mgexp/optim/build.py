@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from mgexp.config.keys import Config, SolverKeys
+from mgexp.errors import InputError
 from mgexp.models.names import is_head
 from mgexp.optim.large_batch import Lamb, Lars
 from mgexp.registry import OPTIMIZERS
@@ -34,7 +37,8 @@ def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
     Batch normalisation has its own decay (released code: 0) and no factor. For all other parameters
     the learning rate of a bias is multiplied by SOLVER.BIAS_LR_FACTOR, that of the classifier by
     SOLVER.HEAD_LR_FACTOR, and that of the classifier's bias by both. TSM's released code has the
-    factors 2 and 5 and does not decay biases. All other configurations here have factors of 1.
+    factors 2 and 5 and does not decay biases. All other configurations here have factors of 1. SOLVER.LAYER_DECAY
+    multiplies the rate of each block once for every block after it (BEiT, arXiv 2106.08254).
     """
     solver = cfg.SOLVER
     # Grouped batch normalisation is a subclass of the plain one, so the groups are the same in every phase.
@@ -43,22 +47,49 @@ def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
     groups: dict[Settings, list[nn.Parameter]] = defaultdict(list)
     # As in PySlowFast, a network may name parameters without decay, such as tables of positions.
     undecayed: set[str] = getattr(model, "no_weight_decay", set)()
+    of_layer = layer_factors([name for name, _ in model.named_parameters()], solver.LAYER_DECAY)
     for name, parameter in model.named_parameters():
         is_bias = parameter.ndim <= 1
         has_no_decay = name in undecayed or (is_bias and solver.ZERO_WD_1D_PARAM)
         if id(parameter) in of_norms:
-            settings = Settings(cfg.BN.WEIGHT_DECAY, 1.0, adapts=False)
+            settings = Settings(cfg.BN.WEIGHT_DECAY, of_layer[name], adapts=False)
         else:
             settings = Settings(
                 weight_decay=0.0 if has_no_decay else solver.WEIGHT_DECAY,
                 lr_factor=(solver.BIAS_LR_FACTOR if is_bias else 1.0)
-                * (solver.HEAD_LR_FACTOR if is_head(name) else 1.0),
+                * (solver.HEAD_LR_FACTOR if is_head(name) else 1.0)
+                * of_layer[name],
                 # Vectors take no trust ratio. They are small or zero at the start, so their norm
                 # says nothing about the step that they need.
                 adapts=solver.OPTIMIZING_METHOD in WITH_TRUST_RATIO and not is_bias,
             )
         groups[settings].append(parameter)
     return [{"params": params, **settings._asdict()} for settings, params in groups.items()]
+
+
+def layer_factors(names: Sequence[str], decay: float) -> dict[str, float]:
+    """Return for each parameter ``decay`` to the power of the number of layers after its own.
+
+    ``names`` are in the network's order. Layer 0 is all before the first block, block N is layer N + 1, and what
+    follows the last block is the last layer. Raises InputError if there are no blocks, and the decay is not 1.
+    """
+    found = {name: re.search(r"(?:^|\.)blocks\.(\d+)\.", name) for name in names}
+    numbers = [int(match[1]) for match in found.values() if match]
+    if decay != 1 and not numbers:
+        raise InputError(
+            [
+                f"SOLVER.LAYER_DECAY = {decay:g} needs a network with a list called blocks, in the order of its "
+                "layers: set it to 1"
+            ]
+        )
+    last, layer, factors = max(numbers, default=0) + 2, 0, {}
+    for name, match in found.items():
+        if match:
+            layer = int(match[1]) + 1
+        elif layer:
+            layer = last
+        factors[name] = decay ** (last - layer)
+    return factors
 
 
 def build_optimizer(cfg: Config, model: nn.Module) -> torch.optim.Optimizer:

@@ -20,6 +20,7 @@ from mgexp.run.clock import Clock
 from mgexp.run.files import read_json, read_jsonl, sync_file
 from mgexp.run.folder import RunDir
 from mgexp.run.torch_file import load_torch, save_torch
+from mgexp.train.average import WeightAverage
 from mgexp.train.precision import Precision
 
 
@@ -30,7 +31,8 @@ class State:
     ``step`` counts the finished steps, ``epoch`` the epochs drawn so far. ``unusable`` gives the
     reason why each video failed, by its index in the list. ``levels`` counts the training clips
     that all processes loaded from each level of the clip store, or from "source", up to the last
-    save. ``scaler`` scales the loss in fp16 and is off otherwise.
+    save. ``scaler`` scales the loss in fp16 and is off otherwise. ``average`` is that of the weights, if the run
+    takes one.
     """
 
     # No random generator needs saving: torch is seeded in each step, and the draws of a clip follow
@@ -46,6 +48,7 @@ class State:
     scaler: torch.amp.GradScaler = field(
         default_factory=partial(torch.amp.GradScaler, enabled=False)
     )
+    average: WeightAverage | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return tensors and plain values only, so that the file loads with ``weights_only=True``."""
@@ -62,6 +65,7 @@ class State:
             "unusable": self.unusable,
             "levels": dict(self.levels),
             "scaler": self.scaler.state_dict(),
+            "average": self.average.weights if self.average else {},
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -89,6 +93,8 @@ class State:
         self.levels = Counter(saved.get("levels", {}))
         if saved.get("scaler"):
             self.scaler.load_state_dict(saved["scaler"])
+        if self.average:
+            self.average.load(saved["average"])
 
 
 def build_first_state(
@@ -99,7 +105,14 @@ def build_first_state(
     if initial:
         initial.load_into(model)
     model = model.to(device)
-    return State(model, build_optimizer(cfg, model), clock, scaler=precision.scaler(device))
+    decay = cfg.TRAIN.EMA_DECAY
+    return State(
+        model,
+        build_optimizer(cfg, model),
+        clock,
+        scaler=precision.scaler(device),
+        average=WeightAverage(model, decay) if decay else None,
+    )
 
 
 def build_last_state(cfg: Config, run_dir: RunDir, device: torch.device) -> State:

@@ -276,8 +276,10 @@ class Evaluator:
     tell: Callable[[Mapping[str, Any]], None] = lambda line: None
 
     def ready_model(self, state: State) -> nn.Module:
-        """Copy the model for an evaluation, with precise batch-norm statistics if the run uses them."""
+        """Copy the model for an evaluation, with averaged weights and precise statistics if the run has them."""
         clone = copy.deepcopy(state.model)
+        if state.average:
+            state.average.load_into(clone)
         if self.precise_bn is None:
             return clone
         with state.clock.measure("precise_bn"):

@@ -183,7 +183,9 @@ def _train(
             # is missing and is done now.
             if state.step in loop.milestones and not resume.is_evaluated(run_dir, state.step):
                 loop.evaluate()
-            sampler = StepSampler(inputs.schedule, cfg.RNG_SEED, state.step, processes.rank)
+            sampler = StepSampler(
+                inputs.schedule, cfg.RNG_SEED, state.step, processes.rank, cfg.AUG.REPEATS
+            )
             limit = build_time_limit(cfg, run_dir.timeouts_jsonl)
             loader = build_train_loader(cfg, inputs.train, sampler, device, inputs.opener, limit)
             metrics = run_dir.metrics_jsonl if processes.is_main else None

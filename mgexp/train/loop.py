@@ -154,6 +154,8 @@ class Loop:
         try:
             draws = Draws(self.seed, plan.step, first_clip)
             loss = self.train_step(batch, plan.num_bn_groups, draws)
+            if self.state.average:
+                self.state.average.update(plan.step + 1)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

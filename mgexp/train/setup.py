@@ -135,7 +135,11 @@ def build_inputs(
     found += build_problems(cfg, {*schedule_shapes(schedule), tested})
     if is_here:
         found += build_memory_problems(cfg, schedule, num_processes, num_local or num_processes)
-    found += split_problems(step_counts(schedule, num_processes), cfg.TRAIN.MAX_CLIPS_PER_GPU)
+    found += split_problems(
+        step_counts(schedule, num_processes),
+        cfg.TRAIN.MAX_CLIPS_PER_GPU,
+        in_pairs=bool(cfg.AUG.MIXUP_ALPHA or cfg.AUG.CUTMIX_ALPHA),
+    )
     raise_problems(found)
     return Inputs(train_records, val_records, train.missing, train.num_listed, schedule, opener)
 

@@ -18,6 +18,7 @@ from operator import itemgetter
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
@@ -29,6 +30,7 @@ from mgexp.models.layers import Draws, set_draws
 from mgexp.multigrid.batchnorm import one_sample, set_num_groups, share_statistics
 from mgexp.multigrid.schedule import StepShape
 from mgexp.train.checkpoint import State
+from mgexp.train.mixing import Mixing
 from mgexp.train.precision import Precision
 from mgexp.train.task import Loss, Task
 
@@ -101,11 +103,22 @@ def least_clips(shape: StepShape) -> int:
     return shape.clips // max(1, shape.num_bn_groups)
 
 
-def split_problems(shapes: Iterable[StepShape], max_clips: int) -> Iterator[str]:
-    """Yield a problem for each shape whose mini-batch cannot be cut into parts of ``max_clips``."""
+def split_problems(
+    shapes: Iterable[StepShape], max_clips: int, in_pairs: bool = False
+) -> Iterator[str]:
+    """Yield a problem for each shape whose mini-batch cannot be cut into parts of ``max_clips``.
+
+    ``in_pairs``: mixup or CutMix blend neighbours, so all parts have an even number of clips.
+    """
     for shape in shapes:
         try:
-            split(shape.clips, shape.num_bn_groups, max_clips)
+            parts = split(shape.clips, shape.num_bn_groups, max_clips)
+            if in_pairs and any(part.clips % 2 for part in parts):
+                yield (
+                    f"AUG.MIXUP_ALPHA and CUTMIX_ALPHA take pairs of clips, and {shape} has parts of "
+                    f"{', '.join(sorted({str(part.clips) for part in parts}))} clips in a process: change "
+                    "TRAIN.BATCH_SIZE or TRAIN.MAX_CLIPS_PER_GPU"
+                )
         except ValueError as error:
             yield (
                 f"TRAIN.MAX_CLIPS_PER_GPU = {max_clips} is too few for {shape}: {error}; raise it to "
@@ -172,6 +185,7 @@ class TrainStep:
         default_factory=partial(torch.amp.GradScaler, enabled=False)
     )
     max_grad_norm: float = 0.0
+    mixing: Mixing | None = None
 
     def __call__(self, batch: Batch, num_bn_groups: int, draws: Draws) -> Tensor:
         """Train on ``batch``; return the mean loss of this process's clips, on the device, finite or not.
@@ -216,9 +230,11 @@ class TrainStep:
             # there.
             reduction = self.model.no_sync()
         with reduction:
-            clips = self.normalizer(own.clips, own.flipped)
+            clips, loss_of = self.normalizer(own.clips, own.flipped), self.loss
+            if self.mixing:
+                clips, loss_of = self.mixing.apply(self.loss, draws, clips, own.labels)
             with self.precision.autocast(clips.device):
-                loss = self.loss(self.model(clips), own.labels)
+                loss = loss_of(self.model(clips), own.labels)
             # The gradients of the parts add up, so each part counts by its share of the clips.
             share = loss * (part.clips / len(batch.clips))
             self.scaler.scale(share).backward()  # type: ignore[no-untyped-call]
@@ -234,15 +250,19 @@ def build_step(
     precision: Precision,
 ) -> TrainStep:
     """Build the step that trains ``model``: the model of ``state``, or its wrapper for several processes."""
+    smoothing, aug = cfg.MODEL.LABEL_SMOOTHING, cfg.AUG
     return TrainStep(
         model,
         state.optimizer,
-        task.loss,
+        partial(F.cross_entropy, label_smoothing=smoothing) if smoothing else task.loss,
         normalizer,
         max_clips=cfg.TRAIN.MAX_CLIPS_PER_GPU,
         precision=precision,
         scaler=state.scaler,
         max_grad_norm=cfg.SOLVER.CLIP_GRAD_L2NORM,
+        mixing=Mixing(aug.MIXUP_ALPHA, aug.CUTMIX_ALPHA)
+        if aug.MIXUP_ALPHA or aug.CUTMIX_ALPHA
+        else None,
     )
 
 

@@ -174,3 +174,25 @@ def test_a_process_that_the_schedule_has_not_is_refused(rank, num_processes):
         ValueError, match=f"rank = {rank}, but the schedule is one of {num_processes} proc"
     ):
         StepSampler(schedule, seed=0, rank=rank)
+
+
+def test_repeats_of_a_video_alternate_with_another_one():
+    plain = [Stream(6, seed=1).index_at(place) for place in range(6)]
+    a, b, c, d, e, f = plain
+    found = [Stream(6, seed=1, repeats=3).index_at(place) for place in range(18)]
+    assert found == [a, b, a, b, a, b, c, d, c, d, c, d, e, f, e, f, e, f]
+    assert sorted(plain) == list(range(6))
+
+
+@pytest.mark.parametrize("num_videos", [5, 8])
+def test_repeats_leave_no_video_out(num_videos):
+    stream = Stream(num_videos, seed=0, repeats=2)
+    found = [stream.index_at(place) for place in range(4 * num_videos)]
+    assert {found.count(video) for video in range(num_videos)} == {4}
+
+
+def test_repeats_differ_in_their_draws():
+    schedule = build_schedule(TINY, Multigrid(), 40)
+    first = next(iter(StepSampler(schedule, seed=0, repeats=2)))
+    assert len({request.seed for request in first}) == len(first) == 8
+    assert len({request.index for request in first}) == 4

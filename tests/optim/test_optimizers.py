@@ -6,14 +6,15 @@ import by_hand
 import pytest
 import torch
 from problems import draws, parameter, step_with
-from tiny import tiny_config
+from tiny import VIT, tiny_config
 from torch import nn
 
 from mgexp.config.load import load_config
 from mgexp.dist import Processes
+from mgexp.errors import InputError
 from mgexp.models.build import build_model
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
-from mgexp.optim.build import build_groups, build_optimizer, set_lr
+from mgexp.optim.build import build_groups, build_optimizer, layer_factors, set_lr
 from mgexp.optim.large_batch import Lamb
 from mgexp.run.clock import Clock
 from mgexp.run.folder import RunDir
@@ -278,3 +279,35 @@ def test_a_step_reads_nothing_from_the_device(tmp_path, method):
         optimizer.step()
     states = [value for state in optimizer.state.values() for value in state.values()]
     assert {value.device.type for value in states if isinstance(value, torch.Tensor)} == {"meta"}
+
+
+def test_rates_decay_from_layer_to_layer():
+    """Two blocks: what is before them, each block, and what follows. By hand, with a decay of 1/2."""
+    names = [
+        "positions",
+        "patches.weight",
+        "blocks.0.qkv.weight",
+        "blocks.1.qkv.weight",
+        "norm.weight",
+        "head.bias",
+    ]
+    found = layer_factors(names, 0.5)
+    assert found == dict(zip(names, [0.125, 0.125, 0.25, 0.5, 1, 1], strict=True))
+    assert set(layer_factors(names, 1.0).values()) == {1.0}
+    assert layer_factors(["weight"], 1.0) == {"weight": 1.0}
+    with pytest.raises(
+        InputError, match=r"SOLVER\.LAYER_DECAY = 0\.5 needs a network with a list called blocks"
+    ):
+        layer_factors(["weight"], 0.5)
+
+
+def test_a_row_with_layer_decay_has_a_group_for_each_layer(tmp_path):
+    cfg = tiny_config(tmp_path, {**VIT, "SOLVER.LAYER_DECAY": 0.5, "SOLVER.WEIGHT_DECAY": 0.05})
+    model = build_model(cfg)
+    rates = {}
+    for group in build_groups(cfg, model):
+        rates |= {id(one): group["lr_factor"] for one in group["params"]}
+    found = {name: rates[id(one)] for name, one in model.named_parameters()}
+    assert found["positions"] == found["patches.bias"] == 0.5**4  # three blocks and the head follow
+    assert [found[f"blocks.{number}.mlp.0.weight"] for number in range(3)] == [0.125, 0.25, 0.5]
+    assert found["head.weight"] == found["norm.bias"] == 1

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from run_files import assert_bit_identical, interrupt_in, losses, read_lines, refused
-from tiny import VIT, command, data_keys, write_config
+from tiny import RECIPE_OF_TRANSFORMERS, VIT, command, data_keys, write_config
 
 from mgexp.config.load import load_config
+from mgexp.run.folder import RunDir
+from mgexp.run.torch_file import load_torch
 from mgexp.train.setup import build_row_schedule
 
 
-@pytest.fixture(scope="module", params=["learned", "rotary"])
+@pytest.fixture(scope="module", params=["learned", "rotary", "whole recipe"])
 def vit_cfg(request, tiny_data, tmp_path_factory):
-    keys = {**data_keys(tiny_data), **VIT, "VIT.POSITIONS": request.param}
+    keys = {**data_keys(tiny_data), **VIT}
+    if request.param == "whole recipe":
+        keys |= RECIPE_OF_TRANSFORMERS
     if request.param == "rotary":
+        keys["VIT.POSITIONS"] = "rotary"
         # More clips in a mini-batch need more epochs for as many steps.
         keys |= {"MULTIGRID.BATCH_RATIO": "macs", "MULTIGRID.BN_BASE_SIZE": 0}
         keys |= {"SOLVER.STEPS": [0, 9], "SOLVER.MAX_EPOCH": 12}
@@ -44,6 +50,16 @@ def test_a_run_that_stops_in_any_phase_ends_with_the_same_bits(
         assert main(command(vit_cfg, run)) == 0
         assert_bit_identical(run, whole)
         assert losses(run) == losses(whole)
+
+
+def test_the_average_of_the_weights_is_evaluated_and_saved(vit_cfg, whole):
+    (last,) = sorted(whole.glob("checkpoints/*.pt"))[-1:]
+    saved, final = load_torch(last), load_torch(RunDir(whole).model)
+    is_averaged = load_config(vit_cfg).TRAIN.EMA_DECAY > 0
+    source, other = ("average", "model") if is_averaged else ("model", "model")
+    name = "blocks.0.qkv.weight"
+    assert torch.equal(final[name], saved[source][name])
+    assert torch.equal(final[name], saved[other][name]) != is_averaged
 
 
 def test_a_crop_that_does_not_divide_is_refused_before_the_run(vit_cfg, tmp_path, main, capsys):

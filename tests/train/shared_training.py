@@ -25,6 +25,7 @@ from mgexp.run.files import read_jsonl
 from mgexp.run.log import Progress
 from mgexp.run.other_programs import OtherPrograms
 from mgexp.stop import StopRequest
+from mgexp.train.average import WeightAverage
 from mgexp.train.checkpoint import State
 from mgexp.train.loop import LoadedClips, Loop
 from mgexp.train.precise_bn import precise_requests, with_precise_bn
@@ -47,10 +48,15 @@ class Training:
         self.schedule = build_row_schedule(self.cfg, NUM_VIDEOS, processes.count)
         self.normalizer = Normalizer(self.cfg.DATA.MEAN, self.cfg.DATA.STD, CPU, dtype)
         model = build_model(self.cfg).to(dtype)
-        self.state = State(model, build_optimizer(self.cfg, model), Clock())
+        decay = self.cfg.TRAIN.EMA_DECAY
+        average = WeightAverage(model, decay) if decay else None
+        optimizer = build_optimizer(self.cfg, model)
+        self.state = State(model, optimizer, Clock(), average=average)
         model, task = dist.shared(processes, model), build_task(self.cfg)
         self.step = build_step(self.cfg, model, self.state, task, self.normalizer, Precision())
-        self.requests = list(StepSampler(self.schedule, SEED, 0, processes.rank))
+        self.requests = list(
+            StepSampler(self.schedule, SEED, 0, processes.rank, self.cfg.AUG.REPEATS)
+        )
 
     def train(self):
         """Train all steps; return the recorded losses."""
@@ -87,6 +93,7 @@ class Training:
         """Return every tensor of the state, and the precise statistics that an evaluation computes from it."""
         return {
             **{f"model {name}": value for name, value in self.state.model.state_dict().items()},
+            **(self.state.average.weights if self.state.average else {}),
             **dict(moments(self.state.state_dict()["optimizer"])),
             **self.precise_statistics(4),  # groups that span two processes
             **self.precise_statistics(2),  # and that do not

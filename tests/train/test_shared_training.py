@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 import torch
 from shared_training import Training, in_processes
-from tiny import VIT
+from tiny import RECIPE_OF_TRANSFORMERS, VIT
 
 COUNTS = (2, 4)
 
@@ -126,10 +126,14 @@ def test_other_steps_are_those_of_one_process(changes, tolerance, tmp_path, alon
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
-def test_a_transformer_is_that_of_one_process(positions, tmp_path):
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"VIT.POSITIONS": "rotary"}, RECIPE_OF_TRANSFORMERS],
+    ids=["learned", "rotary", "whole recipe"],
+)
+def test_a_transformer_is_that_of_one_process(more, tmp_path):
     """Some clips skip branches, and the same clips do in any number of processes."""
-    changes = {**VIT, "VIT.POSITIONS": positions}
+    changes = {**VIT, **more}
     (wanted,) = in_processes(train, 1, tmp_path / "one", changes)
     found = in_processes(train, 2, tmp_path, changes)[0]
     assert unequal(found["tensors"], wanted["tensors"], 1e-8) == {}

@@ -98,6 +98,16 @@ def test_the_largest_norm_is_that_of_the_configuration(tmp_path):
     assert build_training_step(cfg, CPU).step.max_grad_norm == 3.0
 
 
+def test_smoothed_labels_are_those_of_the_configuration(tmp_path):
+    """The target is 1 − ε for the class and ε / classes for all."""
+    cfg = tiny_config(tmp_path, {"MODEL.LABEL_SMOOTHING": 0.2})
+    step = build_training_step(cfg, torch.device("cpu")).step
+    logits, labels = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0])
+    logs = logits.log_softmax(1)
+    wanted = -(0.8 * logs[:, 0] + 0.1 * logs.sum(1)).mean()
+    torch.testing.assert_close(step.loss(logits, labels), wanted)
+
+
 def network_and_batch(tmp_path, **changes):
     cfg = tiny_config(tmp_path, changes)
     model = build_model(cfg).double()  # so that only what is wrong differs
