@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from mgexp.errors import InputError, listed
 from mgexp.models import names
+from mgexp.models.vit_weights import CONVERSIONS
 from mgexp.run.files import atomic_file, is_file, sha256_of
 
 WRAPPERS = ("model_state", "model", "state_dict")
@@ -32,6 +34,8 @@ NAMINGS = {
 }
 """A beginning that some name has in every file of a convention. mgexp's names are
 pytorchvideo's."""
+POSITIONS = "positions"
+"""The table of positions of our ViT."""
 SAFETENSORS = ".safetensors"
 """Files with this ending are safetensors; all others are torch's."""
 MAX_LISTED = 8
@@ -78,7 +82,19 @@ def read_weights(path: Path) -> WeightsFile:
 
 
 def named_weights(path: Path, tensors: Mapping[str, Tensor]) -> WeightsFile:
-    """Find the convention that the names of ``tensors`` follow. Raises InputError if none fits."""
+    """Find the convention that the names of ``tensors`` follow. Raises InputError if none fits.
+
+    The tensors of a vision transformer then have our names.
+    """
+    for naming, (beginning, convert) in CONVERSIONS.items():
+        if any(name.startswith(beginning) for name in tensors):
+            try:
+                return WeightsFile(path, naming, convert(tensors))
+            except (KeyError, ValueError) as error:
+                problem = f"its names are those of {naming}, but it is no whole ViT ({error})"
+                raise InputError(
+                    [f"{path}: {problem}; give a file of the whole network"]
+                ) from error
     for naming, beginning in NAMINGS.items():
         if any(name.startswith(beginning) for name in tensors):
             return WeightsFile(path, naming, tensors)
@@ -181,7 +197,7 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
     The kernels of an image network (torchvision) are inflated (Carreira and Zisserman, CVPR 2017):
     repeated over the frames of our kernels and divided by their number. A video that repeats one
     picture then gives the same output as the picture. Raises an InputError that names the tensors
-    which do not fit.
+    which do not fit. Learned positions are stretched over the grid of ours, like those of coarse clips.
     """
     state = model.state_dict()
     # Our names are pytorchvideo's, so this is right for its files and ours.
@@ -198,6 +214,9 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
         if (tensor.dim(), ours.dim()) == (4, 5):
             frames = ours.shape[2]
             tensor = tensor.unsqueeze(2).repeat(1, 1, frames, 1, 1) / frames
+        # Positions of a picture, or of clips of another size.
+        if name == POSITIONS and tensor.shape[:2] == ours.shape[:2] != tensor.shape:
+            tensor = F.interpolate(tensor, ours.shape[2:], mode="trilinear")
         found[name] = tensor
     head = tuple(name for name in state if names.is_head(name))
     # A classifier of other classes is of no use for ours, so neither its weights nor its bias are

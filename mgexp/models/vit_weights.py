@@ -1,0 +1,127 @@
+"""Published weights of vision transformers under the names and in the layout of our ``VideoTransformer``.
+
+A position of the class token is added to the class token itself, which gives the same sum. Positions of an image
+are those of a clip with one frame; `weights.fit_weights` stretches them over the grid of the network.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+Tensors = Mapping[str, Tensor]
+VIDEOMAE_GRID = (8, 14, 14)
+"""Tokens of VideoMAE's clips of 16 frames of 224 pixels. Its files hold no positions, since these are sines."""
+
+
+def sinusoids(grid: tuple[int, int, int], width: int) -> Tensor:
+    """Return VideoMAE's fixed positions (1, width, *grid): a sine or cosine of the number of the token."""
+    places = torch.arange(grid[0] * grid[1] * grid[2], dtype=torch.float64)[:, None]
+    channels = torch.arange(width)
+    angles = places / 10000 ** (2 * (channels // 2) / width)
+    table = torch.where(channels % 2 == 0, angles.sin(), angles.cos()).float()
+    return table.T.reshape(1, width, *grid)
+
+
+def _with_positions(
+    found: dict[str, Tensor], table: Tensor | None, token: Tensor | None
+) -> dict[str, Tensor]:
+    """Add positions (1, places, C) of an image, of which the first may be that of the class token."""
+    if token is not None:
+        found["class_token"] = token if table is None else token + table[:, :1]
+    if table is None:
+        found["positions"] = sinusoids(VIDEOMAE_GRID, found["norm.weight"].numel())
+        return found
+    places = table[:, 1:] if token is not None else table
+    side = round(places.shape[1] ** 0.5)
+    if side**2 != places.shape[1]:
+        raise ValueError(f"its {places.shape[1]} positions are not those of a square image")
+    found["positions"] = places.transpose(1, 2).reshape(1, -1, 1, side, side)
+    return found
+
+
+def _renamed(tensors: Tensors, rules: Mapping[str, str]) -> dict[str, Tensor]:
+    """Rename by the first rule that fits the whole name; other names stay, for the message about them."""
+    found = {}
+    for name, tensor in tensors.items():
+        fits = ((re.fullmatch(pattern, name), ours) for pattern, ours in rules.items())
+        found[next((match.expand(ours) for match, ours in fits if match), name)] = tensor
+    return found
+
+
+def from_timm(tensors: Tensors) -> dict[str, Tensor]:
+    """Convert timm's ViT, or VideoMAE's own files, whose queries, keys and values have two biases."""
+    found = _renamed(
+        tensors,
+        {
+            r"patch_embed\.proj\.(\w+)": r"patches.\1",
+            r"blocks\.(\d+)\.(norm[12])\.(\w+)": r"blocks.\1.\2.\3",
+            r"blocks\.(\d+)\.attn\.(qkv|proj)\.(\w+)": r"blocks.\1.\2.\3",
+            r"blocks\.(\d+)\.attn\.([qv])_bias": r"blocks.\1.\2_bias",
+            r"blocks\.(\d+)\.mlp\.fc1\.(\w+)": r"blocks.\1.mlp.0.\2",
+            r"blocks\.(\d+)\.mlp\.fc2\.(\w+)": r"blocks.\1.mlp.2.\2",
+            r"fc_norm\.(\w+)": r"norm.\1",
+        },
+    )
+    # The bias of keys is 0: it would change no difference of two logits.
+    for name in [name for name in found if name.endswith(".q_bias")]:
+        query, value = found.pop(name), found.pop(name.replace("q_bias", "v_bias"))
+        bias = torch.cat([query, torch.zeros_like(query), value])
+        found[name.replace("q_bias", "qkv.bias")] = bias
+    return _with_positions(found, found.pop("pos_embed", None), found.pop("cls_token", None))
+
+
+def from_torchvision(tensors: Tensors) -> dict[str, Tensor]:
+    """Convert torchvision's ViT."""
+    layer = r"encoder\.layers\.encoder_layer_(\d+)\."
+    found = _renamed(
+        tensors,
+        {
+            r"conv_proj\.(\w+)": r"patches.\1",
+            layer + r"ln_([12])\.(\w+)": r"blocks.\1.norm\2.\3",
+            layer + r"self_attention\.in_proj_(\w+)": r"blocks.\1.qkv.\2",
+            layer + r"self_attention\.out_proj\.(\w+)": r"blocks.\1.proj.\2",
+            layer + r"mlp\.0\.(\w+)": r"blocks.\1.mlp.0.\2",
+            layer + r"mlp\.3\.(\w+)": r"blocks.\1.mlp.2.\2",
+            r"encoder\.ln\.(\w+)": r"norm.\1",
+            r"heads\.head\.(\w+)": r"head.\1",
+        },
+    )
+    return _with_positions(found, found.pop("encoder.pos_embedding"), found.pop("class_token"))
+
+
+def from_transformers(tensors: Tensors) -> dict[str, Tensor]:
+    """Convert VideoMAE of the library transformers, with a classifier."""
+    layer = r"videomae\.encoder\.layer\.(\d+)\."
+    attention = layer + r"attention\.attention\."
+    found = _renamed(
+        tensors,
+        {
+            r"videomae\.embeddings\.patch_embeddings\.projection\.(\w+)": r"patches.\1",
+            attention + r"(query|key|value)\.weight": r"blocks.\1.\2",
+            # The first is in published files, the second in those of newer versions.
+            attention + r"([qv])_bias": r"blocks.\1.\2_bias",
+            attention + r"(q|v)(?:uery|alue)\.bias": r"blocks.\1.\2_bias",
+            layer + r"attention\.output\.dense\.(\w+)": r"blocks.\1.proj.\2",
+            layer + r"intermediate\.dense\.(\w+)": r"blocks.\1.mlp.0.\2",
+            layer + r"output\.dense\.(\w+)": r"blocks.\1.mlp.2.\2",
+            layer + r"layernorm_before\.(\w+)": r"blocks.\1.norm1.\2",
+            layer + r"layernorm_after\.(\w+)": r"blocks.\1.norm2.\2",
+            r"classifier\.(\w+)": r"head.\1",
+        },
+    )
+    for name in [name for name in found if name.endswith(".query")]:
+        parts = [found.pop(name.replace("query", part)) for part in ("query", "key", "value")]
+        found[name.replace("query", "qkv.weight")] = torch.cat(parts)
+    return from_timm(found)
+
+
+CONVERSIONS: dict[str, tuple[str, Callable[[Tensors], dict[str, Tensor]]]] = {
+    "timm or VideoMAE": ("patch_embed.", from_timm),
+    "torchvision's ViT": ("encoder.layers.encoder_layer_0.", from_torchvision),
+    "transformers' VideoMAE": ("videomae.", from_transformers),
+}
+"""By convention: a beginning that some name has in every file, and the conversion to our names."""

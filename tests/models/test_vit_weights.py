@@ -1,0 +1,167 @@
+"""Weights of other libraries' vision transformers: logits of these libraries, tensor by tensor and as a whole."""
+
+import pytest
+import torch
+from torch import nn
+from torchvision.models import VisionTransformer
+
+from mgexp.errors import InputError
+from mgexp.models.vit import VideoTransformer
+from mgexp.models.vit_weights import sinusoids
+from mgexp.models.weights import fit_weights, named_weights
+
+WIDTH, HEADS, DEPTH, CLASSES = 24, 2, 2, 5
+
+
+def ours(frames=2, crop=32, **changes):
+    settings = {
+        "num_classes": CLASSES, "width": WIDTH, "depth": DEPTH, "num_heads": HEADS, "mlp_ratio": 2.0,
+        "tubelet": (2, 16, 16), "full": (frames, crop), "positions": "learned", "has_class_token": False,
+        "drop_path": 0.0, "dropout": 0.0,
+    }  # fmt: skip
+    return VideoTransformer(**{**settings, **changes}).eval()
+
+
+def randomised(model):
+    """The model with weights that all count."""
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3, generator=generator)
+    return model.eval()
+
+
+def loaded(model, tensors, path="weights.pt"):
+    fit = fit_weights(named_weights(path, tensors), model)
+    assert (fit.left, fit.missing, fit.unused) == ((), (), ())
+    fit.load_into(model)
+    return model
+
+
+def picture(crop=32):
+    return torch.randn(2, 3, crop, crop, generator=torch.Generator().manual_seed(1))
+
+
+def still(x, frames):
+    """A clip that shows one picture."""
+    return x[:, :, None].expand(-1, -1, frames, -1, -1)
+
+
+def torchvision_vit():
+    return randomised(
+        VisionTransformer(32, 16, DEPTH, HEADS, WIDTH, 2 * WIDTH, num_classes=CLASSES)
+    )
+
+
+def test_a_still_clip_of_one_tubelet_has_the_logits_of_torchvisions_vit():
+    theirs = torchvision_vit()
+    model = loaded(ours(has_class_token=True), theirs.state_dict())
+    torch.testing.assert_close(model(still(picture(), 2)), theirs(picture()), rtol=1e-5, atol=1e-5)
+
+
+def test_longer_still_clips_have_the_same_features_of_patches():
+    """Every patch is there four times. Without a class token, attention to them is the same as to one."""
+    tensors = torchvision_vit().state_dict()
+    short, long = (ours(frames) for frames in (2, 8))
+    del tensors["class_token"]
+    tensors["encoder.pos_embedding"] = tensors["encoder.pos_embedding"][:, 1:]
+    tensors = {**tensors, "class_token": None}
+    for model in (short, long):
+        loaded(model, tensors)
+    torch.testing.assert_close(
+        long(still(picture(), 8)), short(still(picture(), 2)), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_positions_of_larger_pictures_are_stretched():
+    theirs = torchvision_vit()  # 2 x 2 patches
+    model = ours(crop=64, has_class_token=True)
+    fit_weights(named_weights("w.pt", theirs.state_dict()), model).load_into(model)
+    table = theirs.encoder.pos_embedding[0, 1:].T.view(WIDTH, 2, 2)
+    wanted = nn.functional.interpolate(table[None], (4, 4), mode="bilinear")
+    torch.testing.assert_close(model.positions[0, :, 0], wanted[0])
+    assert model.positions.shape == (1, WIDTH, 1, 4, 4)
+
+
+def test_logits_are_those_of_timms_vit():
+    timm = pytest.importorskip("timm")
+    size = {
+        "img_size": 32,
+        "patch_size": 16,
+        "embed_dim": WIDTH,
+        "depth": DEPTH,
+        "num_heads": HEADS,
+        "mlp_ratio": 2,
+    }
+    for settings in ({}, {"class_token": False, "global_pool": "avg"}):
+        theirs = randomised(timm.models.VisionTransformer(num_classes=CLASSES, **size, **settings))
+        model = loaded(ours(has_class_token=not settings), theirs.state_dict())
+        torch.testing.assert_close(
+            model(still(picture(), 2)), theirs(picture()), rtol=1e-5, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_logits_are_those_of_transformers_videomae(is_older):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.VideoMAEConfig(
+        hidden_size=WIDTH, num_hidden_layers=DEPTH, num_attention_heads=HEADS, intermediate_size=2 * WIDTH,
+        num_labels=CLASSES, layer_norm_eps=1e-6,
+    )  # fmt: skip
+    theirs = randomised(transformers.VideoMAEForVideoClassification(config))
+    tensors = theirs.state_dict()
+    if is_older:  # as in the published files
+        short = {"query.bias": "q_bias", "value.bias": "v_bias"}
+        for new, old in short.items():
+            tensors = {name.replace(new, old): value for name, value in tensors.items()}
+    model = loaded(ours(16, 224), tensors)
+    clips = torch.randn(1, 3, 16, 224, 224, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        found, wanted = model(clips), theirs(clips.transpose(1, 2)).logits
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_videomaes_own_files_are_read_and_their_positions_are_sines():
+    """Names of the released files: timm's, with biases of queries and values, a mean and fc_norm."""
+    model = randomised(ours(16, 224))
+    tensors = {}
+    for name, value in model.state_dict().items():
+        if name == "positions":
+            continue
+        other = (
+            name.replace("patches.", "patch_embed.proj.")
+            .replace("mlp.0", "mlp.fc1")
+            .replace("mlp.2", "mlp.fc2")
+        )
+        other = other.replace("qkv", "attn.qkv")
+        other = other.replace(".proj.", ".attn.proj.") if name.startswith("blocks") else other
+        other = f"fc_{name}" if name.startswith("norm.") else other
+        if name.endswith("qkv.bias"):
+            query, _, bias = value.chunk(3)
+            other = other.removesuffix("qkv.bias")
+            tensors |= {f"{other}q_bias": query, f"{other}v_bias": bias}
+        else:
+            tensors[other] = value
+    found = loaded(ours(16, 224), tensors)
+    query, key, value = model.blocks[1].qkv.bias.chunk(3)
+    torch.testing.assert_close(found.blocks[1].qkv.bias, torch.cat([query, 0 * key, value]))
+    assert torch.equal(found.blocks[1].mlp[2].weight, model.blocks[1].mlp[2].weight)
+    # Token 197 is the second row's first of the second time: 197 = 1 · 196 + 0 · 14 + 1.
+    table = sinusoids((8, 14, 14), WIDTH)
+    assert torch.equal(found.positions, table)
+    assert table[0, 0, 1, 0, 1].item() == pytest.approx(torch.tensor(197.0).sin().item(), abs=1e-5)
+    assert table[0, 3, 1, 0, 1].item() == pytest.approx(
+        torch.tensor(197 / 10000 ** (2 / WIDTH)).cos().item(), abs=1e-4
+    )
+
+
+def test_what_does_not_fit_is_told():
+    tensors = torchvision_vit().state_dict()
+    with pytest.raises(InputError, match="1 tensors of the file are not in the model: class_token"):
+        fit_weights(named_weights("w.pt", tensors), ours())
+    with pytest.raises(InputError, match="1 tensors of the file are not in the model: positions"):
+        fit_weights(named_weights("w.pt", tensors), ours(has_class_token=True, positions="rotary"))
+    del tensors["encoder.pos_embedding"]
+    with pytest.raises(
+        InputError, match="its names are those of torchvision's ViT, but it is no whole ViT"
+    ):
+        named_weights("w.pt", tensors)
