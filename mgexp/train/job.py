@@ -155,7 +155,7 @@ def _train(
     """Build everything once, train from the checkpoint to the last step, evaluate, and write the result."""
     cfg, run_dir, device = job.cfg, job.run_dir, job.device
     inputs, processes = job.inputs, job.processes
-    clock = Clock()
+    schedule, clock = inputs.schedule, Clock()
     clock.add("program", seconds_since_process_start())
     with stop.listening(), clock.measure("program"):
         # Until the first step there is nothing to save, so a signal may end the process at once.
@@ -176,22 +176,21 @@ def _train(
             if processes.is_main:
                 _begin_records(job, state.step, trackers)
             # The check follows ``take_over``, so that it sees the weights of the first step.
-            shapes = [*step_counts(inputs.schedule, processes.count)]
+            shapes = [*step_counts(schedule, processes.count)]
             require_precision(state.model, shapes, task, normalizer, precision, processes)
         try:
-            # A milestone saves before it evaluates. If a kill came between the two, the evaluation
-            # is missing and is done now.
+            # A milestone saves before it evaluates. A kill may have come between the two.
             if state.step in loop.milestones and not resume.is_evaluated(run_dir, state.step):
                 loop.evaluate()
-            sampler = StepSampler(
-                inputs.schedule, cfg.RNG_SEED, state.step, processes.rank, cfg.AUG.REPEATS
-            )
+            rank, repeats = processes.rank, cfg.AUG.REPEATS
+            sampler = StepSampler(schedule, cfg.RNG_SEED, state.step, rank, repeats)
             limit = build_time_limit(cfg, run_dir.timeouts_jsonl)
             loader = build_train_loader(cfg, inputs.train, sampler, device, inputs.opener, limit)
             metrics = run_dir.metrics_jsonl if processes.is_main else None
-            total = inputs.schedule.total_steps
             with (
-                Progress(metrics, state.step, total, cfg.LOG_PERIOD, trackers.step) as progress,
+                Progress(
+                    metrics, state.step, schedule.total_steps, cfg.LOG_PERIOD, trackers.step
+                ) as progress,
                 stop.at_once(),
                 compiled_step(cfg.TRAIN.COMPILE, step, state, task, shapes, processes.is_main),
             ):

@@ -25,8 +25,7 @@ from mgexp.run.files import read_jsonl
 from mgexp.run.log import Progress
 from mgexp.run.other_programs import OtherPrograms
 from mgexp.stop import StopRequest
-from mgexp.train.average import WeightAverage
-from mgexp.train.checkpoint import State
+from mgexp.train.checkpoint import State, WeightAverage
 from mgexp.train.loop import LoadedClips, Loop
 from mgexp.train.precise_bn import precise_requests, with_precise_bn
 from mgexp.train.precision import Precision

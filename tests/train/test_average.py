@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mgexp.train.average import WeightAverage
+from mgexp.train.checkpoint import WeightAverage
 
 
 def test_the_average_is_that_of_its_recurrence():
