@@ -170,7 +170,10 @@ WIDTH_DIVISOR = 8
 
 
 def smoke(cfg: Config) -> Config:
-    """Return a small run of the same experiment, of about 56 steps. Shapes, epochs and ratios stay the same."""
+    """Return a small run of the same experiment, of about 56 steps. Shapes and epochs stay the same.
+
+    The numbers of clips stay too, unless they follow from the multiply-accumulates of the network.
+    """
     videos = math.ceil(SMOKE_STEPS * cfg.TRAIN.BATCH_SIZE / cfg.SOLVER.MAX_EPOCH)
     # The fast pathway of SlowFast needs whole channels, so the width stays a multiple of BETA_INV.
     beta_inv = cfg.SLOWFAST.BETA_INV

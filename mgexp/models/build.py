@@ -39,6 +39,11 @@ def build_on_meta(cfg: Config) -> nn.Module:
         return build_network(cfg)
 
 
+def build_to_look_at(cfg: Config) -> nn.Module:
+    """Build the model, without memory if it is ours. One of the user may need real numbers where it is made."""
+    return build_on_meta(cfg) if cfg.MODEL.MODEL_NAME in OURS else build_model(cfg)
+
+
 def build_network(cfg: Config) -> nn.Module:
     """Build the network that is registered as MODEL.MODEL_NAME, with its initial weights from torch's generator.
 
@@ -172,8 +177,7 @@ def build_problems(cfg: Config, shapes: Iterable[tuple[int, int]]) -> list[str]:
     """
     name, is_ours = cfg.MODEL.MODEL_NAME, cfg.MODEL.MODEL_NAME in OURS
     try:
-        # A network of one's own may need real numbers where it is made.
-        model = build_on_meta(cfg).eval() if is_ours else build_model(cfg)
+        model = build_to_look_at(cfg)
         if cfg.TRAIN.ACTIVATION_CHECKPOINTING:
             _blocks(model)
     except InputError as error:
@@ -185,6 +189,7 @@ def build_problems(cfg: Config, shapes: Iterable[tuple[int, int]]) -> list[str]:
             raise
         return [f"MODEL.MODEL_NAME = {name} cannot be built: {type(error).__name__}: {error}"]
     if is_ours:
+        model.eval()
         checks = [
             ShapeCheck(*shape, problem=_meta_problem(model, *shape)) for shape in sorted(shapes)
         ]

@@ -50,7 +50,7 @@ class Block(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.norm1, self.norm2 = (nn.LayerNorm(width, eps=1e-6) for _ in range(2))
-        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         hidden = int(mlp_ratio * width)
         self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
         self.drop1, self.drop2 = DropPath(drop_path), DropPath(drop_path)
@@ -69,7 +69,7 @@ class Block(nn.Module):
         if rotation is not None:
             query, key = rotation(query), rotation(key)
         found = F.scaled_dot_product_attention(query, key, value)
-        return self.proj(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.out(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 class VideoTransformer(nn.Module):

@@ -53,13 +53,22 @@ def _renamed(tensors: Tensors, rules: Mapping[str, str]) -> dict[str, Tensor]:
 
 
 def from_timm(tensors: Tensors) -> dict[str, Tensor]:
-    """Convert timm's ViT, or VideoMAE's own files, whose queries, keys and values have two biases."""
+    """Convert timm's ViT, or VideoMAE's own files, whose queries, keys and values have two biases.
+
+    Of a file of VideoMAE's pre-training the encoder is taken.
+    """
+    of_encoder = {
+        name.removeprefix("encoder."): value
+        for name, value in tensors.items()
+        if name.startswith("encoder.")
+    }
     found = _renamed(
-        tensors,
+        of_encoder or tensors,
         {
             r"patch_embed\.proj\.(\w+)": r"patches.\1",
             r"blocks\.(\d+)\.(norm[12])\.(\w+)": r"blocks.\1.\2.\3",
-            r"blocks\.(\d+)\.attn\.(qkv|proj)\.(\w+)": r"blocks.\1.\2.\3",
+            r"blocks\.(\d+)\.attn\.qkv\.(\w+)": r"blocks.\1.qkv.\2",
+            r"blocks\.(\d+)\.attn\.proj\.(\w+)": r"blocks.\1.out.\2",
             r"blocks\.(\d+)\.attn\.([qv])_bias": r"blocks.\1.\2_bias",
             r"blocks\.(\d+)\.mlp\.fc1\.(\w+)": r"blocks.\1.mlp.0.\2",
             r"blocks\.(\d+)\.mlp\.fc2\.(\w+)": r"blocks.\1.mlp.2.\2",
@@ -83,7 +92,7 @@ def from_torchvision(tensors: Tensors) -> dict[str, Tensor]:
             r"conv_proj\.(\w+)": r"patches.\1",
             layer + r"ln_([12])\.(\w+)": r"blocks.\1.norm\2.\3",
             layer + r"self_attention\.in_proj_(\w+)": r"blocks.\1.qkv.\2",
-            layer + r"self_attention\.out_proj\.(\w+)": r"blocks.\1.proj.\2",
+            layer + r"self_attention\.out_proj\.(\w+)": r"blocks.\1.out.\2",
             layer + r"mlp\.0\.(\w+)": r"blocks.\1.mlp.0.\2",
             layer + r"mlp\.3\.(\w+)": r"blocks.\1.mlp.2.\2",
             r"encoder\.ln\.(\w+)": r"norm.\1",
@@ -105,7 +114,7 @@ def from_transformers(tensors: Tensors) -> dict[str, Tensor]:
             # The first is in published files, the second in those of newer versions.
             attention + r"([qv])_bias": r"blocks.\1.\2_bias",
             attention + r"(q|v)(?:uery|alue)\.bias": r"blocks.\1.\2_bias",
-            layer + r"attention\.output\.dense\.(\w+)": r"blocks.\1.proj.\2",
+            layer + r"attention\.output\.dense\.(\w+)": r"blocks.\1.out.\2",
             layer + r"intermediate\.dense\.(\w+)": r"blocks.\1.mlp.0.\2",
             layer + r"output\.dense\.(\w+)": r"blocks.\1.mlp.2.\2",
             layer + r"layernorm_before\.(\w+)": r"blocks.\1.norm1.\2",
@@ -121,6 +130,7 @@ def from_transformers(tensors: Tensors) -> dict[str, Tensor]:
 
 CONVERSIONS: dict[str, tuple[str, Callable[[Tensors], dict[str, Tensor]]]] = {
     "timm or VideoMAE": ("patch_embed.", from_timm),
+    "VideoMAE's pre-training": ("encoder.patch_embed.", from_timm),
     "torchvision's ViT": ("encoder.layers.encoder_layer_0.", from_torchvision),
     "transformers' VideoMAE": ("videomae.", from_transformers),
 }

@@ -273,6 +273,11 @@ def group_batchnorm(model: nn.Module) -> nn.Module:
     return grouped.train(model.training)
 
 
+def has_batchnorm(model: nn.Module) -> bool:
+    """Return whether ``model`` has layers whose statistics are over groups of clips."""
+    return any(isinstance(layer, GroupedBatchNorm3d) for layer in model.modules())
+
+
 def set_num_groups(model: nn.Module, num_groups: int) -> None:
     """Set the BN groups per process of the whole model: n > 0, or −n for one group that spans n processes.
 

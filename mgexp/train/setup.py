@@ -22,10 +22,11 @@ from mgexp.data.records import Record, VideoList
 from mgexp.data.regions import region_side
 from mgexp.dist import device_of
 from mgexp.errors import InputError, collected, listed, raise_problems
-from mgexp.models.build import OURS, build_model, build_on_meta, build_problems
+from mgexp.models.build import build_on_meta, build_problems, build_to_look_at
 from mgexp.models.cost import products_by_shape, schedule_shapes
 from mgexp.models.resnet import TEMPORAL
 from mgexp.models.weights import Fit, fit_weights, read_weights
+from mgexp.multigrid.batchnorm import has_batchnorm
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule, step_counts
 from mgexp.multigrid.shapes import FULL, ClipCosts, clip_sizes
@@ -135,12 +136,11 @@ def build_inputs(
     found += build_problems(cfg, {*schedule_shapes(schedule), tested})
     if is_here:
         found += build_memory_problems(cfg, schedule, num_processes, num_local or num_processes)
-    found += split_problems(
-        step_counts(schedule, num_processes),
-        cfg.TRAIN.MAX_CLIPS_PER_GPU,
-        in_pairs=bool(cfg.AUG.MIXUP_ALPHA or cfg.AUG.CUTMIX_ALPHA),
-    )
     raise_problems(found)
+    max_clips, in_pairs = cfg.TRAIN.MAX_CLIPS_PER_GPU, cfg.AUG.MIXUP_ALPHA or cfg.AUG.CUTMIX_ALPHA
+    has_groups = not max_clips or has_batchnorm(build_to_look_at(cfg))
+    shapes = step_counts(schedule, num_processes)
+    raise_problems([*split_problems(shapes, max_clips, has_groups, bool(in_pairs))])
     return Inputs(train_records, val_records, train.missing, train.num_listed, schedule, opener)
 
 
@@ -256,10 +256,7 @@ def build_costs(cfg: Config) -> ClipCosts | None:
         node.SHORT_CROPS_OF,
     )
     if node.BATCH_RATIO == "macs":
-        # A network of one's own may need real numbers where it is made.
-        is_ours = cfg.MODEL.MODEL_NAME in OURS
-        model = build_on_meta(cfg) if is_ours else build_model(cfg)
-        found = products_by_shape(model.eval(), sizes)
+        found = products_by_shape(build_to_look_at(cfg).eval(), sizes)
         return ClipCosts("multiply-accumulates", tuple(found.items()))
     seconds = {(frames, crop): value for frames, crop, value in node.CLIP_SECONDS}
     if missing := sorted(sizes - seconds.keys()):

@@ -27,7 +27,7 @@ from mgexp.config.keys import Config
 from mgexp.data.clips import Batch
 from mgexp.errors import InputError, listed
 from mgexp.models.layers import Draws, set_draws
-from mgexp.multigrid.batchnorm import one_sample, set_num_groups, share_statistics
+from mgexp.multigrid.batchnorm import has_batchnorm, one_sample, set_num_groups, share_statistics
 from mgexp.multigrid.schedule import StepShape
 from mgexp.train.checkpoint import State
 from mgexp.train.mixing import Mixing
@@ -98,13 +98,21 @@ def split(clips: int, num_bn_groups: int, max_clips: int) -> tuple[MicroBatch, .
     )
 
 
+def num_pieces(clips: int, num_bn_groups: int, has_batchnorm: bool, in_pairs: bool) -> int:
+    """Count the pieces of a mini-batch that cannot be cut: BN groups, or else clips or the pairs of mixup."""
+    return num_bn_groups if has_batchnorm else clips // (2 if in_pairs else 1)
+
+
 def least_clips(shape: StepShape) -> int:
     """Return the fewest clips that a part of a mini-batch of ``shape`` can have: one BN group."""
     return shape.clips // max(1, shape.num_bn_groups)
 
 
 def split_problems(
-    shapes: Iterable[StepShape], max_clips: int, in_pairs: bool = False
+    shapes: Iterable[StepShape],
+    max_clips: int,
+    has_batchnorm: bool = True,
+    in_pairs: bool = False,
 ) -> Iterator[str]:
     """Yield a problem for each shape whose mini-batch cannot be cut into parts of ``max_clips``.
 
@@ -112,7 +120,8 @@ def split_problems(
     """
     for shape in shapes:
         try:
-            parts = split(shape.clips, shape.num_bn_groups, max_clips)
+            pieces = num_pieces(shape.clips, shape.num_bn_groups, has_batchnorm, in_pairs)
+            parts = split(shape.clips, pieces, max_clips)
             if in_pairs and any(part.clips % 2 for part in parts):
                 yield (
                     f"AUG.MIXUP_ALPHA and CUTMIX_ALPHA take pairs of clips, and {shape} has parts of "
@@ -205,7 +214,9 @@ class TrainStep:
 
     def backward(self, batch: Batch, num_bn_groups: int, draws: Draws) -> Tensor:
         """Compute the gradients of a step without its update; return its loss."""
-        parts = split(len(batch.clips), num_bn_groups, self.max_clips)
+        in_pairs, clips = self.mixing is not None, len(batch.clips)
+        pieces = num_pieces(clips, num_bn_groups, self._has_batchnorm, in_pairs)
+        parts = split(clips, pieces, self.max_clips)
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         with one_sample(self.model) if len(parts) > 1 else nullcontext():
@@ -215,6 +226,10 @@ class TrainStep:
         if isinstance(self.model, DistributedDataParallel) and num_bn_groups > 0:
             share_statistics(self.model)
         return torch.stack(losses).sum()
+
+    @cached_property
+    def _has_batchnorm(self) -> bool:
+        return has_batchnorm(self.model)
 
     # This is a separate method, so that the tensors of one part are freed before the next part
     # begins.

@@ -52,6 +52,11 @@ def test_smoke_changes_only_videos_width_and_the_verdict():
         assert cross_problems(cfg) == cross_problems(small) == [], path
 
 
+def sizes_of(phase):
+    """The stage of a phase and the sizes of its clips."""
+    return phase.stage, {(shape.frames, shape.crop) for shape in phase.cycle.shapes}
+
+
 def test_smoke_has_every_phase_of_a_row_in_few_steps():
     # Phases of whole epochs are lost where a mini-batch has more videos than these epochs.
     in_steps = [cfg for cfg in map(load_config, ROWS) if cfg.MULTIGRID.GRANULARITY == "step"]
@@ -60,9 +65,12 @@ def test_smoke_has_every_phase_of_a_row_in_few_steps():
         small = smoke(cfg)
         full = build_row_schedule(cfg, num_videos=10_000)
         quick = build_row_schedule(small, small.DATA.MAX_TRAIN_VIDEOS)
-        assert [(p.stage, p.cycle) for p in quick.phases] == [
-            (p.stage, p.cycle) for p in full.phases
+        # By multiply-accumulates, the smaller network has other ratios, and maybe another order in a cycle.
+        assert [sizes_of(phase) for phase in quick.phases] == [
+            sizes_of(phase) for phase in full.phases
         ], cfg.ROW
+        if cfg.MULTIGRID.BATCH_RATIO == "pixels":
+            assert [p.cycle for p in quick.phases] == [p.cycle for p in full.phases], cfg.ROW
         assert quick.total_steps <= 64, cfg.ROW
 
 

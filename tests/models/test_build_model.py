@@ -14,6 +14,7 @@ from torch import nn
 from mgexp.config.load import load_config
 from mgexp.models.build import build_model, build_on_meta, build_problems, init_weights
 from mgexp.models.cost import schedule_shapes
+from mgexp.models.names import is_head
 from mgexp.models.resnet import TEMPORAL, resnet
 from mgexp.models.slowfast import slowfast
 from mgexp.models.weights import fit_weights, named_weights
@@ -240,6 +241,29 @@ def zeros(shapes):
     return {name: torch.zeros(()).expand(shape) for name, shape in shapes.items()}
 
 
+BLOCKS = {"qkv": "attn.qkv", "mlp.0": "mlp.fc1", "mlp.2": "mlp.fc2", ".out.": ".attn.proj."}
+
+
+def pretraining_names(transformer):
+    """The tensors of VideoMAE's pre-training: an encoder with timm's names, and a decoder, which is not used."""
+    found = {
+        "decoder.blocks.0.attn.qkv.weight": torch.empty(1, 1),
+        "mask_token": torch.empty(1, 1, 1),
+    }
+    found["encoder_to_decoder.weight"] = torch.empty(1, 1)
+    for name, value in transformer.items():
+        new = name.replace("patches.", "patch_embed.proj.")
+        for ours, theirs in BLOCKS.items():
+            new = new.replace(ours, theirs)
+        if new.endswith("qkv.bias"):
+            third = len(value) // 3
+            stem = new.removesuffix("qkv.bias")
+            found |= {f"encoder.{stem}{one}_bias": torch.empty(third) for one in "qv"}
+        elif name != "positions" and not name.startswith("head"):
+            found[f"encoder.{new}"] = value
+    return found
+
+
 @pytest.fixture(scope="module")
 def files():
     """The files by name, without their numbers."""
@@ -248,22 +272,27 @@ def files():
     with torch.device("meta"):
         image = torchvision.models.resnet50().state_dict()
     video = build_on_meta(ROWS["main/k400_slowfast_8x8_r50/baseline"]).state_dict()
-    return {"resnet50-0676ba61.pth": image, "SLOWFAST_8x8_R50.pyth": video}
+    transformer = build_on_meta(ROWS["transformers/k400_vit_b/baseline"]).state_dict()
+    return {
+        "resnet50-0676ba61.pth": image,
+        "SLOWFAST_8x8_R50.pyth": video,
+        "videomae_vit_b_k400_pretrain.pth": pretraining_names(transformer),
+    }
 
 
 def test_rows_take_the_weights_that_they_name(files):
     networks = {}  # rows that differ in the schedule alone have one network
     for name in STARTED:
         cfg = ROWS[name]
-        parts = (cfg.TRAIN.INIT_WEIGHTS, cfg.MODEL, cfg.RESNET, cfg.SLOWFAST, cfg.NONLOCAL)
+        parts = (cfg.TRAIN.INIT_WEIGHTS, cfg.MODEL, cfg.RESNET, cfg.SLOWFAST, cfg.NONLOCAL, cfg.VIT)
         networks.setdefault(repr(parts), (name, cfg))
     assert networks
     for name, cfg in networks.values():
         path = Path(cfg.TRAIN.INIT_WEIGHTS)
         shapes = {key: tensor.shape for key, tensor in files[path.name].items()}
         fit = fit_weights(named_weights(path, zeros(shapes)), build_on_meta(cfg))
-        assert len(fit.used) > 150, name
-        assert all("proj" in left for left in fit.left), name  # the classifier alone
+        assert len(fit.used) > 145, name
+        assert all(is_head(left) for left in fit.left), name
 
 
 def test_rows_from_images_have_torchvisions_pixels():

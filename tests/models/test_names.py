@@ -4,7 +4,9 @@ import pytest
 import torch
 from fill import GOLDEN
 
+from mgexp.config.load import config_of
 from mgexp.models import names
+from mgexp.models.build import build_on_meta
 from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
 from mgexp.models.slowfast import slowfast
 
@@ -98,3 +100,10 @@ def test_training_state_of_caffe2(blob, expected):
 def test_a_tensor_of_no_model_of_ours_is_refused():
     with pytest.raises(ValueError, match=r"blocks\.0\.what is no tensor"):
         names.pyslowfast_names([])("blocks.0.what")
+
+
+@pytest.mark.parametrize("name", ["ViT", "MViT", "X3D", "SlowFast", "I3D"])
+def test_the_head_is_the_classifier_alone(name):
+    model = build_on_meta(config_of({"MODEL.MODEL_NAME": name, "MODEL.NUM_CLASSES": 7}))
+    heads = [tensor.shape for key, tensor in model.state_dict().items() if names.is_head(key)]
+    assert [shape[0] for shape in heads] == [7, 7]

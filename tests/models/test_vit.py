@@ -38,7 +38,7 @@ def test_at_the_full_shape_it_is_torchs_encoder_behind_tubelets():
         )
         names = {
             "self_attn.in_proj_weight": block.qkv.weight, "self_attn.in_proj_bias": block.qkv.bias,
-            "self_attn.out_proj.weight": block.proj.weight, "self_attn.out_proj.bias": block.proj.bias,
+            "self_attn.out_proj.weight": block.out.weight, "self_attn.out_proj.bias": block.out.bias,
             "linear1.weight": block.mlp[0].weight, "linear1.bias": block.mlp[0].bias,
             "linear2.weight": block.mlp[2].weight, "linear2.bias": block.mlp[2].bias,
             "norm1.weight": block.norm1.weight, "norm1.bias": block.norm1.bias,

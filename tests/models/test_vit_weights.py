@@ -133,7 +133,7 @@ def test_videomaes_own_files_are_read_and_their_positions_are_sines():
             .replace("mlp.2", "mlp.fc2")
         )
         other = other.replace("qkv", "attn.qkv")
-        other = other.replace(".proj.", ".attn.proj.") if name.startswith("blocks") else other
+        other = other.replace(".out.", ".attn.proj.")
         other = f"fc_{name}" if name.startswith("norm.") else other
         if name.endswith("qkv.bias"):
             query, _, bias = value.chunk(3)

@@ -17,7 +17,15 @@ from mgexp.models.layers import Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.ways import build_training_step
-from mgexp.train.step import MicroBatch, Normalizer, TrainStep, seed_step, split, split_problems
+from mgexp.train.step import (
+    MicroBatch,
+    Normalizer,
+    TrainStep,
+    num_pieces,
+    seed_step,
+    split,
+    split_problems,
+)
 
 CPU = torch.device("cpu")
 IDENTITY = Normalizer((0.0,) * 3, (1 / 255,) * 3, CPU)
@@ -222,6 +230,17 @@ def test_parts_are_whole_groups(clips, groups, max_clips, parts):
 def test_a_mini_batch_that_cannot_be_cut_is_refused(groups, said):
     with pytest.raises(ValueError, match=said):
         split(64, groups, 32)
+
+
+def test_without_batch_norm_a_mini_batch_is_cut_anywhere_but_in_pairs():
+    shape = StepShape(8, 32, 12, 1)
+    assert len([*split_problems([shape], 5)]) == 1
+    assert [*split_problems([shape], 5, has_batchnorm=False)] == []
+    assert [*split_problems([shape], 5, has_batchnorm=False, in_pairs=True)] == []
+    assert num_pieces(12, 1, has_batchnorm=False, in_pairs=True) == 6
+    assert num_pieces(12, 3, has_batchnorm=True, in_pairs=True) == 3
+    (problem,) = split_problems([shape], 1, has_batchnorm=False, in_pairs=True)
+    assert "too few for 12x8x32²" in problem
 
 
 def test_problems_name_the_shape_and_the_remedy():
