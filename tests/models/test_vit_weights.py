@@ -1,7 +1,9 @@
 """Weights of other libraries' vision transformers: logits of these libraries, tensor by tensor and as a whole."""
 
 import pytest
+import timm
 import torch
+import transformers
 from torch import nn
 from torchvision.models import VisionTransformer
 
@@ -83,7 +85,6 @@ def test_positions_of_larger_pictures_are_stretched():
 
 
 def test_logits_are_those_of_timms_vit():
-    timm = pytest.importorskip("timm")
     size = {
         "img_size": 32,
         "patch_size": 16,
@@ -102,7 +103,6 @@ def test_logits_are_those_of_timms_vit():
 
 @pytest.mark.parametrize("is_older", [False, True])
 def test_logits_are_those_of_transformers_videomae(is_older):
-    transformers = pytest.importorskip("transformers")
     config = transformers.VideoMAEConfig(
         hidden_size=WIDTH, num_hidden_layers=DEPTH, num_attention_heads=HEADS, intermediate_size=2 * WIDTH,
         num_labels=CLASSES, layer_norm_eps=1e-6,
