@@ -328,9 +328,12 @@ def _place(
 
 
 def _parts(clips: int, bn_base_size: int) -> int:
-    """Return the largest 1, 2, 4 or 8 by which ``clips`` divide into whole BN groups."""
-    sizes = {parts: clips / parts for parts in (1, 2, 4, 8)}
-    return max((p for p, size in sizes.items() if size % max(1, bn_base_size) == 0), default=1)
+    """Return into how many parts the baseline's ``clips`` are divided, of which a mini-batch takes any number.
+
+    With BN groups it is 1, so that every process has whole groups. Without, quarters leave an even number of clips
+    at all shapes to processes of 8 clips or more, which mixup needs.
+    """
+    return 1 if bn_base_size else math.gcd(clips, 4)
 
 
 def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:

@@ -35,7 +35,7 @@ ShapeOrder = Literal["coarse_to_fine", "random"]
 class BatchShape:
     """Shape of a mini-batch: ``ratio`` times the baseline's clips, each frames × crop × crop.
 
-    The ratio is a whole number, or one of eighths, which floats hold exactly.
+    The ratio is a whole number, or one of quarters, which floats hold exactly.
     """
 
     frames: int

@@ -222,7 +222,7 @@ def test_with_measured_seconds_a_step_takes_equally_long(shown_json):
     found = shown_json("long", *keys)
     clips = [phase["clips"] for phase in found["phases"][:4]]
     assert clips == [8 * 64, 4 * 64, 2 * 64, 64]
-    # Without BN groups the clips follow in eighths of the baseline's 64: 1.95 is nearest to 2.
+    # Without BN groups the clips follow in quarters of the baseline's 64: 1.74 is nearest to 1.75.
     finer = seconds.replace("0.0041", "0.0046")  # 1.74 times the clips
     found = shown_json("long", *keys[:3], finer, "MULTIGRID.BN_BASE_SIZE", "0")
     assert [phase["clips"] for phase in found["phases"][:4]] == [512, 256, 112, 64]

@@ -68,6 +68,10 @@ def pairs(cfg, data, charades_lists):
     }
     if cfg.DATA.TRAIN_CROP_SIZE == FULL_CROP:
         crop = 64 if any(cfg.NONLOCAL.LOCATION) else 32
+        if cfg.MODEL.MODEL_NAME in {"ViT", "MViT"}:
+            # Crops of 56, 40 and 32 pixels, which divide into tokens.
+            crop = 56
+            small |= {"VIT.TUBELET": "[2,8,8]", "MVIT.STAGES": "[1]"}
         small |= {"DATA.TRAIN_CROP_SIZE": crop, "DATA.TEST_CROP_SIZE": crop}
         small |= {"DATA.TRAIN_JITTER_SCALES": f"[{crop},{crop + 8}]", "TRAIN.BATCH_SIZE": 8}
         small |= {"DATA.NUM_FRAMES": min(16, cfg.DATA.NUM_FRAMES)}
