@@ -112,6 +112,39 @@ def test_a_table_that_is_cut_is_found(way):
     assert full == ""
 
 
+class Divided(Absolute):
+    """Attention over time and then over space, each with a table of its own. The one of time is always right."""
+
+    def __init__(self, way):
+        super().__init__(way)
+        self.of_time = nn.Parameter(torch.zeros(1, 24, GRID[0]))
+        self.over = nn.ModuleList(Attention() for _ in range(2))
+
+    def forward(self, clips):
+        x = self.patches(clips)
+        frames, *size = x.shape[2:]
+        of_space = self.way(self.table[:, :, :1], (1, *size))
+        x = x + of_space + F.interpolate(self.of_time, frames, mode="linear")[..., None, None]
+        x = x.permute(0, 3, 4, 2, 1).flatten(1, 2)
+        x = (x + self.over[0](x)).transpose(1, 2)
+        x = x + self.over[1](x)
+        return self.head(x.mean(dim=(1, 2)))
+
+
+@pytest.mark.parametrize("way", ["interpolated", "nearest"])
+def test_attention_over_time_and_space_apart_is_right(way):
+    assert problems(Divided(WAYS[way])) == [""] * 4
+
+
+def test_a_table_of_space_is_looked_at_after_attention_over_time():
+    cut = Divided(lambda table, grid: table[:, :, :1, : grid[1], : grid[2]])
+    found = dict(zip((*COARSE, FULL), problems(cut), strict=True))
+    for shape in COARSE:
+        is_small = shape[1] < FULL[1]
+        assert ("layer 2 of 2 has wrong positions" in found[shape]) == is_small, shape
+    assert found[FULL] == ""
+
+
 def test_a_bias_by_distance_is_right_in_smaller_windows():
     found = check_shapes(Windows(cuts=False), [(8, 64), FULL])
     assert [one.problem for one in found] == ["", ""]
