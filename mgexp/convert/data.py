@@ -17,7 +17,7 @@ def convert_data(draft: Conversion) -> None:
     """Convert DATA, DATA_LOADER, AUG and TEST."""
     draft.keep("DATA.NUM_FRAMES", "DATA.TRAIN_JITTER_SCALES", "DATA.INV_UNIFORM_SAMPLE")
     draft.keep("DATA.RANDOM_FLIP", "DATA.TRAIN_CROP_SIZE", "DATA.ENSEMBLE_METHOD")
-    draft.keep("DATA_LOADER.NUM_WORKERS", "MODEL.LOSS_FUNC")
+    draft.keep("DATA_LOADER.NUM_WORKERS")
     name = draft.value("TRAIN.DATASET").lower().removeprefix("ptv")
     if name in FORMATS:
         format_ = FORMATS[name]
@@ -33,6 +33,7 @@ def convert_data(draft: Conversion) -> None:
     _labels(draft, format_)
     _colours(draft, format_)
     _augmentation(draft)
+    _mixing(draft)
     _test(draft, format_)
 
 
@@ -82,8 +83,11 @@ def _labels(draft: Conversion, format_: str) -> None:
         why = f"has no counterpart with DATA.FORMAT = {format_}: only charades has many labels"
         draft.refuse("DATA.MULTI_LABEL", why)
     draft.drop(f"DATA.FORMAT {format_} decides this", "DATA.MULTI_LABEL")
+    # For mixed labels PySlowFast has another name for the same loss.
+    loss = draft.value("MODEL.LOSS_FUNC").removeprefix("soft_")
+    draft.keep_as("MODEL.LOSS_FUNC", loss, f"{loss}: of two labels with their weights")
     activations = {"cross_entropy": "softmax", "bce_logit": "sigmoid"}
-    activation = activations.get(draft.value("MODEL.LOSS_FUNC"))
+    activation = activations.get(loss)
     if activation is None:
         draft.refuse("MODEL.LOSS_FUNC", f"has no counterpart: {' and '.join(activations)} have one")
     elif activation != draft.value("MODEL.HEAD_ACT"):
@@ -135,6 +139,24 @@ def _augmentation(draft: Conversion) -> None:
         "takes place for half of the clips, and its strength varies"
     )
     draft.change("AUG.AA_TYPE", why, AUG__RANDAUGMENT_OPS=ops, AUG__RANDAUGMENT_MAGNITUDE=magnitude)
+
+
+def _mixing(draft: Conversion) -> None:
+    """Convert MIXUP, whose keys PySlowFast reads only if MIXUP.ENABLE is True."""
+    names = ("ALPHA", "CUTMIX_ALPHA", "PROB", "SWITCH_PROB", "LABEL_SMOOTH_VALUE")
+    if not draft.value("MIXUP.ENABLE"):
+        draft.drop("clips are not mixed", "MIXUP.ENABLE", *(f"MIXUP.{name}" for name in names))
+        return
+    mixup, cutmix, _, _, smoothing = (draft.value(f"MIXUP.{name}") for name in names)
+    why = f"AUG.MIXUP_ALPHA {mixup:g}, a clip with its neighbour and not with the opposite one"
+    draft.change("MIXUP.ALPHA", why, AUG__MIXUP_ALPHA=mixup)
+    draft.change("MIXUP.CUTMIX_ALPHA", f"AUG.CUTMIX_ALPHA {cutmix:g}", AUG__CUTMIX_ALPHA=cutmix)
+    why = f"MODEL.LABEL_SMOOTHING {smoothing:g}"
+    draft.change("MIXUP.LABEL_SMOOTH_VALUE", why, MODEL__LABEL_SMOOTHING=smoothing)
+    draft.require("MIXUP.PROB", draft.value("MIXUP.PROB") == 1, "every step mixes its clips")
+    is_half = draft.value("MIXUP.SWITCH_PROB") == 0.5 or not (mixup and cutmix)
+    draft.require("MIXUP.SWITCH_PROB", is_half, "CutMix has half of the steps")
+    draft.drop("AUG.MIXUP_ALPHA and AUG.CUTMIX_ALPHA decide this", "MIXUP.ENABLE")
 
 
 def _test(draft: Conversion, format_: str) -> None:

@@ -77,6 +77,7 @@ CONVERTED: dict[str, Any] = {
     "RESNET.DEPTH": 50,
     "RESNET.WIDTH_PER_GROUP": 64,
     "RESNET.ZERO_INIT_FINAL_BN": False,
+    "RESNET.TRANS_FUNC": "bottleneck_transform",
     "RESNET.NUM_BLOCK_TEMP_KERNEL": [[3], [4], [6], [3]],
     "RESNET.SPATIAL_STRIDES": [[1], [2], [2], [2]],
     "RESNET.SPATIAL_DILATIONS": [[1], [1], [1], [1]],
@@ -88,6 +89,14 @@ CONVERTED: dict[str, Any] = {
     "SLOWFAST.BETA_INV": 8,
     "SLOWFAST.FUSION_CONV_CHANNEL_RATIO": 2,
     "SLOWFAST.FUSION_KERNEL_SZ": 5,
+    "X3D.WIDTH_FACTOR": 1.0,
+    "X3D.DEPTH_FACTOR": 1.0,
+    "X3D.BOTTLENECK_FACTOR": 1.0,
+    "X3D.DIM_C1": 12,
+    "X3D.DIM_C5": 2048,
+    "X3D.SCALE_RES2": False,
+    "X3D.BN_LIN5": False,
+    "X3D.CHANNELWISE_3x3x3": True,
     "BN.USE_PRECISE_STATS": False,
     "BN.NUM_BATCHES_PRECISE": 200,
     "BN.WEIGHT_DECAY": 0.0,
@@ -115,6 +124,15 @@ CONVERTED: dict[str, Any] = {
     "SOLVER.ZERO_WD_1D_PARAM": False,
     "SOLVER.CLIP_GRAD_L2NORM": 0.0,
     "SOLVER.WEIGHT_DECAY": 1e-4,
+    "SOLVER.OPTIMIZING_METHOD": "sgd",
+    "SOLVER.BETAS": (0.9, 0.999),
+    "SOLVER.LAYER_DECAY": 1.0,
+    "MIXUP.ENABLE": False,
+    "MIXUP.ALPHA": 0.8,
+    "MIXUP.CUTMIX_ALPHA": 1.0,
+    "MIXUP.PROB": 1.0,
+    "MIXUP.SWITCH_PROB": 0.5,
+    "MIXUP.LABEL_SMOOTH_VALUE": 0.1,
     "SOLVER.WARMUP_EPOCHS": 0.0,
     "SOLVER.WARMUP_START_LR": 0.01,
 }
@@ -130,6 +148,7 @@ TYPES: dict[str, Any] = {
     "MULTIGRID.SHORT_CYCLE_FACTORS": FLOATS,
     "SOLVER.STEPS": FLOATS,
     "SOLVER.LRS": FLOATS,
+    "SOLVER.BETAS": FLOATS,
 }
 """The types of keys whose defaults do not show them, such as (). A default that is a list is a
 table of lists. Its values are taken as they are, as in PySlowFast."""
@@ -143,7 +162,6 @@ EMPTY: tuple[Any, ...] = ((), [], "", None)
 FIXED: dict[str, Fixed] = {
     "TASK": Fixed(EMPTY, "the task is the classification of videos"),
     "DETECTION.ENABLE": Fixed(OFF, "whole videos are classified, not persons in boxes"),
-    "MIXUP.ENABLE": Fixed(OFF, "clips and labels are not mixed"),
     "MASK.ENABLE": Fixed(OFF, "no training on masked clips"),
     "TRAIN.CHECKPOINT_CLEAR_NAME_PATTERN": Fixed(EMPTY, "names of tensors are recognised as they are"),
     "TRAIN.CHECKPOINT_IN_INIT": Fixed(OFF, "weights are loaded after the network is built"),
@@ -151,7 +169,6 @@ FIXED: dict[str, Fixed] = {
     "MODEL.DROPCONNECT_RATE": Fixed(NONE, "residual branches are never dropped"),
     "MODEL.DETACH_FINAL_FC": Fixed(OFF, "the whole network is trained"),
     "MODEL.FROZEN_BN": Fixed(OFF, "batch normalisation is trained"),
-    "RESNET.TRANS_FUNC": Fixed(("bottleneck_transform",), "residual blocks are bottlenecks"),
     "RESNET.NUM_GROUPS": Fixed((1,), "convolutions have one group"),
     "RESNET.STRIDE_1X1": Fixed(OFF, "the 3 x 3 convolution of a block has its stride"),
     "RESNET.ZERO_INIT_FINAL_CONV": Fixed(OFF, "convolutions start at random"),
@@ -169,11 +186,9 @@ FIXED: dict[str, Fixed] = {
     "DATA.SSL_MOCOV2_AUG": Fixed(OFF, "clips are not blurred"),
     "DATA.SKIP_ROWS": Fixed(NONE, "lists are read from their first line"),
     "DATA.DUMMY_LOAD": Fixed(OFF, "videos are read; tools/bench_step.py times steps without"),
-    "SOLVER.OPTIMIZING_METHOD": Fixed(("sgd",), "PySlowFast's SGD is the one optimizer that is converted"),
-    "SOLVER.LARS_ON": Fixed(OFF, "PySlowFast's SGD is the one optimizer that is converted"),
+    "SOLVER.LARS_ON": Fixed(OFF, "PySlowFast's SGD and AdamW are converted"),
     "SOLVER.DAMPENING": Fixed(NONE, "momentum is not damped"),
     "SOLVER.CLIP_GRAD_VAL": Fixed(NONE, "gradients are clipped by their norm alone"),
-    "SOLVER.LAYER_DECAY": Fixed((1, 1.0), "all layers have one learning rate"),
 }  # fmt: skip
 """Keys that must have one of the allowed values, with what mgexp always does. The first allowed
 value is PySlowFast's default."""
@@ -233,7 +248,6 @@ DROPPED: dict[str, str] = {
     "AUG.MAX_MASK_PATCHES_PER_BLOCK": "it belongs to MASK, which is off",
     "SOLVER.STEP_SIZE": _UNREAD,
     "SOLVER.WARMUP_FACTOR": _UNREAD,
-    "SOLVER.BETAS": "it belongs to Adam",
 }
 """Keys of PySlowFast's own machinery, with what mgexp does instead. Their values do not matter."""
 
@@ -243,11 +257,9 @@ SECTIONS: dict[str, str] = {
     "DEMO": "tools/predict.py classifies videos",
     "DETECTION": "it belongs to detection, which is off",
     "AVA": "it belongs to detection, which is off",
-    "MIXUP": "it belongs to mixing, which is off",
     "MASK": "it belongs to masked training, which is off",
     "VIS_MASK": "it belongs to masked training, which is off",
     "CONTRASTIVE": "it belongs to training without labels",
-    "X3D": "it belongs to X3D networks",
     "MVIT": "it belongs to transformers",
 }
 """Sections of PySlowFast, with the reason why all their other keys are dropped."""

@@ -30,6 +30,16 @@ class Architecture:
 
 
 RESNETS = ("ResNet", "PTVResNet")
+X3D = "x3d"
+OF_X3D = {
+    "X3D.BOTTLENECK_FACTOR": (2.25, "the inner channels of a block are 2.25 times its outer ones"),
+    "X3D.DIM_C1": (12, "the smallest network begins with 12 channels"),
+    "X3D.DIM_C5": (2048, "the classifier sees 2,048 channels"),
+    "X3D.SCALE_RES2": (False, "res2 has the channels of the stem"),
+    "X3D.BN_LIN5": (False, "there is no BN before the classifier"),
+    "X3D.CHANNELWISE_3x3x3": (True, "the 3 x 3 x 3 convolutions are by channel"),
+}
+"""Keys of X3D that have one value here, that of all released networks."""
 SLOW = ((1,), (1,), (3,), (3,))
 ARCHITECTURES = {
     # Source: PySlowFast 287ec00, video_model_builder.py, _TEMPORAL_KERNEL_BASIS; PTV…: ptv_model_builder.py.
@@ -54,9 +64,19 @@ def convert_network(draft: Conversion) -> None:
         draft.change("MODEL.ACT_CHECKPOINT", why, TRAIN__ACTIVATION_CHECKPOINTING=True)
     else:
         draft.drop("TRAIN.ACTIVATION_CHECKPOINTING is off", "MODEL.ACT_CHECKPOINT")
+    is_x3d = draft.value("MODEL.ARCH") == X3D
+    blocks = "x3d_transform" if is_x3d else "bottleneck_transform"
+    is_usual = draft.value("RESNET.TRANS_FUNC") == blocks
+    draft.require("RESNET.TRANS_FUNC", is_usual, f"residual blocks are those of {blocks}")
+    if is_x3d:
+        _x3d(draft)
+        return
+    draft.drop("only X3D has it", *(name for name in draft.given if name.startswith("X3D.")))
     found = ARCHITECTURES.get(draft.value("MODEL.ARCH"))
     if found is None:
-        draft.refuse("MODEL.ARCH", f"has no counterpart: {', '.join(ARCHITECTURES)} have one")
+        draft.refuse(
+            "MODEL.ARCH", f"has no counterpart: {', '.join((*ARCHITECTURES, X3D))} have one"
+        )
         unread = ("RESNET.", "NONLOCAL.", "SLOWFAST.")
         draft.drop(WITHOUT, "MODEL.MODEL_NAME", "DATA.INPUT_CHANNEL_NUM")
         draft.drop(WITHOUT, *(name for name in draft.given if name.startswith(unread)))
@@ -81,6 +101,22 @@ def convert_network(draft: Conversion) -> None:
     why = "only SlowFast networks have it"
     draft.keep_if(found.num_pathways == 2, why, *(f"SLOWFAST.{name}" for name in names))
     _nonlocal(draft, found, is_pytorchvideo)
+
+
+def _x3d(draft: Conversion) -> None:
+    """Convert X3D. Of the residual network it reads where its last BN starts."""
+    draft.change("MODEL.ARCH", "MODEL.MODEL_NAME X3D", MODEL__MODEL_NAME="X3D")
+    is_x3d = (
+        draft.value("MODEL.MODEL_NAME") in {"X3D", "PTVX3D"}
+        or "MODEL.MODEL_NAME" not in draft.given
+    )
+    draft.require("MODEL.MODEL_NAME", is_x3d, "MODEL.ARCH decides this")
+    draft.keep("RESNET.ZERO_INIT_FINAL_BN", "X3D.WIDTH_FACTOR", "X3D.DEPTH_FACTOR")
+    for name, (value, here) in OF_X3D.items():
+        draft.require(name, draft.value(name) == value, here)
+    unread = ("RESNET.", "NONLOCAL.", "SLOWFAST.")
+    draft.drop("X3D does not read it", *(name for name in draft.given if name.startswith(unread)))
+    draft.drop("clips have red, green and blue", "DATA.INPUT_CHANNEL_NUM")
 
 
 def _blocks(draft: Conversion, found: Architecture, is_pytorchvideo: bool) -> None:

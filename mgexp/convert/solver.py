@@ -10,7 +10,8 @@ from mgexp.convert.conversion import Conversion
 
 def convert_solver(draft: Conversion) -> None:
     """Convert SOLVER."""
-    draft.keep("SOLVER.LR_POLICY", "SOLVER.MAX_EPOCH", "SOLVER.MOMENTUM", "SOLVER.NESTEROV")
+    draft.keep("SOLVER.LR_POLICY", "SOLVER.MAX_EPOCH", "SOLVER.LAYER_DECAY")
+    _optimizer(draft)
     draft.keep("SOLVER.WEIGHT_DECAY", "SOLVER.WARMUP_EPOCHS")
     draft.keep("SOLVER.ZERO_WD_1D_PARAM", "SOLVER.CLIP_GRAD_L2NORM")
     first = 1.0
@@ -33,6 +34,19 @@ def convert_solver(draft: Conversion) -> None:
             # Nine digits are kept, because 0.1 times 3 would be written 0.30000000000000004.
             value = float(f"{draft.value(name) * factor:.9g}")
             draft.change(name, f"{value:g}: times {factor:g}", **{name.replace(".", "__"): value})
+
+
+def _optimizer(draft: Conversion) -> None:
+    """Convert the optimizer with the keys that it reads."""
+    method = draft.value("SOLVER.OPTIMIZING_METHOD")
+    of_sgd, of_adam = ("SOLVER.MOMENTUM", "SOLVER.NESTEROV"), ("SOLVER.BETAS",)
+    if method not in {"sgd", "adamw"}:
+        draft.refuse("SOLVER.OPTIMIZING_METHOD", "has no counterpart: sgd and adamw have one")
+        draft.drop("the optimizer has no counterpart", *of_sgd, *of_adam)
+        return
+    draft.keep("SOLVER.OPTIMIZING_METHOD")
+    draft.keep_if(method == "sgd", f"{method} does not read it", *of_sgd)
+    draft.keep_if(method == "adamw", f"{method} does not read it", *of_adam)
 
 
 def _stages(draft: Conversion) -> float:

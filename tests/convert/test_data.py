@@ -112,3 +112,16 @@ def test_one_crop_is_cut_from_another_short_side():
     changes = {"TEST__NUM_SPATIAL_CROPS": 1, "DATA__TEST_CROP_SIZE": 224}
     said = why(STEPWISE, "DATA.TEST_CROP_SIZE", **changes)
     assert said == "224, but the crop is cut from a short side of 224 pixels; there of 256"
+
+
+def test_mixup_becomes_keys_of_the_clips_and_of_the_labels():
+    given = {"MIXUP__ENABLE": True, "MIXUP__ALPHA": 0.5, "MIXUP__LABEL_SMOOTH_VALUE": 0.2}
+    draft = convert(released(STEPWISE, **given, MODEL__LOSS_FUNC="soft_cross_entropy"))
+    assert draft.problems == []
+    assert (draft.keys["AUG.MIXUP_ALPHA"], draft.keys["AUG.CUTMIX_ALPHA"]) == (0.5, 1.0)
+    assert draft.keys["MODEL.LABEL_SMOOTHING"] == 0.2
+    assert "MODEL.LOSS_FUNC" not in draft.keys  # cross_entropy
+    off = convert(released(STEPWISE, MIXUP__ALPHA=0.5))
+    assert not any("MIX" in name for name in off.keys)
+    (rare,) = convert(released(STEPWISE, **given, MIXUP__PROB=0.5)).problems
+    assert rare.startswith("MIXUP.PROB = 0.5 has no counterpart: every step mixes its clips")

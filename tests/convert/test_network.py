@@ -26,7 +26,11 @@ def test_architecture_is_called_otherwise(arch, ours):
         (SLOWFAST, {"MODEL__MODEL_NAME": "AVSlowFast"}, "SlowFast, PTVSlowFast"),
         (SLOWFAST, {"RESNET__DEPTH": 18}, "networks of 50 and 101 layers"),
         (SLOWFAST, {"RESNET__NUM_GROUPS": 32}, "convolutions have one group"),
-        (SLOWFAST, {"RESNET__TRANS_FUNC": "basic_transform"}, "blocks are bottlenecks"),
+        (
+            SLOWFAST,
+            {"RESNET__TRANS_FUNC": "basic_transform"},
+            "blocks are those of bottleneck_transform",
+        ),
         (SLOWFAST, {"RESNET__STRIDE_1X1": True}, "the 3 x 3 convolution"),
         (SLOWFAST, {"MODEL__DROPCONNECT_RATE": 0.1}, "never dropped"),
         (SLOWFAST, {"MODEL__FROZEN_BN": True}, "batch normalisation is trained"),
@@ -106,3 +110,17 @@ def test_a_file_that_says_nothing_has_pyslowfasts_defaults():
         "SOLVER.LR_POLICY": "cosine",
         "TEST.BATCH_SIZE": 8,
     }
+
+
+def test_x3d_is_converted_if_it_is_that_of_the_released_files():
+    draft = convert(released("Kinetics/X3D_M"))
+    assert draft.problems == []
+    assert draft.keys["MODEL.MODEL_NAME"] == "X3D"
+    assert "X3D.WIDTH_FACTOR" not in draft.keys  # 2, as here
+    assert draft.keys["SOLVER.LR_POLICY"] == "cosine"
+    (other,) = convert(released("Kinetics/X3D_M", X3D__DIM_C1=24)).problems
+    assert (
+        other == "X3D.DIM_C1 = 24 has no counterpart: the smallest network begins with 12 channels"
+    )
+    (odd,) = convert(released("Kinetics/X3D_M", RESNET__TRANS_FUNC="bottleneck_transform")).problems
+    assert odd.startswith("RESNET.TRANS_FUNC = bottleneck_transform has no counterpart")

@@ -37,12 +37,10 @@ REFUSED = {
         *("TRAIN.DATASET", "DETECTION.ENABLE", "MODEL.LOSS_FUNC"),
         *("RESNET.SPATIAL_STRIDES", "RESNET.SPATIAL_DILATIONS"),
     },
-    "Kinetics/X3D_M": {"MODEL.ARCH"},
     "Kinetics/MVIT_B_16x4_CONV": {
-        *("MODEL.ARCH", "MODEL.LOSS_FUNC", "AUG.NUM_SAMPLE", "MIXUP.ENABLE"),
+        *("MODEL.ARCH", "AUG.NUM_SAMPLE"),
         *("DATA.TRAIN_JITTER_SCALES_RELATIVE", "DATA.TRAIN_JITTER_ASPECT_RELATIVE"),
         *("SOLVER.COSINE_END_LR", "SOLVER.COSINE_AFTER_WARMUP"),
-        "SOLVER.OPTIMIZING_METHOD",
     },
 }
 CONVERTIBLE = [name for name in CONFIGS if name not in REFUSED]
@@ -67,7 +65,7 @@ def fates(conversion, given):
 
 
 def test_all_that_has_a_counterpart_is_converted():
-    assert len(CONVERTIBLE) == 42
+    assert len(CONVERTIBLE) == 43
     assert {name for name in CONFIGS if convert(released(name)).problems} == set(REFUSED)
 
 

@@ -166,3 +166,16 @@ def test_statistics_that_are_not_re_estimated():
     keys = convert(released(STEPWISE, BN__USE_PRECISE_STATS=False, BN__NUM_BATCHES_PRECISE=9)).keys
     assert keys["BN.USE_PRECISE_STATS"] is False
     assert "BN.NUM_BATCHES_PRECISE" not in keys
+
+
+def test_adamw_has_its_own_keys():
+    keys = found(
+        SOLVER__OPTIMIZING_METHOD="adamw", SOLVER__BETAS=[0.9, 0.95], SOLVER__LAYER_DECAY=0.75
+    )
+    assert keys["SOLVER.OPTIMIZING_METHOD"] == "adamw"
+    assert keys["SOLVER.BETAS"] == (0.9, 0.95)
+    assert keys["SOLVER.LAYER_DECAY"] == 0.75
+    assert "SOLVER.MOMENTUM" not in keys
+    assert "SOLVER.OPTIMIZING_METHOD = adam has no counterpart" in problem(
+        SOLVER__OPTIMIZING_METHOD="adam"
+    )

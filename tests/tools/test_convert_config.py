@@ -52,7 +52,7 @@ def test_output_is_written_whole_with_the_list_on_stdout(convert, tmp_path):
 @pytest.mark.parametrize(
     ("name", "changes", "said"),
     [
-        ("Kinetics/X3D_M", {}, ["MODEL.ARCH = x3d has no counterpart"]),
+        ("Kinetics/X3D_M", {"X3D__DIM_C1": 24}, ["X3D.DIM_C1 = 24 has no counterpart"]),
         ("AVA/SLOWFAST_32x2_R50_SHORT", {}, ["DATASET = ava", "LOSS_FUNC = bce has no", "SOLVER.STEPS"]),
         (f"{STEPWISE}_multigrid", {"DATA__NUM_FRAMES": 30}, ["30 frames cannot be cut to 7.5"]),
         (f"{STEPWISE}_multigrid", {"SOLVER__STEPS": [0], "SOLVER__LRS": [1]}, ["at least two stages"]),
