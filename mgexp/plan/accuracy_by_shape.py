@@ -20,7 +20,7 @@ from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.sampler import Stream
 from mgexp.multigrid.schedule import Schedule, StepShape
-from mgexp.multigrid.shapes import long_cycle
+from mgexp.multigrid.shapes import clip_sizes
 from mgexp.plan.doctor import Finding
 from mgexp.run.folder import METRIC_NAMES, RunDir
 from mgexp.train.evaluate import Evaluation, Scores, check_decoded, score_views
@@ -146,21 +146,15 @@ def leaving_finding(recipe: Recipe, multigrid: Multigrid, kept: Mapping[Size, fl
     if not lost:
         return Finding(name, "OK", f"the network keeps {LEAST_KEPT:.0%} or more at every shape")
     shorts = multigrid.short_factors
-    cycles = long_cycle(
-        recipe.frames, recipe.crop, multigrid.long_factors, shorts, multigrid.short_crops_of
-    )
-    longs = [
-        pair
-        for pair, cycle in zip(multigrid.long_factors, cycles, strict=True)
-        if (cycle.base.frames, cycle.base.crop) not in lost
-    ]
+    full = (recipe.frames, recipe.crop)
+    all_pairs = multigrid.long_factors
+    longs = [pair for pair in all_pairs if clip_sizes(*full, [pair]).isdisjoint(lost)]
 
     def is_kept(factor: float) -> bool:
-        ours = long_cycle(recipe.frames, recipe.crop, longs, (factor,), multigrid.short_crops_of)
-        return not any((shape.frames, shape.crop) in lost for one in ours for shape in one.shapes)
+        return clip_sizes(*full, longs, (factor,), multigrid.short_crops_of).isdisjoint(lost)
 
     keys = []
-    if len(longs) < len(cycles):
+    if len(longs) < len(all_pairs):
         pairs = ",".join(f"[{t:.5g},{s:.5g}]" for t, s in longs)
         keys.append(f"LONG_CYCLE_FACTORS '[{pairs}]'" if len(longs) > 1 else "LONG_CYCLE False")
     remaining = [factor for factor in shorts if is_kept(factor)]

@@ -20,6 +20,8 @@ PAGES = (
     "experiments/large_batch/prose.md",
     "experiments/beyond/augmentation_by_shape/prose.md",
     "docs/gpu.md",
+    "docs/other_loops.md",
+    "docs/transformers.md",
 )
 
 
