@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mgexp.config.load import config_of
 from mgexp.data.clips import Batch
+from mgexp.models.build import build_model
 from mgexp.models.layers import ClipDropout, Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
@@ -104,3 +106,29 @@ def test_warming_up_changes_no_draw_and_keeps_no_gradient():
     assert torch.equal(torch.rand(2), expected)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["ViT", "ViT rotary", "MViT"])
+def test_a_transformer_is_one_graph_for_each_shape(name):
+    """Traced as a whole, and compiled again for no step: positions are a part of the graph of their shape."""
+    keys = {
+        "MODEL.MODEL_NAME": name.split()[0], "MODEL.NUM_CLASSES": 2,
+        "DATA.NUM_FRAMES": 4, "DATA.TRAIN_CROP_SIZE": 16,
+        "VIT.EMBED_DIM": 24, "VIT.DEPTH": 2, "VIT.NUM_HEADS": 2,
+        "VIT.TUBELET": [2, 4, 4], "VIT.DROPPATH_RATE": 0.5,
+        "MVIT.EMBED_DIM": 8, "MVIT.DEPTH": 2, "MVIT.STAGES": [1], "MVIT.DROPPATH_RATE": 0.5,
+        "VIT.POSITIONS": "rotary" if "rotary" in name else "learned",
+    }  # fmt: skip
+    model, graphs = build_model(config_of(keys)), []
+
+    def counting(graph, _inputs):
+        graphs.append(graph)
+        return graph
+
+    shapes = [StepShape(2, 8, 4, 1), StepShape(4, 8, 2, 1), StepShape(4, 16, 2, 1)]
+    step = step_of(model)
+    with compiled(model, "default", len(shapes)):
+        model.compile(backend=counting, fullgraph=True, dynamic=False)
+        for number, shape in enumerate([*shapes, *shapes]):
+            step(batch_of(shape), shape.num_bn_groups, Draws(seed=0, step=number))
+    assert len(graphs) == len(shapes)
