@@ -32,7 +32,7 @@ from mgexp.config.study import SECONDS_NAME, Study, Task, budget_text, check_bud
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import draw_figures, drawn_before
 from mgexp.figures.schedule import load_schedules
-from mgexp.figures.scores import Gain
+from mgexp.figures.scores import gain_of
 from mgexp.launch.resources import Resources, add_resource_arguments, read_resources
 from mgexp.launch.run import RunOptions, with_cpus
 from mgexp.launch.submit import to_local
@@ -319,12 +319,7 @@ def draw(results: StudyResults) -> list[Picture]:
     yamls = {
         BASELINE if name == study.baseline else name: study.yamls[name] for name in study.names
     }
-    gains = []
-    for pair in results.pairs:
-        fair, points = results.fair(pair), pair.difference
-        if pair.flop_saving and points:
-            timed = fair.difference.each if fair.difference else ()
-            gains.append(Gain(pair.own.name, fair.speed_up, pair.flop_saving, points, timed))
+    gains = [gain for pair in results.pairs if (gain := gain_of(pair, results.fair(pair)))]
     return draw_figures(comparison, load_schedules(comparison, yamls), gains, study.margin)
 
 

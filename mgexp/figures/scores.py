@@ -28,7 +28,16 @@ from mgexp.figures.style import (
     signed,
     without_interval,
 )
-from mgexp.results.model import BASELINE, Comparison, Estimate, Evaluation, Row, Run, estimate_mean
+from mgexp.results.model import (
+    BASELINE,
+    Comparison,
+    Estimate,
+    Evaluation,
+    Pair,
+    Row,
+    Run,
+    estimate_mean,
+)
 from mgexp.results.tables import points_text
 
 LOSS_COLOUR = "#F6E9E2"
@@ -151,15 +160,22 @@ class Gain(NamedTuple):
         return f"{row_label(self.name)}: {ratios}, {points_text(self.points.mean)} points"
 
 
+def gain_of(pair: Pair, timed: Pair) -> Gain | None:
+    """Return what the row of ``pair`` gains, with the seconds of ``timed``; None if nothing can be compared.
+
+    ``timed`` has the seeds of ``pair`` whose seconds count.
+    """
+    timed = timed.timed
+    if not (pair.flop_saving and pair.difference):
+        return None
+    points = timed.difference.each if timed.difference else ()
+    return Gain(pair.own.name, timed.speed_up, pair.flop_saving, pair.difference, points)
+
+
 def gains_of(comparison: Comparison) -> list[Gain]:
     """List the gain of each row that can be compared with the baseline."""
-    found = []
-    for row in comparison.compared:
-        pair = comparison.pair(row)
-        if pair.flop_saving and pair.difference:
-            points = pair.difference
-            found.append(Gain(row.name, pair.speed_up, pair.flop_saving, points, points.each))
-    return found
+    pairs = [comparison.pair(row) for row in comparison.compared]
+    return [gain for pair in pairs if (gain := gain_of(pair, pair))]
 
 
 def draw_speed_up(

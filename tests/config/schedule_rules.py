@@ -122,13 +122,17 @@ def short(multigrid):
 def batches_cost_the_same(schedule, _):
     """b is within 5 % of T S² / (t s²), s being the real-valued crop, at most half a pixel off the whole one.
 
-    Where that is more than the largest ratio, b is the largest ratio.
+    With costs of clips, b is within 5 % of the full clip's cost over that of the shape. Where b would be more
+    than the largest ratio, b is the largest ratio.
     """
     frames, crop = recipe_and(schedule)
     limit = schedule.multigrid.max_batch_ratio or float("inf")
+    costs = schedule.multigrid.costs and dict(schedule.multigrid.costs.by_size)
     for shape in {shape for phase in schedule.phases for shape in phase.cycle.shapes}:
         work = frames * crop**2 / shape.frames
         most, least = work / max(shape.crop - 0.5, 1e-9) ** 2, work / (shape.crop + 0.5) ** 2
+        if costs:
+            most = least = costs[frames, crop] / costs[shape.frames, shape.crop]
         is_equal = 0.95 * least <= shape.ratio <= 1.05 * most
         is_limited = shape.ratio == limit <= 1.05 * most
         if shape.ratio < 1 or shape.ratio > limit or not (is_equal or is_limited):

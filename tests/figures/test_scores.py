@@ -157,6 +157,20 @@ def test_a_row_without_a_baseline_of_its_seed_is_left_out():
     assert len(axes.containers) == 1
 
 
+def test_a_seed_whose_seconds_cannot_be_compared_is_a_point_over_flops_alone():
+    """Both rows have seeds 0 and 1; another machine trained seed 1 of long."""
+    there = replace(run("long", 1, top1=94.0, seconds=10.0, flops=5e12), device="another CPU")
+    runs = [run("baseline", 0), run("baseline", 1), run("long", 0, top1=96.0, seconds=50.0)]
+    left, right = draw_speed_up(comparison(*runs, there)).axes
+
+    def seeds(axes):
+        points = [one for one in axes.get_lines() if one.get_marker() == "o"][-1]
+        return [*points.get_xdata()], [*points.get_ydata()]
+
+    assert seeds(left) == ([2.0], [-1.0])
+    assert seeds(right) == ([1.0, 2.0], [-1.0, -3.0])
+
+
 def test_rows_are_named_with_their_numbers(two_seeds):
     names = named(two_seeds)
     assert [*names] == ["baseline", "long + short: 4.00× (FLOPs 4.00×), −2.00 points"]

@@ -48,6 +48,7 @@ def test_the_json_of_a_small_row(show):
     shapes = {(c["frames"], c["crop"]): c for c in shown["shapes"]}
     assert {key: cost["clips"] for key, cost in shapes.items()} == {
         (4, 45): 32,
+        (4, 64): 32,
         (8, 45): 32,
         (8, 64): 16,
         (16, 45): 16,
@@ -99,4 +100,4 @@ def test_the_check_finds_a_network_that_is_wrong_at_a_shape(show, tmp_path, own_
     }.items()
     assert "4 x 45²: it does not run: RuntimeError: " in out
     found = json.loads(show(QUICKSTART, "--json", *arguments)[1])
-    assert [bool(one["problem"]) for one in found["shapes"]] == [True] * 4 + [False]
+    assert [bool(one["problem"]) for one in found["shapes"]] == [True] * 5 + [False]
