@@ -43,6 +43,8 @@ CLIPS = 8
 """The clips of a full mini-batch in the Kinetics rows: those of one of the eight GPUs that share 64 clips."""
 SLOWFAST = "experiments/main/k400_slowfast_8x8_r50"
 I3D = "experiments/models/k400_i3d_8x8_r50"
+VIT = "experiments/transformers/k400_vit_b"
+MVIT = "experiments/transformers/k400_mvit_v2_s"
 QUICKSTART_ROWS = ("baseline", "short", "long", "long_short")
 TINY_CLIPS = {
     "DATA.NUM_FRAMES": "16",
@@ -52,6 +54,17 @@ TINY_CLIPS = {
     "RESNET.WIDTH_PER_GROUP": "8",
 }
 """The keys that make a Kinetics row small. They keep its schedule."""
+TINY_NETWORKS: Mapping[str, Mapping[str, str]] = {
+    # Compiling takes as long for small layers as for large ones, so the small SlowFast has few of them.
+    SLOWFAST: {**TINY_CLIPS, "RESNET.DEPTH": "18"},
+    I3D: TINY_CLIPS,
+    # The clips of transformers stay large, because they must divide into patches at every shape.
+    VIT: {"VIT.EMBED_DIM": "48", "VIT.DEPTH": "2", "VIT.NUM_HEADS": "2"},
+    MVIT: {"MVIT.EMBED_DIM": "16", "MVIT.DEPTH": "4", "MVIT.STAGES": "[1,2,3]"},
+}
+"""The keys that make the network of a row small."""
+TINY_BATCHES = {VIT: 4, MVIT: 4}
+"""The clips of a full mini-batch of a small network; CLIPS for the others. Ratios are quarters: 4 is the least."""
 
 DONE = (Outcome.OK, Outcome.MISSED)
 """MISSED is a finding and no failure: a problem that the doctor saw, or an accuracy that was expected."""
@@ -100,16 +113,15 @@ def tool(name: str, *arguments: str) -> Command:
 def steps(name: str, cfg: str, ways: Sequence[str]) -> Callable[[Place], list[Command]]:
     """Make the commands that time the steps of a row in some ways at its base shapes."""
 
-    # Compiling takes as long for small layers as for large ones, so the small network has few of them.
-    few_layers = ["RESNET.DEPTH", "18"] if cfg == SLOWFAST else []
-
     def commands(place: Place) -> list[Command]:
-        keys = [*place.kinetics, *(few_layers if place.is_tiny else [])]
+        small = chain.from_iterable(TINY_NETWORKS[cfg].items() if place.is_tiny else ())
+        keys = [*place.keys, "TRAIN.INIT_WEIGHTS", "", *small]
         files = ["--output", place.file(f"{name}.json"), "--plot", place.file(f"{name}.png")]
         counts = ["--steps", "2", "--warmup", "1"] if place.is_tiny else ["--steps", "11"]
-        shapes = ["--batch-size", str(CLIPS), "--base-shapes", *counts, "--ways", *ways]
+        clips = TINY_BATCHES.get(cfg, CLIPS) if place.is_tiny else CLIPS
+        shapes = ["--batch-size", str(clips), "--base-shapes", *counts, "--ways", *ways]
         # A CPU takes minutes to compile a shape. The baseline has only one.
-        is_one_shape = place.is_tiny and ways != WAYS
+        is_one_shape = place.is_tiny and not {*ways} <= {*WAYS}
         row = ["--cfg", f"{cfg}/{'baseline' if is_one_shape else 'long_short'}.yaml"]
         return [tool("bench_step", *keys, *row, *files, *shapes)]
 
@@ -220,6 +232,14 @@ PIECES = (
     ),
     Piece("bn_groups", "BN groups one after the other and at once", bn_groups),
     Piece("step_i3d", "A step of I3D R50", steps("step_i3d", I3D, WAYS)),
+    # Transformers have no BN groups.
+    Piece("step_vit", "A step of ViT-B", steps("step_vit", VIT, ("ours", "plain"))),
+    Piece(
+        "step_vit_compiled",
+        "A step of ViT-B, compiled",
+        steps("step_vit_compiled", VIT, ("ours", "compiled")),
+    ),
+    Piece("step_mvit", "A step of MViTv2-S", steps("step_mvit", MVIT, ("ours", "plain"))),
     Piece("loading", "Loading, and how many cores keep up", loading),
     Piece("quickstart", "The rows of the quickstart", quickstart),
     Piece("study_224", "SlowFast R50 at 224 pixels: four rows, three seeds", study_224),

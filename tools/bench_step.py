@@ -34,7 +34,7 @@ from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
 from mgexp.dist import device_of
 from mgexp.errors import InputError, TrainingError
-from mgexp.models.build import build_model
+from mgexp.models.build import build_model, network_title
 from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, activation_bytes, macs_by_shape
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes, step_counts
 from mgexp.options import add_timing_options, timing_problems, too_small, without_folder
@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> int:
     found = {
         **times_json(times),
         "row": experiment_name(options.cfg),
-        "model": f"{cfg.MODEL.MODEL_NAME}, depth {cfg.RESNET.DEPTH}",
+        "model": network_title(cfg.MODEL.MODEL_NAME, cfg.RESNET.DEPTH),
         "batch_size": cfg.TRAIN.BATCH_SIZE,
         "device": device.type,
         "precision": precision,

@@ -161,6 +161,11 @@ OURS = frozenset(name for name, _ in MODELS)
 """The networks that tests of ours cover at every shape."""
 
 
+def network_title(name: str, resnet_depth: int) -> str:
+    """Name a network for a table, with the depth of a ResNet: "SlowFast, depth 50"."""
+    return f"{name}, depth {resnet_depth}" if name in {"SlowFast", *TEMPORAL} else name
+
+
 def _blocks(model: nn.Module) -> nn.ModuleList:
     """Return the blocks that activation checkpointing computes again. Raises InputError if there are none."""
     blocks = getattr(model, "blocks", None)

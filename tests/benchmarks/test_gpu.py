@@ -142,6 +142,17 @@ def test_steps_are_timed_before_loading_needs_their_rate(tmp_path):
     assert command[command.index("--steps-per-second") + 1] == "4"
 
 
+def test_transformers_are_timed_whole_and_tried_with_few_channels(tmp_path):
+    pieces = {one.name: one.commands for one in gpu.PIECES}
+    for name, key in (("step_vit", "VIT.DEPTH"), ("step_mvit", "MVIT.DEPTH")):
+        small, whole = (pieces[name](gpu.Place(tmp_path, "cpu", tiny))[0] for tiny in (True, False))
+        assert key in small
+        assert key not in whole
+        assert small[small.index("--batch-size") + 1] == "4"
+        assert whole[whole.index("--batch-size") + 1] == "8"
+        assert whole[whole.index("--ways") + 1 :] == ["ours", "plain"]
+
+
 def test_the_study_at_224_pixels_is_tried_small(tmp_path):
     small, whole = (gpu.study_224(gpu.Place(tmp_path, "cpu", tiny))[-1] for tiny in (True, False))
     assert small[1:3] == ["tools/run_net.py", "--cfg"]

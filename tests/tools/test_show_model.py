@@ -67,6 +67,16 @@ def test_the_table_names_the_model_and_a_shape(show):
     assert "16 x 64²" in out
 
 
+@pytest.mark.parametrize(
+    ("name", "title"), [("ViT", "ViT, 12 classes"), ("TSM", "TSM, depth 50, 12 classes")]
+)
+def test_only_a_resnet_has_a_depth(show, name, title):
+    keys = ["MODEL.MODEL_NAME", name, "RESNET.DEPTH", "50", "MULTIGRID.SHORT_CYCLE", "False"]
+    code, out, err = show(QUICKSTART, *keys)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{title}: ")
+
+
 def test_a_shape_that_the_model_cannot_take_is_one_message(show):
     network = ["MODEL.MODEL_NAME", "I3D", "RESNET.DEPTH", "50", "RESNET.WIDTH_PER_GROUP", "8"]
     short = ["MULTIGRID.SHORT_CYCLE_FACTORS", "[0.5, 0.70711]"]
