@@ -24,15 +24,15 @@ from quickstart_scenes import SETS
 from quickstart_videos import make_quickstart
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Parse the command line, make the videos, and print how many were made."""
-    arguments = parse_arguments()
+    options = parse(arguments)
     start = time.perf_counter()
     try:
         names = ("num_train", "num_val", "seed")
-        given = {name: value for name, value in vars(arguments).items() if name in names}
-        options = replace(SETS[arguments.set], **given)
-        made = make_quickstart(arguments.output, options, arguments.processes, progress=True)
+        given = {name: value for name, value in vars(options).items() if name in names}
+        video_set = replace(SETS[options.set], **given)
+        made = make_quickstart(options.output, video_set, options.processes, progress=True)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
@@ -40,13 +40,11 @@ def main() -> int:
         print("interrupted: run the same command again to make the rest", file=sys.stderr)
         return 4
     seconds = time.perf_counter() - start
-    print(
-        f"{arguments.output}: {made.num_made} videos made in {seconds:.0f} s, {made.num_kept} kept"
-    )
+    print(f"{options.output}: {made.num_made} videos made in {seconds:.0f} s, {made.num_kept} kept")
     return 0
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0] if __doc__ else None,
@@ -68,8 +66,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--processes", type=int, default=num_cores(), help="videos made at the same time"
     )
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

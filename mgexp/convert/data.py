@@ -51,7 +51,7 @@ def _lists(draft: Conversion, format_: str) -> None:
         draft.drop(why, "DATA.PATH_PREFIX", "DATA.PATH_LABEL_SEPARATOR")
         names = ("something-something-v2-train.json", "something-something-v2-validation.json")
     if format_ == "charades" or not draft.value("DATA.PATH_TO_DATA_DIR"):
-        why = "DATA.TRAIN_LIST and DATA.VAL_LIST, as the formats of data/README.md have them"
+        why = "DATA.TRAIN_LIST and DATA.VAL_LIST, as the formats of docs/data_sets.md have them"
         draft.drop(why, "DATA.PATH_TO_DATA_DIR")
         return
     train, val = (f"{folder}/{name}" for name in names)

@@ -100,8 +100,7 @@ def test_the_tool_makes_the_newest_set_or_the_one_asked_for(
     options, hidden_share, tmp_path, monkeypatch
 ):
     few = ("--output", str(tmp_path), "--num-train", "1", "--num-val", "2", "--processes", "1")
-    monkeypatch.setattr("sys.argv", ["make_quickstart.py", *few, *options])
-    assert load_tool("make_quickstart").main() == 0
+    assert load_tool("make_quickstart").main([*few, *options]) == 0
     found = json.loads((tmp_path / writer.MANIFEST).read_text())["options"]
     assert (found["num_train"], found["num_val"]) == (1, 2)
     assert found["hidden_share"] == hidden_share

@@ -1,28 +1,39 @@
-"""What README and INSTALL tell people to type exists: tools, files, options and keys."""
+"""What the pages tell people to type is what the tools take: options, files, keys and their values."""
 
 from __future__ import annotations
 
 import re
-import runpy
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
+from tiny import load_tool
 
-from mgexp.config.keys import BY_NAME
-from mgexp.config.load import load_config
+from mgexp.config.load import read_config
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
-    *("README.md", "INSTALL.md", "SECURITY.md", "CHANGELOG.md", "data/README.md"),
-    *("experiments/README.md", "experiments/quickstart/prose.md"),
-    "experiments/large_batch/prose.md",
-    "experiments/beyond/augmentation_by_shape/prose.md",
-    "docs/gpu.md",
-    "docs/other_loops.md",
-    "docs/transformers.md",
+    *(
+        "README.md",
+        "INSTALL.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+        "data/README.md",
+        "benchmarks/README.md",
+    ),
+    *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md")),
+    *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("experiments/**/prose.md")),
+    "experiments/README.md",
 )
+MAX_README_LINES = 150
+
+
+def expanded(word):
+    """The words that bash makes of ``a{b,c}d``."""
+    braces = re.fullmatch(r"(.*)\{(.*)\}(.*)", word)
+    if not braces or "," not in braces[2]:
+        return [word]
+    return [f"{braces[1]}{part}{braces[3]}" for part in braces[2].split(",")]
 
 
 def commands():
@@ -31,47 +42,55 @@ def commands():
         text = (ROOT / page).read_text(encoding="utf-8")
         for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
-                words = shlex.split(line, comments=True)
+                words = [one for word in shlex.split(line, comments=True) for one in expanded(word)]
                 if words:
                     yield page, words
 
 
-OF_TOOLS = [words for _, words in commands() if any(word.startswith("tools/") for word in words)]
+def of_tool(words):
+    """(name of the tool, its arguments) of a command, or None. The words before it start it, as torchrun does."""
+    place = next((n for n, word in enumerate(words) if word.startswith("tools/")), None)
+    return None if place is None else (words[place].removeprefix("tools/"), words[place + 1 :])
 
 
-def what_it_says(tool, monkeypatch, capsys):
-    """The help of a tool in Python, the text of one in bash."""
-    if tool.suffix != ".py":
-        return tool.read_text(encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", [str(tool), "--help"])
-    with pytest.raises(SystemExit):
-        runpy.run_path(str(tool), run_name="__main__")
-    return capsys.readouterr().out
+OF_TOOLS = sorted(
+    {(name, *own) for _, words in commands() for name, own in [of_tool(words) or ("", [])] if name}
+)
+PYTHON_TOOLS = [one for one in OF_TOOLS if one[0].endswith(".py")]
 
 
-def test_there_are_commands_to_test():
-    assert len(OF_TOOLS) >= 4
+def test_readme_is_a_page_to_land_on():
+    assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= MAX_README_LINES
 
 
-def test_tools_options_and_keys_exist(monkeypatch, capsys):
-    helps = {}
-    for words in OF_TOOLS:
-        tool = next(word for word in words if word.startswith("tools/"))
-        if tool not in helps:
-            helps[tool] = what_it_says(ROOT / tool, monkeypatch, capsys)
-        own = words[
-            words.index(tool) :
-        ]  # the words before it belong to what starts it, such as torchrun
-        unknown = [word for word in own if word.startswith("--") and word not in helps[tool]]
-        keys = [word for word in words if re.fullmatch(r"[A-Z]+\.[A-Z_]+", word)]
-        assert unknown + [key for key in keys if key not in BY_NAME] == [], " ".join(words)
+def test_every_page_of_docs_is_linked_and_starts_with_a_command():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for page in sorted(ROOT.glob("docs/*.md")):
+        assert f"(docs/{page.name})" in readme
+        before, fence, _ = page.read_text(encoding="utf-8").partition("```")
+        assert fence, page
+        assert before.count("\n") < 12, page
 
 
-def test_the_yamls_that_commands_name_load():
-    named = {words[words.index("--cfg") + 1] for words in OF_TOOLS if "--cfg" in words}
-    assert len(named) >= 4
-    for name in sorted(named):
-        load_config(ROOT / name)
+def test_scripts_exist_and_say_what_their_options_do():
+    scripts = [one for one in OF_TOOLS if not one[0].endswith(".py")]
+    assert len(scripts) >= 2
+    for name, *own in scripts:
+        text = (ROOT / "tools" / name).read_text(encoding="utf-8")
+        assert [word for word in own if word.startswith("--") and word not in text] == []
+
+
+@pytest.mark.parametrize("words", PYTHON_TOOLS, ids=" ".join)
+def test_a_tool_takes_the_command(words, monkeypatch, own_code):
+    """Its own parser reads the options. The configuration that the command describes has no problem."""
+    name, *own = words
+    monkeypatch.chdir(ROOT)
+    tool = load_tool(name.removesuffix(".py"))
+    has_name = bool(own) and own[0] in getattr(tool, "COMMANDS", {})
+    options = tool.parse_command(own[0], own[1:]) if has_name else tool.parse(own)
+    if getattr(options, "cfg", None):
+        keys = options.overrides if hasattr(options, "overrides") else options.words
+        assert read_config(Path(options.cfg), keys)[1] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -82,7 +101,7 @@ def test_links_lead_to_files(page):
 
 
 def test_the_loop_shown_is_that_of_the_example():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/library.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert shown in (ROOT / "examples" / "plain_pytorch.py").read_text(encoding="utf-8")
 
