@@ -20,8 +20,9 @@ from torch import nn
 
 from mgexp.config.load import read_config
 from mgexp.errors import InputError
-from mgexp.models.build import OURS, build_model
+from mgexp.models.build import build_model
 from mgexp.models.cost import activation_bytes, macs_by_shape, num_params, schedule_shapes
+from mgexp.models.resnet import TEMPORAL
 from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
 from mgexp.options import add_import_option
@@ -56,7 +57,7 @@ def main(arguments: list[str]) -> int:
         print(f"show_model.py: {error}", file=sys.stderr)
         return 2
     model = build_model(cfg)
-    depth = f", depth {cfg.RESNET.DEPTH}" if cfg.MODEL.MODEL_NAME in OURS else ""
+    depth = f", depth {cfg.RESNET.DEPTH}" if cfg.MODEL.MODEL_NAME in ("SlowFast", *TEMPORAL) else ""
     name = f"{cfg.MODEL.MODEL_NAME}{depth}, {cfg.MODEL.NUM_CLASSES} classes"
     if options.check:
         full = (cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)

@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from tiny import VIT, write_config
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "models.json").read_text())
@@ -65,6 +66,11 @@ def test_the_table_names_the_model_and_a_shape(show):
     assert code == 0
     assert out.startswith("SlowFast, depth 18, 12 classes: 2,767,632 parameters")
     assert "16 x 64²" in out
+
+
+def test_the_depth_of_a_resnet_is_not_that_of_a_transformer(show, tmp_path):
+    _, out, _ = show(write_config(tmp_path / "vit.yaml", VIT))
+    assert out.startswith("ViT, 2 classes: ")
 
 
 def test_a_shape_that_the_model_cannot_take_is_one_message(show):
