@@ -262,7 +262,8 @@ def build_costs(cfg: Config) -> ClipCosts | None:
     if missing := sorted(sizes - seconds.keys()):
         shapes = ", ".join(f"{frames} x {crop}²" for frames, crop in missing)
         raise ValueError(
-            f"MULTIGRID.CLIP_SECONDS lacks {shapes}: tools/plan.py measures the seconds and prints the key"
+            f"MULTIGRID.CLIP_SECONDS lacks {shapes}: tools/plan.py with MULTIGRID.BATCH_RATIO pixels measures the "
+            "seconds and prints the key"
         )
     # Whole nanoseconds, so that sums over a long run are exact.
     nanoseconds = {size: max(1, round(1e9 * seconds[size])) for size in sorted(sizes)}
