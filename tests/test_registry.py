@@ -16,6 +16,7 @@ from mgexp.models.layers import ClipDropout
 from mgexp.multigrid import GroupedBatchNorm3d
 from mgexp.registry import MODELS, OPTIMIZERS, import_file, imported
 from mgexp.run.environment import describe
+from mgexp.train.setup import build_row_schedule
 
 pytestmark = pytest.mark.usefixtures("own_code")
 
@@ -207,3 +208,28 @@ def test_a_network_that_cannot_be_made_is_told(tmp_path):
     cfg = tiny_config(tmp_path, {"MODEL.MODEL_NAME": "needs_a_key"})
     (problem,) = build_problems(cfg, [(8, 32)])
     assert "MODEL.MODEL_NAME = needs_a_key cannot be built: AttributeError" in problem
+
+
+def test_work_of_a_network_that_cannot_be_made_or_run_is_told(tmp_path):
+    """show_schedule.py counts the work before anything checks the network."""
+
+    @MODELS.register()
+    def no_network(cfg):
+        return cfg.NO_SUCH_SECTION
+
+    @MODELS.register()
+    class Picky(nn.Linear):
+        def __init__(self, cfg):
+            super().__init__(3, 2)
+
+        def forward(self, clips):
+            assert clips.shape[2] == 8, "eight frames"
+
+    keys = {"MULTIGRID.BATCH_RATIO": "macs", "MULTIGRID.BN_BASE_SIZE": 0}
+    for name, said in (
+        ("no_network", "no_network cannot be built: AttributeError"),
+        ("Picky", "a clip of 2 x 16² cannot be counted: eight frames"),
+    ):
+        cfg = tiny_config(tmp_path, {**keys, "MODEL.MODEL_NAME": name})
+        with pytest.raises(InputError, match=said):
+            build_row_schedule(cfg, 24)

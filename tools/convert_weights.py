@@ -24,7 +24,7 @@ import simplejson
 
 from mgexp.config.load import load_config
 from mgexp.errors import InputError
-from mgexp.models.build import build_on_meta
+from mgexp.models.build import build_to_look_at
 from mgexp.models.legacy import WHY_NOT_PICKLES, read_caffe2
 from mgexp.models.weights import WeightsFile, fit_weights, read_weights, write_weights
 from mgexp.options import add_import_option
@@ -74,9 +74,9 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     try:
         check_output(options.output)
-        # Only the names and shapes of tensors are needed. On the meta device a model takes no memory.
+        # Only the names and shapes of tensors are needed.
         cfg = load_config(options.cfg, options.overrides)
-        fit = fit_weights(read_any(options.input), build_on_meta(cfg))
+        fit = fit_weights(read_any(options.input), build_to_look_at(cfg))
         write_weights(options.output, fit.used)
     except (InputError, ValueError, OSError) as error:
         print(f"convert_weights.py: nothing was written; {error}", file=sys.stderr)

@@ -47,6 +47,9 @@ def _optimizer(draft: Conversion) -> None:
     draft.keep("SOLVER.OPTIMIZING_METHOD")
     draft.keep_if(method == "sgd", f"{method} does not read it", *of_sgd)
     draft.keep_if(method == "adamw", f"{method} does not read it", *of_adam)
+    if method == "adamw":
+        # PySlowFast has no key for it: slowfast/models/optimizer.py writes the number.
+        draft.keys["SOLVER.EPS"] = 1e-8
 
 
 def _stages(draft: Conversion) -> float:

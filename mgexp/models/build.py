@@ -47,11 +47,20 @@ def build_to_look_at(cfg: Config) -> nn.Module:
 def build_network(cfg: Config) -> nn.Module:
     """Build the network that is registered as MODEL.MODEL_NAME, with its initial weights from torch's generator.
 
-    Batch normalisation is by groups of clips, and dropout by clip. Raises InputError for an unknown name, and for
-    batch normalisation that cannot be grouped.
+    Batch normalisation is by groups of clips, and dropout by clip. Raises InputError for an unknown name, for
+    batch normalisation that cannot be grouped, and for a network of one's own that raises an error itself.
     """
     name = cfg.MODEL.MODEL_NAME
-    model = drop_by_clip(group_batchnorm(MODELS.find(name)(cfg)))
+    make = MODELS.find(name)
+    try:
+        made: nn.Module = make(cfg)
+    # A network of one's own may raise anything.
+    except Exception as error:
+        if name in OURS or isinstance(error, InputError):
+            raise
+        problem = f"MODEL.MODEL_NAME = {name} cannot be built: {type(error).__name__}: {error}"
+        raise InputError([problem]) from error
+    model = drop_by_clip(group_batchnorm(made))
     norms = (one for one in model.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm))
     others = {type(one).__name__ for one in norms if not isinstance(one, GroupedBatchNorm3d)}
     if others:
@@ -180,20 +189,17 @@ def build_problems(cfg: Config, shapes: Iterable[tuple[int, int]]) -> list[str]:
 
     A network of one's own is run at every shape, and its positions are checked: see multigrid/shape_check.py.
     """
-    name, is_ours = cfg.MODEL.MODEL_NAME, cfg.MODEL.MODEL_NAME in OURS
+    name = cfg.MODEL.MODEL_NAME
     try:
         model = build_to_look_at(cfg)
         if cfg.TRAIN.ACTIVATION_CHECKPOINTING:
             _blocks(model)
     except InputError as error:
         return list(error.problems)
-    # torch raises RuntimeError for a tensor with more values than it can count. A network of one's own may raise
-    # anything.
-    except Exception as error:
-        if is_ours and not isinstance(error, RuntimeError | ValueError):
-            raise
+    # torch raises RuntimeError for a tensor with more values than it can count.
+    except (RuntimeError, ValueError) as error:
         return [f"MODEL.MODEL_NAME = {name} cannot be built: {type(error).__name__}: {error}"]
-    if is_ours:
+    if name in OURS:
         model.eval()
         checks = [
             ShapeCheck(*shape, problem=_meta_problem(model, *shape)) for shape in sorted(shapes)

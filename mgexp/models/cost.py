@@ -60,7 +60,7 @@ def products_by_shape(
 
     ``model`` may be on the meta device, where this takes no time. `macs_by_shape` also counts normalisation and
     pools, which are about 0.5 % of our networks (X3D 3 %). Raises ValueError for a shape that the model cannot
-    take.
+    take, whatever the model raises there.
     """
     device = next(model.parameters()).device
     macs = {}
@@ -68,8 +68,11 @@ def products_by_shape(
         try:
             with FlopCounterMode(display=False) as counter, torch.no_grad():
                 model(torch.zeros(1, 3, frames, crop, crop, device=device))
-        except RuntimeError as error:
-            raise ValueError(f"a clip of {frames} x {crop}² cannot be counted: {error}") from error
+        except ValueError:
+            raise
+        except Exception as error:
+            text = str(error) or type(error).__name__
+            raise ValueError(f"a clip of {frames} x {crop}² cannot be counted: {text}") from error
         macs[frames, crop] = counter.get_total_flops() // FLOPS_PER_MAC
     return macs
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,10 +54,11 @@ class WeightsFile:
     tensors: Mapping[str, Tensor]
 
 
-def read_weights(path: Path) -> WeightsFile:
+def read_weights(path: Path, own: Collection[str] = ()) -> WeightsFile:
     """Read weights of pytorchvideo, PySlowFast, torchvision or mgexp from a torch file or safetensors.
 
-    Raises InputError if there is no such file, if it is damaged, if it holds anything except
+    ``own``: the names of a network that follows none of these conventions. A file that has all of them is taken as
+    it is. Raises InputError if there is no such file, if it is damaged, if it holds anything except
     tensors and plain values, or if its names follow no known convention.
     """
     if not is_file(path):
@@ -78,6 +79,8 @@ def read_weights(path: Path) -> WeightsFile:
     for prefix in ("module.", "_orig_mod."):
         if tensors and all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}
+    if own and tensors.keys() >= set(own):
+        return WeightsFile(path, "the network's own names", tensors)
     return named_weights(path, tensors)
 
 

@@ -174,10 +174,12 @@ def _batch_shape(
     ratio = max(1.0, round(exact * parts) / parts)
     if abs(ratio - exact) > MAX_RATIO_ERROR * exact:
         rounded = "a whole number" if parts == 1 else f"a multiple of 1/{parts}"
+        # With BN groups a ratio of costs must be whole too, which few cycles give.
+        remedy = "" if costs is None else ", or set MULTIGRID.BATCH_RATIO pixels"
         problems.append(
             f"a shape of {frames:g} frames x {crop:g} pixels needs {exact:.3f} times the clips: "
             f"more than {MAX_RATIO_ERROR:.0%} from {rounded}, see MULTIGRID.LONG_CYCLE_FACTORS and "
-            "MULTIGRID.SHORT_CYCLE_FACTORS"
+            f"MULTIGRID.SHORT_CYCLE_FACTORS{remedy}"
         )
     return BatchShape(whole_frames, round(crop), ratio)
 

@@ -71,7 +71,8 @@ def layer_factors(names: Sequence[str], decay: float) -> dict[str, float]:
     """Return for each parameter ``decay`` to the power of the number of layers after its own.
 
     ``names`` are in the network's order. Layer 0 is all before the first block, block N is layer N + 1, and what
-    follows the last block is the last layer. Raises InputError if there are no blocks, and the decay is not 1.
+    follows the last block is the last layer. If nothing follows it, as in ResNets, whose last block is the
+    classifier, that block is the last layer. Raises InputError if there are no blocks, and the decay is not 1.
     """
     found = {name: re.search(r"(?:^|\.)blocks\.(\d+)\.", name) for name in names}
     numbers = [int(match[1]) for match in found.values() if match]
@@ -82,7 +83,9 @@ def layer_factors(names: Sequence[str], decay: float) -> dict[str, float]:
                 "layers: set it to 1"
             ]
         )
-    last, layer, factors = max(numbers, default=0) + 2, 0, {}
+    # The classifier keeps the whole rate: in MAE and BEiT it follows the blocks, in ResNets it is one of them.
+    is_last_a_block = bool(names) and found[names[-1]] is not None
+    last, layer, factors = max(numbers, default=0) + 2 - is_last_a_block, 0, {}
     for name, match in found.items():
         if match:
             layer = int(match[1]) + 1

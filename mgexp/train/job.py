@@ -18,7 +18,7 @@ from mgexp.data.loader import build_time_limit, build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError, raise_problems
 from mgexp.failure import Explained
-from mgexp.models.build import build_on_meta
+from mgexp.models.build import build_to_look_at
 from mgexp.models.weights import Fit
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.multigrid.schedule import step_counts
@@ -138,7 +138,7 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
             yield None
             return
         choice = resume.choose_checkpoint(run_dir)
-        resume.require_same_network(choice, build_on_meta(job.cfg))
+        resume.require_same_network(choice, build_to_look_at(job.cfg))
         schedule = job.inputs.schedule
         fingerprint = resume.fingerprint(schedule, job.cfg.RNG_SEED)
         changes += resume.schedule_problems(choice, fingerprint, job.override)

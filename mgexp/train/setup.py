@@ -22,7 +22,7 @@ from mgexp.data.records import Record, VideoList
 from mgexp.data.regions import region_side
 from mgexp.dist import device_of
 from mgexp.errors import InputError, collected, listed, raise_problems
-from mgexp.models.build import build_on_meta, build_problems, build_to_look_at
+from mgexp.models.build import OURS, build_problems, build_to_look_at
 from mgexp.models.cost import products_by_shape, schedule_shapes
 from mgexp.models.resnet import TEMPORAL
 from mgexp.models.weights import Fit, fit_weights, read_weights
@@ -262,7 +262,8 @@ def build_costs(cfg: Config) -> ClipCosts | None:
     if missing := sorted(sizes - seconds.keys()):
         shapes = ", ".join(f"{frames} x {crop}²" for frames, crop in missing)
         raise ValueError(
-            f"MULTIGRID.CLIP_SECONDS lacks {shapes}: tools/plan.py measures the seconds and prints the key"
+            f"MULTIGRID.CLIP_SECONDS lacks {shapes}: tools/plan.py with MULTIGRID.BATCH_RATIO pixels measures the "
+            "seconds and prints the key"
         )
     # Whole nanoseconds, so that sums over a long run are exact.
     nanoseconds = {size: max(1, round(1e9 * seconds[size])) for size in sorted(sizes)}
@@ -319,13 +320,15 @@ def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:
     if not cfg.TRAIN.INIT_WEIGHTS or not cfg.TRAIN.ENABLE or run_dir.checkpoint_steps():
         return None
     try:
-        model = build_on_meta(cfg)
-    except ValueError:
+        model = build_to_look_at(cfg)
+    except (InputError, ValueError):
         # The configuration describes no model. ``build_inputs`` reports this with all other
         # problems.
         return None
     try:
-        return fit_weights(read_weights(Path(cfg.TRAIN.INIT_WEIGHTS)), model)
+        # Weights of an earlier run of one's own network have the names of that network.
+        own = () if cfg.MODEL.MODEL_NAME in OURS else model.state_dict().keys()
+        return fit_weights(read_weights(Path(cfg.TRAIN.INIT_WEIGHTS), own), model)
     except InputError as error:
         raise InputError([f"TRAIN.INIT_WEIGHTS: {one}" for one in error.problems]) from error
 

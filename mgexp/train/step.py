@@ -119,6 +119,18 @@ def split_problems(
     ``in_pairs``: mixup or CutMix blend neighbours, so all parts have an even number of clips.
     """
     for shape in shapes:
+        if in_pairs and shape.clips % 2:
+            yield (
+                f"AUG.MIXUP_ALPHA and CUTMIX_ALPHA take pairs of clips, and {shape} has {shape.clips} clips in a "
+                "process: change TRAIN.BATCH_SIZE or the number of processes"
+            )
+            continue
+        if in_pairs and not has_batchnorm and max_clips == 1:
+            yield (
+                f"TRAIN.MAX_CLIPS_PER_GPU = 1 is too few for {shape}: AUG.MIXUP_ALPHA and CUTMIX_ALPHA take pairs "
+                "of clips; raise it to 2 or more"
+            )
+            continue
         try:
             pieces = num_pieces(shape.clips, shape.num_bn_groups, has_batchnorm, in_pairs)
             parts = split(shape.clips, pieces, max_clips)
@@ -126,7 +138,7 @@ def split_problems(
                 yield (
                     f"AUG.MIXUP_ALPHA and CUTMIX_ALPHA take pairs of clips, and {shape} has parts of "
                     f"{', '.join(sorted({str(part.clips) for part in parts}))} clips in a process: change "
-                    "TRAIN.BATCH_SIZE or TRAIN.MAX_CLIPS_PER_GPU"
+                    "MULTIGRID.BN_BASE_SIZE or TRAIN.MAX_CLIPS_PER_GPU"
                 )
         except ValueError as error:
             yield (

@@ -179,3 +179,9 @@ def test_every_row_is_tested():
     rows = {f"{method}_{times}x" for method in METHODS for times in (1, 8, 16)}
     rows |= {"pmd_lamb_8x_period25", "pmd_lamb_16x_period13", "lamb_8x_sqrt", "lamb_16x_sqrt"}
     assert {path.stem for path in row_yamls(EXPERIMENTS / "large_batch")} == rows
+
+
+@pytest.mark.parametrize("row", ["k400_vit_b", "k400_mvit_v2_s"])
+def test_rows_of_transformers_have_the_published_epsilon_of_adamw(row):
+    """--opt_eps 1e-8 in VideoMAE's script, eps=1e-08 in PySlowFast's construct_optimizer."""
+    assert config(f"transformers/{row}/baseline").SOLVER.EPS == 1e-8

@@ -176,6 +176,8 @@ def test_adamw_has_its_own_keys():
     assert keys["SOLVER.BETAS"] == (0.9, 0.95)
     assert keys["SOLVER.LAYER_DECAY"] == 0.75
     assert "SOLVER.MOMENTUM" not in keys
+    # construct_optimizer of PySlowFast writes eps=1e-08.
+    assert keys["SOLVER.EPS"] == 1e-8
     assert "SOLVER.OPTIMIZING_METHOD = adam has no counterpart" in problem(
         SOLVER__OPTIMIZING_METHOD="adam"
     )

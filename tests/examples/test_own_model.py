@@ -35,6 +35,38 @@ def test_the_network_trains_and_predicts(cfg, tiny_data, tmp_path, capsys):
     assert predict([*arguments, "--json"]) == 0
 
 
+READS_NUMBERS = """
+import torch
+from torch import nn
+from mgexp.registry import MODELS
+
+@MODELS.register()
+class Rates(nn.Sequential):
+    def __init__(self, cfg):
+        # As torchvision's and timm's transformers do. On the meta device there are no numbers.
+        rates = torch.linspace(0, 0.5, 3).tolist()
+        pool, end = nn.AdaptiveAvgPool3d(1), nn.Linear(3, cfg.MODEL.NUM_CLASSES)
+        super().__init__(pool, nn.Flatten(), nn.Dropout(rates[1]), end)
+"""
+
+
+def test_a_network_that_reads_numbers_as_it_is_made_starts_from_its_own_weights(
+    tiny_data, tmp_path
+):
+    own = tmp_path / "my_file.py"
+    own.write_text(READS_NUMBERS)
+    cfg = write_config(
+        tmp_path / "tiny.yaml", {**data_keys(tiny_data), "MODEL.MODEL_NAME": "Rates"}
+    )
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert run_net().main([*command(cfg, first), "--import", str(own)]) == 0
+    given = ("TRAIN.INIT_WEIGHTS", first / "model.pt")
+    assert run_net().main([*command(cfg, second, *given), "--import", str(own)]) == 0
+    used = json.loads((second / "init_weights.json").read_text())
+    assert sorted(used["used"]) == ["3.bias", "3.weight"]
+    assert losses(first)[0] != losses(second)[0]
+
+
 def test_the_yaml_is_a_row_over_the_quickstart():
     values = yaml.safe_load(EXAMPLE.with_suffix(".yaml").read_text())
     assert (EXAMPLE.parent / values["_BASE_"]).is_file()

@@ -301,6 +301,12 @@ def test_rates_decay_from_layer_to_layer():
         layer_factors(["weight"], 0.5)
 
 
+def test_a_classifier_that_is_the_last_block_keeps_the_whole_rate():
+    """In MAE's rule (util/lr_decay.py) the classifier has the factor 1. ResNets have it as their last block."""
+    names = ["blocks.0.conv.weight", "blocks.1.conv.weight", "blocks.2.proj.weight"]
+    assert layer_factors(names, 0.5) == dict(zip(names, (0.25, 0.5, 1.0), strict=True))
+
+
 def test_a_row_with_layer_decay_has_a_group_for_each_layer(tmp_path):
     cfg = tiny_config(tmp_path, {**VIT, "SOLVER.LAYER_DECAY": 0.5, "SOLVER.WEIGHT_DECAY": 0.05})
     model = build_model(cfg)

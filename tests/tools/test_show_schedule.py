@@ -214,6 +214,8 @@ def test_seconds_that_are_not_given_are_told(show):
     code, _, err = show("long", "MULTIGRID.BATCH_RATIO", "measured")
     assert code == 2
     assert "MULTIGRID.CLIP_SECONDS lacks 8 x 158², 16 x 158², 16 x 224², 32 x 224²" in err
+    # plan.py refuses the row as it is, for the same reason.
+    assert "tools/plan.py with MULTIGRID.BATCH_RATIO pixels measures" in err
 
 
 def test_with_measured_seconds_a_step_takes_equally_long(shown_json):
