@@ -41,7 +41,7 @@ from mgexp.config.load import read_config
 from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError, collected, listed, raise_problems
-from mgexp.options import add_import_option
+from mgexp.options import add_import_option, local_folder
 from mgexp.plan.loading import (
     LoadingCosts,
     build_loads,
@@ -94,7 +94,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="in place of --cfg: a file of 'path label' lines; repeat it for more lists, training list first",
     )
     add("--root", type=Path, help="with --list: folder that the paths are relative to")
-    add("--store", required=True, type=Path, help="folder of the store (DATA.STORE)")
+    add("--store", required=True, type=local_folder, help="folder of the store (DATA.STORE)")
     add_copy_options(parser)
     add("--separator", help="with --list: text between path and label (default: a space)")
     add(
