@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mgexp.errors import InputError
 from mgexp.registry import OwnFile, import_file
+from mgexp.run.remote import is_remote
 
 
 def too_small(numbers: Mapping[str, int | None], least: int = 1) -> list[str]:
@@ -38,6 +39,15 @@ def without_folder(files: Mapping[str, Path | None]) -> list[str]:
     ]
 
 
+def local_folder(text: str) -> Path:
+    """Read an option that names a folder to write. Refuse an address: argparse shows the message."""
+    if is_remote(text):
+        remedy = "give a folder of this machine, and copy it when the work is done"
+        problem = "results are written with locks, atomic renames and appended lines, which addresses do not have"
+        raise argparse.ArgumentTypeError(f"{text}: {problem}: {remedy}")
+    return Path(text)
+
+
 def add_import_option(parser: argparse.ArgumentParser) -> None:
     """Add --import. The file is imported while the command line is read, before any configuration."""
     parser.add_argument(
@@ -46,7 +56,8 @@ def add_import_option(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.py",
         action="append",
         type=_import,
-        help="file that registers a network, an optimizer or a loss of one's own; see docs/own_model.md",
+        help="file that registers a network, an optimizer, a loss or a reader of addresses of one's own; see "
+        "docs/own_model.md and docs/clip_store.md",
     )
 
 

@@ -49,7 +49,7 @@ from mgexp.text import aligned
 from mgexp.train.setup import build_num_videos, build_row_schedule
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import Decoder, Opener, VideoError, choose_decoder
-from mgexp.video.store import StoreDir, StoreIndex
+from mgexp.video.store import StoreIndex, open_store
 from mgexp.video.store_fill import StoreError
 
 # Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
@@ -175,7 +175,7 @@ def ways_of(cfg: Config, records: Sequence[Record]) -> dict[str, Load]:
     if not any(Path(record.path).is_dir() for record in records):
         ways["videos, LabeledVideoDataset"] = LabeledVideos(clips)
     if cfg.DATA.STORE:
-        store, root = StoreDir(Path(cfg.DATA.STORE)), videos_root(in_fold(cfg).DATA)
+        store, root = open_store(cfg.DATA.STORE), videos_root(in_fold(cfg).DATA)
         copies: dict[str, Opener] = {
             f"store, {name}": StoreIndex(store, root, decoder.opener, fps)
             for name, decoder in found.items()

@@ -31,7 +31,7 @@ from mgexp.config.keys import BY_NAME
 from mgexp.config.load import read_config
 from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
 from mgexp.errors import InputError
-from mgexp.options import add_import_option, not_positive, too_small
+from mgexp.options import add_import_option, local_folder, not_positive, too_small
 from mgexp.run.environment import num_cores
 from mgexp.run.folder import CheckDir
 from mgexp.video.check import CheckLog, CheckSummary, VideoCheck, check_videos
@@ -53,7 +53,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--root", type=Path, help="with LIST: folder that its paths are relative to"
     )
-    parser.add_argument("--output", required=True, type=Path, help="folder for the results")
+    parser.add_argument("--output", required=True, type=local_folder, help="folder for the results")
     parser.add_argument(
         "--separator", help="with LIST: text between path and label (default: space)"
     )

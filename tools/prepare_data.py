@@ -20,6 +20,9 @@ Each clip is read from the smallest copy that is sharp enough: a short side is d
 DATA.TRAIN_JITTER_SCALES), and the copy must have at least this size. So choose the largest short side first, and
 then some for the smaller crops. A copy is never larger than its video.
 
+With --shards 3, millions of copies become some hundred tar files of 3 GB, which train the same to the bit. See
+docs/clip_store.md.
+
 Start the same command again after an interruption, or after you added or changed videos: it makes what is missing.
 It lists the videos that cannot be decoded. They get no copy, so training opens the video itself.
 Exit codes: 0 done; 1 failed, for example on a full disk; 2 bad input; 4 interrupted (run it again to continue).
@@ -38,7 +41,7 @@ from mgexp.config.load import read_config
 from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError, collected, listed, raise_problems
-from mgexp.options import add_import_option
+from mgexp.options import add_import_option, local_folder
 from mgexp.plan.loading import (
     LoadingCosts,
     build_loads,
@@ -91,7 +94,21 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="in place of --cfg: a file of 'path label' lines; repeat it for more lists, training list first",
     )
     add("--root", type=Path, help="with --list: folder that the paths are relative to")
-    add("--store", required=True, type=Path, help="folder of the store (DATA.STORE)")
+    add("--store", required=True, type=local_folder, help="folder of the store (DATA.STORE)")
+    add_copy_options(parser)
+    add("--separator", help="with --list: text between path and label (default: a space)")
+    add(
+        "--plan",
+        action="store_true",
+        help="encode a sample of 8 videos, and predict disk space and time of the store",
+    )
+    add("overrides", nargs="*", metavar="KEY VALUE", help="with --cfg: configuration keys")
+    return parser.parse_intermixed_args(arguments)  # fmt: skip
+
+
+def add_copy_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which copies the store gets, and how they are made."""
+    add = parser.add_argument
     add(
         "--short-sides",
         type=short_side,
@@ -117,14 +134,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         action="store_true",
         help="also keep a hash of each video, so that a file that only looks newer is not copied again",
     )
-    add("--separator", help="with --list: text between path and label (default: a space)")
     add(
-        "--plan",
-        action="store_true",
-        help="encode a sample of 8 videos, and predict disk space and time of the store",
+        "--shards",
+        type=gigabytes,
+        metavar="GIGABYTES",
+        help="pack the copies into tar files of about this size, such as 3, also those that the store has already",
     )
-    add("overrides", nargs="*", metavar="KEY VALUE", help="with --cfg: configuration keys")
-    return parser.parse_intermixed_args(arguments)  # fmt: skip
+    add(
+        "--verify",
+        action="store_true",
+        help="read all copies in tar files, and make those again whose sums are wrong",
+    )
 
 
 def short_side(text: str) -> int:
@@ -132,6 +152,15 @@ def short_side(text: str) -> int:
     if text in BY_NAME:
         raise argparse.ArgumentTypeError(f"{text}: put KEY VALUE pairs behind another option")
     return int(text)
+
+
+def gigabytes(text: str) -> float:
+    """Read the number of --shards."""
+    size = float(text)
+    # Infinity and NaN are no sizes.
+    if not 0 < size < 10**6:
+        raise argparse.ArgumentTypeError(f"{text}: give more than 0 gigabytes, such as 3")
+    return size
 
 
 def main(arguments: list[str]) -> int:
@@ -163,7 +192,9 @@ def main(arguments: list[str]) -> int:
 
 def order_of(options: argparse.Namespace, root: Path) -> Order:
     """Return what the store will hold."""
-    return Order(root, tuple(options.short_sides), options.quantizer, options.hash)
+    shard_bytes = None if options.shards is None else round(options.shards * 10**9)
+    sides = tuple(options.short_sides)
+    return Order(*(root, sides, options.quantizer, options.hash), shard_bytes, options.verify)
 
 
 def listing_of(options: argparse.Namespace) -> Listing:

@@ -18,7 +18,7 @@ from mgexp.errors import InputError
 from mgexp.launch.resources import LAUNCHERS, add_resource_arguments, read_resources
 from mgexp.launch.run import RunOptions, run_in_process
 from mgexp.launch.submit import to_local, to_queue
-from mgexp.options import add_import_option
+from mgexp.options import add_import_option, local_folder
 from mgexp.train.result import Outcome
 
 
@@ -31,7 +31,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add_import_option(parser)
     parser.add_argument("--seed", type=int, help="seed of the run (default: RNG_SEED, 0)")
     parser.add_argument(
-        "--output", type=Path, help="run folder (default: runs/<experiment>/seed<N>)"
+        "--output", type=local_folder, help="run folder (default: runs/<experiment>/seed<N>)"
     )
     parser.add_argument(
         "--launcher",

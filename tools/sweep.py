@@ -40,7 +40,7 @@ from mgexp.launch.sweep import (
     submit_array,
 )
 from mgexp.launch.sweep_state import COLUMNS, IN_HAND, RunState, all_names, states
-from mgexp.options import add_import_option
+from mgexp.options import add_import_option, local_folder
 from mgexp.run.folder import SweepDir, default_sweep_dir
 from mgexp.text import aligned
 from mgexp.train.result import Outcome
@@ -72,7 +72,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="values to try; may be repeated, and then every combination is run",
     )
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="folder of the sweep (default: runs/sweeps/…)"
+        "--output",
+        type=local_folder,
+        metavar="DIR",
+        help="folder of the sweep (default: runs/sweeps/…)",
     )
     parser.add_argument(
         "--launcher",

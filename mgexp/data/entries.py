@@ -114,6 +114,10 @@ def existing_videos(videos: Sequence[Listed], problems: Iterable[str], if_empty:
         found |= {
             i: places[i][turn].rstrip("/") for i, good in zip(left, usable, strict=True) if good
         }
-    records = (replace(one.record, path=found[i]) for i, one in enumerate(videos) if i in found)
-    missing = (one.record.path for i, one in enumerate(videos) if i not in found)
-    return VideoList(tuple(records), tuple(missing), tuple(told))
+    everything = [
+        replace(one.record, path=found[i]) if i in found else one.record
+        for i, one in enumerate(videos)
+    ]
+    records = tuple(one for i, one in enumerate(everything) if i in found)
+    missing = tuple(one.path for i, one in enumerate(everything) if i not in found)
+    return VideoList(records, missing, tuple(told), tuple(everything))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from mgexp.config.keys import Config, DataKeys
 from mgexp.config.load import in_fold
@@ -24,9 +25,11 @@ from mgexp.data.formats import (
     read_ucf101,
 )
 from mgexp.data.records import Split, VideoList
-from mgexp.errors import InputError
+from mgexp.errors import InputError, raise_problems
 from mgexp.run.files import is_file, is_there
+from mgexp.run.remote import is_remote, local_file
 from mgexp.video.paths import Root, links_problems
+from mgexp.video.store import open_store
 
 LIST_FILES = {
     "list": "a text file with a 'path label' line per video",
@@ -52,9 +55,13 @@ def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> Vid
     """Read the videos of DATA.``key``, TRAIN_LIST or VAL_LIST, with the reader of DATA.FORMAT.
 
     Videos in DATA.QUARANTINE count as missing. With ``with_quarantined``, keep them and do not read that file.
+    A video that is gone exists if DATA.STORE has copies of it.
     Unless DATA.ALLOW_OUTSIDE is set, it is a problem if symbolic links lead a video out of its folder.
     """
-    data, num_classes = in_fold(cfg).DATA, cfg.MODEL.NUM_CLASSES
+    try:
+        data, num_classes = fetched(in_fold(cfg).DATA), cfg.MODEL.NUM_CLASSES
+    except InputError as error:
+        return VideoList(problems=error.problems)
     quarantine, unreadable = (frozenset[str](), []) if with_quarantined else _read_quarantine(data)
     if not _list_path(data, key):
         return VideoList(problems=(_not_set(data, key), *unreadable))
@@ -80,6 +87,10 @@ def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> Vid
     }
     videos = readers[data.FORMAT]()
     problems = [*videos.problems]
+    if videos.missing and data.STORE:
+        # Without a store, building the opener reports the problem.
+        with suppress(InputError):
+            videos = _with_copies(videos, open_store(data.STORE).entries(), Root(videos_root(data)))
     if not data.ALLOW_OUTSIDE:
         folder = path if data.FORMAT == "folders" else root
         problems += links_problems([record.path for record in videos.records], folder)
@@ -88,6 +99,42 @@ def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> Vid
     # may take out.
     missing = (*videos.missing, *shut_out)
     return replace(kept, missing=missing, problems=(*problems, *unreadable))
+
+
+def fetched(data: DataKeys) -> DataKeys:
+    """Return the keys with local copies in place of lists at addresses. Raises InputError with all problems."""
+    problems: list[str] = []
+    copies: dict[str, Any] = {}
+    if is_remote(data.PATH_PREFIX):
+        remedy = "give a folder of this machine, and a DATA.STORE at an address if the videos are not there"
+        problems.append(
+            f"DATA.PATH_PREFIX {data.PATH_PREFIX}: videos are files of this machine: {remedy}"
+        )
+    for key in (*LIST_KEYS, "CLASSES", "QUARANTINE"):
+        value = getattr(data, key)
+        if not is_remote(value):
+            continue
+        if key in LIST_KEYS and data.FORMAT in {"folders", "hmdb51"}:
+            what = f"with DATA.FORMAT {data.FORMAT} this key names files of this machine"
+            problems.append(
+                f"DATA.{key} {value}: {what}: use DATA.FORMAT list for a list at an address"
+            )
+            continue
+        try:
+            copies[key] = str(local_file(value))
+        except InputError as error:
+            problems += [f"DATA.{key}: {problem}" for problem in error.problems]
+    raise_problems(problems)
+    return replace(data, **copies)
+
+
+def _with_copies(videos: VideoList, copied: Container[str], root: Root) -> VideoList:
+    """Let the missing videos that have copies in a store exist."""
+    missing = {path for path in videos.missing if root.name(path) not in copied}
+    records = tuple(record for record in videos.listed if record.path not in missing)
+    return replace(
+        videos, records=records, missing=tuple(p for p in videos.missing if p in missing)
+    )
 
 
 def _classes_of(data: DataKeys, num_classes: int) -> Classes:
@@ -135,7 +182,10 @@ def _read_quarantine(data: DataKeys) -> tuple[frozenset[str], list[str]]:
     """
     if not data.QUARANTINE:
         return frozenset(), []
-    path, root = Path(data.QUARANTINE), Root(videos_root(data))
+    try:
+        path, root = local_file(data.QUARANTINE), Root(videos_root(data))
+    except InputError as error:
+        return frozenset(), [f"DATA.QUARANTINE: {problem}" for problem in error.problems]
     try:
         # Reading a device or a pipe may never end.
         if is_there(path) and not is_file(path):

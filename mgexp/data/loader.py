@@ -33,7 +33,7 @@ from mgexp.errors import InputError, raise_problems
 from mgexp.multigrid.sampler import ClipRequest
 from mgexp.stop import STOP_SIGNALS
 from mgexp.video.reader import Opener, choose_decoder
-from mgexp.video.store import StoreDir, StoreIndex
+from mgexp.video.store import StoreIndex, open_store
 
 
 class DeviceBatches:
@@ -165,7 +165,7 @@ def build_opener(cfg: Config) -> Opener:
     if cfg.DATA.STORE:
         try:
             root = videos_root(in_fold(cfg).DATA)
-            opener = StoreIndex(StoreDir(Path(cfg.DATA.STORE)), root, opener, fps)
+            opener = StoreIndex(open_store(cfg.DATA.STORE), root, opener, fps)
         except InputError as error:
             problems += [f"DATA.STORE: {problem}" for problem in error.problems]
     raise_problems(problems)

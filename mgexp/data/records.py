@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Split = Literal["train", "val"]
@@ -75,11 +75,13 @@ class VideoList:
     ``missing``: absolute paths of the videos that do not exist as files, or are empty files. The caller decides
     how many may be missing.
     ``problems``: a message for each fault of the list itself.
+    ``listed``: existing and missing videos in the order of the list, the missing ones at their usual places.
     """
 
     records: tuple[Record, ...] = ()
     missing: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    listed: tuple[Record, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def num_listed(self) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
@@ -35,6 +34,7 @@ from mgexp.plan.ways import TrainingStep, build_training_step
 from mgexp.plan.workers import most_workers
 from mgexp.run.environment import num_cores
 from mgexp.run.folder import RunDir
+from mgexp.run.remote import is_listed
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import ShapeCheck, check_shapes
 from mgexp.train.setup import build_inputs, build_memory_problems
@@ -102,7 +102,7 @@ def build_row_findings(
 
 def has_videos(data: DataKeys) -> bool:
     """Return whether the list of training videos is here. With DATA.FORMAT folders it is a folder."""
-    return bool(data.TRAIN_LIST) and Path(data.TRAIN_LIST).exists()
+    return is_listed(data.TRAIN_LIST)
 
 
 def time_gradients(

@@ -33,6 +33,7 @@ from mgexp.plan.workers import most_workers
 from mgexp.run.environment import num_cores
 from mgexp.run.files import read_json, read_jsonl
 from mgexp.run.folder import RunDir
+from mgexp.run.remote import is_listed
 from mgexp.train.setup import build_num_videos, build_row_schedule
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError, choose_decoder
@@ -245,7 +246,7 @@ def build_loading_seconds(
     list is wrong or a video fails.
     """
     cfg = in_fold(cfg)
-    if not cfg.DATA.TRAIN_LIST or not Path(cfg.DATA.TRAIN_LIST).exists():
+    if not is_listed(cfg.DATA.TRAIN_LIST):
         return {}
     videos = build_list(cfg, "TRAIN_LIST")
     raise_problems(videos.problems)

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +34,7 @@ from mgexp.optim.build import set_lr
 from mgexp.plan.doctor import Finding
 from mgexp.plan.ways import build_training_step
 from mgexp.run.folder import RunDir
+from mgexp.run.remote import local_file
 from mgexp.run.torch_file import load_torch
 from mgexp.train.precision import Precision
 from mgexp.train.setup import Inputs, build_row_schedule
@@ -228,7 +228,9 @@ def saved_points(step: TrainStep, run_dir: RunDir) -> Iterator[int]:
 def build_first_points(cfg: Config, inputs: Inputs, step: TrainStep) -> Iterator[int]:
     """Yield 0, then train the baseline of ``cfg`` and yield the number of its steps."""
     if cfg.TRAIN.INIT_WEIGHTS:
-        fit_weights(read_weights(Path(cfg.TRAIN.INIT_WEIGHTS)), step.model).load_into(step.model)
+        fit_weights(read_weights(local_file(cfg.TRAIN.INIT_WEIGHTS)), step.model).load_into(
+            step.model
+        )
     yield 0
     keys = replace(cfg.MULTIGRID, LONG_CYCLE=False, SHORT_CYCLE=False)
     schedule = build_row_schedule(replace(cfg, MULTIGRID=keys), len(inputs.train))

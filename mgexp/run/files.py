@@ -161,23 +161,27 @@ def sync_file(path: Path) -> None:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Read the records of a file of lines. Return none if there is no file yet.
+    """Read the records of a file of lines; see ``iter_jsonl``."""
+    return list(iter_jsonl(path))
+
+
+def iter_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file of lines, one after the other. Yield none if there is no file yet.
 
     A kill tears the last line, which then has no newline and is left out. Raises InputError if any other line is
     not JSON.
     """
     if not path.exists():
-        return []
-    records = []
+        return
     # The part after the last newline is "" in a whole file. After a kill it is the torn line.
     whole_lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
     for number, line in enumerate(whole_lines, start=1):
         try:
-            records.append(simplejson.loads(line))
+            record = simplejson.loads(line)
         except ValueError as error:
             problem = f"{path}, line {number}: not JSON: {line[:80]!r}; remove the line"
             raise InputError([problem]) from error
-    return records
+        yield record
 
 
 def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:

@@ -34,6 +34,7 @@ from mgexp.optim import build as _optimizers  # noqa: F401 - registers ours
 from mgexp.registry import OPTIMIZERS
 from mgexp.run.files import is_file
 from mgexp.run.folder import RunDir
+from mgexp.run.remote import is_remote, local_file
 from mgexp.run.trackers import tracking_problems
 from mgexp.train.precision import resolve_precision
 from mgexp.train.step import split_problems
@@ -299,7 +300,8 @@ def build_num_videos(cfg: Config, given: int | None) -> tuple[int, list[str]]:
         return max(1, given), [] if given > 0 else [f"--num-videos {given} is not positive"]
     cfg = in_fold(cfg)
     path, num_listed, problems = Path(cfg.DATA.TRAIN_LIST), 0, []
-    if cfg.DATA.TRAIN_LIST and cfg.DATA.FORMAT != "list":
+    is_plain = cfg.DATA.FORMAT == "list" and not is_remote(cfg.DATA.TRAIN_LIST)
+    if cfg.DATA.TRAIN_LIST and not is_plain:
         videos = build_list(cfg, "TRAIN_LIST")
         num_listed, problems = videos.num_listed, list(videos.problems)
     elif cfg.DATA.TRAIN_LIST and is_file(path):
@@ -328,7 +330,7 @@ def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:
     try:
         # Weights of an earlier run of one's own network have the names of that network.
         own = () if cfg.MODEL.MODEL_NAME in OURS else model.state_dict().keys()
-        return fit_weights(read_weights(Path(cfg.TRAIN.INIT_WEIGHTS), own), model)
+        return fit_weights(read_weights(local_file(cfg.TRAIN.INIT_WEIGHTS), own), model)
     except InputError as error:
         raise InputError([f"TRAIN.INIT_WEIGHTS: {one}" for one in error.problems]) from error
 

@@ -37,6 +37,7 @@ from mgexp.video.reader import (
     whole,
 )
 from mgexp.video.rgb import RgbConverter, displayed_size, quarter_turns
+from mgexp.video.shards import is_part
 
 # ruff: noqa: ANN401 (the objects of PyAV are untyped here)
 
@@ -59,7 +60,7 @@ class PyavReader:
         self.path = path
         self._container: Any = None
         with _as_video_error(path, "cannot be opened"):
-            if path.lower().endswith((".mp4", ".m4v", ".mov")):
+            if path.lower().endswith((".mp4", ".m4v", ".mov")) or is_part(path):
                 # This fails where the file is not what its name says. FFmpeg then finds out what it is.
                 with suppress(*AV_ERRORS):
                     self._container = av.open(path, metadata_errors="replace", **_HEADER_ONLY)

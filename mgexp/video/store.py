@@ -3,6 +3,7 @@
     <store>/store.json              how the copies are encoded
     <store>/manifest.jsonl          a line per video: its size, its time of change, its copies
     <store>/<short side>/<path>     a copy, an ordinary .mp4 file; <path> is the path below the root of the videos
+    <store>/<short side>/<n>.tar    a shard, if the copies are packed into a few large files: see shards.py
 
 In a long-GOP file most frames refer to others, so reading a few frames costs nearly as much as reading many. In
 a copy every frame is coded by itself, and a small copy has few pixels. So the cost of loading follows frames ×
@@ -14,15 +15,17 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mgexp.errors import InputError
-from mgexp.run.files import is_file, read_json, read_jsonl, sha256_of
+from mgexp.run.files import is_file, iter_jsonl, read_json, sha256_of
 from mgexp.run.folder import Folder, Inside
+from mgexp.run.remote import is_remote, local_file
 from mgexp.video.frame_folder import is_image
 from mgexp.video.paths import Root
 from mgexp.video.reader import (
@@ -34,16 +37,29 @@ from mgexp.video.reader import (
     Size,
     Times,
     Video,
+    VideoError,
 )
+from mgexp.video.shards import Part, part_path
+
+Item = TypeVar("Item")
+_NO_PARTS: Mapping[int, Any] = {}
+"""One object for all videos whose copies are files."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of a video: its size in pixels and in bytes."""
+    """A copy of a video: its size in pixels and in bytes, and its place in a shard; None if it is a file."""
 
     height: int
     width: int
     size_bytes: int
+    part: Part | None = None
+
+    @classmethod
+    def from_line(cls, line: Mapping[str, Any]) -> Copy:
+        """Read a copy of a line of the manifest. Raises TypeError if it is none."""
+        part = line.get("part")
+        return cls(**{**line, "part": part and Part(**part)})
 
 
 @dataclass(frozen=True)
@@ -70,7 +86,7 @@ class StoredVideo:
 
     ``height`` and ``width``: size of the displayed picture, which is the decoded picture turned
     counterclockwise by ``quarter_turns``. The copies are turned already. ``failure`` says why there
-    is no copy. Then all numbers are 0, except in the stamp.
+    is no copy. Then all numbers are 0, except in the stamp. ``is_folder``: it is a folder of images.
     """
 
     path: str
@@ -82,6 +98,7 @@ class StoredVideo:
     quarter_turns: int
     levels: Mapping[int, Copy]
     failure: str | None = None
+    is_folder: bool = False
 
     def line(self) -> dict[str, Any]:
         """Return the line of the manifest, as an object for JSON. It also has ``fps``, for people."""
@@ -93,42 +110,131 @@ class StoredVideo:
     @classmethod
     def from_line(cls, line: Mapping[str, Any]) -> StoredVideo:
         """Read a line of the manifest. Raises KeyError or TypeError if it is not such a line."""
-        values = {name: line[name] for name in cls.__dataclass_fields__}
+        # Older versions did not write the last field.
+        names = [name for name in cls.__dataclass_fields__ if name != "is_folder" or name in line]
+        values = {name: line[name] for name in names}
         values["stamp"] = Stamp(**line["stamp"])
-        values["levels"] = {int(level): Copy(**copy) for level, copy in line["levels"].items()}
+        values["levels"] = {
+            int(level): Copy.from_line(copy) for level, copy in line["levels"].items()
+        }
         return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The part of a ``StoredVideo`` that reading needs.
+
+    It is small, because the index of a large data set holds 240,000 of them. ``short_sides``:
+    (level, pixels of the short side of its copy), ascending by pixels, because the copy of a small
+    video may be smaller than its level. ``parts``: (place, bytes) of the copies that lie in shards, by level.
+    """
+
+    size_bytes: int
+    mtime_ns: int
+    duration_seconds: float
+    height: int
+    width: int
+    short_sides: tuple[tuple[int, int], ...]
+    parts: Mapping[int, tuple[Part, int]]
+    is_folder: bool
+
+    @classmethod
+    def from_line(cls, line: Mapping[str, Any]) -> Entry:
+        """Read a line of the manifest. Raises KeyError or TypeError if it is not such a line."""
+        copies = {int(level): copy for level, copy in line["levels"].items()}
+        sides = [(level, min(copy["height"], copy["width"])) for level, copy in copies.items()]
+        parts = {
+            level: (Part(**copy["part"]), copy["size_bytes"])
+            for level, copy in copies.items()
+            if copy.get("part")
+        }
+        return cls(
+            *(line["stamp"]["size_bytes"], line["stamp"]["mtime_ns"]),
+            *(line["duration_seconds"], line["height"], line["width"]),
+            *(tuple(sorted(sides, key=lambda pair: (pair[1], pair[0]))), parts or _NO_PARTS),
+            line.get("is_folder", False),
+        )
+
+
+SETTINGS = "store.json"
+MANIFEST = "manifest.jsonl"
 
 
 class StoreDir(Folder):
     """The folder of a store."""
 
-    settings_json = Inside("store.json")
+    settings_json = Inside(SETTINGS)
     """How the copies are encoded."""
-    manifest_jsonl = Inside("manifest.jsonl")
+    manifest_jsonl = Inside(MANIFEST)
     """A line per video. If a video has several lines, the last one counts."""
     lock = Inside("lock")
     """Held by the process that fills the store."""
 
+    def file(self, name: str) -> Path:
+        """Return where the file of this name lies on this machine."""
+        return self.root / name
+
     def copy(self, level: int, path: str) -> Path:
         """Return where the copy of a video lies; ``path`` is relative to the root of the videos."""
-        return self.root / str(level) / copy_name(path)
+        return self.file(f"{level}/{copy_name(path)}")
+
+    def shard(self, level: int, number: int) -> Path:
+        """Return where a shard with copies of ``level`` lies."""
+        return self.file(f"{level}/{number:06d}.tar")
 
     def read(self) -> dict[str, StoredVideo]:
         """Read the manifest, by path. Raises InputError if there is no store, or if a line is not of a store."""
-        if not is_file(self.settings_json):
-            problem = f"{self.root} is no clip store, it has no {self.settings_json.name}"
+        return dict(self._read(lambda line: (line["path"], StoredVideo.from_line(line))))
+
+    def entries(self) -> dict[str, Entry]:
+        """Read what an index needs of each video with copies, by path. Raises InputError like ``read``."""
+        manifest = self.file(MANIFEST)
+        status = os.stat(manifest) if is_file(manifest) else None  # noqa: PTH116 (as below)
+        return self._entries_at(status and (status.st_mtime_ns, status.st_size))
+
+    # Lists and the index of a start ask for them, and reading a large manifest takes seconds.
+    @lru_cache(maxsize=1)  # noqa: B019 (a store is a path)
+    def _entries_at(self, stamp: tuple[int, int] | None) -> dict[str, Entry]:
+        # A video without copies needs no entry: it is read from its own file.
+        found = dict(self._read(lambda line: (line["path"], Entry.from_line(line))))
+        return {path: entry for path, entry in found.items() if entry.short_sides}
+
+    def _read(self, convert: Callable[[dict[str, Any]], Item]) -> Iterator[Item]:
+        """Convert the lines of the manifest one by one, since all of them take much memory as JSON.
+
+        A video that was copied again has a new line at the end, which replaces its earlier lines.
+        """
+        settings = self.file(SETTINGS)
+        if not is_file(settings):
+            problem = f"{self.root} is no clip store, it has no {SETTINGS}"
             raise InputError([f"{problem}: give the folder that tools/prepare_data.py made"])
         # Nothing of the settings is needed here, but a damaged file must not pass for a store.
-        read_json(self.settings_json)
+        read_json(settings)
         try:
-            videos = [StoredVideo.from_line(line) for line in read_jsonl(self.manifest_jsonl)]
+            yield from map(convert, iter_jsonl(self.file(MANIFEST)))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             remedy = "remove the line and run tools/prepare_data.py again"
             problem = f"{self.manifest_jsonl}: a line is not of a clip store ({error!r}): {remedy}"
             raise InputError([problem]) from error
-        # A video that was copied again has a new line at the end, which replaces its earlier lines
-        # here.
-        return {video.path: video for video in videos}
+
+
+@dataclass(frozen=True)
+class RemoteStore(StoreDir):
+    """A store at an address, to read from. Each of its files is copied to this machine when it is first needed.
+
+    ``root`` is the address as a path, for messages.
+    """
+
+    address: str
+
+    def file(self, name: str) -> Path:
+        """Return where the copy of the file of this name lies. Raises InputError."""
+        return local_file(f"{self.address.rstrip('/')}/{name}")
+
+
+def open_store(text: str) -> StoreDir:
+    """Return the store at a path or an address, to read from."""
+    return RemoteStore(Path(text), text) if is_remote(text) else StoreDir(Path(text))
 
 
 def copy_name(path: str) -> str:
@@ -173,22 +279,6 @@ def stamp_of(path: str, with_hash: bool) -> Stamp:
     return Stamp(sum(size for _, size in images), status.st_mtime_ns, sha256)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """The part of a ``StoredVideo`` that reading needs.
-
-    It is small, because the index of a large data set holds 240,000 of them. ``short_sides``:
-    (level, pixels of the short side of its copy), ascending.
-    """
-
-    size_bytes: int
-    mtime_ns: int
-    duration_seconds: float
-    height: int
-    width: int
-    short_sides: tuple[tuple[int, int], ...]
-
-
 class StoreIndex:
     """An ``Opener`` that reads a video from its copies in a store, or from its own file if it has no copies.
 
@@ -208,32 +298,27 @@ class StoreIndex:
         self._store = store
         self._root = Root(root)
         self._open_file = open_file
-        self._entries: dict[str, Entry] = {}
-        for video in store.read().values():
-            # A video without copies needs no entry: it is read from its own file.
-            if video.levels:
-                # Sorted by pixels, because the copy of a small video may be smaller than its level.
-                sides = ((level, min(c.height, c.width)) for level, c in video.levels.items())
-                short_sides = tuple(sorted(sides, key=lambda pair: (pair[1], pair[0])))
-                stamp, size = video.stamp, (video.height, video.width)
-                self._entries[video.path] = Entry(
-                    stamp.size_bytes, stamp.mtime_ns, video.duration_seconds, *size, short_sides
-                )
+        self._entries = store.entries()
 
     def __len__(self) -> int:
         """Count the videos with copies."""
         return len(self._entries)
 
     def entry(self, path: str) -> Entry | None:
-        """Return the entry of the video at the absolute ``path``; None if there is none, or the video changed."""
+        """Return the entry of the video at the absolute ``path``; None if there is none, or the video changed.
+
+        A video that is gone, perhaps because only the store was moved to this machine, counts as unchanged.
+        """
         entry = self._entries.get(self._root.name(path))
+        if entry is None:
+            return None
         # This is asked at each opening, because a video that was replaced must not be read from old
         # copies.
         try:
             status = os.stat(path)  # noqa: PTH116 (called for each clip)
+        except FileNotFoundError:
+            return entry
         except OSError:
-            return None
-        if entry is None:
             return None
         # To add up the images of a folder for each clip would take too long, so its time must do.
         if entry.size_bytes != status.st_size and not stat.S_ISDIR(status.st_mode):
@@ -250,15 +335,28 @@ class StoreIndex:
             if entry is None:
                 yield files.enter_context(self._open_file(path))
             else:
-                is_folder = os.path.isdir(path)  # noqa: PTH112 (called for each clip)
+                is_folder = entry.is_folder or os.path.isdir(path)  # noqa: PTH112 (for each clip)
                 speed = self._folder_speed if is_folder else 1.0
                 yield _StoredVideo(self, path, entry, files, speed)
 
     def open_level(self, path: str, level: int | None) -> AbstractContextManager[Video]:
-        """Open the copy of a stored video at ``level``; with None, open the video itself."""
+        """Open the copy of a stored video at ``level``; with None, open the video itself. Raises VideoError."""
         if level is None:
+            if not os.path.exists(path):  # noqa: PTH110 (called for each clip)
+                problem = "is gone, and its copies have fewer pixels than this clip needs"
+                raise VideoError(path, f"{problem}: bring the video back, or make a larger copy")
             return self._open_file(path)
-        return self._open_file(str(self._store.copy(level, self._root.name(path))))
+        name = self._root.name(path)
+        found = self._entries[name].parts.get(level)
+        try:
+            if found is None:
+                return self._open_file(str(self._store.copy(level, name)))
+            part, size_bytes = found
+            shard = str(self._store.shard(level, part.shard).absolute())
+        # The store is at an address that does not answer.
+        except InputError as error:
+            raise VideoError(path, f"has no copy here: {'; '.join(error.problems)}") from error
+        return self._open_file(part_path(shard, copy_name(name), part, size_bytes))
 
 
 @dataclass(frozen=True)

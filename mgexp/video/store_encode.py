@@ -82,7 +82,11 @@ def encode_video(
         level: Copy(*level_size(height, width, level), store.copy(level, path).stat().st_size)
         for level in writes
     }
-    return StoredVideo(path, stamp, num_frames, duration, height, width, turns, copies)
+    size = (height, width)
+    is_folder = source.is_dir()
+    return StoredVideo(
+        *(path, stamp, num_frames, duration, *size, turns, copies), is_folder=is_folder
+    )
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from mgexp.video.processes import map_in_processes
 from mgexp.video.reader import VideoError
 from mgexp.video.store import Stamp, StoreDir, StoredVideo, copy_name, distinct_levels, stamp_of
 from mgexp.video.store_encode import CODEC, MAX_QUANTIZER, encode_video
+from mgexp.video.store_pack import Packer, Shards, remove_unused
 
 VERSION = 1
 """The version of the manifest's format."""
@@ -51,13 +52,17 @@ class Order:
     """The content that a store should have: copies at ``levels`` (short sides in pixels) of videos below ``root``.
 
     ``quantizer``: the quality of MPEG-2, from 1 (best) to MAX_QUANTIZER. ``with_hash``: also keep a hash of each
-    video. Raises InputError for levels or a quantizer that MPEG-2 cannot have.
+    video. ``shard_bytes``: pack the copies into shards of about so many bytes; None: leave them as files.
+    ``verify``: compare the bytes of the copies in shards with their sums.
+    Raises InputError for levels or a quantizer that MPEG-2 cannot have, and for shards without a byte.
     """
 
     root: Path
     levels: tuple[int, ...]
     quantizer: int
     with_hash: bool = False
+    shard_bytes: int | None = None
+    verify: bool = False
 
     def __post_init__(self) -> None:
         problems = [
@@ -71,6 +76,8 @@ class Order:
             problems.append(
                 f"--quantizer {self.quantizer}: MPEG-2 takes 1 (best) to {MAX_QUANTIZER}"
             )
+        if self.shard_bytes is not None and self.shard_bytes < 1:
+            problems.append(f"--shards {self.shard_bytes / 10**9:g}: give more than 0 gigabytes")
         if problems:
             raise InputError(problems)
 
@@ -112,27 +119,59 @@ def fill_store(
             for leftover in store.root.rglob(".*.tmp"):
                 leftover.unlink()
             known = store.read()
-            lines = [json_line(video.line()) for video in known.values()]
-            atomic_write_text(store.manifest_jsonl, "".join(lines))
-
-            lacking = [path for path in paths if not _is_kept(store, order, known.get(path))]
-            encoded = map_in_processes(partial(copy_video, store, order), lacking, num_processes)
-            # disable=None shows the bar on a terminal only.
-            bar = tqdm(total=len(lacking), unit=" videos", disable=None if progress else True)
-            failures = []
-            # ``closing`` ends the processes, also after an error.
-            with bar, closing(encoded) as videos:
-                for video in videos:
-                    before = known.get(video.path)
-                    if video.failure:
-                        failures.append((video.path, video.failure))
-                    elif before is not None and before.stamp.is_same_file(video.stamp):
-                        # Copies at other levels, which were made from the same file, stay in the
-                        # manifest.
-                        video = replace(video, levels={**before.levels, **video.levels})  # noqa: PLW2901
-                    append_jsonl(store.manifest_jsonl, video.line())
-                    bar.update()
+            _rewrite(store, known)
+            shards = Shards(store)
+            lacking = [path for path in paths if not _is_kept(store, order, path, known, shards)]
+            failures = _copy_all(store, order, lacking, known, num_processes, progress)
+            # Lines that later ones replaced would only make the store slower to open.
+            _rewrite(store, known)
     return Filled(len(lacking) - len(failures), len(paths) - len(lacking), tuple(failures))
+
+
+def _rewrite(store: StoreDir, known: dict[str, StoredVideo]) -> None:
+    """Write the manifest anew, and then delete what it does not name."""
+    lines = [json_line(video.line()) for video in known.values()]
+    atomic_write_text(store.manifest_jsonl, "".join(lines))
+    remove_unused(store, known)
+
+
+def _copy_all(
+    store: StoreDir,
+    order: Order,
+    lacking: Sequence[str],
+    known: dict[str, StoredVideo],
+    num_processes: int,
+    progress: bool,
+) -> list[tuple[str, str]]:
+    """Copy the videos at ``lacking``; pack all copies if the order says so. Return (path, reason) of failures."""
+    packer = Packer(store, known, order.shard_bytes) if order.shard_bytes else None
+    if packer is not None:
+        # The files of the others are about to be replaced.
+        replaced = set(lacking)
+        for path in [path for path in known if path not in replaced]:
+            packer.add(known[path])
+    encoded = map_in_processes(partial(copy_video, store, order), lacking, num_processes)
+    # disable=None shows the bar on a terminal only.
+    bar = tqdm(total=len(lacking), unit=" videos", disable=None if progress else True)
+    failures = []
+    # ``closing`` ends the processes, also after an error.
+    with bar, closing(encoded) as videos:
+        for video in videos:
+            before = known.get(video.path)
+            if video.failure:
+                failures.append((video.path, video.failure))
+            elif before is not None and before.stamp.is_same_file(video.stamp):
+                # Copies at other levels, which were made from the same file, stay in the
+                # manifest.
+                video = replace(video, levels={**before.levels, **video.levels})  # noqa: PLW2901
+            append_jsonl(store.manifest_jsonl, video.line())
+            known[video.path] = video
+            if packer is not None:
+                packer.add(video)
+            bar.update()
+    if packer is not None:
+        packer.finish()
+    return failures
 
 
 def copy_video(store: StoreDir, order: Order, path: str) -> StoredVideo:
@@ -191,8 +230,11 @@ def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
         raise InputError([f"{store.root} holds other copies ({'; '.join(differences)}): {remedy}"])
 
 
-def _is_kept(store: StoreDir, order: Order, video: StoredVideo | None) -> bool:
+def _is_kept(
+    store: StoreDir, order: Order, path: str, known: dict[str, StoredVideo], shards: Shards
+) -> bool:
     """Tell whether the store holds all copies of the video as it is now."""
+    video = known.get(path)
     if video is None or video.failure is not None:
         return False
     if not set(distinct_levels(video.height, video.width, order.levels)) <= video.levels.keys():
@@ -200,21 +242,28 @@ def _is_kept(store: StoreDir, order: Order, video: StoredVideo | None) -> bool:
     try:
         return all(
             store.copy(level, video.path).stat().st_size == copy.size_bytes
+            if copy.part is None
+            else shards.hold(level, copy, order.verify)
             for level, copy in video.levels.items()
-        ) and _is_unchanged(store, order, video)
+        ) and _is_unchanged(store, order, video, known)
     except OSError:
         return False
 
 
-def _is_unchanged(store: StoreDir, order: Order, video: StoredVideo) -> bool:
-    """Tell whether the video is as it was when it was copied. Raises OSError if it is gone.
+def _is_unchanged(
+    store: StoreDir, order: Order, video: StoredVideo, known: dict[str, StoredVideo]
+) -> bool:
+    """Tell whether the video is as it was when it was copied. Its copies outlive it, so it may be gone.
 
     Without hashes, its size and its time of last change must be the same. With hashes, a file with
     a new time and the same content is unchanged too. The manifest then gets its new time, so that
-    it is not hashed at every start.
+    it is not hashed at every start. Raises OSError if it cannot be read.
     """
     source = str(order.root / video.path)
-    stamp = stamp_of(source, with_hash=False)
+    try:
+        stamp = stamp_of(source, with_hash=False)
+    except FileNotFoundError:
+        return True
     if stamp.is_same_file(video.stamp):
         # If hashes are asked for now, a video that was copied without one is copied again.
         return video.stamp.sha256 is not None or not order.with_hash
@@ -222,7 +271,8 @@ def _is_unchanged(store: StoreDir, order: Order, video: StoredVideo) -> bool:
         return False
     stamp = stamp_of(source, with_hash=True)
     if stamp.sha256 == video.stamp.sha256:
-        append_jsonl(store.manifest_jsonl, replace(video, stamp=stamp).line())
+        known[video.path] = replace(video, stamp=stamp)
+        append_jsonl(store.manifest_jsonl, known[video.path].line())
     return stamp.sha256 == video.stamp.sha256
 
 

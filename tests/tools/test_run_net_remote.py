@@ -1,0 +1,89 @@
+"""Runs whose weights, lists and store are at addresses, and outputs at addresses, which are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from run_files import read_lines, refused
+from served import served, write_handler
+from tiny import NUM_TRAIN, NUM_VAL, command, load_tool, write_config
+
+from mgexp.run import remote
+from mgexp.run.files import read_json
+from mgexp.video.store import StoreDir
+from mgexp.video.store_fill import Order, fill_store
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(remote, "_KNOWN", {})
+
+
+def test_a_run_starts_from_weights_of_a_web_server(main, cfg, output, finished_run):
+    digest = hashlib.sha256((finished_run / "model.pt").read_bytes()).hexdigest()
+    with served(finished_run) as (address, _):
+        weights = ("TRAIN.INIT_WEIGHTS", f"{address}/model.pt#sha256={digest}")
+        assert main(command(cfg, output, *weights)) == 0
+    found = read_json(output / "init_weights.json")
+    assert found["sha256"] == digest
+    assert found["left"] == []
+
+
+def test_weights_with_another_sum_are_refused(main, cfg, output, finished_run, capsys):
+    with served(finished_run) as (address, _):
+        weights = ("TRAIN.INIT_WEIGHTS", f"{address}/model.pt#sha256={'1' * 64}")
+        message = refused(main, capsys, command(cfg, output, *weights))
+    assert "1 problem found" in message
+    assert "TRAIN.INIT_WEIGHTS: http" in message
+    assert not output.exists()
+
+
+@pytest.mark.usefixtures("own_code")
+def test_a_run_without_any_video_of_its_own(main, tiny_data, output, tmp_path):
+    """Lists and shards come from a handler; the folder of the videos is empty."""
+    (tmp_path / "videos").mkdir()
+    bucket = tmp_path / "bucket"
+    names = [f"train{n}.mp4" for n in range(NUM_TRAIN)] + [f"val{n}.mp4" for n in range(NUM_VAL)]
+    asked = Order(tiny_data, (32,), 4, shard_bytes=50_000)
+    fill_store(StoreDir(bucket / "store"), asked, names, 1, progress=False)
+    for name in ("train.txt", "val.txt"):
+        shutil.copy(tiny_data / name, bucket / name)
+    keys = {
+        "DATA.TRAIN_LIST": "test://train.txt",
+        "DATA.VAL_LIST": "test://val.txt",
+        "DATA.STORE": "test://store",
+        "DATA.PATH_PREFIX": str(tmp_path / "videos"),
+    }
+    cfg = write_config(tmp_path / "tiny.yaml", keys)
+    handlers = write_handler(tmp_path / "my_handlers.py", bucket)
+    assert main(["--import", str(handlers), *command(cfg, output)]) == 0
+    result = read_json(output / "result.json")
+    assert result["num_unusable_videos"] == 0
+    assert set(result["clips_by_level"]) == {"32"}
+    assert len(read_lines(output / "evaluations.jsonl")) == 2
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("run_net", ["--cfg", "a.yaml", "--output"]),
+        ("sweep", ["--cfg", "a.yaml", "--output"]),
+        ("check_data", ["--cfg", "a.yaml", "--output"]),
+        ("prepare_data", ["--cfg", "a.yaml", "--store"]),
+    ],
+)
+def test_outputs_at_addresses_are_refused(tool, arguments, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [tool, *arguments, "s3://bucket/runs"])
+    with pytest.raises(SystemExit) as exited:
+        load_tool(tool).main(sys.argv[1:])
+    assert exited.value.code == 2
+    message = capsys.readouterr().err
+    assert f"argument {arguments[-1]}: s3://bucket/runs: results are written with locks" in message
+    assert "give a folder of this machine" in message
+    assert list(Path.cwd().iterdir()) == []
