@@ -23,7 +23,8 @@ WORDS = (
 def curves_block(comparison: Comparison, rows: Sequence[RowSchedule]) -> Block | None:
     """Make the curves of every run, with a choice of rows and of the horizontal axis. None without a finished run.
 
-    ``rows`` are the schedules, from which the FLOPs up to an evaluation are counted. Without them, FLOPs are no axis.
+    ``rows`` are the schedules, from which the FLOPs up to an evaluation are counted. Without them, FLOPs are no
+    axis.
     """
     if not comparison.finished:
         return None

@@ -34,11 +34,11 @@ def test_curves_over_flops_steps_and_seconds():
     assert curve(seconds) == [(20.0, 70.0)]
 
 
-def test_the_final_evaluation_is_a_circle():
+def test_the_final_evaluation_is_a_small_filled_point_as_a_seed_is_everywhere():
     _, steps, _ = of_one_run()
-    (circle,) = [line for line in steps.get_lines() if len(line.get_xdata()) == 1]
-    assert list(circle.get_xdata()) == [ROW.schedule.total_steps]
-    assert circle.get_markerfacecolor() == "none"
+    (point,) = [line for line in steps.get_lines() if len(line.get_xdata()) == 1]
+    assert list(point.get_xdata()) == [ROW.schedule.total_steps]
+    assert point.get_markerfacecolor() == point.get_color() != "none"
 
 
 @pytest.mark.parametrize(

@@ -80,10 +80,12 @@ def test_a_run_with_other_values_is_refused_with_both(collect, runs, tmp_path):
     assert code == 2
     assert simplejson.loads(output.out) == {
         "added": [],
+        "own": [],
         "skipped": [],
         "unfinished": [str(unfinished.root)],
         "reports": [str(runs / "report.md")],
         "tables": str(tmp_path / "experiments" / "README.md"),
+        "site": None,
         "not_rows": {},
         "refused": {
             str(run.root): [
@@ -109,7 +111,7 @@ def test_the_tables_show_what_was_collected(collect, runs, tmp_path):
     trained_with(fake_run(runs, "baseline", top1=91.5), tmp_path)
     collect()
     tables = (tmp_path / "experiments" / "README.md").read_text()
-    assert "| [baseline](quickstart/baseline.yaml) | unknown | 91.50 | 1 |" in tables
+    assert "| [baseline](quickstart/baseline.yaml) | unknown | 91.50 | seed 1 |" in tables
     assert "| [long](quickstart/long.yaml) | unknown | not run |" in tables
 
 
