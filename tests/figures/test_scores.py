@@ -7,6 +7,7 @@ import pytest
 from samples import comparison, named, outside, overlaps, quickstart, row_schedule, run
 
 from mgexp.figures.scores import Gain, draw_accuracy, draw_equal_flops, draw_speed_up
+from mgexp.figures.style import COLOURS
 from mgexp.results.model import Comparison, Row, estimate_mean, estimate_ratio
 
 # --- accuracy over FLOPs, steps and seconds
@@ -38,7 +39,7 @@ def test_the_final_evaluation_is_a_small_filled_point_as_a_seed_is_everywhere():
     _, steps, _ = of_one_run()
     (point,) = [line for line in steps.get_lines() if len(line.get_xdata()) == 1]
     assert list(point.get_xdata()) == [ROW.schedule.total_steps]
-    assert point.get_markerfacecolor() == point.get_color() != "none"
+    assert point.get_markerfacecolor() == COLOURS["long_short"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The page of a report in a real browser: tables that sort, curves that tell their values, dark, and a telephone."""
+"""The page of a report in a real browser: tables that sort, curves with values, dark, a telephone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from fake_runs import fake_run
 from PIL import Image
 
 from mgexp.figures.curves import curves_block
-from mgexp.results.html import to_html
+from mgexp.results.html import Picture, to_html
 from mgexp.results.load import load_runs
 from mgexp.results.report import render
 
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="600" height="200"></svg>'
 pytestmark = [needs_browser, pytest.mark.slow]
 
 
@@ -29,9 +30,10 @@ def report(tmp_path_factory):
         curve = ((seconds / 4, top1 / 2), (seconds / 2, 0.8 * top1))
         fake_run(folder, row, 0, top1=top1, train_seconds=seconds, curve=curve)
     comparison = load_runs(folder)
-    block = curves_block(comparison, ())
+    figure = Picture("accuracy", "a figure", "Words.", b"", SVG)
+    text = render("runs", comparison, [figure])
     page = folder / "report.html"
-    page.write_text(to_html(render("runs", comparison), [], [block]), encoding="utf-8")
+    page.write_text(to_html(text, [figure], [curves_block(comparison, ())]), encoding="utf-8")
     return page
 
 

@@ -130,7 +130,8 @@
 
     choice.addEventListener("change", show);
     for (const input of box.querySelectorAll("input")) input.addEventListener("change", show);
-    let width = 0;
+    let width = place.clientWidth;
+    show();
     new ResizeObserver(() => {
       if (place.clientWidth !== width) { width = place.clientWidth; show(); }
     }).observe(box);
