@@ -64,6 +64,15 @@ def test_a_final_score_of_one_seed_is_hollow():
     ends = draw_accuracy(comparison(run("baseline")), []).axes[0]
     (bar,) = ends.containers
     assert bar.lines[0].get_markerfacecolor() == "white"
+    # A small point of the seed would fill it.
+    assert len(ends.get_lines()) == 1
+
+
+def test_half_a_point_does_not_fill_an_axis():
+    runs = [run("baseline", top1=97.58), run("long", top1=97.0)]
+    ends = draw_accuracy(comparison(*runs), []).axes[0]
+    low, high = ends.get_ylim()
+    assert high - low >= 5
 
 
 def test_the_control_is_not_enlarged():
