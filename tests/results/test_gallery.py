@@ -13,7 +13,7 @@ from fake_runs import fake_run
 from markdown_tables import tables
 from PIL import Image
 
-from mgexp.results.gallery import NUM_PICTURES, Gallery
+from mgexp.results.gallery import Gallery
 from mgexp.results.load import load_runs
 
 NAMES = ("open", "close<b>")
@@ -83,5 +83,6 @@ def test_runs_without_scores_have_no_gallery(tmp_path):
     assert (made.lines(), made.block()) == ([], None)
 
 
-def test_the_number_of_pictures_is_limited():
-    assert NUM_PICTURES <= 12
+def test_the_number_of_pictures_is_limited(gallery, monkeypatch):
+    monkeypatch.setattr("mgexp.results.gallery.NUM_PICTURES", 2)
+    assert gallery().block().html.count("<img") == 2
