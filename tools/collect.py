@@ -2,10 +2,12 @@
 
     python tools/collect.py runs
     python tools/collect.py runs/quickstart --json
+    python tools/collect.py --site site             all tables as a static site, for instance for GitHub Pages
 
-The tables are experiments/README.md. A run that was given other values than its YAML's, on the command line or by
-a grid, is reported as "not a row" and skipped. Exit 0; 2 if a run was refused because its YAML now says something
-else, or if a file cannot be understood.
+The tables are experiments/README.md. Runs of your own YAMLs or videos, and smoke runs, are "own rows": they get a
+report and nothing else. If the runs below a folder differ in values, as in a sweep, its report has a line for each
+value. A run of a row that was given other values than its YAML's is reported as "not a row" and skipped. Exit 0;
+2 if a run was refused because its YAML now says something else, or if a file cannot be understood.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ import simplejson
 from mgexp.config.load import flatten, load_config
 from mgexp.config.study import BUDGET, row_yamls
 from mgexp.errors import InputError
-from mgexp.figures.report_figures import report_with_figures
+from mgexp.figures.report_figures import report_with_figures, stored_curves
 from mgexp.results.collect import Collected, Resolve, append_results
 from mgexp.results.page import write_page
+from mgexp.results.site import write_site
+from mgexp.results.value_table import write_value_report
 from mgexp.run.confusion import read_class_names
 from mgexp.run.files import read_json
 from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_runs
@@ -33,8 +37,13 @@ EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 
 def main() -> int:
     """Parse, collect, print."""
-    parser = argparse.ArgumentParser(description="Collect finished runs.")
-    parser.add_argument("runs", type=Path, help="folder that holds run folders at any depth")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "runs", type=Path, nargs="?", help="folder that holds run folders at any depth"
+    )
+    parser.add_argument("--site", type=Path, metavar="DIR", help="write all tables as a site")
     parser.add_argument(
         "--results",
         type=Path,
@@ -44,9 +53,16 @@ def main() -> int:
     parser.add_argument("--classes", type=Path, help="names for the reports, a class a line")
     parser.add_argument("--json", action="store_true", help="print for machines")
     arguments = parser.parse_args()
+    if arguments.runs is None and arguments.site is None:
+        parser.error("name a folder of runs, or --site DIR")
+    summary = Summary(Collected(), (), None)
     try:
         names = read_class_names(arguments.classes) if arguments.classes else ()
-        summary = collect(arguments.runs, arguments.results, EXPERIMENTS, resolve, names)
+        if arguments.runs:
+            summary = collect(arguments.runs, arguments.results, EXPERIMENTS, resolve, names)
+        if arguments.site:
+            index = write_site(ExperimentsDir(EXPERIMENTS), arguments.site, stored_curves)
+            summary = summary._replace(site=index)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
@@ -60,20 +76,23 @@ def resolve(experiment: str) -> dict[str, object]:
 
 
 class Summary(NamedTuple):
-    """The result of `collect`: what it appended, and the report.md and tables that it wrote.
+    """The result of `collect`: what it appended, and the report.md, the tables and the site that it wrote.
 
-    `tables` is None if another results.csv was given, because experiments/README.md then stays as it was.
+    `tables` is None if another results.csv was given or if all runs are own rows, because experiments/README.md
+    then stays as it was.
     """
 
     collected: Collected
     reports: tuple[Path, ...]
     tables: Path | None
+    site: Path | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return lists and paths for ``--json``."""
         done = self.collected
         lists = {
             "added": done.added,
+            "own": done.own,
             "skipped": done.skipped,
             "unfinished": done.unfinished,
             "reports": self.reports,
@@ -83,12 +102,14 @@ class Summary(NamedTuple):
             "not_rows": {str(run): problems for run, problems in done.not_rows.items()},
             "refused": {str(run): problems for run, problems in done.refused.items()},
             "tables": str(self.tables) if self.tables else None,
+            "site": str(self.site) if self.site else None,
         }
 
     def as_text(self) -> str:
         """Write a line for each run and file, and an indented line for each problem."""
         done = self.collected
         lines: list[tuple[str, object]] = [("added", path) for path in done.added]
+        lines += [("own row", path) for path in done.own]
         lines += [("known", path) for path in done.skipped]
         lines += [("unfinished", path) for path in done.unfinished]
         for word, runs in (("not a row", done.not_rows), ("refused", done.refused)):
@@ -96,6 +117,7 @@ class Summary(NamedTuple):
                 lines.append((word, "\n".join([str(run), *(f"  - {p}" for p in problems)])))
         lines += [("report", path) for path in self.reports]
         lines += [("tables", self.tables)] if self.tables else []
+        lines += [("site", self.site)] if self.site else []
         return "\n".join(f"{word:<12}{what}" for word, what in lines)
 
 
@@ -109,8 +131,8 @@ def collect(
     """Append every finished run below `runs` to results.csv. Write the report of every folder, and the tables.
 
     A report also lists the rows that have a YAML but were not run. The tables are written only for the results.csv
-    of `experiments_root`. `class_names` names the classes 0, 1, … in every report. Raises InputError
-    if there is no run, or if a file cannot be understood.
+    of `experiments_root`, and not for own rows alone. `class_names` names the classes 0, 1, … in every report.
+    Raises InputError if there is no run, or if a file cannot be understood.
     """
     found = find_runs(runs)
     if not found:
@@ -119,8 +141,13 @@ def collect(
     reported = folders_to_report(find_row_folders(runs))
     for folder in reported:
         report_with_figures(folder.root, expected_rows(folder, experiments_root), class_names)
+    if runs not in [folder.root for folder in reported] and (values := write_value_report(runs)):
+        reported = (*reported, values)
     experiments = ExperimentsDir(experiments_root)
-    is_of_page = results_csv.resolve() == experiments.results_csv.resolve()
+    is_own = collected.own and not (
+        collected.added or collected.skipped or collected.not_rows or collected.refused
+    )
+    is_of_page = not is_own and results_csv.resolve() == experiments.results_csv.resolve()
     if is_of_page:
         write_page(experiments)
     return Summary(

@@ -3,6 +3,7 @@
     python tools/report.py runs/quickstart           the runs of a folder
     python tools/report.py experiments/quickstart    the runs that are stored beside their YAMLs
     python tools/report.py experiments/main/k400_slowfast_8x8_r50    YAMLs alone: their schedules
+    python tools/report.py runs/sweeps/quickstart/runs               a sweep: a line for each value
 
 The tool writes report.md, report.html, which is one file with all figures in it, and figures/ (as PNG and SVG).
 Exit 0; 2 if the folder holds neither runs nor YAMLs, or if a file cannot be understood.
@@ -17,6 +18,7 @@ from pathlib import Path
 from mgexp.config.study import row_yamls
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import report_with_figures
+from mgexp.results.value_table import write_value_report
 from mgexp.run.confusion import read_class_names
 from mgexp.run.folder import RunsDir
 
@@ -33,11 +35,15 @@ def main() -> int:
     try:
         names = read_class_names(options.classes) if options.classes else ()
         rows = [path.stem for path in row_yamls(options.folder)]
-        report_with_figures(options.folder, rows, names, options.output)
+        output = options.output or options.folder
+        has_rows = rows or any(RunsDir(options.folder).runs())
+        # The runs of a sweep lie in a folder for each choice of values.
+        if has_rows or not write_value_report(options.folder, output):
+            report_with_figures(options.folder, rows, names, output)
     except InputError as error:
         print(f"report: {error}", file=sys.stderr)
         return 2
-    written = RunsDir(options.output or options.folder)
+    written = RunsDir(output)
     print(f"{written.report_md}\n{written.report_html}")
     return 0
 

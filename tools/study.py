@@ -41,9 +41,10 @@ from mgexp.launch.sweep_state import IN_HAND, states
 from mgexp.options import add_import_option
 from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
 from mgexp.results.evidence import busy_runs, fair_pair
+from mgexp.results.html import Picture
 from mgexp.results.model import BASELINE, Comparison, Pair
 from mgexp.results.page import write_page
-from mgexp.results.report import Picture, write_pictures
+from mgexp.results.report import write_pictures
 from mgexp.results.study_page import HEAD, StudyResults, render_study
 from mgexp.run.confusion import read_class_names
 from mgexp.run.files import atomic_write_text, lock_file

@@ -8,13 +8,16 @@ from pathlib import Path
 from matplotlib.colors import PowerNorm
 
 from mgexp.config.study import row_yamls
+from mgexp.figures.curves import curves_block
 from mgexp.figures.schedule import RowSchedule, draw_schedule, load_schedules
 from mgexp.figures.scores import Gain, draw_accuracy, draw_equal_flops, draw_speed_up, gains_of
 from mgexp.figures.seconds import draw_seconds
 from mgexp.figures.style import PrintFigure, printed, row_label
+from mgexp.results.gallery import Gallery
+from mgexp.results.html import Block, Picture
 from mgexp.results.load import load_comparison
 from mgexp.results.model import Comparison, Row
-from mgexp.results.report import Picture, write_report
+from mgexp.results.report import write_report
 from mgexp.run.folder import RunsDir
 
 MAX_CLASSES_DRAWN = 50
@@ -23,14 +26,16 @@ MAX_CLASSES_DRAWN = 50
 WORDS = {
     "accuracy": (
         "{metric} over training FLOPs, steps and time",
-        "Above: final evaluations. A small point is a seed; a large point is their mean with its 95 % interval, "
-        "hollow for one seed. Below: a line per seed through the evaluations during training, which use fewer "
-        "videos; hollow points are the final ones.",
+        "Above: final evaluations. A small point is a seed; a large point is their mean with its 95 % interval. A "
+        "hollow point is a row with one seed, which has no interval. Below: a line per seed through the "
+        "evaluations during training, which use fewer videos; small points are the final ones. The axes do not "
+        "begin at 0.",
     ),
     "speed_up": (
         "speed-up against {metric}",
         "A small point is a seed against the baseline of the same seed. A large point is the geometric mean of "
-        "the ratios and the mean difference, with their 95 % intervals; it is hollow for one seed. In the tinted "
+        "the ratios and the mean difference, with their 95 % intervals. A hollow point is a row with one seed, "
+        "which has no interval. In the tinted "
         "half a row is less accurate than the baseline.",
     ),
     "equal_flops": (
@@ -73,7 +78,21 @@ def report_with_figures(
     comparison, rows = load_results(folder)
     comparison = comparison.with_class_names(class_names, folder)
     pictures = draw_figures(comparison, rows)
-    write_report(output or folder, folder.resolve().name, comparison, pictures, expected_rows)
+    gallery = Gallery(folder, comparison)
+    blocks = [one for one in (curves_block(comparison, rows), gallery.block()) if one]
+    title = folder.resolve().name
+    write_report(
+        output or folder, title, comparison, pictures, expected_rows, gallery.lines(), blocks
+    )
+
+
+def stored_curves(folder: Path) -> list[Block]:
+    """Make the curves of the runs that are stored beside the YAMLs of ``folder``; none without such runs.
+
+    They have no axis of FLOPs. To count the FLOPs of the schedules of every table would take many minutes.
+    """
+    block = curves_block(load_comparison(folder), ())
+    return [block] if block else []
 
 
 def load_results(folder: Path) -> tuple[Comparison, tuple[RowSchedule, ...]]:

@@ -40,6 +40,8 @@ from mgexp.results.model import (
 )
 from mgexp.results.tables import points_text
 
+LEAST_POINTS = 5.0
+"""The least range of an axis of percent or points. Assumption: on a shorter one, half a point looks like a lot."""
 LOSS_COLOUR = "#F6E9E2"
 """The tint behind points that are less accurate than the baseline."""
 
@@ -54,13 +56,12 @@ class Scale(NamedTuple):
     at: Callable[[Row, Run, Evaluation], float | None]
 
 
-def draw_accuracy(comparison: Comparison, rows: Sequence[RowSchedule]) -> PrintFigure:
-    """Draw the evaluations during training below, and the final ones above, enlarged and with intervals.
+def accuracy_scales(comparison: Comparison, rows: Sequence[RowSchedule]) -> tuple[Scale, ...]:
+    """Return the axes over which accuracy is drawn: FLOPs, steps and seconds.
 
     ``rows`` are the schedules, from which the FLOPs up to an evaluation are counted. If the schedule of a run is
-    unknown, or if the run took other steps or FLOPs, only the end of the run is drawn over FLOPs.
+    unknown, or if the run took other steps or FLOPs, only the FLOPs at the end of the run are known.
     """
-    styles = row_styles([row.name for row in comparison.rows])
     schedules = {row.name: row for row in rows}
     unit, flops_label = flops_axis(max(run.train_flops for run in comparison.runs))
 
@@ -70,7 +71,7 @@ def draw_accuracy(comparison: Comparison, rows: Sequence[RowSchedule]) -> PrintF
             return None
         return schedule.flops_before(one.step) / unit
 
-    scales = (
+    return (
         Scale(flops_label, lambda run: run.train_flops / unit, flops),
         Scale("training steps", lambda run: run.steps, lambda _row, _run, one: one.step),
         Scale(
@@ -79,6 +80,15 @@ def draw_accuracy(comparison: Comparison, rows: Sequence[RowSchedule]) -> PrintF
             lambda _row, _run, one: one.train_seconds,
         ),
     )
+
+
+def draw_accuracy(comparison: Comparison, rows: Sequence[RowSchedule]) -> PrintFigure:
+    """Draw the evaluations during training below, and the final ones above, enlarged and with intervals.
+
+    ``rows`` are as in `accuracy_scales`.
+    """
+    scales = accuracy_scales(comparison, rows)
+    styles = row_styles([row.name for row in comparison.rows])
     with printed():
         figure = PrintFigure(3.0)
         panels = figure.subplots(2, len(scales), height_ratios=(2, 3), sharex="col", sharey="row")
@@ -106,7 +116,7 @@ def _draw_ends(
             draw_mean(axes, without_interval(row.each(scale.end)), final, styles[row.name])
     if finals:
         # No score is above 100 %. The other 3 are room for its point.
-        low, high = limits(finals)
+        low, high = limits(finals, least_span=LEAST_POINTS)
         axes.set_ylim(low, min(high, 103.0))
     round_numbers(axes.yaxis, 5)
     axes.tick_params(labelbottom=False)
@@ -116,9 +126,9 @@ def _draw_ends(
 def _draw_curves(
     axes: Axes, comparison: Comparison, scale: Scale, styles: Mapping[str, RowStyle]
 ) -> None:
-    """Draw a thin line per seed, and its final evaluation as a hollow point."""
+    """Draw a thin line per seed, and its final evaluation as a small point."""
     for row in comparison.finished:
-        colour, marker = styles[row.name]
+        colour = styles[row.name].colour
         for run in row.runs.values():
             # The line ends before the point, because the final evaluation has more videos or views.
             during = [one for one in run.curve if not one.full_protocol]
@@ -126,7 +136,7 @@ def _draw_curves(
             known = [(at, score) for at, score in points if at is not None]
             if known:
                 axes.plot(*zip(*known, strict=True), color=colour, lw=0.9, alpha=0.75)
-            axes.plot(scale.end(run), run.score, marker, ms=3, mfc="none", color=colour)
+            draw_seeds(axes, [scale.end(run)], [run.score], colour)
     scores = [s for run in comparison.runs for s in (run.score, *(e.score for e in run.curve))]
     span = max(1.0, max(scores) - min(scores))
     axes.set_ylim(min(scores) - 0.05 * span, max(scores) + 0.05 * span)
@@ -219,7 +229,8 @@ def _draw_gains(
     """Draw (ratio, difference) of each row around the baseline at (1, 0), and a line at −margin."""
     lowest = 0.0 if margin is None else -margin
     axes.set_xlim(*limits([ratio for _, ratio, _ in gains], 1.0))
-    axes.set_ylim(*limits([difference for _, _, difference in gains], 0.0, lowest))
+    differences = [difference for _, _, difference in gains]
+    axes.set_ylim(*limits(differences, 0.0, lowest, least_span=LEAST_POINTS))
     # Set the limits before the tint. The tint reaches from the lower limit to 0, and must not move this limit.
     axes.axhspan(axes.get_ylim()[0], 0, color=LOSS_COLOUR, lw=0, zorder=0)
     axes.axhline(0, color=baseline.colour, lw=0.7, zorder=1)
@@ -305,7 +316,7 @@ def _draw_differences(axes: Axes, comparison: Comparison, styles: Mapping[str, R
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
             color=ink(styles[name].colour),
         )
-    axes.set_xlim(*limits([*found.values()], 0.0))
+    axes.set_xlim(*limits([*found.values()], 0.0, least_span=LEAST_POINTS))
     # There is more room above a line than below it, for the number of the line.
     axes.set_ylim(0.4 - len(found), 0.6)
     axes.axvline(0, color=COLOURS[BASELINE], lw=0.7, zorder=1)

@@ -193,7 +193,7 @@ def without_interval(values: Sequence[float]) -> Estimate:
 def draw_mean(axes: Axes, x: Estimate, y: Estimate, style: RowStyle) -> None:
     """Draw each seed as a small point, and their mean as a large point with its 95 % intervals.
 
-    The large point is hollow if neither ``x`` nor ``y`` has an interval, as with one seed.
+    With one seed, neither ``x`` nor ``y`` has an interval. Then there is only the large point, and it is hollow.
     """
     bars = []
     for one in (x, y):
@@ -206,25 +206,31 @@ def draw_mean(axes: Axes, x: Estimate, y: Estimate, style: RowStyle) -> None:
         x.mean, y.mean, xerr=bars[0], yerr=bars[1], fmt=style.marker, ms=4.4, mew=1, color=style.colour,
         mfc=style.colour if any(bars) else "white", elinewidth=0.9, capsize=2, capthick=0.9, zorder=4,
     )  # fmt: skip
-    draw_seeds(axes, x.each, y.each, style.colour)
+    # A small point would fill the hollow one.
+    if any(bars):
+        draw_seeds(axes, x.each, y.each, style.colour)
 
 
 def draw_seeds(axes: Axes, x: Sequence[float], y: Sequence[float], colour: str) -> None:
-    """Draw a small point per seed. Its white edge separates it from the large point below it."""
-    axes.plot(x, y, "o", ms=3, mfc=colour, mec="white", mew=0.5, zorder=5)
+    """Draw a small point per seed. It lies below the large point, which would otherwise look hollow."""
+    axes.plot(x, y, "o", ms=3, mfc=colour, mec="white", mew=0.5, zorder=3.5)
 
 
-def limits(estimates: Sequence[Estimate], *points: float) -> tuple[float, float]:
+def limits(
+    estimates: Sequence[Estimate], *points: float, least_span: float = 0.5
+) -> tuple[float, float]:
     """Return the ends of an axis that shows all seeds, ``points``, and intervals up to MOST_INTERVAL beyond them.
 
-    The range of the points counts as at least half a unit, because points that are equal have no range.
+    The axis has at least a range of ``least_span``. For the intervals, the range of the points counts as at least
+    half a unit, because points that are equal have no range.
     """
     values = [*points, *(value for one in estimates for value in one.each)]
     ends = [end for one in estimates for end in one.interval or ()]
     span = max(max(values) - min(values), 0.5)
     low = max(min(values + ends), min(values) - MOST_INTERVAL * span)
     high = min(max(values + ends), max(values) + MOST_INTERVAL * span)
-    return low - 0.1 * span, high + 0.1 * span
+    more = max(0.0, least_span - (high - low)) / 2
+    return low - 0.1 * span - more, high + 0.1 * span + more
 
 
 # --- axes

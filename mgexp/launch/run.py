@@ -19,7 +19,7 @@ from mgexp.launch.resources import Resources
 from mgexp.plan.workers import build_chooser
 from mgexp.registry import OwnFile, import_again, imported
 from mgexp.run.environment import COMMIT_TXT, REPOSITORY, git_commit
-from mgexp.run.folder import RunDir, default_run_dir
+from mgexp.run.folder import SMOKE_GIVEN, RunDir, default_run_dir
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.job import Job, evaluate_job, run_job
 from mgexp.train.result import Outcome
@@ -67,7 +67,8 @@ def build_job(
         pairs += ["TRAIN.MAX_CLIPS_PER_GPU", str(options.max_clips_per_gpu)]
     whole, found = read_config(options.config, options.overrides, pairs)
     # Every second word of KEY VALUE KEY VALUE … is a key.
-    given = (*options.given, *options.overrides, *pairs)[::2]
+    keys = (*options.given, *options.overrides, *pairs)[::2]
+    given = (*keys, *((SMOKE_GIVEN,) if options.is_smoke else ()))
     cfg = smoke(whole) if options.is_smoke else whole
     experiment = experiment_name(options.config)
     default = default_run_dir(experiment, cfg.RNG_SEED, options.is_smoke)

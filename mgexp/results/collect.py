@@ -21,8 +21,9 @@ from mgexp.results.load import (
     write_stored,
 )
 from mgexp.results.model import Comparison, Row, Run
+from mgexp.results.rows import WITHOUT_TABLE
 from mgexp.run.files import read_jsonl
-from mgexp.run.folder import RunDir, RunsDir
+from mgexp.run.folder import SMOKE_GIVEN, RunDir, RunsDir
 
 IDENTITY = ("experiment", "row", "seed", "commit", "date")
 """Two lines of results.csv are the same run if these cells are equal. The date is one of them, so a seed can be
@@ -39,11 +40,13 @@ that the YAML gives today, with dotted names: {"TRAIN.BATCH_SIZE": 8, ...}."""
 class Collected:
     """The result of `append_results`: what it did with each run folder.
 
-    Runs of `skipped` were in results.csv already. Runs of `not_rows` had other values than their YAML, from the
+    Runs of `own` belong to a YAML that is no row of experiments/, or are smoke runs; they get a report alone. Runs
+    of `skipped` were in results.csv already. Runs of `not_rows` had other values than their YAML, from the
     command line or a grid. Runs of `refused` have an error. `not_rows` and `refused` list all reasons for a run.
     """
 
     added: list[Path] = field(default_factory=list)
+    own: list[Path] = field(default_factory=list)
     skipped: list[Path] = field(default_factory=list)
     unfinished: list[Path] = field(default_factory=list)
     not_rows: dict[Path, list[str]] = field(default_factory=dict)
@@ -67,12 +70,15 @@ def append_results(
             continue
         try:
             result = read_result(run)
+            if is_own(run, result.experiment, experiments_root):
+                done.own.append(run.root)
+                continue
             line = as_line(result)
             identity = tuple(line[name] for name in IDENTITY)
             if identity in known:
                 done.skipped.append(run.root)
                 continue
-            asked_for, problems = _differences(run, result.experiment, experiments_root, resolve)
+            asked_for, problems = _differences(run, result.experiment, resolve)
         except InputError as error:
             done.refused[run.root] = list(error.problems)
             continue
@@ -90,16 +96,20 @@ def append_results(
     return done
 
 
-def _differences(
-    run: RunDir, experiment: str, experiments_root: Path, resolve: Resolve
-) -> tuple[list[str], list[str]]:
+def is_own(run: RunDir, experiment: str, experiments_root: Path) -> bool:
+    """Return whether a run is of a user's own YAML or videos, or a smoke run. No table has such runs."""
+    if experiment.partition("/")[0] in WITHOUT_TABLE:
+        return True
+    if not (experiments_root / f"{experiment}.yaml").exists():
+        return True
+    return any(SMOKE_GIVEN in start.get("given", ()) for start in read_jsonl(run.starts_jsonl))
+
+
+def _differences(run: RunDir, experiment: str, resolve: Resolve) -> tuple[list[str], list[str]]:
     """Compare a run with its experiment's YAML. Return the differences that were asked for, and every problem.
 
-    The command line or a grid asks for a difference. Raises InputError if there is no YAML.
+    The command line or a grid asks for a difference.
     """
-    experiment_yaml = experiments_root / f"{experiment}.yaml"
-    if not experiment_yaml.exists():
-        raise InputError([f"{experiment_yaml}: not found; results.csv holds only runs of a YAML"])
     # The table promises that each number comes from the YAML beside it. So compare the run with the YAML of today,
     # and not with the YAML of the day on which the run started.
     saved, now = from_yaml(run.config_yaml), resolve(experiment)

@@ -13,6 +13,7 @@ import numpy as np
 
 from mgexp.results.model import (
     SITTING_SECONDS,
+    Z_95,
     Estimate,
     Evaluation,
     Pair,
@@ -88,6 +89,19 @@ def seeds_to_decide(deviation: float, distance: float) -> int | None:
 
 
 # --- single videos
+
+
+def wilson_interval(percent: float, num_videos: int) -> tuple[float, float]:
+    """Return the 95 % interval of an accuracy in percent that was measured on ``num_videos`` videos.
+
+    It is the score interval, which also holds for few videos and near 0 and 100 %. Source: E. B. Wilson, Journal
+    of the American Statistical Association 22 (1927).
+    """
+    share, square = percent / 100, Z_95**2
+    center = (share + square / (2 * num_videos)) / (1 + square / num_videos)
+    spread = share * (1 - share) / num_videos + square / (4 * num_videos**2)
+    half = Z_95 * math.sqrt(spread) / (1 + square / num_videos)
+    return 100 * max(0.0, center - half), 100 * min(1.0, center + half)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from mgexp.results.model import (
 )
 from mgexp.run.confusion import Confusion, read_confusion
 from mgexp.run.files import atomic_write_text, json_line, read_json, read_jsonl
-from mgexp.run.folder import METRIC_NAMES, RunDir, RunsDir
+from mgexp.run.folder import METRIC_NAMES, SMOKE_GIVEN, RunDir, RunsDir
 
 MAIN_SECONDS = ("train", "steady", "input_wait", "program")
 """The clocks of result.json that have a column of their own in results.csv."""
@@ -93,8 +94,11 @@ def _load_rows(folder: Path) -> tuple[Row, ...]:
 def read_run(run_dir: RunDir) -> Run:
     """Read everything that a Run holds from the folder of a finished run. Raises InputError as `read_result`."""
     run = read_result(run_dir)
+    is_smoke, command = _start(run_dir, run.experiment)
     return replace(
         run,
+        is_smoke=is_smoke,
+        command=command,
         environment=_environment(run_dir),
         evaluations=tuple(map(_evaluation, read_jsonl(run_dir.evaluations_jsonl))),
         confusion=read_confusion(run_dir.confusion_csv),
@@ -103,20 +107,61 @@ def read_run(run_dir: RunDir) -> Run:
     )
 
 
-def _videos(run_dir: RunDir, top1: float | None) -> VideoScores | None:
-    """Read which videos were classified correctly. Return None if no file has the scores of the final top-1."""
+@dataclass(frozen=True)
+class Predictions:
+    """The scores of the final evaluation: ``videos`` are absolute paths, and ``scores`` is (videos, classes)."""
+
+    videos: tuple[str, ...]
+    labels: np.ndarray[Any, np.dtype[np.int64]]
+    scores: np.ndarray[Any, np.dtype[np.float32]]
+
+    @property
+    def predicted(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The class with the highest score of each video."""
+        found: np.ndarray[Any, np.dtype[np.int64]] = self.scores.argmax(axis=1)
+        return found
+
+
+def read_predictions(run_dir: RunDir, top1: float | None) -> Predictions | None:
+    """Read the file with the scores that gave the final top-1. Return None without one, or with several labels."""
     # A run may have been evaluated again with other views, so there may be several files.
     for path in sorted(run_dir.root.glob(run_dir.scores("*_forward").name)):
         with np.load(path, allow_pickle=False) as file:
-            names, labels, scores = file["videos"], file["labels"], file["scores"]
+            videos, labels, scores = file["videos"], file["labels"], file["scores"]
         if labels.ndim > 1:
             return None
-        correct = scores.argmax(axis=1) == labels
-        if top1 is not None and abs(100 * correct.mean() - top1) < 1e-6:
-            return pack_videos(
-                {str(name): bool(one) for name, one in zip(names, correct, strict=True)}
-            )
+        found = Predictions(tuple(map(str, videos)), labels, scores)
+        if top1 is not None and abs(100 * (found.predicted == labels).mean() - top1) < 1e-6:
+            return found
     return None
+
+
+def _videos(run_dir: RunDir, top1: float | None) -> VideoScores | None:
+    """Read which videos were classified correctly. Return None where `read_predictions` finds nothing."""
+    found = read_predictions(run_dir, top1)
+    if found is None:
+        return None
+    correct = found.predicted == found.labels
+    return pack_videos({name: bool(one) for name, one in zip(found.videos, correct, strict=True)})
+
+
+def _start(run_dir: RunDir, experiment: str) -> tuple[bool, str]:
+    """Return whether the run is a smoke run, and the command that trained it, or "" if that is unknown."""
+    given = [key for start in read_jsonl(run_dir.starts_jsonl) for key in start.get("given", ())]
+    if not given:
+        return False, ""
+    values = from_yaml(run_dir.config_yaml)
+    keys = [key for key in dict.fromkeys(given) if key in values]
+    words = ["python", "tools/run_net.py", "--cfg", _yaml_of(experiment)]
+    words += ["--smoke"] if SMOKE_GIVEN in given else []
+    words += ["--seed", str(values["RNG_SEED"])] if "RNG_SEED" in keys else []
+    words += [str(word) for key in keys if key != "RNG_SEED" for word in (key, values[key])]
+    return SMOKE_GIVEN in given, shlex.join(words)
+
+
+def _yaml_of(experiment: str) -> str:
+    """Return the path of a YAML from the name of its experiment, which has a folder only in experiments/."""
+    return f"experiments/{experiment}.yaml" if "/" in experiment else f"{experiment}.yaml"
 
 
 def read_result(run_dir: RunDir) -> Run:

@@ -208,6 +208,15 @@ class Run:
     recipe: str = ""
     """A digest of the configuration, see `mgexp.config.check.recipe_digest`. "" where it is unknown."""
     videos: VideoScores | None = None
+    is_smoke: bool = False
+    """Whether the run was started with --smoke. Its accuracy then says nothing."""
+    command: str = ""
+    """The command that trained it. "" where it is unknown."""
+
+    @property
+    def num_test_videos(self) -> int | None:
+        """The number of videos of the final evaluation. None where it is unknown."""
+        return next((one.num_videos for one in reversed(self.curve) if one.full_protocol), None)
 
     @property
     def score(self) -> float:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -19,13 +20,14 @@ from mgexp.results.tables import (
     SEEDS,
     deviation_text,
     difference_text,
-    interval_text,
     markdown,
     plain_cell,
     ratio_text,
+    seeds_cell,
     seeds_text,
     table,
     timed_seeds,
+    times_text,
     to_published,
     verdict,
 )
@@ -44,6 +46,12 @@ This page shows for every row what was published, what we measured, and what the
 row links to its YAML. `python tools/collect.py runs/` adds finished runs and writes this page. The end of the
 page says [how to read it](#how-to-read-it)."""
 
+INDEX_WORDS = """\
+The last column says what long+short does against the baseline of its table. "Loses 2 points" means that its
+accuracy is 2 percentage points lower, on average over the seeds. "Which may be chance" means that the 95 %
+interval in the brackets contains "no difference": these seeds cannot tell. A row that is faster and loses accuracy
+has won nothing until the same baseline, trained for as short a time, is worse. [More on this](#how-to-read-it)."""
+
 LEGEND = """\
 - **Published**: percent, from [published.csv](published.csv). The sources are [above](#published-numbers).
   "unknown" means that we had no source.
@@ -60,8 +68,8 @@ LEGEND = """\
 - **†**: the two runs of a seed were at different commits, or more than an hour (or more than they took together)
   apart. Other code, or other work on the machine, may then be a part of the difference. In this case the verdict
   uses FLOPs.
-- **Verdict**: the row against the baseline. "Not resolved" means that the 95 % interval contains "no difference".
-  A control is not a way to train.
+- **Verdict**: the row against the baseline. "May be chance" means that the 95 % interval, in brackets, contains
+  "no difference". "One seed" has no interval. A control is not a way to train.
 - **The baseline of a row** is the first of these that exists: `baseline_<row>` in the same folder; the
   `…baseline` in the same folder whose name begins like the row's; the row that adds nothing to the base file of
   both.
@@ -79,15 +87,36 @@ def write_page(experiments: ExperimentsDir) -> None:
 
 def render(experiments: ExperimentsDir) -> str:
     """Write the page as Markdown."""
+    parts = page_parts(experiments)
+    return "\n\n".join([parts.head, *parts.tables.values(), parts.end]) + "\n"
+
+
+@dataclass(frozen=True)
+class PageParts:
+    """The page in parts: what comes before the tables, the section of each folder, and what comes after."""
+
+    head: str
+    tables: Mapping[str, str]
+    end: str
+
+
+def page_parts(experiments: ExperimentsDir) -> PageParts:
+    """Write the parts of the page as Markdown. Raises InputError if a file cannot be understood."""
     page = read_page(experiments)
-    sections = [HEAD, "", *_index(page)]
-    for folder in page.experiments.folders:
-        sections += ["", *_section(page, folder)]
-    sections += ["", "## Published numbers", "", *_sources(page)]
+    end = ["## Published numbers", "", *_sources(page)]
     if left_out := _left_out(page):
-        sections += ["", "## Results that do not count", "", *left_out]
-    sections += ["", "## How to read it", "", LEGEND]
-    return "\n".join(sections) + "\n"
+        end += ["", "## Results that do not count", "", *left_out]
+    end += ["", "## How to read it", "", LEGEND]
+    return PageParts(
+        head="\n".join([HEAD, "", INDEX_WORDS, "", *_index(page)]),
+        tables={one: "\n".join(_section(page, one)) for one in page.experiments.folders},
+        end="\n".join(end),
+    )
+
+
+def anchor_of(folder: str) -> str:
+    """Return the anchor of the section of a folder. GitHub makes it from the letters and digits of the heading."""
+    return re.sub(r"[^\w\- ]", "", folder.lower()).replace(" ", "-")
 
 
 def _index(page: Page) -> list[str]:
@@ -104,10 +133,10 @@ def _index(page: Page) -> list[str]:
             for row in rows
             if (pair := page.against_baseline(row))
         ]
-        # GitHub makes the anchor of a heading from its letters and digits.
-        anchor = re.sub(r"[^\w\- ]", "", folder.lower()).replace(" ", "-")
         run = str(num_run) if num_run else NOT_RUN
-        cells.append([f"[{folder}](#{anchor})", str(len(experiments)), run, "<br>".join(verdicts)])
+        cells.append(
+            [f"[{folder}](#{anchor_of(folder)})", str(len(experiments)), run, "<br>".join(verdicts)]
+        )
     return markdown(("table", "rows", "run", "long+short"), cells, ("long+short",))
 
 
@@ -171,7 +200,7 @@ def _result_table(page: Page, folder: str) -> list[str]:
         pair = page.against_baseline(row)
         verdicts.append(verdict(pair) if pair else alone)
         measured = f"{_setting(page, row)}, {_commits(row.runs.values())}"
-        numbers = [deviation_text(row.scores), seeds_text(row.runs)]
+        numbers = [deviation_text(row.scores), seeds_cell(row.runs)]
         cells[-1] += [*numbers, measured, "; ".join(verdicts)]
     # The rows of a folder that was not run have neither devices nor verdicts. Half of the table would be empty.
     kept = [n for n in range(len(headings)) if any(one[n] for one in cells)]
@@ -187,18 +216,12 @@ def _speed_up(pair: Pair) -> str:
     return ratio_text(pair.speed_up) + timed_seeds(pair) + mark
 
 
-def _speed_up_interval(pair: Pair) -> str:
-    """Write the ends of the 95 % interval of the speed-up."""
-    ends = pair.speed_up and pair.speed_up.interval
-    return f"{ends[0]:.2f}–{ends[1]:.2f}×" if ends else interval_text(None)
-
-
 PAIR_COLUMNS = (
     SEEDS,
     ("points", lambda pair: difference_text(pair.difference)),
     INTERVAL,
     ("speed-up, wall-clock", _speed_up),
-    ("95 % interval", _speed_up_interval),
+    ("95 % interval", lambda pair: times_text(pair.speed_up)),
     ("speed-up, FLOPs", lambda pair: ratio_text(pair.flop_saving)),
 )
 
@@ -252,7 +275,7 @@ def _commits(runs: Iterable[Run]) -> str:
         seeds.setdefault(_short_commit(run), []).append(run.seed)
     if len(seeds) == 1:
         return next(iter(seeds))
-    return ", ".join(f"{commit} (seeds {seeds_text(which)})" for commit, which in seeds.items())
+    return ", ".join(f"{commit} ({seeds_text(which)})" for commit, which in seeds.items())
 
 
 def _short_commit(run: Run) -> str:

@@ -1,23 +1,21 @@
 """Write the report on the rows of a folder: what was saved, what was lost, and how it was measured.
 
-`render` writes it as Markdown. `to_html` turns it into one page with all figures inside. tools/report.py draws the
-figures and calls `write_report`.
+`render` writes it as Markdown, and html.py turns it into one page with all figures inside. tools/report.py draws
+the figures and calls `write_report`.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
-from markdown import Markdown
-
+from mgexp.results.evidence import compare_videos, wilson_interval
+from mgexp.results.html import Block, Picture, to_html
 from mgexp.results.model import (
     COARSE_CONTROL,
     Comparison,
     Pair,
+    Row,
     Run,
     estimate_mean,
     estimate_ratio,
@@ -31,10 +29,14 @@ from mgexp.results.tables import (
     markdown,
     mean_text,
     plain_cell,
+    points_text,
     ratio_text,
+    seeds_cell,
     seeds_text,
     table,
     timed_seeds,
+    times_text,
+    video_table,
 )
 from mgexp.run.confusion import name_of
 from mgexp.run.files import atomic_file, atomic_write_text
@@ -43,6 +45,11 @@ from mgexp.run.folder import RunsDir
 NUM_CLASSES_SHOWN = 5
 """The number of the worst classes, and of the most confused pairs, in a report. Assumption: nobody reads more."""
 
+CURVES, MISTAKES = "During training", "Most confident mistakes"
+"""Headings of sections that have more in HTML than in Markdown."""
+
+WORDS_OF_CLASSES = ("class", "taken for", "most often taken for")
+"""Columns that hold the name of a class."""
 FRAME_ORDERS = {
     "repeated": "the baseline, one frame repeated",
     "shuffled": "the baseline, frames shuffled",
@@ -58,36 +65,12 @@ CLOCKS = """\
 - Program seconds run from the start of the process to the end of the evaluation, with the imports. All
   clocks continue when a run is resumed. Steps that are repeated after a kill count once.
 - Training FLOPs = 2 × multiply-adds of the forward pass × 3 (forward and backward) × clips.
+- The 95 % interval of the test videos is Wilson's. It says how far the accuracy may lie from that on many more
+  videos of the same kind. Two rows scored the same videos, so compare them in pairs, and not by these intervals.
 - A number over several seeds has its range in brackets. The 95 % intervals are Student's t on the
   differences to the baseline of the same seed, and on the logarithms of the speed-ups. They cover the
   choice of the seed, but not the choice of data or recipe.
 """
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure as the bytes of its files.
-
-    `caption` is the text below it. `alt` replaces the figure for readers who cannot see it.
-    """
-
-    name: str
-    alt: str
-    caption: str
-    png: bytes
-    svg: bytes
-
-    @property
-    def link(self) -> str:
-        """The path of the PNG file, relative to the folder of the report."""
-        return f"figures/{self.name}.png"
-
-    @property
-    def html(self) -> str:
-        """The HTML element that contains the figure itself."""
-        content = base64.b64encode(self.svg).decode()
-        source = f"data:image/svg+xml;base64,{content}"
-        return f'<span class="scroll"><img alt="{escape(self.alt)}" src="{source}"></span>'
 
 
 def write_report(
@@ -96,16 +79,18 @@ def write_report(
     comparison: Comparison,
     pictures: Sequence[Picture] = (),
     expected_rows: Sequence[str] = (),
+    mistakes: Sequence[str] = (),
+    blocks: Sequence[Block] = (),
 ) -> None:
-    """Write report.md, report.html and figures/ into `folder`.
+    """Write report.md, report.html and figures/ into `folder`. The arguments are those of `render`.
 
-    A row of `expected_rows` that has no run is listed as "not run".
+    ``blocks`` are only in report.html.
     """
     runs = RunsDir(folder)
     write_pictures(runs, pictures)
-    text = render(title, comparison, pictures, expected_rows)
+    text = render(title, comparison, pictures, expected_rows, mistakes)
     atomic_write_text(runs.report_md, text)
-    atomic_write_text(runs.report_html, to_html(text, pictures))
+    atomic_write_text(runs.report_html, to_html(text, pictures, blocks))
 
 
 def write_pictures(folder: RunsDir, pictures: Sequence[Picture]) -> None:
@@ -122,22 +107,30 @@ def render(
     comparison: Comparison,
     pictures: Sequence[Picture] = (),
     expected_rows: Sequence[str] = (),
+    mistakes: Sequence[str] = (),
 ) -> str:
-    """Write the report as Markdown. Without a finished run, it shows only the schedules and what is missing."""
+    """Write the report as Markdown. Without a finished run, it shows only the schedules and what is missing.
+
+    A row of ``expected_rows`` that has no run is listed as "not run". ``mistakes`` are the lines of that section.
+    """
     shown: dict[str, list[str]] = {
         one.name: [f"![{one.alt}]({one.link})", "", f"*{one.caption}*", ""] for one in pictures
     }
     lines = [f"# {title}"]
     sections: list[tuple[str, list[str]]] = []
     if comparison.finished:
-        lines += ["", *shown.get("accuracy", ()), *_summary(comparison)]
+        lines += ["", *_opening(comparison)]
+        named = [(row.name, comparison.pair(row)) for row in comparison.compared]
         sections = [
             ("Rows", _row_table(comparison)),
             ("Against the baseline", shown.get("speed_up", []) + _difference_table(comparison)),
+            ("Video by video", video_table(named)),
+            (CURVES, shown.get("accuracy", [])[:-1]),
             ("At equal FLOPs", shown.get("equal_flops", []) + _equal_flops_table(comparison)),
             ("Where the time went", shown.get("seconds", []) + time_table(comparison)),
             ("Controls", control_table(comparison)),
             ("Classes", shown.get("confusion", []) + class_tables(comparison)),
+            (MISTAKES, [*mistakes]),
         ]
     # Every section begins with an empty line. Without the last line of a picture there would be two.
     sections.append(("Schedules", shown.get("schedule", [])[:-1]))
@@ -151,25 +144,84 @@ def render(
     return "\n".join(lines) + "\n"
 
 
-def _summary(comparison: Comparison) -> Iterator[str]:
-    """Say for each row what it gains and what it loses, in one sentence."""
-    for row in comparison.compared:
-        pair = comparison.pair(row)
-        if pair.difference is None:
-            yield f"- **{row.name}**: there is no comparable baseline run with the same seed."
-            continue
-        sentence = (
-            f"- **{row.name}**: speed-up {ratio_text(pair.speed_up)}{timed_seeds(pair)} in training time, "
-            f"{ratio_text(pair.flop_saving)} in FLOPs; "
-            f"{comparison.metric} {difference_text(pair.difference)} points "
-            f"(95 % interval: {interval_text(pair.difference)})."
+# --- what comes first: the verdicts, the data and the commands
+
+
+def _opening(comparison: Comparison) -> Iterator[str]:
+    """Say what the rows gain and lose, on which data, and which commands trained them."""
+    if smoke := [row.name for row in comparison.finished if any(row.each(lambda r: r.is_smoke))]:
+        yield (
+            f"**Smoke runs: {', '.join(smoke)}.** They were trained with `--smoke`, for a few steps, on a part of "
+            "the videos and with a small network. Their accuracy and their speed-ups say nothing."
         )
-        if pair.timed.seeds_apart:
-            sentence += (
-                f" Seeds {seeds_text(pair.timed.seeds_apart)} ran at another commit than the baseline, or more "
-                "than an hour apart. This may be a part of the difference in training time."
-            )
-        yield sentence
+        yield ""
+    for row in comparison.compared:
+        yield f"- **{row.name}**: {_verdict(comparison, row)}"
+    if comparison.compared:
+        yield ""
+    yield from _data(comparison)
+    commands = [next(iter(row.runs.values())).command for row in comparison.finished]
+    if any(commands):
+        yield from ["", "The first run of each row was trained with", "", "```bash"]
+        yield from filter(None, commands)
+        yield "```"
+
+
+def _verdict(comparison: Comparison, row: Row) -> str:
+    """Say what a row gains and what it loses against the baseline."""
+    pair = comparison.pair(row)
+    difference = pair.difference
+    if difference is None:
+        return "there is no comparable baseline run with the same seed."
+    videos = compare_videos(pair)
+    ends = [one for one in (difference.interval, videos and videos.interval) if one]
+    if not ends:
+        word = "Open: one seed, and no scores of single videos, cannot tell this from chance."
+    elif any(low <= 0 <= high for low, high in ends):
+        word = "Open: the interval contains 0, so the difference may be chance."
+    else:
+        word = f"It is {'more' if difference.mean > 0 else 'less'} accurate than the baseline."
+    interval = interval_text(difference)
+    if len(pair.runs) == 1:
+        interval = f"{NONE}, because there is one seed"
+    sentences = [
+        f"{comparison.metric} {difference_text(difference)} points (95 % interval: {interval}). {word}"
+    ]
+    if videos:
+        low, high = map(points_text, videos.interval)
+        sentences.append(
+            f"Video by video, {row.name} alone is right on {videos.num_gained:,} and the baseline alone on "
+            f"{videos.num_lost:,} of {videos.num_videos:,} (interval over seeds and videos: {low} to {high})."
+        )
+    sentences.append(
+        f"Speed-up {ratio_text(pair.speed_up)}{timed_seeds(pair)} in training time, "
+        f"{ratio_text(pair.flop_saving)} in FLOPs."
+    )
+    if pair.timed.seeds_apart:
+        names = seeds_text(pair.timed.seeds_apart)
+        sentences.append(
+            f"{names[0].upper()}{names[1:]} ran at another commit than the baseline, or more than an hour apart. "
+            "This may be a part of the difference in training time."
+        )
+    return " ".join(sentences)
+
+
+def _data(comparison: Comparison) -> Iterator[str]:
+    """Describe the data: numbers of videos and classes, what guessing scores, and what one video is worth."""
+    train = _distinct(f"{run.num_train_videos:,}" for run in comparison.runs)
+    yield f"**Data**: {train} training videos."
+    test = sorted({num for run in comparison.runs if (num := run.num_test_videos)})
+    if not test:
+        return
+    points = " or ".join(f"{100 / num:.2f}" for num in test)
+    yield f"{' or '.join(f'{num:,}' for num in test)} test videos: one video is {points} points."
+    known = (row.confusion for row in comparison.finished if row.confusion)
+    if confusion := next(known, None):
+        each = [one.num_videos for one in confusion.classes]
+        yield (
+            f"A network that always names the most common of the {len(each)} classes would score "
+            f"{100 * max(each) / sum(each):.2f} %."
+        )
 
 
 # --- tables
@@ -192,8 +244,9 @@ def _row_table(comparison: Comparison) -> list[str]:
         map(comparison.pair, comparison.finished),
         [
             ("row", _name),
-            ("seeds", lambda pair: seeds_text(pair.own.runs)),
+            ("seeds", lambda pair: seeds_cell(pair.own.runs)),
             (f"{comparison.metric} (%)", _mean(lambda run: run.score, 2)),
+            ("95 % interval of the test videos", _test_interval),
             ("steps", _mean(lambda run: run.steps)),
             ("epochs", _mean(lambda run: run.epochs, 1)),
             ("training FLOPs (10¹²)", _mean(lambda run: run.train_flops / 1e12, 1)),
@@ -215,13 +268,22 @@ def _name(pair: Pair) -> str:
     return f"{name} (control)" if name == COARSE_CONTROL else name
 
 
+def _test_interval(pair: Pair) -> str:
+    """Write Wilson's interval of the mean accuracy. It covers the choice of the test videos, not of the seed."""
+    runs = [*pair.own.runs.values()]
+    # Wilson's interval is that of a share of videos, as top-1 is, and mAP is not.
+    if any(run.top1 is None or not run.num_test_videos for run in runs):
+        return NONE
+    num = min(run.num_test_videos or 0 for run in runs)
+    low, high = wilson_interval(pair.own.mean(lambda run: run.score), num)
+    return f"{low:.1f} to {high:.1f}"
+
+
 def _difference_table(comparison: Comparison) -> list[str]:
     """Compare each row with the baseline of the same seeds."""
 
     def speed_up(pair: Pair) -> str:
-        ends = pair.speed_up and pair.speed_up.interval
-        words = f"{ends[0]:.2f}× to {ends[1]:.2f}×" if ends else interval_text(None)
-        return words if pair.runs else NONE
+        return times_text(pair.speed_up) if pair.runs else NONE
 
     def times(of: Callable[[Run], float], is_timed: bool = False) -> Callable[[Pair], str]:
         # `Pair.ratio` divides the baseline by the row, as in a speed-up. Here the row is divided by the baseline.
@@ -297,17 +359,18 @@ def time_table(comparison: Comparison) -> list[str]:
 
 
 def control_table(
-    comparison: Comparison, orders: Collection[str] = tuple(FRAME_ORDERS), has_coarse: bool = True
+    comparison: Comparison, orders: Collection[str] | None = None, has_coarse: bool = True
 ) -> list[str]:
     """List the controls: the baseline without the order of frames, and a network trained on coarse clips only.
 
     If a control is near the baseline, the data can be classified without motion, or without training on fine
-    clips. ``orders`` and ``has_coarse`` select the controls.
+    clips. ``orders`` and ``has_coarse`` are the controls of a study, which are listed even before they are
+    evaluated. Without ``orders``, only the controls that were evaluated are listed.
     """
     # For the name of each control: (seed, score of the control, score of the baseline).
     scores: dict[str, list[tuple[int, float, float]]] = {}
     for order, name in FRAME_ORDERS.items():
-        if order not in orders:
+        if orders is not None and order not in orders:
             continue
         found = {seed: run.control(order) for seed, run in comparison.baseline.runs.items()}
         scores[name] = [(seed, one[0].score, one[1].score) for seed, one in found.items() if one]
@@ -318,11 +381,13 @@ def control_table(
         ]
     lines = []
     for name, each in scores.items():
+        if orders is None and not each:
+            continue
         difference = estimate_mean([control - plain for _, control, plain in each])
         lines.append(
             [
                 name,
-                seeds_text(seed for seed, _, _ in each),
+                seeds_cell(seed for seed, _, _ in each),
                 mean_text([control for _, control, _ in each], 2) if each else "not evaluated",
                 difference_text(difference),
                 interval_text(difference) if each else NONE,
@@ -359,9 +424,11 @@ def class_tables(comparison: Comparison) -> list[str]:
         f"The final evaluations of {names}, with all seeds of a row together. The first table has the classes",
         "with the lowest accuracy, and the second has the pairs that are confused most often.",
         "",
-        *(markdown(headings, worst) or ["Every video was classified correctly."]),
+        *(markdown(headings, worst, WORDS_OF_CLASSES) or ["Every video was classified correctly."]),
         "",
-        *markdown(("row", "class", "taken for", "videos", "share of the class"), pairs),
+        *markdown(
+            ("row", "class", "taken for", "videos", "share of the class"), pairs, WORDS_OF_CLASSES
+        ),
     ]
 
 
@@ -406,59 +473,3 @@ def how(runs: Sequence[Run]) -> Iterator[str]:
 
 def _distinct(values: Iterable[object]) -> str:
     return ", ".join(sorted({"none" if value is None else str(value) for value in values}))
-
-
-# --- the page
-
-RAW_OR_LINK = ("html", "link", "reference", "short_reference", "autolink", "automail")
-"""Markdown that a report never uses. `to_html` switches it off, so names of rows and classes stay plain text."""
-
-# The page loads nothing and runs no script, so it can be sent by mail and opened anywhere.
-# Figures stay white in every colour scheme. A narrow screen scrolls a figure and does not shrink it, because the
-# letters of a small figure would be less than 2 mm high.
-PAGE = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 62rem; padding: 0 1rem 3rem; }}
-h1 {{ font-size: 1.6rem; }}
-h2 {{ font-size: 1.2rem; margin-top: 2.2rem; }}
-img {{ background: white; border-radius: 6px; box-sizing: border-box; padding: 8px; width: 100%;
-  min-width: 40rem; }}
-em {{ font-size: 0.85rem; opacity: 0.8; }}
-li {{ overflow-wrap: anywhere; }}
-.scroll {{ display: block; overflow-x: auto; }}
-table {{ border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }}
-td, th {{ border-bottom: 1px solid #8886; padding: 0.25rem 0.6rem; white-space: nowrap; }}
-</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
-
-
-def to_html(text: str, pictures: Sequence[Picture]) -> str:
-    """Turn the report in Markdown into a page that contains its pictures."""
-    converter = Markdown(extensions=["tables", "sane_lists"])
-    # Markdown keeps HTML as it is. The name of a class comes from a user's file and could contain a script.
-    converter.preprocessors.deregister("html_block")
-    for name in RAW_OR_LINK:
-        converter.inlinePatterns.deregister(name)
-    body = converter.convert(text)
-    # The Markdown file links to the PNG of a figure. Here the SVG itself replaces the link, so the page is one
-    # file.
-    for one in pictures:
-        body = body.replace(f'<img alt="{escape(one.alt)}" src="{escape(one.link)}" />', one.html)
-    body = body.replace("<table>", '<div class="scroll"><table>')
-    body = body.replace("</table>", "</table></div>")
-    title = text.splitlines()[0].removeprefix("# ")
-    return PAGE.format(title=escape(title), body=body)

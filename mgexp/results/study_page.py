@@ -18,9 +18,7 @@ from mgexp.results.evidence import (
     HOLDS,
     MOST_SEEDS,
     RunKey,
-    VideoDifference,
     busy_runs,
-    compare_videos,
     fair_pair,
     first_at,
     judge_margin,
@@ -29,6 +27,7 @@ from mgexp.results.evidence import (
     sittings,
     speed_up_to,
 )
+from mgexp.results.html import Picture
 from mgexp.results.model import (
     BASELINE,
     COARSE_CONTROL,
@@ -39,14 +38,14 @@ from mgexp.results.model import (
     Run,
     estimate_mean,
 )
-from mgexp.results.report import Picture, class_tables, control_table, how, time_table
+from mgexp.results.report import class_tables, control_table, how, time_table
 from mgexp.results.tables import (
     NONE,
     difference_text,
     interval_text,
     plain_cell,
-    points_text,
     table,
+    video_table,
 )
 
 HEAD = """\
@@ -169,7 +168,7 @@ def render_study(
                 "The baseline with the same budget",
                 shown.get("equal_flops", []) + _budget_table(results),
             ),
-            ("Video by video", list(_videos(results))),
+            ("Video by video", _videos(results)),
             ("Controls", control_table(comparison, orders, has_coarse) if orders else []),
             ("Sittings", list(_sittings(results))),
         ]
@@ -414,34 +413,12 @@ def _budget_table(results: StudyResults) -> list[str]:
 # --- single videos
 
 
-def _videos(results: StudyResults) -> Iterator[str]:
-    """Compare the rows on single videos, with an interval over videos and seeds."""
+def _videos(results: StudyResults) -> list[str]:
+    """Compare the rows on single videos, with their bases and with the baselines of the same budget."""
     named = [(pair.own.name, pair) for pair in results.pairs] + [
         (f"{pair.own.name}, against {name}", pair) for name, pair in results.budget_pairs
     ]
-    found = [(name, one) for name, pair in named if (one := compare_videos(pair))]
-    if not found:
-        return
-    yield (
-        "Each pair of runs scored the same videos. The interval draws the seeds and the videos again (2,000 "
-        "times, with replacement; all seeds of one list share the draw of its videos). So it covers the choice "
-        "of both."
-    )
-    yield ""
-    columns: list[tuple[str, Callable[[tuple[str, VideoDifference]], str]]] = [
-        ("row", lambda item: plain_cell(item[0])),
-        ("pairs", lambda item: f"{len(item[1].seeds)}"),
-        ("videos × pairs", lambda item: f"{item[1].num_videos:,}"),
-        ("only the row right", lambda item: f"{item[1].num_gained:,}"),
-        ("only the base right", lambda item: f"{item[1].num_lost:,}"),
-        ("difference (points)", lambda item: points_text(item[1].mean)),
-        ("95 % interval", lambda item: " to ".join(map(points_text, item[1].interval))),
-        (
-            f"not worse by {results.study.margin:g} points",
-            lambda item: "yes" if item[1].interval[0] > -results.study.margin else "not shown",
-        ),
-    ]
-    yield from table(found, columns)
+    return video_table(named, results.study.margin)
 
 
 # --- sittings

@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, stdev
 from typing import TypeVar
 
+from mgexp.results.evidence import VideoDifference, compare_videos
 from mgexp.results.model import Estimate, Pair
 
 T = TypeVar("T")
 NONE = "–"
 """Stands for a number that is unknown, because a run is missing or cannot be compared."""
-NOT_RESOLVED = " (not resolved)"
-"""The words after a difference whose 95 % interval contains "no difference"."""
+
+VIDEO_WORDS = """\
+Each pair of runs scored the same videos. The interval draws the seeds and the videos again (2,000 times, with
+replacement; all seeds of one list share the draw of its videos). So it covers the choice of both."""
 
 
 def markdown(
@@ -49,8 +52,15 @@ def plain_cell(text: str) -> str:
 
 
 def seeds_text(seeds: Iterable[int]) -> str:
-    """List seeds: "0, 1, 2"."""
-    return ", ".join(map(str, seeds)) or NONE
+    """List seeds: "seed 0", or "seeds 0, 1, 2". A bare 0 would read as if there were none."""
+    names = [*map(str, seeds)]
+    return f"seed{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else NONE
+
+
+def seeds_cell(seeds: Iterable[int]) -> str:
+    """List seeds below the heading "seeds": "seed 0", or "0, 1, 2"."""
+    names = [*seeds]
+    return ", ".join(map(str, names)) if len(names) > 1 else seeds_text(names)
 
 
 def mean_text(values: Sequence[float], decimals: int = 0) -> str:
@@ -93,7 +103,14 @@ def interval_text(difference: Estimate | None) -> str:
     return " to ".join(map(points_text, difference.interval))
 
 
-SEEDS: tuple[str, Callable[[Pair], str]] = ("seeds", lambda pair: seeds_text(pair.seeds))
+def times_text(ratio: Estimate | None) -> str:
+    """Write the ends of the 95 % interval of a ratio: "2.41× to 2.93×"."""
+    if ratio is None or ratio.interval is None:
+        return "needs two seeds"
+    return f"{ratio.interval[0]:.2f}× to {ratio.interval[1]:.2f}×"
+
+
+SEEDS: tuple[str, Callable[[Pair], str]] = ("seeds", lambda pair: seeds_cell(pair.seeds))
 INTERVAL: tuple[str, Callable[[Pair], str]] = (
     "95 % interval",
     lambda pair: interval_text(pair.difference),
@@ -105,7 +122,9 @@ INTERVAL: tuple[str, Callable[[Pair], str]] = (
 
 
 def verdict(pair: Pair) -> str:
-    """Say what a row gains or loses, such as "loses 1.17 points (not resolved), 2.76× faster".
+    """Say what a row gains or loses: "loses 1.17 points, which may be chance (−3.20 to +0.86), 2.76× faster".
+
+    Something may be chance if its 95 % interval, which then follows in brackets, contains "no difference".
 
     The verdict also says if it rests on one seed. Seconds are compared within one device. If the two runs of a
     seed had different code, or were hours apart, their seconds prove nothing. Then the verdict uses FLOPs.
@@ -114,13 +133,13 @@ def verdict(pair: Pair) -> str:
     if difference is None or flop_saving is None:
         return "not compared: no run of its base with the same seed, precision and videos"
     points = f"{abs(difference.mean):.2f}"
-    doubt = NOT_RESOLVED if difference.holds(0.0) else ""
+    doubt = f", which may be chance ({interval_text(difference)})" if difference.holds(0.0) else ""
     verb = "gains" if difference.mean > 0 else "loses"
     gain = "no difference seen" if points == "0.00" else f"{verb} {points} points{doubt}"
     if pair.timed.seeds_apart or speed_up is None:
         cost = _times(flop_saving.mean, "fewer FLOPs", "more FLOPs", "as many FLOPs")
     else:
-        doubt = NOT_RESOLVED if speed_up.holds(1.0) else ""
+        doubt = f", which may be chance ({times_text(speed_up)})" if speed_up.holds(1.0) else ""
         seeds = timed_seeds(pair)
         words = (f"faster{doubt}{seeds}", f"slower{doubt}{seeds}", f"as fast{seeds}")
         cost = _times(speed_up.mean, *words)
@@ -129,7 +148,7 @@ def verdict(pair: Pair) -> str:
 
 def timed_seeds(pair: Pair) -> str:
     """Name the seeds whose seconds are compared, such as " (seeds 0, 1)"; "" if they are all seeds."""
-    return "" if pair.timed.seeds == pair.seeds else f" (seeds {seeds_text(pair.timed.seeds)})"
+    return "" if pair.timed.seeds == pair.seeds else f" ({seeds_text(pair.timed.seeds)})"
 
 
 def _times(ratio: float, above: str, below: str, same: str) -> str:
@@ -145,3 +164,33 @@ def to_published(score: float, published: str) -> str:
         return f"the published {published}"
     side = "above" if score > float(published) else "below"
     return f"{distance} points {side} the published {published}"
+
+
+# --- single videos
+
+
+def video_table(named: Iterable[tuple[str, Pair]], margin: float | None = None) -> list[str]:
+    """Compare rows on single videos, with an interval over videos and seeds. Without scores of videos it is empty.
+
+    ``named`` has pairs of rows, each with the words for its line. With ``margin``, the last column says whether
+    the interval shows that the row is not worse by more than this.
+    """
+    found = [(name, one) for name, pair in named if (one := compare_videos(pair))]
+    columns: list[tuple[str, Callable[[tuple[str, VideoDifference]], str]]] = [
+        ("row", lambda item: plain_cell(item[0])),
+        ("pairs", lambda item: f"{len(item[1].seeds)}"),
+        ("videos × pairs", lambda item: f"{item[1].num_videos:,}"),
+        ("only the row right", lambda item: f"{item[1].num_gained:,}"),
+        ("only the base right", lambda item: f"{item[1].num_lost:,}"),
+        ("difference (points)", lambda item: points_text(item[1].mean)),
+        ("95 % interval", lambda item: " to ".join(map(points_text, item[1].interval))),
+    ]
+    if margin is not None:
+        columns.append(
+            (
+                f"not worse by {margin:g} points",
+                lambda item: "yes" if item[1].interval[0] > -margin else "not shown",
+            )
+        )
+    lines = table(found, columns)
+    return [*VIDEO_WORDS.splitlines(), "", *lines] if lines else []

@@ -16,6 +16,8 @@ from mgexp.run.files import lock_file
 
 RUNS = "runs"
 SMOKE = "smoke"
+SMOKE_GIVEN = "--smoke"
+"""The mark of a smoke run in starts.jsonl. It stands among the keys that the command line gave."""
 MAX_NAME = 100
 """The most characters in the name of a folder. File systems allow 255 bytes."""
 
@@ -50,7 +52,8 @@ class RunDir(Folder):
     """Versions and machine, as `mgexp.run.environment.describe` gives them."""
     starts_jsonl = Inside("starts.jsonl")
     """A line per start: its environment, the step after which it continued, the changes that --override allowed,
-    and the keys that the command line or a grid gave. Starts that did not reach a checkpoint are left out."""
+    and the keys that the command line or a grid gave, with SMOKE_GIVEN for a smoke run. Starts that did not reach
+    a checkpoint are left out."""
     schedule_csv = Inside("schedule.csv")
     """The table of phases."""
     metrics_jsonl = Inside("metrics.jsonl")

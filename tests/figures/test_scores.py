@@ -7,6 +7,7 @@ import pytest
 from samples import comparison, named, outside, overlaps, quickstart, row_schedule, run
 
 from mgexp.figures.scores import Gain, draw_accuracy, draw_equal_flops, draw_speed_up
+from mgexp.figures.style import COLOURS
 from mgexp.results.model import Comparison, Row, estimate_mean, estimate_ratio
 
 # --- accuracy over FLOPs, steps and seconds
@@ -34,11 +35,11 @@ def test_curves_over_flops_steps_and_seconds():
     assert curve(seconds) == [(20.0, 70.0)]
 
 
-def test_the_final_evaluation_is_a_circle():
+def test_the_final_evaluation_is_a_small_filled_point_as_a_seed_is_everywhere():
     _, steps, _ = of_one_run()
-    (circle,) = [line for line in steps.get_lines() if len(line.get_xdata()) == 1]
-    assert list(circle.get_xdata()) == [ROW.schedule.total_steps]
-    assert circle.get_markerfacecolor() == "none"
+    (point,) = [line for line in steps.get_lines() if len(line.get_xdata()) == 1]
+    assert list(point.get_xdata()) == [ROW.schedule.total_steps]
+    assert point.get_markerfacecolor() == COLOURS["long_short"]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,15 @@ def test_a_final_score_of_one_seed_is_hollow():
     ends = draw_accuracy(comparison(run("baseline")), []).axes[0]
     (bar,) = ends.containers
     assert bar.lines[0].get_markerfacecolor() == "white"
+    # A small point of the seed would fill it.
+    assert len(ends.get_lines()) == 1
+
+
+def test_half_a_point_does_not_fill_an_axis():
+    runs = [run("baseline", top1=97.58), run("long", top1=97.0)]
+    ends = draw_accuracy(comparison(*runs), []).axes[0]
+    low, high = ends.get_ylim()
+    assert high - low >= 5
 
 
 def test_the_control_is_not_enlarged():

@@ -23,3 +23,12 @@ def test_a_job_knows_what_was_given_beside_its_yaml(tiny_data, tmp_path):
         "RNG_SEED",
         "TRAIN.MAX_CLIPS_PER_GPU",
     )
+
+
+def test_a_smoke_run_leaves_its_mark_wherever_it_is_written(tiny_data, tmp_path):
+    options = RunOptions(
+        config=write_config(tmp_path / "tiny.yaml", data_keys(tiny_data)),
+        output=tmp_path / "run",
+        is_smoke=True,
+    )
+    assert build_job(options, Processes()).given == ("--smoke",)

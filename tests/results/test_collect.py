@@ -146,11 +146,31 @@ def test_smoke_runs_are_left_out(append, runs, tmp_path):
     assert (done.added, done.refused, lines) == ([], {}, None)
 
 
-def test_a_run_without_a_yaml_is_refused(append, runs):
+def test_a_run_without_a_yaml_in_experiments_is_an_own_row(append, runs):
     run = fake_run(runs, "own_idea")
     done, lines = append()
-    assert "own_idea.yaml: not found" in done.refused[run.root][0]
-    assert lines is None
+    assert done.own == [run.root]
+    assert (done.refused, lines) == ({}, None)
+
+
+def test_a_run_of_own_videos_is_an_own_row_although_its_yaml_is_in_experiments(append, tmp_path):
+    place = tmp_path / "experiments" / "own_data"
+    place.mkdir()
+    (place / "baseline.yaml").touch()
+    run = fake_run(tmp_path / "runs" / "own_data", "baseline")
+    fake_run(tmp_path / "runs" / "quickstart", "baseline")
+    done = append_results(
+        find_runs(tmp_path / "runs"), tmp_path / "t.csv", place.parent, lambda _: YAML
+    )
+    assert done.own == [run.root]
+    assert len(done.added) == 1
+
+
+def test_a_smoke_run_is_an_own_row(append, runs):
+    run = fake_run(runs, "baseline")
+    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["--smoke"]})
+    done, lines = append()
+    assert (done.own, done.added, lines) == ([run.root], [], None)
 
 
 def test_a_run_whose_yaml_is_bad_now_is_refused(append, runs):

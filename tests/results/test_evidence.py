@@ -22,8 +22,21 @@ from mgexp.results.evidence import (
     seeds_to_decide,
     sittings,
     speed_up_to,
+    wilson_interval,
 )
 from mgexp.results.model import Evaluation, Pair, Row, estimate_mean, pack_videos
+
+# --- the interval of the test videos
+
+
+@pytest.mark.parametrize(
+    ("num_right", "num", "low", "high"),
+    [(81, 263, 25.53, 36.62), (15, 148, 6.24, 16.05), (0, 20, 0.0, 16.11), (1, 29, 0.61, 17.18)],
+)
+def test_the_score_interval_is_that_of_newcombe(num_right, num, low, high):
+    """R. G. Newcombe, Statistics in Medicine 17 (1998), Table I, method 3."""
+    assert wilson_interval(100 * num_right / num, num) == pytest.approx((low, high), abs=0.005)
+
 
 # --- margins
 

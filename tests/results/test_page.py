@@ -50,10 +50,10 @@ def test_a_table_of_rows(page):
         ["unknown", "not run", "", "", ""],
         [
             *("unknown", "96.75 ± 0.43", "0, 1, 2", "Test CPU, fp32, ccccccc"),
-            "loses 1.25 points (not resolved), 2.00× faster",
+            "loses 1.25 points, which may be chance (−2.89 to +0.39), 2.00× faster",
         ],
         [
-            *("unknown", "48.25", "0", "Test CPU, fp32, ccccccc"),
+            *("unknown", "48.25", "seed 0", "Test CPU, fp32, ccccccc"),
             "control; loses 49.50 points, 2.00× faster; one seed",
         ],
     ]
@@ -61,8 +61,8 @@ def test_a_table_of_rows(page):
     assert results[0].keys() >= {"published, top-1 (%)", "ours, top-1 (%)", "verdict"}
     # Differences −0.75, −1, −2: mean −1.25, deviation 0.661, half a width of 4.303 × 0.382 = 1.64.
     assert [[*line.values()][1:] for line in against] == [
-        ["0, 1, 2", "−1.25", "−2.89 to +0.39", "2.00×", "2.00–2.00×", "4.00×"],
-        ["0", "−49.50", "needs two seeds", "2.00×", "needs two seeds", "1.00×"],
+        ["0, 1, 2", "−1.25", "−2.89 to +0.39", "2.00×", "2.00× to 2.00×", "4.00×"],
+        ["seed 0", "−49.50", "needs two seeds", "2.00×", "needs two seeds", "1.00×"],
     ]
     commands = [line for line in section(text, "## quickstart") if line.startswith("python")]
     assert commands == [
@@ -111,10 +111,10 @@ def test_seeds_of_several_devices_are_one_row_whose_seconds_are_compared_within_
     results, against = tables(text, "## quickstart")
     assert row(results, "long+short")["measured on"] == f"{CPU} and {GPU}, fp32, ccccccc"
     # The second pair is on two devices, so its seconds do not count.
-    verdict = "loses 2.00 points (not resolved), 2.00× faster (seeds 0)"
+    verdict = "loses 2.00 points, which may be chance (−14.71 to +10.71), 2.00× faster (seed 0)"
     assert row(results, "long+short")["verdict"] == verdict
     (line,) = against
-    assert (line["points"], line["speed-up, wall-clock"]) == ("−2.00", "2.00× (seeds 0)")
+    assert (line["points"], line["speed-up, wall-clock"]) == ("−2.00", "2.00× (seed 0)")
 
 
 def test_precisions_have_a_line_each_and_are_not_compared_with_one_another(page):
@@ -155,7 +155,7 @@ def test_commits_are_named_with_their_seeds_and_seconds_of_others_are_marked(pag
         result("quickstart/long_short", 1, 97.0, train_seconds=50.0, commit="d" * 40 + "-dirty"),
     )
     measured, against = (row(table, "long+short") for table in tables(text, "## quickstart"))
-    commits = "Test CPU, fp32, ccccccc (seeds 0), ddddddd-dirty (seeds 1)"
+    commits = "Test CPU, fp32, ccccccc (seed 0), ddddddd-dirty (seed 1)"
     assert measured["measured on"] == commits
     assert measured["verdict"] == "loses 1.00 points, as many FLOPs"
     assert against["speed-up, wall-clock"] == "2.00× †"
@@ -186,7 +186,7 @@ def test_a_row_over_its_baseline_is_compared_once(page):
     text = page(yamls, result("quickstart/baseline"), result("quickstart/wide"))
     results, against = tables(text, "## quickstart")
     name = r"[wide \| deep](quickstart/wide.yaml)"
-    assert row(results, name)["seeds"] == row(against, name)["seeds"] == "0"
+    assert row(results, name)["seeds"] == row(against, name)["seeds"] == "seed 0"
     assert "Against the row that each one changes:" not in text
 
 

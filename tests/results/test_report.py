@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 
+import numpy as np
 import pytest
 from fake_runs import fake_run, unfinished_run
 from markdown_tables import row, section, tables
 
+from mgexp.results.html import Block, Picture, to_html
 from mgexp.results.load import load_runs
-from mgexp.results.report import Picture, render, to_html, write_report
+from mgexp.results.report import control_table, render, write_report
 from mgexp.run.confusion import write_confusion
-from mgexp.run.files import read_json, write_json
+from mgexp.run.files import append_jsonl, read_json, write_json
 from mgexp.run.folder import RunDir
 
 NAMES = ("open", "close", "push|pull")
@@ -59,6 +62,7 @@ def test_the_table_of_rows(report, two_rows):
         "row": "baseline",
         "seeds": "1, 2",
         "top-1 (%)": "97.00",
+        "95 % interval of the test videos": "95.9 to 97.8",
         "steps": "1,000",
         "epochs": "8.0",
         "training FLOPs (10¹²)": "100.0",
@@ -69,7 +73,7 @@ def test_the_table_of_rows(report, two_rows):
         "waiting for input": "2.4 %",
     }
     assert [*row(table, "long_short").values()] == [
-        *("long_short", "1, 2", "96.60 (96.40–96.80)", "250", "24.0", "25.0", "80"),
+        *("long_short", "1, 2", "96.60 (96.40–96.80)", "95.4 to 97.5", "250", "24.0", "25.0", "80"),
         *("4.00×", "2.62× (2.50–2.75)", "2.71× (2.58–2.84)", "6.2 %"),
     ]
 
@@ -86,7 +90,7 @@ def test_seconds_of_another_sitting_are_told(report, two_rows, tmp_path):
     path = RunDir(tmp_path / "long_short" / "seed2").result_json
     write_json(path, {**read_json(path), "date": "2026-11-25T12:00:00+00:00"})
     (found,) = (line for line in report().splitlines() if line.startswith("- **long_short**"))
-    assert "Seeds 2 ran at another commit than the baseline, or more than an hour apart" in found
+    assert "Seed 2 ran at another commit than the baseline, or more than an hour apart" in found
 
 
 def test_the_table_of_differences(report, two_rows):
@@ -129,15 +133,20 @@ def test_controls_beside_the_baseline(report, two_rows, tmp_path):
         ["1, 2", "41.50 (41.00–42.00)", "−55.50", "−61.85 to −49.15"],
         ["1, 2", "50.00", "−47.00", "−47.00 to −47.00"],
         ["1, 2", "20.00", "−77.00", "−77.00 to −77.00"],
-        ["1", "70.00", "−27.00", "needs two seeds"],
+        ["seed 1", "70.00", "−27.00", "needs two seeds"],
     ]
     assert "**coarse**" not in text
 
 
-def test_controls_that_were_not_evaluated_say_so(report, tmp_path):
+def test_controls_that_were_not_evaluated_have_no_lines(report, tmp_path):
     fake_run(tmp_path, "baseline")
-    (table,) = tables(report(), "## Controls")
-    assert [*row(table, "shuffled").values()][1:] == ["–", "not evaluated", "–", "–"]
+    assert "## Controls" not in report()
+
+
+def test_the_controls_of_a_study_are_listed_before_they_are_evaluated(tmp_path):
+    fake_run(tmp_path, "baseline")
+    lines = control_table(load_runs(tmp_path), ("shuffled",), has_coarse=False)
+    assert lines[2:] == ["| the baseline, frames shuffled | – | not evaluated | – | – |"]
 
 
 def test_what_is_missing_is_listed(report, two_rows, tmp_path):
@@ -204,7 +213,7 @@ def test_pictures_stand_where_they_are_spoken_of(report, two_rows, tmp_path):
     path = RunDir(tmp_path / "baseline" / "seed1").confusion_csv
     write_confusion(path, ((0, 0, 4), (1, 1, 4)))
     places = {
-        "accuracy": "# runs",
+        "accuracy": "## During training",
         "speed_up": "## Against the baseline",
         "seconds": "## Where the time went",
         "schedule": "## Schedules",
@@ -222,6 +231,62 @@ def test_runs_elsewhere_are_not_in_the_report(report, two_rows, tmp_path):
     other.root.mkdir(parents=True)
     other.config_yaml.touch()
     assert "seed 9" not in report()
+
+
+# --- what comes first
+
+
+def test_data_and_guessing_come_before_the_tables(report, two_rows, tmp_path):
+    for seed in (1, 2):
+        counts = ((0, 0, 900), (1, 0, 36), (1, 1, 264))
+        write_confusion(RunDir(tmp_path / "baseline" / f"seed{seed}").confusion_csv, counts)
+    before = report().split("## Rows")[0]
+    # 100/1200 = 0.083, and 900 of the 1200 videos have the most common class.
+    assert "960 training videos" in before
+    assert "1,200 test videos: one video is 0.08 points" in before
+    assert "most common of the 2 classes would score 75.00 %" in before
+
+
+@pytest.mark.parametrize(
+    ("tops", "word"),
+    [
+        ((95.0, 95.1), "It is less accurate"),
+        ((95.0, 98.5), "Open: the interval contains 0"),
+        ((95.0,), "Open: one seed"),
+    ],
+)
+def test_the_verdict_says_what_the_seeds_can_tell(report, tmp_path, tops, word):
+    for seed, top1 in enumerate(tops):
+        fake_run(tmp_path, "baseline", seed, top1=97.0 + 0.01 * seed)
+        fake_run(tmp_path, "long", seed, top1=top1)
+    assert word in next(line for line in report().splitlines() if line.startswith("- **long**"))
+
+
+def save_scores(run, right):
+    """Four videos of class 0, of which the network calls the first ``right`` so."""
+    scores = np.array([[0.8, 0.2]] * right + [[0.1, 0.9]] * (4 - right), np.float32)
+    videos = np.array([f"/videos/{n}.mp4" for n in range(4)])
+    np.savez(run.scores("1x1_forward"), videos=videos, labels=np.zeros(4, int), scores=scores)
+
+
+def test_rows_are_compared_video_by_video_also_with_one_seed(report, tmp_path):
+    save_scores(fake_run(tmp_path, "baseline", top1=75.0), 3)
+    save_scores(fake_run(tmp_path, "long", top1=50.0), 2)
+    text = report()
+    ((found,),) = tables(text, "## Video by video")
+    assert (found["only the row right"], found["only the base right"]) == ("0", "1")
+    assert "Open: the interval contains 0" in text
+    assert "long alone is right on 0 and the baseline alone on 1 of 4" in text
+
+
+def test_a_smoke_run_is_marked_and_its_command_shown(report, tmp_path):
+    run = fake_run(tmp_path, "baseline")
+    given = ["TRAIN.BATCH_SIZE", "RNG_SEED", "--smoke"]
+    append_jsonl(run.starts_jsonl, {"changes": [], "given": given})
+    text = report()
+    assert "**Smoke runs: baseline.**" in text
+    command = f"--cfg experiments/{tmp_path.name}/baseline.yaml --smoke --seed 1 TRAIN.BATCH_SIZE 8"
+    assert f"python tools/run_net.py {command}" in text
 
 
 # --- classes
@@ -297,11 +362,21 @@ def test_the_page_holds_its_tables_and_its_pictures():
     assert 'alt="accuracy &amp; more"' in page
 
 
-def test_nothing_is_loaded_and_nothing_runs():
+def test_nothing_is_loaded_and_only_the_script_of_the_page_runs():
     page = to_html(TEXT, [picture("accuracy")])
-    assert "default-src 'none'; img-src data:; style-src 'unsafe-inline'" in page
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    assert f'content="{policy}"' in page
     assert re.findall(r'(?:src|srcset|href)="(?!data:)[^"]*"', page) == []
-    assert "<script" not in page
+
+
+def test_a_block_comes_first_in_its_section_and_brings_the_library_of_curves():
+    text = "# runs\n\n## During training\n\nwords\n"
+    page = to_html(text, [], [Block("During training", '<div class="curves">x</div>')])
+    assert '<h2>During training</h2>\n<div class="curves">x</div>' in page
+    assert "uPlot (v1.6.32)" in page
+    assert "uPlot (v1.6.32)" not in to_html(text, [])
 
 
 @pytest.mark.parametrize(
@@ -309,7 +384,8 @@ def test_nothing_is_loaded_and_nothing_runs():
 )
 def test_names_stay_text(name):
     page = to_html(f"# runs\n\n- {name}: not run.\n\n{name}\n", [])
-    assert not re.search(r"<(script|b|a)\b", page.split("<body>")[1])
+    body = page.split("<body>")[1].rpartition("<script>")[0]
+    assert not re.search(r"<(script|b|a)\b", body)
 
 
 def test_a_report_is_two_files_and_the_figures(two_rows, tmp_path):

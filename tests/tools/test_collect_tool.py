@@ -80,10 +80,12 @@ def test_a_run_with_other_values_is_refused_with_both(collect, runs, tmp_path):
     assert code == 2
     assert simplejson.loads(output.out) == {
         "added": [],
+        "own": [],
         "skipped": [],
         "unfinished": [str(unfinished.root)],
         "reports": [str(runs / "report.md")],
         "tables": str(tmp_path / "experiments" / "README.md"),
+        "site": None,
         "not_rows": {},
         "refused": {
             str(run.root): [
@@ -109,7 +111,7 @@ def test_the_tables_show_what_was_collected(collect, runs, tmp_path):
     trained_with(fake_run(runs, "baseline", top1=91.5), tmp_path)
     collect()
     tables = (tmp_path / "experiments" / "README.md").read_text()
-    assert "| [baseline](quickstart/baseline.yaml) | unknown | 91.50 | 1 |" in tables
+    assert "| [baseline](quickstart/baseline.yaml) | unknown | 91.50 | seed 1 |" in tables
     assert "| [long](quickstart/long.yaml) | unknown | not run |" in tables
 
 
@@ -161,3 +163,47 @@ def test_shorter_baselines_are_told_of_in_the_report_of_their_rows(collect, runs
     code, output = collect()
     told = [line.split()[1] for line in output.out.splitlines() if line.startswith("report")]
     assert (code, told) == (0, [f"{runs}/report.md"])
+
+
+def test_own_rows_get_a_report_and_nothing_else_is_touched(collect, runs, tmp_path):
+    run = fake_run(runs.parent / "mine", "baseline")
+    record = read_json(run.result_json)
+    write_json(run.result_json, {**record, "experiment": "my_network"})
+    before = sorted((tmp_path / "experiments").rglob("*"))
+    code, output = collect()
+    assert code == 0
+    assert output.out.splitlines() == [
+        f"own row     {run.root}",
+        f"report      {runs.parent / 'mine' / 'report.md'}",
+    ]
+    assert sorted((tmp_path / "experiments").rglob("*")) == before
+
+
+def test_a_sweep_gets_a_line_for_each_value(collect, runs, tmp_path):
+    for rate in ("0.05", "0.4"):
+        run = fake_run(runs.parent / f"SOLVER.BASE_LR={rate}" / "quickstart", "baseline")
+        trained_with(run, tmp_path, "SOLVER.BASE_LR", rate)
+        append_jsonl(run.starts_jsonl, {"changes": [], "given": ["SOLVER.BASE_LR"]})
+    code, output = collect()
+    assert code == 0
+    assert output.out.splitlines()[-2:] == [
+        f"report      {runs.parent / 'report.md'}",
+        f"tables      {tmp_path / 'experiments' / 'README.md'}",
+    ]
+    assert "| quickstart/baseline | 0.4 | seed 1 |" in (runs.parent / "report.md").read_text()
+
+
+def test_a_site_needs_no_runs(collect, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["collect.py", "--site", str(tmp_path / "site")])
+    tool = load_tool("collect")
+    monkeypatch.setattr(tool, "EXPERIMENTS", tmp_path / "experiments")
+    assert tool.main() == 0
+    assert capsys.readouterr().out == f"site        {tmp_path / 'site' / 'index.html'}\n"
+    assert (tmp_path / "site" / "quickstart" / "index.html").exists()
+
+
+def test_neither_runs_nor_a_site_is_a_wrong_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["collect.py"])
+    with pytest.raises(SystemExit, match="2"):
+        load_tool("collect").main()
+    assert "name a folder of runs, or --site DIR" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_runs import fake_run, unfinished_run
 from tiny import load_tool
@@ -11,7 +12,7 @@ from tiny import load_tool
 from mgexp.figures.report_figures import load_results
 from mgexp.results.load import load_runs, write_stored
 from mgexp.run.confusion import write_confusion
-from mgexp.run.folder import RunsDir
+from mgexp.run.folder import RunDir, RunsDir
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SMALL = """\
@@ -107,6 +108,30 @@ def test_yamls_alone_have_their_schedules(tmp_path, report):
     text = RunsDir(tmp_path).report_md.read_text()
     assert "- baseline: not run." in text
     assert "## Schedules" in text
+
+
+def test_a_sweep_is_reported_value_by_value(tmp_path, report, capsys):
+    for rate in (0.1, 0.2):
+        run = fake_run(tmp_path / "runs" / f"SOLVER.BASE_LR={rate}" / "quickstart", "baseline")
+        run.config_yaml.write_text(f"{ROW}SOLVER: {{BASE_LR: {rate}}}\n")
+    assert report(tmp_path / "runs", "--output", tmp_path) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/report.md\n{tmp_path}/report.html\n"
+    assert "| quickstart/baseline | 0.2 | seed 1 |" in RunsDir(tmp_path).report_md.read_text()
+
+
+def test_the_page_has_curves_and_pictures_of_mistakes(runs, report, not_drawn):
+    run = RunDir(runs / "baseline" / "seed1")
+    scores = np.array([[0.1, 0.9]] + [[0.9, 0.1]] * 9, np.float32)
+    videos = np.array([f"/lost/{n}.mp4" for n in range(10)])
+    np.savez(run.scores("1x1_forward"), videos=videos, labels=np.zeros(10, int), scores=scores)
+    assert report(runs) == 0
+    page = RunsDir(runs).report_html.read_text()
+    assert '<h2>During training</h2>\n<div class="curves">' in page
+    assert "<h2>Most confident mistakes</h2>\n<p>The videos are no longer" in page
+    assert (
+        "| baseline | lost/0.mp4 | class 0 | class 1 | 90.0 % |"
+        in RunsDir(runs).report_md.read_text()
+    )
 
 
 def test_a_folder_of_nothing_is_bad_input(tmp_path, report, capsys):
