@@ -189,9 +189,10 @@ def _verdict(comparison: Comparison, row: Row) -> str:
     ]
     if videos:
         low, high = map(points_text, videos.interval)
+        drawn = "seeds and videos" if len(videos.seeds) > 1 else "videos"
         sentences.append(
             f"Video by video, {row.name} alone is right on {videos.num_gained:,} and the baseline alone on "
-            f"{videos.num_lost:,} of {videos.num_videos:,} (interval over seeds and videos: {low} to {high})."
+            f"{videos.num_lost:,} of {videos.num_videos:,} (interval over {drawn}: {low} to {high})."
         )
     sentences.append(
         f"Speed-up {ratio_text(pair.speed_up)}{timed_seeds(pair)} in training time, "

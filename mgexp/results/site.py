@@ -100,13 +100,16 @@ class _Site:
         own = RunsDir(self.root / folder)
         path = next((one for one in (own.readme_md, own.report_md) if one.is_file()), None)
         text = path.read_text(encoding="utf-8") if path else f"# {folder}\n"
-        body = self._convert(text, own.root, f"{folder}/{INDEX}")
-        blocks = self.blocks_of(own.root)
-        body += "".join(f"\n<h2>{escape(one.heading)}</h2>\n{one.html}" for one in blocks)
+        name = f"{folder}/{INDEX}"
+        # What stands before the first section opens the page. The verdicts and the curves come next.
+        opening, heading, rest = self._convert(text, own.root, name).partition("<h2")
         # The links of the section are relative to experiments/.
         section = section.replace(f"## {folder}", "## In the table of all experiments", 1)
-        body += self._convert(section, self.root, f"{folder}/{INDEX}")
-        self._write(f"{folder}/{INDEX}", folder, body)
+        blocks = "".join(
+            f"\n<h2>{escape(one.heading)}</h2>\n{one.html}\n" for one in self.blocks_of(own.root)
+        )
+        body = opening + self._convert(section, self.root, name) + blocks + heading + rest
+        self._write(name, folder, body)
 
     def _add_page(self, name: str, text: str, folder: Path) -> None:
         title = next((line for line in text.splitlines() if line.startswith("# ")), name)
