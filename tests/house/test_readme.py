@@ -22,6 +22,7 @@ PAGES = (
     "docs/gpu.md",
     "docs/other_loops.md",
     "docs/transformers.md",
+    "docs/clip_store.md",
 )
 
 
