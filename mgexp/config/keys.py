@@ -91,7 +91,7 @@ class TrainKeys:
     """Training, its evaluations and checkpoints."""
 
     ENABLE: bool = key(True, "False: evaluate the last checkpoint only")
-    INIT_WEIGHTS: PathText = own("", "file of weights to start from, .pyth, .pt or .safetensors; empty: random")
+    INIT_WEIGHTS: PathText = own("", "file of weights to start from, or its address; .pyth, .pt, .safetensors")
     BATCH_SIZE: int = key(64, "clips of the baseline's mini-batch over all processes", AT_LEAST_1)
     NUM_EVALUATIONS: int = own(10, "evaluations, evenly spaced by cost; the last is at the end", count(10_000))
     EVALUATION_VIDEOS: int = own(0, "videos of each evaluation but the last; 0: all", NOT_NEGATIVE)
@@ -130,7 +130,7 @@ class DataKeys:
     PATH_PREFIX: PathText = key("", "folder that the paths of the lists are relative to")
     ALLOW_OUTSIDE: bool = own(
         False, "videos of the lists may lie outside DATA.PATH_PREFIX, also through links")
-    STORE: PathText = own("", "clip store (tools/prepare_data.py) to read the videos from; empty: none")
+    STORE: PathText = own("", "clip store to read the videos from, or its address; empty: none")
     PATH_LABEL_SEPARATOR: str = key(" ", "text between path and label in a list", NOT_EMPTY)
     NUM_VIDEOS: int = own(0, "training videos of a schedule that is made without lists", NOT_NEGATIVE)
     MAX_TRAIN_VIDEOS: int = own(0, "training videos to use, evenly spaced in the list; 0: all", NOT_NEGATIVE)

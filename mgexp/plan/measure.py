@@ -31,7 +31,7 @@ from mgexp.plan.timing import Step, Stopwatch, measure_cycles
 from mgexp.plan.ways import build_training_step
 from mgexp.plan.workers import most_workers
 from mgexp.run.environment import num_cores
-from mgexp.run.files import read_json, read_jsonl
+from mgexp.run.files import is_there, read_json, read_jsonl
 from mgexp.run.folder import RunDir
 from mgexp.run.remote import is_listed
 from mgexp.train.setup import build_num_videos, build_row_schedule
@@ -258,7 +258,8 @@ def build_loading_seconds(
     try:
         # The sample lies in a temporary folder, which must stay until its clips are timed.
         with ExitStack() as stack:
-            if levels:
+            # A store may be here without the videos. Then there is nothing to copy.
+            if levels and all(is_there(Path(record.path)) for record in records):
                 root = videos_root(cfg.DATA)
                 paths = [os.path.relpath(record.path, root) for record in records]
                 order = Order(root, tuple(levels), DEFAULT_QUANTIZER)
