@@ -180,7 +180,10 @@ def smoke(cfg: Config) -> Config:
     width = beta_inv * max(1, cfg.RESNET.WIDTH_PER_GROUP // WIDTH_DIVISOR // beta_inv)
 
     def narrow(keys: VitKeys | MvitKeys) -> int:
-        return keys.NUM_HEADS * math.ceil(keys.EMBED_DIM / keys.NUM_HEADS / WIDTH_DIVISOR)
+        # Rotary positions turn pairs of channels, at least three in each head.
+        of_head = keys.EMBED_DIM // keys.NUM_HEADS
+        fewer = max(6, 2 * math.ceil(of_head / (2 * WIDTH_DIVISOR)))
+        return keys.NUM_HEADS * min(of_head, fewer)
 
     return replace(
         cfg,

@@ -104,7 +104,7 @@ def convert_network(draft: Conversion) -> None:
 
 
 def _x3d(draft: Conversion) -> None:
-    """Convert X3D. Of the residual network it reads where its last BN starts."""
+    """Convert X3D. The one key of the residual network that it reads says where the last BN of a block starts."""
     draft.change("MODEL.ARCH", "MODEL.MODEL_NAME X3D", MODEL__MODEL_NAME="X3D")
     is_x3d = (
         draft.value("MODEL.MODEL_NAME") in {"X3D", "PTVX3D"}

@@ -94,9 +94,13 @@ def mvit(
     """
     cell = (PATCH_STRIDE[0], PATCH_STRIDE[1] * 2 ** len(stages))
     check_size(*full, cell)
-    if any(not 0 < block < depth for block in stages):
+    if any(not 0 < block < depth for block in stages) or len(set(stages)) < len(stages):
         raise ValueError(
-            f"the stages {stages} are not blocks from 1 to {depth - 1}: change MVIT.STAGES or MVIT.DEPTH"
+            f"the stages {stages} are not different blocks from 1 to {depth - 1}: change MVIT.STAGES or MVIT.DEPTH"
+        )
+    if width % num_heads:
+        raise ValueError(
+            f"{width} channels do not divide by {num_heads} heads: change MVIT.EMBED_DIM"
         )
     blocks, channels, heads = [], width, num_heads
     for number in range(depth):

@@ -103,6 +103,11 @@ class VideoTransformer(nn.Module):
             raise ValueError(
                 f"{width // num_heads} channels of a head are too few for rotary positions along three axes"
             )
+        if positions == "rotary" and width // num_heads % 2:
+            raise ValueError(
+                f"{width // num_heads} channels of a head are odd, and rotary positions turn pairs: change "
+                "VIT.EMBED_DIM or VIT.NUM_HEADS"
+            )
         self.tubelet = tubelet
         self.full = self.grid(full[0], full[1], full[1])
         self.patches = nn.Conv3d(3, width, tubelet, stride=tubelet)

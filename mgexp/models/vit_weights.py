@@ -55,7 +55,7 @@ def _renamed(tensors: Tensors, rules: Mapping[str, str]) -> dict[str, Tensor]:
 def from_timm(tensors: Tensors) -> dict[str, Tensor]:
     """Convert timm's ViT, or VideoMAE's own files, whose queries, keys and values have two biases.
 
-    Of a file of VideoMAE's pre-training the encoder is taken.
+    A file of VideoMAE's pre-training gives its encoder.
     """
     of_encoder = {
         name.removeprefix("encoder."): value

@@ -230,9 +230,9 @@ class Counted:
 def count_results(runs: Iterable[Run]) -> Counted:
     """Keep the newest run by date for each experiment, seed, precision and number of videos.
 
-    Two runs of a seed on two devices are one draw, so only the newer one counts. Of runs with one date, keep the
-    last. Then keep only the runs with the steps and FLOPs of the newest run: a mean over two recipes describes
-    neither.
+    Two runs of a seed on two devices are one draw, so only the newer one counts. If their dates are the same, the
+    last one counts. Then keep only the runs with the steps and FLOPs of the newest run: a mean over two recipes
+    describes neither.
     """
     # results.csv has no configurations. A changed recipe can be seen in the steps and FLOPs.
     newest: dict[tuple[str, ScoreSetting, int], Run] = {}

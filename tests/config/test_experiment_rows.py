@@ -85,6 +85,14 @@ def test_smoke_keeps_whole_channels_of_the_fast_pathway():
     assert smoke(load_config(row, ("RESNET.WIDTH_PER_GROUP", "96"))).RESNET.WIDTH_PER_GROUP == 8
 
 
+@pytest.mark.parametrize(("channels", "fewer"), [(64, 8), (56, 8), (32, 6), (5, 5)])
+def test_smoke_keeps_pairs_of_channels_that_rotary_positions_turn(channels, fewer):
+    given = ("VIT.NUM_HEADS", "6", "VIT.EMBED_DIM", f"{6 * channels}")
+    vit = smoke(load_config(EXPERIMENTS / "transformers/k400_vit_b/long.yaml", given)).VIT
+    of_head = vit.EMBED_DIM / vit.NUM_HEADS
+    assert of_head == fewer
+
+
 # --- beyond/: controls cost as much as their rows
 
 

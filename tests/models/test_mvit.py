@@ -1,5 +1,7 @@
 """MViTv2: torchvision's network at the full shape, right positions at every other, and blocks dropped by clip."""
 
+import re
+
 import pytest
 import torch
 from torchvision.models import video
@@ -111,8 +113,12 @@ def test_shapes_that_do_not_fit_are_told_before_a_run():
         "a clip of 8 x 80 x 80 does not divide into 2 x 32 x 32, a place in the coarsest grid"
         in problem
     )
-    with pytest.raises(ValueError, match=r"the stages \(1, 4\) are not blocks from 1 to 3"):
-        small(stages=(1, 4))
+    for stages in ((1, 4), (1, 1)):
+        said = re.escape(f"the stages {stages} are not different blocks from 1 to 3")
+        with pytest.raises(ValueError, match=said):
+            small(stages=stages)
+    with pytest.raises(ValueError, match="15 channels do not divide by 2 heads"):
+        small(width=15)
     keys["DATA.TRAIN_CROP_SIZE"] = 64
     assert build_problems(config_of(keys), [(2, 32), (8, 64)]) == []
     (problem,) = build_problems(config_of(keys), [(2, 32), (4, 45), (8, 64)])

@@ -117,6 +117,10 @@ def test_a_shape_that_does_not_divide_is_told():
         network(num_heads=5)
     with pytest.raises(ValueError, match="4 channels of a head are too few for rotary"):
         network(num_heads=12, positions="rotary")
+    with pytest.raises(
+        ValueError, match="7 channels of a head are odd, and rotary positions turn pairs"
+    ):
+        network(width=28, num_heads=4, positions="rotary")
 
 
 def test_whole_clips_skip_a_branch_and_the_others_are_scaled():
