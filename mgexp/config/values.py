@@ -33,8 +33,8 @@ MAX_YAML_BYTES = 2**17
 MAX_FILES = 50
 """The most files of one configuration. ``_BASE_`` may name several files, and each of them may name more."""
 BASE_KEY = "_BASE_"
-EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
-"""The rows of the repository. A ``_BASE_`` may name a file in it, so that a YAML may lie anywhere."""
+BASES = Path(__file__).resolve().parents[2] / "experiments" / "base"
+"""The bases of the repository, which a ``_BASE_`` may name from anywhere."""
 
 
 def is_text(kind: Any) -> bool:  # noqa: ANN401 - an annotation
@@ -178,10 +178,10 @@ def _check_size(num: int) -> None:
 def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
     """Read a YAML file. Its values replace those of the files that its ``_BASE_`` names.
 
-    A path in ``_BASE_`` is relative to the file, or absolute, or begins with ~; see ``_base_path`` for names of our
-    bases. Each must be a regular file on this machine. ``opened`` collects the files, because a ``_BASE_`` may lead back to the file itself. Raises
-    OSError with the name of a file that cannot be read, ValueError if one is not plain YAML, and RecursionError
-    for more than MAX_FILES.
+    A path in ``_BASE_`` is relative to the file, or absolute, or begins with ~, or it is a name that
+    ``_base_path`` finds. Each must be a regular file on this machine. ``opened`` collects the files, because a
+    ``_BASE_`` may lead back to the file itself. Raises OSError with the name of a file that cannot be read,
+    ValueError if one is not plain YAML, and RecursionError for more than MAX_FILES.
     """
     is_base = opened is not None
     opened = [] if opened is None else opened
@@ -215,20 +215,18 @@ def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
 def _base_path(named: str, folder: Path) -> Path:
     """Return the file that a ``_BASE_`` of a YAML in ``folder`` names.
 
-    A file that is not there is looked for by its name in experiments/base and in experiments/ of the repository,
-    such as own_data.yaml or base/own_data.yaml. Raises OSError if it is in none of these places.
+    If it is not there, it is looked for by its name in experiments/base of the repository: own_data.yaml, or
+    base/own_data.yaml. Raises OSError if it is in neither place.
     """
     # Unlike Path.expanduser, this function raises no error for an unknown user.
     expanded = Path(os.path.expanduser(named))  # noqa: PTH111
     beside = folder / expanded
     if is_there(beside) or ".." in expanded.parts or expanded.is_absolute():
         return beside
-    places = (EXPERIMENTS / "base", EXPERIMENTS)
-    found = next((place / named for place in places if is_file(place / named)), None)
-    if found is None:
-        where = " nor in ".join(map(str, places))
-        raise OSError(0, f"No such file there, nor in {where}", str(beside))
-    return found
+    ours = BASES / named.removeprefix("base/")
+    if not is_file(ours):
+        raise OSError(0, f"No such file there, nor in {BASES}", str(beside))
+    return ours
 
 
 def _merge(top: Mapping[str, Any], into: dict[str, Any]) -> None:
