@@ -46,6 +46,7 @@ from mgexp.plan.own_data import (
 )
 from mgexp.run.confusion import read_class_names
 from mgexp.run.environment import num_cores
+from mgexp.run.files import short_path
 from mgexp.run.folder import SMOKE, CheckDir
 from mgexp.text import aligned
 from mgexp.video.check import CheckLog, CheckSummary, VideoCheck, check_videos
@@ -325,7 +326,7 @@ def table(train: Sequence[OwnVideo], val: Sequence[OwnVideo], names: Mapping[str
 
 def said(project: ProjectDir, plan: Plan) -> str:
     """Write what was chosen, what our studies advise, and the next commands."""
-    folder = shlex.quote(str(project.root))
+    folder = shlex.quote(short_path(project.root))
     choices = [
         f"  {one.key.partition('.')[2]} {one.value}: {one.why}" for one in plan.choices if one.why
     ]

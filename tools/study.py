@@ -19,7 +19,6 @@ Exit codes: 0 complete; 1 a run failed; 2 bad input; 3 an EXPECTED value was mis
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import tempfile
@@ -47,7 +46,7 @@ from mgexp.results.page import write_page
 from mgexp.results.report import Picture, write_pictures
 from mgexp.results.study_page import HEAD, StudyResults, render_study
 from mgexp.run.confusion import read_class_names
-from mgexp.run.files import atomic_write_text, lock_file
+from mgexp.run.files import atomic_write_text, lock_file, short_path
 from mgexp.run.folder import RUNS, ExperimentsDir, RunDir, RunsDir, SweepDir, default_run_dir
 from mgexp.text import aligned, duration
 from mgexp.train.result import Outcome
@@ -303,7 +302,7 @@ class Board:
         if with_figures:
             write_pictures(place, pictures)
         prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
-        where = f"experiments/{self.name}" if self.root else os.path.relpath(study.folder)
+        where = f"experiments/{self.name}" if self.root else short_path(study.folder)
         command = f"python tools/study.py {where}"
         atomic_write_text(place.readme_md, render_study(results, pictures, prose, command))
         if self.root:

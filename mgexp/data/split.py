@@ -54,6 +54,7 @@ def find_videos(root: Path) -> Found:
 
     The name of a folder in the folder of a class is a group. A folder of images is one video.
     """
+    root = Path(os.path.normpath(root.absolute()))
     splits = {path.name.lower(): path for path in _visible(root) if path.is_dir()}
     train, val, test = (
         [splits[name] for name in names if name in splits]
@@ -97,7 +98,7 @@ def _in_classes(folder: Path, is_val: bool | None) -> Found:
         notes.append(f"{len(others)} files are no videos, such as {listed(others, 1)}: left out")
     if not videos and not problems:
         problems.append(
-            f"{folder.absolute()} holds no video in a folder of a class: make a folder for each class and put its "
+            f"{folder} holds no video in a folder of a class: make a folder for each class and put its "
             f"videos into it (videos end in {' '.join(ENDINGS)}), or give --list"
         )
     return Found(tuple(videos), tuple(problems), tuple(notes))
@@ -127,8 +128,7 @@ def _videos_below(
 
 
 def _visible(folder: Path) -> list[Path]:
-    top = Path(os.path.normpath(folder.absolute()))
-    return sorted(path for path in top.iterdir() if not path.name.startswith("."))
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def read_lists(

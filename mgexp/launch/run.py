@@ -155,7 +155,7 @@ def frozen_yaml(options: RunOptions) -> str:
 
 
 def freeze_code(target: Path, source: Path = REPOSITORY) -> str:
-    """Copy the package, the tools, the base files and their commit from ``source`` to ``target``. Return the commit.
+    """Copy the package, the tools, the bases and their commit from ``source`` to ``target``. Return the commit.
 
     A copy that exists stays as it is. A kill leaves no copy or a complete one.
     """

@@ -18,7 +18,7 @@ from mgexp.config.values import BASES
 from mgexp.data.split import OwnVideo
 from mgexp.multigrid.schedule import Schedule
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS
-from mgexp.run.files import atomic_write_text
+from mgexp.run.files import atomic_write_text, short_path
 from mgexp.run.folder import RUNS, Folder, Inside
 from mgexp.train.setup import build_row_schedule
 from mgexp.video.check import VideoCheck
@@ -317,7 +317,8 @@ def write_project(project: ProjectDir, plan: Plan, lists: Lists, labels: Mapping
 def run_command(yaml: Path, *below: str) -> str:
     """Write the command that trains a row of a project, by default into the folder where tools/study.py looks."""
     output = Path(yaml.parent, RUNS, *(below or (yaml.stem, "seed0")))
-    return f"python tools/run_net.py --cfg {shlex.quote(str(yaml))} --output {shlex.quote(str(output))}"
+    cfg, place = (shlex.quote(short_path(path)) for path in (yaml, output))
+    return f"python tools/run_net.py --cfg {cfg} --output {place}"
 
 
 def baseline_text(project: ProjectDir, plan: Plan, lists: Lists) -> str:
@@ -373,7 +374,7 @@ def study_text(project: ProjectDir, plan: Plan) -> str:
         f"# The claim: long_short is not worse than the baseline by more than {plan.margin:g} points. Change it",
         f"# before the first run, not after. One of {plan.seen.num_val:,} validation videos is "
         f"{plan.video_points:.2g} points.",
-        f"# python tools/study.py {shlex.quote(str(project.root))}",
+        f"# python tools/study.py {shlex.quote(short_path(project.root))}",
         f"rows: [{', '.join(rows)}]",
         "seeds: 3  # the page says how many seeds would decide",
         f"margin: {plan.margin:g}",

@@ -21,6 +21,7 @@ PAGES = (
     "experiments/beyond/augmentation_by_shape/prose.md",
     "docs/gpu.md",
     "docs/other_loops.md",
+    "docs/own_videos.md",
     "docs/transformers.md",
 )
 
@@ -70,7 +71,8 @@ def test_tools_options_and_keys_exist(monkeypatch, capsys):
 def test_the_yamls_that_commands_name_load():
     named = {words[words.index("--cfg") + 1] for words in OF_TOOLS if "--cfg" in words}
     assert len(named) >= 4
-    for name in sorted(named):
+    # Those in projects/ are written by a command of the page.
+    for name in sorted(name for name in named if not name.startswith("projects/")):
         load_config(ROOT / name)
 
 
