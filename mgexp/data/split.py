@@ -23,6 +23,8 @@ from mgexp.video.paths import Root
 
 PARTS = r"^(.+?)[_-](?:c|clip|part|seg|segment|scene|shot|take)[_-]?[0-9]+$"
 """Names that are parts of one recording, such as v_Archery_g01_c03 of UCF-101 or street_clip2."""
+LEAST_GROUPS = 4
+"""Groups that each class needs if names tell them. Assumption: fewer cannot be split by a quarter."""
 TRAIN_FOLDERS, VAL_FOLDERS = ("train", "training"), ("val", "valid", "validation")
 TEST_FOLDERS = ("test", "testing")
 
@@ -173,34 +175,53 @@ def with_groups(videos: Sequence[OwnVideo], regex: str | None) -> tuple[list[Own
     """
     given = sum(bool(one.group) for one in videos)
     lines = [f"{given} videos have a group from their folder or their list"] if given else []
-    try:
-        pattern = re.compile(PARTS if regex is None else regex)
-    except re.error as error:
-        raise ValueError(f"{regex!r} is no regular expression: {error}") from error
-    named = []
-    for one in videos:
-        match = pattern.search(Path(one.path).stem) if regex or not one.group else None
-        text = (match[1] if pattern.groups else match[0]) if match else None
-        named.append(replace(one, group=text) if text else one)
-    num = sum(bool(one.group) for one in named) - given
-    if regex and not any(pattern.search(Path(one.path).stem) for one in videos):
-        raise ValueError(
-            f"{regex!r} matches no name of a video, such as {Path(videos[0].path).stem!r}"
-        )
-    if regex is not None and regex:
-        lines = [
-            f"{sum(bool(one.group) for one in named)} videos have a group by --group-regex {regex}"
-        ]
-    elif num > 0:
-        lines.append(
-            f"{num} names look like parts of one recording (…_c01, …_clip2), which stay together"
-        )
+    named = [*videos]
+    if regex:
+        try:
+            pattern = re.compile(regex)
+        except re.error as error:
+            raise ValueError(f"{regex!r} is no regular expression: {error}") from error
+        found = [_in_name(pattern, one) for one in videos]
+        if not any(found):
+            example = Path(videos[0].path).stem
+            raise ValueError(
+                f"{regex!r} finds no group in the names of videos, such as {example!r}"
+            )
+        named = [replace(one, group=g or one.group) for one, g in zip(videos, found, strict=True)]
+        num = sum(map(bool, found))
+        lines = [f"{num} of {len(videos)} videos have a group in their name, by --group-regex"]
+    elif regex is None:
+        named, told = _with_parts(videos)
+        lines += told
     same = _same_bytes(named)
     if same:
         lines.append(
             f"{len(same)} videos are copies of others, such as {listed([*same], 1)}; copies stay together"
         )
     return _merged(named, same), lines
+
+
+def _in_name(pattern: re.Pattern[str], video: OwnVideo) -> str:
+    """Return the group in the name of a video; "" if the pattern does not match."""
+    match = pattern.search(Path(video.path).stem)
+    return (match[1 if pattern.groups else 0] or "") if match else ""
+
+
+def _with_parts(videos: Sequence[OwnVideo]) -> tuple[list[OwnVideo], list[str]]:
+    """Give a group to the videos without one whose names look like parts of one recording, and say so."""
+    pattern = re.compile(PARTS)
+    named = [replace(one, group=one.group or _in_name(pattern, one)) for one in videos]
+    num = sum(one != other for one, other in zip(named, videos, strict=True))
+    if not num:
+        return named, []
+    groups = {(one.class_name, one.group or one.path) for one in named}
+    fewest = min(Counter(kind for kind, _ in groups).values())
+    what = f"{num} names look like parts of one recording (…_c01, …_clip2)"
+    # Where all names of a class begin alike, the number at the end only counts the videos.
+    if fewest < LEAST_GROUPS:
+        why = f"but a class would have only {fewest} groups, so each video is by itself"
+        return [*videos], [f"{what}, {why}: give --group-regex if they belong together"]
+    return named, [f"{what}, so they stay together; --group-regex '' ends that"]
 
 
 def _same_bytes(videos: Sequence[OwnVideo]) -> dict[str, str]:

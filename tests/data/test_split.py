@@ -118,15 +118,21 @@ def test_a_bad_line_is_named(make, line, said):
     assert said in problem
 
 
-def test_names_of_parts_are_groups(make):
-    stems = ["v_Archery_g01_c01", "v_Archery_g01_c02", "street_clip2", "blue_circle_1"]
+def test_names_of_parts_are_groups():
+    stems = ["v_Archery_g01_c01", "v_Archery_g01_c02", "street_clip2", "blue_circle_1", "x"]
     videos, lines = with_groups([OwnVideo(f"/{stem}.mp4", "a") for stem in stems], None)
     assert [one.group for one in videos] == [
         *["v_Archery_g01"] * 2,
-        "street",
-        "/blue_circle_1.mp4",
+        *("street", "/blue_circle_1.mp4", "/x.mp4"),
     ]
     assert "3 names look like parts of one recording" in lines[0]
+
+
+def test_names_that_only_count_the_videos_of_a_class_are_no_groups():
+    videos = [OwnVideo(f"/{kind}_clip{n}.mp4", kind) for kind in "ab" for n in range(9)]
+    named, (line,) = with_groups(videos, None)
+    assert len({one.group for one in named}) == 18
+    assert "a class would have only 1 groups, so each video is by itself" in line
 
 
 def test_a_regex_names_groups_and_an_empty_one_none():
@@ -136,7 +142,7 @@ def test_a_regex_names_groups_and_an_empty_one_none():
 
 
 @pytest.mark.parametrize(
-    ("regex", "said"), [("(", "no regular expression"), ("x", "matches no name")]
+    ("regex", "said"), [("(", "no regular expression"), ("x", "finds no group")]
 )
 def test_a_regex_that_finds_nothing_is_refused(regex, said):
     with pytest.raises(ValueError, match=said):
