@@ -232,6 +232,8 @@ def _same_bytes(videos: Sequence[OwnVideo]) -> dict[str, str]:
         if file.is_file():
             by_size[file.stat().st_size].append(one.path)
     copies = {}
+    # Empty files are no copies: the check calls them unusable.
+    by_size.pop(0, None)
     for paths in by_size.values():
         first: dict[str, str] = {}
         for path in paths if len(paths) > 1 else ():
