@@ -4,6 +4,7 @@
   python tools/predict.py my_video.mp4 --run runs/quickstart/long_short/seed0 \\
       --classes data/quickstart/classes.txt
 
+The names of the classes are those of the run, if its data set had any (DATA.CLASSES, or folders by class).
 RUN is the folder of a finished run, with config.yaml and model.pt. The model sees each video in the views of the
 full protocol (TEST.NUM_ENSEMBLE_VIEWS, TEST.NUM_SPATIAL_CROPS). A probability is the mean of the softmax over
 these views. A video that cannot be read gives one message, and the other videos are still predicted. Exit codes: 0
@@ -42,7 +43,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("videos", nargs="+", metavar="VIDEO", help="video files")
     parser.add_argument("--run", required=True, type=Path, help="folder of a finished run")
     add_import_option(parser)
-    parser.add_argument("--classes", type=Path, help="names of the classes, one a line")
+    parser.add_argument(
+        "--classes", type=Path, help="names of the classes, one a line (default: those of the run)"
+    )
     parser.add_argument(
         "--top", type=int, help=f"classes shown (default: {NUM_BEST}, or all if fewer)"
     )
@@ -60,14 +63,14 @@ def predictions(options: argparse.Namespace) -> tuple[Iterator[Prediction], Sequ
         )
     cfg = load_config(run_dir.config_yaml)
     num_classes = cfg.MODEL.NUM_CLASSES
-    names = read_class_names(options.classes) if options.classes else ()
+    of_run = run_dir.classes_txt if run_dir.classes_txt.is_file() else None
+    classes = options.classes or of_run
+    names = read_class_names(classes) if classes else ()
     problems = [*device_problems(options.device, torch.cuda.is_available())]
     if options.top is not None and not 1 <= options.top <= num_classes:
         problems.append(f"--top {options.top}: the model has {num_classes} classes")
     if names and len(names) != num_classes:
-        problems.append(
-            f"{options.classes} names {len(names)} classes, the model has {num_classes}"
-        )
+        problems.append(f"{classes} names {len(names)} classes, the model has {num_classes}")
     if problems:
         raise InputError(problems)
     device = device_of(options.device)

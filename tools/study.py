@@ -8,8 +8,9 @@
     python tools/study.py experiments/quickstart --launcher slurm --partition gpu --gpus-per-node 1
 
 The runs are interleaved: every row with seed 0, then every row with seed 1, and so on. Each is a run of run_net.py
-in runs/<experiment>/seed<N>. After each run, its result is stored in runs.jsonl beside study.yaml, and in
-results.csv of experiments/. Then README.md is written. A run that is stored is done, also without its folder.
+in runs/<experiment>/seed<N>. For a FOLDER outside experiments/, such as tools/own_data.py writes, it is in
+FOLDER/runs/<row>/seed<N>. After each run, its result is stored in runs.jsonl beside study.yaml, and in results.csv
+of experiments/. Then README.md is written. A run that is stored is done, also without its folder.
 Start the same command again to continue. The code of all runs of one call is the code at its start.
 With Slurm, a call submits the runs that are missing, collects those that are finished, and returns 0.
 Exit codes: 0 complete; 1 a run failed; 2 bad input; 3 an EXPECTED value was missed; 4 runs are left (start again).
@@ -18,7 +19,6 @@ Exit codes: 0 complete; 1 a run failed; 2 bad input; 3 an EXPECTED value was mis
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import tempfile
@@ -47,7 +47,7 @@ from mgexp.results.page import write_page
 from mgexp.results.report import write_pictures
 from mgexp.results.study_page import HEAD, StudyResults, render_study
 from mgexp.run.confusion import read_class_names
-from mgexp.run.files import atomic_write_text, lock_file
+from mgexp.run.files import atomic_write_text, lock_file, short_path
 from mgexp.run.folder import RUNS, ExperimentsDir, RunDir, RunsDir, SweepDir, default_run_dir
 from mgexp.text import aligned, duration
 from mgexp.train.result import Outcome
@@ -169,19 +169,20 @@ class Board:
 
     @property
     def place(self) -> Path:
-        """The folder of the study's runs."""
-        return Path(RUNS, self.name)
+        """The folder of the study's runs. Outside experiments/ it is in the folder of the study, whose name may
+        not be unique.
+        """
+        return Path(RUNS, self.name) if self.root else self.study.folder / RUNS
 
     @property
     def sweep_dir(self) -> SweepDir:
         """The folder of the runs that Slurm got."""
-        return SweepDir(Path(RUNS, "sweeps", self.name))
+        return SweepDir(Path(RUNS, "sweeps", self.name) if self.root else self.place / "sweeps")
 
     def run_dir(self, row: str, seed: int) -> RunDir:
         """Return the folder of a run on this machine."""
         if self.root:
             return default_run_dir(experiment_name(self.study.yamls[row]), seed, is_smoke=False)
-        # Outside experiments/, the name of a YAML is not unique. The name of its study makes it so.
         return RunDir(self.place / row / f"seed{seed}")
 
     def run_dirs(self, row: str, seed: int) -> Iterator[RunDir]:
@@ -302,7 +303,7 @@ class Board:
         if with_figures:
             write_pictures(place, pictures)
         prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
-        where = f"experiments/{self.name}" if self.root else os.path.relpath(study.folder)
+        where = f"experiments/{self.name}" if self.root else short_path(study.folder)
         command = f"python tools/study.py {where}"
         atomic_write_text(place.readme_md, render_study(results, pictures, prose, command))
         if self.root:

@@ -64,7 +64,7 @@ def _model_problems(cfg: Config) -> Iterator[str]:
 
 def _list_problems(cfg: Config) -> Iterator[str]:
     data = cfg.DATA
-    if data.CLASSES and data.FORMAT in {"list", "rawframes", "charades", "hmdb51"}:
+    if data.CLASSES and data.FORMAT in {"charades", "hmdb51"}:
         yield f"DATA.CLASSES is not read with DATA.FORMAT = {data.FORMAT}: leave it empty"
     if data.PATH_PREFIX and data.FORMAT == "folders":
         yield "DATA.PATH_PREFIX is not read with DATA.FORMAT = folders: the lists are folders; leave it empty"

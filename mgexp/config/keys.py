@@ -126,7 +126,7 @@ class DataKeys:
         0, "folds of a cross-validation: {fold} in both lists stands for RNG_SEED modulo this; 0: no folds",
         between(0, 1000))
     CLASSES: PathText = own(
-        "", "labels.json (ssv2), classInd.txt (ucf101), or names in order (kinetics, folders; empty: sorted)")
+        "", "labels.json (ssv2), classInd.txt (ucf101), or names in order (empty: none in lists, else sorted)")
     PATH_PREFIX: PathText = key("", "folder that the paths of the lists are relative to")
     ALLOW_OUTSIDE: bool = own(
         False, "videos of the lists may lie outside DATA.PATH_PREFIX, also through links")

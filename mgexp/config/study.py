@@ -18,7 +18,7 @@ from mgexp.config.check import recipe_digest
 from mgexp.config.load import experiment_name, flatten, load_config
 from mgexp.config.values import as_lists, convert, parse_yaml
 from mgexp.errors import InputError, raise_problems
-from mgexp.run.files import is_file
+from mgexp.run.files import is_file, short_path
 from mgexp.text import shown
 
 STUDY_YAML = "study.yaml"
@@ -248,7 +248,7 @@ def budget_text(study: Study, name: str, factor: float, source: str) -> str:
         "SOLVER": {key.rpartition(".")[2]: value for key, value in epochs.items()},
     }
     is_inside = "experiments" in path.resolve().parts
-    shown_path = f"experiments/{experiment_name(path)}.yaml" if is_inside else os.path.relpath(path)
+    shown_path = f"experiments/{experiment_name(path)}.yaml" if is_inside else short_path(path)
     text = yaml.safe_dump(tree, sort_keys=False, default_flow_style=None)
     return (
         f"# The baseline with the {what} of {study.budget_rows[name]}: all epochs times {factor:.4g}.\n"

@@ -33,6 +33,8 @@ MAX_YAML_BYTES = 2**17
 MAX_FILES = 50
 """The most files of one configuration. ``_BASE_`` may name several files, and each of them may name more."""
 BASE_KEY = "_BASE_"
+BASES = Path(__file__).resolve().parents[2] / "experiments" / "base"
+"""The bases of the repository, which a ``_BASE_`` may name from anywhere."""
 
 
 def is_text(kind: Any) -> bool:  # noqa: ANN401 - an annotation
@@ -176,10 +178,10 @@ def _check_size(num: int) -> None:
 def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
     """Read a YAML file. Its values replace those of the files that its ``_BASE_`` names.
 
-    A path in ``_BASE_`` is relative to the file, or absolute, or begins with ~. Each must be a regular file on
-    this machine. ``opened`` collects the files, because a ``_BASE_`` may lead back to the file itself. Raises
-    OSError with the name of a file that cannot be read, ValueError if one is not plain YAML, and RecursionError
-    for more than MAX_FILES.
+    A path in ``_BASE_`` is relative to the file, or absolute, or begins with ~, or it is a name that
+    ``_base_path`` finds. Each must be a regular file on this machine. ``opened`` collects the files, because a
+    ``_BASE_`` may lead back to the file itself. Raises OSError with the name of a file that cannot be read,
+    ValueError if one is not plain YAML, and RecursionError for more than MAX_FILES.
     """
     is_base = opened is not None
     opened = [] if opened is None else opened
@@ -205,11 +207,26 @@ def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
         raise ValueError(f"{path}: {error}" if is_base else str(error)) from error
     merged: dict[str, Any] = {}
     for base in bases:
-        # Unlike Path.expanduser, this function raises no error for an unknown user.
-        named = os.path.expanduser(base)  # noqa: PTH111
-        _merge(read_yaml(path.parent / named, opened), merged)
+        _merge(read_yaml(_base_path(base, path.parent), opened), merged)
     _merge(tree, merged)
     return merged
+
+
+def _base_path(named: str, folder: Path) -> Path:
+    """Return the file that a ``_BASE_`` of a YAML in ``folder`` names.
+
+    If it is not there, it is looked for by its name in experiments/base of the repository: own_data.yaml, or
+    base/own_data.yaml. Raises OSError if it is in neither place.
+    """
+    # Unlike Path.expanduser, this function raises no error for an unknown user.
+    expanded = Path(os.path.expanduser(named))  # noqa: PTH111
+    beside = folder / expanded
+    if is_there(beside) or ".." in expanded.parts or expanded.is_absolute():
+        return beside
+    ours = BASES / named.removeprefix("base/")
+    if not is_file(ours):
+        raise OSError(0, f"No such file there, nor in {BASES}", str(beside))
+    return ours
 
 
 def _merge(top: Mapping[str, Any], into: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from mgexp.config.keys import Config, DataKeys
 from mgexp.config.load import in_fold
 from mgexp.data.classes import Classes, number_classes, read_classes
 from mgexp.data.formats import (
+    HMDB51_FILE,
     class_folders,
     common_root,
     kinetics_labels,
@@ -24,10 +25,11 @@ from mgexp.data.formats import (
     read_ssv2,
     read_ucf101,
 )
-from mgexp.data.records import Split, VideoList
-from mgexp.errors import InputError, raise_problems
+from mgexp.data.records import Split, VideoList, VideoRecord
+from mgexp.errors import InputError, listed, raise_problems
 from mgexp.run.files import is_file, is_there
 from mgexp.run.remote import is_remote, local_file
+from mgexp.text import escaped
 from mgexp.video.paths import Root, links_problems
 from mgexp.video.store import open_store
 
@@ -67,8 +69,7 @@ def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> Vid
         return VideoList(problems=(_not_set(data, key), *unreadable))
     path, root = Path(_list_path(data, key)), Path(data.PATH_PREFIX)
     split: Split = "train" if key == "TRAIN_LIST" else "val"
-    names_classes = data.FORMAT in {"kinetics", "ssv2", "ucf101", "folders"}
-    classes = _classes_of(data, num_classes) if names_classes else Classes({})
+    classes = _classes_of(data, num_classes) if _names_classes(data) else Classes({})
     if classes.problems:
         return VideoList(problems=(*classes.problems, *unreadable))
     numbers, separator = classes.numbers, data.PATH_LABEL_SEPARATOR
@@ -135,6 +136,28 @@ def _with_copies(videos: VideoList, copied: Container[str], root: Root) -> Video
     return replace(
         videos, records=records, missing=tuple(p for p in videos.missing if p in missing)
     )
+
+
+def _names_classes(data: DataKeys) -> bool:
+    """Return whether the classes have names by which the reader, or `build_class_names`, knows them."""
+    return bool(data.CLASSES) or data.FORMAT in {"kinetics", "ssv2", "ucf101", "folders"}
+
+
+def build_class_names(cfg: Config) -> tuple[str, ...]:
+    """Return the names of the classes 0, 1, …, each in one line. Return () if the data set has no names.
+
+    The lists have no problems: `build_list` has read them.
+    """
+    data = fetched(in_fold(cfg).DATA)
+    numbers = _classes_of(data, cfg.MODEL.NUM_CLASSES).numbers if _names_classes(data) else {}
+    if data.FORMAT == "hmdb51":
+        pattern = Path(data.TRAIN_LIST)
+        files = (HMDB51_FILE.fullmatch(path.name) for path in pattern.parent.glob(pattern.name))
+        names = [match["class"] for match in files if match]
+        numbers = number_classes(names, str(pattern), len(names)).numbers
+    # A name of spaces would be an empty line in a file of names.
+    lines = {number: escaped(name).strip() for name, number in numbers.items()}
+    return tuple(lines[number] or f"class {number}" for number in sorted(lines))
 
 
 def _classes_of(data: DataKeys, num_classes: int) -> Classes:
@@ -229,6 +252,45 @@ def quarantine_problems(data: DataKeys, lists: Sequence[VideoList]) -> list[str]
         f"{min(names)!r}, is a video of DATA.TRAIN_LIST or DATA.VAL_LIST below {root.folder}: make it with "
         "tools/check_data.py from them, or set DATA.QUARANTINE ''"
     ]
+
+
+def overlap_problems(
+    train: VideoList, val: VideoList, num_classes: int
+) -> tuple[list[str], list[str]]:
+    """Compare the videos and the classes of the two lists. Return problems, and warnings.
+
+    A problem makes every accuracy meaningless: all validation videos are training videos, or a class is in the
+    validation list alone. A warning may be meant: some videos are in both lists, or a class has no video.
+    """
+    problems, warnings = [], []
+    trained = {*train.paths}
+    both = [path for path in val.paths if path in trained]
+    if both and len(both) == val.num_listed:
+        problems.append(
+            f"all {len(both)} validation videos are training videos too, so no accuracy would be that of new "
+            "videos: give another list as DATA.VAL_LIST; tools/own_data.py splits a folder of videos"
+        )
+    elif both:
+        warnings.append(
+            f"{len(both)} of {val.num_listed} validation videos are training videos too, such as "
+            f"{listed(both, 1)}: the accuracy is better than that of new videos; take them out of one list"
+        )
+    labels, val_labels = (
+        {record.label for record in videos.records if isinstance(record, VideoRecord)}
+        for videos in (train, val)
+    )
+    if labels and (untrained := sorted(val_labels - labels)):
+        problems.append(
+            f"the validation list has videos of {len(untrained)} classes without a training video (class "
+            f"{listed([*map(str, untrained)], 10)}), which no network can learn: correct the lists"
+        )
+    unused = sorted({*range(num_classes)} - labels - val_labels)
+    if labels and unused:
+        warnings.append(
+            f"MODEL.NUM_CLASSES = {num_classes}, but {len(unused)} classes have no video, such as class "
+            f"{listed([*map(str, unused)], 5)}: lower that key, unless you want these classes"
+        )
+    return problems, warnings
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from mgexp.train.result import Outcome
 from mgexp.train.resume import check_folder
 from mgexp.train.setup import build_initial_weights, build_inputs
 
-FROZEN = ("mgexp", "tools")
+FROZEN = ("mgexp", "tools", "experiments/base")
 """The folders that a copy of the code contains."""
 
 
@@ -156,7 +156,7 @@ def frozen_yaml(options: RunOptions) -> str:
 
 
 def freeze_code(target: Path, source: Path = REPOSITORY) -> str:
-    """Copy the package, the tools and their commit from ``source`` to ``target``. Return the commit.
+    """Copy the package, the tools, the bases and their commit from ``source`` to ``target``. Return the commit.
 
     A copy that exists stays as it is. A kill leaves no copy or a complete one.
     """

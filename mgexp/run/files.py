@@ -110,6 +110,12 @@ def is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises OSError for those)
 
 
+def short_path(path: Path) -> str:
+    """Write a path for a command: relative to the working folder if it is inside, and else absolute."""
+    here, whole = Path.cwd(), Path(os.path.abspath(path))  # noqa: PTH100 (keeps links)
+    return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)
+
+
 def is_there(path: Path) -> bool:
     """Return whether anything has that name. Return False also for a name that is too long or unreadable."""
     return os.path.exists(path)  # noqa: PTH110

@@ -73,6 +73,8 @@ class RunDir(Folder):
     """The folder of the checkpoints."""
     model = Inside("model.pt")
     """The weights that the final evaluation scored."""
+    classes_txt = Inside("classes.txt")
+    """The names of the classes 0, 1, …, one on each line. Without names in the data set there is no such file."""
     confusion_csv = Inside("confusion.csv")
     """How many videos of each class the final evaluation took for each class."""
     result_json = Inside("result.json")

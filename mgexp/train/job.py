@@ -24,7 +24,7 @@ from mgexp.multigrid.sampler import StepSampler
 from mgexp.multigrid.schedule import step_counts
 from mgexp.run.clock import Clock, seconds_since_process_start
 from mgexp.run.environment import describe, num_cores
-from mgexp.run.files import read_json, read_jsonl, write_json
+from mgexp.run.files import atomic_write_text, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER, Progress, logging_to
 from mgexp.run.other_programs import CoreUse, OtherPrograms, read_core_use
@@ -314,6 +314,10 @@ def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
     machine = f"{job.device}, {cores}, {num_workers} loader workers"
     decoder = choose_decoder(job.cfg.DATA.DECODING_BACKEND).name
     LOGGER.info("%s; decoder %s; %s", job.inputs.summary(), decoder, machine)
+    for warning in job.inputs.warnings:
+        LOGGER.warning("%s", warning)
+    if names := job.inputs.class_names:
+        atomic_write_text(job.run_dir.classes_txt, "".join(f"{name}\n" for name in names))
     if first_step:
         LOGGER.info("resuming after step %d of %d", first_step, schedule.total_steps)
 

@@ -16,7 +16,12 @@ from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
 from mgexp.config.load import in_fold
 from mgexp.data.classes import read_text
-from mgexp.data.lists import build_list, quarantine_problems
+from mgexp.data.lists import (
+    build_class_names,
+    build_list,
+    overlap_problems,
+    quarantine_problems,
+)
 from mgexp.data.loader import build_opener, store_problems
 from mgexp.data.records import Record, VideoList
 from mgexp.data.regions import region_side
@@ -51,7 +56,8 @@ class Inputs:
     """Videos of a run, their opener, and the schedule.
 
     The training list has ``num_listed`` videos. ``missing`` names those whose files do not exist or
-    are quarantined.
+    are quarantined. ``class_names`` names the classes 0, 1, …, or is empty. ``warnings`` are what the lists have
+    that may be meant, but mostly is not.
     """
 
     train: tuple[Record, ...]
@@ -60,6 +66,8 @@ class Inputs:
     num_listed: int
     schedule: Schedule
     opener: Opener
+    class_names: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def fingerprint(self) -> dict[str, object]:
         """Identify the videos for the run folder: a resumed run must have the same ones."""
@@ -123,6 +131,9 @@ def build_inputs(
     train, val = build_list(cfg, "TRAIN_LIST"), build_list(cfg, "VAL_LIST")
     found += quarantine_problems(cfg.DATA, (train, val))
     found += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)
+    overlaps, warnings = overlap_problems(train, val, cfg.MODEL.NUM_CLASSES)
+    # A finished run may be evaluated on its training videos.
+    found += overlaps if cfg.TRAIN.ENABLE else ()
     train_records = evenly_spaced(train.records, cfg.DATA.MAX_TRAIN_VIDEOS)
     val_records = evenly_spaced(val.records, cfg.DATA.MAX_VAL_VIDEOS)
     with collected(found):
@@ -138,11 +149,17 @@ def build_inputs(
     if is_here:
         found += build_memory_problems(cfg, schedule, num_processes, num_local or num_processes)
     raise_problems(found)
+    raise_problems(build_split_problems(cfg, schedule, num_processes))
+    videos = (train_records, val_records, train.missing, train.num_listed)
+    return Inputs(*videos, schedule, opener, build_class_names(cfg), tuple(warnings))
+
+
+def build_split_problems(cfg: Config, schedule: Schedule, num_processes: int) -> list[str]:
+    """List why TRAIN.MAX_CLIPS_PER_GPU cannot split the mini-batches of the schedule."""
     max_clips, in_pairs = cfg.TRAIN.MAX_CLIPS_PER_GPU, cfg.AUG.MIXUP_ALPHA or cfg.AUG.CUTMIX_ALPHA
     has_groups = not max_clips or has_batchnorm(build_to_look_at(cfg))
     shapes = step_counts(schedule, num_processes)
-    raise_problems([*split_problems(shapes, max_clips, has_groups, bool(in_pairs))])
-    return Inputs(train_records, val_records, train.missing, train.num_listed, schedule, opener)
+    return [*split_problems(shapes, max_clips, has_groups, bool(in_pairs))]
 
 
 def device_problems(device: str, has_cuda: bool) -> Iterator[str]:

@@ -119,6 +119,18 @@ def test_missing_base_is_named(write):
     problem = only_problem(write("_BASE_: nowhere.yaml"))
     assert "row.yaml: its _BASE_" in problem
     assert "nowhere.yaml cannot be read: No such file" in problem
+    assert f"nor in {EXPERIMENTS / 'base'}" in problem
+
+
+@pytest.mark.parametrize("name", ["own_data.yaml", "base/own_data.yaml"])
+def test_a_base_of_the_repository_is_found_by_its_name(write, name):
+    cfg = load_config(write(f"_BASE_: {name}\nROW: mine"))
+    assert (cfg.ROW, cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_JITTER_SCALES) == ("mine", 16, (96, 120))
+
+
+def test_a_file_beside_comes_before_a_base_of_the_repository(write):
+    write("ROW: beside", "own_data.yaml")
+    assert load_config(write("_BASE_: own_data.yaml")).ROW == "beside"
 
 
 def test_base_that_is_a_folder_is_named(write, tmp_path):

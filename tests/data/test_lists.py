@@ -11,13 +11,15 @@ from tiny import tiny_config
 from mgexp.config.keys import Config
 from mgexp.config.load import load_config
 from mgexp.data.lists import (
+    build_class_names,
     build_list,
     build_listing,
     choice_problems,
+    overlap_problems,
     quarantine_problems,
     read_listing,
 )
-from mgexp.data.records import VideoList
+from mgexp.data.records import VideoList, VideoRecord
 from mgexp.errors import InputError
 
 ROW = Path("experiments/quickstart/baseline.yaml")
@@ -290,3 +292,77 @@ def test_a_quarantined_video_is_found_below_a_link_to_the_root(quarantined, tmp_
     (tmp_path / "link").symlink_to(tmp_path)
     _, found = quarantined("run/b.mp4\n", root=tmp_path / "link")
     assert found.missing[1:] == (f"{tmp_path}/link/run/b.mp4",)
+
+
+# --- the two lists beside each other
+
+
+def list_of(*labels: int, start: int = 0) -> VideoList:
+    return VideoList(
+        tuple(VideoRecord(f"/{start + n}.mp4", label) for n, label in enumerate(labels))
+    )
+
+
+def test_lists_of_different_videos_of_the_same_classes_have_nothing_to_tell() -> None:
+    assert overlap_problems(list_of(0, 1), list_of(1, 0, start=5), 2) == ([], [])
+
+
+def test_a_validation_list_of_training_videos_is_a_problem() -> None:
+    (problem,), warnings = overlap_problems(list_of(0, 1), list_of(0), 2)
+    assert "all 1 validation videos are training videos" in problem
+    assert warnings == []
+
+
+def test_some_videos_in_both_lists_are_a_warning() -> None:
+    problems, (warning,) = overlap_problems(list_of(0, 1), list_of(1, 0, start=1), 2)
+    assert problems == []
+    assert "1 of 2 validation videos are training videos too, such as /1.mp4" in warning
+
+
+def test_a_class_of_the_validation_list_alone_is_a_problem() -> None:
+    (problem,), _ = overlap_problems(list_of(0, 0), list_of(0, 2, 1, start=5), 3)
+    assert "2 classes without a training video (class 1, 2)" in problem
+
+
+def test_more_classes_than_the_lists_have_are_a_warning() -> None:
+    problems, (warning,) = overlap_problems(list_of(0, 3), list_of(0, start=5), 5)
+    assert problems == []
+    assert "MODEL.NUM_CLASSES = 5, but 3 classes have no video, such as class 1, 2, 4" in warning
+
+
+def test_empty_lists_have_nothing_to_tell() -> None:
+    assert overlap_problems(VideoList(), VideoList(), 2) == ([], [])
+
+
+# --- the names of the classes
+
+
+@pytest.mark.parametrize(
+    ("format_", "train", "classes", "names"),
+    [
+        ("kinetics", "kinetics.csv", "", ("run", "zumba")),
+        ("ssv2", "ssv2.json", "labels.json", ("run", "walk")),
+        ("ucf101", "trainlist01.txt", "classInd.txt", ("run", "walk")),
+        ("hmdb51", "*_test_split1.txt", "", ("run", "walk")),
+        ("folders", "by_class", "", ("run", "walk")),
+        ("list", "list.txt", "labels.json", ("run", "walk")),
+        ("list", "list.txt", "", ()),
+    ],
+)
+def test_the_classes_have_names_where_the_data_set_has_them(
+    format_: str, train: str, classes: str, names: tuple[str, ...], tmp_path: Path
+) -> None:
+    write_lists(tmp_path)
+    pairs = ("DATA.CLASSES", str(tmp_path / classes)) if classes else ()
+    cfg = config_of(tmp_path, format_, train, train, *pairs)
+    assert build_list(cfg, "TRAIN_LIST").problems == ()
+    assert build_class_names(cfg) == names
+
+
+def test_as_many_names_as_classes_are_needed_for_a_list_too(tmp_path: Path) -> None:
+    write_lists(tmp_path)
+    cfg = config_of(
+        tmp_path, "list", "list.txt", "", "DATA.CLASSES", str(write(tmp_path / "c", "run\n"))
+    )
+    (problem,) = build_list(cfg, "TRAIN_LIST").problems
+    assert "1 names, but MODEL.NUM_CLASSES = 2" in problem

@@ -15,17 +15,21 @@ from mgexp.run.environment import REPOSITORY, git_commit
 @pytest.fixture
 def source(tmp_path):
     """A repository without a commit."""
-    for name in ("mgexp", "tools", "tests"):
+    for name in ("mgexp", "tools", "tests", "experiments/base", "experiments/main"):
         (tmp_path / "source" / name / "__pycache__").mkdir(parents=True)
         (tmp_path / "source" / name / "a.py").write_text("first\n")
     return tmp_path / "source"
 
 
-def test_package_and_tools_are_copied_and_nothing_else(source, tmp_path):
+def test_package_tools_and_bases_are_copied_and_nothing_else(source, tmp_path):
     target = tmp_path / "code"
     freeze_code(target, source)
     files = {str(path.relative_to(target)) for path in target.rglob("*")}
-    assert files == {"commit.txt", "mgexp", "mgexp/a.py", "tools", "tools/a.py"}
+    assert files == {
+        "commit.txt",
+        *("mgexp", "mgexp/a.py", "tools", "tools/a.py"),
+        *("experiments", "experiments/base", "experiments/base/a.py"),
+    }
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 

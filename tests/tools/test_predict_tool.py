@@ -52,6 +52,13 @@ def test_names_and_percents_for_people(predict, tiny_data, classes, capsys):
     assert sum(percents) == pytest.approx(100, abs=0.2)
 
 
+def test_names_are_those_of_the_run(main, finished_run, tiny_data, classes, tmp_path, capsys):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    shutil.copy(classes, run / "classes.txt")
+    assert main([str(tiny_data / "val0.mp4"), "--run", str(run)]) == 0
+    assert "to the left" in capsys.readouterr().out
+
+
 def test_top_limits_what_is_shown(predict, tiny_data, capsys):
     assert predict(tiny_data / "val0.mp4", "--top", 1) == 0
     _, line = capsys.readouterr().out.splitlines()

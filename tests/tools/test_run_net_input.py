@@ -41,6 +41,24 @@ def test_bad_keys_are_refused(pairs, words, cfg, output, main, capsys):
     assert not output.exists()
 
 
+def test_the_training_list_is_no_validation_list(cfg, tiny_data, output, main, capsys):
+    same = ("DATA.VAL_LIST", tiny_data / "train.txt")
+    message = refused(main, capsys, command(cfg, output, *same))
+    assert "all 24 validation videos are training videos too" in message
+    assert not output.exists()
+
+
+def test_classes_have_names_in_the_run_and_too_many_classes_are_a_warning(
+    cfg, tmp_path, output, main, capsys
+):
+    (tmp_path / "names.txt").write_text("right\nleft\nup\n")
+    keys = ("MODEL.NUM_CLASSES", 3, "DATA.CLASSES", tmp_path / "names.txt", "SOLVER.MAX_EPOCH", 3.1)
+    assert main(command(cfg, output, *keys)) == 0
+    assert (output / "classes.txt").read_text() == "right\nleft\nup\n"
+    warning = "MODEL.NUM_CLASSES = 3, but 1 classes have no video, such as class 2"
+    assert warning in (output / "log.txt").read_text()
+
+
 def test_a_decoder_that_does_not_work_is_refused(cfg, output, main, capsys, monkeypatch):
     monkeypatch.setattr(decode_torchcodec, "fault", lambda: "no FFmpeg")
     pair = ("DATA.DECODING_BACKEND", "torchcodec")

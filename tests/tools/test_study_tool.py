@@ -238,7 +238,8 @@ def test_a_folder_outside_experiments_has_its_runs_to_itself(study, runs, folder
     monkeypatch.setattr(tool, "to_local", runs)
     monkeypatch.setattr(tool, "draw", lambda results: [])
     assert tool.main(["project"]) == 0
-    assert (folder.parents[1] / "runs/project/long/seed1/result.json").exists()
+    assert (project / "runs/long/seed1/result.json").exists()
+    assert not (folder.parents[1] / "runs").exists()
     assert "2.50×" in (project / "README.md").read_text()
     assert not (folder.parent / "results.csv").exists()
 

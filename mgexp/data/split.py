@@ -1,0 +1,329 @@
+"""Find one's own videos in folders by class, or in lists, and split them into training and validation.
+
+A group is a set of videos that must not be in both lists, such as the clips of one recording or of one person.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mgexp.data.classes import read_text
+from mgexp.data.entries import ENDINGS
+from mgexp.errors import listed
+from mgexp.run.files import sha256_of
+from mgexp.text import is_plain, shown
+from mgexp.video.frame_folder import is_image
+from mgexp.video.paths import Root
+
+PARTS = r"^(.+?)[_-](?:c|clip|part|seg|segment|scene|shot|take)[_-]?[0-9]+$"
+"""Names that are parts of one recording, such as v_Archery_g01_c03 of UCF-101 or street_clip2."""
+LEAST_GROUPS = 4
+"""Groups that each class needs if names tell them. Assumption: fewer cannot be split by a quarter."""
+TRAIN_FOLDERS, VAL_FOLDERS = ("train", "training"), ("val", "valid", "validation")
+TEST_FOLDERS = ("test", "testing")
+
+
+@dataclass(frozen=True)
+class OwnVideo:
+    """A video by its absolute path, the name of its class, and its group; "" for a video that is a group itself.
+
+    ``is_val`` tells for which list a folder or a list of the user has it; None where the split is ours.
+    """
+
+    path: str
+    class_name: str
+    group: str = ""
+    is_val: bool | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The videos of a user, what is wrong, and what was left out on the way."""
+
+    videos: tuple[OwnVideo, ...] = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def find_videos(root: Path) -> Found:
+    """Find the videos in ``root``: a folder for each class, or folders train and val with a folder for each class.
+
+    The name of a folder in the folder of a class is a group. A folder of images is one video.
+    """
+    root = Path(os.path.normpath(root.absolute()))
+    splits = {path.name.lower(): path for path in _visible(root) if path.is_dir()}
+    train, val, test = (
+        [splits[name] for name in names if name in splits]
+        for names in (TRAIN_FOLDERS, VAL_FOLDERS, TEST_FOLDERS)
+    )
+    if len(splits) > 1 and not splits.keys() - {*TRAIN_FOLDERS, *VAL_FOLDERS, *TEST_FOLDERS}:
+        # Some data sets call their validation videos test.
+        chosen = val or test
+        if len(train) == len(chosen) == 1:
+            notes = [f"{test[0]}: left out, since {val[0].name} is there"] if val and test else []
+            parts = [_in_classes(train[0], False), _in_classes(chosen[0], True)]
+            return _joined([*parts, Found(notes=tuple(notes))])
+    return _in_classes(root, None)
+
+
+def _joined(parts: Sequence[Found]) -> Found:
+    fields = (("videos", "problems", "notes")[number] for number in range(3))
+    return Found(*(tuple(one for part in parts for one in getattr(part, f)) for f in fields))
+
+
+def _in_classes(folder: Path, is_val: bool | None) -> Found:
+    videos: list[OwnVideo] = []
+    left_out: list[str] = []
+    problems, notes = [], []
+    for path in _visible(folder):
+        if not path.is_dir():
+            left_out.append(str(path))
+            continue
+        found = [*_videos_below(path, "", {os.path.realpath(path)}, left_out)]
+        videos += [OwnVideo(str(one), path.name, group, is_val) for one, group in found]
+        if not found:
+            notes.append(f"{path}: left out, since no video is in it")
+    loose = [path for path in left_out if Path(path).parent == folder and _is_video(Path(path))]
+    if loose:
+        problems.append(
+            f"{len(loose)} videos lie outside the folders of the classes, such as {listed(loose, 1)}: move them "
+            "into the folder of their class, or give --list with lines of 'path label'"
+        )
+    others = [path for path in left_out if path not in loose]
+    if others:
+        notes.append(f"{len(others)} files are no videos, such as {listed(others, 1)}: left out")
+    if not videos and not problems:
+        problems.append(
+            f"{folder} holds no video in a folder of a class: make a folder for each class and put its "
+            f"videos into it (videos end in {' '.join(ENDINGS)}), or give --list"
+        )
+    return Found(tuple(videos), tuple(problems), tuple(notes))
+
+
+def _is_video(path: Path) -> bool:
+    return path.suffix.lower() in ENDINGS
+
+
+def _videos_below(
+    folder: Path, group: str, seen: set[str], left_out: list[str]
+) -> Iterator[tuple[Path, str]]:
+    """Yield (video, group) of all videos below a folder. ``seen`` has its real folders: links may go round."""
+    inside = _visible(folder)
+    if group and not any(map(_is_video, inside)) and any(is_image(one.name) for one in inside):
+        yield folder, ""
+        return
+    for path in inside:
+        if path.is_dir():
+            real = os.path.realpath(path)
+            if real not in seen:
+                yield from _videos_below(path, path.name, {*seen, real}, left_out)
+        elif _is_video(path):
+            yield path, group
+        else:
+            left_out.append(str(path))
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def read_lists(
+    lists: Sequence[Path], root: Path, is_val: bool | None, separator: str | None, with_group: bool
+) -> Found:
+    """Read lists with a line ``path label`` for each video, or ``path label group``. Labels are names or numbers.
+
+    Paths are relative to ``root``, or absolute below it. ``separator`` None: spaces and tabs.
+    """
+    videos: list[OwnVideo] = []
+    problems: list[str] = []
+    inside = Root(root)
+    form = "path label group" if with_group else "path label"
+    for path in lists:
+        text, unreadable = read_text(path)
+        problems += unreadable
+        for number, line in enumerate(text.split("\n"), start=1):
+            if not line.strip():
+                continue
+            name, *rest = map(str.strip, line.strip().rsplit(separator, 2 if with_group else 1))
+            video = inside.path(name)
+            if not name or not rest or not all(rest) or len(rest) != 1 + with_group:
+                problems.append(f"{path}:{number}: {shown(line)} is not '{form}'")
+            elif video is None:
+                problems.append(
+                    f"{path}:{number}: {shown(name)} lies outside {root.absolute()}: give the folder "
+                    "that the paths are relative to as VIDEOS_FOLDER"
+                )
+            else:
+                videos.append(OwnVideo(video, rest[0], rest[1] if with_group else "", is_val))
+    if lists and not videos and not problems:
+        problems.append(f"{listed([*map(str, lists)])}: no line names a video")
+    return Found(tuple(videos), tuple(problems[:10]))
+
+
+def with_groups(videos: Sequence[OwnVideo], regex: str | None) -> tuple[list[OwnVideo], list[str]]:
+    """Return the videos with their groups, and lines that say where the groups come from.
+
+    ``regex`` is searched in the name of each file without its ending; its group (…), or else the whole match, is
+    the group of the video. None: groups that exist stay, and PARTS names others. Copies of a video are one group.
+    Raises ValueError if ``regex`` is no regular expression, or matches no name.
+    """
+    given = sum(bool(one.group) for one in videos)
+    lines = [f"{given} videos have a group from their folder or their list"] if given else []
+    named = [*videos]
+    if regex:
+        try:
+            pattern = re.compile(regex)
+        except re.error as error:
+            raise ValueError(f"{regex!r} is no regular expression: {error}") from error
+        found = [_in_name(pattern, one) for one in videos]
+        if not any(found):
+            example = Path(videos[0].path).stem
+            raise ValueError(
+                f"{regex!r} finds no group in the names of videos, such as {example!r}"
+            )
+        named = [replace(one, group=g or one.group) for one, g in zip(videos, found, strict=True)]
+        num = sum(map(bool, found))
+        lines = [f"{num} of {len(videos)} videos have a group in their name, by --group-regex"]
+    elif regex is None:
+        named, told = _with_parts(videos)
+        lines += told
+    same = _same_bytes(named)
+    if same:
+        lines.append(
+            f"{len(same)} videos are copies of others, such as {listed([*same], 1)}; copies stay together"
+        )
+    return _merged(named, same), lines
+
+
+def _in_name(pattern: re.Pattern[str], video: OwnVideo) -> str:
+    """Return the group in the name of a video; "" if the pattern does not match."""
+    match = pattern.search(Path(video.path).stem)
+    return (match[1 if pattern.groups else 0] or "") if match else ""
+
+
+def _with_parts(videos: Sequence[OwnVideo]) -> tuple[list[OwnVideo], list[str]]:
+    """Give a group to the videos without one whose names look like parts of one recording, and say so."""
+    pattern = re.compile(PARTS)
+    named = [replace(one, group=one.group or _in_name(pattern, one)) for one in videos]
+    num = sum(one != other for one, other in zip(named, videos, strict=True))
+    if not num:
+        return named, []
+    groups = {(one.class_name, one.group or one.path) for one in named}
+    fewest = min(Counter(kind for kind, _ in groups).values())
+    what = f"{num} names look like parts of one recording (…_c01, …_clip2)"
+    # Where all names of a class begin alike, the number at the end only counts the videos.
+    if fewest < LEAST_GROUPS:
+        why = f"but a class would have only {fewest} groups, so each video is by itself"
+        return [*videos], [f"{what}, {why}: give --group-regex if they belong together"]
+    return named, [f"{what}, so they stay together; --group-regex '' ends that"]
+
+
+def _same_bytes(videos: Sequence[OwnVideo]) -> dict[str, str]:
+    """Map each copy to the first video with the same bytes. Only files of the same size are read."""
+    by_size: dict[int, list[str]] = defaultdict(list)
+    for one in videos:
+        file = Path(one.path)
+        if file.is_file():
+            by_size[file.stat().st_size].append(one.path)
+    copies = {}
+    # Empty files are no copies: the check calls them unusable.
+    by_size.pop(0, None)
+    for paths in by_size.values():
+        first: dict[str, str] = {}
+        for path in paths if len(paths) > 1 else ():
+            original = first.setdefault(sha256_of(Path(path)), path)
+            if original != path:
+                copies[path] = original
+    return copies
+
+
+def _merged(videos: Sequence[OwnVideo], same: dict[str, str]) -> list[OwnVideo]:
+    """Give every video a group. Copies, and all videos of their groups, are one group."""
+    own = {one.path: one.group or one.path for one in videos}
+    joined = {group: group for group in own.values()}
+
+    def last(group: str) -> str:
+        while joined[group] != group:
+            group = joined[group]
+        return group
+
+    for copy, original in same.items():
+        joined[last(own[copy])] = last(own[original])
+    return [replace(one, group=last(own[one.path])) for one in videos]
+
+
+def split_videos(
+    videos: Sequence[OwnVideo], val_share: float, seed: int
+) -> tuple[list[OwnVideo], list[OwnVideo]]:
+    """Split videos with groups into training and validation, each class by ``val_share``, whole groups only.
+
+    Raises ValueError with the classes that cannot be in both lists.
+    """
+    groups: dict[str, Counter[str]] = defaultdict(Counter)
+    for one in videos:
+        groups[one.group][one.class_name] += 1
+    total = Counter(one.class_name for one in videos)
+    names = sorted(groups)
+    random.Random(seed).shuffle(names)
+    # Large groups first: the small ones can then fill up what is left of the share.
+    names.sort(key=lambda name: -groups[name].total())
+    left, chosen = Counter({name: val_share * num for name, num in total.items()}), set()
+
+    def take(name: str) -> None:
+        chosen.add(name)
+        left.subtract(groups[name])
+
+    for name in names:
+        # A group is taken if that brings the classes nearer to their shares: Σ (left − n)² < Σ left².
+        if sum(num * (num - 2 * left[kind]) for kind, num in groups[name].items()) < 0:
+            take(name)
+    num_val: Counter[str] = Counter()
+    for name in chosen:
+        num_val.update(groups[name])
+    for kind in sorted(total):
+        if num_val[kind]:
+            continue
+        fits = [
+            name
+            for name in names
+            if groups[name][kind]
+            and name not in chosen
+            and all(num_val[other] + num < total[other] for other, num in groups[name].items())
+        ]
+        if fits:
+            best = min(fits, key=lambda name: groups[name].total())
+            take(best)
+            num_val.update(groups[best])
+    bad = [kind for kind in sorted(total) if not 0 < num_val[kind] < total[kind]]
+    if bad:
+        raise ValueError(
+            f"class {listed(bad)}: its usable videos make no two lists: it needs two, in two groups; "
+            "add some, or remove the class"
+        )
+    return (
+        [one for one in videos if one.group not in chosen],
+        [one for one in videos if one.group in chosen],
+    )
+
+
+def class_order(names: Sequence[str]) -> list[str]:
+    """Return the different names of the classes in the order of their numbers. Numbers are sorted by value."""
+    unique = sorted(set(names))
+    are_numbers = all(re.fullmatch(r"[0-9]{1,9}", name) for name in unique)
+    return sorted(unique, key=int) if are_numbers else unique
+
+
+def name_problems(videos: Sequence[OwnVideo]) -> list[str]:
+    """Report names of videos and classes that are not one line of text, because lists could not hold them."""
+    bad = [one.path for one in videos if not (is_plain(one.path) and is_plain(one.class_name))]
+    return (
+        [f"{len(bad)} names hold control characters, such as {shown(bad[0])}: rename them"]
+        if bad
+        else []
+    )

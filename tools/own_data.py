@@ -1,0 +1,352 @@
+#!/usr/bin/env python3
+"""Look at your own videos, and write a project folder that trains on them: lists, two YAMLs and a study.
+
+  python tools/own_data.py VIDEOS              # VIDEOS/<class>/<video>, or VIDEOS/{train,val}/<class>/<video>
+  python tools/study.py projects/VIDEOS        # train the baseline and long+short, and compare them
+  python tools/predict.py a_video.mp4 --run projects/VIDEOS/runs/baseline/seed0
+  python tools/own_data.py VIDEOS --list all.txt    # lines of 'path label' in place of folders by class
+
+All videos are decoded once. Broken ones are left out and listed. Videos of one group (a folder in the folder of a
+class, --group-regex, --group-column, or names such as street_clip2) are in one list only. See docs/own_videos.md.
+After an interruption, start the same command again. Exit codes: 0 written; 2 bad input; 4 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from tqdm import tqdm
+
+from mgexp.data.split import (
+    Found,
+    OwnVideo,
+    class_order,
+    find_videos,
+    name_problems,
+    read_lists,
+    split_videos,
+    with_groups,
+)
+from mgexp.errors import InputError, listed, raise_problems
+from mgexp.options import not_positive, too_small
+from mgexp.plan.own_data import (
+    LARGE_SIDE,
+    Lists,
+    Plan,
+    ProjectDir,
+    Seen,
+    run_command,
+    write_project,
+)
+from mgexp.run.confusion import read_class_names
+from mgexp.run.environment import num_cores
+from mgexp.run.files import short_path
+from mgexp.run.folder import SMOKE, CheckDir
+from mgexp.text import aligned
+from mgexp.video.check import CheckLog, CheckSummary, VideoCheck, check_videos
+from mgexp.video.paths import links_problems
+
+PROJECTS = Path("projects")
+MOST_LINES = 30
+"""The table of classes has this many lines."""
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("videos", type=Path, metavar="VIDEOS", help="folder of the videos")
+    add(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="project folder (default: projects/<name of VIDEOS>)",
+    )
+    add_list_options(parser)
+    add(
+        "--val-share",
+        type=float,
+        default=0.25,
+        metavar="X",
+        help="share of each class for validation (default: 0.25)",
+    )
+    add("--seed", type=int, default=0, help="seed of the split (default: 0)")
+    add(
+        "--allow-outside",
+        action="store_true",
+        help="take videos outside VIDEOS that links lead to, if you trust the links",
+    )
+    add(
+        "--quick",
+        action="store_true",
+        help="decode the first and the last second of each video only",
+    )
+    add(
+        "--processes",
+        type=int,
+        default=num_cores(),
+        help="videos decoded at the same time (default: the cores)",
+    )
+    add("--time-limit", type=float, default=120.0, help="seconds for one video (default: 120)")
+    return parser.parse_args(arguments)
+
+
+def add_list_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options about lists and groups."""
+    add = parser.add_argument
+    add("--list", type=Path, action="append", default=[], metavar="FILE", help="'path label' lines")
+    add(
+        "--val-list",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="the same for validation: no split is made",
+    )
+    add("--separator", help="text between the columns of a list (default: spaces and tabs)")
+    add("--group-column", action="store_true", help="lines of lists are 'path label group'")
+    add(
+        "--group-regex",
+        metavar="RE",
+        help="finds the group in the name of a video: '^(person[0-9]+)'; '' for none",
+    )
+    add(
+        "--classes",
+        type=Path,
+        metavar="FILE",
+        help="names of the classes 0, 1, … of lists with numbers, one a line",
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Look, write and say what was done."""
+    options = parse(arguments)
+    try:
+        run(options)
+    except InputError as error:
+        print(f"own_data.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: run the same command again to check the rest", file=sys.stderr)
+        return 4
+    return 0
+
+
+def run(options: argparse.Namespace) -> None:
+    """Find, check, split and write."""
+    project = project_of(options)
+    found = find(options)
+    videos, lines = grouped(found.videos, options.group_regex)
+    if not lines:
+        lines = [
+            "no groups were found: if some videos show the same recording or person, give --group-regex, or else "
+            "the accuracy will be better than that of new recordings"
+        ]
+    print("\n".join([*found.notes, *lines]))
+    checks, summary = check([one.path for one in videos], project, options)
+    print(summary)
+    usable = [one for one in videos if checks[one.path].is_usable]
+    names, labels = classes_of(usable, options.classes)
+    train, val = split(usable, options)
+    seen = Seen.of([checks[one.path] for one in usable], names, len(train), len(val))
+    plan = Plan.of(seen)
+    write_project(
+        project, plan, Lists(options.videos, (*train,), (*val,), options.allow_outside), labels
+    )
+    print(table(train, val, {kind: names[number] for kind, number in labels.items()}))
+    print(said(project, plan))
+
+
+def project_of(options: argparse.Namespace) -> ProjectDir:
+    """Check the options, and return the folder of the project. Raises InputError."""
+    problems = [
+        *too_small({"--processes": options.processes}),
+        *not_positive({"--time-limit": options.time_limit}),
+    ]
+    if not options.videos.is_dir():
+        problems.append(f"{options.videos} is not a folder: give the folder that holds the videos")
+    if not 0 < options.val_share < 1:
+        problems.append(f"--val-share {options.val_share:g}: give more than 0 and less than 1")
+    if options.separator == "":
+        problems.append("--separator is empty: use one character or more")
+    for given, option in (
+        (options.val_list, "--val-list"),
+        (options.group_column, "--group-column"),
+        (options.classes, "--classes"),
+        (options.separator, "--separator"),
+    ):
+        if given and not options.list:
+            problems.append(f"{option} is for lists: add --list FILE")
+    project = ProjectDir(options.output or PROJECTS / options.videos.absolute().name)
+    there = [path for path in (project.study_yaml, project.baseline_yaml) if path.exists()]
+    if there:
+        problems.append(
+            f"{there[0]} exists: remove that project, or choose another folder with --output"
+        )
+    raise_problems(problems)
+    return project
+
+
+def find(options: argparse.Namespace) -> Found:
+    """Find the videos in folders or lists. Raises InputError."""
+    if options.list:
+        is_val = False if options.val_list else None
+        read = [
+            read_lists(lists, options.videos, where, options.separator, options.group_column)
+            for lists, where in ((options.list, is_val), (options.val_list, True))
+        ]
+        found = Found(
+            tuple(video for one in read for video in one.videos),
+            tuple(problem for one in read for problem in one.problems),
+        )
+    else:
+        found = find_videos(options.videos)
+    problems = [*found.problems, *name_problems(found.videos)]
+    twice = [path for path, times in Counter(one.path for one in found.videos).items() if times > 1]
+    if twice:
+        problems.append(
+            f"{len(twice)} videos are listed twice, such as {twice[0]}: keep one line of each"
+        )
+    if not problems and not options.allow_outside:
+        paths = [one.path for one in found.videos]
+        more = " (here: --allow-outside)"
+        problems += [f"{one}{more}" for one in links_problems(paths, options.videos)]
+    raise_problems(problems)
+    return found
+
+
+def grouped(videos: Sequence[OwnVideo], regex: str | None) -> tuple[list[OwnVideo], list[str]]:
+    """Return the videos with their groups, and what to say. Raises InputError."""
+    try:
+        return with_groups(videos, regex)
+    except ValueError as error:
+        raise InputError([f"--group-regex {error}"]) from error
+
+
+def check(
+    paths: Sequence[str], project: ProjectDir, options: argparse.Namespace
+) -> tuple[dict[str, VideoCheck], str]:
+    """Decode the videos that no earlier call has decoded. Return all checks by path, and their table."""
+    folder = CheckDir(project.check)
+    with folder.locked():
+        log = CheckLog(folder, options.quick, options.time_limit)
+        known = log.known(paths)
+        checks = dict(known)
+        checking = check_videos(
+            [path for path in paths if path not in known],
+            quick=options.quick,
+            num_processes=options.processes,
+            limit_seconds=options.time_limit,
+        )
+        # Without a terminal a line every ten seconds is enough.
+        seconds = 0.1 if sys.stderr.isatty() else 10
+        with (
+            closing(checking),
+            tqdm(total=len(paths), initial=len(known), unit=" videos", mininterval=seconds) as bar,
+        ):
+            for found in checking:
+                log.add(found)
+                checks[found.path] = found
+                bar.update()
+        ordered = [checks[path] for path in paths]
+        log.write_quarantine(ordered, options.videos)
+    text = CheckSummary(ordered, len(known)).as_text()
+    return checks, f"{text}\nunusable videos are left out: {folder.quarantine_txt}"
+
+
+def classes_of(
+    videos: Sequence[OwnVideo], file: Path | None
+) -> tuple[list[str], Mapping[str, int]]:
+    """Return the names of the classes in order, and the number of each class. Raises InputError."""
+    order = class_order([one.class_name for one in videos])
+    if len(order) < 2:
+        raise InputError(
+            [
+                f"there are usable videos of {len(order)} classes ({', '.join(order)}): two or more are needed"
+            ]
+        )
+    are_numbers = all(name.isdecimal() for name in order)
+    if file is None:
+        names = [f"class {name}" for name in order] if are_numbers else order
+        return names, {name: number for number, name in enumerate(order)}
+    names = [*read_class_names(file)]
+    if not are_numbers or int(order[-1]) >= len(names):
+        label = f"the label {order[-1]} is none of 0 to {len(names) - 1}"
+        raise InputError(
+            [f"--classes {file} names {len(names)} classes, and {label}: correct one of them"]
+        )
+    return names, {name: int(name) for name in order}
+
+
+def split(
+    videos: Sequence[OwnVideo], options: argparse.Namespace
+) -> tuple[list[OwnVideo], list[OwnVideo]]:
+    """Split the videos, unless folders or lists have split them. Raises InputError."""
+    if any(one.is_val is None for one in videos):
+        try:
+            return split_videos(videos, options.val_share, options.seed)
+        except ValueError as error:
+            raise InputError([str(error)]) from error
+    train, val = ([one for one in videos if one.is_val is which] for which in (False, True))
+    problems = []
+    if not train or not val:
+        problems.append(
+            f"{len(train)} usable training videos and {len(val)} for validation: both lists need some"
+        )
+    untrained = sorted({one.class_name for one in val} - {one.class_name for one in train})
+    if train and untrained:
+        problems.append(
+            f"validation videos have classes without a training video: {listed(untrained, 10)}: correct the lists"
+        )
+    raise_problems(problems)
+    if both := sorted({one.group for one in train} & {one.group for one in val}):
+        print(
+            f"warning: {len(both)} groups are in both lists, such as {both[0]}: the accuracy will be too good"
+        )
+    return train, val
+
+
+def table(train: Sequence[OwnVideo], val: Sequence[OwnVideo], names: Mapping[str, str]) -> str:
+    """Write how many videos of each class are in each list. ``names``: class in the lists → its name."""
+    counts = [Counter(one.class_name for one in videos) for videos in (train, val)]
+    lines = [[name, *(f"{count[kind]:,}" for count in counts)] for kind, name in names.items()]
+    most = lines[:MOST_LINES]
+    more = [f"… and {len(lines) - len(most)} more classes"] if len(lines) > len(most) else []
+    total = ["all", f"{len(train):,}", f"{len(val):,}"]
+    return "\n".join([aligned([["class", "training", "validation"], *most, total]), *more])
+
+
+def said(project: ProjectDir, plan: Plan) -> str:
+    """Write what was chosen, what our studies advise, and the next commands."""
+    folder = shlex.quote(short_path(project.root))
+    choices = [
+        f"  {one.key.partition('.')[2]} {one.value}: {one.why}" for one in plan.choices if one.why
+    ]
+    store = [
+        "The videos are large, so loading may take longer than training. Make a clip store, and set DATA.STORE:",
+        f"  python tools/prepare_data.py --cfg {folder}/baseline.yaml --store {folder}/store",
+    ]
+    return "\n".join(
+        [
+            f"{project.root} is written: two lists, classes.txt, baseline.yaml, long_short.yaml and study.yaml",
+            *choices,
+            *plan.advice(),
+            *(store if plan.seen.short_side >= LARGE_SIDE else []),
+            "Next:",
+            f"  {run_command(project.baseline_yaml, SMOKE)} --smoke    # a few steps: does it run?",
+            f"  python tools/study.py {folder}    # trains all of study.yaml, and writes {folder}/README.md",
+            f"  python tools/predict.py a_video.mp4 --run {folder}/runs/baseline/seed0",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
