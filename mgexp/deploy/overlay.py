@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,9 @@ MAX_LINES = 3
 """A name has no more lines. What is left of a longer name becomes an ellipsis."""
 MAX_PANEL_SHARE = 0.6
 """The part of the picture that the panel may cover. Rows that do not fit are left out, but the first stays."""
-PANEL, BAR, TEXT = (0, 0, 0, 150), (66, 165, 245, 210), (255, 255, 255, 255)
-"""Colours with opacity: the panel, its bars, and the letters."""
+PANEL, BAR, TEXT = (0, 0, 0, 170), (21, 101, 192, 235), (255, 255, 255, 255)
+"""Colours with opacity: the panel, its bars, and the letters. White on either has a contrast of more than 4.5 to 1
+over any picture, as the guidelines for the web ask (WCAG 2.2, 1.4.3)."""
 ENDINGS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska"}
 """The endings of the videos that are written, and FFmpeg's names of their formats."""
 TICKS_PER_SECOND = 90_000
@@ -63,6 +65,8 @@ def overlay_problems(path: Path | None, sources: Sequence[str]) -> list[str]:
         problems.append(
             f"--overlay {path}: there are {len(sources)} videos; give one video, and run once for each"
         )
+    if len(sources) == 1 and Path(sources[0]).is_dir():
+        problems.append(f"--overlay: {sources[0]} is a folder of images; give a video file")
     if any(Path(one).exists() and path.exists() and path.samefile(one) for one in sources):
         problems.append(f"--overlay {path} is the video itself: give another name")
     return problems
@@ -95,10 +99,7 @@ def font_problems(font: Path, names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Panel:
-    """The panel over pictures of height and width ``size``, with ``num_rows`` rows for classes called ``names``.
-
-    All rows have as many lines as the longest of the names, so the panel is the same on every picture.
-    """
+    """The panel over pictures of height and width ``size``, with at most ``num_rows`` of the classes ``names``."""
 
     size: Size
     names: tuple[str, ...]
@@ -130,26 +131,21 @@ class Panel:
         """The lines of each name."""
         return tuple(self.wrap(name) for name in self.names)
 
-    @cached_property
-    def lines_per_row(self) -> int:
-        """Lines of the longest name."""
-        return max(map(len, self.wrapped))
-
-    @property
-    def row_height(self) -> int:
-        """Pixels from a row to the next, a gap included."""
-        return self.line * self.lines_per_row + self.gap
-
     @property
     def gap(self) -> int:
         """Pixels between two rows."""
         return max(2, self.line // 6)
 
-    @property
-    def num_shown(self) -> int:
-        """Rows that fit."""
-        fitting = int((self.size[0] * MAX_PANEL_SHARE - 2 * self.gap) // self.row_height)
-        return max(1, min(self.num_rows, fitting))
+    def height(self, label: int) -> int:
+        """Pixels of the row of a class, with the gap above it."""
+        return self.gap + self.line * len(self.wrapped[label])
+
+    def rows(self, best: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+        """Return the first of ``best`` for which there is room."""
+        room = MAX_PANEL_SHARE * self.size[0] - self.gap
+        heights = accumulate(self.height(label) for label, _ in best[: self.num_rows])
+        num = sum(height <= room for height in heights)
+        return tuple(best[: max(1, num)])
 
     def wrap(self, name: str) -> tuple[str, ...]:
         """Break a name into lines that fit: between words, or inside a word that is wider than a line."""
@@ -177,20 +173,20 @@ class Panel:
 
     def draw(self, picture: FramesArray, best: Sequence[tuple[int, float]]) -> FramesArray:
         """Return the picture with the ``best`` (class, probability), the most probable first."""
-        shown = best[: self.num_shown]
-        height = self.row_height * self.num_shown + self.gap
+        rows = self.rows(best)
+        height = self.gap + sum(self.height(label) for label, _ in rows)
         layer = Image.new("RGBA", (self.size[1], height), PANEL)
-        pen, right = ImageDraw.Draw(layer), self.size[1] - self.margin
-        for place, (label, share) in enumerate(shown):
-            top = self.gap + place * self.row_height
-            bottom = top + self.row_height - self.gap - 1
+        pen, right, top = ImageDraw.Draw(layer), self.size[1] - self.margin, self.gap
+        for label, share in rows:
+            bottom = top + self.height(label) - self.gap
             length = round(share * (self.size[1] - self.margin))
-            pen.rectangle((self.margin // 2, top, self.margin // 2 + length, bottom), fill=BAR)
+            pen.rectangle((self.margin // 2, top, self.margin // 2 + length, bottom - 1), fill=BAR)
             for number, text in enumerate(self.wrapped[label]):
-                middle = top + (number + 0.5) * self.line
-                pen.text((self.margin, middle), text, TEXT, self.font, anchor="lm")
+                place = (self.margin, top + (number + 0.5) * self.line)
+                pen.text(place, text, TEXT, self.font, anchor="lm")
             percent = f"{100 * share:.0f} %"
             pen.text((right, top + 0.5 * self.line), percent, TEXT, self.font, anchor="rm")
+            top = bottom + self.gap
         return self._laid_over(picture, layer)
 
     def draw_text(self, picture: FramesArray, text: str) -> FramesArray:
