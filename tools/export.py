@@ -4,10 +4,11 @@
   python tools/export.py --run runs/quickstart/long_short/seed0 --output exported
 
 DIR gets model.safetensors, preprocessing.json (mean, std, frames, crop, stride, classes), model.pt2
-with load_model.py, for which torch and safetensors are enough, and model.onnx. The logits of model.pt2
-and model.onnx are compared with those of the network on random clips of the full shape. A file whose
-logits differ by more than 1e-5 of the largest logit is deleted. More: docs/predict.md.
-Exit codes: 0 done, 1 a file cannot be made or its logits differ, 2 bad input, 4 interrupted.
+with load_model.py, for which torch and safetensors are enough, and model.onnx. The logits of
+model.pt2 and model.onnx are compared with those of the network on random clips of the full shape.
+A file whose logits differ by more than 1e-5 of the largest logit is deleted.
+More: docs/predict.md. Exit codes: 0 done, 1 a file cannot be made or its logits differ, 2 bad input,
+4 interrupted.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@
   python tools/predict.py --webcam 0 --run RUN
 
 RUN is the folder of a finished run. A video is seen in all views of the full protocol, and its
-probabilities are their mean. --overlay and --webcam see one clip after the other. More: docs/predict.md.
-Exit codes: 0 done, 2 bad input, 3 some videos cannot be read, 4 interrupted.
+probabilities are their mean. --overlay and --webcam see one clip after the other.
+More: docs/predict.md. Exit codes: 0 done, 1 a file cannot be written, 2 bad input, 3 some videos
+cannot be read, 4 interrupted.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ def report(
             write_csv(options.csv, seen, names)
             say(f"wrote {options.csv}")
     if stop.requested and total is not None:
-        say(f"{len(seen)} of {total} videos are done")
+        raise Interrupted(f"{stop.signal_name} after {len(seen)} of {total} videos")
     stop.check()
     return 3 if any(one.error for one in seen) else 0
 

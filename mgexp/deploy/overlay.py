@@ -22,7 +22,6 @@ import numpy as np
 from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageDraw, ImageFont
 
-from mgexp.errors import InputError
 from mgexp.run.files import atomic_file
 from mgexp.video.reader import FramesArray, Size
 
@@ -235,11 +234,3 @@ def written_size(size: Size) -> Size:
     """Return height and width of the written pictures of a video of ``size``."""
     times = enlargement(size)
     return size[0] * times, size[1] * times
-
-
-def check_room(panel: Panel) -> None:
-    """Raise InputError if a picture is too narrow for text."""
-    if panel.name_width < 4 * panel.font.getlength("m"):
-        tall, wide = panel.size
-        problem = f"pictures of {wide} x {tall} pixels are too narrow for text"
-        raise InputError([f"--overlay: {problem}; leave --overlay out for this video"])

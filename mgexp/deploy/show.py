@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from mgexp.deploy.overlay import Panel, Write, check_room, open_video, written_size
+from mgexp.deploy.overlay import Panel, Write, open_video, written_size
 from mgexp.deploy.stream import (
     Frame,
     Scores,
@@ -39,7 +39,7 @@ class Style:
 def open_overlay(path: Path, style: Style, waiting: str = "") -> Iterator[Draw]:
     """Write a video of pictures with their classes. It appears when the block ends without an error.
 
-    ``waiting``: the text before there are classes. Raises InputError if the pictures are too narrow for text.
+    ``waiting``: the text before there are classes.
     """
     with ExitStack() as stack:
         opened: list[tuple[Panel, Write]] = []
@@ -49,7 +49,6 @@ def open_overlay(path: Path, style: Style, waiting: str = "") -> Iterator[Draw]:
             if not opened:
                 size = written_size((picture.shape[0], picture.shape[1]))
                 panel = Panel(size, style.names, style.num_rows, style.font_file)
-                check_room(panel)
                 opened.append((panel, stack.enter_context(open_video(path, size))))
             panel, write = opened[0]
             if scores is None:
