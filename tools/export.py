@@ -7,8 +7,8 @@ DIR gets model.safetensors, preprocessing.json (mean, std, frames, crop, stride,
 with load_model.py, for which torch and safetensors are enough, and model.onnx. The logits of
 model.pt2 and model.onnx are compared with those of the network on random clips of the full shape.
 A file whose logits differ by more than 1e-5 of the largest logit is deleted.
-More: docs/predict.md. Exit codes: 0 done, 1 a file cannot be made or its logits differ, 2 bad input,
-4 interrupted.
+More: docs/predict.md. Exit codes: 0 done, 1 a file cannot be made or its logits differ, 2 bad
+input, 4 interrupted.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ PAGES = (
     "experiments/beyond/augmentation_by_shape/prose.md",
     "docs/gpu.md",
     "docs/other_loops.md",
+    "docs/predict.md",
     "docs/transformers.md",
 )
 
