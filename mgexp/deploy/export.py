@@ -33,6 +33,8 @@ BATCHES = (2, 1, 3)
 SEED = 20
 """Seed of the random clips."""
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+PROBABILITIES = {"cross_entropy": "softmax", "bce_logit": "sigmoid"}
+"""What makes probabilities of logits, for each MODEL.LOSS_FUNC. A loss of one's own is not known."""
 MAX_PROTOBUF_BYTES = 2**31
 """An ONNX file is one protobuf message, which has no more bytes."""
 
@@ -150,7 +152,7 @@ def build_preprocessing(cfg: Config, names: tuple[str, ...]) -> dict[str, Any]:
         ),
         "stride": data.SAMPLING_RATE if is_strided else None,
         "target_fps": data.TARGET_FPS,
-        "probabilities": "sigmoid" if cfg.MODEL.LOSS_FUNC == "bce_logit" else "softmax",
+        "probabilities": PROBABILITIES.get(cfg.MODEL.LOSS_FUNC),
         "num_classes": cfg.MODEL.NUM_CLASSES,
         "classes": list(names) or None,
     }

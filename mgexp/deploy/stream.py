@@ -23,7 +23,7 @@ from mgexp.config.keys import Config
 from mgexp.data.clips import Times, resize, segment_times
 from mgexp.data.views import view_region
 from mgexp.errors import InputError
-from mgexp.video.pyav import AV_ERRORS
+from mgexp.video.pyav import as_video_error
 from mgexp.video.reader import TOLERANCE_SECONDS, FramesArray, VideoError, whole
 from mgexp.video.rgb import RgbConverter, displayed_size, quarter_turns
 
@@ -73,37 +73,37 @@ def _devices() -> Iterator[Path]:
 def open_frames(source: Source) -> Iterator[Iterator[Frame]]:
     """Open a source, and give its frames in order. Frames without a time, or whose time goes back, are left out.
 
-    A picture is valid until the next one. Raises VideoError if the source cannot be opened or read.
+    A picture is valid until the next one. Raises VideoError if the source cannot be opened, and at a frame that
+    cannot be read. Errors of the block stay as they are.
     """
-    try:
-        with av.open(source.name, format=source.format, metadata_errors="replace") as container:
-            yield _frames(source.name, container)
-    except AV_ERRORS as error:
-        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise VideoError(source.name, reason) from error
+    with as_video_error(source.name, "cannot be opened"):
+        container = av.open(source.name, format=source.format, metadata_errors="replace")
+    with container:
+        yield _frames(source.name, container)
 
 
 def _frames(name: str, container: Any) -> Iterator[Frame]:
-    stream = container.streams.best("video")
-    if stream is None or stream.codec_context is None:
-        raise VideoError(name, "has no video stream of a codec that is known")
-    stream.thread_type = "AUTO"
     to_rgb, first, latest, size = RgbConverter(), None, -1.0, None
-    for frame in container.decode(stream):
-        if frame.time is None:
-            continue
-        first = frame.time if first is None else first
-        seconds = frame.time - first
-        if seconds <= latest:
-            continue
-        shown = displayed_size(frame)
-        size = size or shown
-        if shown != size:
-            raise VideoError(name, f"changes shape: {size}, then {shown}")
-        picture = to_rgb(frame, whole((frame.height, frame.width)))
-        turns = quarter_turns(frame.rotation)
-        yield seconds, np.ascontiguousarray(np.rot90(picture, turns) if turns else picture)
-        latest = seconds
+    with as_video_error(name, "cannot be read"):
+        stream = container.streams.best("video")
+        if stream is None or stream.codec_context is None:
+            raise VideoError(name, "has no video stream of a codec that is known")
+        stream.thread_type = "AUTO"
+        for frame in container.decode(stream):
+            if frame.time is None:
+                continue
+            first = frame.time if first is None else first
+            seconds = frame.time - first
+            if seconds <= latest:
+                continue
+            shown = displayed_size(frame)
+            size = size or shown
+            if shown != size:
+                raise VideoError(name, f"changes shape: {size}, then {shown}")
+            picture = to_rgb(frame, whole((frame.height, frame.width)))
+            turns = quarter_turns(frame.rotation)
+            yield seconds, np.ascontiguousarray(np.rot90(picture, turns) if turns else picture)
+            latest = seconds
     if first is None:
         raise VideoError(name, "has no frame with a timestamp that can be decoded")
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 
 import pytest
 import torch
@@ -185,6 +186,13 @@ def test_preprocessing_says_how_clips_are_made(tmp_path):
 def test_a_segment_grid_has_no_stride():
     cfg = config_of({**BASE, **NETWORKS["TSM"], "DATA.TEMPORAL_GRID": "segments"})
     assert build_preprocessing(cfg, ())["stride"] is None
+
+
+@pytest.mark.parametrize(("loss", "expected"), [("bce_logit", "sigmoid"), ("own", None)])
+def test_probabilities_follow_from_the_loss(loss, expected):
+    cfg = config_of({**BASE, "MODEL.LOSS_FUNC": "bce_logit"})
+    cfg = replace(cfg, MODEL=replace(cfg.MODEL, LOSS_FUNC=loss))
+    assert build_preprocessing(cfg, ())["probabilities"] == expected
 
 
 def test_missing_packages_of_onnx_are_named_with_the_remedy(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import pairwise
 
 import numpy as np
@@ -147,7 +148,28 @@ def test_pyav_has_the_format_of_cameras(tmp_path):
 def test_a_file_without_pictures_is_an_error(tmp_path):
     (tmp_path / "a.mp4").write_bytes(b"no video")
     with (
-        pytest.raises(VideoError, match=r"a.mp4: cannot be read"),
+        pytest.raises(VideoError, match=r"a.mp4: cannot be opened"),
         open_frames(Source(str(tmp_path / "a.mp4"))),
     ):
         pass
+
+
+def test_an_error_of_the_network_is_not_taken_for_one_of_the_file(tiny_data):
+    def fail(clip):
+        raise RuntimeError("out of memory")
+
+    with open_frames(Source(str(tiny_data / "val0.mp4"))) as frames:  # noqa: SIM117
+        with pytest.raises(RuntimeError, match="out of memory"):
+            timeline(frames, window(), fail)
+
+
+def test_a_picture_that_is_stored_on_its_side_is_upright(tiny_data, tmp_path):
+    content = bytearray((tiny_data / "val0.mp4").read_bytes())
+    # The matrix in the track header (ISO/IEC 14496-12, 8.3.2): a quarter turn clockwise of 32 rows.
+    start, one = content.index(b"tkhd") + 44, 1 << 16
+    content[start : start + 36] = struct.pack(">9i", 0, one, 0, -one, 0, 0, 32 * one, 0, 1 << 30)
+    (tmp_path / "turned.mp4").write_bytes(content)
+    with open_frames(Source(str(tmp_path / "turned.mp4"))) as frames:
+        _, turned = next(frames)
+    with PyavReader(str(tiny_data / "val0.mp4")) as video:
+        assert np.array_equal(turned, np.rot90(video.frames_at([0.0]).rgb()[0], -1))
