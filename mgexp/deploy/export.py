@@ -200,7 +200,7 @@ def export_program(model: nn.Module, shape: Shape, path: Path) -> tuple[Any, Che
             program = _exported(model, shape, num_clips)
         # torch raises many kinds of errors for code that it cannot follow.
         except Exception as error:
-            failures.append(_first_line(error))
+            failures.append(_in_short(error))
             continue
         reason = failures[0] if failures else ""
         with atomic_file(path) as file:
@@ -237,7 +237,7 @@ def export_onnx(program: Any, model: nn.Module, shape: Shape, path: Path, traced
             )
         data = made.model_proto.SerializeToString()
     except Exception as error:
-        raise TrainingError(f"{path}: cannot be written as ONNX: {_first_line(error)}") from error
+        raise TrainingError(f"{path}: cannot be written as ONNX: {_in_short(error)}") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
@@ -282,6 +282,7 @@ def _compare(
     return check
 
 
-def _first_line(error: Exception) -> str:
+def _in_short(error: Exception) -> str:
+    """Return the first two lines of an error, in one line. torch gives the reason in the second."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+    return f"{type(error).__name__}: {' '.join(lines[:2]) or 'no reason given'}"

@@ -143,7 +143,7 @@ def small_shape():
 def test_a_network_that_fixes_the_number_of_clips_is_exported_for_one_and_that_is_said(tmp_path):
     _, check = export_program(Gap(False).eval(), small_shape(), tmp_path / "model.pt2")
     assert check.num_clips == 1
-    assert "takes 1 clip at once" in check.as_text()
+    assert "takes 1 clip at once (UserError: Constraints violated (num_clips)!" in check.as_text()
 
 
 def test_a_file_whose_logits_differ_is_not_kept(tmp_path):
