@@ -1,38 +1,57 @@
 #!/usr/bin/env python3
 """Print which classes a trained model sees in videos.
 
-  python tools/predict.py my_video.mp4 --run runs/quickstart/long_short/seed0 \\
-      --classes data/quickstart/classes.txt
+  python tools/predict.py my_videos --run runs/quickstart/long_short/seed0 --csv classes.csv
+  python tools/predict.py my_video.mp4 --run RUN --overlay my_video_classes.mp4
+  python tools/predict.py --webcam 0 --run RUN
 
-The names of the classes are those of the run, if its data set had any (DATA.CLASSES, or folders by class).
-RUN is the folder of a finished run, with config.yaml and model.pt. The model sees each video in the views of the
-full protocol (TEST.NUM_ENSEMBLE_VIEWS, TEST.NUM_SPATIAL_CROPS). A probability is the mean of the softmax over
-these views. A video that cannot be read gives one message, and the other videos are still predicted. Exit codes: 0
-done, 2 bad input, 3 some videos cannot be read.
+RUN is the folder of a finished run. A video is seen in all views of the full protocol, and its
+probabilities are their mean. --overlay and --webcam see one clip after the other.
+More: docs/predict.md. Exit codes: 0 done, 1 a file cannot be written, 2 bad input, 3 some videos
+cannot be read, 4 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import simplejson
 import torch
+from tqdm import tqdm
 
-from mgexp.config.load import load_config
+from mgexp.config.keys import Config
 from mgexp.data.loader import build_opener, build_view_loader
 from mgexp.data.records import VideoRecord
+from mgexp.deploy.find import Found, find_videos
+from mgexp.deploy.overlay import default_font, font_problems, overlay_problems
+from mgexp.deploy.show import Style, overlay_file, watch
+from mgexp.deploy.stream import Source, build_window, camera
 from mgexp.dist import Processes, device_of
-from mgexp.errors import InputError
-from mgexp.options import add_import_option
-from mgexp.run.confusion import name_of, read_class_names
-from mgexp.run.folder import RunDir
-from mgexp.train.predict import Prediction, build_predictor
+from mgexp.errors import InputError, collected, raise_problems
+from mgexp.options import add_import_option, not_positive, without_folder
+from mgexp.run.confusion import name_of
+from mgexp.stop import Interrupted, StopRequest
+from mgexp.train.predict import (
+    Prediction,
+    Predictor,
+    build_predictor,
+    load_run,
+    read_names,
+    write_csv,
+)
 from mgexp.train.setup import device_problems
+from mgexp.video.reader import VideoError
 
-NUM_BEST = 5
+NUM_BEST, NUM_DRAWN = 5, 3
+EVERY_SECONDS = 0.5
+PROGRESS_SECONDS = 10.0
+
+Item = TypeVar("Item")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -40,47 +59,158 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("videos", nargs="+", metavar="VIDEO", help="video files")
-    parser.add_argument("--run", required=True, type=Path, help="folder of a finished run")
+    add = parser.add_argument
+    add("videos", nargs="*", metavar="VIDEO", help="video files, and folders of them")
+    add("--webcam", metavar="INDEX", help="camera, such as 0, or an address that FFmpeg opens")
+    add("--run", required=True, type=Path, help="folder of a finished run")
     add_import_option(parser)
-    parser.add_argument(
-        "--classes", type=Path, help="names of the classes, one a line (default: those of the run)"
+    add("--classes", type=Path, help="names of the classes, one a line (default: those of the run)")
+    top = f"classes shown (default: {NUM_BEST}, in --overlay {NUM_DRAWN}, or all if fewer)"
+    add("--top", type=int, metavar="N", help=top)
+    add("--csv", type=Path, metavar="FILE", help="write a line for each video and class")
+    add(
+        "--overlay",
+        type=Path,
+        metavar="FILE.mp4",
+        help="write the one video with its classes on it",
     )
-    parser.add_argument(
-        "--top", type=int, help=f"classes shown (default: {NUM_BEST}, or all if fewer)"
-    )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    every = f"time from clip to clip of --overlay and --webcam (default: {EVERY_SECONDS})"
+    add("--every", type=float, metavar="SECONDS", help=every)
+    add("--seconds", type=float, help="stop --webcam after that time (default: at Ctrl-C)")
+    add("--font", type=Path, metavar="FILE.ttf", help="letters of --overlay (default: DejaVu Sans)")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    add("--json", action="store_true", help="print all at the end, for programs")
     return parser.parse_args(arguments)
 
 
-def predictions(options: argparse.Namespace) -> tuple[Iterator[Prediction], Sequence[str]]:
-    """Return the predictions, one video at a time, and the class names. Raises InputError for bad input."""
-    run_dir = RunDir(options.run)
-    if not run_dir.config_yaml.is_file():
-        raise InputError(
-            [f"--run {options.run} is not a run folder: {run_dir.config_yaml} does not exist"]
-        )
-    cfg = load_config(run_dir.config_yaml)
-    num_classes = cfg.MODEL.NUM_CLASSES
-    of_run = run_dir.classes_txt if run_dir.classes_txt.is_file() else None
-    classes = options.classes or of_run
-    names = read_class_names(classes) if classes else ()
-    problems = [*device_problems(options.device, torch.cuda.is_available())]
+def option_problems(options: argparse.Namespace, num_classes: int) -> list[str]:
+    """Say what is wrong with the options, but for the videos."""
+    problems = [
+        *device_problems(options.device, torch.cuda.is_available()),
+        *not_positive({"--every": options.every, "--seconds": options.seconds}),
+        *without_folder({"--csv": options.csv}),
+    ]
     if options.top is not None and not 1 <= options.top <= num_classes:
-        problems.append(f"--top {options.top}: the model has {num_classes} classes")
-    if names and len(names) != num_classes:
-        problems.append(f"{classes} names {len(names)} classes, the model has {num_classes}")
-    if problems:
-        raise InputError(problems)
+        problems.append(f"--top {options.top}: the model has {num_classes} classes; give 1 to that")
+    if bool(options.videos) == (options.webcam is not None):
+        given = "both are given" if options.videos else "nothing is given"
+        problems.append(f"{given}: name videos or folders, or give --webcam, one of the two")
+    for name, value, needs, is_there in (
+        ("--seconds", options.seconds, "--webcam", options.webcam is not None),
+        ("--every", options.every, "--webcam or --overlay", options.webcam or options.overlay),
+        ("--font", options.font, "--overlay", options.overlay),
+    ):
+        if value is not None and not is_there:
+            problems.append(f"{name} {value} is for {needs}, which is not given: leave it out")
+    return problems
+
+
+def sources(options: argparse.Namespace) -> tuple[Found, Source | None]:
+    """Return the videos to look at, or the camera. Raises InputError if there is none."""
+    if options.webcam is not None:
+        return Found((), ()), camera(options.webcam)
+    found = find_videos(options.videos)
+    if not found.videos:
+        what = (
+            f"no video in {', '.join(options.videos)}; {found.skipped_text() or 'nothing is there'}"
+        )
+        raise InputError([f"{what}: name a video, or a folder that holds some"])
+    return found, None
+
+
+def style_of(options: argparse.Namespace, names: Sequence[str], num_classes: int) -> Style:
+    """Return what an overlay shows. Raises InputError if the names cannot be drawn."""
+    shown = tuple(name_of(label, names) for label in range(num_classes))
+    font = options.font or default_font()
+    raise_problems(font_problems(font, shown))
+    return Style(shown, options.top or min(NUM_DRAWN, num_classes), font)
+
+
+def build_predictions(
+    cfg: Config, predictor: Predictor, videos: tuple[str, ...], device: torch.device, num_best: int
+) -> Iterator[Prediction]:
+    """Predict the videos in all views of the full protocol, one after the other."""
+    # A record needs a label, but prediction does not read it.
+    records = [VideoRecord(video, 0) for video in videos]
+    views = build_view_loader(cfg, records, True, device, Processes(), build_opener(cfg))
+    return predictor.predict(videos, views, num_best)
+
+
+def predict(options: argparse.Namespace, stop: StopRequest) -> int:
+    """Print, and write the files that are asked for. Raises InputError for bad input."""
+    run_dir, cfg = load_run(options.run)
+    num_classes = cfg.MODEL.NUM_CLASSES
+    problems = option_problems(options, num_classes)
+    names: tuple[str, ...] = ()
+    found, source, style, window = Found((), ()), None, None, None
+    with collected(problems):
+        names = read_names(options.classes, run_dir, num_classes)
+    with collected(problems):
+        found, source = sources(options)
+        every = options.every or EVERY_SECONDS
+        window = build_window(cfg, every) if source or options.overlay else None
+        problems += overlay_problems(options.overlay, [source.name] if source else found.videos)
+    with collected(problems):
+        style = style_of(options, names, num_classes) if options.overlay else None
+    raise_problems(problems)
+    if found.skipped:
+        say(found.skipped_text())
     device = device_of(options.device)
     # All options were checked before this line, which loads the network.
     predictor = build_predictor(cfg, run_dir, device)
-    # A record needs a label, but prediction does not read it.
-    records = [VideoRecord(video, 0) for video in options.videos]
-    views = build_view_loader(cfg, records, True, device, Processes(), build_opener(cfg))
     num_best = options.top or min(NUM_BEST, num_classes)
-    return predictor.predict(tuple(options.videos), views, num_best), names
+    if source and window:
+        until = options.seconds or float("inf")
+        overlay = (options.overlay, style) if style else None
+        seen = watch(
+            *(source, window, predictor.scores, num_best, overlay),
+            is_over=lambda seconds: stop.requested or seconds >= until,
+        )
+        say(f"looking at {source.name}; Ctrl-C ends it")
+        return report(options, seen, names, stop)
+    with stop.at_once():
+        seen = build_predictions(cfg, predictor, found.videos, device, num_best)
+        code = report(options, seen, names, stop, total=len(found.videos))
+        if style and window and not code:
+            overlay_file(
+                *(found.videos[0], options.overlay, window, predictor.scores, style, progress)
+            )
+            say(f"wrote {options.overlay}")
+    return code
+
+
+def report(
+    options: argparse.Namespace,
+    found: Iterable[Prediction],
+    names: Sequence[str],
+    stop: StopRequest,
+    total: int | None = None,
+) -> int:
+    """Print each prediction as soon as it is there, or JSON at the end, and write the CSV file.
+
+    After a signal, this is done with the predictions that are there, and Interrupted is raised.
+    """
+    seen: list[Prediction] = []
+    try:
+        for one in progress(found, "videos", total) if options.json else found:
+            seen.append(one)
+            if one.error:
+                say(one.error)
+            elif not options.json:
+                print(as_text(one, names), flush=True)
+    except Interrupted:
+        if total is None:
+            raise
+    with stop.deferred():
+        if options.json:
+            print(simplejson.dumps([as_json(one, names) for one in seen], indent=2), flush=True)
+        if options.csv:
+            write_csv(options.csv, seen, names)
+            say(f"wrote {options.csv}")
+    if stop.requested and total is not None:
+        raise Interrupted(f"{stop.signal_name} after {len(seen)} of {total} videos")
+    stop.check()
+    return 3 if any(one.error for one in seen) else 0
 
 
 def as_json(found: Prediction, names: Sequence[str]) -> dict[str, object]:
@@ -89,34 +219,53 @@ def as_json(found: Prediction, names: Sequence[str]) -> dict[str, object]:
         {"label": label, "name": name_of(label, names), "probability": probability}
         for label, probability in found.classes
     ]
-    return {"video": found.path, "classes": classes, "error": found.error}
+    moment = {} if found.seconds is None else {"seconds": round(found.seconds, 3)}
+    return {"video": found.path, **moment, "classes": classes, "error": found.error}
 
 
 def as_text(found: Prediction, names: Sequence[str]) -> str:
-    """Write one video and its classes, a line for each."""
-    lines = [f"{100 * share:6.1f} %  {name_of(label, names)}" for label, share in found.classes]
-    return "\n".join([found.path, *lines])
+    """Write one video and its classes, a line for each; one moment of a camera in one line."""
+    best = [(100 * share, name_of(label, names)) for label, share in found.classes]
+    if found.seconds is not None:
+        return f"{found.seconds:8.1f} s  " + "   ".join(f"{x:.1f} % {name}" for x, name in best)
+    return "\n".join([found.path, *(f"{share:6.1f} %  {name}" for share, name in best)])
+
+
+def progress(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
+    """Yield the items. Meanwhile show a bar on a terminal, and elsewhere a line every ten seconds."""
+    with tqdm(total=total, desc=what, unit="", leave=False, disable=None) as bar:
+        since, of = time.monotonic(), "" if total is None else f" of {total}"
+        for number, item in enumerate(items, start=1):
+            yield item
+            bar.update()
+            if bar.disable and time.monotonic() - since >= PROGRESS_SECONDS:
+                say(f"{what}: {number}{of}")
+                since = time.monotonic()
 
 
 def main(arguments: list[str]) -> int:
-    """Print each video as soon as it is done, or JSON at the end. Return 3 if a video cannot be read."""
+    """Predict, and turn an error into an exit code and one message."""
     options = parse(arguments)
     try:
-        found, names = predictions(options)
+        with StopRequest().listening() as stop:
+            return predict(options, stop)
     except InputError as error:
-        print(f"predict.py: {error}", file=sys.stderr)
+        say(str(error))
         return 2
-    records, has_errors = [], False
-    for one in found:
-        records.append(as_json(one, names))
-        if one.error:
-            has_errors = True
-            print(f"predict.py: {one.error}", file=sys.stderr)
-        elif not options.json:
-            print(as_text(one, names), flush=True)
-    if options.json:
-        print(simplejson.dumps(records, indent=2))
-    return 3 if has_errors else 0
+    except VideoError as error:
+        say(str(error))
+        return 3
+    except OSError as error:  # the disk is full, for instance
+        say(f"{error}; nothing more was written")
+        return 1
+    except Interrupted as stopped:
+        say(f"stopped by {stopped.signal_name}")
+        return 4
+
+
+def say(message: str) -> None:
+    """Print a message for the user on standard error."""
+    print(f"predict.py: {message}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

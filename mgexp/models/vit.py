@@ -148,7 +148,8 @@ class VideoTransformer(nn.Module):
         if self.positions is None:
             rotation = self.rotation(grid, x.device)
         if self.class_token is not None:
-            x = torch.cat([self.class_token.to(x.dtype).expand(len(x), -1, -1), x], dim=1)
+            # len(x) would be a plain number, which fixes the number of clips of an exported network.
+            x = torch.cat([self.class_token.to(x.dtype).expand(x.shape[0], -1, -1), x], dim=1)
         for block in self.blocks:
             x, rotation = block((x, rotation))
         x = self.norm(x)[:, 0] if self.class_token is not None else self.norm(x.mean(1))

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mgexp.config.keys import Config
+from mgexp.config.load import load_config
 from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model
+from mgexp.run.confusion import name_of, read_class_names
+from mgexp.run.files import atomic_write_text
 from mgexp.run.folder import RunDir
 from mgexp.run.torch_file import load_torch
 from mgexp.train.step import Normalizer
 from mgexp.train.task import Task, build_task
+
+COLUMNS = ("video", "seconds", "rank", "label", "name", "probability", "error")
+"""The columns of the CSV file."""
 
 
 @dataclass(frozen=True)
 class Prediction:
     """Prediction for the video at ``path``: pairs (class, probability), the most probable first.
 
-    If the video cannot be read, ``error`` says why and ``classes`` is empty.
+    If the video cannot be read, ``error`` says why and ``classes`` is empty. ``seconds``: the middle of the clip
+    that was seen; None for a whole video.
     """
 
     path: str
     classes: tuple[tuple[int, float], ...] = ()
     error: str | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -57,9 +68,7 @@ class Predictor:
             if error := errors.get(video):
                 return Prediction(paths[video], error=error)
             scores = self.task.probabilities(sums[video], num_views[video])
-            best = scores.topk(num_best)
-            pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-            return Prediction(paths[video], tuple(pairs))
+            return Prediction(paths[video], best_of(scores, num_best))
 
         num_done = 0
         for batch in batches:
@@ -75,6 +84,58 @@ class Predictor:
             yield from map(prediction, range(num_done, last))
             num_done = last
         yield from map(prediction, range(num_done, len(paths)))
+
+    @torch.inference_mode()
+    def scores(self, clip: Tensor) -> Tensor:
+        """Return the probabilities (classes,) of one clip, uint8 (1, 3, T, S, S), on the CPU."""
+        return self.task.scores(self.model(self.normalizer(clip)).float())[0].cpu()
+
+
+def best_of(scores: Tensor, num_best: int) -> tuple[tuple[int, float], ...]:
+    """Return the ``num_best`` pairs (class, probability) of ``scores`` (classes,), the most probable first."""
+    best = scores.topk(num_best)
+    return tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+
+
+def write_csv(path: Path, found: Iterable[Prediction], names: Sequence[str]) -> None:
+    """Write a line for each video and class, the most probable first, and one for each video that failed.
+
+    ``seconds`` is the moment in a stream that the prediction is for; it is empty for a whole video.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for one in found:
+        seconds = "" if one.seconds is None else f"{one.seconds:.3f}"
+        for rank, (label, share) in enumerate(one.classes, start=1):
+            name = name_of(label, names)
+            writer.writerow((one.path, seconds, rank, label, name, f"{share:.6f}", ""))
+        if one.error:
+            writer.writerow((one.path, seconds, "", "", "", "", one.error))
+    atomic_write_text(path, text.getvalue())
+
+
+def load_run(root: Path) -> tuple[RunDir, Config]:
+    """Return a run folder and its configuration. Raises InputError if there is no run."""
+    run_dir = RunDir(root)
+    if not run_dir.config_yaml.is_file():
+        problem = f"--run {root} is not a run folder: {run_dir.config_yaml} does not exist"
+        raise InputError([f"{problem}; give the folder that tools/run_net.py wrote"])
+    return run_dir, load_config(run_dir.config_yaml)
+
+
+def read_names(given: Path | None, run_dir: RunDir, num_classes: int) -> tuple[str, ...]:
+    """Read the names of the classes in ``given``, or else those of the run, if its data set had any.
+
+    Raises InputError if they are not ``num_classes``.
+    """
+    of_run = run_dir.classes_txt if run_dir.classes_txt.is_file() else None
+    path = given or of_run
+    names = read_class_names(path) if path else ()
+    if names and len(names) != num_classes:
+        problem = f"{path} names {len(names)} classes, the model has {num_classes}"
+        raise InputError([f"{problem}: give the file of the classes that the run was trained on"])
+    return names
 
 
 def build_predictor(cfg: Config, run_dir: RunDir, device: torch.device) -> Predictor:

@@ -59,7 +59,7 @@ class PyavReader:
     def __init__(self, path: str) -> None:
         self.path = path
         self._container: Any = None
-        with _as_video_error(path, "cannot be opened"):
+        with as_video_error(path, "cannot be opened"):
             if path.lower().endswith((".mp4", ".m4v", ".mov")) or is_part(path):
                 # This fails where the file is not what its name says. FFmpeg then finds out what it is.
                 with suppress(*AV_ERRORS):
@@ -220,7 +220,7 @@ class _DecodedFrames:
         part = region or whole(self.size)
         pixels = np.empty((self._num_frames, part.height, part.width, 3), np.uint8)
         to_rgb = RgbConverter()
-        with _as_video_error(self._path, "cannot be decoded"):
+        with as_video_error(self._path, "cannot be decoded"):
             for frame, rows in decoded:
                 size = displayed_size(frame)
                 if size != self.size:
@@ -251,7 +251,7 @@ def all_packets(path: str, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
                 raise VideoError(path, "is cut short or damaged: a packet of it is incomplete")
             yield packet
 
-    with _as_video_error(path, what), av.open(path, metadata_errors="replace") as container:
+    with as_video_error(path, what), av.open(path, metadata_errors="replace") as container:
         stream = _video_stream(path, container)
         yield stream, sound(container.demux(stream))
 
@@ -318,7 +318,8 @@ def _video_stream(path: str, container: Any) -> Any:
 
 
 @contextmanager
-def _as_video_error(path: str, what: str) -> Iterator[None]:
+def as_video_error(path: str, what: str) -> Iterator[None]:
+    """Turn an error of PyAV in the block into a VideoError that says ``what`` about the file."""
     try:
         yield
     except AV_ERRORS as error:

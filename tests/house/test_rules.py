@@ -25,7 +25,7 @@ LAYERS = (
     {"multigrid", "config", "convert", "run"},
     {"video", "data", "models", "optim"},
     {"train"},
-    {"plan"},
+    {"plan", "deploy"},
     {"launch"},
 )
 """From the bottom to the top. A package may import its own layer and those below it."""
