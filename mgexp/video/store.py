@@ -17,7 +17,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,6 +54,10 @@ class Copy:
     width: int
     size_bytes: int
     part: Part | None = None
+
+    def line(self) -> dict[str, Any]:
+        """Return what a line of the manifest says about the copy; ``asdict`` takes several times as long."""
+        return {**self.__dict__, "part": self.part and self.part.__dict__}
 
     @classmethod
     def from_line(cls, line: Mapping[str, Any]) -> Copy:
@@ -103,8 +107,8 @@ class StoredVideo:
     def line(self) -> dict[str, Any]:
         """Return the line of the manifest, as an object for JSON. It also has ``fps``, for people."""
         fps = self.num_frames / self.duration_seconds if self.duration_seconds else 0.0
-        levels = {str(level): asdict(copy) for level, copy in self.levels.items()}
-        stamp = asdict(self.stamp)
+        levels = {str(level): copy.line() for level, copy in self.levels.items()}
+        stamp = self.stamp.__dict__
         return {**self.__dict__, "stamp": stamp, "levels": levels, "fps": round(fps, 3)}
 
     @classmethod

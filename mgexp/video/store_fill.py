@@ -120,11 +120,13 @@ def fill_store(
                 leftover.unlink()
             known = store.read()
             _rewrite(store, known)
+            size_bytes = store.manifest_jsonl.stat().st_size
             shards = Shards(store)
             lacking = [path for path in paths if not _is_kept(store, order, path, known, shards)]
             failures = _copy_all(store, order, lacking, known, num_processes, progress)
             # Lines that later ones replaced would only make the store slower to open.
-            _rewrite(store, known)
+            if store.manifest_jsonl.stat().st_size != size_bytes:
+                _rewrite(store, known)
     return Filled(len(lacking) - len(failures), len(paths) - len(lacking), tuple(failures))
 
 
