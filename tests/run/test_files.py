@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,7 @@ from mgexp.run.files import (
     lock_file,
     read_json,
     read_jsonl,
+    short_path,
     write_json,
 )
 
@@ -195,3 +197,11 @@ def test_without_locks_a_folder_that_nobody_can_hold_is_taken(text, tmp_path, mo
         assert (tmp_path / "lock").read_text().split()[0] == str(os.getpid())
     assert "cannot be locked (No locks available): do not run twice" in caplog.text
     assert (tmp_path / "lock").read_text() == ""
+
+
+def test_a_path_for_a_command_is_relative_below_the_working_folder_and_else_absolute(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert short_path(tmp_path / "a" / "b") == "a/b"
+    assert short_path(Path("../c")) == str(tmp_path.parent / "c")
