@@ -31,7 +31,7 @@ from mgexp.config.keys import BY_NAME
 from mgexp.config.load import read_config
 from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
 from mgexp.errors import InputError
-from mgexp.options import add_import_option, not_positive, too_small
+from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, too_small
 from mgexp.run.environment import num_cores
 from mgexp.run.folder import CheckDir
 from mgexp.video.check import CheckLog, CheckSummary, VideoCheck, check_videos
@@ -39,9 +39,7 @@ from mgexp.video.check import CheckLog, CheckSummary, VideoCheck, check_videos
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "(--cfg YAML [KEY VALUE ...] | LIST ...) --output DIR [options]")
     parser.add_argument(
         "words",
         nargs="*",
@@ -140,4 +138,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

@@ -33,7 +33,9 @@ EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 
 def main() -> int:
     """Parse, collect, print."""
-    parser = argparse.ArgumentParser(description="Collect finished runs.")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", type=Path, help="folder that holds run folders at any depth")
     parser.add_argument(
         "--results",

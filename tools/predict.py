@@ -17,6 +17,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+# mgexp comes before torch, because it sets how torch's threads wait.
+import mgexp  # noqa: F401
+
+# isort: split
 import simplejson
 import torch
 

@@ -7,6 +7,11 @@
     python tools/prepare_data.py ... --plan                  predicts disk space and time; makes nothing
     python tools/run_net.py --cfg ROW.yaml DATA.STORE store  trains from it
 
+Start the same command again after an interruption, or after you added or changed videos: it makes what is missing.
+It lists the videos that cannot be decoded. They get no copy, so training opens the video itself.
+Exit codes: 0 done; 1 failed, for example on a full disk; 2 bad input; 4 interrupted (run it again to continue).
+
+In detail:
 A row has the videos of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT, without the videos of
 DATA.QUARANTINE. One of the two lists may be empty. A folder of numbered images is a video too.
 With --cfg the plan also predicts what loading costs in each phase of the row. If --list is given with --plan and
@@ -19,10 +24,6 @@ store, a clip pays only for its own frames.
 Each clip is read from the smallest copy that is sharp enough: a short side is drawn for the clip (see
 DATA.TRAIN_JITTER_SCALES), and the copy must have at least this size. So choose the largest short side first, and
 then some for the smaller crops. A copy is never larger than its video.
-
-Start the same command again after an interruption, or after you added or changed videos: it makes what is missing.
-It lists the videos that cannot be decoded. They get no copy, so training opens the video itself.
-Exit codes: 0 done; 1 failed, for example on a full disk; 2 bad input; 4 interrupted (run it again to continue).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from mgexp.config.load import read_config
 from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError, collected, listed, raise_problems
-from mgexp.options import add_import_option
+from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.plan.loading import (
     LoadingCosts,
     build_loads,
@@ -71,9 +72,7 @@ REPEATS = 3
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "(--cfg YAML [KEY VALUE ...] | --list FILE) --store DIR [options]")
     add = parser.add_argument
     add(
         "--cfg",
@@ -245,4 +244,4 @@ def loading(options: argparse.Namespace, num_videos: int, order: Order, sample: 
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

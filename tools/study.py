@@ -7,12 +7,15 @@
     python tools/study.py experiments/quickstart --only-page      train nothing, write README.md and its figures
     python tools/study.py experiments/quickstart --launcher slurm --partition gpu --gpus-per-node 1
 
+Start the same command again to continue. --help-all explains the options of Slurm.
+Exit codes: 0 complete; 1 a run failed; 2 bad input; 3 an EXPECTED value was missed; 4 runs are left (start again).
+
+In detail:
 The runs are interleaved: every row with seed 0, then every row with seed 1, and so on. Each is a run of run_net.py
 in runs/<experiment>/seed<N>. After each run, its result is stored in runs.jsonl beside study.yaml, and in
 results.csv of experiments/. Then README.md is written. A run that is stored is done, also without its folder.
-Start the same command again to continue. The code of all runs of one call is the code at its start.
+The code of all runs of one call is the code at its start.
 With Slurm, a call submits the runs that are missing, collects those that are finished, and returns 0.
-Exit codes: 0 complete; 1 a run failed; 2 bad input; 3 an EXPECTED value was missed; 4 runs are left (start again).
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from mgexp.launch.run import RunOptions, with_cpus
 from mgexp.launch.submit import to_local
 from mgexp.launch.sweep import Sweep, SweepRun, check_sweep, freeze, submit_array
 from mgexp.launch.sweep_state import IN_HAND, states
-from mgexp.options import add_import_option
+from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
 from mgexp.results.evidence import busy_runs, fair_pair
 from mgexp.results.model import BASELINE, Comparison, Pair
@@ -54,9 +57,7 @@ from mgexp.train.result import Outcome
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "FOLDER [options] [KEY VALUE ...]")
     add_import_option(parser)
     parser.add_argument(
         "folder", type=Path, metavar="FOLDER", help="folder of rows with a study.yaml"
@@ -449,4 +450,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))
