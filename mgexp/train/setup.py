@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from mgexp.config.check import cross_problems
+from mgexp.config.check import cross_problems, stage_problems
 from mgexp.config.keys import Config
 from mgexp.config.load import in_fold
 from mgexp.data.classes import read_text
@@ -194,9 +195,37 @@ def build_row_schedule(cfg: Config, num_videos: int, num_processes: int = 1) -> 
             build_recipe(cfg), build_multigrid(cfg), num_videos, num_processes
         )
     except ValueError as error:
-        raise InputError(str(error).split("; ")) from error
+        # ``cross_problems`` says the same of the stages, and one message lists each problem once.
+        known = [*stage_problems(cfg)]
+        found = [in_keys(problem) for problem in str(error).split("; ")]
+        raise InputError(known or found) from error
     raise_problems([*frame_problems(schedule, cfg.MODEL.MODEL_NAME, cfg.SLOWFAST.ALPHA)])
     return schedule
+
+
+ARGUMENTS = {
+    "recipe.clips": "TRAIN.BATCH_SIZE",
+    "recipe.frames": "DATA.NUM_FRAMES",
+    "recipe.crop": "DATA.TRAIN_CROP_SIZE",
+    "recipe.base_lr": "SOLVER.BASE_LR",
+    "recipe.stage_epochs": "SOLVER.STEPS",
+    "recipe.max_epoch": "SOLVER.MAX_EPOCH",
+    "recipe.gamma": "SOLVER.GAMMA",
+    "recipe.warmup_steps": "SOLVER.WARMUP_STEPS",
+    "multigrid.long_factors": "MULTIGRID.LONG_CYCLE_FACTORS",
+    "multigrid.short_factors": "MULTIGRID.SHORT_CYCLE_FACTORS",
+    "multigrid.epoch_factor": "MULTIGRID.EPOCH_FACTOR",
+    "multigrid.fine_tuning": "MULTIGRID.FINE_TUNING",
+    "multigrid.bn_base_size": "MULTIGRID.BN_BASE_SIZE",
+    "multigrid.lr_scaling": "MULTIGRID.LR_SCALING",
+    "multigrid.noise_scale": "MULTIGRID.NOISE_SCALE",
+}
+"""The arguments that messages of mgexp.multigrid name, and the keys that they have here."""
+
+
+def in_keys(message: str) -> str:
+    """Replace the names of arguments in a message of mgexp.multigrid by the names of keys."""
+    return re.sub(r"\b(?:recipe|multigrid)\.\w+", lambda m: ARGUMENTS.get(m[0], m[0]), message)
 
 
 def build_recipe(cfg: Config) -> Recipe:

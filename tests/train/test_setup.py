@@ -1,11 +1,15 @@
 """What a run checks before it writes its first file: recipe, schedule, lists, task, memory."""
 
+import ast
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from tiny import data_keys, tiny_config
 
+from mgexp.config.keys import BY_NAME
 from mgexp.data.records import Action, ActionRecord, VideoList, VideoRecord
 from mgexp.errors import InputError
 from mgexp.train import setup as build
@@ -37,6 +41,40 @@ def test_the_recipe_is_the_baseline_of_the_row(tmp_path):
     assert (recipe.clips, recipe.frames, recipe.crop, recipe.stride) == (4, 8, 32, 1)
     assert (tuple(recipe.stage_epochs), recipe.max_epoch) == ((0, 3), 4)
     assert build_recipe(tiny_config(tmp_path, OFF)) == recipe
+
+
+def test_a_batch_that_a_shape_multiplies_names_the_key_that_was_typed(tmp_path):
+    # Six clips are twelve at the shape that takes twice as many, and twelve do not make groups of eight.
+    cfg = tiny_config(tmp_path, {"TRAIN.BATCH_SIZE": 6, "MULTIGRID.BN_BASE_SIZE": 8})
+    with pytest.raises(InputError) as caught:
+        build_row_schedule(cfg, 24)
+    (problem,) = caught.value.problems
+    assert problem.startswith("TRAIN.BATCH_SIZE = 6 becomes 12 clips at ")
+    assert "a multiple of MULTIGRID.BN_BASE_SIZE = 8" in problem
+
+
+def test_every_argument_that_a_message_of_the_core_names_has_a_key():
+    texts = [
+        path.read_text() for path in (Path(build.__file__).parents[1] / "multigrid").glob("*.py")
+    ]
+    literals = [
+        node.value
+        for text in texts
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    named = {name for text in literals for name in re.findall(r"\b(?:recipe|multigrid)\.(?!py\b)\w+", text)}
+    assert named - build.ARGUMENTS.keys() == set()
+    assert build.ARGUMENTS.keys() - named == set()
+    assert [key for key in build.ARGUMENTS.values() if key not in BY_NAME] == []
+
+
+def test_stages_that_are_too_late_are_said_once(tiny_data, tmp_path):
+    cfg = tiny_config(tmp_path, {**data_keys(tiny_data), "SOLVER.MAX_EPOCH": 2})
+    with pytest.raises(InputError) as caught:
+        build_inputs(cfg, [], 1)
+    (problem,) = caught.value.problems
+    assert problem.startswith("SOLVER.STEPS ends with epoch ")
 
 
 def test_segments_have_no_stride(tmp_path):
