@@ -24,7 +24,6 @@ from contextlib import closing
 from pathlib import Path
 
 import simplejson
-from tqdm import tqdm
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME
@@ -34,6 +33,7 @@ from mgexp.errors import InputError
 from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, too_small
 from mgexp.run.environment import num_cores
 from mgexp.run.folder import CheckDir
+from mgexp.run.log import progress_bar
 from mgexp.video.check import CheckLog, CheckSummary, VideoCheck, check_videos
 
 
@@ -104,8 +104,8 @@ def check(listing: Listing, options: argparse.Namespace) -> CheckSummary:
             num_processes=options.processes,
             limit_seconds=options.time_limit,
         )
-        # disable=None shows the bar only on a terminal. `closing` ends the checking processes, also after Ctrl-C.
-        bar = tqdm(total=len(paths), initial=num_known, unit=" videos", disable=None)
+        # `closing` ends the checking processes, also after Ctrl-C.
+        bar = progress_bar(len(paths), " videos", initial=num_known)
         with bar, closing(checking):
             for found in checking:
                 log.add(found)

@@ -138,7 +138,7 @@ def main(arguments: list[str]) -> int:
         found, text = plan(options)
         runs = [measured_run(folder, found["predictions"]) for folder in options.measured_run]
     except InputError as error:
-        print(f"plan.py: {error}", file=sys.stderr)
+        say(str(error))
         return 2
     if runs:
         found["measured_runs"] = runs
@@ -147,6 +147,11 @@ def main(arguments: list[str]) -> int:
         write_json(options.output, found)
     print(simplejson.dumps(found, indent=2) if options.json else text)
     return 0
+
+
+def say(message: str) -> None:
+    """Print a message for the user on standard error."""
+    print(f"plan.py: {message}", file=sys.stderr)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -186,7 +191,9 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         measurement = measurement_of(read_json(options.source).get("measurement") or {})
     else:
         num_gpus = options.num_gpus[0] if options.num_gpus else 1
-        measurement = measure_rows(rows, options.budget_seconds, num_gpus, options.store_levels)
+        measurement = measure_rows(
+            rows, options.budget_seconds, num_gpus, options.store_levels, say
+        )
     workers = measurement.num_workers if options.workers is None else options.workers
     predictions = predict_rows(
         rows,

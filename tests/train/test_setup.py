@@ -63,7 +63,11 @@ def test_every_argument_that_a_message_of_the_core_names_has_a_key():
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
-    named = {name for text in literals for name in re.findall(r"\b(?:recipe|multigrid)\.(?!py\b)\w+", text)}
+    named = {
+        name
+        for text in literals
+        for name in re.findall(r"\b(?:recipe|multigrid)\.(?!py\b)\w+", text)
+    }
     assert named - build.ARGUMENTS.keys() == set()
     assert build.ARGUMENTS.keys() - named == set()
     assert [key for key in build.ARGUMENTS.values() if key not in BY_NAME] == []
