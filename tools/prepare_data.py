@@ -51,7 +51,7 @@ from mgexp.plan.loading import (
     way_table,
 )
 from mgexp.run.environment import num_cores
-from mgexp.train.setup import build_row_schedule
+from mgexp.train.setup import build_row_schedule, build_store_levels
 from mgexp.video.paths import Root
 from mgexp.video.reader import choose_decoder
 from mgexp.video.store import StoreDir, StoreIndex
@@ -95,9 +95,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--short-sides",
         type=short_side,
         nargs="+",
-        default=DEFAULT_SHORT_SIDES,
         metavar="PIXELS",
-        help="short side of each copy in pixels, even numbers (default: 320 224 160)",
+        help="short side of each copy in pixels, even numbers (default: with --cfg those that the clips of "
+        "the row are read from; else 320 224 160)",
     )
     add(
         "--quantizer",
@@ -161,8 +161,16 @@ def main(arguments: list[str]) -> int:
 
 
 def order_of(options: argparse.Namespace, root: Path) -> Order:
-    """Return what the store will hold."""
-    return Order(root, tuple(options.short_sides), options.quantizer, options.hash)
+    """Return what the store will hold, and say so if the row decides it."""
+    sides = options.short_sides
+    if sides is None and options.cfg is not None:
+        cfg, problems = read_config(options.cfg, options.overrides)
+        raise_problems(problems)
+        sides = build_store_levels(cfg)
+        pixels = " ".join(map(str, sides))
+        print(f"prepare_data.py: short sides {pixels}, from the shapes of the row", file=sys.stderr)
+    chosen = tuple(sides or DEFAULT_SHORT_SIDES)
+    return Order(root, chosen, options.quantizer, options.hash)
 
 
 def listing_of(options: argparse.Namespace) -> Listing:

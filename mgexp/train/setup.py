@@ -298,6 +298,33 @@ def build_costs(cfg: Config) -> ClipCosts | None:
     return ClipCosts("measured seconds", tuple(nanoseconds.items()))
 
 
+LEVEL_SHARES = (1.0, 0.7, 0.5)
+"""Short sides of a clip store relative to its largest, as 320, 224 and 160 for Kinetics: each is the full crop or
+half of the sides above it. Assumption."""
+
+
+def build_store_levels(cfg: Config) -> tuple[int, ...]:
+    """Return the short sides of a clip store from which the row's clips can be read, largest first, even numbers.
+
+    The largest is the largest short side that training draws or evaluation needs. Smaller ones are left out if no
+    clip of the row can be read from them.
+    """
+    node, data = cfg.MULTIGRID, cfg.DATA
+    sizes = clip_sizes(
+        data.NUM_FRAMES,
+        data.TRAIN_CROP_SIZE,
+        node.LONG_CYCLE_FACTORS if node.LONG_CYCLE else FULL,
+        node.SHORT_CYCLE_FACTORS if node.SHORT_CYCLE else (),
+        node.SHORT_CROPS_OF,
+    )
+    least, largest = data.TRAIN_JITTER_SCALES
+    top = max(largest, data.TEST_CROP_SIZE)
+    # The least short side of a clip is in proportion to its crop. A copy below it is never sharp enough.
+    needed = least * min(crop for _, crop in sizes) / data.TRAIN_CROP_SIZE
+    levels = {2 * math.ceil(share * top / 2) for share in LEVEL_SHARES if share * top >= needed}
+    return tuple(sorted(levels, reverse=True))
+
+
 def frame_problems(schedule: Schedule, model_name: str, alpha: int) -> Iterator[str]:
     """Yield a problem for each number of frames that the network cannot take."""
     counts = sorted({frames for frames, _ in schedule_shapes(schedule)})

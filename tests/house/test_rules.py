@@ -33,6 +33,7 @@ FOR_TOOLS = {"results", "figures"}
 PUBLIC_ENTRIES = {
     "mgexp/__init__.py",
     "mgexp/multigrid/__init__.py",
+    "mgexp/data/__init__.py",
     "mgexp/errors.py",
     "mgexp/text.py",
     "mgexp/options.py",

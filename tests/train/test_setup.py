@@ -10,6 +10,7 @@ import torch
 from tiny import data_keys, tiny_config
 
 from mgexp.config.keys import BY_NAME
+from mgexp.config.load import load_config
 from mgexp.data.records import Action, ActionRecord, VideoList, VideoRecord
 from mgexp.errors import InputError
 from mgexp.train import setup as build
@@ -22,6 +23,7 @@ from mgexp.train.setup import (
     build_ready_bytes,
     build_recipe,
     build_row_schedule,
+    build_store_levels,
     device_problems,
     frame_problems,
     list_problems,
@@ -32,6 +34,7 @@ from mgexp.train.setup import (
 )
 from mgexp.train.task import build_task
 from mgexp.video.pyav import PyavReader
+from mgexp.video.store_encode import DEFAULT_SHORT_SIDES
 
 OFF = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
 
@@ -79,6 +82,28 @@ def test_stages_that_are_too_late_are_said_once(tiny_data, tmp_path):
         build_inputs(cfg, [], 1)
     (problem,) = caught.value.problems
     assert problem.startswith("SOLVER.STEPS ends with epoch ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "levels"),
+    [
+        # The least crop is half, so clips are drawn from 16 pixels on: 40, 28 and 20 are all read.
+        ({}, (40, 28, 20)),
+        # A baseline draws 32 pixels or more, and 28 is too few for every clip.
+        ({"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}, (40,)),
+        # The evaluation is sharper than training.
+        ({"DATA.TEST_CROP_SIZE": 48, "MULTIGRID.SHORT_CYCLE": False}, (48, 34, 24)),
+    ],
+)
+def test_a_store_has_the_sizes_that_the_clips_of_the_row_are_read_from(changes, levels, tmp_path):
+    assert build_store_levels(tiny_config(tmp_path, changes)) == levels
+
+
+def test_the_row_of_kinetics_has_the_sizes_of_the_default():
+    path = (
+        Path(build.__file__).parents[2] / "experiments/main/k400_slowfast_8x8_r50/long_short.yaml"
+    )
+    assert build_store_levels(load_config(path)) == DEFAULT_SHORT_SIDES
 
 
 def test_segments_have_no_stride(tmp_path):
