@@ -11,6 +11,7 @@ Start the same command again to continue. --help-all explains the options of Slu
 Exit codes: 0 complete; 1 a run failed; 2 bad input; 3 an EXPECTED value was missed; 4 runs are left (start again).
 
 In detail:
+If study.py is killed, its run continues, and the next start waits for it.
 The runs are interleaved: every row with seed 0, then every row with seed 1, and so on. Each is a run of run_net.py
 in runs/<experiment>/seed<N>. After each run, its result is stored in runs.jsonl beside study.yaml, and in
 results.csv of experiments/. Then README.md is written. A run that is stored is done, also without its folder.
@@ -53,6 +54,9 @@ from mgexp.run.files import atomic_write_text, lock_file
 from mgexp.run.folder import RUNS, ExperimentsDir, RunDir, RunsDir, SweepDir, default_run_dir
 from mgexp.text import aligned, duration
 from mgexp.train.result import Outcome
+
+WAIT_SECONDS = 5.0
+"""How often to look whether a run that an earlier start left going has ended."""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -184,6 +188,11 @@ class Board:
         # Outside experiments/, the name of a YAML is not unique. The name of its study makes it so.
         return RunDir(self.place / row / f"seed{seed}")
 
+    def trained_dir(self, row: str, seed: int) -> RunDir:
+        """Return the folder with the weights of a run, here or among those of Slurm, or else the one here."""
+        with_weights = (folder for folder in self.run_dirs(row, seed) if folder.model.exists())
+        return next(with_weights, self.run_dir(row, seed))
+
     def run_dirs(self, row: str, seed: int) -> Iterator[RunDir]:
         """Yield the folders where a run may be."""
         yield self.run_dir(row, seed)
@@ -211,7 +220,9 @@ class Board:
         run = self.gathered.runs.get(key)
         if run is None or not task.is_control:
             return run is not None and key not in self.again
-        return run.control(task.frame_order) is not None or not self.run_dir(*key).model.exists()
+        return (
+            run.control(task.frame_order) is not None or not self.trained_dir(*key).model.exists()
+        )
 
     def is_ready(self, task: Task) -> bool:
         """Return whether a task can be done now. A control needs its run, and a shorter baseline its YAML."""
@@ -385,6 +396,7 @@ def train(board: Board, options: argparse.Namespace) -> Outcome:
             what = f"{task.row}, seed {task.seed}{', frames ' + task.frame_order if task.is_control else ''}"
             place = total - len(left) + 1
             say(f"task {place} of {total}: {what}; {board.describe(left)}")
+            wait_for(board.run_dir(task.row, task.seed))
             outcome = to_local(run_options(board, task), Resources(), (), say, code)
             missed = missed or outcome is Outcome.MISSED
             if outcome not in (Outcome.OK, Outcome.MISSED):
@@ -409,8 +421,22 @@ def run_options(board: Board, task: Task) -> RunOptions:
         config=board.study.yamls[task.row],
         overrides=(*board.overrides, *(control if task.is_control else ())),
         seed=task.seed,
-        output=board.run_dir(task.row, task.seed).root,
+        output=board.trained_dir(task.row, task.seed).root,
     )
+
+
+def wait_for(run_dir: RunDir) -> None:
+    """Wait while another process trains in the folder, as the run of a study.py that was killed does."""
+    has_said = False
+    while run_dir.root.is_dir():
+        try:
+            with lock_file(run_dir.root / "lock"):
+                return
+        except InputError as error:
+            if not has_said:
+                say(f"an earlier start left this run going, so this one waits: {error.problems[0]}")
+            has_said = True
+            time.sleep(WAIT_SECONDS)
 
 
 def submit(board: Board, resources: Resources, options: argparse.Namespace) -> Outcome:
