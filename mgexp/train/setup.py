@@ -321,6 +321,8 @@ def build_store_levels(cfg: Config) -> tuple[int, ...]:
     top = max(largest, data.TEST_CROP_SIZE)
     # The least short side of a clip is in proportion to its crop. A copy below it is never sharp enough.
     needed = least * min(crop for _, crop in sizes) / data.TRAIN_CROP_SIZE
+    # A store has no copies of fewer than 16 pixels.
+    needed = max(needed, 16)
     levels = {2 * math.ceil(share * top / 2) for share in LEVEL_SHARES if share * top >= needed}
     return tuple(sorted(levels, reverse=True))
 
