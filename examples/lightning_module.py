@@ -69,6 +69,11 @@ if __name__ == "__main__":
     schedule = build_schedule(RECIPE, LONG_SHORT, num_videos=len(bars))
     # StepSampler already divides each mini-batch among the processes, so Lightning must not do it again.
     trainer = lightning.Trainer(
-        max_steps=schedule.total_steps, use_distributed_sampler=False, devices=1
+        max_steps=schedule.total_steps,
+        use_distributed_sampler=False,
+        devices=1,
+        # The default would write a folder lightning_logs where the program runs.
+        logger=False,
+        enable_checkpointing=False,
     )
     trainer.fit(MultigridModule(small_network(), bars, schedule))

@@ -1,14 +1,94 @@
-"""Add the options that several tools share, and check options before any long work."""
+"""Read the command line of a tool: a short help, options that several tools share, and their checks."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mgexp.errors import InputError
 from mgexp.registry import OwnFile, import_file
 from mgexp.run.remote import is_remote
+
+MAX_HELP_COLUMNS = 100
+STOPPED = 4
+"""The exit code of a tool that Ctrl-C ended."""
+
+
+class ToolParser(argparse.ArgumentParser):
+    """A parser whose --help fits a screen: a short usage line, the text with its example, the options.
+
+    ``text`` is the docstring of the tool. --help-all alone prints the part after a line "In detail:", and what the
+    options of ``add_rare_group`` do. --help names these options only.
+    """
+
+    def __init__(self, text: str | None, usage: str, **others: Any) -> None:  # noqa: ANN401 - of argparse
+        self._brief, _, self._detail = (text or "").partition("\nIn detail:\n")
+        self._rare: list[argparse._ArgumentGroup] = []
+        self._columns = columns = min(MAX_HELP_COLUMNS, shutil.get_terminal_size().columns)
+
+        def formatter(prog: str) -> argparse.HelpFormatter:
+            return argparse.RawDescriptionHelpFormatter(prog, max_help_position=22, width=columns)
+
+        super().__init__(
+            description=self._brief, usage=f"%(prog)s {usage}", formatter_class=formatter, **others
+        )
+        if self._detail:
+            self._add_help_all()
+
+    def add_rare_group(self, title: str) -> argparse._ArgumentGroup:
+        """Add a group of options that only --help-all explains."""
+        if not (self._rare or self._detail):
+            self._add_help_all()
+        self._rare.append(self.add_argument_group(title))
+        return self._rare[-1]
+
+    def format_help(self) -> str:
+        """Return the help with the names alone of the rare options."""
+        texts = [(action, action.help) for group in self._rare for action in group._group_actions]
+        try:
+            for group in self._rare:
+                names = ", ".join(one.option_strings[0] for one in group._group_actions)
+                group.description = textwrap.fill(names, self._columns - 2)
+            for action, _ in texts:
+                action.help = argparse.SUPPRESS
+            return super().format_help()
+        finally:
+            for action, text in texts:
+                action.help = text
+            for group in self._rare:
+                group.description = None
+
+    def format_whole_help(self) -> str:
+        """Return the help with the details and with all options."""
+        self.description = f"{self._brief}\n{self._detail}"
+        return super().format_help()
+
+    def _add_help_all(self) -> None:
+        text = "explain the options of all groups, and the details, and exit"
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, help=text)
+
+
+class _HelpAll(argparse.Action):
+    """The option --help-all."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        assert isinstance(parser, ToolParser)
+        parser._print_message(parser.format_whole_help(), sys.stdout)
+        parser.exit()
+
+
+def run_tool(main: Callable[[list[str]], int], arguments: Sequence[str] | None = None) -> int:
+    """Return the exit code of ``main``. Ctrl-C gives one line and the code 4 in place of a traceback."""
+    try:
+        return main(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:
+        print(f"{Path(sys.argv[0]).name}: stopped by Ctrl-C", file=sys.stderr)
+        return STOPPED
 
 
 def too_small(numbers: Mapping[str, int | None], least: int = 1) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import nan
 
-from mgexp.options import not_positive, too_small, without_folder
+from mgexp.options import not_positive, run_tool, too_small, without_folder
 
 
 def test_what_was_not_given_is_no_problem(tmp_path):
@@ -28,3 +28,17 @@ def test_a_file_needs_its_folder(tmp_path):
     path = tmp_path / "nowhere" / "plan.json"
     (problem,) = without_folder({"--output": path})
     assert problem == f"--output {path}: there is no folder {path.parent}; make it first"
+
+
+def test_ctrl_c_gives_one_line_and_the_code_4(capsys, monkeypatch):
+    def main(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.argv", ["tools/plan.py"])
+    assert run_tool(main) == 4
+    assert capsys.readouterr().err == "plan.py: stopped by Ctrl-C\n"
+
+
+def test_a_tool_gets_its_arguments_and_gives_its_code(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["tools/plan.py", "--json"])
+    assert run_tool(lambda arguments: 3 if arguments == ["--json"] else 1) == 3

@@ -30,7 +30,14 @@ from mgexp.data.lists import build_list, videos_root
 from mgexp.data.loader import build_opener, build_training_clips, store_problems
 from mgexp.data.records import Record
 from mgexp.errors import InputError, collected, raise_problems
-from mgexp.options import add_measuring_options, not_positive, too_small, without_folder
+from mgexp.options import (
+    ToolParser,
+    add_measuring_options,
+    not_positive,
+    run_tool,
+    too_small,
+    without_folder,
+)
 from mgexp.plan.loading import (
     Load,
     LoadingCosts,
@@ -61,9 +68,7 @@ from opponent import LabeledVideos
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
     add_measuring_options(parser)
     add = parser.add_argument
     add(
@@ -255,4 +260,4 @@ def costs_json(costs: LoadingCosts) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

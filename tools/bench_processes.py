@@ -6,7 +6,8 @@
 Three teams train on the same global mini-batches of random clips and take steps in turns: one process of one
 thread; N processes of one thread each, which communicate over gloo; one process of N threads. The efficiency is
 the seconds of one core, divided by the seconds of the team times its cores: 1 where nothing is lost. Loading is
-not measured. Close other programs first. Exit 0; 1 a step failed; 2 bad input.
+not measured. Close other programs first. Exit 0; 1 a step failed; 2 bad input; 4 stopped
+by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, TrainingError
 from mgexp.multigrid.schedule import Schedule, base_shapes
-from mgexp.options import add_timing_options, timing_problems, too_small
+from mgexp.options import ToolParser, add_timing_options, run_tool, timing_problems, too_small
 from mgexp.plan.measure import build_shapes
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.run.environment import describe, num_cores
@@ -35,9 +36,7 @@ from teams import CPU, Team, TeamTimes, build_team
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
     add_timing_options(parser)
     parser.add_argument(
         "--processes", type=int, default=2, metavar="N", help="processes of the team (default: 2)"
@@ -91,4 +90,4 @@ def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> TeamT
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

@@ -9,11 +9,13 @@ The tool takes training steps on random clips in several ways, in turns:
              on a CPU in a process of its own, which returns freed memory to the system, as processes do by default
   one_group  ours with all clips in one BN group: the extra time of ours over it is the cost of BN groups
   compiled, cuda_graphs   ours with that TRAIN.COMPILE; "first use" is then the time to compile a shape
+Close other programs first. Exit 0; 1 a step failed; 2 bad input; 4 stopped by Ctrl-C.
+
+In detail:
 The precision is TRAIN.PRECISION. The first table shows the first way. Of ways that share kernels, only the first
 pays for the first use of a shape. The peak is the highest rate of a large matrix product or convolution, before or
 after the steps. Loading is not measured. The mini-batches are those of one process: for G GPUs, give --batch-size
 TRAIN.BATCH_SIZE / G. On a CPU, memory is an estimate.
-Close other programs first. Exit 0; 1 a step failed; 2 bad input.
 """
 
 from __future__ import annotations
@@ -37,7 +39,14 @@ from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model, network_title
 from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, activation_bytes, macs_by_shape
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes, step_counts
-from mgexp.options import add_timing_options, timing_problems, too_small, without_folder
+from mgexp.options import (
+    ToolParser,
+    add_timing_options,
+    run_tool,
+    timing_problems,
+    too_small,
+    without_folder,
+)
 from mgexp.plan.measure import build_shapes
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.run.environment import describe
@@ -58,9 +67,7 @@ HELD_PER_PARAMETER = 3
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
     add_timing_options(parser)
     add = parser.add_argument
     add(
@@ -169,4 +176,4 @@ def costs_of(cfg: Config, shapes: tuple[StepShape, ...]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

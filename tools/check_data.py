@@ -24,24 +24,29 @@ from contextlib import closing
 from pathlib import Path
 
 import simplejson
-from tqdm import tqdm
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME
 from mgexp.config.load import read_config
 from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
 from mgexp.errors import InputError
-from mgexp.options import add_import_option, local_folder, not_positive, too_small
+from mgexp.options import (
+    ToolParser,
+    add_import_option,
+    local_folder,
+    not_positive,
+    run_tool,
+    too_small,
+)
 from mgexp.run.environment import num_cores
 from mgexp.run.folder import CheckDir
+from mgexp.run.log import progress_bar
 from mgexp.video.check import CheckLog, CheckSummary, VideoCheck, check_videos
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "(--cfg YAML [KEY VALUE ...] | LIST ...) --output DIR [options]")
     parser.add_argument(
         "words",
         nargs="*",
@@ -106,8 +111,8 @@ def check(listing: Listing, options: argparse.Namespace) -> CheckSummary:
             num_processes=options.processes,
             limit_seconds=options.time_limit,
         )
-        # disable=None shows the bar only on a terminal. `closing` ends the checking processes, also after Ctrl-C.
-        bar = tqdm(total=len(paths), initial=num_known, unit=" videos", disable=None)
+        # `closing` ends the checking processes, also after Ctrl-C.
+        bar = progress_bar(len(paths), " videos", initial=num_known)
         with bar, closing(checking):
             for found in checking:
                 log.add(found)
@@ -140,4 +145,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

@@ -35,8 +35,8 @@ from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_run
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 
 
-def main() -> int:
-    """Parse, collect, print."""
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -52,21 +52,27 @@ def main() -> int:
     )
     parser.add_argument("--classes", type=Path, help="names for the reports, a class a line")
     parser.add_argument("--json", action="store_true", help="print for machines")
-    arguments = parser.parse_args()
-    if arguments.runs is None and arguments.site is None:
+    options = parser.parse_args(arguments)
+    if options.runs is None and options.site is None:
         parser.error("name a folder of runs, or --site DIR")
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Collect and print."""
+    options = parse(arguments)
     summary = Summary(Collected(), (), None)
     try:
-        names = read_class_names(arguments.classes) if arguments.classes else ()
-        if arguments.runs:
-            summary = collect(arguments.runs, arguments.results, EXPERIMENTS, resolve, names)
-        if arguments.site:
-            index = write_site(ExperimentsDir(EXPERIMENTS), arguments.site, stored_curves)
+        names = read_class_names(options.classes) if options.classes else ()
+        if options.runs:
+            summary = collect(options.runs, options.results, EXPERIMENTS, resolve, names)
+        if options.site:
+            index = write_site(ExperimentsDir(EXPERIMENTS), options.site, stored_curves)
             summary = summary._replace(site=index)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-    print(simplejson.dumps(summary.as_json(), indent=2) if arguments.json else summary.as_text())
+    print(simplejson.dumps(summary.as_json(), indent=2) if options.json else summary.as_text())
     return 2 if summary.collected.refused else 0
 
 
@@ -176,4 +182,4 @@ def expected_rows(folder: RunsDir, experiments_root: Path) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

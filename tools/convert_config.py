@@ -27,6 +27,7 @@ from mgexp.config.load import read_config
 from mgexp.convert.conversion import Conversion
 from mgexp.convert.pyslowfast import convert, read_pyslowfast
 from mgexp.errors import InputError, collected, raise_problems
+from mgexp.options import run_tool
 from mgexp.run.files import atomic_write_text
 from mgexp.train.setup import build_row_schedule
 
@@ -102,4 +103,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

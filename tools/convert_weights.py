@@ -27,7 +27,7 @@ from mgexp.errors import InputError
 from mgexp.models.build import build_to_look_at
 from mgexp.models.legacy import WHY_NOT_PICKLES, read_caffe2
 from mgexp.models.weights import WeightsFile, fit_weights, read_weights, write_weights
-from mgexp.options import add_import_option
+from mgexp.options import add_import_option, run_tool
 
 ENDINGS = (".safetensors", ".pyth", ".pt")
 
@@ -88,4 +88,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

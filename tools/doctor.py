@@ -11,7 +11,7 @@ learning rate may grow with the mini-batch. For that it trains the baseline for 
 checkpoints of that run instead (TRAIN.CHECKPOINTS_KEPT 10 keeps those of early training), and it lets the trained
 network classify videos at every shape of the row. Shapes at which it sees little can be left out: the tool prints
 the keys. All this takes some minutes. Close other programs first. Exit 0: all is well, or warnings only; 3 a
-problem was found; 2 bad input.
+problem was found; 2 bad input; 4 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -27,20 +27,18 @@ import simplejson
 from mgexp.config.keys import Config
 from mgexp.errors import InputError
 from mgexp.multigrid.schedule import Schedule
-from mgexp.options import add_import_option
+from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.plan.doctor import Finding, machine_findings
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "[--cfg YAML [KEY VALUE ...]] [options]")
     parser.add_argument("--cfg", type=Path, help="YAML of a row, in experiments/")
     add_import_option(parser)
     parser.add_argument("--run", type=Path, help="run folder of a trained baseline, runs/…/seed0")
     parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
+    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_intermixed_args(arguments)
 
 
@@ -134,4 +132,4 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

@@ -7,10 +7,13 @@
     python tools/plan.py --study kinetics_in_15_minutes --plot study.png     a published training on 1,536 GPUs
     python tools/plan.py --study paper_clusters                              SlowFast on 8, 64 and 128 GPUs
 
+Exit 0; 2 bad input; 4 stopped by Ctrl-C.
+
+In detail:
 Training steps of every shape are timed on random clips. Loading is timed on videos of DATA.TRAIN_LIST, or on those
 of --make-videos. Without any it is unknown. mgexp/plan/predict.py holds the model of a step. Close other programs
 first. For several GPUs, the tool times the mini-batches that one GPU gets with the first number in --num-gpus. It
-computes the times with the other numbers from these. Exit 0; 2 bad input.
+computes the times with the other numbers from these.
 """
 
 from __future__ import annotations
@@ -31,7 +34,14 @@ from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, raise_problems
-from mgexp.options import add_import_option, not_positive, too_small, without_folder
+from mgexp.options import (
+    ToolParser,
+    add_import_option,
+    not_positive,
+    run_tool,
+    too_small,
+    without_folder,
+)
 from mgexp.plan.advice import advice
 from mgexp.plan.communication import ALGORITHMS, Communication, Link, Network
 from mgexp.plan.measure import (
@@ -63,9 +73,7 @@ PLAN_VERSION = 1
 # fmt: off
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "(--cfg YAML | --from FILE | --study NAME) [options] [KEY VALUE ...]")
     add = parser.add_argument
     add("--cfg", type=Path, help="YAML of a row, in experiments/")
     add_import_option(parser)
@@ -83,7 +91,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--output", type=Path, metavar="FILE", help="write measurement and predictions")
     add("--json", action="store_true", help="print them, for programs")
     add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys, for all rows")
-    add_machine(parser.add_argument_group("the machine that is predicted"))
+    add_machine(parser.add_rare_group("the machine that is predicted"))
     return parser.parse_intermixed_args(keys_first(arguments))
 
 
@@ -130,7 +138,7 @@ def main(arguments: list[str]) -> int:
         found, text = plan(options)
         runs = [measured_run(folder, found["predictions"]) for folder in options.measured_run]
     except InputError as error:
-        print(f"plan.py: {error}", file=sys.stderr)
+        say(str(error))
         return 2
     if runs:
         found["measured_runs"] = runs
@@ -139,6 +147,11 @@ def main(arguments: list[str]) -> int:
         write_json(options.output, found)
     print(simplejson.dumps(found, indent=2) if options.json else text)
     return 0
+
+
+def say(message: str) -> None:
+    """Print a message for the user on standard error."""
+    print(f"plan.py: {message}", file=sys.stderr)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -178,7 +191,9 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         measurement = measurement_of(read_json(options.source).get("measurement") or {})
     else:
         num_gpus = options.num_gpus[0] if options.num_gpus else 1
-        measurement = measure_rows(rows, options.budget_seconds, num_gpus, options.store_levels)
+        measurement = measure_rows(
+            rows, options.budget_seconds, num_gpus, options.store_levels, say
+        )
     workers = measurement.num_workers if options.workers is None else options.workers
     predictions = predict_rows(
         rows,
@@ -365,4 +380,4 @@ def show_study(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

@@ -20,6 +20,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+# mgexp comes before torch, because it sets how torch's threads wait.
+import mgexp  # noqa: F401
+
+# isort: split
 import simplejson
 import torch
 from tqdm import tqdm

@@ -5,8 +5,14 @@
         DATA.VAL_LIST validation.json DATA.CLASSES labels.json DATA.FORMAT ssv2 DATA.PATH_PREFIX videos
     python tools/prepare_data.py --list train.csv --list val.csv --root videos --short-sides 320 160 --store store
     python tools/prepare_data.py ... --plan                  predicts disk space and time; makes nothing
+    python tools/prepare_data.py ... --shards 3              some hundred tar files of 3 GB: docs/clip_store.md
     python tools/run_net.py --cfg ROW.yaml DATA.STORE store  trains from it
 
+Start the same command again after an interruption, or after you added or changed videos: it makes what is missing.
+It lists the videos that cannot be decoded. They get no copy, so training opens the video itself.
+Exit codes: 0 done; 1 failed, for example on a full disk; 2 bad input; 4 interrupted (run it again to continue).
+
+In detail:
 A row has the videos of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT, without the videos of
 DATA.QUARANTINE. One of the two lists may be empty. A folder of numbered images is a video too.
 With --cfg the plan also predicts what loading costs in each phase of the row. If --list is given with --plan and
@@ -19,13 +25,6 @@ store, a clip pays only for its own frames.
 Each clip is read from the smallest copy that is sharp enough: a short side is drawn for the clip (see
 DATA.TRAIN_JITTER_SCALES), and the copy must have at least this size. So choose the largest short side first, and
 then some for the smaller crops. A copy is never larger than its video.
-
-With --shards 3, millions of copies become some hundred tar files of 3 GB, which train the same to the bit. See
-docs/clip_store.md.
-
-Start the same command again after an interruption, or after you added or changed videos: it makes what is missing.
-It lists the videos that cannot be decoded. They get no copy, so training opens the video itself.
-Exit codes: 0 done; 1 failed, for example on a full disk; 2 bad input; 4 interrupted (run it again to continue).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from mgexp.config.load import read_config
 from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError, collected, listed, raise_problems
-from mgexp.options import add_import_option, local_folder
+from mgexp.options import ToolParser, add_import_option, local_folder, run_tool
 from mgexp.plan.loading import (
     LoadingCosts,
     build_loads,
@@ -53,7 +52,7 @@ from mgexp.plan.loading import (
     way_table,
 )
 from mgexp.run.environment import num_cores
-from mgexp.train.setup import build_row_schedule
+from mgexp.train.setup import build_row_schedule, build_store_levels
 from mgexp.video.paths import Root
 from mgexp.video.reader import choose_decoder
 from mgexp.video.store import StoreDir, StoreIndex
@@ -74,9 +73,7 @@ REPEATS = 3
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "(--cfg YAML [KEY VALUE ...] | --list FILE) --store DIR [options]")
     add = parser.add_argument
     add(
         "--cfg",
@@ -113,9 +110,9 @@ def add_copy_options(parser: argparse.ArgumentParser) -> None:
         "--short-sides",
         type=short_side,
         nargs="+",
-        default=DEFAULT_SHORT_SIDES,
         metavar="PIXELS",
-        help="short side of each copy in pixels, even numbers (default: 320 224 160)",
+        help="short side of each copy in pixels, even numbers (default: with --cfg those that the clips of "
+        "the row are read from; else 320 224 160)",
     )
     add(
         "--quantizer",
@@ -191,10 +188,17 @@ def main(arguments: list[str]) -> int:
 
 
 def order_of(options: argparse.Namespace, root: Path) -> Order:
-    """Return what the store will hold."""
+    """Return what the store will hold, and say so if the row decides it."""
+    sides = options.short_sides
+    if sides is None and options.cfg is not None:
+        cfg, problems = read_config(options.cfg, options.overrides)
+        raise_problems(problems)
+        sides = build_store_levels(cfg)
+        pixels = " ".join(map(str, sides))
+        print(f"prepare_data.py: short sides {pixels}, from the shapes of the row", file=sys.stderr)
+    chosen = tuple(sides or DEFAULT_SHORT_SIDES)
     shard_bytes = None if options.shards is None else round(options.shards * 10**9)
-    sides = tuple(options.short_sides)
-    return Order(*(root, sides, options.quantizer, options.hash), shard_bytes, options.verify)
+    return Order(root, chosen, options.quantizer, options.hash, shard_bytes, options.verify)
 
 
 def listing_of(options: argparse.Namespace) -> Listing:
@@ -276,4 +280,4 @@ def loading(options: argparse.Namespace, num_videos: int, order: Order, sample: 
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

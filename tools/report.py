@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from mgexp.config.study import row_yamls
@@ -23,15 +24,20 @@ from mgexp.run.confusion import read_class_names
 from mgexp.run.folder import RunsDir
 
 
-def main() -> int:
-    """Parse the command line, write the report, and print where it is."""
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, help="folder of runs <row>/seed<N>, or of YAMLs")
     parser.add_argument("--output", type=Path, help="folder for the report (default: the same)")
     parser.add_argument("--classes", type=Path, help="names of the classes, a class a line")
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the report, and print where it is."""
+    options = parse(arguments)
     try:
         names = read_class_names(options.classes) if options.classes else ()
         rows = [path.stem for path in row_yamls(options.folder)]
@@ -49,4 +55,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

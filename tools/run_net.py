@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Train, evaluate and judge one row: python tools/run_net.py --cfg experiments/quickstart/long_short.yaml
+"""Train, evaluate and judge one row.
+
+    python tools/run_net.py --cfg experiments/quickstart/long_short.yaml
+    python tools/run_net.py --list-keys SOLVER               prints what can be set
 
 Start the same command again to continue a run that stopped. If the run is complete, the command says so.
 Exit codes: 0 done; 1 failed; 2 bad configuration or data (one message with all problems), or the run folder
@@ -13,22 +16,28 @@ import sys
 from pathlib import Path
 
 from mgexp import dist
+from mgexp.config.key_list import listed_keys
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.launch.resources import LAUNCHERS, add_resource_arguments, read_resources
 from mgexp.launch.run import RunOptions, run_in_process
 from mgexp.launch.submit import to_local, to_queue
-from mgexp.options import add_import_option, local_folder
+from mgexp.options import ToolParser, add_import_option, local_folder, run_tool
 from mgexp.train.result import Outcome
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
     parser.add_argument("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
     add_import_option(parser)
+    parser.add_argument(
+        "--list-keys",
+        action=ListKeys,
+        nargs="?",
+        metavar="SECTION",
+        help="print every configuration key, or those of a section such as SOLVER, and exit",
+    )
     parser.add_argument("--seed", type=int, help="seed of the run (default: RNG_SEED, 0)")
     parser.add_argument(
         "--output", type=local_folder, help="run folder (default: runs/<experiment>/seed<N>)"
@@ -61,10 +70,28 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "overrides",
         nargs="*",
         metavar="KEY VALUE",
-        help="configuration keys, such as SOLVER.BASE_LR 0.1 (all: mgexp/config/keys.py)",
+        help="configuration keys, such as SOLVER.BASE_LR 0.1 (see --list-keys)",
     )
     # With "intermixed", KEY VALUE pairs may come before, between and after the options.
     return parser.parse_intermixed_args(arguments)
+
+
+class ListKeys(argparse.Action):
+    """The option --list-keys. An --import before it adds the sections of its file."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        """Print the keys and exit."""
+        try:
+            print(listed_keys(str(values or "")))
+        except InputError as error:
+            parser.error("; ".join(error.problems))
+        parser.exit()
 
 
 def read(options: argparse.Namespace) -> RunOptions:
@@ -103,4 +130,4 @@ def say(message: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

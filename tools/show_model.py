@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Show what a model costs at every shape of its schedule: python tools/show_model.py --cfg experiments/….yaml
+"""Show what a model costs at every shape of its schedule.
+
+    python tools/show_model.py --cfg experiments/quickstart/long_short.yaml
 
 The tool prints parameters, GMACs (fvcore) and the memory of activations, for one clip and for a mini-batch. It
 needs no data and no GPU. With --check, it checks instead whether the model runs at every shape and whether its
@@ -15,6 +17,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+# mgexp comes before torch, because it sets how torch's threads wait.
+import mgexp  # noqa: F401
+
+# isort: split
 import simplejson
 from torch import nn
 
@@ -24,16 +30,14 @@ from mgexp.models.build import build_model, network_title
 from mgexp.models.cost import activation_bytes, macs_by_shape, num_params, schedule_shapes
 from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
-from mgexp.options import add_import_option
+from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.plan.measure import build_shapes
 from mgexp.text import aligned
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
     parser.add_argument("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
     add_import_option(parser)
     parser.add_argument(
@@ -42,7 +46,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="check the model at every shape; takes seconds to minutes",
     )
     parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
+    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_intermixed_args(arguments)
 
 
@@ -132,4 +136,4 @@ def table(found: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Show the schedule of a row, without data: python tools/show_schedule.py --cfg experiments/main/….yaml
+"""Show the schedule of a row. No data is needed.
+
+    python tools/show_schedule.py --cfg experiments/quickstart/long_short.yaml
 
 The number of training videos is --num-videos, or else the length of DATA.TRAIN_LIST, or else DATA.NUM_VIDEOS.
 """
@@ -15,22 +17,20 @@ import simplejson
 from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
 from mgexp.errors import InputError, collected, raise_problems
-from mgexp.options import add_import_option
+from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.run.schedule_table import schedule_json, schedule_table
 from mgexp.train.setup import build_num_videos, build_row_schedule
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
     parser.add_argument("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
     add_import_option(parser)
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--num-videos", type=int, help="training videos")
     parser.add_argument("--num-gpus", type=int, default=1, help="processes that share a mini-batch")
-    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
+    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_intermixed_args(arguments)
 
 
@@ -56,4 +56,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

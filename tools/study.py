@@ -7,13 +7,17 @@
     python tools/study.py experiments/quickstart --only-page      train nothing, write README.md and its figures
     python tools/study.py experiments/quickstart --launcher slurm --partition gpu --gpus-per-node 1
 
+Start the same command again to continue. --help-all explains the options of Slurm.
+Exit codes: 0 complete; 1 a run failed; 2 bad input; 3 an EXPECTED value was missed; 4 runs are left (start again).
+
+In detail:
+If study.py is killed, its run continues, and the next start waits for it.
 The runs are interleaved: every row with seed 0, then every row with seed 1, and so on. Each is a run of run_net.py
 in runs/<experiment>/seed<N>. For a FOLDER outside experiments/, such as tools/own_data.py writes, it is in
 FOLDER/runs/<row>/seed<N>. After each run, its result is stored in runs.jsonl beside study.yaml, and in results.csv
 of experiments/. Then README.md is written. A run that is stored is done, also without its folder.
-Start the same command again to continue. The code of all runs of one call is the code at its start.
+The code of all runs of one call is the code at its start.
 With Slurm, a call submits the runs that are missing, collects those that are finished, and returns 0.
-Exit codes: 0 complete; 1 a run failed; 2 bad input; 3 an EXPECTED value was missed; 4 runs are left (start again).
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from mgexp.launch.run import RunOptions, with_cpus
 from mgexp.launch.submit import to_local
 from mgexp.launch.sweep import Sweep, SweepRun, check_sweep, freeze, submit_array
 from mgexp.launch.sweep_state import IN_HAND, states
-from mgexp.options import add_import_option
+from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
 from mgexp.results.evidence import busy_runs, fair_pair
 from mgexp.results.html import Picture
@@ -52,12 +56,13 @@ from mgexp.run.folder import RUNS, ExperimentsDir, RunDir, RunsDir, SweepDir, de
 from mgexp.text import aligned, duration
 from mgexp.train.result import Outcome
 
+WAIT_SECONDS = 5.0
+"""How often to look whether a run that an earlier start left going has ended."""
+
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "FOLDER [options] [KEY VALUE ...]")
     add_import_option(parser)
     parser.add_argument(
         "folder", type=Path, metavar="FOLDER", help="folder of rows with a study.yaml"
@@ -185,6 +190,11 @@ class Board:
             return default_run_dir(experiment_name(self.study.yamls[row]), seed, is_smoke=False)
         return RunDir(self.place / row / f"seed{seed}")
 
+    def trained_dir(self, row: str, seed: int) -> RunDir:
+        """Return the folder with the weights of a run, here or among those of Slurm, or else the one here."""
+        with_weights = (folder for folder in self.run_dirs(row, seed) if folder.model.exists())
+        return next(with_weights, self.run_dir(row, seed))
+
     def run_dirs(self, row: str, seed: int) -> Iterator[RunDir]:
         """Yield the folders where a run may be."""
         yield self.run_dir(row, seed)
@@ -212,7 +222,9 @@ class Board:
         run = self.gathered.runs.get(key)
         if run is None or not task.is_control:
             return run is not None and key not in self.again
-        return run.control(task.frame_order) is not None or not self.run_dir(*key).model.exists()
+        return (
+            run.control(task.frame_order) is not None or not self.trained_dir(*key).model.exists()
+        )
 
     def is_ready(self, task: Task) -> bool:
         """Return whether a task can be done now. A control needs its run, and a shorter baseline its YAML."""
@@ -386,6 +398,7 @@ def train(board: Board, options: argparse.Namespace) -> Outcome:
             what = f"{task.row}, seed {task.seed}{', frames ' + task.frame_order if task.is_control else ''}"
             place = total - len(left) + 1
             say(f"task {place} of {total}: {what}; {board.describe(left)}")
+            wait_for(board.run_dir(task.row, task.seed))
             outcome = to_local(run_options(board, task), Resources(), (), say, code)
             missed = missed or outcome is Outcome.MISSED
             if outcome not in (Outcome.OK, Outcome.MISSED):
@@ -410,8 +423,22 @@ def run_options(board: Board, task: Task) -> RunOptions:
         config=board.study.yamls[task.row],
         overrides=(*board.overrides, *(control if task.is_control else ())),
         seed=task.seed,
-        output=board.run_dir(task.row, task.seed).root,
+        output=board.trained_dir(task.row, task.seed).root,
     )
+
+
+def wait_for(run_dir: RunDir) -> None:
+    """Wait while another process trains in the folder, as the run of a study.py that was killed does."""
+    has_said = False
+    while run_dir.root.is_dir():
+        try:
+            with lock_file(run_dir.root / "lock"):
+                return
+        except InputError as error:
+            if not has_said:
+                say(f"an earlier start left this run going, so this one waits: {error.problems[0]}")
+            has_said = True
+            time.sleep(WAIT_SECONDS)
 
 
 def submit(board: Board, resources: Resources, options: argparse.Namespace) -> Outcome:
@@ -451,4 +478,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

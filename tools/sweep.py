@@ -40,7 +40,7 @@ from mgexp.launch.sweep import (
     submit_array,
 )
 from mgexp.launch.sweep_state import COLUMNS, IN_HAND, RunState, all_names, states
-from mgexp.options import add_import_option, local_folder
+from mgexp.options import ToolParser, add_import_option, local_folder, run_tool
 from mgexp.run.folder import SweepDir, default_sweep_dir
 from mgexp.text import aligned
 from mgexp.train.result import Outcome
@@ -48,9 +48,7 @@ from mgexp.train.result import Outcome
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line of a sweep. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, "YAML ... [options] [KEY VALUE ...]")
     parser.add_argument(
         "words",
         nargs="+",
@@ -270,4 +268,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

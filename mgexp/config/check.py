@@ -139,17 +139,29 @@ def _augment_problems(cfg: Config) -> Iterator[str]:
         )
 
 
-def _solver_problems(cfg: Config) -> Iterator[str]:
+def stage_problems(cfg: Config) -> Iterator[str]:
+    """Yield the problems of the stages, which also make a schedule impossible."""
     solver = cfg.SOLVER
-    total, method = f"SOLVER.MAX_EPOCH = {solver.MAX_EPOCH:g}", solver.OPTIMIZING_METHOD
-    if solver.MAX_EPOCH <= solver.WARMUP_EPOCHS:
-        yield f"SOLVER.WARMUP_EPOCHS = {solver.WARMUP_EPOCHS:g} is not less than {total}"
+    total = f"SOLVER.MAX_EPOCH = {solver.MAX_EPOCH:g}"
     if solver.STEPS[-1] >= solver.MAX_EPOCH:
-        yield f"SOLVER.STEPS ends with epoch {solver.STEPS[-1]:g}, not before {total}"
+        yield (
+            f"SOLVER.STEPS ends with epoch {solver.STEPS[-1]:g}, not before {total}: lower the epochs of STEPS or "
+            "raise MAX_EPOCH"
+        )
     if cfg.MULTIGRID.LONG_CYCLE and cfg.MULTIGRID.FINE_TUNING and len(solver.STEPS) < 2:
         yield (
             "MULTIGRID.LONG_CYCLE needs at least two stages: give SOLVER.STEPS a second epoch "
             "(the last stage is fine-tuning at the full shape)"
+        )
+
+
+def _solver_problems(cfg: Config) -> Iterator[str]:
+    solver, method = cfg.SOLVER, cfg.SOLVER.OPTIMIZING_METHOD
+    yield from stage_problems(cfg)
+    if solver.MAX_EPOCH <= solver.WARMUP_EPOCHS:
+        yield (
+            f"SOLVER.WARMUP_EPOCHS = {solver.WARMUP_EPOCHS:g} is not less than SOLVER.MAX_EPOCH = "
+            f"{solver.MAX_EPOCH:g}"
         )
     scaling, noise = cfg.MULTIGRID.LR_SCALING, cfg.MULTIGRID.NOISE_SCALE
     if noise and scaling != "noise":

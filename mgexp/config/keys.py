@@ -98,7 +98,7 @@ class TrainKeys:
     EMA_DECAY: float = own(
         0.0, "decay of an average of the weights, which is evaluated and saved; 0: the last weights",
         BELOW_1)
-    CHECKPOINT_MINUTES: float = own(10.0, "minutes between checkpoints", POSITIVE)
+    CHECKPOINT_MINUTES: float = own(10.0, "minutes between checkpoints; the first comes after a minute", POSITIVE)
     CHECKPOINTS_KEPT: int = own(2, "last checkpoints to keep, beside that of the best evaluation", AT_LEAST_1)
     PRECISION: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = own(
         "auto", "number format of products; auto: bf16 on GPUs that have it, else fp32")

@@ -62,7 +62,37 @@ def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, li
                 chosen[name] = BY_NAME[name].read(value)
             except ValueError as error:
                 problems.append(f"{where}: {name} = {shown(value)} {error}")
+    problems += _stages_left_behind(path, values, pairs, chosen)
     return config_of(chosen), problems
+
+
+def _stages_left_behind(
+    path: Path | str, values: Mapping[str, Any], pairs: Mapping[str, Any], chosen: dict[str, Any]
+) -> Iterator[str]:
+    """Yield a problem if the command line sets SOLVER.MAX_EPOCH alone, to less than the stages of the file need.
+
+    The problem has the pairs that scale the stages too. ``chosen`` gets the file's MAX_EPOCH back, so that the
+    stages are no second problem.
+    """
+    total, steps, warmup = "SOLVER.MAX_EPOCH", "SOLVER.STEPS", "SOLVER.WARMUP_EPOCHS"
+    now, stages = (chosen.get(name, BY_NAME[name].default) for name in (total, steps))
+    if total not in pairs or steps in pairs or now > stages[-1]:
+        return
+    was = BY_NAME[total].read(values[total]) if total in values else BY_NAME[total].default
+    pairs_to_type = [f"{total} {now:g} {steps} '{[_shortened(one * now / was) for one in stages]}'"]
+    if warmup not in pairs and chosen.get(warmup):
+        pairs_to_type.append(f"{warmup} {_shortened(chosen[warmup] * now / was):g}")
+    chosen[total] = was
+    before = [_shortened(one) for one in stages]
+    yield (
+        f"{total} = {now:g} ends before the last stage: {path} has {steps} = {before} of {was:g} epochs. "
+        f"To scale the stages with it, type: {' '.join(pairs_to_type)}"
+    )
+
+
+def _shortened(number: float) -> float:
+    """Round to three digits after the point, and write whole numbers without it."""
+    return int(number) if number == int(number) else round(number, 3)
 
 
 def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -93,7 +123,7 @@ def _nearest(name: str) -> str:
     near = list(dict.fromkeys([*last, *whole]))[:3]
     if near:
         return f"; nearest: {', '.join(near)}"
-    return "; see mgexp/config/keys.py for all keys, and --import FILE.py for those of one's own"
+    return "; run_net.py --list-keys prints all keys, and --import FILE.py adds those of one's own"
 
 
 def config_of(values: Mapping[str, Any]) -> Config:

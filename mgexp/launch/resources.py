@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from mgexp.options import ToolParser
+
 LAUNCHERS = ("here", "torchrun", "local", "slurm")
 DEFAULT_MINUTES = 240
 DEFAULT_WARNING_SECONDS = 120
@@ -76,16 +78,16 @@ class Resources:
         return self.nodes * self.tasks_per_node
 
 
-def add_resource_arguments(parser: argparse.ArgumentParser) -> None:
+def add_resource_arguments(parser: ToolParser) -> None:
     """Add the options in two groups. An option that sbatch also has gets the name that it has there."""
     number: dict[str, Any] = {"type": int, "metavar": "N"}
-    several = parser.add_argument_group("several processes (--launcher local and slurm)")
+    several = parser.add_rare_group("several processes (--launcher local and slurm)")
     gpus = "GPUs, one process for each (default: slurm 0; local one, where there is one)"
     several.add_argument("--gpus-per-node", **number, help=gpus)
     several.add_argument(
         "--tasks-per-node", **number, help="processes on a node without GPUs (default: 1)"
     )
-    slurm = parser.add_argument_group("Slurm (--launcher slurm)")
+    slurm = parser.add_rare_group("Slurm (--launcher slurm)")
     slurm.add_argument("--nodes", **number, help="nodes of a run (default: 1)")
     cpus = "CPUs of each process (default: its loader workers plus its threads)"
     slurm.add_argument("--cpus-per-task", **number, help=cpus)

@@ -220,7 +220,10 @@ def _meta_problem(model: nn.Module, frames: int, crop: int) -> str:
     try:
         model(torch.zeros(1, 3, frames, crop, crop, device="meta"))
     except (RuntimeError, ValueError) as error:
-        return str(error)
+        remedy = (
+            "raise DATA.TRAIN_CROP_SIZE or DATA.NUM_FRAMES, or change the factors of the cycles"
+        )
+        return f"{str(error).splitlines()[0]}; {remedy}"
     return ""
 
 

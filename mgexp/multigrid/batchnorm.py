@@ -149,6 +149,26 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         self.running_var.lerp_(variances.mean(0) + means.var(0, correction=0), momentum)
 
 
+class GroupedBatchNorm2d(GroupedBatchNorm3d):
+    """``nn.BatchNorm2d`` over groups of clips whose frames lie in the batch: (B·T, C, H, W).
+
+    The T frames of a clip must follow each other, as ``clips.flatten(0, 1)`` of (B, T, C, H, W) gives them. So a
+    block of frames is a block of clips.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dim() != 4:
+            raise ValueError(f"expected 4D input (got {x.dim()}D input)")
+        return super().forward(x.unsqueeze(2)).squeeze(2)
+
+
+GROUPED: dict[type[nn.Module], type[GroupedBatchNorm3d]] = {
+    nn.BatchNorm3d: GroupedBatchNorm3d,
+    nn.BatchNorm2d: GroupedBatchNorm2d,
+}
+"""The layers that ``group_batchnorm`` replaces, and what replaces them."""
+
+
 @contextmanager
 def keeping(model: nn.Module) -> Iterator[list[GroupedBatchNorm3d]]:
     """Keep the statistics of all groups of the training passes in the block; yield the layers.
@@ -246,26 +266,43 @@ def untracked(model: nn.Module) -> Iterator[None]:
 
 
 def group_batchnorm(model: nn.Module) -> nn.Module:
-    """Replace every ``nn.BatchNorm3d`` in ``model`` by a GroupedBatchNorm3d, and return the model.
+    """Replace every ``nn.BatchNorm3d`` and ``nn.BatchNorm2d`` in ``model`` by its grouped layer; return the model.
 
     Parameters and buffers stay the same tensors under the same names, so an existing optimizer
     keeps working. Hooks of the layers are lost. Raises ValueError for a layer without scale and
-    shift, or without running statistics.
+    shift, or without running statistics, and for a model all of whose layers are of other kinds.
     """
+    model = _with_groups(model)
+    others = {type(one).__name__ for one in model.modules() if isinstance(one, OTHER_KINDS)}
+    if others and not has_batchnorm(model):
+        raise ValueError(
+            f"no layer was given groups: {', '.join(sorted(others))} is neither nn.BatchNorm3d nor nn.BatchNorm2d "
+            "itself; use one of them in the network"
+        )
+    return model
+
+
+OTHER_KINDS = (nn.BatchNorm3d, nn.BatchNorm2d, nn.SyncBatchNorm)
+"""A layer that is one of these or derives from one takes statistics over clips."""
+
+
+def _with_groups(model: nn.Module) -> nn.Module:
     # A subclass of nn.BatchNorm3d may compute something else, so it stays.
-    if type(model) is not nn.BatchNorm3d:
+    kind = GROUPED.get(type(model))
+    if kind is None:
         for name, child in model.named_children():
-            replaced = group_batchnorm(child)
+            replaced = _with_groups(child)
             if replaced is not child:
                 setattr(model, name, replaced)
         return model
+    assert isinstance(model, nn.BatchNorm3d | nn.BatchNorm2d)
     if not (model.affine and model.track_running_stats):
         raise ValueError(
             f"{model}: grouped statistics need affine=True and track_running_stats=True"
         )
     # The new layer needs no memory of its own, because it gets the tensors of the plain layer.
     with torch.device("meta"):
-        grouped = GroupedBatchNorm3d(model.num_features, model.eps, model.momentum)
+        grouped = kind(model.num_features, model.eps, model.momentum)
     for name, parameter in model.named_parameters(recurse=False):
         grouped.register_parameter(name, parameter)
     for name, buffer in model.named_buffers(recurse=False):

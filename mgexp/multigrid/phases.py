@@ -136,7 +136,7 @@ def derive_phases(
     if epochs * num_videos > MAX_CLIPS:
         raise ValueError(
             f"{epochs:g} epochs of {num_videos} videos are more clips than can be counted, 2^53: lower "
-            "SOLVER.MAX_EPOCH or MULTIGRID.EPOCH_FACTOR"
+            "recipe.max_epoch or multigrid.epoch_factor"
         )
     spans = _spans(recipe, multigrid, cycles)
     by_epoch = multigrid.granularity == "epoch"
@@ -168,7 +168,7 @@ def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
     if clips % num_processes:
         raise ValueError(
             f"a batch of {clips} clips does not divide over {num_processes} processes: "
-            "choose TRAIN.BATCH_SIZE or the number of processes so that it does"
+            "choose recipe.clips or the number of processes so that it does"
         )
     share = clips // num_processes
     if base_size == 0:
@@ -177,7 +177,9 @@ def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
         return share // base_size
     if share > base_size or base_size % share:
         raise ValueError(
-            f"{share} clips per process neither divide nor are a multiple of MULTIGRID.BN_BASE_SIZE {base_size}"
+            f"{share} clips per process neither divide nor are a multiple of multigrid.bn_base_size = "
+            f"{base_size}: "
+            f"give recipe.clips a multiple of {base_size} for each process, or choose another size of the groups"
         )
     spanned = min(base_size // share, num_processes)
     if num_processes % spanned:
@@ -193,7 +195,7 @@ def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> l
     num_cycled = len(durations) - multigrid.fine_tuning
     if num_cycled < 1:
         raise ValueError(
-            "MULTIGRID.LONG_CYCLE needs at least two stages: one more epoch in SOLVER.STEPS"
+            "multigrid.fine_tuning needs at least two stages: give recipe.stage_epochs one more epoch"
         )
     # In equally many steps a shape with larger mini-batches draws more clips, and so more epochs.
     mean_ratio = sum(cycle.mean_ratio for cycle in cycles) / len(cycles)
@@ -352,11 +354,21 @@ def _cycle_bn_groups(cycle: Cycle, recipe: Recipe, multigrid: Multigrid, num_pro
 
     Its base batch sets them, so short-cycle batches have larger groups.
     """
-    groups = num_bn_groups(cycle.base.clips(recipe.clips), num_processes, multigrid.bn_base_size)
+    base = cycle.base
+    try:
+        groups = num_bn_groups(base.clips(recipe.clips), num_processes, multigrid.bn_base_size)
+    except ValueError as error:
+        if base.ratio == 1:
+            raise
+        shape = f"{base.frames} frames x {base.crop}²"
+        raise ValueError(
+            f"recipe.clips = {recipe.clips} becomes {base.clips(recipe.clips)} clips at {shape}, which take "
+            f"{base.ratio:g} times as many: {error}"
+        ) from error
     for clips in (shape.clips(recipe.clips) for shape in cycle.shapes):
         if clips % (num_processes * max(1, groups)):
             raise ValueError(
                 f"a short-cycle batch of {clips} clips does not divide over {num_processes} processes "
-                f"with {max(1, groups)} BN groups each: choose other MULTIGRID.SHORT_CYCLE_FACTORS"
+                f"with {max(1, groups)} BN groups each: choose other multigrid.short_factors"
             )
     return groups

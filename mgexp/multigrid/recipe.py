@@ -64,10 +64,10 @@ class Recipe:
     def __post_init__(self) -> None:
         bounds = (*self.stage_epochs, self.max_epoch)
         if not self.stage_epochs or self.stage_epochs[0] != 0:
-            raise ValueError(f"SOLVER.STEPS starts at epoch 0, not {self.stage_epochs[:1]}")
+            raise ValueError(f"recipe.stage_epochs starts at epoch 0, not {self.stage_epochs[:1]}")
         if any(end <= start for start, end in pairwise(bounds)):
             raise ValueError(
-                "SOLVER.STEPS and then SOLVER.MAX_EPOCH must increase: stages start at, and training "
+                "recipe.stage_epochs and then recipe.max_epoch must increase: stages start at, and training "
                 f"ends at, {bounds}"
             )
 
@@ -123,13 +123,13 @@ class Multigrid:
     def __post_init__(self) -> None:
         if self.lr_scaling == "noise" and not self.noise_scale:
             raise ValueError(
-                "MULTIGRID.LR_SCALING noise needs MULTIGRID.NOISE_SCALE, the gradient noise scale in clips: "
+                "multigrid.lr_scaling noise needs multigrid.noise_scale, the gradient noise scale in clips: "
                 "tools/doctor.py measures it"
             )
         # Fine-tuning stays at the last shape of the long cycle.
         if self.fine_tuning and self.long_factors[-1] != (1.0, 1.0):
             raise ValueError(
-                f"MULTIGRID.LONG_CYCLE_FACTORS ends with the full shape (1, 1), not {self.long_factors[-1]}"
+                f"multigrid.long_factors ends with the full shape (1, 1), not {self.long_factors[-1]}"
             )
 
     def clip_cost(self, frames: int, crop: int) -> int:

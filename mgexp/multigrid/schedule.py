@@ -199,14 +199,14 @@ def build_schedule(
     phases = derive_phases(recipe, multigrid, num_videos, num_processes)
     if not phases:
         raise ValueError(
-            f"SOLVER.MAX_EPOCH = {recipe.max_epoch:g} epochs of {num_videos} videos are less than one step of "
+            f"recipe.max_epoch = {recipe.max_epoch:g} epochs of {num_videos} videos are less than one step of "
             f"{recipe.clips} clips"
         )
     num_steps = phases[-1].end_step
     if recipe.warmup_steps >= num_steps:
         raise ValueError(
-            f"SOLVER.WARMUP_STEPS = {recipe.warmup_steps} is not less than the {num_steps} steps of the "
-            "whole schedule: lower it, or raise SOLVER.MAX_EPOCH"
+            f"recipe.warmup_steps = {recipe.warmup_steps} is not less than the {num_steps} steps of the "
+            "whole schedule: lower it, or raise recipe.max_epoch"
         )
     # After many stages of decay the learning rate can underflow to 0. With large ratios it can
     # overflow.
@@ -214,8 +214,8 @@ def build_schedule(
         lr = recipe.base_lr * phase.lr_factor
         if not 0 < lr < math.inf:
             raise ValueError(
-                f"stage {phase.stage} has the learning rate {lr:g}, SOLVER.BASE_LR = {recipe.base_lr:g} times "
-                f"{phase.lr_factor:g}: change that key, SOLVER.GAMMA or SOLVER.STEPS"
+                f"stage {phase.stage} has the learning rate {lr:g}, recipe.base_lr = {recipe.base_lr:g} times "
+                f"{phase.lr_factor:g}: change that, recipe.gamma or recipe.stage_epochs"
             )
     return Schedule(recipe, multigrid, num_videos, phases, num_processes)
 

@@ -155,11 +155,11 @@ def _batch_shape(
     if not math.isclose(whole_frames, frames) or full_frames % whole_frames:
         problems.append(
             f"{full_frames} frames cannot be cut to {frames:g}: a coarse clip takes a whole fraction of "
-            "DATA.NUM_FRAMES, see MULTIGRID.LONG_CYCLE_FACTORS"
+            "recipe.frames, see multigrid.long_factors"
         )
     if round(crop) < 1:
         problems.append(
-            f"a crop of {crop:g} pixels rounds to none: raise DATA.TRAIN_CROP_SIZE, now {full_crop}, or "
+            f"a crop of {crop:g} pixels rounds to none: raise recipe.crop, now {full_crop}, or "
             "the factors of the cycles"
         )
     # This shape is reported above, and its ratio might overflow.
@@ -178,8 +178,8 @@ def _batch_shape(
         remedy = "" if costs is None else ", or set MULTIGRID.BATCH_RATIO pixels"
         problems.append(
             f"a shape of {frames:g} frames x {crop:g} pixels needs {exact:.3f} times the clips: "
-            f"more than {MAX_RATIO_ERROR:.0%} from {rounded}, see MULTIGRID.LONG_CYCLE_FACTORS and "
-            f"MULTIGRID.SHORT_CYCLE_FACTORS{remedy}"
+            f"more than {MAX_RATIO_ERROR:.0%} from {rounded}, see multigrid.long_factors and "
+            f"multigrid.short_factors{remedy}"
         )
     return BatchShape(whole_frames, round(crop), ratio)
 

@@ -83,8 +83,10 @@ def build_row_findings(
         seconds = time_gradients(replace(way, step=replace(step, precision=used)), [*counts])
     num_shapes = len({(shape.frames, shape.crop) for shape in counts})
     yield evenness_finding(seconds, num_shapes)
-    yield speedup_finding(compute_speedup(seconds, counts, schedule.baseline_steps), num_shapes)
-    yield build_loading_finding(cfg, schedule, sum(seconds.values()) / len(seconds))
+    loading = build_loading_finding(cfg, schedule, sum(seconds.values()) / len(seconds))
+    speedup = compute_speedup(seconds, counts, schedule.baseline_steps)
+    yield speedup_finding(speedup, num_shapes, loading)
+    yield loading
     has_list = has_videos(in_fold(cfg).DATA)
     if has_list or cfg.DATA.NUM_VIDEOS:
         yield steps_finding(schedule)
@@ -176,8 +178,8 @@ def compute_speedup(
     return baseline_steps * by_size[full.frames, full.crop] / total
 
 
-def speedup_finding(speedup: float | None, num_shapes: int) -> Finding:
-    """Report whether multigrid saves enough time in computing. Loading has a finding of its own."""
+def speedup_finding(speedup: float | None, num_shapes: int, loading: Finding) -> Finding:
+    """Report whether multigrid saves enough time: in computing, and if ``loading`` keeps up with it."""
     name = "does multigrid pay"
     if num_shapes == 1:
         return Finding(name, "OK", "this row has one shape: it is a baseline")
@@ -187,7 +189,12 @@ def speedup_finding(speedup: float | None, num_shapes: int) -> Finding:
     text = f"computing is {speedup:.2f} times as fast as the baseline's"
     if speedup < PAYS:
         return Finding(name, "warning", f"barely: {text}", "see the line on steps of all shapes")
-    return Finding(name, "OK", f"yes: {text}, if loading keeps up")
+    if loading.status == "OK":
+        return Finding(name, "OK", f"yes: {text}, and loading keeps up")
+    if not loading.values:
+        return Finding(name, "OK", f"yes, if loading keeps up, which is not known: {text}")
+    remedy = "see the line on loading first"
+    return Finding(name, "warning", f"not yet: {text}, but loading is in the way", remedy)
 
 
 def steps_finding(schedule: Schedule) -> Finding:
@@ -254,8 +261,9 @@ def loading_finding(
         f"the most expensive phase needs {needed:.3g} core-seconds of loading per step of {step_seconds:.3g} s: "
         f"{cores:.1f} cores; there are {num_workers} workers on {num_cores} cores"
     )
+    values = {"cores": cores}
     if cores <= min(max(1, num_workers), num_cores):
-        return Finding("loading", "OK", f"keeps up: {text}")
+        return Finding("loading", "OK", f"keeps up: {text}", values=values)
     store = "" if has_store else "make a clip store (tools/prepare_data.py) and set DATA.STORE; "
     wanted = min(num_cores, workers_needed(needed, step_seconds))
     more = f"set DATA_LOADER.NUM_WORKERS to {wanted}"

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from statistics import median
 
 import torch
-from tqdm import tqdm
 
 from mgexp.config.keys import Config
 from mgexp.data.clips import TrainingClips
@@ -21,6 +20,7 @@ from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.sampler import ClipRequest
 from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.shapes import Cycle
+from mgexp.run.log import progress_bar
 from mgexp.text import aligned, spread
 from mgexp.video.reader import Opener, VideoError
 
@@ -94,7 +94,7 @@ def measure(
     """Time every way to load on the same clips: in each repeat, one clip of each kind from each video.
 
     There are at least ``num_repeats`` repeats, and more while another one fits into ``budget_seconds``.
-    ``progress`` shows a bar on a terminal. An error of a way passes through.
+    ``progress`` shows a bar. An error of a way passes through.
     """
 
     def mean_seconds(load: Load, kind: Kind, repeat: int) -> float:
@@ -118,9 +118,8 @@ def measure(
         name: {kind: [] for kind in kinds} for name in ways
     }
     number, repeat_seconds = 0, 0.0
-    # disable=None shows the bar on a terminal only.
-    with tqdm(
-        total=num_repeats * len(kinds), desc="loading", disable=None if progress else True
+    with progress_bar(
+        num_repeats * len(kinds), " kinds of clips", desc="loading", is_shown=progress
     ) as bar:
         while number < num_repeats or (
             time.perf_counter() - start + repeat_seconds <= budget_seconds

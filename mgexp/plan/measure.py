@@ -6,7 +6,7 @@ import os
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -184,13 +184,17 @@ def build_shapes(
 
 
 def measure_rows(
-    rows: Sequence[Row], budget_seconds: float, num_gpus: int = 1, levels: Sequence[int] = ()
+    rows: Sequence[Row],
+    budget_seconds: float,
+    num_gpus: int = 1,
+    levels: Sequence[int] = (),
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Measurement:
     """Time loading and steps of all ``rows`` on this machine, if possible within ``budget_seconds``.
 
     The mini-batches are as large as on one of ``num_gpus`` processes. Model and videos come from
     the first row. ``levels``: short sides of a clip store that is tried too, with a sample of the
-    videos. Raises InputError for bad input.
+    videos. ``tell`` is called with what is measured next. Raises InputError for bad input.
     """
     start = time.perf_counter()
     # Rows of one model share the timings of their steps, so the time is spent once for all of them.
@@ -206,6 +210,7 @@ def measure_rows(
     )
     schedules = [row.schedule(num_gpus) for row in rows]
     # Loading comes first, so that the steps get all the time that it leaves.
+    tell(f"measuring the loading of clips, up to {LOADING_SHARE * budget_seconds:.0f} s")
     loading = build_loading_seconds(cfg, schedules, LOADING_SHARE * budget_seconds, levels)
     cycles = [shapes for one in schedules for _, shapes in leg_shapes(one, num_gpus)]
     threads, device = torch.get_num_threads(), device_of(cfg.DEVICE)
@@ -219,6 +224,8 @@ def measure_rows(
             return way(replace(shape, num_bn_groups=max(1, shape.num_bn_groups)))
 
         left = budget_seconds - (time.perf_counter() - start)
+        num_shapes = len({shape for cycle in cycles for shape in cycle})
+        tell(f"measuring training steps of {num_shapes} shapes, about {max(left, 0):.0f} s")
         steps = measure_cycles(in_one_process, cycles, left, Stopwatch(device))
     except torch.OutOfMemoryError as error:
         problem = f"a mini-batch of one of {num_gpus} GPUs does not fit into this one: {error}"

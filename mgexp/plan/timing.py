@@ -14,10 +14,10 @@ from statistics import median
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.predict import StepCost
+from mgexp.run.log import progress_bar
 
 Step = Callable[[], object]
 """One training step. It may return before the GPU is done, since the stopwatch waits for the GPU."""
@@ -131,14 +131,14 @@ def measure_steps(
 ) -> dict[str, dict[StepShape, TimedSteps]]:
     """Time ``num_steps`` steps of every way at each shape, after ``num_warmup`` steps of each.
 
-    ``progress`` shows a bar on a terminal. An error of a way passes through.
+    ``progress`` shows a bar. An error of a way passes through.
     """
     found: dict[str, dict[StepShape, TimedSteps]] = {name: {} for name in ways}
     num_all = len(shapes) * len(ways) * (num_warmup + num_steps)
     # The shapes come one after the other, as in training, because libraries remember a limited
     # number of shapes. If several ways share kernels, only the first way pays for the first use of
-    # a shape. disable=None shows the bar on a terminal only.
-    with tqdm(total=num_all, desc="steps", disable=None if progress else True) as bar:
+    # a shape.
+    with progress_bar(num_all, " steps", desc="timing", is_shown=progress) as bar:
         for shape in shapes:
             steps = {name: way(shape) for name, way in ways.items()}
             samples: dict[str, list[Sample]] = {name: [] for name in ways}

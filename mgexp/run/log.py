@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -66,6 +67,8 @@ class Progress:
         self.total_steps = total_steps
         self.log_period = log_period
         self._window: list[StepRecord] = []
+        self._shapes: set[tuple[int, int, int]] = set()
+        self._steady_steps, self._steady_seconds = 0, 0.0
         self._bar = tqdm(
             total=total_steps,
             initial=first_step,
@@ -84,6 +87,12 @@ class Progress:
         """Count one step, and report it if its turn has come. ``record.step`` is 0-based."""
         self._bar.update()
         self._window.append(record)
+        # The first step of a shape takes longer once, and so says nothing about the steps to come.
+        shape = (record.frames, record.crop, record.clips)
+        if shape in self._shapes:
+            self._steady_steps += 1
+            self._steady_seconds += record.step_seconds
+        self._shapes.add(shape)
         if (record.step + 1) % self.log_period and record.step + 1 != self.total_steps:
             return
         if self.path is not None:
@@ -96,7 +105,10 @@ class Progress:
             waiting = sum(r.input_wait_seconds for r in self._window) / seconds
             clips_per_second = sum(r.clips for r in self._window) / seconds
             step_seconds = seconds / len(self._window)
-            eta = tqdm.format_interval((self.total_steps - record.step - 1) * step_seconds)
+            # All shapes cost about the same. So the mean since the start says more than the last few steps, of
+            # which one may have waited.
+            mean = self._steady_seconds / self._steady_steps if self._steady_steps else step_seconds
+            eta = tqdm.format_interval((self.total_steps - record.step - 1) * mean)
             text = (
                 f"epoch {record.epoch:.2f}  {record.clips}x{record.frames}x{record.crop}²  "
                 f"loss {record.loss:.3f}  lr {record.lr:.4f}  {1000 * step_seconds:.0f} ms  "
@@ -105,6 +117,46 @@ class Progress:
             self._bar.set_postfix_str(text)
             LOGGER.log(STEP_LEVEL, "step %d/%d  %s", record.step + 1, self.total_steps, text)
         self._window.clear()
+
+
+LINE_SECONDS = 10.0
+"""Without a terminal, a bar writes a line as often as this."""
+
+
+def progress_bar(
+    total: int, unit: str, initial: int = 0, desc: str | None = None, is_shown: bool = True
+) -> tqdm[Any]:
+    """Return a bar for a terminal. Elsewhere, as in a log file, it writes a line every ten seconds."""
+    is_terminal = sys.stderr.isatty()
+    return tqdm(
+        total=total,
+        initial=initial,
+        desc=desc,
+        unit=unit,
+        disable=not is_shown,
+        file=sys.stderr if is_terminal else _Lines(),
+        mininterval=0.1 if is_terminal else LINE_SECONDS,
+        # 0 lets tqdm look at its clock at every update, so that a slow update is never left out.
+        miniters=None if is_terminal else 0,
+        # The bar itself would be long in a log, so only its numbers are written.
+        bar_format=None
+        if is_terminal
+        else "{desc}{n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}]",
+        leave=is_terminal,
+    )
+
+
+class _Lines:
+    """A file on standard error that ends each state of a bar with a line feed, where tqdm returns to the start."""
+
+    def write(self, text: str) -> None:
+        """Write what tqdm writes, unless it only clears the line."""
+        if shown := text.strip():
+            sys.stderr.write(f"{shown}\n")
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        sys.stderr.flush()
 
 
 def max_memory_bytes() -> int:

@@ -380,10 +380,12 @@ class Evaluator:
         }
         append_jsonl(self.run_dir.evaluations_jsonl, line)
         self.tell(line)
+        # "forward" is how every video runs. Only the controls need words.
+        order = "" if protocol.frame_order == "forward" else f", frames {protocol.frame_order}"
         LOGGER.info(
-            "evaluation after step %d: %s, loss %.3f (%d videos, %d views, frames %s)",
+            "evaluation after step %d: %s, loss %.3f (%d videos, %d views%s)",
             *(state.step, metrics_text(found.metrics), found.loss),
-            *(len(protocol.records), protocol.num_views, protocol.frame_order),
+            *(len(protocol.records), protocol.num_views, order),
         )
 
 

@@ -34,6 +34,8 @@ MAX_SETTLE_SECONDS = 5.0
 
 Slurm and torchrun kill a process 30 s after their signal. Within this time it must settle and save.
 """
+FIRST_CHECKPOINT_SECONDS = 60.0
+"""The longest time to the first checkpoint of a run. Before it, a kill loses the whole run."""
 NUM_LOSSES = 5
 """The message about a loss that is not finite shows this many earlier losses."""
 
@@ -60,7 +62,8 @@ class Loop:
     The loop settles every ``settle_steps`` steps, more often if steps take long, and before each
     milestone. To settle means to read losses and times from the device, and to agree with the other
     processes whether to stop. Between settlements no process waits for its device or for another
-    process. Between milestones the loop saves a checkpoint every ``checkpoint_seconds``.
+    process. Between milestones the loop saves a checkpoint every ``checkpoint_seconds``, and the first
+    one of a run after a minute at the latest.
     """
 
     state: State
@@ -192,7 +195,10 @@ class Loop:
         """
         # The clocks of processes differ a little, so only rank 0's decides when to save a
         # checkpoint.
-        is_late = time.perf_counter() - self._saved_time > self.checkpoint_seconds
+        limit = self.checkpoint_seconds
+        if not self._saved_step:
+            limit = min(limit, FIRST_CHECKPOINT_SECONDS)
+        is_late = time.perf_counter() - self._saved_time > limit
         should_save = self.stop.should_save or (self.processes.is_main and is_late)
         flags = (self.stop.requested, should_save, self.loaded.has_news)
         should_stop, should_save, has_news = dist.any_true(self.processes, flags, self.device)

@@ -111,10 +111,12 @@ def summary(result: Mapping[str, Any]) -> str:
         ordered = sorted(clips.items(), key=lambda item: -item[1])
         total = sum(clips.values())
         shares = (f"{100 * number / total:.0f} % from {level}" for level, number in ordered)
-        levels = f"clips {', '.join(shares)}; "
+        levels = f"; clips {', '.join(shares)}"
+    verdict = result["verdict"]
+    judged = "" if verdict == NO_EXPECTATION else f"; the EXPECTED value was {verdict}"
     return (
         f"{metrics_text(first)}, {result['steps']} steps, "
         f"{result['train_flops'] / 1e12:.1f} TFLOPs, {seconds['train']:.1f} s of training "
-        f"({seconds['input_wait']:.1f} s waiting for input), {seconds['program']:.1f} s in all; "
-        f"{levels}expectation: {result['verdict']}"
+        f"({seconds['input_wait']:.1f} s waiting for input), {seconds['program']:.1f} s in all"
+        f"{levels}{judged}"
     )

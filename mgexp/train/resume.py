@@ -149,6 +149,12 @@ def write_folder(
     if changes:
         # The parts hold scores of the old configuration or of the old videos.
         run_dir.drop_evaluation_parts()
+    if not steps and (replaced := config_problems(run_dir, config_yaml)):
+        LOGGER.warning(
+            "an earlier start left no checkpoint in %s. This start has other keys, so the run begins anew with "
+            "them, and from its first checkpoint the folder is theirs: %s",
+            *(run_dir.root, listed(replaced, separator="; ")),
+        )
     atomic_write_text(run_dir.config_yaml, config_yaml)
     write_json(run_dir.dataset_json, videos)
     text = io.StringIO()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from mgexp.config.check import cross_problems
+from mgexp.config.check import cross_problems, stage_problems
 from mgexp.config.keys import Config
 from mgexp.config.load import in_fold
 from mgexp.data.classes import read_text
@@ -212,9 +213,37 @@ def build_row_schedule(cfg: Config, num_videos: int, num_processes: int = 1) -> 
             build_recipe(cfg), build_multigrid(cfg), num_videos, num_processes
         )
     except ValueError as error:
-        raise InputError(str(error).split("; ")) from error
+        # ``cross_problems`` says the same of the stages, and one message lists each problem once.
+        known = [*stage_problems(cfg)]
+        found = [in_keys(problem) for problem in str(error).split("; ")]
+        raise InputError(known or found) from error
     raise_problems([*frame_problems(schedule, cfg.MODEL.MODEL_NAME, cfg.SLOWFAST.ALPHA)])
     return schedule
+
+
+ARGUMENTS = {
+    "recipe.clips": "TRAIN.BATCH_SIZE",
+    "recipe.frames": "DATA.NUM_FRAMES",
+    "recipe.crop": "DATA.TRAIN_CROP_SIZE",
+    "recipe.base_lr": "SOLVER.BASE_LR",
+    "recipe.stage_epochs": "SOLVER.STEPS",
+    "recipe.max_epoch": "SOLVER.MAX_EPOCH",
+    "recipe.gamma": "SOLVER.GAMMA",
+    "recipe.warmup_steps": "SOLVER.WARMUP_STEPS",
+    "multigrid.long_factors": "MULTIGRID.LONG_CYCLE_FACTORS",
+    "multigrid.short_factors": "MULTIGRID.SHORT_CYCLE_FACTORS",
+    "multigrid.epoch_factor": "MULTIGRID.EPOCH_FACTOR",
+    "multigrid.fine_tuning": "MULTIGRID.FINE_TUNING",
+    "multigrid.bn_base_size": "MULTIGRID.BN_BASE_SIZE",
+    "multigrid.lr_scaling": "MULTIGRID.LR_SCALING",
+    "multigrid.noise_scale": "MULTIGRID.NOISE_SCALE",
+}
+"""The arguments that messages of mgexp.multigrid name, and the keys that they have here."""
+
+
+def in_keys(message: str) -> str:
+    """Replace the names of arguments in a message of mgexp.multigrid by the names of keys."""
+    return re.sub(r"\b(?:recipe|multigrid)\.\w+", lambda m: ARGUMENTS.get(m[0], m[0]), message)
 
 
 def build_recipe(cfg: Config) -> Recipe:
@@ -286,6 +315,35 @@ def build_costs(cfg: Config) -> ClipCosts | None:
     # Whole nanoseconds, so that sums over a long run are exact.
     nanoseconds = {size: max(1, round(1e9 * seconds[size])) for size in sorted(sizes)}
     return ClipCosts("measured seconds", tuple(nanoseconds.items()))
+
+
+LEVEL_SHARES = (1.0, 0.7, 0.5)
+"""Short sides of a clip store relative to its largest, as 320, 224 and 160 for Kinetics: each is the full crop or
+half of the sides above it. Assumption."""
+
+
+def build_store_levels(cfg: Config) -> tuple[int, ...]:
+    """Return the short sides of a clip store from which the row's clips can be read, largest first, even numbers.
+
+    The largest is the largest short side that training draws or evaluation needs. Smaller ones are left out if no
+    clip of the row can be read from them.
+    """
+    node, data = cfg.MULTIGRID, cfg.DATA
+    sizes = clip_sizes(
+        data.NUM_FRAMES,
+        data.TRAIN_CROP_SIZE,
+        node.LONG_CYCLE_FACTORS if node.LONG_CYCLE else FULL,
+        node.SHORT_CYCLE_FACTORS if node.SHORT_CYCLE else (),
+        node.SHORT_CROPS_OF,
+    )
+    least, largest = data.TRAIN_JITTER_SCALES
+    top = max(largest, data.TEST_CROP_SIZE)
+    # The least short side of a clip is in proportion to its crop. A copy below it is never sharp enough.
+    needed = least * min(crop for _, crop in sizes) / data.TRAIN_CROP_SIZE
+    # A store has no copies of fewer than 16 pixels.
+    needed = max(needed, 16)
+    levels = {2 * math.ceil(share * top / 2) for share in LEVEL_SHARES if share * top >= needed}
+    return tuple(sorted(levels, reverse=True))
 
 
 def frame_problems(schedule: Schedule, model_name: str, alpha: int) -> Iterator[str]:

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 
 from pebble import ProcessExpired
-from tqdm import tqdm
 
 from mgexp.errors import InputError
 from mgexp.run.files import (
@@ -28,6 +27,7 @@ from mgexp.run.files import (
     read_json,
     write_json,
 )
+from mgexp.run.log import progress_bar
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.processes import map_in_processes
 from mgexp.video.reader import VideoError
@@ -153,8 +153,7 @@ def _copy_all(
         for path in [path for path in known if path not in replaced]:
             packer.add(known[path])
     encoded = map_in_processes(partial(copy_video, store, order), lacking, num_processes)
-    # disable=None shows the bar on a terminal only.
-    bar = tqdm(total=len(lacking), unit=" videos", disable=None if progress else True)
+    bar = progress_bar(len(lacking), " videos", is_shown=progress)
     failures = []
     # ``closing`` ends the processes, also after an error.
     with bar, closing(encoded) as videos:

@@ -1,10 +1,12 @@
 """Configuration files and KEY VALUE pairs: what is read, what is refused, and how it is said."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
 
+from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME, KEYS
 from mgexp.config.load import config_of, experiment_name, flatten, load_config, read_config, to_yaml
 from mgexp.errors import InputError
@@ -168,7 +170,7 @@ def test_unknown_key_of_a_file_is_named_with_the_file(write):
 
 def test_unknown_key_like_no_other_points_to_the_list_of_all(empty):
     assert only_problem(empty, "XYZZY", "1").endswith(
-        "see mgexp/config/keys.py for all keys, and --import FILE.py for those of one's own"
+        "run_net.py --list-keys prints all keys, and --import FILE.py adds those of one's own"
     )
 
 
@@ -300,3 +302,27 @@ def test_config_of_and_flatten_are_inverse(empty):
 )
 def test_experiment_is_named_by_its_path_below_experiments(path, name):
     assert experiment_name(Path(path)) == name
+
+
+EPOCHS_OF_FILE = {"SOLVER": {"STEPS": [0, 44, 72, 94], "MAX_EPOCH": 120, "WARMUP_EPOCHS": 4}}
+
+
+def test_fewer_epochs_than_the_stages_need_are_one_problem_with_the_pairs_to_type(tmp_path):
+    path = tmp_path / "row.yaml"
+    path.write_text(yaml.safe_dump(EPOCHS_OF_FILE))
+    cfg, (problem,) = read_config(path, ["SOLVER.MAX_EPOCH", "30"])
+    typed = "SOLVER.MAX_EPOCH 30 SOLVER.STEPS '[0, 11, 18, 23.5]' SOLVER.WARMUP_EPOCHS 1"
+    assert problem.endswith(f"type: {typed}")
+    assert cross_problems(cfg) == []
+    cfg, problems = read_config(path, shlex.split(typed))
+    assert problems == []
+    assert cfg.SOLVER.STEPS == (0, 11, 18, 23.5)
+
+
+@pytest.mark.parametrize(
+    "pairs", [("SOLVER.MAX_EPOCH", "95"), ("SOLVER.MAX_EPOCH", "30", "SOLVER.STEPS", "[0, 20]")]
+)
+def test_epochs_that_the_stages_fit_into_are_no_problem(pairs, tmp_path):
+    path = tmp_path / "row.yaml"
+    path.write_text(yaml.safe_dump(EPOCHS_OF_FILE))
+    assert read_config(path, pairs)[1] == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-
 import pytest
 
 from mgexp.launch.resources import (
@@ -13,10 +11,11 @@ from mgexp.launch.resources import (
     read_resources,
     share_of_cores,
 )
+from mgexp.options import ToolParser
 
 
 def read(launcher, *words):
-    parser = argparse.ArgumentParser()
+    parser = ToolParser("", "")
     add_resource_arguments(parser)
     options = parser.parse_args(words)
     options.launcher = launcher

@@ -457,3 +457,25 @@ def test_a_layer_without_its_tensors_is_an_error(setting):
 @pytest.mark.parametrize("row", ROWS)
 def test_rows_by_name_are_the_papers(row):
     assert getattr(multigrid, row.upper()) == ROWS[row]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_frames_in_the_batch_are_normalised_over_groups_of_clips(groups):
+    """The witness is nn.BatchNorm2d on the frames of each group of clips alone."""
+    clips, frames = 6, 2
+    x = torch.randn(clips, frames, 3, 4, 4, generator=torch.Generator().manual_seed(0)).double()
+    model = group_batchnorm(nn.Sequential(nn.BatchNorm2d(3))).double().train()
+    multigrid.set_num_groups(model, groups)
+    wanted = [nn.BatchNorm2d(3).double().train()(part.flatten(0, 1)) for part in x.chunk(groups)]
+    torch.testing.assert_close(model(x.flatten(0, 1)), torch.cat(wanted))
+    assert model.state_dict().keys() == nn.Sequential(nn.BatchNorm2d(3)).state_dict().keys()
+
+
+def test_a_network_whose_layers_get_no_groups_is_refused():
+    with pytest.raises(ValueError, match="no layer was given groups: SyncBatchNorm is neither"):
+        group_batchnorm(nn.Sequential(nn.SyncBatchNorm(3)))
+
+
+def test_a_network_without_batch_normalisation_needs_no_groups():
+    model = nn.Sequential(nn.LayerNorm(3))
+    assert group_batchnorm(model) is model

@@ -209,7 +209,7 @@ def test_scaling_by_the_noise_follows_the_clips_after_their_limit():
 
 @pytest.mark.parametrize("noise_scale", [None, 0.0])
 def test_scaling_by_an_unknown_noise_is_an_error(noise_scale):
-    with pytest.raises(ValueError, match=r"noise needs MULTIGRID.NOISE_SCALE.*tools/doctor.py"):
+    with pytest.raises(ValueError, match=r"noise needs multigrid.noise_scale.*tools/doctor.py"):
         Multigrid(lr_scaling="noise", noise_scale=noise_scale)
 
 
@@ -254,7 +254,7 @@ def test_short_cycle_batch_that_does_not_divide_into_the_groups_is_an_error():
 
 def test_long_cycle_needs_two_stages():
     recipe = replace(TINY, stage_epochs=(0,))
-    with pytest.raises(ValueError, match=r"MULTIGRID\.LONG_CYCLE needs at least two stages"):
+    with pytest.raises(ValueError, match=r"multigrid\.fine_tuning needs at least two stages"):
         derive_phases(recipe, ROWS["long"], 1000)
 
 

@@ -196,7 +196,7 @@ def test_warm_up_of_fewer_steps_than_its_epochs_changes_nothing():
 
 def test_warm_up_that_never_ends_is_an_error():
     steps = build_schedule(TINY, ROWS["long"], 1000).total_steps
-    with pytest.raises(ValueError, match=f"WARMUP_STEPS = {steps} is not less than the {steps} "):
+    with pytest.raises(ValueError, match=f"warmup_steps = {steps} is not less than the {steps} "):
         build_schedule(replace(TINY, warmup_steps=steps), ROWS["long"], 1000)
     build_schedule(replace(TINY, warmup_steps=steps - 1), ROWS["long"], 1000)
 
@@ -319,12 +319,12 @@ def test_costs_add_up_over_the_phases():
         (
             {"max_epoch": 1e12},
             234_643,
-            r"more clips than can be counted, 2\^53: lower SOLVER.MAX_EPOCH",
+            r"more clips than can be counted, 2\^53: lower recipe.max_epoch",
         ),
         ({"max_epoch": 1e308}, 1000, r"more clips than can be counted"),
         ({}, 10**400, r"2\^53 training videos at most"),
-        ({"base_lr": 1.7e308}, 1000, "stage 0 has the learning rate inf, SOLVER.BASE_LR = 1.7e"),
-        ({"gamma": 1e-300, "base_lr": 1e-100}, 1000, "learning rate 0, SOLVER.BASE_LR = 1e-100"),
+        ({"base_lr": 1.7e308}, 1000, "stage 0 has the learning rate inf, recipe.base_lr = 1.7e"),
+        ({"gamma": 1e-300, "base_lr": 1e-100}, 1000, "learning rate 0, recipe.base_lr = 1e-100"),
     ],
 )
 def test_schedules_beyond_all_numbers_are_an_error(changes, num_videos, message):

@@ -17,6 +17,7 @@ from mgexp.plan.advice import (
     steps_finding,
     time_gradients,
 )
+from mgexp.plan.doctor import Finding
 from mgexp.plan.loading import kinds_of, legs_of
 from mgexp.plan.ways import build_training_step
 from mgexp.train.precision import Precision
@@ -27,6 +28,11 @@ COARSE, FULL = StepShape(4, 32, 32, 4), StepShape(16, 64, 8, 1)
 SECONDS = {COARSE: 0.5, FULL: 1.0}
 
 
+KEEPS_UP = Finding("loading", "OK", "keeps up", values={"cores": 1.0})
+IN_THE_WAY = Finding("loading", "warning", "is in the way", values={"cores": 20.4})
+NO_VIDEOS = Finding("loading", "warning", "not measured")
+
+
 def test_the_speedup_is_that_of_seconds():
     # the row: 30 × 0.5 + 10 × 1 = 25 s; the baseline: 100 × 1
     assert compute_speedup(SECONDS, {COARSE: 30, FULL: 10}, 100) == pytest.approx(4.0)
@@ -34,16 +40,30 @@ def test_the_speedup_is_that_of_seconds():
 
 
 @pytest.mark.parametrize(
-    ("speedup", "num_shapes", "status", "words"),
+    ("speedup", "num_shapes", "loading", "status", "words"),
     [
-        (4.0, 2, "OK", "yes: computing is 4.00 times"),
-        (1.1, 2, "warning", "barely"),
-        (None, 2, "warning", "too slow"),
-        (1.0, 1, "OK", "baseline"),
+        (
+            4.0,
+            2,
+            KEEPS_UP,
+            "OK",
+            "yes: computing is 4.00 times as fast as the baseline's, and loading",
+        ),
+        (4.0, 2, IN_THE_WAY, "warning", "not yet: computing is 4.00 times"),
+        (
+            4.0,
+            2,
+            NO_VIDEOS,
+            "OK",
+            "yes, if loading keeps up, which is not known: computing is 4.00",
+        ),
+        (1.1, 2, KEEPS_UP, "warning", "barely"),
+        (None, 2, KEEPS_UP, "warning", "too slow"),
+        (1.0, 1, IN_THE_WAY, "OK", "baseline"),
     ],
 )
-def test_whether_it_pays_in_words(speedup, num_shapes, status, words):
-    found = speedup_finding(speedup, num_shapes)
+def test_whether_it_pays_in_words(speedup, num_shapes, loading, status, words):
+    found = speedup_finding(speedup, num_shapes, loading)
     assert found.status == status and words in found.found
 
 

@@ -4,8 +4,9 @@ import logging
 
 import pytest
 
+from mgexp.run import log
 from mgexp.run.files import read_jsonl
-from mgexp.run.log import LOGGER, Progress, StepRecord, logging_to
+from mgexp.run.log import LOGGER, Progress, StepRecord, logging_to, progress_bar
 
 
 def record(step, seconds=0.5, waited=0.1):
@@ -33,8 +34,9 @@ def test_the_log_line_gives_means_since_the_last(tmp_path, caplog):
         progress.report(record(1, seconds=0.5, waited=0.1))
     (text,) = caplog.messages
     assert text.startswith("step 2/12  epoch 0.25  16x8x32²  loss 0.750  lr 0.0500")
-    # 0.4 s a step, 0.4 of 0.8 s waiting, 32 clips in 0.8 s, 10 steps left
-    assert text.endswith("400 ms  50% waiting  40 clips/s  ETA 00:04")
+    # 0.4 s a step, 0.4 of 0.8 s waiting, 32 clips in 0.8 s, 10 steps left of the 0.5 s that the
+    # second step took; the first step of the shape does not count
+    assert text.endswith("400 ms  50% waiting  40 clips/s  ETA 00:05")
 
 
 def test_other_processes_are_silent(tmp_path, caplog, capsys):
@@ -53,3 +55,35 @@ def test_the_log_goes_to_the_file_and_to_standard_error(tmp_path, capsys):
     assert "a line" in capsys.readouterr().err
     assert (tmp_path / "log.txt").read_text().endswith("  a line\n")
     assert LOGGER.handlers == before
+
+
+def test_the_time_left_is_a_mean_since_the_start(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG, LOGGER.name)
+    with Progress(tmp_path / "metrics.jsonl", 0, 14, 1) as progress:
+        for step, seconds in enumerate((9.0, 1.0, 1.0, 4.0)):
+            progress.report(record(step, seconds=seconds))
+    # Ten steps are left, and (1 + 1 + 4) / 3 is 2 s.
+    assert caplog.messages[-1].endswith("ETA 00:20")
+
+
+def test_off_a_terminal_a_bar_writes_lines(capsys, monkeypatch):
+    monkeypatch.setattr(log, "LINE_SECONDS", 0)
+    with progress_bar(2, " videos") as bar:
+        bar.update()
+        bar.update()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" [")[0] for line in lines][:3] == ["0/2 videos", "1/2 videos", "2/2 videos"]
+    assert not any("\r" in line for line in lines)
+
+
+def test_off_a_terminal_lines_are_seconds_apart(capsys):
+    with progress_bar(1000, " videos") as bar:
+        for _ in range(1000):
+            bar.update()
+    assert len(capsys.readouterr().err.splitlines()) <= 2
+
+
+def test_a_bar_may_be_off(capsys):
+    with progress_bar(2, " videos", is_shown=False) as bar:
+        bar.update()
+    assert capsys.readouterr().err == ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import simplejson
 import yaml
@@ -35,8 +33,7 @@ def collect(tmp_path, runs, monkeypatch, capsys):
 
     def call(*arguments):
         results = ["--results", str(experiments / "results.csv")]
-        monkeypatch.setattr(sys, "argv", ["collect.py", str(runs.parent), *results, *arguments])
-        return tool.main(), capsys.readouterr()
+        return tool.main([str(runs.parent), *results, *arguments]), capsys.readouterr()
 
     return call
 
@@ -194,16 +191,14 @@ def test_a_sweep_gets_a_line_for_each_value(collect, runs, tmp_path):
 
 
 def test_a_site_needs_no_runs(collect, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["collect.py", "--site", str(tmp_path / "site")])
     tool = load_tool("collect")
     monkeypatch.setattr(tool, "EXPERIMENTS", tmp_path / "experiments")
-    assert tool.main() == 0
+    assert tool.main(["--site", str(tmp_path / "site")]) == 0
     assert capsys.readouterr().out == f"site        {tmp_path / 'site' / 'index.html'}\n"
     assert (tmp_path / "site" / "quickstart" / "index.html").exists()
 
 
 def test_neither_runs_nor_a_site_is_a_wrong_command(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["collect.py"])
     with pytest.raises(SystemExit, match="2"):
-        load_tool("collect").main()
+        load_tool("collect").main([])
     assert "name a folder of runs, or --site DIR" in capsys.readouterr().err

@@ -179,8 +179,16 @@ def test_a_run_refuses_a_store_of_other_videos(prepare, tiny_data, data, tmp_pat
 
 def test_help_explains_the_choice_of_sizes(prepare, capsys):
     with pytest.raises(SystemExit) as exited:
-        prepare(["--help"])
+        prepare(["--help-all"])
     assert exited.value.code == 0
     out = capsys.readouterr().out
     assert "choose the largest short side first" in out
     assert "1 failed" in out
+
+
+def test_without_short_sides_the_row_decides_them(tmp_path, capsys):
+    tool = load_tool("prepare_data")
+    cfg = write_config(tmp_path / "row.yaml", {})
+    options = tool.parse(["--cfg", str(cfg), "--store", str(tmp_path / "store")])
+    assert tool.order_of(options, tmp_path).levels == (40, 28, 20)
+    assert "short sides 40 28 20, from the shapes of the row" in capsys.readouterr().err

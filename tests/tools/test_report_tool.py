@@ -1,7 +1,6 @@
 """tools/report.py as a user starts it: on runs, on stored runs and on YAMLs alone."""
 
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +37,7 @@ def report(monkeypatch):
     tool = load_tool("report")
 
     def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["report.py", *map(str, arguments)])
-        return tool.main()
+        return tool.main([*map(str, arguments)])
 
     return call
 

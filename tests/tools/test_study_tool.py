@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -10,12 +12,14 @@ from fake_runs import CONFIG, fake_run
 from tiny import load_tool, write_config
 
 from mgexp.config.load import experiment_name, load_config, to_yaml
-from mgexp.config.study import Study
+from mgexp.config.study import Study, Task, read_study
+from mgexp.errors import InputError
 from mgexp.figures.schedule import load_schedules
 from mgexp.results.collect import gather_runs
 from mgexp.results.load import read_lines
 from mgexp.results.model import Comparison
 from mgexp.run.files import append_jsonl, read_json, read_jsonl, write_json
+from mgexp.run.folder import RunDir
 from mgexp.train.result import Outcome
 
 STUDY = {
@@ -195,6 +199,42 @@ def test_figures_show_the_seeds_whose_seconds_count(runs, folder, monkeypatch):
     assert [len(one.timed_points) for gains, _ in given for one in gains] == [2, 1]
     assert [len(one.points.each) for gains, _ in given for one in gains] == [2, 2]
     assert {margin for _, margin in given} == {1.0}
+
+
+def test_a_control_is_evaluated_where_slurm_left_the_weights(folder):
+    tool = load_tool("study")
+    board = tool.Board(read_study(folder))
+    control = Task(A, 0, "repeated")
+    untouched = SimpleNamespace(control=lambda frame_order: None)
+    board.gathered = SimpleNamespace(runs={(A, 0): untouched})
+    assert board.is_done(control)  # there are no weights anywhere
+    there = board.sweep_dir.run(board.sweep_run(A, 0).name)
+    there.root.mkdir(parents=True)
+    there.model.touch()
+    assert not board.is_done(control)
+    assert tool.run_options(board, control).output == there.root
+
+
+def test_a_run_that_a_killed_study_left_going_is_waited_for(folder, monkeypatch, tmp_path, capsys):
+    tool, tries, slept = load_tool("study"), [], []
+
+    @contextmanager
+    def lock_file(path):
+        tries.append(path)
+        if len(tries) < 3:
+            raise InputError(["run folder runs/a is in use by process 7"])
+        yield
+
+    monkeypatch.setattr(tool, "lock_file", lock_file)
+    monkeypatch.setattr(tool.time, "sleep", slept.append)
+    tool.wait_for(RunDir(tmp_path))
+    assert tries == [tmp_path / "lock"] * 3
+    assert slept == [tool.WAIT_SECONDS] * 2
+    assert capsys.readouterr().err.count("waits: run folder runs/a is in use by process 7") == 1
+
+
+def test_nobody_waits_for_a_run_that_never_began(tmp_path):
+    load_tool("study").wait_for(RunDir(tmp_path / "nowhere"))
 
 
 def test_the_status_says_what_is_done_and_writes_nothing(study, runs, folder, capsys):

@@ -114,6 +114,21 @@ def test_checkpoints_follow_the_clock(tmp_path):
     assert bench.calls == [("save", step) for step in range(1, NUM_STEPS + 1)]
 
 
+def test_the_first_checkpoint_of_a_run_comes_sooner_than_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "FIRST_CHECKPOINT_SECONDS", 0)
+    bench = Bench(tmp_path)
+    bench.run()
+    assert bench.calls == [("save", 1)]
+
+
+def test_a_resumed_run_has_its_first_checkpoint_already(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "FIRST_CHECKPOINT_SECONDS", 0)
+    bench = Bench(tmp_path)
+    bench.state.step = 4
+    bench.run(first_step=4)
+    assert bench.calls == []
+
+
 def stop_in(step, bench, monkeypatch):
     """Make a signal arrive while ``step`` is computed."""
 

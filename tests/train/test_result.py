@@ -41,5 +41,5 @@ def test_the_summary_says_accuracy_cost_and_verdict():
     }
     assert summary(result) == (
         "top-1 91.25 %, 40 steps, 5.0 TFLOPs, 12.0 s of training (3.0 s waiting for input), "
-        "20.0 s in all; expectation: met"
+        "20.0 s in all; the EXPECTED value was met"
     )

@@ -227,6 +227,22 @@ def test_anything_may_change_before_the_first_checkpoint(written, tmp_path):
     assert check_folder(written, other, VIDEOS, override=False) == []
 
 
+def test_a_start_with_other_keys_after_no_checkpoint_says_that_it_begins_anew(
+    written, tmp_path, caplog
+):
+    cfg = tiny_config(tmp_path, {"SOLVER.BASE_LR": 0.5})
+    write_folder(written, to_yaml(cfg), VIDEOS, build_row_schedule(cfg, 24))
+    (message,) = caplog.messages
+    assert "begins anew" in message
+    assert "SOLVER.BASE_LR: the run folder has 0.005, this start 0.5" in message
+
+
+def test_the_same_start_after_no_checkpoint_says_nothing(written, tmp_path, caplog):
+    cfg = tiny_config(tmp_path)
+    write_folder(written, to_yaml(cfg), VIDEOS, build_row_schedule(cfg, 24))
+    assert caplog.messages == []
+
+
 def test_every_start_is_recorded(checkpointed, tmp_path, caplog):
     cfg = tiny_config(tmp_path)
     first = read_json(checkpointed.environment_json)

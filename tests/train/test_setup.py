@@ -1,11 +1,16 @@
 """What a run checks before it writes its first file: recipe, schedule, lists, task, memory."""
 
+import ast
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from tiny import data_keys, tiny_config
 
+from mgexp.config.keys import BY_NAME
+from mgexp.config.load import load_config
 from mgexp.data.records import Action, ActionRecord, VideoList, VideoRecord
 from mgexp.errors import InputError
 from mgexp.train import setup as build
@@ -18,6 +23,7 @@ from mgexp.train.setup import (
     build_ready_bytes,
     build_recipe,
     build_row_schedule,
+    build_store_levels,
     device_problems,
     frame_problems,
     list_problems,
@@ -28,6 +34,7 @@ from mgexp.train.setup import (
 )
 from mgexp.train.task import build_task
 from mgexp.video.pyav import PyavReader
+from mgexp.video.store_encode import DEFAULT_SHORT_SIDES
 
 OFF = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
 
@@ -37,6 +44,66 @@ def test_the_recipe_is_the_baseline_of_the_row(tmp_path):
     assert (recipe.clips, recipe.frames, recipe.crop, recipe.stride) == (4, 8, 32, 1)
     assert (tuple(recipe.stage_epochs), recipe.max_epoch) == ((0, 3), 4)
     assert build_recipe(tiny_config(tmp_path, OFF)) == recipe
+
+
+def test_a_batch_that_a_shape_multiplies_names_the_key_that_was_typed(tmp_path):
+    # Six clips are twelve at the shape that takes twice as many, and twelve do not make groups of eight.
+    cfg = tiny_config(tmp_path, {"TRAIN.BATCH_SIZE": 6, "MULTIGRID.BN_BASE_SIZE": 8})
+    with pytest.raises(InputError) as caught:
+        build_row_schedule(cfg, 24)
+    (problem,) = caught.value.problems
+    assert problem.startswith("TRAIN.BATCH_SIZE = 6 becomes 12 clips at ")
+    assert "a multiple of MULTIGRID.BN_BASE_SIZE = 8" in problem
+
+
+def test_every_argument_that_a_message_of_the_core_names_has_a_key():
+    texts = [
+        path.read_text() for path in (Path(build.__file__).parents[1] / "multigrid").glob("*.py")
+    ]
+    literals = [
+        node.value
+        for text in texts
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    named = {
+        name
+        for text in literals
+        for name in re.findall(r"\b(?:recipe|multigrid)\.(?!py\b)\w+", text)
+    }
+    assert named - build.ARGUMENTS.keys() == set()
+    assert build.ARGUMENTS.keys() - named == set()
+    assert [key for key in build.ARGUMENTS.values() if key not in BY_NAME] == []
+
+
+def test_stages_that_are_too_late_are_said_once(tiny_data, tmp_path):
+    cfg = tiny_config(tmp_path, {**data_keys(tiny_data), "SOLVER.MAX_EPOCH": 2})
+    with pytest.raises(InputError) as caught:
+        build_inputs(cfg, [], 1)
+    (problem,) = caught.value.problems
+    assert problem.startswith("SOLVER.STEPS ends with epoch ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "levels"),
+    [
+        # The least crop is half, so clips are drawn from 16 pixels on: 40, 28 and 20 are all read.
+        ({}, (40, 28, 20)),
+        # A baseline draws 32 pixels or more, and 28 is too few for every clip.
+        ({"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}, (40,)),
+        # The evaluation is sharper than training.
+        ({"DATA.TEST_CROP_SIZE": 48, "MULTIGRID.SHORT_CYCLE": False}, (48, 34, 24)),
+    ],
+)
+def test_a_store_has_the_sizes_that_the_clips_of_the_row_are_read_from(changes, levels, tmp_path):
+    assert build_store_levels(tiny_config(tmp_path, changes)) == levels
+
+
+def test_the_row_of_kinetics_has_the_sizes_of_the_default():
+    path = (
+        Path(build.__file__).parents[2] / "experiments/main/k400_slowfast_8x8_r50/long_short.yaml"
+    )
+    assert build_store_levels(load_config(path)) == DEFAULT_SHORT_SIDES
 
 
 def test_segments_have_no_stride(tmp_path):

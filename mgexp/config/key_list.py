@@ -1,0 +1,115 @@
+"""List the configuration keys for people: as text for a terminal, and as the page docs/keys.md."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import textwrap
+from collections.abc import Iterator
+
+from mgexp.config.keys import BY_NAME, Key, default_config
+from mgexp.config.values import ANY, as_lists, is_text
+from mgexp.errors import InputError
+
+TOP = "top level"
+"""The heading of the keys that lie in no section."""
+PLAIN_TYPES = {bool: "True or False", int: "a whole number", float: "a number"}
+INDENT = " " * 4
+FLOAT_DIGITS = 4
+
+PAGE_START = """\
+# All configuration keys
+
+    python tools/run_net.py --list-keys              prints all keys
+    python tools/run_net.py --list-keys SOLVER       prints the keys of one section
+
+Give a key on the command line of a tool, or in the YAML of a row:
+
+    python tools/run_net.py --cfg experiments/quickstart/long_short.yaml SOLVER.BASE_LR 0.05
+
+The source of a key is *PySlowFast* if the key has its name and meaning from there. The source of other keys is
+*mgexp*. `python -m mgexp.config.key_list > docs/keys.md` writes this page.
+"""
+
+
+def listed_keys(section: str = "") -> str:
+    """List the keys of ``section``, or of all sections, as text for a terminal of 100 columns.
+
+    Raises InputError for a section that does not exist.
+    """
+    return "\n\n".join(
+        "\n".join([f"{title}: {about}", *(_lines(one) for one in keys)])
+        for title, about, keys in _sections(section)
+    )
+
+
+def keys_page() -> str:
+    """Write docs/keys.md: a table for each section."""
+    parts = [PAGE_START]
+    for title, about, keys in _sections():
+        rows = [_row(one) for one in keys]
+        head = "| Key | Default | Values | Meaning | Source |\n|---|---|---|---|---|"
+        parts.append("\n".join([f"## {title}\n", f"{about}\n", head, *rows, ""]))
+    return "\n".join(parts)
+
+
+def _sections(only: str = "") -> Iterator[tuple[str, str, list[Key]]]:
+    """Yield (name, what it is about, keys) of each section, in the order of ``Config``."""
+    tree = default_config()
+    names = list(dict.fromkeys(key.name.rpartition(".")[0] for key in BY_NAME.values()))
+    wanted = only.upper().rstrip(".")
+    if wanted and wanted not in names:
+        near = difflib.get_close_matches(wanted, names, n=1)
+        found = f"; nearest: {near[0]}" if near else ""
+        known = ", ".join(name for name in names if name)
+        raise InputError(
+            [f"--list-keys {only}: there is no such section{found}; there are {known}"]
+        )
+    for name in [wanted] if wanted else names:
+        about = getattr(tree, name).__doc__ if name else "Keys that lie in no section."
+        keys = [key for key in BY_NAME.values() if key.name.rpartition(".")[0] == name]
+        yield name or TOP, " ".join(str(about).split()), keys
+
+
+def _lines(key: Key) -> str:
+    """Write one key for a terminal: name and default, then what it does, then values and source."""
+    second = f"{_values(key)}; {key.source}"
+    wrapped = [
+        line
+        for text in (f"{key.meaning}.", f"[{second}]")
+        for line in textwrap.wrap(text, 100, initial_indent=INDENT, subsequent_indent=INDENT)
+    ]
+    return "\n".join([f"  {key.name} = {_default(key)}", *wrapped])
+
+
+def _row(key: Key) -> str:
+    cells = (f"`{key.name}`", f"`{_default(key)}`", _values(key), key.meaning, key.source)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _default(key: Key) -> str:
+    """Write the default so that it can be typed as a value."""
+    if key.default == "":
+        return "''"
+    return str(_rounded(as_lists(key.default)))
+
+
+def _rounded(value: object) -> object:
+    # √½ has 16 digits, which nobody reads.
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.{FLOAT_DIGITS}g}") if isinstance(value, float) else value
+
+
+def _values(key: Key) -> str:
+    """Write which values the key takes: its legal values, or else its type."""
+    if key.legal is not ANY:
+        kind = "whole numbers, " if key.type is int else ""
+        return kind + key.legal.words
+    if key.type in PLAIN_TYPES:
+        return PLAIN_TYPES[key.type]
+    return "text" if is_text(key.type) else f"like {_default(key)}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(keys_page())

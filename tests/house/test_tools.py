@@ -1,0 +1,70 @@
+"""The rules for tools: a help that fits a screen and shows an example, and mgexp before torch."""
+
+import ast
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOOLS = sorted((ROOT / "tools").glob("*.py"))
+MAX_LINES, MAX_COLUMNS, LAST_LINE_OF_EXAMPLE = 45, 120, 12
+TORCH = {"torch", "torchvision", "pytorchvideo", "fvcore", "submitit", "lightning", "timm"}
+"""Packages that import torch, or are torch."""
+
+each_tool = pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.stem)
+
+
+def helped(tool, monkeypatch, capsys, option="--help"):
+    """Return what a tool prints on a terminal of 100 columns."""
+    monkeypatch.setattr(sys, "argv", [str(tool), option])
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit) as exited:
+        runpy.run_path(str(tool), run_name="__main__")
+    assert exited.value.code == 0
+    return capsys.readouterr().out.splitlines()
+
+
+@each_tool
+def test_help_fits_a_screen_and_starts_with_an_example(tool, monkeypatch, capsys):
+    lines = helped(tool, monkeypatch, capsys)
+    assert lines[0].startswith("usage:")
+    assert len(lines) <= MAX_LINES
+    assert max(map(len, lines)) <= MAX_COLUMNS
+    assert re.search(rf"python tools/{tool.name}\b", "\n".join(lines[1:LAST_LINE_OF_EXAMPLE]))
+
+
+def test_rare_options_are_named_in_the_help_and_explained_in_the_whole_help(monkeypatch, capsys):
+    tool = ROOT / "tools" / "run_net.py"
+    brief = "\n".join(helped(tool, monkeypatch, capsys))
+    whole = "\n".join(helped(tool, monkeypatch, capsys, "--help-all"))
+    assert "--partition" in brief
+    assert "partition (default: the cluster's)" not in brief
+    assert "partition (default: the cluster's)" in whole
+
+
+def test_details_are_in_the_whole_help_alone(monkeypatch, capsys):
+    tool = ROOT / "tools" / "prepare_data.py"
+    assert "In detail:" not in "\n".join(helped(tool, monkeypatch, capsys))
+    whole = " ".join(helped(tool, monkeypatch, capsys, "--help-all"))
+    assert "In an ordinary video most frames need other frames." in whole
+
+
+@each_tool
+def test_a_tool_imports_mgexp_before_torch(tool):
+    """mgexp says how torch's threads wait, and torch reads this when it is imported."""
+    names = [
+        name.split(".")[0]
+        for node in ast.parse(tool.read_text()).body
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    ]
+    first = next(name for name in names if name in TORCH | {"mgexp"})
+    assert first == "mgexp"
