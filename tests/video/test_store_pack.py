@@ -236,7 +236,7 @@ def test_videos_that_are_gone_are_read_from_their_copies_and_stay_in_the_store(f
 @pytest.mark.slow
 @pytest.mark.alone
 def test_an_index_of_100000_videos_opens_in_seconds(tmp_path):
-    """Measured: 2 s. The limit is far above, since other programs may run."""
+    """Measured: 3.2 s of one core. The limit is far above, since other programs may run."""
     store = StoreDir(tmp_path)
     write_json(store.settings_json, {})
     part = Part(7, 123456789, 1234567890)
