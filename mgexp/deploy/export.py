@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +24,7 @@ from mgexp.errors import InputError, TrainingError
 from mgexp.models.weights import write_weights
 from mgexp.run.files import atomic_file, atomic_write_text, write_json
 from mgexp.run.folder import Folder, Inside
+from mgexp.train.precision import Precision
 
 # ruff: noqa: ANN401 (the objects of ONNX are untyped here)
 
@@ -229,9 +231,7 @@ def export_onnx(program: Any, model: nn.Module, shape: Shape, path: Path, traced
             "leave ONNX out with --formats torch"
         )
     try:
-        # torch warns of its own internals here.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _tracing():
             made: Any = torch.onnx.export(
                 program, input_names=["clips"], output_names=["logits"], verbose=False
             )
@@ -256,12 +256,23 @@ def _exported(model: nn.Module, shape: Shape, num_clips: int | None) -> Any:
     plain = copy.deepcopy(model).to(memory_format=torch.contiguous_format)
     clips = shape.clips(num_clips or BATCHES[0]).contiguous()
     free = None if num_clips else ({0: torch.export.Dim("num_clips", min=1)},)
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
+    with _tracing(), torch.no_grad():
         program = torch.export.export(plain, (clips,), dynamic_shapes=free)
     # torch would store the example as a pickle. The file then holds tensors and text alone.
     program.example_inputs = None
     return program
+
+
+@contextmanager
+def _tracing() -> Iterator[None]:
+    """Let torch trace in the block. Nothing is computed there.
+
+    torch's exporter reads the older switch of TF32, which torch refuses after training has turned TF32 off by the
+    newer ones. So these are on in the block, as they are when Python starts. torch also warns of its own code.
+    """
+    with warnings.catch_warnings(), Precision("tf32").backends():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @torch.inference_mode()

@@ -26,6 +26,7 @@ from mgexp.deploy.export import (
 )
 from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model
+from mgexp.train.precision import Precision
 from mgexp.train.step import Normalizer
 
 BASE = {
@@ -144,6 +145,17 @@ def test_a_network_that_fixes_the_number_of_clips_is_exported_for_one_and_that_i
     _, check = export_program(Gap(False).eval(), small_shape(), tmp_path / "model.pt2")
     assert check.num_clips == 1
     assert "takes 1 clip at once (UserError: Constraints violated (num_clips)!" in check.as_text()
+
+
+def test_a_network_is_exported_in_the_process_that_trained_it(tmp_path):
+    """torch refuses to read the older switch of TF32 after this setting, which each run makes."""
+    with Precision("fp32").backends():
+        before = torch.backends.cudnn.conv.fp32_precision
+        model = Gap(False).eval()
+        program, check = export_program(model, small_shape(), tmp_path / "model.pt2")
+        pytest.importorskip("onnxruntime")
+        export_onnx(program, model, small_shape(), tmp_path / "model.onnx", check)
+        assert torch.backends.cudnn.conv.fp32_precision == before == "ieee"
 
 
 def test_a_file_whose_logits_differ_is_not_kept(tmp_path):
