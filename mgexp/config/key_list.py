@@ -20,12 +20,16 @@ FLOAT_DIGITS = 4
 PAGE_START = """\
 # All configuration keys
 
-    python tools/run_net.py --list-keys              prints all keys
-    python tools/run_net.py --list-keys SOLVER       prints the keys of one section
+```bash
+python tools/run_net.py --list-keys              # prints all keys
+python tools/run_net.py --list-keys SOLVER       # prints the keys of one section
+```
 
 Give a key on the command line of a tool, or in the YAML of a row:
 
-    python tools/run_net.py --cfg experiments/quickstart/long_short.yaml SOLVER.BASE_LR 0.05
+```bash
+python tools/run_net.py --cfg experiments/quickstart/long_short.yaml SOLVER.BASE_LR 0.05
+```
 
 The source of a key is *PySlowFast* if the key has its name and meaning from there. The source of other keys is
 *mgexp*. `python -m mgexp.config.key_list > docs/keys.md` writes this page.
