@@ -210,7 +210,10 @@ def draw_speed_up(
     with printed():
         figure = PrintFigure(2.5)
         left, right = figure.subplots(1, 2, sharey=True)
-        # The panels share their vertical axis, and the last one drawn sets its limits.
+        lowest = 0.0 if margin is None else -margin
+        # The panels share their vertical axis, so its limits are those of all points. The tint below 0 needs them.
+        points = [one.points for one in gains]
+        left.set_ylim(*limits(points, 0.0, lowest, least_span=LEAST_POINTS))
         _draw_gains(left, over_time, styles[BASELINE], margin)
         _draw_gains(right, over_flops, styles[BASELINE], margin)
         left.set_xlabel("speed-up in training time")
@@ -227,16 +230,13 @@ def _draw_gains(
     margin: float | None,
 ) -> None:
     """Draw (ratio, difference) of each row around the baseline at (1, 0), and a line at −margin."""
-    lowest = 0.0 if margin is None else -margin
     axes.set_xlim(*limits([ratio for _, ratio, _ in gains], 1.0))
-    differences = [difference for _, _, difference in gains]
-    axes.set_ylim(*limits(differences, 0.0, lowest, least_span=LEAST_POINTS))
-    # Set the limits before the tint. The tint reaches from the lower limit to 0, and must not move this limit.
+    # The tint reaches from the lower limit to 0, and must not move this limit.
     axes.axhspan(axes.get_ylim()[0], 0, color=LOSS_COLOUR, lw=0, zorder=0)
     axes.axhline(0, color=baseline.colour, lw=0.7, zorder=1)
     axes.axvline(1, color=baseline.colour, lw=0.7, zorder=1)
     if margin is not None:
-        axes.axhline(lowest, color=baseline.colour, lw=0.9, ls=(0, (4, 2)), zorder=1)
+        axes.axhline(-margin, color=baseline.colour, lw=0.9, ls=(0, (4, 2)), zorder=1)
     axes.plot(1, 0, baseline.marker, ms=4.4, color=baseline.colour, zorder=3)
     for style, ratio, difference in gains:
         draw_mean(axes, ratio, difference, style)

@@ -179,6 +179,9 @@ def test_a_seed_whose_seconds_cannot_be_compared_is_a_point_over_flops_alone():
 
     assert seeds(left) == ([2.0], [-1.0])
     assert seeds(right) == ([1.0, 2.0], [-1.0, -3.0])
+    for axes in (left, right):
+        tint = min(patch.get_y() for patch in axes.patches if patch.get_height() > 0)
+        assert tint == axes.get_ylim()[0] < -3
 
 
 def test_rows_are_named_with_their_numbers(two_seeds):
