@@ -172,10 +172,10 @@ def test_batch_norm_that_cannot_be_grouped_is_refused(tmp_path):
     @MODELS.register()
     class Frames(nn.Sequential):
         def __init__(self, cfg):
-            super().__init__(nn.Conv3d(3, 4, 3), nn.BatchNorm2d(4))
+            super().__init__(nn.Conv3d(3, 4, 3), nn.BatchNorm3d(4), nn.BatchNorm1d(4))
 
     (problem,) = build_problems(tiny_config(tmp_path, {"MODEL.MODEL_NAME": "Frames"}), [(8, 32)])
-    assert "Frames has BatchNorm2d: only BatchNorm3d has statistics over groups" in problem
+    assert "Frames has BatchNorm1d: only nn.BatchNorm3d and nn.BatchNorm2d have" in problem
 
 
 def test_a_network_without_blocks_cannot_compute_them_again(tmp_path):

@@ -17,6 +17,10 @@ import argparse
 import sys
 from pathlib import Path
 
+# mgexp comes before torch, because it sets how torch's threads wait.
+import mgexp  # noqa: F401
+
+# isort: split
 import torch
 
 from mgexp.deploy.export import (

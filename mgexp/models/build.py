@@ -67,7 +67,8 @@ def build_network(cfg: Config) -> nn.Module:
         kinds = " and ".join(sorted(others))
         raise InputError(
             [
-                f"MODEL.MODEL_NAME = {name} has {kinds}: only BatchNorm3d has statistics over groups of clips here"
+                f"MODEL.MODEL_NAME = {name} has {kinds}: only nn.BatchNorm3d and nn.BatchNorm2d have "
+                "statistics over groups of clips here"
             ]
         )
     return model

@@ -20,6 +20,8 @@ from mgexp.video.reader import VideoError
 from mgexp.video.store import StoreDir
 from mgexp.video.store_fill import Order, fill_store
 
+pytestmark = pytest.mark.usefixtures("own_code")
+
 NAMES = [f"train{number}.mp4" for number in range(NUM_TRAIN)]
 
 

@@ -14,6 +14,8 @@ from mgexp.registry import import_file
 from mgexp.run import remote
 from mgexp.run.remote import cache_folder, is_remote, local_file
 
+pytestmark = pytest.mark.usefixtures("own_code")
+
 CONTENT = b"some weights"
 SUM = hashlib.sha256(CONTENT).hexdigest()
 

@@ -17,6 +17,8 @@ from mgexp.run.files import read_json
 from mgexp.video.store import StoreDir
 from mgexp.video.store_fill import Order, fill_store
 
+pytestmark = pytest.mark.usefixtures("own_code")
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> None:
@@ -43,7 +45,6 @@ def test_weights_with_another_sum_are_refused(main, cfg, output, finished_run, c
     assert not output.exists()
 
 
-@pytest.mark.usefixtures("own_code")
 def test_a_run_without_any_video_of_its_own(main, tiny_data, output, tmp_path):
     """Lists and shards come from a handler; the folder of the videos is empty."""
     (tmp_path / "videos").mkdir()

@@ -153,7 +153,8 @@ def test_a_second_call_runs_what_is_missing_with_the_code_of_the_first(
         experiments,
         lambda name: dict(flatten(load_config(experiments / f"{name}.yaml"))),
     )
-    assert [path.parent.name for path in summary.reports] == ["group", "group"]
+    # The last one has the table of values.
+    assert [path.parent.name for path in summary.reports] == ["group", "group", "runs"]
     assert summary.collected.added == [run]  # the grid's first value is the row's
     (problems,) = summary.collected.not_rows.values()
     assert problems == ["SOLVER.BASE_LR: it was given 0.004, its YAML says 0.005"]
