@@ -59,7 +59,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         nargs="+",
         choices=FORMATS,
         default=FORMATS,
-        help="programs to write (default: both); ONNX needs pip install 'mgexp[export]'",
+        help="programs to write (default: both); ONNX needs pip install '.[export]'",
     )
     return parser.parse_args(arguments)
 

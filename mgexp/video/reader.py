@@ -165,7 +165,7 @@ def choose_decoder(backend: Backend, frames_fps: float = DEFAULT_FRAMES_FPS) -> 
         if backend == "torchcodec":
             problem = f"DATA.DECODING_BACKEND = torchcodec, but it does not work here: {fault}"
             remedy = (
-                "Install it with pip install 'mgexp[torchcodec]' and FFmpeg's shared libraries with "
+                "Install it with pip install '.[torchcodec]' and FFmpeg's shared libraries with "
                 "apt-get install ffmpeg (or conda install -c conda-forge ffmpeg), "
                 "or set DATA.DECODING_BACKEND auto or pyav"
             )
