@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from mgexp.results.evidence import compare_videos, wilson_interval
+from mgexp.results.evidence import busy_runs, compare_videos, wilson_interval
 from mgexp.results.html import Block, Picture, to_html
 from mgexp.results.model import (
     COARSE_CONTROL,
@@ -204,6 +204,8 @@ def _verdict(comparison: Comparison, row: Row) -> str:
             f"{names[0].upper()}{names[1:]} ran at another commit than the baseline, or more than an hour apart. "
             "This may be a part of the difference in training time."
         )
+    for (experiment, seed), why in busy_runs(run for both in pair.runs for run in both).items():
+        sentences.append(f"**{experiment}, seed {seed}: {why}, so its seconds mean little.**")
     return " ".join(sentences)
 
 

@@ -93,6 +93,15 @@ def test_seconds_of_another_sitting_are_told(report, two_rows, tmp_path):
     assert "Seed 2 ran at another commit than the baseline, or more than an hour apart" in found
 
 
+def test_a_run_beside_other_programs_is_marked_in_the_verdict(report, two_rows, tmp_path):
+    path = RunDir(tmp_path / "long_short" / "seed2").result_json
+    write_json(path, {**read_json(path), "other_cores": 0.62})
+    (found,) = (line for line in report().splitlines() if line.startswith("- **long_short**"))
+    said = "long_short, seed 2: other programs kept 0.62 cores busy, so its seconds mean little.**"
+    assert said in found
+    assert "seed 1: other programs" not in found
+
+
 def test_the_table_of_differences(report, two_rows):
     # Speed-ups 2.5 and 2.75: logarithms of mean 0.96394, error 0.04766, times 12.706.
     # Steady FLOP/s: (25/76)/(100/196) = 0.6447 and (25/76)/(100/216) = 0.7105.

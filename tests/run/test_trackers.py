@@ -45,9 +45,7 @@ def test_a_missing_package_is_a_problem_with_its_remedy(without_packages):
         "TENSORBOARD.ENABLE = True needs the package tensorboard: pip install '.[tensorboard]' or "
         "tensorboard, or set TENSORBOARD.ENABLE False"
     )
-    assert wandb.startswith(
-        "WANDB.ENABLE = True needs the package wandb: pip install '.[wandb]'"
-    )
+    assert wandb.startswith("WANDB.ENABLE = True needs the package wandb: pip install '.[wandb]'")
 
 
 def test_nobody_logged_in_is_a_problem_with_its_remedy(tmp_path, monkeypatch):
