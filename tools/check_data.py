@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import simplejson
@@ -40,8 +39,7 @@ from mgexp.options import (
 )
 from mgexp.run.environment import num_cores
 from mgexp.run.folder import CheckDir
-from mgexp.run.log import progress_bar
-from mgexp.video.check import CheckLog, CheckSummary, VideoCheck, check_videos
+from mgexp.video.check import CheckSummary, check_in_folder
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -99,28 +97,8 @@ def listing_of(options: argparse.Namespace) -> Listing:
 
 def check(listing: Listing, options: argparse.Namespace) -> CheckSummary:
     """Check the videos that are not known yet, and write their lines and the quarantine."""
-    paths = listing.paths
-    folder = CheckDir(options.output)
-    with folder.locked():
-        log = CheckLog(folder, options.quick, options.time_limit)
-        checks = log.known(paths)
-        num_known = len(checks)
-        checking = check_videos(
-            [path for path in paths if path not in checks],
-            quick=options.quick,
-            num_processes=options.processes,
-            limit_seconds=options.time_limit,
-        )
-        # `closing` ends the checking processes, also after Ctrl-C.
-        bar = progress_bar(len(paths), " videos", initial=num_known)
-        with bar, closing(checking):
-            for found in checking:
-                log.add(found)
-                checks[found.path] = found
-                bar.update()
-        ordered: list[VideoCheck] = [checks[path] for path in paths]
-        log.write_quarantine(ordered, listing.root)
-    return CheckSummary(ordered, num_known)
+    how = (options.quick, options.processes, options.time_limit)
+    return check_in_folder(CheckDir(options.output), listing.paths, listing.root, *how)
 
 
 def main(arguments: list[str]) -> int:

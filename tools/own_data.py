@@ -18,10 +18,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
-
-from tqdm import tqdm
 
 from mgexp.data.split import (
     Found,
@@ -49,7 +46,7 @@ from mgexp.run.environment import num_cores
 from mgexp.run.files import short_path
 from mgexp.run.folder import SMOKE, CheckDir
 from mgexp.text import aligned
-from mgexp.video.check import CheckLog, CheckSummary, VideoCheck, check_videos
+from mgexp.video.check import VideoCheck, check_in_folder
 from mgexp.video.paths import links_problems
 
 PROJECTS = Path("projects")
@@ -236,30 +233,10 @@ def check(
 ) -> tuple[dict[str, VideoCheck], str]:
     """Decode the videos that no earlier call has decoded. Return all checks by path, and their table."""
     folder = CheckDir(project.check)
-    with folder.locked():
-        log = CheckLog(folder, options.quick, options.time_limit)
-        known = log.known(paths)
-        checks = dict(known)
-        checking = check_videos(
-            [path for path in paths if path not in known],
-            quick=options.quick,
-            num_processes=options.processes,
-            limit_seconds=options.time_limit,
-        )
-        # Without a terminal a line every ten seconds is enough.
-        seconds = 0.1 if sys.stderr.isatty() else 10
-        with (
-            closing(checking),
-            tqdm(total=len(paths), initial=len(known), unit=" videos", mininterval=seconds) as bar,
-        ):
-            for found in checking:
-                log.add(found)
-                checks[found.path] = found
-                bar.update()
-        ordered = [checks[path] for path in paths]
-        log.write_quarantine(ordered, options.videos)
-    text = CheckSummary(ordered, len(known)).as_text()
-    return checks, f"{text}\nunusable videos are left out: {folder.quarantine_txt}"
+    how = (options.quick, options.processes, options.time_limit)
+    found = check_in_folder(folder, paths, options.videos, *how)
+    text = f"{found.as_text()}\nunusable videos are left out: {folder.quarantine_txt}"
+    return {one.path: one for one in found.checks}, text
 
 
 def classes_of(

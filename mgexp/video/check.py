@@ -2,7 +2,7 @@
 
 `check_video` decodes one file. `check_videos` checks many in other processes, since a damaged file can hang or
 crash its decoder. `CheckLog` keeps the results in a folder, so that a second call continues where the first one
-stopped.
+stopped. `check_in_folder` does all of this, and shows how far it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from pebble import ProcessExpired
 
 from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_jsonl
 from mgexp.run.folder import CheckDir
+from mgexp.run.log import progress_bar
 from mgexp.video.frame_folder import FrameFolder
 from mgexp.video.paths import Root
 from mgexp.video.processes import map_in_processes
@@ -438,6 +439,41 @@ class CheckLog:
         if line["quick"] and not self.quick:
             return False
         return all(line[name] == value for name, value in _state_of(line["path"]).items())
+
+
+def check_in_folder(
+    folder: CheckDir,
+    paths: Sequence[str],
+    root: Path,
+    quick: bool,
+    num_processes: int,
+    limit_seconds: float,
+) -> CheckSummary:
+    """Check the videos at ``paths`` that no earlier call has checked. Write all results into ``folder``.
+
+    The quarantine has paths relative to ``root``. The other arguments are those of `check_videos`. Raises
+    InputError if another process works in the folder.
+    """
+    with folder.locked():
+        log = CheckLog(folder, quick, limit_seconds)
+        checks = log.known(paths)
+        num_known = len(checks)
+        checking = check_videos(
+            [path for path in paths if path not in checks],
+            quick=quick,
+            num_processes=num_processes,
+            limit_seconds=limit_seconds,
+        )
+        # `closing` ends the checking processes, also after Ctrl-C.
+        bar = progress_bar(len(paths), " videos", initial=num_known)
+        with bar, closing(checking):
+            for found in checking:
+                log.add(found)
+                checks[found.path] = found
+                bar.update()
+        ordered = [checks[path] for path in paths]
+        log.write_quarantine(ordered, root)
+    return CheckSummary(ordered, num_known)
 
 
 def _state_of(path: str) -> dict[str, int | None]:
