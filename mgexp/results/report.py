@@ -6,10 +6,10 @@ the figures and calls `write_report`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from mgexp.results.evidence import busy_runs, compare_videos, wilson_interval
+from mgexp.results.evidence import VideoDifference, busy_runs, compare_videos, wilson_interval
 from mgexp.results.html import Block, Picture, to_html
 from mgexp.results.model import (
     COARSE_CONTROL,
@@ -119,12 +119,12 @@ def render(
     lines = [f"# {title}"]
     sections: list[tuple[str, list[str]]] = []
     if comparison.finished:
-        lines += ["", *_opening(comparison)]
-        named = [(row.name, comparison.pair(row)) for row in comparison.compared]
+        videos = {row.name: compare_videos(comparison.pair(row)) for row in comparison.compared}
+        lines += ["", *_opening(comparison, videos)]
         sections = [
             ("Rows", _row_table(comparison)),
             ("Against the baseline", shown.get("speed_up", []) + _difference_table(comparison)),
-            ("Video by video", video_table(named)),
+            ("Video by video", video_table(videos.items())),
             (CURVES, shown.get("accuracy", [])[:-1]),
             ("At equal FLOPs", shown.get("equal_flops", []) + _equal_flops_table(comparison)),
             ("Where the time went", shown.get("seconds", []) + time_table(comparison)),
@@ -147,8 +147,11 @@ def render(
 # --- what comes first: the verdicts, the data and the commands
 
 
-def _opening(comparison: Comparison) -> Iterator[str]:
-    """Say what the rows gain and lose, on which data, and which commands trained them."""
+def _opening(comparison: Comparison, videos: Mapping[str, VideoDifference | None]) -> Iterator[str]:
+    """Say what the rows gain and lose, on which data, and which commands trained them.
+
+    ``videos`` has the comparison of each row with the baseline on single videos.
+    """
     if smoke := [row.name for row in comparison.finished if any(row.each(lambda r: r.is_smoke))]:
         yield (
             f"**Smoke runs: {', '.join(smoke)}.** They were trained with `--smoke`, for a few steps, on a part of "
@@ -156,7 +159,7 @@ def _opening(comparison: Comparison) -> Iterator[str]:
         )
         yield ""
     for row in comparison.compared:
-        yield f"- **{row.name}**: {_verdict(comparison, row)}"
+        yield f"- **{row.name}**: {_verdict(comparison, row, videos[row.name])}"
     if comparison.compared:
         yield ""
     yield from _data(comparison)
@@ -167,13 +170,12 @@ def _opening(comparison: Comparison) -> Iterator[str]:
         yield "```"
 
 
-def _verdict(comparison: Comparison, row: Row) -> str:
+def _verdict(comparison: Comparison, row: Row, videos: VideoDifference | None) -> str:
     """Say what a row gains and what it loses against the baseline."""
     pair = comparison.pair(row)
     difference = pair.difference
     if difference is None:
         return "there is no comparable baseline run with the same seed."
-    videos = compare_videos(pair)
     ends = [one for one in (difference.interval, videos and videos.interval) if one]
     if not ends:
         word = "Open: one seed, and no scores of single videos, cannot tell this from chance."

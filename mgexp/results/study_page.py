@@ -19,6 +19,7 @@ from mgexp.results.evidence import (
     MOST_SEEDS,
     RunKey,
     busy_runs,
+    compare_videos,
     fair_pair,
     first_at,
     judge_margin,
@@ -418,7 +419,8 @@ def _videos(results: StudyResults) -> list[str]:
     named = [(pair.own.name, pair) for pair in results.pairs] + [
         (f"{pair.own.name}, against {name}", pair) for name, pair in results.budget_pairs
     ]
-    return video_table(named, results.study.margin)
+    compared = [(name, compare_videos(pair)) for name, pair in named]
+    return video_table(compared, results.study.margin)
 
 
 # --- sittings

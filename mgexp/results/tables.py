@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, stdev
 from typing import TypeVar
 
-from mgexp.results.evidence import VideoDifference, compare_videos
+from mgexp.results.evidence import VideoDifference
 from mgexp.results.model import Estimate, Pair
 
 T = TypeVar("T")
@@ -169,13 +169,15 @@ def to_published(score: float, published: str) -> str:
 # --- single videos
 
 
-def video_table(named: Iterable[tuple[str, Pair]], margin: float | None = None) -> list[str]:
+def video_table(
+    named: Iterable[tuple[str, VideoDifference | None]], margin: float | None = None
+) -> list[str]:
     """Compare rows on single videos, with an interval over videos and seeds. Without scores of videos it is empty.
 
-    ``named`` has pairs of rows, each with the words for its line. With ``margin``, the last column says whether
-    the interval shows that the row is not worse by more than this.
+    ``named`` has what `compare_videos` found, with the words for its line. With ``margin``, the last column says
+    whether the interval shows that the row is not worse by more than this.
     """
-    found = [(name, one) for name, pair in named if (one := compare_videos(pair))]
+    found = [(name, one) for name, one in named if one]
     columns: list[tuple[str, Callable[[tuple[str, VideoDifference]], str]]] = [
         ("row", lambda item: plain_cell(item[0])),
         ("pairs", lambda item: f"{len(item[1].seeds)}"),
