@@ -435,7 +435,7 @@ def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
     bad: BadPlaces = []
     # Paths are absolute and without "..", as in all formats, because clip stores and quarantines
     # compare them as text.
-    for path in _visible(Path(os.path.normpath(folder.absolute()))):
+    for path in visible_in(Path(os.path.normpath(folder.absolute()))):
         if not path.is_dir():
             remedy = "move it into the folder of its class"
             what = "file outside the folders of the classes"
@@ -445,7 +445,7 @@ def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
             bad.append((str(folder), Bad("folder of no class", path.name, remedy)))
         else:
             num_before = len(videos)
-            for file in _visible(path):
+            for file in visible_in(path):
                 if file.is_dir() and any(is_image(image.name) for image in file.iterdir()):
                     videos.append(Listed(VideoRecord(str(file), classes[path.name])))
                 elif file.is_dir():
@@ -470,10 +470,11 @@ def class_folders(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         what = "is not a folder that can be read" if is_there(folder) else "does not exist"
         remedy = "give one with a folder for each class"
         return (), (f"folder of videos {folder.absolute()} {what}: {remedy}",)
-    return tuple(path.name for path in _visible(folder) if path.is_dir()), ()
+    return tuple(path.name for path in visible_in(folder) if path.is_dir()), ()
 
 
-def _visible(folder: Path) -> list[Path]:
+def visible_in(folder: Path) -> list[Path]:
+    """List what a folder holds in the order of the names, without hidden files such as .DS_Store."""
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 

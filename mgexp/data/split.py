@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mgexp.data.classes import read_text
 from mgexp.data.entries import ENDINGS
+from mgexp.data.formats import visible_in
 from mgexp.errors import listed
 from mgexp.run.files import sha256_of
 from mgexp.text import is_plain, shown
@@ -57,7 +58,7 @@ def find_videos(root: Path) -> Found:
     The name of a folder in the folder of a class is a group. A folder of images is one video.
     """
     root = Path(os.path.normpath(root.absolute()))
-    splits = {path.name.lower(): path for path in _visible(root) if path.is_dir()}
+    splits = {path.name.lower(): path for path in visible_in(root) if path.is_dir()}
     train, val, test = (
         [splits[name] for name in names if name in splits]
         for names in (TRAIN_FOLDERS, VAL_FOLDERS, TEST_FOLDERS)
@@ -81,7 +82,7 @@ def _in_classes(folder: Path, is_val: bool | None) -> Found:
     videos: list[OwnVideo] = []
     left_out: list[str] = []
     problems, notes = [], []
-    for path in _visible(folder):
+    for path in visible_in(folder):
         if not path.is_dir():
             left_out.append(str(path))
             continue
@@ -114,7 +115,7 @@ def _videos_below(
     folder: Path, group: str, seen: set[str], left_out: list[str]
 ) -> Iterator[tuple[Path, str]]:
     """Yield (video, group) of all videos below a folder. ``seen`` has its real folders: links may go round."""
-    inside = _visible(folder)
+    inside = visible_in(folder)
     if group and not any(map(_is_video, inside)) and any(is_image(one.name) for one in inside):
         yield folder, ""
         return
@@ -127,10 +128,6 @@ def _videos_below(
             yield path, group
         else:
             left_out.append(str(path))
-
-
-def _visible(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def read_lists(

@@ -8,18 +8,21 @@ from dataclasses import dataclass
 
 import av
 
+from mgexp.data.entries import ENDINGS
 from mgexp.errors import listed
 from mgexp.video.frame_folder import images_of, is_image
 from mgexp.video.pyav import AV_ERRORS
 from mgexp.video.reader import VideoError
 
 SUFFIXES = frozenset((
-    ".3g2", ".3gp", ".asf", ".avi", ".divx", ".f4v", ".flv", ".gif", ".h264", ".h265", ".hevc",
-    ".ivf", ".m1v", ".m2ts", ".m2v", ".m4v", ".mjpeg", ".mjpg", ".mkv", ".mov", ".mp4", ".mpe",
-    ".mpeg", ".mpg", ".mts", ".mxf", ".nut", ".ogm", ".ogv", ".qt", ".rm", ".rmvb", ".ts", ".vob",
-    ".webm", ".wmv", ".y4m",
+    *ENDINGS,
+    ".3g2", ".asf", ".divx", ".f4v", ".gif", ".h264", ".h265", ".hevc", ".ivf", ".m1v", ".m2ts", ".m2v", ".mjpeg",
+    ".mjpg", ".mpe", ".mxf", ".nut", ".ogm", ".qt", ".rm", ".rmvb", ".vob", ".y4m",
 ))  # fmt: skip
-"""Endings of videos. A file with one of them counts as a video, so that a damaged one is reported."""
+"""Endings of videos: those of data sets, and more.
+
+A file with one of them counts as a video, so that a damaged one is reported.
+"""
 NO_VIDEOS = ("image2", "tty", "lrc", "srt", "webvtt", "ass", "mp3", "flac", "wav")
 """Formats that FFmpeg opens too: single pictures, text, and sound with a picture of its cover."""
 

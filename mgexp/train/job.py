@@ -138,7 +138,9 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
             yield None
             return
         choice = resume.choose_checkpoint(run_dir)
-        resume.require_same_network(choice, build_to_look_at(job.cfg))
+        if choice.checkpoint:
+            # A network of one's own is built whole for this, which may take a while.
+            resume.require_same_network(choice.checkpoint, build_to_look_at(job.cfg))
         schedule = job.inputs.schedule
         fingerprint = resume.fingerprint(schedule, job.cfg.RNG_SEED)
         changes += resume.schedule_problems(choice, fingerprint, job.override)

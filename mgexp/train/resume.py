@@ -235,17 +235,15 @@ def choose_checkpoint(run_dir: RunDir) -> Choice:
     return Choice()
 
 
-def require_same_network(choice: Choice, model: nn.Module) -> None:
+def require_same_network(checkpoint: Checkpoint, model: nn.Module) -> None:
     """Raise InputError if the checkpoint is of another network than ``model``, even with --override."""
-    if not choice.checkpoint:
-        return
     saved, own = (
         {(name, tuple(tensor.shape)) for name, tensor in tensors.items()}
-        for tensors in (choice.checkpoint.state["model"], model.state_dict())
+        for tensors in (checkpoint.state["model"], model.state_dict())
     )
     if strange := sorted({name for name, _ in saved ^ own}):
         # --override cannot help: load_state_dict would fail on these tensors.
-        step, names = choice.checkpoint.step, listed(strange, MAX_LISTED)
+        step, names = checkpoint.step, listed(strange, MAX_LISTED)
         problem = f"the checkpoint after step {step} is of another network ({names} differ)"
         raise InputError([f"{problem}: choose another --output"])
 
