@@ -141,7 +141,7 @@ def progress_bar(
         # The bar itself would be long in a log, so only its numbers are written.
         bar_format=None
         if is_terminal
-        else "{desc}{n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}]",
+        else f"{'{desc}: ' if desc else ''}{{n_fmt}}/{{total_fmt}}{{unit}} [{{elapsed}}<{{remaining}}]",
         leave=is_terminal,
     )
 

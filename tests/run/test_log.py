@@ -83,6 +83,12 @@ def test_off_a_terminal_lines_are_seconds_apart(capsys):
     assert len(capsys.readouterr().err.splitlines()) <= 2
 
 
+def test_a_line_begins_with_what_is_done(capsys):
+    with progress_bar(2, " steps", desc="timing") as bar:
+        bar.update()
+    assert capsys.readouterr().err.splitlines()[0].split(" [")[0] == "timing: 0/2 steps"
+
+
 def test_a_bar_may_be_off(capsys):
     with progress_bar(2, " videos", is_shown=False) as bar:
         bar.update()
