@@ -432,7 +432,7 @@ def wait_for(run_dir: RunDir) -> None:
     has_said = False
     while run_dir.root.is_dir():
         try:
-            with lock_file(run_dir.root / "lock"):
+            with lock_file(run_dir.lock):
                 return
         except InputError as error:
             if not has_said:

@@ -13,6 +13,7 @@ from mgexp.config.study import BUDGET, Study
 from mgexp.errors import InputError
 from mgexp.results.load import (
     as_line,
+    given_keys,
     read_lines,
     read_result,
     read_run,
@@ -102,7 +103,7 @@ def is_own(run: RunDir, experiment: str, experiments_root: Path) -> bool:
         return True
     if not (experiments_root / f"{experiment}.yaml").exists():
         return True
-    return any(SMOKE_GIVEN in start.get("given", ()) for start in read_jsonl(run.starts_jsonl))
+    return SMOKE_GIVEN in given_keys(read_jsonl(run.starts_jsonl))
 
 
 def _differences(run: RunDir, experiment: str, resolve: Resolve) -> tuple[list[str], list[str]]:
@@ -114,7 +115,7 @@ def _differences(run: RunDir, experiment: str, resolve: Resolve) -> tuple[list[s
     # and not with the YAML of the day on which the run started.
     saved, now = from_yaml(run.config_yaml), resolve(experiment)
     starts = read_jsonl(run.starts_jsonl)
-    given = {key for start in starts for key in start.get("given", ())}
+    given = {*given_keys(starts)}
     asked_for = [
         f"{key}: it was given {ours!r}, its YAML says {theirs!r}"
         for key, ours, theirs in _differing(saved, now)

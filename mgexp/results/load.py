@@ -10,7 +10,7 @@ import csv
 import io
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -145,9 +145,17 @@ def _videos(run_dir: RunDir, top1: float | None) -> VideoScores | None:
     return pack_videos({name: bool(one) for name, one in zip(found.videos, correct, strict=True)})
 
 
+def given_keys(starts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the keys that the command lines or grids of ``starts`` gave, with SMOKE_GIVEN for a smoke run.
+
+    ``starts`` are the lines of starts.jsonl.
+    """
+    return [key for start in starts for key in start.get("given", ())]
+
+
 def _start(run_dir: RunDir, experiment: str) -> tuple[bool, str]:
     """Return whether the run is a smoke run, and the command that trained it, or "" if that is unknown."""
-    given = [key for start in read_jsonl(run_dir.starts_jsonl) for key in start.get("given", ())]
+    given = given_keys(read_jsonl(run_dir.starts_jsonl))
     if not given:
         return False, ""
     values = from_yaml(run_dir.config_yaml)
