@@ -6,9 +6,9 @@
 
 The new YAML contains what differs from our defaults. The tool also lists each key that is not kept, with the
 reason. Without --output the YAML is printed, and the list goes to stderr. A key that the file leaves out has
-PySlowFast's default, which often differs from ours. These have a counterpart: SlowFast, I3D, C2D and Slow (the
-last three also with non-local blocks); the lists of Kinetics, Something-Something V2 and Charades; SGD. Any other
-value is a problem.
+PySlowFast's default, which often differs from ours. These have a counterpart: SlowFast, X3D, MViTv2, I3D, C2D
+and Slow (the last three also with non-local blocks); the lists of Kinetics, Something-Something V2 and Charades;
+SGD and AdamW. Any other value is a problem.
 Multigrid phases end at epochs, as in the released code. Remove MULTIGRID.GRANULARITY to let them end at steps.
 Before the result is written, it is read back, and its schedule is derived for the same number of GPUs.
 TRAIN.PRECISION stays auto (bf16 on GPUs that support it), although PySlowFast computes in fp32.
@@ -27,7 +27,7 @@ from mgexp.config.load import read_config
 from mgexp.convert.conversion import Conversion
 from mgexp.convert.pyslowfast import convert, read_pyslowfast
 from mgexp.errors import InputError, collected, raise_problems
-from mgexp.options import run_tool
+from mgexp.options import not_new, run_tool
 from mgexp.run.files import atomic_write_text
 from mgexp.train.setup import build_row_schedule
 
@@ -53,11 +53,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def check_arguments(output: Path | None, num_videos: int | None) -> None:
     """Raise InputError if the file exists, its folder does not, or the number of videos is not positive."""
-    problems = []
-    if output is not None and output.exists():
-        problems.append(f"{output} exists: remove it or choose another name")
-    if output is not None and not output.parent.is_dir():
-        problems.append(f"{output.parent}: there is no such folder to write to")
+    problems = not_new({"--output": output})
     if num_videos is not None and num_videos < 1:
         problems.append(f"--num-videos {num_videos} is not positive")
     raise_problems(problems)

@@ -33,7 +33,9 @@ MAX_YAML_BYTES = 2**17
 MAX_FILES = 50
 """The most files of one configuration. ``_BASE_`` may name several files, and each of them may name more."""
 BASE_KEY = "_BASE_"
-BASES = Path(__file__).resolve().parents[2] / "experiments" / "base"
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
+"""The rows of the repository."""
+BASES = EXPERIMENTS / "base"
 """The bases of the repository, which a ``_BASE_`` may name from anywhere."""
 
 
@@ -134,7 +136,7 @@ def from_text(text: str) -> object:
 
 
 class PlainLoader(yaml.SafeLoader):
-    """YAML's safe loader, which also refuses aliases and repeated keys.
+    """YAML's safe loader, which also refuses aliases and keys with two values.
 
     With aliases, a few lines can stand for gigabytes.
     """
@@ -148,13 +150,15 @@ class PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Refuse a repeated key. PyYAML would silently keep only the last value."""
-        seen: set[str] = set()
-        for name, _ in node.value:
-            if isinstance(name, yaml.ScalarNode) and name.value in seen:
+        """Refuse a key with two values. PyYAML would silently keep only the last one."""
+        seen: dict[str, yaml.Node] = {}
+        for name, value in node.value:
+            before = seen.setdefault(str(name.value), value)
+            # A released file of PySlowFast repeats a key with the same value, which changes nothing.
+            is_same = isinstance(value, yaml.ScalarNode) and value.value == before.value
+            if isinstance(name, yaml.ScalarNode) and before is not value and not is_same:
                 problem = f"the key {name.value} appears twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, name.start_mark)
-            seen.add(str(name.value))
         return super().construct_mapping(node, deep)
 
 

@@ -59,6 +59,11 @@ class Conversion:
         machines, gpus = self.value("NUM_SHARDS"), self.value("NUM_GPUS")
         return int(max(1, machines) * max(1, gpus))
 
+    @property
+    def num_samples(self) -> int:
+        """Clips of a video that are drawn together. An epoch of PySlowFast has so many times the clips of ours."""
+        return int(self.value("AUG.NUM_SAMPLE")) if self.value("AUG.ENABLE") else 1
+
     def value(self, name: str) -> Any:  # noqa: ANN401 - of the key's own type
         """Return the value of a key that is converted; PySlowFast's default where it is not given."""
         return self._values[name]

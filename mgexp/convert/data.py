@@ -120,8 +120,8 @@ def _augmentation(draft: Conversion) -> None:
         draft.drop("AUG.ENABLE is False", "AUG.ENABLE", *names)
         return
     draft.drop("AUG.RANDAUGMENT_OPS and AUG.RE_PROB decide this", "AUG.ENABLE")
-    for name in ("AUG.NUM_SAMPLE", "AUG.RE_COUNT"):
-        draft.require(name, draft.value(name) == 1, "each clip is drawn once, and erased once")
+    draft.require("AUG.RE_COUNT", draft.value("AUG.RE_COUNT") == 1, "each clip is erased once")
+    _repeats(draft)
     draft.keep("AUG.RE_PROB")
     draft.change(
         "AUG.RE_MODE",
@@ -139,6 +139,19 @@ def _augmentation(draft: Conversion) -> None:
         "takes place for half of the clips, and its strength varies"
     )
     draft.change("AUG.AA_TYPE", why, AUG__RANDAUGMENT_OPS=ops, AUG__RANDAUGMENT_MAGNITUDE=magnitude)
+
+
+def _repeats(draft: Conversion) -> None:
+    """Convert repeated augmentation, which multiplies the clips of a mini-batch and of an epoch there."""
+    name, num = "AUG.NUM_SAMPLE", draft.num_samples
+    if num > 1 and (draft.value("MULTIGRID.LONG_CYCLE") or draft.value("MULTIGRID.SHORT_CYCLE")):
+        why = "has no counterpart with multigrid: its phases would end at other epochs"
+        draft.refuse(name, why)
+    elif num < 1:
+        draft.refuse(name, "has no counterpart: each video gives at least one clip")
+    else:
+        why = f"AUG.REPEATS {num}; an epoch has one clip of each video here, so epochs are {num} times as many"
+        draft.change(name, why, AUG__REPEATS=num)
 
 
 def _mixing(draft: Conversion) -> None:

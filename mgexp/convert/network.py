@@ -40,6 +40,30 @@ OF_X3D = {
     "X3D.CHANNELWISE_3x3x3": (True, "the 3 x 3 x 3 convolutions are by channel"),
 }
 """Keys of X3D that have one value here, that of all released networks."""
+MVIT = "mvit"
+OF_MVIT = {
+    "MVIT.PATCH_KERNEL": ((3, 7, 7), "a token is made of 3 x 7 x 7 pixels"),
+    "MVIT.PATCH_STRIDE": ((2, 4, 4), "tokens are 2 frames and 4 x 4 pixels apart"),
+    "MVIT.PATCH_PADDING": ((1, 3, 3), "clips are padded by 1 frame and 3 x 3 pixels"),
+    "MVIT.PATCH_2D": (False, "tokens are made along time, too"),
+    "MVIT.MODE": ("conv", "convolutions pool queries, keys and values"),
+    "MVIT.POOL_KVQ_KERNEL": ([3, 3, 3], "convolutions of 3 x 3 x 3 pool"),
+    "MVIT.POOL_FIRST": (False, "the projection comes before the pool"),
+    "MVIT.CLS_EMBED_ON": (True, "the class token classifies"),
+    "MVIT.USE_MEAN_POOLING": (False, "the class token classifies"),
+    "MVIT.MLP_RATIO": (4.0, "the inner channels of a block are 4 times its outer ones"),
+    "MVIT.QKV_BIAS": (True, "queries, keys and values have a bias"),
+    "MVIT.NORM": ("layernorm", "normalisation is by layer"),
+    "MVIT.NORM_STEM": (False, "tokens enter the first block as they are"),
+    "MVIT.DROPOUT_RATE": (0.0, "only the classifier has dropout"),
+    "MVIT.USE_ABS_POS": (False, "positions are relative (MViTv2)"),
+    "MVIT.REL_POS_SPATIAL": (True, "positions are relative in space (MViTv2)"),
+    "MVIT.REL_POS_TEMPORAL": (True, "positions are relative in time (MViTv2)"),
+    "MVIT.REL_POS_ZERO_INIT": (False, "positions start at random"),
+    "MVIT.RESIDUAL_POOLING": (True, "pooled queries are added to the result of attention (MViTv2)"),
+    "MVIT.DIM_MUL_IN_ATT": (True, "channels are doubled in attention (MViTv2)"),
+}
+"""Keys of MViT that have one value here, that of the released networks of version 2."""
 SLOW = ((1,), (1,), (3,), (3,))
 ARCHITECTURES = {
     # Source: PySlowFast 287ec00, video_model_builder.py, _TEMPORAL_KERNEL_BASIS; PTV…: ptv_model_builder.py.
@@ -56,14 +80,18 @@ WITHOUT = "the network has no counterpart"
 
 
 def convert_network(draft: Conversion) -> None:
-    """Convert MODEL, RESNET, NONLOCAL and SLOWFAST."""
-    draft.keep("MODEL.NUM_CLASSES", "MODEL.DROPOUT_RATE", "MODEL.FC_INIT_STD")
-    draft.keep("RESNET.WIDTH_PER_GROUP")
+    """Convert MODEL, RESNET, NONLOCAL, SLOWFAST, X3D and MVIT."""
+    draft.keep("MODEL.NUM_CLASSES", "MODEL.DROPOUT_RATE")
     if draft.value("MODEL.ACT_CHECKPOINT"):
         why = "TRAIN.ACTIVATION_CHECKPOINTING"
         draft.change("MODEL.ACT_CHECKPOINT", why, TRAIN__ACTIVATION_CHECKPOINTING=True)
     else:
         draft.drop("TRAIN.ACTIVATION_CHECKPOINTING is off", "MODEL.ACT_CHECKPOINT")
+    if draft.value("MODEL.ARCH") == MVIT:
+        _mvit(draft)
+        return
+    draft.drop("only MViT has it", *(name for name in draft.given if name.startswith("MVIT.")))
+    draft.keep("MODEL.FC_INIT_STD", "RESNET.WIDTH_PER_GROUP")
     is_x3d = draft.value("MODEL.ARCH") == X3D
     blocks = "x3d_transform" if is_x3d else "bottleneck_transform"
     is_usual = draft.value("RESNET.TRANS_FUNC") == blocks
@@ -75,7 +103,7 @@ def convert_network(draft: Conversion) -> None:
     found = ARCHITECTURES.get(draft.value("MODEL.ARCH"))
     if found is None:
         draft.refuse(
-            "MODEL.ARCH", f"has no counterpart: {', '.join((*ARCHITECTURES, X3D))} have one"
+            "MODEL.ARCH", f"has no counterpart: {', '.join((*ARCHITECTURES, X3D, MVIT))} have one"
         )
         unread = ("RESNET.", "NONLOCAL.", "SLOWFAST.")
         draft.drop(WITHOUT, "MODEL.MODEL_NAME", "DATA.INPUT_CHANNEL_NUM")
@@ -117,6 +145,55 @@ def _x3d(draft: Conversion) -> None:
     unread = ("RESNET.", "NONLOCAL.", "SLOWFAST.")
     draft.drop("X3D does not read it", *(name for name in draft.given if name.startswith(unread)))
     draft.drop("clips have red, green and blue", "DATA.INPUT_CHANNEL_NUM")
+
+
+def _mvit(draft: Conversion) -> None:
+    """Convert MViTv2. The blocks that double channels are those that halve the grid."""
+    draft.change("MODEL.ARCH", "MODEL.MODEL_NAME MViT", MODEL__MODEL_NAME="MViT")
+    is_plain = draft.value("MODEL.MODEL_NAME") == "MViT" or "MODEL.MODEL_NAME" not in draft.given
+    draft.require("MODEL.MODEL_NAME", is_plain, "the network is MViT")
+    std = "MODEL.FC_INIT_STD 0.02: PySlowFast starts all layers of MViT so"
+    draft.change("MODEL.FC_INIT_STD", std, MODEL__FC_INIT_STD=0.02)
+    draft.keep("MVIT.EMBED_DIM", "MVIT.DEPTH", "MVIT.NUM_HEADS", "MVIT.DROPPATH_RATE")
+    for name, (value, here) in OF_MVIT.items():
+        draft.require(name, draft.value(name) == value, here)
+    doubled = _pairs(draft.value("MVIT.DIM_MUL"), 1)
+    stages = [] if doubled is None else sorted(doubled)
+    draft.change("MVIT.DIM_MUL", f"MVIT.STAGES {stages}", MVIT__STAGES=stages)
+    is_double = doubled is not None and set(doubled.values()) <= {(2.0,)}
+    draft.require("MVIT.DIM_MUL", is_double, "a stage doubles the channels")
+    heads = _pairs(draft.value("MVIT.HEAD_MUL"), 1)
+    draft.require("MVIT.HEAD_MUL", heads == doubled, "heads double where channels do")
+    strides = {
+        block: (1, 2, 2) if block in stages else (1,) * 3
+        for block in range(draft.value("MVIT.DEPTH"))
+    }
+    is_so = _pairs(draft.value("MVIT.POOL_Q_STRIDE"), 3) == strides
+    here = "every block pools queries, and those that double channels halve height and width"
+    draft.require("MVIT.POOL_Q_STRIDE", is_so, here)
+    coarsest = [1, 2 ** len(stages), 2 ** len(stages)]
+    is_so = draft.value("MVIT.POOL_KV_STRIDE_ADAPTIVE") == coarsest
+    here = f"keys and values have the grid of the last stage, {coarsest} times as coarse"
+    draft.require("MVIT.POOL_KV_STRIDE_ADAPTIVE", is_so, here)
+    if not draft.value("MVIT.ZERO_DECAY_POS_CLS"):
+        why = "nothing: positions are never decayed, nor is the class token with ZERO_WD_1D_PARAM"
+        draft.change("MVIT.ZERO_DECAY_POS_CLS", why)
+    draft.drop("positions and class token are not decayed", "MVIT.ZERO_DECAY_POS_CLS")
+    unread = ("RESNET.", "NONLOCAL.", "SLOWFAST.", "X3D.")
+    draft.drop("MViT does not read it", *(name for name in draft.given if name.startswith(unread)))
+    channels = set(draft.value("DATA.INPUT_CHANNEL_NUM"))
+    draft.require("DATA.INPUT_CHANNEL_NUM", channels == {3}, "clips have red, green and blue")
+
+
+def _pairs(rows: object, num: int) -> dict[int, tuple[float, ...]] | None:
+    """Return ``num`` values by block from rows such as [3, 2.0]; None for what is no such table."""
+    is_table = isinstance(rows, list | tuple) and all(
+        isinstance(row, list | tuple)
+        and len(row) == 1 + num
+        and all(isinstance(value, int | float) for value in row)
+        for row in rows
+    )
+    return {int(row[0]): tuple(row[1:]) for row in rows} if is_table else None  # type: ignore[attr-defined]
 
 
 def _blocks(draft: Conversion, found: Architecture, is_pytorchvideo: bool) -> None:

@@ -10,9 +10,12 @@ from mgexp.convert.conversion import Conversion
 
 def convert_solver(draft: Conversion) -> None:
     """Convert SOLVER."""
-    draft.keep("SOLVER.LR_POLICY", "SOLVER.MAX_EPOCH", "SOLVER.LAYER_DECAY")
+    draft.keep("SOLVER.LR_POLICY", "SOLVER.LAYER_DECAY")
     _optimizer(draft)
-    draft.keep("SOLVER.WEIGHT_DECAY", "SOLVER.WARMUP_EPOCHS")
+    for name in ("SOLVER.MAX_EPOCH", "SOLVER.WARMUP_EPOCHS"):
+        epochs = draft.value(name) * draft.num_samples
+        draft.keep_as(name, epochs, f"{epochs:g}: times AUG.NUM_SAMPLE")
+    draft.keep("SOLVER.WEIGHT_DECAY")
     draft.keep("SOLVER.ZERO_WD_1D_PARAM", "SOLVER.CLIP_GRAD_L2NORM")
     first = 1.0
     if draft.value("SOLVER.LR_POLICY") == "cosine":
@@ -63,8 +66,13 @@ def _stages(draft: Conversion) -> float:
             "SOLVER.STEPS", "has no stage: it takes the first epochs of the stages, 0 and on"
         )
     else:
-        why = f"[{', '.join(f'{step:g}' for step in reached)}]: MAX_EPOCH = {last:g} comes before the rest"
-        draft.keep_as("SOLVER.STEPS", reached, why)
+        epochs = tuple(step * draft.num_samples for step in reached)
+        why = f"[{', '.join(f'{step:g}' for step in epochs)}]: " + (
+            "times AUG.NUM_SAMPLE"
+            if draft.num_samples > 1
+            else f"MAX_EPOCH = {last:g} comes before the rest"
+        )
+        draft.keep_as("SOLVER.STEPS", epochs, why)
     if draft.value("MULTIGRID.LONG_CYCLE"):
         draft.keep("SOLVER.GAMMA")
         why = "with the long cycle PySlowFast computes GAMMA to the power of the stage instead, as here"
@@ -119,6 +127,12 @@ def convert_schedule(draft: Conversion) -> None:
     """Convert TRAIN.BATCH_SIZE, NUM_GPUS, NUM_SHARDS, MULTIGRID and BN."""
     _batch(draft)
     _multigrid(draft)
+    if draft.value("MODEL.ARCH") == "mvit":
+        why = "MULTIGRID.BN_BASE_SIZE 0: the network has no batch normalisation"
+        draft.change("BN.NORM_TYPE", why, MULTIGRID__BN_BASE_SIZE=0, BN__USE_PRECISE_STATS=False)
+        of_bn = (name for name in draft.given if name.startswith("BN."))
+        draft.drop("the network has no batch normalisation", "MULTIGRID.BN_BASE_SIZE", *of_bn)
+        return
     draft.keep("BN.WEIGHT_DECAY", "BN.USE_PRECISE_STATS")
     is_precise, why = draft.value("BN.USE_PRECISE_STATS"), "BN.USE_PRECISE_STATS is False"
     draft.keep_if(is_precise, why, "BN.NUM_BATCHES_PRECISE")
@@ -131,15 +145,15 @@ def convert_schedule(draft: Conversion) -> None:
 
 
 def _batch(draft: Conversion) -> None:
-    """Convert the mini-batch: PySlowFast counts the clips of one machine, and we count all clips."""
+    """Convert the mini-batch: PySlowFast counts the videos of one machine, and we count all clips."""
     clips, gpus, machines = (draft.value(n) for n in ("TRAIN.BATCH_SIZE", "NUM_GPUS", "NUM_SHARDS"))
     if clips % max(1, gpus):
         draft.refuse("TRAIN.BATCH_SIZE", f"does not divide over NUM_GPUS = {gpus}")
-    elif machines > 1:
-        why = f"{clips * machines}: times NUM_SHARDS = {machines} machines"
-        draft.change("TRAIN.BATCH_SIZE", why, TRAIN__BATCH_SIZE=clips * machines)
     else:
-        draft.keep("TRAIN.BATCH_SIZE")
+        factors = {"NUM_SHARDS": max(1, machines), "AUG.NUM_SAMPLE": draft.num_samples}
+        given = " and ".join(f"{name} = {factor}" for name, factor in factors.items() if factor > 1)
+        whole = clips * math.prod(factors.values())
+        draft.keep_as("TRAIN.BATCH_SIZE", whole, f"{whole}: times {given}")
     start = "processes are chosen at the start: torchrun --nproc-per-node {} tools/run_net.py --launcher torchrun"
     draft.drop(start.format(max(1, gpus)), "NUM_GPUS")
     draft.drop("machines are chosen at the start: torchrun --nnodes", "NUM_SHARDS")
@@ -162,7 +176,7 @@ def _bn_group(draft: Conversion) -> None:
     # PySlowFast's plain batch norm takes the statistics of the clips of one GPU. Sub-batch norm splits these
     # clips, and synchronised batch norm joins the clips of several GPUs.
     norm = draft.value("BN.NORM_TYPE")
-    whole = draft.value("TRAIN.BATCH_SIZE") * max(1, draft.value("NUM_SHARDS"))
+    whole = draft.value("TRAIN.BATCH_SIZE") * max(1, draft.value("NUM_SHARDS")) * draft.num_samples
     clips = whole / draft.num_processes
     if norm == "sub_batchnorm":
         clips /= max(1, draft.value("BN.NUM_SPLITS"))

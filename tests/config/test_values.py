@@ -26,6 +26,10 @@ def problem(tmp_path, text, name="row.yaml"):
     return told
 
 
+def test_a_key_that_is_repeated_with_its_value_is_read_once():
+    assert parse_yaml("SOLVER:\n  GAMMA: 0.1\n  GAMMA: 0.1\n") == {"SOLVER": {"GAMMA": 0.1}}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -125,3 +125,21 @@ def test_mixup_becomes_keys_of_the_clips_and_of_the_labels():
     assert not any("MIX" in name for name in off.keys)
     (rare,) = convert(released(STEPWISE, **given, MIXUP__PROB=0.5)).problems
     assert rare.startswith("MIXUP.PROB = 0.5 has no counterpart: every step mixes its clips")
+
+
+def test_repeated_augmentation_multiplies_clips_and_epochs():
+    """An epoch of N videos there takes N / 64 steps of 128 clips, and here N / 128."""
+
+    def twice(epochs):
+        return tuple(2 * one for one in epochs) if isinstance(epochs, tuple) else 2 * epochs
+
+    on = {"AUG__ENABLE": True, "AUG__AA_TYPE": "rand-m7-n4", "AUG__NUM_SAMPLE": 2}
+    before, after = keys_of(STEPWISE), keys_of(STEPWISE, **on)
+    assert after["AUG.REPEATS"] == 2
+    assert after["TRAIN.BATCH_SIZE"] == 128  # before, our default of 64
+    for key in ("SOLVER.STEPS", "SOLVER.WARMUP_EPOCHS", "SOLVER.MAX_EPOCH"):
+        assert after[key] == twice(before[key]), key
+    assert after["MULTIGRID.BN_BASE_SIZE"] == 16  # clips of a GPU: 2 for each of 8 videos
+    assert "AUG.REPEATS" not in keys_of(STEPWISE, AUG__NUM_SAMPLE=2)  # AUG is off
+    (problem,) = convert(released(STEPWISE, **on, MULTIGRID__LONG_CYCLE=True)).problems
+    assert "AUG.NUM_SAMPLE = 2 has no counterpart with multigrid" in problem

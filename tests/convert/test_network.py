@@ -124,3 +124,50 @@ def test_x3d_is_converted_if_it_is_that_of_the_released_files():
     )
     (odd,) = convert(released("Kinetics/X3D_M", RESNET__TRANS_FUNC="bottleneck_transform")).problems
     assert odd.startswith("RESNET.TRANS_FUNC = bottleneck_transform has no counterpart")
+
+
+MVIT = "Kinetics/MVITv2_S_16x4"
+Q_STRIDES = released(MVIT)["MVIT.POOL_Q_STRIDE"]
+
+
+def refused_of_mvit(**changes):
+    """The keys of the network that are refused."""
+    problems = convert(released(MVIT, **changes)).problems
+    return {one.split(" = ")[0] for one in problems if one.startswith("M")}
+
+
+def test_stages_of_mvit_are_where_its_channels_double():
+    """Without the last stage, keys and values have a grid of 4 x 4 in place of 8 x 8."""
+    doubled = [[1, 2.0], [3, 2.0]]
+    strides = [[14, 1, 1, 1] if row[0] == 14 else row for row in Q_STRIDES]
+    changes = {"MVIT__DIM_MUL": doubled, "MVIT__HEAD_MUL": doubled, "MVIT__POOL_Q_STRIDE": strides}
+    draft = convert(released(MVIT, **changes, MVIT__POOL_KV_STRIDE_ADAPTIVE=[1, 4, 4]))
+    assert draft.keys["MVIT.STAGES"] == (1, 3)
+    assert not any(one.startswith("M") for one in draft.problems)
+    assert refused_of_mvit(**changes) == {"MVIT.POOL_KV_STRIDE_ADAPTIVE"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"MVIT__POOL_Q_STRIDE": [[1, 1, 2, 2], [3, 1, 2, 2], [14, 1, 2, 2]]}, "POOL_Q_STRIDE"),
+        ({"MVIT__HEAD_MUL": [[1, 2.0]]}, "HEAD_MUL"),
+        ({"MVIT__DIM_MUL": [[1, 1.5], [3, 2.0], [14, 2.0]]}, "DIM_MUL"),
+        ({"MVIT__PATCH_PADDING": None}, "PATCH_PADDING"),
+        ({"MVIT__MODE": "max"}, "MODE"),
+        ({"MVIT__USE_MEAN_POOLING": True}, "USE_MEAN_POOLING"),
+    ],
+)
+def test_another_mvit_has_no_counterpart(changes, refused):
+    # A heads' table is compared with that of the channels, so both are named if they differ.
+    assert f"MVIT.{refused}" in refused_of_mvit(**changes) <= {f"MVIT.{refused}", "MVIT.HEAD_MUL"}
+
+
+def test_keys_of_mvit_mean_nothing_to_other_networks():
+    draft = convert(released(I3D, MVIT__DEPTH=24))
+    assert not draft.problems
+    assert [note.why for note in draft.dropped if note.name == "MVIT.DEPTH"] == ["only MViT has it"]
+
+
+def test_an_unknown_key_of_mvit_is_listed():
+    assert [one.name for one in convert(released(MVIT, MVIT__NEW=1)).unknown] == ["MVIT.NEW"]

@@ -1,11 +1,13 @@
 """Every released configuration of PySlowFast for videos: converted whole, or refused for a reason."""
 
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from released import CONFIGS, released
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +22,10 @@ from mgexp.models.build import build_on_meta  # noqa: E402
 from mgexp.train.setup import build_multigrid, build_recipe, build_row_schedule  # noqa: E402
 
 STEPWISE = "Kinetics/SLOWFAST_8x8_R50_stepwise"
+RECIPE_OF_MVIT = {
+    *("DATA.TRAIN_JITTER_SCALES_RELATIVE", "DATA.TRAIN_JITTER_ASPECT_RELATIVE"),
+    *("SOLVER.COSINE_END_LR", "SOLVER.COSINE_AFTER_WARMUP"),
+}
 REFUSED = {
     "Kinetics/SLOWFAST_NLN_4x16_R50": {"NONLOCAL.LOCATION"},
     "Kinetics/SLOWFAST_NLN_8x8_R50": {"NONLOCAL.LOCATION"},
@@ -37,11 +43,15 @@ REFUSED = {
         *("TRAIN.DATASET", "DETECTION.ENABLE", "MODEL.LOSS_FUNC"),
         *("RESNET.SPATIAL_STRIDES", "RESNET.SPATIAL_DILATIONS"),
     },
+    # A network of version 1. The file here has not all of its keys, so that more have PySlowFast's defaults.
     "Kinetics/MVIT_B_16x4_CONV": {
-        *("MODEL.ARCH", "AUG.NUM_SAMPLE"),
-        *("DATA.TRAIN_JITTER_SCALES_RELATIVE", "DATA.TRAIN_JITTER_ASPECT_RELATIVE"),
-        *("SOLVER.COSINE_END_LR", "SOLVER.COSINE_AFTER_WARMUP"),
+        *("MVIT.USE_ABS_POS", "MVIT.REL_POS_SPATIAL", "MVIT.REL_POS_TEMPORAL"),
+        *("MVIT.RESIDUAL_POOLING", "MVIT.DIM_MUL_IN_ATT"),
+        *("MVIT.PATCH_PADDING", "MVIT.POOL_KVQ_KERNEL"),
+        *("MVIT.POOL_Q_STRIDE", "MVIT.POOL_KV_STRIDE_ADAPTIVE"),
+        *RECIPE_OF_MVIT,
     },
+    "Kinetics/MVITv2_S_16x4": RECIPE_OF_MVIT,
 }
 CONVERTIBLE = [name for name in CONFIGS if name not in REFUSED]
 
@@ -86,6 +96,27 @@ def test_what_has_no_counterpart_is_refused_by_name():
         problems = convert(released(name)).problems
         assert {problem.split(" = ")[0] for problem in problems} == refused, name
         assert all("has no counterpart: " in problem for problem in problems), name
+
+
+def test_mvit_v2_s_without_what_it_has_no_keys_for(load):
+    """34.5 million parameters are published. In each of 200 epochs, 128 videos make 8 mini-batches of 16."""
+    name, off = "Kinetics/MVITv2_S_16x4", {key.replace(".", "__"): None for key in RECIPE_OF_MVIT}
+    given = released(name, **off)
+    conversion = convert(given)
+    assert conversion.problems == conversion.unknown == []
+    assert fates(conversion, given) == sorted(given)
+    cfg = load(name, **off)
+    assert cross_problems(cfg) == []
+    schedule = build_row_schedule(cfg, 128, num_processes=8)
+    assert schedule.total_steps == 200 * 8
+    assert (schedule.recipe.clips, cfg.AUG.REPEATS) == (32, 2)
+    # The warm-up has 30 epochs of 200, from 1e-6 to the cosine's rate there, and half of it is passed at step 120.
+    peak = 1e-4 * 0.5 * (1 + math.cos(math.pi * 30 / 200))
+    assert schedule.plan_at(30 * 8).lr == pytest.approx(peak)
+    assert schedule.plan_at(15 * 8).lr == pytest.approx((1e-6 + peak) / 2)
+    model = build_on_meta(cfg)
+    assert sum(p.numel() for p in model.parameters()) == 34_537_744
+    assert model(torch.zeros(1, 3, 16, 224, 224, device="meta")).shape == (1, 400)
 
 
 @pytest.mark.parametrize(

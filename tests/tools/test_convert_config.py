@@ -71,7 +71,7 @@ def test_what_cannot_be_converted_writes_nothing(name, changes, said, convert, t
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--output", "no/ours.yaml"], "there is no such folder"),
+        (["--output", "no/ours.yaml"], "there is no folder no; make it first"),
         (["--output", str(ROOT / "README.md")], "exists: remove it or choose another name"),
         (["--num-videos", "0"], "--num-videos 0 is not positive"),
         (["NUM_GPUS"], "'NUM_GPUS' has no value"),
