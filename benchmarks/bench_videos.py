@@ -9,7 +9,7 @@ store. A real clip of this size has 684 kb/s and 8.1 kB.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from mgexp.run.files import atomic_file, atomic_write_text
 from mgexp.video.processes import map_in_processes
+from mgexp.video.shards import DEFAULT_SHARD_BYTES
 from mgexp.video.store import StoreDir
 from mgexp.video.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES
 from mgexp.video.store_fill import Order, fill_store
@@ -35,11 +36,12 @@ NUM_OBJECTS = 8
 
 @dataclass(frozen=True)
 class BenchVideos:
-    """The paths of a ``path label`` list, of the folder of its videos, and of their clip store."""
+    """The paths of a ``path label`` list, of the folder of its videos, and of a store of files and of shards."""
 
     list_file: Path
     root: Path
     store: Path
+    shards: Path
 
     def pairs(self) -> list[str]:
         """Return the KEY VALUE pairs that select these videos."""
@@ -53,20 +55,28 @@ class BenchVideos:
 
 
 def make_bench_videos(folder: Path, progress: bool) -> BenchVideos:
-    """Write the videos and their store to ``folder``, unless they exist. They are the same every time.
+    """Write the videos and their stores to ``folder``, unless they exist. They are the same every time.
 
     Raises InputError if the folder contains another store, and OSError or StoreError if it cannot be written.
     """
-    made = BenchVideos(folder / "train.csv", folder / "videos", folder / "store")
-    made.root.mkdir(parents=True, exist_ok=True)
-    names = [f"{number}.mp4" for number in range(NUM_VIDEOS)]
-    lacking = [number for number, name in enumerate(names) if not (made.root / name).exists()]
-    written = map_in_processes(partial(_write, made.root), lacking, 2)
-    list(tqdm(written, desc="videos", total=len(lacking), disable=None if progress else True))
+    made = BenchVideos(folder / "train.csv", folder / "videos", folder / "store", folder / "shards")
+    names = write_videos(made.root, progress)
     atomic_write_text(made.list_file, "".join(f"{name} 0\n" for name in names))
     order = Order(made.root, DEFAULT_SHORT_SIDES, DEFAULT_QUANTIZER)
     fill_store(StoreDir(made.store), order, names, 2, progress)
+    packed = replace(order, shard_bytes=DEFAULT_SHARD_BYTES)
+    fill_store(StoreDir(made.shards), packed, names, 2, progress)
     return made
+
+
+def write_videos(root: Path, progress: bool) -> list[str]:
+    """Write the videos that do not exist to ``root``, and return the names of all."""
+    root.mkdir(parents=True, exist_ok=True)
+    names = [f"{number}.mp4" for number in range(NUM_VIDEOS)]
+    lacking = [number for number, name in enumerate(names) if not (root / name).exists()]
+    written = map_in_processes(partial(_write, root), lacking, 2)
+    list(tqdm(written, desc="videos", total=len(lacking), disable=None if progress else True))
+    return names
 
 
 def _write(root: Path, number: int) -> int:

@@ -59,12 +59,10 @@ TINY_NETWORKS: Mapping[str, Mapping[str, str]] = {
     SLOWFAST: {**TINY_CLIPS, "RESNET.DEPTH": "18"},
     I3D: TINY_CLIPS,
     # The clips of transformers stay large, because they must divide into patches at every shape.
-    VIT: {"VIT.EMBED_DIM": "48", "VIT.DEPTH": "2", "VIT.NUM_HEADS": "2"},
-    MVIT: {"MVIT.EMBED_DIM": "16", "MVIT.DEPTH": "4", "MVIT.STAGES": "[1,2,3]"},
+    VIT: {"VIT.EMBED_DIM": "16", "VIT.DEPTH": "1", "VIT.NUM_HEADS": "1"},
+    MVIT: {"MVIT.EMBED_DIM": "8", "MVIT.DEPTH": "4", "MVIT.STAGES": "[1,2,3]"},
 }
 """The keys that make the network of a row small."""
-TINY_BATCHES = {VIT: 4, MVIT: 4}
-"""The clips of a full mini-batch of a small network; CLIPS for the others. Ratios are quarters: 4 is the least."""
 
 DONE = (Outcome.OK, Outcome.MISSED)
 """MISSED is a finding and no failure: a problem that the doctor saw, or an accuracy that was expected."""
@@ -118,10 +116,10 @@ def steps(name: str, cfg: str, ways: Sequence[str]) -> Callable[[Place], list[Co
         keys = [*place.keys, "TRAIN.INIT_WEIGHTS", "", *small]
         files = ["--output", place.file(f"{name}.json"), "--plot", place.file(f"{name}.png")]
         counts = ["--steps", "2", "--warmup", "1"] if place.is_tiny else ["--steps", "11"]
-        clips = TINY_BATCHES.get(cfg, CLIPS) if place.is_tiny else CLIPS
-        shapes = ["--batch-size", str(clips), "--base-shapes", *counts, "--ways", *ways]
-        # A CPU takes minutes to compile a shape. The baseline has only one.
-        is_one_shape = place.is_tiny and not {*ways} <= {*WAYS}
+        shapes = ["--batch-size", str(CLIPS), "--base-shapes", *counts, "--ways", *ways]
+        # A CPU takes minutes to compile a shape, and to pool the tokens of MViT. The baseline has only one.
+        is_slow = cfg == MVIT or not {*ways} <= {*WAYS}
+        is_one_shape = place.is_tiny and is_slow
         row = ["--cfg", f"{cfg}/{'baseline' if is_one_shape else 'long_short'}.yaml"]
         return [tool("bench_step", *keys, *row, *files, *shapes)]
 
@@ -140,6 +138,13 @@ def loading(place: Place) -> list[Command]:
     few = ["--num-clips", "2", "--repeats", "1"] if place.is_tiny else []
     row = ["--cfg", f"{SLOWFAST}/long_short.yaml", *options, *few]
     return [tool("bench_loader", *row, *place.kinetics, "TRAIN.BATCH_SIZE", str(CLIPS))]
+
+
+def nvdec(place: Place) -> list[Command]:
+    """Make the command that times decoding on the GPU's video decoder, beside a core."""
+    options = ["--make-videos", place.file("videos"), "--output", place.file("nvdec.json")]
+    few = ["--repeats", "1"] if place.is_tiny else []
+    return [[sys.executable, "benchmarks/nvdec.py", "--device", place.device, *options, *few]]
 
 
 def quickstart(place: Place) -> list[Command]:
@@ -241,6 +246,7 @@ PIECES = (
     ),
     Piece("step_mvit", "A step of MViTv2-S", steps("step_mvit", MVIT, ("ours", "plain"))),
     Piece("loading", "Loading, and how many cores keep up", loading),
+    Piece("nvdec", "Decoding on the GPU", nvdec),
     Piece("quickstart", "The rows of the quickstart", quickstart),
     Piece("study_224", "SlowFast R50 at 224 pixels: four rows, three seeds", study_224),
     Piece("plan", "Predicted and measured", plan),

@@ -2,14 +2,14 @@
 """Measure what loading the clips of a row costs on this machine, phase by phase.
 
     python tools/bench_loader.py --cfg ROW.yaml DATA.TRAIN_LIST train.csv DATA.PATH_PREFIX videos DATA.STORE store
-    python tools/bench_loader.py --cfg ROW.yaml --make-videos runs/bench_videos     makes videos and a store first
+    python tools/bench_loader.py --cfg ROW.yaml --make-videos runs/bench_videos     makes videos and stores first
 
-One process on one core, like a loader worker, loads the same clips in several ways, in turns: from the videos and
-from the clip store (DATA.STORE, if it is set), with each decoder that works here, and with pytorchvideo's
-LabeledVideoDataset. The first way, videos with PyAV, is the default of training. The transfer of a batch from a
-worker to training is not measured. With --steps-per-second, the rate of training when it does not wait for clips,
-a last table shows how many cores keep up (DATA_LOADER.NUM_WORKERS). One rate is enough, because computing a step
-takes about equally long in every phase.
+One process on one core, like a loader worker, loads the same clips in several ways, in turns: from the videos,
+from the clip store (DATA.STORE, if it is set), and from a store in shards (--shards), with each decoder that
+works here; also with pytorchvideo's LabeledVideoDataset. The first way, videos with PyAV, is the default of
+training. The transfer of a batch from a worker to training is not measured. With --steps-per-second, the rate of
+training when it does not wait for clips, a last table shows how many cores keep up (DATA_LOADER.NUM_WORKERS). One
+rate is enough, because computing a step takes about equally long in every phase.
 Close other programs first. Exit 0; 1 failed, for example on a video; 2 bad input; 4 interrupted.
 """
 
@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +87,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="rate of training when it does not wait for clips",
     )
     add(
+        "--shards",
+        type=Path,
+        metavar="STORE",
+        help="another clip store of the videos, packed by prepare_data.py --shards, to compare with",
+    )
+    add(
         "--make-videos",
         type=Path,
         metavar="FOLDER",
-        help="first make eight videos (340 × 256 pixels, 30 fps, 10 s, H.264) and a store there, and use them",
+        help="first make eight videos (340 × 256 pixels, 30 fps, 10 s, H.264) and stores there, and use them",
     )
     return parser.parse_intermixed_args(arguments)  # fmt: skip
 
@@ -123,7 +130,8 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     raise_problems([*problems, *cross_problems(cfg)])
     made: list[str] = []
     if options.make_videos is not None:
-        made = make_bench_videos(options.make_videos, progress=True).pairs()
+        videos = make_bench_videos(options.make_videos, progress=True)
+        made, options.shards = videos.pairs(), options.shards or videos.shards
     cfg, problems = read_config(options.cfg, [*options.overrides, *made])
     raise_problems(problems)
     costs = bench(cfg, options)
@@ -143,6 +151,8 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
     """Measure every way on the videos of the row."""
+    if options.shards and not any(options.shards.glob("*/*.tar")):
+        raise InputError([f"--shards {options.shards} is no clip store in shards"])
     videos = build_list(cfg, "TRAIN_LIST")
     raise_problems(videos.problems)
     if not videos.records:
@@ -155,20 +165,34 @@ def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
     num_videos, problems = build_num_videos(cfg, given)
     with collected(problems):
         schedule = build_row_schedule(cfg, num_videos)
-    with collected(problems):
-        problems += store_problems(build_opener(cfg), cfg.DATA.STORE, videos.records)
+    stores = {
+        name: str(folder)
+        for name, folder in (("store", cfg.DATA.STORE), ("shards", options.shards))
+        if folder
+    }
+    for folder in stores.values():
+        with collected(problems):
+            opener = build_opener(replace(cfg, DATA=replace(cfg.DATA, STORE=folder)))
+            problems += store_problems(opener, folder, videos.records)
     raise_problems(problems)
     legs = legs_of(schedule)
     records = evenly_spaced(videos.records, options.num_clips)
     with one_core():
         timings = measure(
-            ways_of(cfg, records), kinds_of(legs), len(records), options.repeats, progress=True
+            ways_of(cfg, records, stores),
+            kinds_of(legs),
+            len(records),
+            options.repeats,
+            progress=True,
         )
     return LoadingCosts(legs, timings)
 
 
-def ways_of(cfg: Config, records: Sequence[Record]) -> dict[str, Load]:
-    """Return each way by its name. The first one is the way of training without a store."""
+def ways_of(cfg: Config, records: Sequence[Record], stores: Mapping[str, str]) -> dict[str, Load]:
+    """Return each way by its name; ``stores`` are folders of clip stores by name.
+
+    The first one is the way of training without a store.
+    """
     fps = cfg.DATA.FRAMES_FPS
     found = decoders(fps)
     videos: dict[str, Opener] = {
@@ -179,10 +203,11 @@ def ways_of(cfg: Config, records: Sequence[Record]) -> dict[str, Load]:
     # It reads no folders of images.
     if not any(Path(record.path).is_dir() for record in records):
         ways["videos, LabeledVideoDataset"] = LabeledVideos(clips)
-    if cfg.DATA.STORE:
-        store, root = open_store(cfg.DATA.STORE), videos_root(in_fold(cfg).DATA)
+    root = videos_root(in_fold(cfg).DATA)
+    for way, folder in stores.items():
+        store = open_store(folder)
         copies: dict[str, Opener] = {
-            f"store, {name}": StoreIndex(store, root, decoder.opener, fps)
+            f"{way}, {name}": StoreIndex(store, root, decoder.opener, fps)
             for name, decoder in found.items()
         }
         ways |= build_loads(cfg, records, copies)

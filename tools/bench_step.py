@@ -48,6 +48,7 @@ from mgexp.options import (
     without_folder,
 )
 from mgexp.plan.measure import build_shapes
+from mgexp.plan.memory import build_held_bytes
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.run.environment import describe
 from mgexp.run.files import write_json
@@ -60,9 +61,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from peak import measure_peak
 from plain_step import COMPILED, WAYS, build_ways
 from step_times import StepTimes, draw_steps, step_report, times_json
-
-HELD_PER_PARAMETER = 3
-"""The numbers that each parameter keeps in memory between steps: weight, gradient, momentum."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -171,7 +169,7 @@ def costs_of(cfg: Config, shapes: tuple[StepShape, ...]) -> dict[str, Any]:
     return {
         "flops": {s: per_mac * s.clips * macs[s.frames, s.crop] for s in shapes},
         "kept_bytes": {s: s.clips * activation_bytes(model, s.frames, s.crop) for s in shapes},
-        "held_bytes": HELD_PER_PARAMETER * sum(p.nbytes for p in model.parameters()),
+        "held_bytes": build_held_bytes(cfg, model),
     }
 
 

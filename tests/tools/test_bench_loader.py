@@ -1,5 +1,7 @@
 """bench_loader.py: what it measures of a tiny row, and its exit codes."""
 
+from dataclasses import replace
+
 import pytest
 import simplejson
 from tiny import data_keys, load_tool, write_config
@@ -24,13 +26,15 @@ def test_it_measures_videos_store_and_opponent(bench, arguments, tiny_data, tmp_
     names = [path.name for path in tiny_data.glob("*.mp4")]
     order = Order(tiny_data, (48,), 6)
     fill_store(StoreDir(tmp_path / "store"), order, names, 1, progress=False)
+    packed = replace(order, shard_bytes=10**9)
+    fill_store(StoreDir(tmp_path / "shards"), packed, names, 1, progress=False)
     output = tmp_path / "loading.json"
-    keys = ("DATA.STORE", tmp_path / "store")
-    assert bench.main(arguments("--steps-per-second", 2, "--output", output, *keys)) == 0
+    both = ("DATA.STORE", tmp_path / "store", "--shards", tmp_path / "shards")
+    assert bench.main(arguments("--steps-per-second", 2, "--output", output, *both)) == 0
     printed = capsys.readouterr().out
     ways = simplejson.loads(output.read_text())["ways"]
     assert next(iter(ways)) == "videos, PyAV"
-    assert {"videos, LabeledVideoDataset", "store, PyAV"} <= set(ways)
+    assert {"videos, LabeledVideoDataset", "store, PyAV", "shards, PyAV"} <= set(ways)
     for name, way in ways.items():
         assert name in printed
         assert len(way["ms_per_clip"]) == 2
@@ -54,6 +58,7 @@ def test_the_json_is_printed_alone(bench, arguments, capsys):
         (["--steps-per-second", "0"], "--steps-per-second 0: give more than 0"),
         (["DATA.PATH_PREFIX", "nowhere"], "nowhere"),
         (["DATA.STORE", "nowhere"], "nowhere is no clip store"),
+        (["--shards", "nowhere"], "--shards nowhere is no clip store in shards"),
         (["DATA.TRAIN_LIST", ""], "DATA.TRAIN_LIST is not set"),
     ],
 )

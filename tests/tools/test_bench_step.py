@@ -79,6 +79,7 @@ def test_flops_are_three_forward_passes_of_every_clip(bench, arguments, monkeypa
         (["--warmup", "0"], "--warmup 0: give 1 or more"),
         (["--batch-size", "-4"], "--batch-size -4: give 1 or more"),
         (["--batch-size", "3"], "BN_BASE_SIZE"),
+        (["TRAIN.MAX_CLIPS_PER_GPU", "2"], "raise it to 4 or more"),
         (["--output", "nowhere/x.json"], "there is no folder nowhere"),
         (["--plot", "nowhere/x.png"], "there is no folder nowhere"),
         (["SOLVER.STEPS", "[0]"], "two stages"),
