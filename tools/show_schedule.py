@@ -4,6 +4,7 @@
     python tools/show_schedule.py --cfg experiments/quickstart/long_short.yaml
 
 The number of training videos is --num-videos, or else the length of DATA.TRAIN_LIST, or else DATA.NUM_VIDEOS.
+With --memory, the tool also estimates the memory of a step at each shape; tools/show_model.py shows it for a clip.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.options import ToolParser, add_import_option, run_tool
+from mgexp.plan.memory import build_memory, memory_table
 from mgexp.run.schedule_table import schedule_json, schedule_table
 from mgexp.train.setup import build_num_videos, build_row_schedule
 
@@ -30,6 +32,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--num-videos", type=int, help="training videos")
     parser.add_argument("--num-gpus", type=int, default=1, help="processes that share a mini-batch")
+    parser.add_argument(
+        "--memory", action="store_true", help="estimate the memory of a step; takes seconds"
+    )
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_intermixed_args(arguments)
 
@@ -44,14 +49,17 @@ def main(arguments: list[str]) -> int:
         with collected(problems):
             schedule = build_row_schedule(cfg, num_videos, options.num_gpus)
         raise_problems(problems)
+        memory = build_memory(cfg, schedule, options.num_gpus) if options.memory else None
     except InputError as error:
         print(f"show_schedule.py: {error}", file=sys.stderr)
         return 2
-    print(
-        simplejson.dumps(schedule_json(schedule), indent=2)
-        if options.json
-        else schedule_table(schedule)
-    )
+    if options.json:
+        found = schedule_json(schedule) | ({"memory": memory} if memory else {})
+        print(simplejson.dumps(found, indent=2))
+    else:
+        print(schedule_table(schedule))
+        if memory:
+            print(f"\n{memory_table(memory, options.num_gpus)}")
     return 0
 
 

@@ -130,7 +130,7 @@ def derive_phases(
         multigrid.short_crops_of,
         multigrid.max_batch_ratio,
         multigrid.costs,
-        1 if multigrid.costs is None else _parts(recipe.clips, multigrid.bn_base_size),
+        _parts(recipe, multigrid),
     )
     epochs = max(1.0, multigrid.epoch_factor) * recipe.max_epoch
     if epochs * num_videos > MAX_CLIPS:
@@ -166,10 +166,7 @@ def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
     ValueError if the shares or the groups are unequal.
     """
     if clips % num_processes:
-        raise ValueError(
-            f"a batch of {clips} clips does not divide over {num_processes} processes: "
-            "choose recipe.clips or the number of processes so that it does"
-        )
+        raise ValueError(f"a batch of {clips} clips does not divide over {num_processes} processes")
     share = clips // num_processes
     if base_size == 0:
         return 1
@@ -178,8 +175,7 @@ def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
     if share > base_size or base_size % share:
         raise ValueError(
             f"{share} clips per process neither divide nor are a multiple of multigrid.bn_base_size = "
-            f"{base_size}: "
-            f"give recipe.clips a multiple of {base_size} for each process, or choose another size of the groups"
+            f"{base_size}"
         )
     spanned = min(base_size // share, num_processes)
     if num_processes % spanned:
@@ -329,13 +325,30 @@ def _place(
     )
 
 
-def _parts(clips: int, bn_base_size: int) -> int:
-    """Return into how many parts the baseline's ``clips`` are divided, of which a mini-batch takes any number.
+def _parts(recipe: Recipe, multigrid: Multigrid) -> tuple[int, ...]:
+    """Return into how many parts the baseline's clips may be divided, of which a mini-batch takes any number.
 
-    With BN groups it is 1, so that every process has whole groups. Without, quarters leave an even number of clips
-    at all shapes to processes of 8 clips or more, which mixup needs.
+    Ratios of pixels are whole. Ratios of costs take quarters, which leave an even number of clips at all shapes to
+    processes of 8 clips or more, as mixup needs. With BN groups they take whole numbers where these are near
+    enough. Else they take halves or quarters, if the baseline has groups for these.
     """
-    return 1 if bn_base_size else math.gcd(clips, 4)
+    size = multigrid.bn_base_size
+    if multigrid.costs is None:
+        return (1,)
+    if size == 0:
+        return (math.gcd(recipe.clips, 4),)
+    return (1, *(num for num in (2, 4) if recipe.clips % (num * size) == 0))
+
+
+def _remedy(recipe: Recipe, multigrid: Multigrid, num_processes: int) -> str:
+    """Say which clips or processes leave each process an equal share of every shape, in whole BN groups."""
+    parts = 1 if multigrid.costs is None else 4
+    # Without groups, each part has two clips, so that mixup finds pairs.
+    unit = parts * (multigrid.bn_base_size or min(2, parts))
+    clips = math.ceil(recipe.clips / (unit * num_processes)) * unit * num_processes
+    fewer, rest = divmod(recipe.clips, unit)
+    others = "" if rest else f", or take {fewer} processes"
+    return f"set recipe.clips {clips}, with a recipe.base_lr for it{others}"
 
 
 def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:
@@ -354,21 +367,23 @@ def _cycle_bn_groups(cycle: Cycle, recipe: Recipe, multigrid: Multigrid, num_pro
 
     Its base batch sets them, so short-cycle batches have larger groups.
     """
-    base = cycle.base
+    base, size = cycle.base, multigrid.bn_base_size
+    remedy = _remedy(recipe, multigrid, num_processes)
     try:
-        groups = num_bn_groups(base.clips(recipe.clips), num_processes, multigrid.bn_base_size)
+        groups = num_bn_groups(base.clips(recipe.clips), num_processes, size)
     except ValueError as error:
         if base.ratio == 1:
-            raise
+            raise ValueError(f"{error}: {remedy}") from error
         shape = f"{base.frames} frames x {base.crop}²"
         raise ValueError(
             f"recipe.clips = {recipe.clips} becomes {base.clips(recipe.clips)} clips at {shape}, which take "
-            f"{base.ratio:g} times as many: {error}"
+            f"{base.ratio:g} times as many: {error}: {remedy}"
         ) from error
     for clips in (shape.clips(recipe.clips) for shape in cycle.shapes):
         if clips % (num_processes * max(1, groups)):
             raise ValueError(
                 f"a short-cycle batch of {clips} clips does not divide over {num_processes} processes "
-                f"with {max(1, groups)} BN groups each: choose other multigrid.short_factors"
+                f"with {max(1, groups)} BN groups each: "
+                + ("choose other multigrid.short_factors" if size else remedy)
             )
     return groups

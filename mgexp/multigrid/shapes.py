@@ -86,15 +86,16 @@ def long_cycle(
     short_crops_of: CropBase = "full",
     max_ratio: int | None = None,
     costs: ClipCosts | None = None,
-    parts: int = 1,
+    parts: Sequence[int] = (1,),
 ) -> tuple[Cycle, ...]:
     """Return the cycle of each base shape of the long cycle, in its order.
 
     ``long_factors`` are (temporal, spatial) factors of the full shape. A pair that is given twice
     gets twice the steps. ``short_factors`` multiply the full crop (as in the paper and the released
     code), or the phase's own crop. No shape takes more than ``max_ratio`` times the baseline's
-    clips. The ratios keep the pixels of a step constant, or its ``costs``, and are rounded to whole
-    numbers, or to so many ``parts``. Raises a ValueError that lists every impossible shape.
+    clips. The ratios keep the pixels of a step constant, or its ``costs``. They are rounded to the first of
+    ``parts`` that is near enough: 1 stands for whole numbers, 4 for quarters. Raises a ValueError that lists every
+    impossible shape.
     """
     problems: list[str] = []
     cycles = []
@@ -146,7 +147,7 @@ def _batch_shape(
     full: tuple[int, int],
     size: tuple[float, float],
     costs: ClipCosts | None,
-    parts: int,
+    parts: Sequence[int],
     problems: list[str],
 ) -> BatchShape:
     """Round a ``size`` of frames and crop to a batch shape; add what is wrong with it to ``problems``."""
@@ -165,17 +166,21 @@ def _batch_shape(
     # This shape is reported above, and its ratio might overflow.
     if round(crop) < 1 or frames < 0.5:
         return BatchShape(whole_frames, 1, 1)
-    if costs is None:
-        # The ratio uses the crop before rounding: 224/√2 pixels give exactly 2, whereas 158 pixels
-        # give 2.01.
-        exact = full_frames * full_crop**2 / (frames * crop**2)
-    else:
+    # The ratio uses the crop before rounding: 224/√2 pixels give exactly 2, whereas 158 pixels give 2.01.
+    of_pixels = exact = full_frames * full_crop**2 / (frames * crop**2)
+    if costs is not None:
         exact = costs.of(*full) / costs.of(whole_frames, round(crop))
-    ratio = max(1.0, round(exact * parts) / parts)
-    if abs(ratio - exact) > MAX_RATIO_ERROR * exact:
-        rounded = "a whole number" if parts == 1 else f"a multiple of 1/{parts}"
-        # With BN groups a ratio of costs must be whole too, which few cycles give.
-        remedy = "" if costs is None else ", or set MULTIGRID.BATCH_RATIO pixels"
+    for num in parts:
+        ratio = max(1.0, round(exact * num) / num)
+        if abs(ratio - exact) <= MAX_RATIO_ERROR * exact:
+            break
+    else:
+        rounded = "a whole number" if parts[-1] == 1 else f"a multiple of 1/{parts[-1]}"
+        remedy = ""
+        if costs is not None:
+            remedy = f", or set MULTIGRID.BATCH_RATIO pixels, where it needs {of_pixels:.4g}"
+            if parts[-1] < 4:
+                remedy += ", or recipe.clips to 4 BN groups (4 clips without groups), which allows quarters"
         problems.append(
             f"a shape of {frames:g} frames x {crop:g} pixels needs {exact:.3f} times the clips: "
             f"more than {MAX_RATIO_ERROR:.0%} from {rounded}, see multigrid.long_factors and "

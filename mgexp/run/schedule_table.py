@@ -7,6 +7,7 @@ from typing import Any
 from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.shapes import ShapeOrder
+from mgexp.text import aligned
 
 ORDER_NOTES: dict[ShapeOrder, tuple[str, ...]] = {
     "coarse_to_fine": (),
@@ -24,8 +25,38 @@ def schedule_json(schedule: Schedule) -> dict[str, Any]:
         "baseline_steps": schedule.baseline_steps,
         "step_saving": schedule.step_saving,
         "flop_saving": schedule.flop_saving,
+        "flop_saving_unit": _unit(schedule),
         "phases": [_phase_json(schedule, phase) for phase in schedule.phases],
+        "shapes": _shapes_json(schedule),
     }
+
+
+def _shapes_json(schedule: Schedule) -> list[dict[str, Any]]:
+    """List each shape once, the largest mini-batches first, with the ratio of its clips.
+
+    With ``exact_ratio`` a step would cost as much as one of the full shape. ``work`` is the cost of a step,
+    relative to that one. Both take the crop in whole pixels.
+    """
+    recipe, cost = schedule.recipe, schedule.multigrid.clip_cost
+    full = cost(recipe.frames, recipe.crop)
+    shapes = dict.fromkeys(shape for phase in schedule.phases for shape in phase.cycle.shapes)
+    return [
+        {
+            "frames": shape.frames,
+            "crop": shape.crop,
+            "clips": shape.clips(recipe.clips),
+            "ratio": shape.ratio,
+            "exact_ratio": full / cost(shape.frames, shape.crop),
+            "work": shape.ratio * cost(shape.frames, shape.crop) / full,
+        }
+        for shape in sorted(shapes, key=lambda one: (-one.ratio, one.frames, one.crop))
+    ]
+
+
+def _unit(schedule: Schedule) -> str:
+    """Name what a step keeps constant, and so what ``flop_saving`` counts."""
+    costs = schedule.multigrid.costs
+    return costs.name if costs else "clips x frames x pixels"
 
 
 def _phase_json(schedule: Schedule, phase: Phase) -> dict[str, Any]:
@@ -68,7 +99,7 @@ def schedule_rows(schedule: Schedule) -> list[dict[str, Any]]:
 
 
 def schedule_table(schedule: Schedule) -> str:
-    """Make a readable table: a line per phase, then what the schedule saves."""
+    """Make a readable table: a line per phase, what the schedule saves, and a line per shape."""
     names = "stage,epochs,steps,frames,crop,lr factor,stride,BN groups,mini-batches"
     head = names.split(",")
     rows = [head, *(_cells(schedule, phase) for phase in schedule.phases)]
@@ -78,36 +109,31 @@ def schedule_table(schedule: Schedule) -> str:
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
     ]
-    costs = schedule.multigrid.costs
     lines.append(
         f"{schedule.total_steps} steps, {schedule.total_epochs:.2f} epochs of {schedule.num_videos} videos; "
         f"baseline {schedule.baseline_steps} steps: {schedule.step_saving:.2f}x fewer steps, "
-        f"{schedule.flop_saving:.2f}x fewer {costs.name if costs else 'clips x frames x pixels'}"
+        f"{schedule.flop_saving:.2f}x fewer {_unit(schedule)}"
     )
-    lines += _ratio_notes(schedule)
     lines += ORDER_NOTES[schedule.multigrid.shape_order]
     size = schedule.multigrid.bn_base_size
     if any(phase.clips < size for phase in schedule.phases):
         lines.append(
             f"mini-batches of fewer than {size} clips: batch normalisation is over all of them"
         )
+    shapes = _shapes_json(schedule)
+    if len(shapes) > 1:
+        lines += ["", _shape_table(shapes, _unit(schedule))]
     return "\n".join(lines)
 
 
-def _ratio_notes(schedule: Schedule) -> list[str]:
-    """Write the ratio of each shape that follows from costs, and how far its rounding is from constant work."""
-    recipe, costs = schedule.recipe, schedule.multigrid.costs
-    if costs is None:
-        return []
-    full = costs.of(recipe.frames, recipe.crop)
-    shapes = dict.fromkeys(shape for phase in schedule.phases for shape in phase.cycle.shapes)
-    return [
-        f"{shape.frames}x{shape.crop}²: {shape.ratio:g} times the clips (exact: {full / cost:.2f}), so a step has "
-        f"{shape.ratio * cost / full - 1:+.1%} {costs.name}"
-        for shape in sorted(shapes, key=lambda one: -one.ratio)
-        for cost in [costs.of(shape.frames, shape.crop)]
-        if cost != full
-    ]
+def _shape_table(shapes: list[dict[str, Any]], unit: str) -> str:
+    """Write the ratio of each shape, the exact one, and the work of a step less that at the full shape."""
+    rows = [("shape", "clips", "ratio", "exact", f"{unit} of a step")]
+    for one in shapes:
+        shape, clips = f"{one['frames']}x{one['crop']}²", f"{one['clips']}"
+        exact, off = f"{one['exact_ratio']:.2f}", f"{one['work'] - 1:+.1%}"
+        rows.append((shape, clips, f"{one['ratio']:g}", exact, off))
+    return aligned(rows)
 
 
 def _cells(schedule: Schedule, phase: Phase) -> list[str]:

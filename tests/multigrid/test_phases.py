@@ -1,5 +1,6 @@
 """Phases: lengths, learning rates, strides and BN groups, and the share of the steps of each shape."""
 
+import re
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -24,6 +25,7 @@ from recipes import (
 from mgexp.multigrid.phases import Share, derive_phases, num_bn_groups, shape_shares
 from mgexp.multigrid.recipe import Multigrid
 from mgexp.multigrid.schedule import build_schedule
+from mgexp.multigrid.shapes import ClipCosts
 
 # Mean clips of the long cycle's shapes relative to the baseline's, by hand: (16+8+8)/3, …, (4+2+1)/3.
 MEAN_RATIOS = {
@@ -243,6 +245,50 @@ def test_bn_groups_follow_the_base_size(base_size, groups):
 def test_unequal_shares_or_groups_are_an_error(clips, processes, message):
     with pytest.raises(ValueError, match=message):
         num_bn_groups(clips, processes, base_size=8)
+
+
+QUARTER = ((0.5, 1.0), (1.0, 1.0))
+"""A long cycle whose coarse shape takes 2.25 times the clips, by the costs below."""
+COSTS = ClipCosts("multiply-accumulates", (((8, 32), 9), ((4, 32), 4)))
+
+
+@pytest.mark.parametrize(
+    ("clips", "size", "works"),
+    # A quarter of the clips is whole groups of 8, or two clips. Of 16 clips a quarter is half a group.
+    [(32, 8, True), (64, 8, True), (16, 8, False), (8, 8, False), (4, 0, True), (6, 0, False)],
+)
+def test_quarters_of_the_clips_take_whole_groups(clips, size, works):
+    recipe = replace(TINY, clips=clips, frames=8, crop=32)
+    multigrid = Multigrid(QUARTER, costs=COSTS, bn_base_size=size)
+    if not works:
+        with pytest.raises(ValueError, match=r"2\.250 times the clips: more than 5%"):
+            derive_phases(recipe, multigrid, 5000)
+        return
+    first = derive_phases(recipe, multigrid, 5000)[0]
+    assert first.clips == clips * 9 // 4
+    assert first.num_bn_groups == (first.clips // size if size else 1)
+
+
+@pytest.mark.parametrize("size", [0, 8])
+@pytest.mark.parametrize("costs", [None, COSTS])
+@pytest.mark.parametrize("num_processes", [3, 5, 48, 64])
+@pytest.mark.parametrize("clips", [4, 32, 64])
+def test_the_remedy_of_unequal_shares_works(clips, num_processes, costs, size):
+    recipe = replace(TINY, clips=clips, frames=8, crop=32)
+    if costs and clips < 4 * size:
+        pytest.skip("the ratio itself is refused")
+    multigrid = Multigrid(QUARTER, costs=costs, bn_base_size=size)
+    try:
+        derive_phases(recipe, multigrid, 10**6, num_processes)
+        return
+    except ValueError as error:
+        told = str(error)
+    found = re.search(r"set recipe\.clips (\d+)(?:.* or take (\d+) processes)?", told)
+    assert int(found[1]) >= clips
+    derive_phases(replace(recipe, clips=int(found[1])), multigrid, 10**6, num_processes)
+    assert bool(found[2]) == (clips % ((4 if costs else 1) * (size or (2 if costs else 1))) == 0)
+    if found[2]:
+        derive_phases(recipe, multigrid, 10**6, int(found[2]))
 
 
 def test_short_cycle_batch_that_does_not_divide_into_the_groups_is_an_error():

@@ -290,18 +290,28 @@ def test_attention_allows_more_coarse_clips_than_pixels_do():
     by_pixels = long_cycle(16, 224, GRIDS)
     assert [cycle.base.ratio for cycle in by_pixels] == [8, 4, 2, 1]  # of 7.84, 3.92 and 2
     # Exact: 10.04, 4.82 and 2.29. These are the nearest quarters.
-    by_costs = long_cycle(16, 224, GRIDS, costs=COSTS, parts=4)
+    by_costs = long_cycle(16, 224, GRIDS, costs=COSTS, parts=(4,))
     assert [cycle.base.ratio for cycle in by_costs] == [10, 4.75, 2.25, 1]
     assert [cycle.base.clips(64) for cycle in by_costs] == [640, 304, 144, 64]
     # A largest ratio holds for these too.
-    limited = long_cycle(16, 224, GRIDS, costs=COSTS, parts=4, max_ratio=4)
+    limited = long_cycle(16, 224, GRIDS, costs=COSTS, parts=(4,), max_ratio=4)
     assert [cycle.base.ratio for cycle in limited] == [4, 4, 2.25, 1]
+
+
+def test_finer_parts_are_taken_only_where_coarser_ones_are_too_far():
+    """Exact: 10.04, 4.82 and 2.287. 5 is 3.7 % from 4.82, 2 is 12.5 % from 2.287, and 2.25 is 1.6 % from it."""
+    for parts, ratios in {(1, 2, 4): [10, 5, 2.25, 1], (1, 4): [10, 5, 2.25, 1]}.items():
+        found = long_cycle(16, 224, GRIDS, costs=COSTS, parts=parts)
+        assert [cycle.base.ratio for cycle in found] == ratios
+    with pytest.raises(ValueError, match="more than 5% from a multiple of 1/2"):
+        long_cycle(16, 224, GRIDS, costs=COSTS, parts=(1, 2))
 
 
 def test_a_ratio_by_cost_that_rounds_too_far_is_an_error():
     with pytest.raises(
         ValueError,
-        match=r"224 pixels needs 2\.287 times the clips: more than 5%.*or set MULTIGRID\.BATCH_RATIO pixels",
+        match=r"224 pixels needs 2\.287 times the clips: more than 5%.*or set MULTIGRID\.BATCH_RATIO pixels, "
+        r"where it needs 2, or recipe\.clips to 4 BN groups",
     ):
         long_cycle(16, 224, GRIDS[2:], costs=COSTS)
 

@@ -21,12 +21,46 @@ def test_a_line_per_phase_with_its_mini_batches(schedule):
     assert lines[6].startswith(
         "10 steps, 10.33 epochs of 24 videos; baseline 24 steps: 2.40x fewer"
     )
-    assert len(lines) == 7
+    shapes = lines[8:]
+    assert lines[7] == ""
+    assert [line.split()[0] for line in shapes] == [
+        *("shape", "2x16²", "2x23²", "4x16²", "4x23²", "8x16²", "4x32²", "8x23²", "8x32²")
+    ]
+
+
+def test_the_ratio_and_the_work_of_each_shape_by_hand(schedule):
+    """A clip of the full shape has 8 * 32² pixels. 23 pixels are a little more than 32/√2."""
+    shapes = {(one["frames"], one["crop"]): one for one in schedule_json(schedule)["shapes"]}
+    assert [one["ratio"] for one in shapes.values()] == [16, 8, 8, 4, 4, 2, 2, 1]
+    one = shapes[2, 23]
+    exact = 8 * 32**2 / (2 * 23**2)
+    assert one["exact_ratio"] == pytest.approx(exact)
+    assert one["work"] == pytest.approx(8 / exact)
+    assert one["clips"] == 8 * schedule.recipe.clips
+    row = next(line for line in schedule_table(schedule).splitlines() if line.startswith("2x23²"))
+    assert row.split() == ["2x23²", f"{one['clips']}", "8", "7.74", "+3.3%"]
+
+
+def test_a_limit_shows_as_less_work(tmp_path):
+    limited = build_row_schedule(tiny_config(tmp_path, {"MULTIGRID.MAX_BATCH_RATIO": 4}), 24)
+    found = {(one["frames"], one["crop"]): one for one in schedule_json(limited)["shapes"]}
+    assert (found[2, 16]["ratio"], found[2, 16]["exact_ratio"], found[2, 16]["work"]) == (
+        4,
+        16,
+        0.25,
+    )
+
+
+def test_one_shape_needs_no_table(tmp_path):
+    one = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
+    baseline = build_row_schedule(tiny_config(tmp_path, one), 24)
+    assert "ratio" not in schedule_table(baseline)
+    assert [shape["work"] for shape in schedule_json(baseline)["shapes"]] == [1]
 
 
 def test_small_batches_are_said(tmp_path):
     schedule = build_row_schedule(tiny_config(tmp_path, {"MULTIGRID.BN_BASE_SIZE": 8}), 24)
-    assert "fewer than 8 clips" in schedule_table(schedule).splitlines()[-1]
+    assert "fewer than 8 clips: batch norm" in schedule_table(schedule)
 
 
 def test_segments_have_no_stride(tmp_path):
@@ -49,5 +83,5 @@ def test_rows_are_flat(schedule):
 
 def test_a_random_order_is_said(tmp_path, schedule):
     permuted = build_row_schedule(tiny_config(tmp_path, {"MULTIGRID.SHAPE_ORDER": "random"}), 24)
-    assert schedule_table(permuted).endswith("in another order in each turn of its cycle")
+    assert "in another order in each turn of its cycle\n" in schedule_table(permuted)
     assert "another order" not in schedule_table(schedule)

@@ -16,7 +16,7 @@ NAMES = {
 }
 TOP_KEYS = [
     *("dataset_size", "total_steps", "total_epochs", "baseline_steps"),
-    *("step_saving", "flop_saving", "phases"),
+    *("step_saving", "flop_saving", "flop_saving_unit", "phases", "shapes"),
 ]
 PHASE_KEYS = [
     *("stage", "start_epoch", "end_epoch", "start_step", "end_step", "frames", "crop", "clips"),
@@ -152,12 +152,12 @@ def test_table_has_a_line_per_phase_and_says_what_is_saved(show):
     code, out, _ = show("long_short", "--num-gpus", "16")
     assert code == 0
     lines = out.splitlines()
-    assert len(lines) == 1 + 14 + 1
+    assert len(lines) == 1 + 14 + 1 + 1 + 1 + 8  # the table of shapes has a head, too
     assert "1024x8x112² 512x8x158² 512x8x158²" in lines[1]
     assert "1 over 2 processes" in lines[4]
-    assert "255949 steps" in lines[-1]
-    assert "3.42x fewer steps" in lines[-1]
-    assert "3.43x fewer clips x frames x pixels" in lines[-1]
+    assert "255949 steps" in lines[15]
+    assert "3.42x fewer steps" in lines[15]
+    assert "3.43x fewer clips x frames x pixels" in lines[15]
 
 
 def test_table_says_where_a_group_of_eight_clips_cannot_be(show):
@@ -205,9 +205,32 @@ def test_ratios_by_multiply_accumulates_are_shown_with_their_rounding(show):
     code, out, _ = show("long", "--num-gpus", "8", *keys)
     assert code == 0
     assert "fewer multiply-accumulates" in out
-    lines = [line for line in out.splitlines() if "times the clips" in line]
-    assert [line.split(":")[0] for line in lines] == ["8x158²", "16x158²", "16x224²"]
-    assert lines[2].startswith("16x224²: 2 times the clips (exact: 2.0")
+    rows = [line.split() for line in out[out.index("\nshape") :].splitlines()[2:]]
+    assert [row[0] for row in rows] == ["8x158²", "16x158²", "16x224²", "32x224²"]
+    assert [float(row[2]) for row in rows] == [8, 4, 2, 1]
+    works = [float(row[-1].rstrip("%")) for row in rows]
+    assert works == pytest.approx([1.5, 1.5, 0, 0], abs=0.5)
+
+
+def test_the_saving_is_named_by_what_is_constant(shown_json):
+    assert shown_json("long")["flop_saving_unit"] == "clips x frames x pixels"
+    keys = ["MULTIGRID.BATCH_RATIO", "macs"]
+    assert shown_json("long", *keys)["flop_saving_unit"] == "multiply-accumulates"
+
+
+def test_memory_is_shown_on_demand(main, capsys):
+    """The quickstart's SlowFast has 2,767,632 parameters: weights, gradients and momenta of 4 bytes."""
+    row = ["--cfg", str(ROOT / "experiments" / "quickstart" / "long_short.yaml"), "--memory"]
+    assert main(row) == 0
+    assert "of which weights, gradients and optimizer hold 0.03 GiB" in capsys.readouterr().out
+    assert main([*row, "--json", "TRAIN.MAX_CLIPS_PER_GPU", "16"]) == 0
+    memory = json.loads(capsys.readouterr().out)["memory"]
+    assert 12 * 2_767_632 < memory["held_bytes"] < 12.1 * 2_767_632
+    assert [(one["clips"], one["clips_at_once"]) for one in memory["shapes"]] == [
+        *[(32, 16)] * 3,
+        *[(16, 16)] * 2,
+        (8, 8),
+    ]
 
 
 def test_seconds_that_are_not_given_are_told(show):

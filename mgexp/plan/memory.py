@@ -1,0 +1,104 @@
+"""Estimate the memory of a training step at every shape of a schedule, without a GPU and without data."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from mgexp.config.keys import Config
+from mgexp.errors import InputError, raise_problems
+from mgexp.models.build import build_model
+from mgexp.models.cost import activation_bytes
+from mgexp.multigrid.batchnorm import has_batchnorm
+from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
+from mgexp.optim.build import build_optimizer
+from mgexp.text import aligned
+from mgexp.train.mixing import is_mixed
+from mgexp.train.setup import build_split_problems
+from mgexp.train.step import num_pieces, split
+
+
+def build_memory(cfg: Config, schedule: Schedule, num_processes: int) -> dict[str, Any]:
+    """Estimate the bytes that a process holds between steps, and those that a step of each shape keeps, for JSON.
+
+    At most ``clips_at_once`` of the ``clips`` of a process go through the network together. ``activation_bytes``
+    is what these keep for the backward pass in fp32. Raises InputError if a mini-batch cannot be cut, or if the
+    optimizer cannot be counted.
+    """
+    raise_problems(build_split_problems(cfg, schedule, num_processes))
+    model = build_model(cfg)
+    most: dict[tuple[int, int, int], int] = {}
+    for step in step_counts(schedule, num_processes):
+        # The BN groups of a shape differ from phase to phase, and so may its parts.
+        size = (step.frames, step.crop, step.clips)
+        most[size] = max(most.get(size, 0), build_clips_at_once(cfg, model, step))
+    shapes = [
+        {
+            "frames": frames,
+            "crop": crop,
+            "clips": clips,
+            "clips_at_once": at_once,
+            "activation_bytes": at_once * activation_bytes(model, frames, crop),
+        }
+        for (frames, crop, clips), at_once in most.items()
+    ]
+    return {
+        "held_bytes": build_held_bytes(cfg, model, num_processes),
+        "shapes": sorted(shapes, key=lambda one: (-one["clips"], one["frames"])),
+    }
+
+
+def build_clips_at_once(cfg: Config, model: nn.Module, step: StepShape) -> int:
+    """Return the most clips of a mini-batch that go through ``model`` together."""
+    pieces = num_pieces(step.clips, step.num_bn_groups, has_batchnorm(model), is_mixed(cfg.AUG))
+    return max(part.clips for part in split(step.clips, pieces, cfg.TRAIN.MAX_CLIPS_PER_GPU))
+
+
+def build_held_bytes(cfg: Config, model: nn.Module, num_processes: int = 1) -> int:
+    """Count the bytes of the weights, their average, the gradients and the optimizer's state of a process.
+
+    The optimizer takes one step on a copy of ``model`` without memory. Raises InputError if it cannot.
+    """
+    clone = copy.deepcopy(model).to("meta")
+    weights = sum(one.nbytes for one in (*clone.parameters(), *clone.buffers()))
+    optimizer, gradients = build_optimizer(cfg, clone), 0
+    for parameter in (one for one in clone.parameters() if one.requires_grad):
+        parameter.grad = torch.zeros_like(parameter)
+        gradients += parameter.nbytes
+    try:
+        optimizer.step()
+    # An optimizer of one's own may raise anything.
+    except Exception as error:
+        method, reason = cfg.SOLVER.OPTIMIZING_METHOD, f"{type(error).__name__}: {error}"
+        problem = f"SOLVER.OPTIMIZING_METHOD = {method}: its memory cannot be counted: {reason}"
+        raise InputError([problem]) from error
+    values = (value for state in optimizer.state.values() for value in state.values())
+    states = sum(value.nbytes for value in values if isinstance(value, torch.Tensor))
+    # Several processes exchange gradients in buffers of their own (DistributedDataParallel).
+    gradients *= 1 if num_processes == 1 else 2
+    return weights * (2 if cfg.TRAIN.EMA_DECAY else 1) + gradients + states
+
+
+def memory_table(found: Mapping[str, Any], num_processes: int) -> str:
+    """Write the result of ``build_memory`` as a table for people."""
+    shapes: Sequence[Mapping[str, int]] = found["shapes"]
+    where = "of the process" if num_processes == 1 else f"of one of {num_processes} processes"
+    held = found["held_bytes"]
+    rows = [("shape", "clips", "at once", "GiB of a step")]
+    for one in shapes:
+        total = f"{(held + one['activation_bytes']) / 2**30:.2f}"
+        counts = f"{one['clips']}", f"{one['clips_at_once']}"
+        rows.append((f"{one['frames']}x{one['crop']}²", *counts, total))
+    return "\n".join(
+        [
+            f"memory {where} in fp32, of which weights, gradients and optimizer hold {held / 2**30:.2f} GiB",
+            aligned(rows),
+            "An estimate of what autograd keeps for the backward pass. The workspace of kernels comes on top, and",
+            "bf16 and fp16 keep less.",
+            "at once: TRAIN.MAX_CLIPS_PER_GPU cuts a mini-batch into parts that take less memory.",
+        ]
+    )
