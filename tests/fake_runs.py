@@ -64,6 +64,7 @@ def fake_run(
         "params": 1_000_000,
         "metrics": {"top1": top1, "top5": 99.5},
         "seconds": seconds,
+        "other_cores": None,
         "device": device,
         "precision": "fp32",
         "expected": None,

@@ -7,7 +7,8 @@
 The tables are experiments/README.md. Runs of your own YAMLs or videos, and smoke runs, are "own rows": they get a
 report and nothing else. If the runs below a folder differ in values, as in a sweep, its report has a line for each
 value. A run of a row that was given other values than its YAML's is reported as "not a row" and skipped. Exit 0;
-2 if a run was refused because its YAML now says something else, or if a file cannot be understood.
+2 if a run was refused because its YAML now says something else, or if a file cannot be understood; 4 stopped by
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ import simplejson
 
 from mgexp.config.load import flatten, load_config
 from mgexp.config.study import BUDGET, row_yamls
+from mgexp.config.values import EXPERIMENTS
+from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import report_with_figures, stored_curves
+from mgexp.options import run_tool
 from mgexp.results.collect import Collected, Resolve, append_results
 from mgexp.results.page import write_page
 from mgexp.results.site import write_site
 from mgexp.results.value_table import write_value_report
-from mgexp.run.confusion import read_class_names
 from mgexp.run.files import read_json
 from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_runs
 
-EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 
-
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
+def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -50,7 +51,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         default=EXPERIMENTS / "results.csv",
         help="another table than experiments/results.csv; experiments/README.md stays as it is then",
     )
-    parser.add_argument("--classes", type=Path, help="names for the reports, a class a line")
+    text = "names of the classes, as DATA.CLASSES takes (default: those that the runs keep)"
+    parser.add_argument("--classes", type=Path, help=text)
     parser.add_argument("--json", action="store_true", help="print for machines")
     options = parser.parse_args(arguments)
     if options.runs is None and options.site is None:
@@ -58,7 +60,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Collect and print."""
     options = parse(arguments)
     summary = Summary(Collected(), (), None)
@@ -182,4 +184,4 @@ def expected_rows(folder: RunsDir, experiments_root: Path) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

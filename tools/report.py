@@ -6,36 +6,37 @@
     python tools/report.py runs/sweeps/quickstart/runs               a sweep: a line for each value
 
 The tool writes report.md, report.html, which is one file with all figures in it, and figures/ (as PNG and SVG).
-Exit 0; 2 if the folder holds neither runs nor YAMLs, or if a file cannot be understood.
+Exit 0; 2 if the folder holds neither runs nor YAMLs, or if a file cannot be understood; 4 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from mgexp.config.study import row_yamls
+from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import report_with_figures
+from mgexp.options import run_tool
 from mgexp.results.value_table import write_value_report
-from mgexp.run.confusion import read_class_names
 from mgexp.run.folder import RunsDir
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
+def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, help="folder of runs <row>/seed<N>, or of YAMLs")
     parser.add_argument("--output", type=Path, help="folder for the report (default: the same)")
-    parser.add_argument("--classes", type=Path, help="names of the classes, a class a line")
+    text = "names of the classes, as DATA.CLASSES takes (default: those that the runs keep)"
+    parser.add_argument("--classes", type=Path, help=text)
     return parser.parse_args(arguments)
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Write the report, and print where it is."""
     options = parse(arguments)
     try:
@@ -55,4 +56,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

@@ -3,7 +3,7 @@
 
     python tools/study.py experiments/quickstart
     python tools/study.py experiments/quickstart --minutes 50     start no run that would end later
-    python tools/study.py experiments/quickstart --status         what is done, and the time left
+    python tools/study.py experiments/quickstart --status         what is done; after a run also the time left
     python tools/study.py experiments/quickstart --only-page      train nothing, write README.md and its figures
     python tools/study.py experiments/quickstart --launcher slurm --partition gpu --gpus-per-node 1
 
@@ -29,10 +29,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, geometric_mean
+from statistics import geometric_mean
 
 from mgexp.config.load import experiment_name, flatten, load_config
-from mgexp.config.study import SECONDS_NAME, Study, Task, budget_text, check_budgets, read_study
+from mgexp.config.study import SECONDS_NAME, Study, Task, budget_text, read_study
+from mgexp.config.values import EXPERIMENTS
+from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import draw_figures, drawn_before
 from mgexp.figures.schedule import load_schedules
@@ -43,17 +45,18 @@ from mgexp.launch.submit import to_local
 from mgexp.launch.sweep import Sweep, SweepRun, check_sweep, freeze, submit_array
 from mgexp.launch.sweep_state import IN_HAND, states
 from mgexp.options import ToolParser, add_import_option, run_tool
+from mgexp.results.changed import Part, changed_parts, changed_text
 from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
 from mgexp.results.evidence import busy_runs, fair_pair
 from mgexp.results.html import Picture
 from mgexp.results.model import BASELINE, Comparison, Pair
 from mgexp.results.page import write_page
+from mgexp.results.remaining import describe_left, seconds_of_rows, status_table, task_seconds
 from mgexp.results.report import write_pictures
 from mgexp.results.study_page import HEAD, StudyResults, render_study
-from mgexp.run.confusion import read_class_names
-from mgexp.run.files import atomic_write_text, lock_file, short_path
+from mgexp.run.files import atomic_write_text, free_path, lock_file, short_path
 from mgexp.run.folder import RUNS, ExperimentsDir, RunDir, RunsDir, SweepDir, default_run_dir
-from mgexp.text import aligned, duration
+from mgexp.text import duration
 from mgexp.train.result import Outcome
 
 WAIT_SECONDS = 5.0
@@ -77,7 +80,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--minutes",
         type=float,
         metavar="M",
-        help="start no run that would end later than in M minutes",
+        help="start no run that would end later than in M minutes (the time of the first run is unknown)",
     )
     parser.add_argument(
         "--repeat-busy", action="store_true", help="train the runs again that had company"
@@ -86,7 +89,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--only-page", action="store_true", help="train nothing, and write the page and its figures"
     )
     parser.add_argument(
-        "--status", action="store_true", help="train and write nothing, and print what is done"
+        "--status",
+        action="store_true",
+        help="train and write nothing, and print what is done, and after the first run the time left",
     )
     parser.add_argument(
         "--parallel", type=int, metavar="N", help="runs at a time on Slurm (default: all)"
@@ -132,7 +137,7 @@ def run(options: argparse.Namespace) -> int:
     board.place.mkdir(parents=True, exist_ok=True)
     busy = f"{options.folder}: another study.py runs this study; wait for it, or stop it"
     with lock_file(board.place / "study_lock", busy):
-        board.check()
+        board.check(trains=not options.only_page)
         if options.only_page:
             board.write(with_figures=True)
             return 0
@@ -141,7 +146,7 @@ def run(options: argparse.Namespace) -> int:
         outcome = (
             submit(board, resources, options)
             if options.launcher == "slurm"
-            else train(board, options)
+            else train(board, resources, options)
         )
         board.write(with_figures=True)
         say(f"{RunsDir(options.folder).readme_md} is written")
@@ -162,9 +167,8 @@ class Board:
 
     @property
     def root(self) -> Path | None:
-        """The folder experiments/ that the study lies in, or None for a folder elsewhere."""
-        parents = self.study.folder.resolve().parents
-        return next((folder for folder in parents if folder.name == "experiments"), None)
+        """The folder experiments/ of this repository, or None if the study lies elsewhere."""
+        return EXPERIMENTS if self.study.folder.resolve().is_relative_to(EXPERIMENTS) else None
 
     @property
     def name(self) -> str:
@@ -204,15 +208,21 @@ class Board:
         """Return a run as a part of a sweep, which is how Slurm gets it."""
         return SweepRun(experiment_name(self.study.yamls[row]), (), seed)
 
-    def check(self) -> None:
-        """Raise InputError if the page would replace a page of a person, or if a shorter baseline is stale."""
+    def check(self, trains: bool) -> None:
+        """Raise InputError if the page would replace one of a person, or if runs belong to earlier YAMLs."""
         page = RunsDir(self.study.folder).readme_md
         if page.exists() and not page.read_text(encoding="utf-8").startswith(HEAD):
             problem = f"{page} was written by hand, and study.py writes a page of that name"
             raise InputError(
                 [f"{problem}: move its text to prose.md, which the page includes, and remove it"]
             )
-        check_budgets(self.study)
+        if parts := self.changed(trains):
+            raise InputError([changed_text(parts, self.place)])
+
+    def changed(self, trains: bool = True) -> list[Part]:
+        """List what does not fit the YAMLs now: shorter baselines and, if it trains, folders of missing runs."""
+        missing = {(task.row, task.seed) for task in self.left() if trains}
+        return changed_parts(self.study, missing, self.run_dirs, self.overrides)
 
     # --- what is left
 
@@ -238,35 +248,18 @@ class Board:
 
     def seconds(self, task: Task) -> float:
         """Estimate the seconds of a task from the runs so far. 0 where nothing is known."""
-        if task.is_control:
-            run = self.gathered.runs.get((task.row, task.seed))
-            return run.other_seconds.get("evaluate", 0.0) if run else 0.0
-        if own := self._programs(task.row):
-            return fmean(own)
-        # A row that was never run may take as long as the longest.
-        return max(
-            (fmean(each) for row in self.study.yamls if (each := self._programs(row))), default=0.0
-        )
+        return task_seconds(self.gathered, seconds_of_rows(self.study, self.gathered), task)
 
     def describe(self, left: Sequence[Task]) -> str:
-        """Write how many tasks are left and, where a run tells, how long they will take."""
-        seconds = sum(map(self.seconds, left))
-        return f"{len(left)} tasks left" + (f", about {duration(seconds)}" if seconds else "")
-
-    def _programs(self, row: str) -> list[float]:
-        return [run.program_seconds for (name, _), run in self.gathered.runs.items() if name == row]
+        """Write how many tasks are left, and how long they will take or when that will be known."""
+        return describe_left(self.study, self.gathered, left)
 
     def status(self) -> str:
         """Write what is done of each row, and the time left."""
-        lines = [["row", "seeds", "done"]]
-        for row in self.study.yamls:
-            num, seeds = (
-                sum(name == row for name, _ in self.gathered.runs),
-                self.study.num_seeds(row),
-            )
-            lines.append([row, f"{seeds}", f"{num}"])
-        refused = [f"{path}: {'; '.join(why)}" for path, why in self.gathered.refused.items()]
-        return "\n".join([aligned(lines), *refused, self.describe(self.left())])
+        parts = self.changed()
+        changed = [changed_text(parts, self.place)] if parts else []
+        table = status_table(self.study, self.gathered)
+        return "\n".join([table, *changed, self.describe(self.left())])
 
     def set_busy_aside(self) -> None:
         """Rename the folders of the runs that had company, so that they are trained again."""
@@ -274,21 +267,25 @@ class Board:
         for key, one in self.gathered.runs.items():
             if (one.experiment, one.seed) in busy:
                 self.again.add(key)
-                root = self.run_dir(*key).root
-                if root.exists():
-                    names = (root.with_name(f"{root.name}_busy_{n}") for n in range(1, 1000))
-                    root.rename(next(name for name in names if not name.exists()))
+                for root in (folder.root for folder in self.run_dirs(*key)):
+                    if root.exists():
+                        root.rename(free_path(root, "busy"))
 
     # --- what is written
 
     def update(self) -> None:
         """Do what `write` does without new figures. Also write the shorter baselines that can be known now."""
         self.write(with_figures=False)
-        for name, text in new_budgets(self.study, self.gathered).items():
+        texts = new_budgets(self.study, self.gathered)
+        for name, text in texts.items():
             path = self.study.yamls[name]
             path.parent.mkdir(exist_ok=True)
             atomic_write_text(path, text)
             say(f"{path} is written")
+        if texts:
+            # There may be runs of an earlier YAML.
+            self.gathered = gather_runs(self.study, self.run_dirs)
+            self.check(trains=True)
 
     def write(self, with_figures: bool) -> None:
         """Gather the runs again, store them, and write the tables and the page, with new figures if asked for."""
@@ -381,7 +378,7 @@ def new_budgets(study: Study, gathered: Gathered) -> dict[str, str]:
 # --- running
 
 
-def train(board: Board, options: argparse.Namespace) -> Outcome:
+def train(board: Board, resources: Resources, options: argparse.Namespace) -> Outcome:
     """Run the tasks that are left on this machine, one after another."""
     started, missed = time.monotonic(), False
     board.update()
@@ -397,9 +394,11 @@ def train(board: Board, options: argparse.Namespace) -> Outcome:
                 return Outcome.INTERRUPTED
             what = f"{task.row}, seed {task.seed}{', frames ' + task.frame_order if task.is_control else ''}"
             place = total - len(left) + 1
-            say(f"task {place} of {total}: {what}; {board.describe(left)}")
+            is_blind = options.minutes and not board.gathered.runs
+            note = ", so --minutes does not limit this one" if is_blind else ""
+            say(f"task {place} of {total}: {what}; {board.describe(left)}{note}")
             wait_for(board.run_dir(task.row, task.seed))
-            outcome = to_local(run_options(board, task), Resources(), (), say, code)
+            outcome = to_local(run_options(board, task), resources, (), say, code)
             missed = missed or outcome is Outcome.MISSED
             if outcome not in (Outcome.OK, Outcome.MISSED):
                 say(f"{what}: {outcome.name.lower()}; start the same command again to continue")

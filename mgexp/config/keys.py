@@ -73,7 +73,7 @@ class TensorboardKeys:
     """Curves of a run for TensorBoard: mgexp/run/trackers.py."""
 
     ENABLE: bool = key(False, "write events for TensorBoard")
-    LOG_DIR: PathText = key("", "folder for the events of many runs; empty: tensorboard/ in the run folder")
+    LOG_DIR: PathText = key("", "folder for the events of many runs; empty: the run folder")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from mgexp.config.keys import BY_NAME, FOLD, Config, MvitKeys, VitKeys, default_config
-from mgexp.config.values import as_lists, from_text, is_text, parse_yaml, read_yaml
+from mgexp.config.values import EXPERIMENTS, as_lists, from_text, is_text, parse_yaml, read_yaml
 from mgexp.errors import InputError
 from mgexp.run.files import is_file
 from mgexp.text import escaped, shown
@@ -78,7 +78,11 @@ def _stages_left_behind(
     now, stages = (chosen.get(name, BY_NAME[name].default) for name in (total, steps))
     if total not in pairs or steps in pairs or now > stages[-1]:
         return
-    was = BY_NAME[total].read(values[total]) if total in values else BY_NAME[total].default
+    try:
+        was = BY_NAME[total].read(values[total]) if total in values else BY_NAME[total].default
+    except ValueError:
+        # The value of the file is a problem already, and no epochs to scale from.
+        return
     pairs_to_type = [f"{total} {now:g} {steps} '{[_shortened(one * now / was) for one in stages]}'"]
     if warmup not in pairs and chosen.get(warmup):
         pairs_to_type.append(f"{warmup} {_shortened(chosen[warmup] * now / was):g}")
@@ -184,13 +188,10 @@ def from_yaml(path: Path) -> dict[str, Any]:
 
 
 def experiment_name(path: Path) -> str:
-    """Name an experiment by its path: experiments/main/x.yaml is main/x. Other files have their own name."""
-    parts = path.resolve().with_suffix("").parts
-    if "experiments" not in parts[:-1]:
-        return parts[-1]
-    # Take the last folder with that name. The whole checkout may also be in a folder called experiments.
-    last = len(parts) - 1 - parts[::-1].index("experiments", 1)
-    return "/".join(parts[last + 1 :])
+    """Name a row of this repository by its path: experiments/main/x.yaml is main/x. Others have their own name."""
+    whole = path.resolve().with_suffix("")
+    is_ours = whole.is_relative_to(EXPERIMENTS)
+    return whole.relative_to(EXPERIMENTS).as_posix() if is_ours else whole.name
 
 
 SMOKE_STEPS = 56

@@ -18,7 +18,7 @@ from mgexp.results.html import Block, Picture
 from mgexp.results.load import load_comparison
 from mgexp.results.model import Comparison, Row
 from mgexp.results.report import write_report
-from mgexp.run.folder import RunsDir
+from mgexp.run.folder import RUNS, RunsDir
 
 MAX_CLASSES_DRAWN = 50
 """The most classes in the confusion figure. Assumption: with more classes, its squares are too small to read."""
@@ -72,26 +72,29 @@ def report_with_figures(
     """Write report.md, report.html and figures/ into ``output``, by default ``folder``.
 
     ``folder`` is as in `load_results`. A row of ``expected_rows`` that has no run is listed as "not run".
-    ``class_names`` names the classes 0, 1, …. Without names the report shows the numbers of the classes. Raises
-    InputError if a file cannot be understood, or if a run has more classes than there are names.
+    ``class_names`` names the classes 0, 1, …; by default, the names that the runs keep. Without any, the report
+    shows the numbers of the classes. Raises InputError if a file cannot be understood, or if a run has more
+    classes than there are names.
     """
     comparison, rows = load_results(folder)
     comparison = comparison.with_class_names(class_names, folder)
     pictures = draw_figures(comparison, rows)
     gallery = Gallery(folder, comparison)
     blocks = [one for one in (curves_block(comparison, rows), gallery.block()) if one]
-    title = folder.resolve().name
+    # The runs of a project lie in its folder runs/.
+    whole = folder.resolve()
+    title = whole.parent.name if whole.name == RUNS else whole.name
     write_report(
         output or folder, title, comparison, pictures, expected_rows, gallery.lines(), blocks
     )
 
 
 def stored_curves(folder: Path) -> list[Block]:
-    """Make the curves of the runs that are stored beside the YAMLs of ``folder``; none without such runs.
-
-    They have no axis of FLOPs. To count the FLOPs of the schedules of every table would take many minutes.
-    """
-    block = curves_block(load_comparison(folder), ())
+    """Make the curves of the runs that are stored beside the YAMLs of ``folder``; none without such runs."""
+    # Most tables have no runs. To count the FLOPs of their schedules as well would take many minutes.
+    if not load_comparison(folder).finished:
+        return []
+    block = curves_block(*load_results(folder))
     return [block] if block else []
 
 

@@ -220,8 +220,8 @@ def _draw_levels(axes: Axes, row: RowSchedule, panel: Panel, colour: str) -> Non
     for phase in row.schedule.phases:
         ends = (phase.start_step, phase.end_step)
         levels = panel.levels(row, phase)
-        axes.fill_between(ends, min(levels), max(levels), color=colour, alpha=0.12, lw=0)
         if len(set(levels)) > 1:
+            axes.fill_between(ends, min(levels), max(levels), color=colour, alpha=0.12, lw=0)
             axes.hlines(sorted(set(levels)), *ends, color=colour, lw=0.6, alpha=0.75)
         # Each phase has two points with the same level, so the line goes straight up or down between phases.
         steps += ends

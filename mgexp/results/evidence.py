@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median, stdev
@@ -19,7 +19,6 @@ from mgexp.results.model import (
     Pair,
     Row,
     Run,
-    estimate_mean,
     t_quantile_95,
 )
 
@@ -262,10 +261,3 @@ def fair_pair(pair: Pair, busy: Mapping[RunKey, str]) -> Pair:
 def quiet_row(row: Row, busy: Mapping[RunKey, str]) -> Row:
     """Keep the runs of a row that no other program disturbed."""
     return replace(row, runs={s: r for s, r in row.runs.items() if (r.experiment, s) not in busy})
-
-
-def mean_and_interval(values: Sequence[float]) -> Estimate:
-    """Estimate the mean of one value or more."""
-    found = estimate_mean(values)
-    assert found is not None
-    return found

@@ -65,7 +65,13 @@ def load_comparison(folder: Path) -> Comparison:
 
 def load_runs(folder: Path) -> Comparison:
     """Read every <row>/seed<N> of `folder` and of its ``BUDGET``. Raises InputError as `load_comparison` does."""
-    return Comparison(_load_rows(folder), shorter=_load_rows(folder / BUDGET))
+    return Comparison(_load_rows(folder), _class_names(folder), _load_rows(folder / BUDGET))
+
+
+def _class_names(folder: Path) -> tuple[str, ...]:
+    """Return the names of the classes that the runs keep. Without names, or if they differ, there are none."""
+    found = {names for _, _, run in RunsDir(folder).runs() if (names := run.class_names())}
+    return found.pop() if len(found) == 1 else ()
 
 
 def _load_rows(folder: Path) -> tuple[Row, ...]:
@@ -180,13 +186,11 @@ def read_result(run_dir: RunDir) -> Run:
         metrics = {name: record["metrics"].get(name) for name in METRIC_NAMES}
         seconds = {f"{name}_seconds": record["seconds"][name] for name in MAIN_SECONDS}
         rest = {name: record[name] for name in COLUMN_TYPES if name not in {*metrics, *seconds}}
+        rest["other_cores"] = record["other_cores"]
     except KeyError as error:
         problem = f"{run_dir.result_json}: lacks {error}; evaluate the run again with this version"
         raise InputError([problem]) from error
-    # Older versions did not measure what other programs did.
-    other_cores = record.get("other_cores")
-    other_seconds = _other_seconds(record["seconds"])
-    return Run(**metrics, **seconds, **rest, other_seconds=other_seconds, other_cores=other_cores)
+    return Run(**metrics, **seconds, **rest, other_seconds=_other_seconds(record["seconds"]))
 
 
 def _other_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -230,15 +234,12 @@ def write_stored(path: Path, comparison: Comparison) -> None:
                 "environment": run.environment,
                 "evaluations": [asdict(one) for one in run.evaluations],
                 "confusion": run.confusion and asdict(run.confusion),
-            }
-            later = {
                 "other_cores": run.other_cores,
-                "recipe": run.recipe or None,
+                "recipe": run.recipe,
+                # Runs of mAP have none.
                 "videos": run.videos and asdict(run.videos),
             }
-            # Earlier versions did not know these. A line without them stays as it is.
-            known = {name: value for name, value in later.items() if value is not None}
-            lines.append(json_line({**line, **known}))
+            lines.append(json_line(line))
     atomic_write_text(path, "".join(lines))
 
 
@@ -261,10 +262,9 @@ def read_stored(path: Path) -> Comparison:
                 environment=line["environment"],
                 evaluations=tuple(Evaluation(**one) for one in line["evaluations"]),
                 confusion=confusion and Confusion(tuple(map(tuple, confusion["counts"]))),
-                # Lines of earlier versions lack these.
-                other_cores=line.get("other_cores"),
-                recipe=line.get("recipe", ""),
-                videos=VideoScores(**line["videos"]) if line.get("videos") else None,
+                other_cores=line["other_cores"],
+                recipe=line["recipe"],
+                videos=VideoScores(**line["videos"]) if line["videos"] else None,
             )
             rows.setdefault(line["name"], {})[run.seed] = run
     except (KeyError, TypeError) as error:

@@ -186,6 +186,7 @@ def _verdict(comparison: Comparison, row: Row, videos: VideoDifference | None) -
     interval = interval_text(difference)
     if len(pair.runs) == 1:
         interval = f"{NONE}, because there is one seed"
+        word += " Another seed may differ." if ends else ""
     sentences = [
         f"{comparison.metric} {difference_text(difference)} points (95 % interval: {interval}). {word}"
     ]

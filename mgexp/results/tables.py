@@ -169,13 +169,19 @@ def to_published(score: float, published: str) -> str:
 # --- single videos
 
 
+def _within(interval: tuple[float, float], margin: float) -> str:
+    """Say whether a row is not worse by more than ``margin``, as far as an interval over videos shows it."""
+    low, high = interval
+    return "yes" if low > -margin else "no" if high < -margin else "open"
+
+
 def video_table(
     named: Iterable[tuple[str, VideoDifference | None]], margin: float | None = None
 ) -> list[str]:
     """Compare rows on single videos, with an interval over videos and seeds. Without scores of videos it is empty.
 
     ``named`` has what `compare_videos` found, with the words for its line. With ``margin``, the last column says
-    whether the interval shows that the row is not worse by more than this.
+    whether the row is not worse by more than this, or that the interval contains both.
     """
     found = [(name, one) for name, one in named if one]
     columns: list[tuple[str, Callable[[tuple[str, VideoDifference]], str]]] = [
@@ -191,7 +197,7 @@ def video_table(
         columns.append(
             (
                 f"not worse by {margin:g} points",
-                lambda item: "yes" if item[1].interval[0] > -margin else "not shown",
+                lambda item: _within(item[1].interval, margin),
             )
         )
     lines = table(found, columns)

@@ -1,5 +1,7 @@
 """The rows of experiments/: each differs from its control in what it is about, and makes a small smoke run."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,8 @@ import pytest
 from mgexp.config.check import cross_problems
 from mgexp.config.load import flatten, load_config, smoke
 from mgexp.config.study import row_yamls
-from mgexp.train.setup import build_row_schedule
+from mgexp.errors import InputError
+from mgexp.train.setup import build_row_schedule, build_split_problems
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 ROWS = sorted(
@@ -34,6 +37,23 @@ def changed(name, parent):
     """Keys, and their values, in which a row differs from another, but for its name."""
     found, before = values(name), values(parent)
     return {key: found[key] for key in found if key != "ROW" and found[key] != before[key]}
+
+
+@pytest.mark.parametrize("num_processes", [32, 64])
+@pytest.mark.parametrize("name", ["k400_vit_b/long_short", "k400_mvit_v2_s/long"])
+def test_a_transformer_on_many_gpus_runs_as_the_message_says(name, num_processes):
+    cfg = config(f"transformers/{name}")
+    with pytest.raises(InputError, match=f"does not divide over {num_processes}") as caught:
+        build_row_schedule(cfg, NUM_VIDEOS, num_processes)
+    clips, fewer = re.search(
+        r"set TRAIN.BATCH_SIZE (\d+), .* take (\d+) proc", str(caught.value)
+    ).groups()
+    assert (clips, fewer) == (f"{8 * num_processes}", "8")
+    larger = replace(cfg, TRAIN=replace(cfg.TRAIN, BATCH_SIZE=int(clips)))
+    for one, processes in ((larger, num_processes), (cfg, int(fewer))):
+        # Mixup needs an even number of clips in each process.
+        schedule = build_row_schedule(one, 10**6, processes)
+        assert build_split_problems(one, schedule, processes) == []
 
 
 # --- smoke runs

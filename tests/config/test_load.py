@@ -294,13 +294,14 @@ def test_config_of_and_flatten_are_inverse(empty):
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("experiments/main/x.yaml", "main/x"),
-        ("/a/experiments/b/experiments/quickstart/long_short.yaml", "quickstart/long_short"),
+        (EXPERIMENTS / "main" / "x.yaml", "main/x"),
+        (EXPERIMENTS / "base" / ".." / "main" / "x.yaml", "main/x"),
+        ("/somewhere/experiments/quickstart/baseline.yaml", "baseline"),
         ("/somewhere/mine.yaml", "mine"),
         ("/somewhere/experiments.yaml", "experiments"),
     ],
 )
-def test_experiment_is_named_by_its_path_below_experiments(path, name):
+def test_only_a_row_of_this_repository_is_named_by_its_path(path, name):
     assert experiment_name(Path(path)) == name
 
 
@@ -326,3 +327,11 @@ def test_epochs_that_the_stages_fit_into_are_no_problem(pairs, tmp_path):
     path = tmp_path / "row.yaml"
     path.write_text(yaml.safe_dump(EPOCHS_OF_FILE))
     assert read_config(path, pairs)[1] == []
+
+
+def test_epochs_of_a_file_that_are_no_number_are_its_problem_alone(tmp_path):
+    path = tmp_path / "row.yaml"
+    solver = {**EPOCHS_OF_FILE["SOLVER"], "MAX_EPOCH": "many"}
+    path.write_text(yaml.safe_dump({"SOLVER": solver}))
+    _, (problem,) = read_config(path, ["SOLVER.MAX_EPOCH", "20"])
+    assert "SOLVER.MAX_EPOCH = 'many'" in problem

@@ -1,6 +1,8 @@
 """Widths, colours and files of every figure."""
 
 import io
+import re
+from xml.etree import ElementTree
 
 import matplotlib.image
 import pytest
@@ -29,6 +31,19 @@ def test_the_same_picture_is_the_same_file(kind, start):
 
 def test_notebooks_show_svg():
     assert "<svg" in figure()._repr_svg_()
+
+
+def test_an_svg_has_its_words_as_text_and_short_numbers():
+    with printed():
+        made = PrintFigure(2.0)
+        made.subplots().set_title("it's <b> & v1.12345")
+    svg = made.file("svg").decode()
+    words = [
+        one.text for one in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+    ]
+    assert "it's <b> & v1.12345" in words
+    assert re.findall(r"\d\.\d{3,}", re.sub(r"v1\.12345", "", svg)) == []
+    assert re.findall(r"^ | $", svg, re.MULTILINE) == []
 
 
 def test_the_rows_of_the_paper_keep_their_colours_beside_others():

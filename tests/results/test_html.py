@@ -10,6 +10,7 @@ from fake_runs import fake_run
 from PIL import Image
 
 from mgexp.figures.curves import curves_block
+from mgexp.figures.style import PrintFigure, printed
 from mgexp.results.html import Picture, to_html
 from mgexp.results.load import load_runs
 from mgexp.results.report import render
@@ -46,6 +47,18 @@ def test_the_script_of_the_page_runs_under_its_own_policy(report, tmp_path):
     html = dom(report, tmp_path)
     assert 'class="sorts"' in html
     assert "<canvas" in html
+
+
+def test_a_figure_with_words_of_every_kind_is_shown(tmp_path):
+    with printed():
+        figure = PrintFigure(2.0)
+        figure.subplots().set_title('it\'s <b> & 100 % #1 "two" × 舞')
+    one = Picture("accuracy", "a figure", "Words.", b"", figure.file("svg"))
+    page = tmp_path / "report.html"
+    text = f"# runs\n\n![{one.alt}]({one.link})\n"
+    page.write_text(to_html(text, [one]), encoding="utf-8")
+    script = "document.title = document.querySelector('.figure img').naturalWidth;"
+    assert said(dom(page, tmp_path, script)) == "660"
 
 
 def test_a_click_sorts_by_number_and_a_second_one_turns_the_order(report, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fake_experiments import result
 
+from mgexp.results.evidence import VideoDifference
 from mgexp.results.model import Pair, Row, estimate_ratio
 from mgexp.results.tables import (
     deviation_text,
@@ -16,6 +17,7 @@ from mgexp.results.tables import (
     seeds_text,
     to_published,
     verdict,
+    video_table,
 )
 
 
@@ -107,3 +109,12 @@ def test_seconds_of_another_device_are_no_verdict():
 )
 def test_the_distance_to_a_published_number(score, said):
     assert to_published(score, "76.8") == said
+
+
+@pytest.mark.parametrize(
+    ("interval", "word"), [((-1.9, 0.5), "yes"), ((-2.0, 0.5), "open"), ((-5.0, -2.1), "no")]
+)
+def test_videos_show_whether_a_row_is_within_the_margin(interval, word):
+    found = VideoDifference((0,), -1.0, interval, 1, 2, 40)
+    *_, line = video_table([("long", found)], margin=2.0)
+    assert line.split(" | ")[-1] == f"{word} |"

@@ -26,10 +26,10 @@ def test_a_study_of_two_rows(cluster, tiny_data, tmp_path, monkeypatch, short_ru
     options = (folder, "--launcher", "slurm", "--partition", "low")
     assert "2 runs are submitted" in call(STUDY_TOOL, options, cluster)
     call(STUDY_TOOL, options, cluster)
-    runs = tmp_path / "runs/sweeps/group/runs/all/group"
+    runs = folder / "runs/sweeps/runs/all"
     results = [RunDir(runs / row / "seed0").result_json for row in ("baseline", "short")]
     wait_for(lambda: all(path.exists() for path in results), "end of both")
     call(STUDY_TOOL, options, cluster)
-    assert len(read_lines(tmp_path / "runs/sweeps/group/submissions.jsonl")) == 2
+    assert len(read_lines(folder / "runs/sweeps/submissions.jsonl")) == 2
     assert "missing" not in (folder / "README.md").read_text()
     assert_same(runs / "short" / "seed0", short_run)

@@ -146,7 +146,7 @@ def test_names_that_cannot_be_read_are_bad_input(collect, runs, tmp_path):
     fake_run(runs, "baseline")
     code, output = collect("--classes", str(tmp_path / "lost.txt"))
     assert code == 2
-    assert "lost.txt cannot be read" in output.err
+    assert "lost.txt does not exist" in output.err
 
 
 def test_shorter_baselines_are_told_of_in_the_report_of_their_rows(collect, runs, tmp_path):

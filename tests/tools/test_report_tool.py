@@ -52,6 +52,12 @@ def figures(folder):
     return sorted(path.name for path in RunsDir(folder).figures.iterdir())
 
 
+def test_the_runs_of_a_project_have_its_name(runs, report, not_drawn):
+    folder = runs.rename(runs.with_name("runs"))
+    assert report(folder) == 0
+    assert RunsDir(folder).report_md.read_text().startswith(f"# {folder.parent.name}\n")
+
+
 def test_every_figure_is_there_and_shown(runs, report):
     assert report(runs) == 0
     names = ("accuracy", "schedule", "seconds", "speed_up")
@@ -68,6 +74,19 @@ def test_classes_are_drawn_where_they_are_known(runs, report):
     )
     assert report(runs) == 0
     assert "confusion.png" in figures(runs)
+
+
+def test_classes_have_the_names_that_the_runs_keep(runs, report):
+    first, second = (RunDir(runs / row / "seed1") for row in ("baseline", "long_short"))
+    write_confusion(first.confusion_csv, ((0, 1, 3), (1, 1, 1)))
+    for run in (first, second):
+        run.classes_txt.write_text("open\nclose\n")
+    assert report(runs) == 0
+    text = RunsDir(runs).report_md.read_text()
+    assert "| baseline | open | 3 | 0.0 | close |" in text
+    second.classes_txt.write_text("left\nright\n")
+    assert report(runs) == 0
+    assert "| baseline | class 0 | 3 | 0.0 | class 1 |" in RunsDir(runs).report_md.read_text()
 
 
 def test_names_of_another_data_set_are_refused(runs, report, tmp_path, capsys):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
-from fake_runs import CONFIG, fake_run
+from fake_runs import CONFIG, fake_run, unfinished_run
 from tiny import load_tool, write_config
 
+from mgexp.config import load, values
 from mgexp.config.load import experiment_name, load_config, to_yaml
 from mgexp.config.study import Study, Task, read_study
 from mgexp.errors import InputError
@@ -40,6 +43,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     place = tmp_path / "experiments" / "group"
     place.mkdir(parents=True)
+    for module in (load, values):  # the tool reads it when a test loads it
+        monkeypatch.setattr(module, "EXPERIMENTS", place.parent)
     for name in (A, B):
         (place / f"{name}.yaml").write_text(yaml.safe_dump({**CONFIG, "ROW": name}))
     (place / "study.yaml").write_text(yaml.safe_dump(STUDY))
@@ -50,10 +55,11 @@ class FakeRuns:
     """Take the place of the launcher: write the run folder of a run, and note what was started."""
 
     def __init__(self):
-        self.started, self.outcomes, self.clock = [], {}, 0
+        self.started, self.outcomes, self.clock, self.num_gpus = [], {}, 0, set()
 
-    def __call__(self, options, _resources, _problems, _say, _code):
+    def __call__(self, options, resources, _problems, _say, _code):
         root = options.output
+        self.num_gpus.add(resources.gpus_per_node)
         row, number = root.parent.name, len(self.started)
         what = (row, options.seed, *options.overrides[3:])
         self.started.append(what)
@@ -116,6 +122,12 @@ def test_rows_are_interleaved_and_everything_is_written(study, runs, folder, cap
     assert "[group/README.md](group/README.md)" in (folder.parent / "README.md").read_text()
 
 
+def test_runs_on_this_machine_take_its_gpu(study, runs, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert study() == 0
+    assert runs.num_gpus == {1}
+
+
 def test_a_second_start_has_nothing_to_do(study, runs, folder):
     study()
     before, page = len(runs.started), (folder / "README.md").read_text()
@@ -176,6 +188,21 @@ def test_busy_runs_are_trained_again_if_asked_for(study, runs, folder):
     assert runs.started[10:] == [(B, 1)]
     assert "0.90 cores" not in (folder / "README.md").read_text()
     assert (folder.parents[1] / "runs/group/long/seed1_busy_1").is_dir()
+
+
+def test_busy_runs_of_slurm_are_set_aside_too(folder):
+    board = load_tool("study").Board(read_study(folder))
+    root = board.sweep_dir.run(board.sweep_run(B, 1).name).root
+    run = fake_run(root.parents[1], root.parent.name, 1)
+    assert run.root == root
+    name = experiment_name(board.study.yamls[B])
+    run.config_yaml.write_text(to_yaml(load_config(board.study.yamls[B])))
+    found = {**read_json(run.result_json), "experiment": name, "other_cores": 0.9}
+    write_json(run.result_json, found)
+    board = load_tool("study").Board(read_study(folder))
+    board.set_busy_aside()
+    assert board.again == {(B, 1)}
+    assert root.with_name(f"{root.name}_busy_1").is_dir() and not root.exists()
 
 
 def test_figures_show_the_seeds_whose_seconds_count(runs, folder, monkeypatch):
@@ -259,15 +286,66 @@ def test_the_page_alone_trains_nothing(study, runs, folder):
     assert "**6 of 6 runs are missing" in (folder / "README.md").read_text()
 
 
-def test_a_changed_row_is_trained_again_only_after_its_run_is_put_away(study, runs, folder, capsys):
+def test_a_changed_row_is_trained_again_only_after_its_runs_are_put_away(
+    study, runs, folder, capsys
+):
+    """One message has every folder and the YAML of the shorter baseline; its commands work as they are."""
     study()
-    changed = {**CONFIG, "ROW": B, "SOLVER": {"STEPS": [0, 5, 8]}}
-    (folder / "long.yaml").write_text(yaml.safe_dump(changed))
+    runs.started.clear()
+    capsys.readouterr()
+    changed = {**CONFIG, "ROW": A, "SOLVER": {"STEPS": [0, 4, 8], "MAX_EPOCH": 20}}
+    (folder / "baseline.yaml").write_text(yaml.safe_dump(changed))
+    assert study() == 2
+    said = capsys.readouterr().err
+    assert said.count("study.py: ") == 1
+    for seed in (0, 1):
+        assert f"runs/group/baseline/seed{seed} (finished): SOLVER.MAX_EPOCH was " in said
+        assert f"runs/group/budget/{AS_B}/seed{seed} (finished): " in said
+    assert f"budget/{AS_B}.yaml was written for another recipe of baseline or long" in said
+    assert "runs/group/long/" not in said
+    assert runs.started == []
     assert study("--status") == 0
-    assert (
-        "seed0: SOLVER.STEPS: the run had [0.0, 4.0, 8.0], its YAML now says"
-        in capsys.readouterr().out
-    )
+    assert "Undo the change, or move them aside" in capsys.readouterr().out
+    for line in said.splitlines():
+        if line.strip().startswith(("mkdir ", "mv ")):
+            subprocess.run(line, shell=True, check=True)
+    assert study() == 0
+    assert runs.started == [(A, 0), (A, 0, "repeated"), (A, 1), (AS_B, 0), (AS_B, 1)]
+    assert len([*folder.parents[1].glob("runs/group_before_1/*/seed?")]) == 4
+
+
+def test_an_unfinished_run_of_an_earlier_configuration_is_named(study, folder, capsys):
+    run = unfinished_run(folder.parents[1] / "runs" / "group", A, 1)
+    run.config_yaml.write_text(to_yaml(load_config(folder / "baseline.yaml")))
+    # Without a checkpoint, a run uses nothing of its folder.
+    changed = {**CONFIG, "ROW": A, "SOLVER": {"STEPS": [0, 4, 8], "BASE_LR": 0.5}}
+    (folder / "baseline.yaml").write_text(yaml.safe_dump(changed))
+    board = load_tool("study").Board(read_study(folder))
+    assert board.changed() == []
+    run.checkpoint(7).touch()
+    (part,) = board.changed()
+    assert part.path.resolve() == run.root
+    assert part.why == "(not finished): SOLVER.BASE_LR was 0.1, now 0.5"
+    assert study("--only-page") == 0
+
+
+def test_the_time_is_unknown_before_the_first_run_has_ended(study, runs, capsys):
+    assert study("--status") == 0
+    unknown = "7 tasks left; how long they take is known after the first run"
+    assert capsys.readouterr().out.splitlines()[-1] == unknown
+    assert study("--minutes", "1") == 4
+    said = capsys.readouterr().err
+    assert f"baseline, seed 0; {unknown}, so --minutes does not limit this one" in said
+    assert said.count("known after") == 1
+
+
+def test_a_shorter_baseline_takes_its_share_of_the_baseline(study, runs, folder, capsys):
+    runs.outcomes = {(AS_B, 0): Outcome.INTERRUPTED}
+    assert study() == 4
+    capsys.readouterr()
+    assert study("--status") == 0
+    # Its epochs are 0.4 of those of the baseline, which takes 125 s.
+    assert capsys.readouterr().out.splitlines()[-1] == "2 tasks left, about 100.0 s"
 
 
 def test_a_folder_outside_experiments_has_its_runs_to_itself(study, runs, folder, monkeypatch):

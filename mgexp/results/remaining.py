@@ -1,0 +1,68 @@
+"""Say what is done of a study, and how long the rest will take to judge by the runs that have ended."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from mgexp.config.load import load_config
+from mgexp.config.study import Study, Task
+from mgexp.results.collect import Gathered
+from mgexp.text import aligned, duration
+
+UNKNOWN = "how long they take is known after the first run"
+
+
+def seconds_of_rows(study: Study, gathered: Gathered) -> dict[str, float]:
+    """Estimate the seconds of a run of each row from the runs so far. 0 where nothing is known.
+
+    A shorter baseline that was never run takes its share of the baseline's seconds. Any other row that was never
+    run may take as long as the longest.
+    """
+    runs: dict[str, list[float]] = defaultdict(list)
+    for (row, _), run in gathered.runs.items():
+        runs[row].append(run.program_seconds)
+    known = {row: fmean(runs[row]) for row in study.yamls if row in runs}
+    longest = max(known.values(), default=0.0)
+    found = {row: known.get(row, longest) for row in study.yamls}
+    for row in (study.budget_rows.keys() - known.keys()) if study.baseline in known else ():
+        share = _share_of_epochs(study, row)
+        if share is not None:
+            found[row] = share * known[study.baseline]
+    return found
+
+
+def task_seconds(gathered: Gathered, of_rows: Mapping[str, float], task: Task) -> float:
+    """Estimate the seconds of a task. ``of_rows`` is what ``seconds_of_rows`` found."""
+    if not task.is_control:
+        return of_rows[task.row]
+    run = gathered.runs.get((task.row, task.seed))
+    return run.other_seconds.get("evaluate", 0.0) if run else 0.0
+
+
+def _share_of_epochs(study: Study, row: str) -> float | None:
+    """Return the share of the baseline's epochs that a shorter baseline has. None if it is not written yet."""
+    if not study.yamls[row].exists():
+        return None
+    own, whole = (load_config(study.yamls[name]).SOLVER.MAX_EPOCH for name in (row, study.baseline))
+    return own / whole
+
+
+def describe_left(study: Study, gathered: Gathered, left: Sequence[Task]) -> str:
+    """Write how many tasks are left, and how long they will take or when that will be known."""
+    text = f"{len(left)} tasks left"
+    if left and not gathered.runs:
+        return f"{text}; {UNKNOWN}"
+    of_rows = seconds_of_rows(study, gathered)
+    seconds = sum(task_seconds(gathered, of_rows, task) for task in left)
+    return f"{text}, about {duration(seconds)}" if seconds else text
+
+
+def status_table(study: Study, gathered: Gathered) -> str:
+    """Write how many seeds of each row are done."""
+    lines = [["row", "seeds", "done"]]
+    for row in study.yamls:
+        num = sum(name == row for name, _ in gathered.runs)
+        lines.append([row, f"{study.num_seeds(row)}", f"{num}"])
+    return aligned(lines)
