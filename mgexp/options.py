@@ -6,7 +6,7 @@ import argparse
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +82,10 @@ class _HelpAll(argparse.Action):
         parser.exit()
 
 
-def run_tool(main: Callable[[list[str]], int], arguments: Sequence[str] | None = None) -> int:
+def run_tool(main: Callable[[list[str]], int]) -> int:
     """Return the exit code of ``main``. Ctrl-C gives one line and the code 4 in place of a traceback."""
     try:
-        return main(list(sys.argv[1:] if arguments is None else arguments))
+        return main(sys.argv[1:])
     except KeyboardInterrupt:
         print(f"{Path(sys.argv[0]).name}: stopped by Ctrl-C", file=sys.stderr)
         return STOPPED
@@ -116,6 +116,18 @@ def without_folder(files: Mapping[str, Path | None]) -> list[str]:
         f"{name} {path}: there is no folder {path.parent}; make it first"
         for name, path in files.items()
         if path is not None and not path.parent.is_dir()
+    ]
+
+
+def not_new(files: Mapping[str, Path | None]) -> list[str]:
+    """Name each option whose file exists already, or has no folder to lie in. None means that it was not given."""
+    return [
+        *(
+            f"{name} {path} exists: remove it or choose another name"
+            for name, path in files.items()
+            if path is not None and path.exists()
+        ),
+        *without_folder(files),
     ]
 
 

@@ -5,16 +5,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
+from mgexp.run.environment import version_of
 
 __all__ = ["transforms_v2"]
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def mismatch_message(torch_version: str, torchvision_version: str, reason: str) -> str:
@@ -30,9 +23,9 @@ def mismatch_message(torch_version: str, torchvision_version: str, reason: str) 
 try:
     import torchvision.transforms.v2 as transforms_v2
 except (ImportError, RuntimeError, OSError) as error:
-    text = mismatch_message(_version("torch"), _version("torchvision"), str(error))
+    text = mismatch_message(version_of("torch"), version_of("torchvision"), str(error))
     raise ImportError(text) from error
 
 
 if __name__ == "__main__":
-    print(f"torch {_version('torch')} and torchvision {_version('torchvision')} work together")
+    print(f"torch {version_of('torch')} and torchvision {version_of('torchvision')} work together")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -109,6 +109,18 @@ def data_keys(root: Path) -> dict[str, str]:
         "DATA.VAL_LIST": str(root / "val.txt"),
         "DATA.PATH_PREFIX": str(root),
     }
+
+
+def refuse_to_list(monkeypatch, name: str) -> None:
+    """Let nobody list the folders called ``name``. Permissions would not stop root."""
+    read = Path.iterdir
+
+    def refuse(path: Path) -> Iterator[Path]:
+        if path.name == name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
 
 
 def write_config(path: Path, changes: Mapping[str, Any]) -> Path:

@@ -18,16 +18,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import simplejson
 
 from mgexp.config.load import load_config
-from mgexp.errors import InputError
-from mgexp.models.build import build_to_look_at
+from mgexp.errors import InputError, raise_problems
+from mgexp.models.build import build_to_look_at, own_names
 from mgexp.models.legacy import WHY_NOT_PICKLES, read_caffe2
 from mgexp.models.weights import WeightsFile, fit_weights, read_weights, write_weights
-from mgexp.options import add_import_option, run_tool
+from mgexp.options import add_import_option, not_new, run_tool
 
 ENDINGS = (".safetensors", ".pyth", ".pt")
 
@@ -50,21 +51,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def check_output(path: Path) -> None:
     """Raise InputError if the file exists, its folder does not, or its ending names another format."""
-    problems = []
+    problems = [*not_new({"OUTPUT": path})]
     if path.suffix not in ENDINGS:
         problems.append(f"{path}: end the name with {', '.join(ENDINGS)}")
-    if path.exists():
-        problems.append(f"{path} exists: remove it or choose another name")
-    if not path.parent.is_dir():
-        problems.append(f"{path.parent}: there is no such folder to write to")
-    if problems:
-        raise InputError(problems)
+    raise_problems(problems)
 
 
-def read_any(path: Path) -> WeightsFile:
-    """Read the weights of ``path``. Read a pickle with a restricted unpickler, and first print why."""
+def read_any(path: Path, own: Collection[str]) -> WeightsFile:
+    """Read weights as ``read_weights`` does. Read a pickle with a restricted unpickler, and first print why."""
     if path.suffix != ".pkl":
-        return read_weights(path)
+        return read_weights(path, own)
     print(WHY_NOT_PICKLES, file=sys.stderr)
     return read_caffe2(path)
 
@@ -76,7 +72,8 @@ def main(arguments: list[str]) -> int:
         check_output(options.output)
         # Only the names and shapes of tensors are needed.
         cfg = load_config(options.cfg, options.overrides)
-        fit = fit_weights(read_any(options.input), build_to_look_at(cfg))
+        model = build_to_look_at(cfg)
+        fit = fit_weights(read_any(options.input, own_names(cfg.MODEL.MODEL_NAME, model)), model)
         write_weights(options.output, fit.used)
     except (InputError, ValueError, OSError) as error:
         print(f"convert_weights.py: nothing was written; {error}", file=sys.stderr)

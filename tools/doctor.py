@@ -11,24 +11,33 @@ learning rate may grow with the mini-batch. For that it trains the baseline for 
 checkpoints of that run instead (TRAIN.CHECKPOINTS_KEPT 10 keeps those of early training), and it lets the trained
 network classify videos at every shape of the row. Shapes at which it sees little can be left out: the tool prints
 the keys. All this takes some minutes. Close other programs first. Exit 0: all is well, or warnings only; 3 a
-problem was found; 2 bad input; 4 stopped by Ctrl-C.
+problem was found; 2 bad input, or a package is missing; 4 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-import simplejson
-
-from mgexp.config.keys import Config
 from mgexp.errors import InputError
-from mgexp.multigrid.schedule import Schedule
-from mgexp.options import ToolParser, add_import_option, run_tool
-from mgexp.plan.doctor import Finding, machine_findings
+
+try:
+    import simplejson
+
+    from mgexp.config.keys import Config
+    from mgexp.multigrid.schedule import Schedule
+    from mgexp.options import ToolParser, add_import_option, run_tool
+    from mgexp.plan.doctor import Finding, machine_findings
+except ModuleNotFoundError as error:
+    remedy = "install mgexp with all it needs: pip install -e . (see INSTALL.md)"
+    print(f"doctor.py: the package {error.name} is missing: {remedy}", file=sys.stderr)
+    sys.exit(2)
+
+NAME_WIDTH = 24
+"""Characters of the column of names."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -45,6 +54,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     """Print a line for each finding, or JSON."""
     options = parse(arguments)
+    found: list[Finding] = []
+
+    def note(findings: Iterable[Finding]) -> None:
+        # Some take minutes, so each is shown as soon as it is known.
+        for one in findings:
+            found.append(one)
+            if not options.json:
+                print(as_text(one), flush=True)
+
     try:
         if options.overrides and not options.cfg:
             raise InputError([f"{' '.join(options.overrides)}: KEY VALUE pairs need --cfg"])
@@ -54,37 +72,32 @@ def main(arguments: list[str]) -> int:
             )
         # Read the row first, so that bad input is reported before the machine is measured.
         row = load_row(options) if options.cfg else None
-        findings = list(machine_findings())
+        note(machine_findings())
         if row is not None:
             from mgexp.plan.advice import build_row_findings
             from mgexp.run.folder import RunDir
 
-            findings += build_row_findings(*row, RunDir(options.run) if options.run else None)
+            note(build_row_findings(*row, RunDir(options.run) if options.run else None))
     except InputError as error:
         print(f"doctor.py: {error}", file=sys.stderr)
         return 2
     except ImportError as error:
         # The usual cause is a torchvision that does not fit torch. The findings on the machine then name the
         # remedy.
-        findings = [*machine_findings(), Finding("row", "problem", str(error), "see INSTALL.md")]
-    has_problem = any(one.status == "problem" for one in findings)
+        note(() if found else machine_findings())
+        note([Finding("row", "problem", str(error), "see INSTALL.md")])
+    has_problem = any(one.status == "problem" for one in found)
     if options.json:
-        found = {"problems": has_problem, "findings": [asdict(one) for one in findings]}
-        print(simplejson.dumps(found, indent=2, ignore_nan=True))
-    else:
-        print(table(findings))
+        shown = {"problems": has_problem, "findings": [asdict(one) for one in found]}
+        print(simplejson.dumps(shown, indent=2, ignore_nan=True))
     return 3 if has_problem else 0
 
 
-def table(findings: Sequence[Finding]) -> str:
-    """Write a line for each finding, and its remedy on a second line."""
-    width = max(len(one.name) for one in findings)
-    lines = []
-    for one in findings:
-        lines.append(f"{one.status:8} {one.name:{width}}  {one.found}")
-        if one.remedy:
-            lines.append(f"{'':8} {'':{width}}  → {one.remedy}")
-    return "\n".join(lines)
+def as_text(finding: Finding) -> str:
+    """Write a finding as a line, and its remedy on a second line."""
+    line = f"{finding.status:8} {finding.name:{NAME_WIDTH}}  {finding.found}"
+    remedy = f"\n{'':8} {'':{NAME_WIDTH}}  → {finding.remedy}" if finding.remedy else ""
+    return line + remedy
 
 
 def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
@@ -98,6 +111,7 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     from mgexp.errors import collected, raise_problems
     from mgexp.models.build import build_problems
     from mgexp.models.cost import schedule_shapes
+    from mgexp.plan.advice import has_videos
     from mgexp.run.folder import RunDir
     from mgexp.train.precision import resolve_precision
     from mgexp.train.setup import (
@@ -107,8 +121,7 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     )
 
     cfg, problems = read_config(options.cfg, options.overrides)
-    train_list = in_fold(cfg).DATA.TRAIN_LIST
-    has_list = bool(train_list) and Path(train_list).exists()
+    has_list = has_videos(in_fold(cfg).DATA)
     # The shapes do not depend on the number of videos, if there are enough videos for a step of each shape.
     given = None if has_list else cfg.DATA.NUM_VIDEOS or 10**6
     num_videos, found = build_num_videos(cfg, given)

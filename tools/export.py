@@ -34,7 +34,7 @@ from mgexp.deploy.export import (
     write_plain_files,
 )
 from mgexp.errors import InputError, TrainingError, collected, raise_problems
-from mgexp.options import add_import_option
+from mgexp.options import add_import_option, run_tool
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.predict import build_predictor, load_run, read_names
 
@@ -52,7 +52,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add_import_option(parser)
     parser.add_argument(
-        "--classes", type=Path, help="names of the classes, one a line (default: those of the run)"
+        "--classes",
+        type=Path,
+        help="names of the classes, as DATA.CLASSES takes (default: those of the run)",
     )
     parser.add_argument(
         "--formats",
@@ -112,4 +114,4 @@ def say(message: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mgexp.errors import InputError
+from mgexp.options import run_tool
 from mgexp.run.environment import num_cores
 
 # The modules that draw and write the videos are beside the rows that train on them.
@@ -71,4 +72,4 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mgexp.data.classes import read_class_names
 from mgexp.data.split import (
     Found,
     OwnVideo,
@@ -31,7 +32,7 @@ from mgexp.data.split import (
     with_groups,
 )
 from mgexp.errors import InputError, listed, raise_problems
-from mgexp.options import not_positive, too_small
+from mgexp.options import not_positive, run_tool, too_small
 from mgexp.plan.own_data import (
     LARGE_SIDE,
     Lists,
@@ -41,7 +42,6 @@ from mgexp.plan.own_data import (
     run_command,
     write_project,
 )
-from mgexp.run.confusion import read_class_names
 from mgexp.run.environment import num_cores
 from mgexp.run.files import short_path
 from mgexp.run.folder import SMOKE, CheckDir
@@ -54,7 +54,7 @@ MOST_LINES = 30
 """The table of classes has this many lines."""
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
+def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -119,11 +119,11 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
         "--classes",
         type=Path,
         metavar="FILE",
-        help="names of the classes 0, 1, … of lists with numbers, one a line",
+        help="names of the classes 0, 1, … of lists with numbers, as DATA.CLASSES takes",
     )
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Look, write and say what was done."""
     options = parse(arguments)
     try:
@@ -142,11 +142,6 @@ def run(options: argparse.Namespace) -> None:
     project = project_of(options)
     found = find(options)
     videos, lines = grouped(found.videos, options.group_regex)
-    if not lines:
-        lines = [
-            "no groups were found: if some videos show the same recording or person, give --group-regex, or else "
-            "the accuracy will be better than that of new recordings"
-        ]
     print("\n".join([*found.notes, *lines]))
     checks, summary = check([one.path for one in videos], project, options)
     print(summary)
@@ -155,11 +150,12 @@ def run(options: argparse.Namespace) -> None:
     train, val = split(usable, options)
     seen = Seen.of([checks[one.path] for one in usable], names, len(train), len(val))
     plan = Plan.of(seen)
-    write_project(
-        project, plan, Lists(options.videos, (*train,), (*val,), options.allow_outside), labels
-    )
+    lists = Lists(options.videos, (*train,), (*val,), options.allow_outside)
+    write_project(project, plan, lists, labels)
     print(table(train, val, {kind: names[number] for kind, number in labels.items()}))
     print(said(project, plan))
+    # Last, because the split decides what the accuracy means.
+    print("\n".join(lists.groups_text()))
 
 
 def project_of(options: argparse.Namespace) -> ProjectDir:
@@ -326,4 +322,4 @@ def said(project: ProjectDir, plan: Plan) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -26,7 +25,6 @@ import mgexp  # noqa: F401
 # isort: split
 import simplejson
 import torch
-from tqdm import tqdm
 
 from mgexp.config.keys import Config
 from mgexp.data.loader import build_opener, build_view_loader
@@ -34,11 +32,12 @@ from mgexp.data.records import VideoRecord
 from mgexp.deploy.find import Found, find_videos
 from mgexp.deploy.overlay import default_font, font_problems, overlay_problems
 from mgexp.deploy.show import Style, overlay_file, watch
-from mgexp.deploy.stream import Source, build_window, camera
+from mgexp.deploy.stream import SPAN_SECONDS, Source, build_window, camera
 from mgexp.dist import Processes, device_of
 from mgexp.errors import InputError, collected, raise_problems
-from mgexp.options import add_import_option, not_positive, without_folder
+from mgexp.options import add_import_option, not_positive, run_tool, without_folder
 from mgexp.run.confusion import name_of
+from mgexp.run.log import progress_bar
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.predict import (
     Prediction,
@@ -53,7 +52,6 @@ from mgexp.video.reader import VideoError
 
 NUM_BEST, NUM_DRAWN = 5, 3
 EVERY_SECONDS = 0.5
-PROGRESS_SECONDS = 10.0
 
 Item = TypeVar("Item")
 
@@ -68,7 +66,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--webcam", metavar="INDEX", help="camera, such as 0, or an address that FFmpeg opens")
     add("--run", required=True, type=Path, help="folder of a finished run")
     add_import_option(parser)
-    add("--classes", type=Path, help="names of the classes, one a line (default: those of the run)")
+    add(
+        "--classes",
+        type=Path,
+        help="names of the classes, as DATA.CLASSES takes (default: those of the run)",
+    )
     top = f"classes shown (default: {NUM_BEST}, in --overlay {NUM_DRAWN}, or all if fewer)"
     add("--top", type=int, metavar="N", help=top)
     add("--csv", type=Path, metavar="FILE", help="write a line for each video and class")
@@ -80,6 +82,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     every = f"time from clip to clip of --overlay and --webcam (default: {EVERY_SECONDS})"
     add("--every", type=float, metavar="SECONDS", help=every)
+    span = f"what a clip shows, if a network sees whole videos (default: {SPAN_SECONDS})"
+    add("--span", type=float, metavar="SECONDS", help=span)
     add("--seconds", type=float, help="stop --webcam after that time (default: at Ctrl-C)")
     add("--font", type=Path, metavar="FILE.ttf", help="letters of --overlay (default: DejaVu Sans)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -91,7 +95,9 @@ def option_problems(options: argparse.Namespace, num_classes: int) -> list[str]:
     """Say what is wrong with the options, but for the videos."""
     problems = [
         *device_problems(options.device, torch.cuda.is_available()),
-        *not_positive({"--every": options.every, "--seconds": options.seconds}),
+        *not_positive(
+            {"--every": options.every, "--span": options.span, "--seconds": options.seconds}
+        ),
         *without_folder({"--csv": options.csv}),
     ]
     if options.top is not None and not 1 <= options.top <= num_classes:
@@ -102,6 +108,7 @@ def option_problems(options: argparse.Namespace, num_classes: int) -> list[str]:
     for name, value, needs, is_there in (
         ("--seconds", options.seconds, "--webcam", options.webcam is not None),
         ("--every", options.every, "--webcam or --overlay", options.webcam or options.overlay),
+        ("--span", options.span, "--webcam or --overlay", options.webcam or options.overlay),
         ("--font", options.font, "--overlay", options.overlay),
     ):
         if value is not None and not is_there:
@@ -152,7 +159,8 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
     with collected(problems):
         found, source = sources(options)
         every = options.every or EVERY_SECONDS
-        window = build_window(cfg, every) if source or options.overlay else None
+        if source or options.overlay:
+            window = build_window(cfg, every, options.span)
         problems += overlay_problems(options.overlay, [source.name] if source else found.videos)
     with collected(problems):
         style = style_of(options, names, num_classes) if options.overlay else None
@@ -163,6 +171,10 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
     # All options were checked before this line, which loads the network.
     predictor = build_predictor(cfg, run_dir, device)
     num_best = options.top or min(NUM_BEST, num_classes)
+    if window and window.has_segments and options.span is None:
+        say(
+            f"each clip shows {SPAN_SECONDS:g} s; if your training videos are shorter or longer, give --span"
+        )
     if source and window:
         until = options.seconds or float("inf")
         overlay = (options.overlay, style) if style else None
@@ -236,15 +248,11 @@ def as_text(found: Prediction, names: Sequence[str]) -> str:
 
 
 def progress(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
-    """Yield the items. Meanwhile show a bar on a terminal, and elsewhere a line every ten seconds."""
-    with tqdm(total=total, desc=what, unit="", leave=False, disable=None) as bar:
-        since, of = time.monotonic(), "" if total is None else f" of {total}"
-        for number, item in enumerate(items, start=1):
+    """Yield the items. Meanwhile show how many are done: see ``progress_bar``."""
+    with progress_bar(total, "", desc=what) as bar:
+        for item in items:
             yield item
             bar.update()
-            if bar.disable and time.monotonic() - since >= PROGRESS_SECONDS:
-                say(f"{what}: {number}{of}")
-                since = time.monotonic()
 
 
 def main(arguments: list[str]) -> int:
@@ -273,4 +281,4 @@ def say(message: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

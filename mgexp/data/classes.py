@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgexp.errors import listed
+from mgexp.errors import listed, raise_problems
 from mgexp.run.files import is_file, is_there
 from mgexp.text import shown
 
@@ -34,20 +34,34 @@ def read_text(path: Path, what: str = "list file") -> tuple[str, list[str]]:
         return "", [f"{what} {path} cannot be read ({error}): {remedy}"]
 
 
-def read_classes(path: Path, num_classes: int) -> Classes:
+def read_class_names(path: Path) -> tuple[str, ...]:
+    """Read the names of the classes 0, 1, … from a file of the forms of ``read_classes``. Raises InputError.
+
+    The number of classes is unknown here, so an empty line before a name is an error: it may be a lost name.
+    """
+    found = read_classes(path, None)
+    raise_problems(found.problems)
+    return tuple(sorted(found.numbers, key=found.numbers.__getitem__))
+
+
+def read_classes(path: Path, num_classes: int | None) -> Classes:
     """Read the classes from a JSON or text file in UTF-8. Byte order mark and Windows line ends are fine.
 
     JSON: an object ``{"name": number}``, where the number may be text. Something-Something's labels.json and
     PySlowFast's kinetics_classnames.json are such files; quotes around the names of the latter are removed.
     Text: a name per line, numbered from 0. If every line starts with a number, as in classInd.txt of UCF-101,
     it is ``number name``, and the least number is class 0. Blank lines are skipped.
-    There must be ``num_classes`` different names, and their numbers must have no gap.
+    There must be ``num_classes`` different names (None: at least one), and their numbers must have no gap.
     """
     text, problems = read_text(path, "class list")
     if not problems and path.suffix == ".json":
         entries, problems = _json_entries(text, path)
     else:
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        whole = [line.strip() for line in text.strip().splitlines()]
+        if num_classes is None and "" in whole:
+            place = f"a line before {shown(whole[whole.index('') + 1])} is empty"
+            problems = [f"class list {path}: {place}: write the name of each class"]
+        lines = [line for line in whole if line]
         # Nine digits at most, so that no line makes Python refuse or take long to convert a number.
         matches = [re.fullmatch(r"([0-9]{1,9})\s+(.+)", line) for line in lines]
         # If one line has no number, all lines are names: a class may be called "100 metres".
@@ -84,14 +98,18 @@ def _json_entries(text: str, path: Path) -> tuple[list[tuple[str, int]], list[st
         return [], [f"class list {path} is no object of names and whole numbers: {remedy}"]
 
 
-def _problems(entries: Sequence[tuple[str, int]], source: str, num_classes: int) -> Iterator[str]:
+def _problems(
+    entries: Sequence[tuple[str, int]], source: str, num_classes: int | None
+) -> Iterator[str]:
     names, numbers = [name for name, _ in entries], sorted(number for _, number in entries)
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         yield f"classes of {source}: {listed(repeated)}: named twice; keep one of each"
     elif numbers != [numbers[0] + position for position in range(len(numbers))]:
         yield f"classes of {source}: numbers {shown(numbers)} have a gap or repeat; number them in turn"
-    if len(names) != num_classes:
+    if num_classes is None and not names:
+        yield f"class list {source} is empty: write the name of each class, class 0 first"
+    elif num_classes is not None and len(names) != num_classes:
         yield (
             f"classes of {source}: {len(names)} names, but MODEL.NUM_CLASSES = {num_classes}: correct that "
             "key, or set DATA.CLASSES to a file with the names of all classes"

@@ -431,6 +431,19 @@ def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
     _, problems = class_folders(folder)
     if problems:
         return VideoList(problems=problems)
+    try:
+        videos, bad = _videos_of_classes(folder, classes)
+    except OSError as error:
+        return VideoList(problems=(unreadable(error),))
+    return existing_videos(videos, bad_messages(bad), f"folder {folder} holds no video: add some")
+
+
+def unreadable(error: OSError) -> str:
+    """Say which folder of videos cannot be read."""
+    return f"{error.filename} cannot be read ({error.strerror}): see who may read it, or remove it"
+
+
+def _videos_of_classes(folder: Path, classes: Mapping[str, int]) -> tuple[list[Listed], BadPlaces]:
     videos: list[Listed] = []
     bad: BadPlaces = []
     # Paths are absolute and without "..", as in all formats, because clip stores and quarantines
@@ -461,7 +474,7 @@ def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
             if len(videos) == num_before:
                 remedy = "put videos into it, or remove it"
                 bad.append((str(folder), Bad("folder without a video", path.name, remedy)))
-    return existing_videos(videos, bad_messages(bad), f"folder {folder} holds no video: add some")
+    return videos, bad
 
 
 def class_folders(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

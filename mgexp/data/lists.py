@@ -387,7 +387,13 @@ def build_listing(cfg: Config, problems: Sequence[str], with_quarantined: bool) 
             found += quarantine_problems(data, [*given.values()])
     if found:
         raise InputError(list(dict.fromkeys(found)))
-    root = Root(videos_root(data))
+    root_folder = videos_root(data)
+    root = Root(root_folder)
     lists = (given.get(key, VideoList()) for key in LIST_KEYS)
-    kept = (_without(videos, quarantine, root)[0] for videos in lists)
-    return Listing(videos_root(data), tuple(kept))
+    kept = Listing(root_folder, tuple(_without(videos, quarantine, root)[0] for videos in lists))
+    if not kept.paths:
+        problem = (
+            f"DATA.QUARANTINE {Path(data.QUARANTINE).absolute()} names all videos of the lists"
+        )
+        raise InputError([f"{problem}: remove the lines of those that are sound, or set it to ''"])
+    return kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -34,6 +35,10 @@ from mgexp.multigrid.sampler import ClipRequest
 from mgexp.stop import STOP_SIGNALS
 from mgexp.video.reader import Opener, choose_decoder
 from mgexp.video.store import StoreIndex, open_store
+
+# torch says this at each start where a process has fewer cores than workers. NUM_WORKERS was measured, or chosen
+# by the user, and the log shows it.
+warnings.filterwarnings("ignore", message="This DataLoader will create")
 
 
 class DeviceBatches:

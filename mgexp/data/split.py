@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mgexp.data.classes import read_text
 from mgexp.data.entries import ENDINGS
-from mgexp.data.formats import visible_in
+from mgexp.data.formats import unreadable, visible_in
 from mgexp.errors import listed
 from mgexp.run.files import sha256_of
 from mgexp.text import is_plain, shown
@@ -57,7 +57,13 @@ def find_videos(root: Path) -> Found:
 
     The name of a folder in the folder of a class is a group. A folder of images is one video.
     """
-    root = Path(os.path.normpath(root.absolute()))
+    try:
+        return _found_in(Path(os.path.normpath(root.absolute())))
+    except OSError as error:
+        return Found(problems=(unreadable(error),))
+
+
+def _found_in(root: Path) -> Found:
     splits = {path.name.lower(): path for path in visible_in(root) if path.is_dir()}
     train, val, test = (
         [splits[name] for name in names if name in splits]

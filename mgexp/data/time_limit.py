@@ -60,6 +60,8 @@ def end_workers_at_exit() -> None:
 
 
 def _kill_workers() -> None:
+    # torch's handler raises an error for each killed worker, which would be a second message of this program.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for child in multiprocessing.active_children():
         child.kill()
 

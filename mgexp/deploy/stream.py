@@ -29,9 +29,9 @@ from mgexp.video.rgb import RgbConverter, displayed_size, quarter_turns
 
 # ruff: noqa: ANN401 (the objects of PyAV are untyped here)
 
-SEGMENTS_SPAN_SECONDS = 4.0
-"""What a clip of segments shows of a stream without an end. Videos of Something-Something V2 have 4.0 seconds on
-average (Goyal et al., ICCV 2017, table 1)."""
+SPAN_SECONDS = 4.0
+"""What a clip of segments shows of a stream by default: the mean length of the videos of Something-Something V2
+(Goyal et al., ICCV 2017, table 1)."""
 
 Frame = tuple[float, FramesArray]
 """Seconds since the first frame, and the upright picture, uint8 RGB (H, W, 3)."""
@@ -127,15 +127,21 @@ class Window:
         return float(self.steps[-1])
 
 
-def build_window(cfg: Config, every_seconds: float) -> Window:
-    """Build the window of a run's full shape. Raises InputError if the run does not see frames in their order."""
+def build_window(cfg: Config, every_seconds: float, span_seconds: float | None = None) -> Window:
+    """Build the window of a run's full shape. Raises InputError if the run does not see frames in their order.
+
+    ``span_seconds``: what a clip of segments shows, by default SPAN_SECONDS. Other clips have a span of their own.
+    """
     data = cfg.DATA
     if cfg.TEST.FRAME_ORDER != "forward":
         problem = f"the run sees frames {cfg.TEST.FRAME_ORDER} (TEST.FRAME_ORDER)"
         raise InputError([f"{problem}, and a stream has them forward: give another run"])
     has_segments = data.TEMPORAL_GRID == "segments"
+    if span_seconds is not None and not has_segments:
+        problem = f"--span {span_seconds:g}: the stride of this run decides what a clip shows"
+        raise InputError([f"{problem} (DATA.TEMPORAL_GRID = stride): leave it out"])
     if has_segments:
-        steps = segment_times(SEGMENTS_SPAN_SECONDS, data.NUM_FRAMES)
+        steps = segment_times(span_seconds or SPAN_SECONDS, data.NUM_FRAMES)
     else:
         steps = np.arange(data.NUM_FRAMES, dtype=np.float64) * (
             data.SAMPLING_RATE / data.TARGET_FPS

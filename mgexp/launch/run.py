@@ -16,7 +16,7 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError, collected
 from mgexp.failure import failing_together
 from mgexp.launch.resources import Resources
-from mgexp.plan.workers import build_chooser
+from mgexp.plan.workers import build_chooser, build_evaluation_workers
 from mgexp.registry import OwnFile, import_again, imported
 from mgexp.run.environment import COMMIT_TXT, REPOSITORY, git_commit
 from mgexp.run.folder import SMOKE_GIVEN, RunDir, default_run_dir
@@ -36,7 +36,8 @@ class RunOptions:
 
     ``config`` is the YAML. ``output`` None selects the default run folder. ``override`` continues a run whose
     configuration changed. ``given`` are KEY VALUE pairs that the YAML already contains, as in a point of a sweep.
-    ``imports`` are the files of --import, by default those of this process.
+    ``imports`` are the files of --import, by default those of this process. ``experiment`` "" names the experiment
+    after ``config``. A frozen copy of the code could not do that, since it has no rows.
     """
 
     config: Path
@@ -48,6 +49,11 @@ class RunOptions:
     override: bool = False
     given: tuple[str, ...] = ()
     imports: tuple[OwnFile, ...] = field(default_factory=imported)
+    experiment: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.experiment:
+            object.__setattr__(self, "experiment", experiment_name(self.config))
 
 
 def build_job(
@@ -70,8 +76,7 @@ def build_job(
     keys = (*options.given, *options.overrides, *pairs)[::2]
     given = (*keys, *((SMOKE_GIVEN,) if options.is_smoke else ()))
     cfg = smoke(whole) if options.is_smoke else whole
-    experiment = experiment_name(options.config)
-    default = default_run_dir(experiment, cfg.RNG_SEED, options.is_smoke)
+    default = default_run_dir(options.experiment, cfg.RNG_SEED, options.is_smoke)
     run_dir = RunDir(options.output) if options.output else default
     # One message lists all problems, so a check that fails does not end the others.
     problems, initial = [*problems, *found], None
@@ -81,7 +86,9 @@ def build_job(
         # The weights were checked. A smoke run does not load them, because its network has fewer channels.
         initial = None
     inputs = build_inputs(cfg, problems, processes.count, processes.local_count, is_here)
-    return Job(cfg, experiment, run_dir, inputs, processes, options.override, initial, given)
+    return Job(
+        cfg, options.experiment, run_dir, inputs, processes, options.override, initial, given
+    )
 
 
 def run_in_process(
@@ -102,11 +109,15 @@ def run_in_process(
             # There is nothing to save yet, so a signal may end the run at once.
             with stop.at_once():
                 made = build_job(options, processes, problems)
-                # The chooser times steps and loading, which is the work of `plan`. `plan` imports `train`, so
-                # `train` cannot import it and gets the chooser from here.
-                chooser = build_chooser(made.cfg, made.inputs, processes, made.device)
-            job = replace(made, choose_workers=chooser)
-            if not job.cfg.TRAIN.ENABLE:
+                # `plan` chooses the workers. It imports `train`, so `train` cannot import it and gets the choice,
+                # or the chooser that times steps and loading, from here.
+                cfg, inputs, chooser = made.cfg, made.inputs, None
+                if cfg.TRAIN.ENABLE:
+                    chooser = build_chooser(cfg, inputs, processes, made.device)
+                else:
+                    cfg = replace(cfg, DATA_LOADER=build_evaluation_workers(cfg, inputs))
+            job = replace(made, cfg=cfg, choose_workers=chooser)
+            if not cfg.TRAIN.ENABLE:
                 return evaluate_job(job, stop)
             return run_job(job, stop, explained)
     except InputError as error:

@@ -18,7 +18,6 @@ from submitit import Job, LocalJob
 from submitit.core.core import Executor
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from mgexp.config.load import experiment_name
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.launch import hold_signals
 from mgexp.launch.resources import Resources, local_problems
@@ -290,4 +289,4 @@ def _submission(
     """Prepare the submission of one run. Without ``code`` it gets its own copy of the present code."""
     launch = new_launch_dir(run_dir.launches)
     code = (code or launch.root / "code").absolute()
-    return Submission(launch, code, Path.cwd(), resources, experiment_name(run.config))
+    return Submission(launch, code, Path.cwd(), resources, run.experiment)

@@ -146,6 +146,7 @@ class Sweep:
             seed=run.seed,
             output=self.folder.run(run.name).root,
             is_smoke=self.is_smoke,
+            experiment=run.experiment,
         )
 
     def frozen_options(self, run: SweepRun) -> RunOptions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch
 from torch import nn
@@ -169,6 +169,11 @@ for _name in TEMPORAL:
     MODELS.add(_name, build_resnet)
 OURS = frozenset(name for name, _ in MODELS)
 """The networks that tests of ours cover at every shape."""
+
+
+def own_names(name: str, network: nn.Module) -> Collection[str]:
+    """Return the names of the weights of a network of one's own; none for ours, which follow a convention."""
+    return () if name in OURS else network.state_dict().keys()
 
 
 def network_title(name: str, resnet_depth: int) -> str:

@@ -9,10 +9,6 @@ from torch import Tensor, nn
 
 from mgexp.models.layers import no_jit_warning
 
-DEPTHS = (18, 50, 101)
-"""Legal depths. 18 is pytorchvideo's network with one bottleneck per stage, not the image
-ResNet-18."""
-
 
 class SlowFast(nn.Module):
     """pytorchvideo's SlowFast network. It selects the frames of its slow pathway itself.
@@ -84,7 +80,8 @@ def slowfast(
 ) -> SlowFast:
     """Build a SlowFast network that returns logits, in training and in evaluation.
 
-    ``depth`` is one of DEPTHS. ``width`` is the number of channels of the slow stem; the fast
+    ``depth`` is 18, 50 or 101. 18 is pytorchvideo's network with one bottleneck per stage, not the
+    image ResNet-18. ``width`` is the number of channels of the slow stem; the fast
     pathway has 1/``beta_inv`` of them. ``alpha`` is the ratio of fast to slow frames. The fusion
     convolution spans ``fusion_kernel_frames`` fast frames and multiplies their channels by
     ``fusion_channel_ratio``. ``norm(num_features=, eps=, momentum=)`` makes a normalisation layer,
@@ -93,10 +90,6 @@ def slowfast(
     alpha 8 it spans 5 frames (4x16). Raises ValueError for arguments that pytorchvideo would round,
     or refuse without a reason.
     """
-    if depth not in DEPTHS:
-        raise ValueError(
-            f"a SlowFast network of depth {depth} is unknown; known depths are {DEPTHS}"
-        )
     if width % beta_inv:
         raise ValueError(
             f"width = {width} channels cannot be divided by beta_inv = {beta_inv} for the fast pathway"

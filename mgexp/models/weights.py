@@ -108,11 +108,12 @@ def named_weights(path: Path, tensors: Mapping[str, Tensor]) -> WeightsFile:
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write ``tensors`` atomically: as safetensors, or as a torch file like those of pytorchvideo's hub."""
-    # safetensors takes contiguous tensors only, and ours are in channels_last_3d.
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_file(path) as file:
         if path.suffix == SAFETENSORS:
-            file.write(save(plain, metadata={"format": "pt"}))
+            # safetensors refuses names that share one tensor, so each tied weight is written under all its names.
+            copies = {name: tensor.clone() for name, tensor in plain.items()}
+            file.write(save(copies, metadata={"format": "pt"}))
         else:
             torch.save({"model_state": plain}, file)
 

@@ -7,7 +7,6 @@ validation videos at each shape. A network that is trained at a coarse shape may
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -18,13 +17,12 @@ from mgexp.data.loader import build_train_loader, build_view_loader
 from mgexp.dist import Processes, device_of
 from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.recipe import Multigrid, Recipe
-from mgexp.multigrid.sampler import Stream
 from mgexp.multigrid.schedule import Schedule, StepShape
 from mgexp.multigrid.shapes import clip_sizes
 from mgexp.plan.doctor import Finding
 from mgexp.run.folder import METRIC_NAMES, RunDir
 from mgexp.train.evaluate import Evaluation, Scores, check_decoded, score_views
-from mgexp.train.precise_bn import SEED_OFFSET, with_precise_bn
+from mgexp.train.precise_bn import precise_requests, with_precise_bn
 from mgexp.train.predict import Predictor, build_predictor
 from mgexp.train.setup import Inputs
 from mgexp.video.paths import evenly_spaced
@@ -87,19 +85,14 @@ def build_evaluation(cfg: Config, inputs: Inputs, predictor: Predictor, size: Si
     schedule, device = inputs.schedule, predictor.normalizer.device
     frames, crop = size
     stride = strides(schedule).get(size, schedule.recipe.stride)
-    stride_range = None if stride is None else (stride, stride)
     # Measured with the quickstart's baseline, 300 videos, 98 % at 16 x 64²: at 8 x 45² these
     # statistics give 85 %, those of the full shape 59 %. At 4 x 45² the longest stride gives 33 %,
     # and the full shape's stride 27 %.
-    stream = Stream(schedule.num_videos, cfg.RNG_SEED + SEED_OFFSET)
-    clips = schedule.recipe.clips
-    num_batches = min(cfg.BN.NUM_BATCHES_PRECISE, math.ceil(schedule.num_videos / clips))
-    requests = [
-        stream.requests(range(first, first + clips), frames, crop, stride_range)
-        for first in range(0, num_batches * clips, clips)
-    ]
+    recipe = replace(schedule.recipe, frames=frames, crop=crop, stride=stride)
+    max_batches, num_videos = cfg.BN.NUM_BATCHES_PRECISE, schedule.num_videos
+    requests = precise_requests(recipe, num_videos, cfg.RNG_SEED, max_batches, Processes())
     loader = build_train_loader(cfg, inputs.train, requests, device, inputs.opener)
-    groups = num_bn_groups(clips, 1, cfg.MULTIGRID.BN_BASE_SIZE)
+    groups = num_bn_groups(recipe.clips, 1, cfg.MULTIGRID.BN_BASE_SIZE)
     model = with_precise_bn(copy.deepcopy(predictor.model), loader, groups, predictor.normalizer)
     records = evenly_spaced(inputs.val, MAX_VIDEOS)
     keys = replace(

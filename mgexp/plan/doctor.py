@@ -1,6 +1,7 @@
 """Check an installation and a machine: one finding for each part, with a remedy where the part is not in order.
 
-This module imports torch alone at the top, because tools/doctor.py must also run where other packages are broken.
+This module imports neither torchvision nor a decoder at the top, because tools/doctor.py must also run where those
+are broken.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from mgexp.run.environment import num_cores
+from mgexp.run.environment import NOT_INSTALLED, num_cores, version_of
 from mgexp.run.other_programs import busy_text, is_busy, other_cores_now
 
 Status = Literal["OK", "warning", "problem"]
@@ -60,12 +61,12 @@ def machine_findings(folders: Sequence[Path] = (Path("runs"), Path("data"))) -> 
     """Make all checks that need no row. This takes a few seconds, and most of that is decoding."""
     yield python_finding(sys.version_info[:2])
     yield range_finding("torch", str(torch.__version__))
-    yield range_finding("torchvision", _version("torchvision"))
+    yield range_finding("torchvision", version_of("torchvision"))
     yield pair_finding()
     has_cuda = torch.cuda.is_available()
     yield wheel_finding(torch.version.cuda, _nvidia_gpu(), has_cuda)
     yield gpu_finding() if has_cuda else Finding("GPU", "OK", "none: training is on the CPU")
-    yield range_finding("av", _version("av"))
+    yield range_finding("av", version_of("av"))
     yield torchcodec_finding()
     yield cores_finding(os.cpu_count() or 1, num_cores())
     yield others_finding(other_cores_now())
@@ -102,7 +103,7 @@ def range_finding(package: str, found: str, declared: Sequence[str] | None = Non
             declared = []
     matches = (re.match(rf"{package}(?![\w-])\s*([<>=][^;]*)", text) for text in declared)
     wanted = next((match[1].strip() for match in matches if match), "")
-    if found == "not installed":
+    if found == NOT_INSTALLED:
         return Finding(package, "problem", found, f"pip install '{package}{wanted}'")
     if not wanted or in_range(found, wanted):
         return Finding(package, "OK", found)
@@ -164,7 +165,7 @@ def gpu_finding() -> Finding:
 
 def torchcodec_finding() -> Finding:
     """Judge torchcodec, the second decoder, and its FFmpeg libraries, if it is installed."""
-    if _version("torchcodec") == "not installed":
+    if version_of("torchcodec") == NOT_INSTALLED:
         return Finding("torchcodec", "OK", "not installed: PyAV decodes")
     from mgexp.video import torchcodec_reader
 
@@ -261,13 +262,6 @@ def _write_video(path: str) -> None:
             shown = np.ascontiguousarray(picture[:, 2 * number : 2 * number + WIDTH])
             container.mux(stream.encode(av.VideoFrame.from_ndarray(shown, format="rgb24")))
         container.mux(stream.encode())
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _nvidia_gpu() -> str:

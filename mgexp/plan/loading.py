@@ -118,22 +118,30 @@ def measure(
         name: {kind: [] for kind in kinds} for name in ways
     }
     number, repeat_seconds = 0, 0.0
-    with progress_bar(
-        num_repeats * len(kinds), " kinds of clips", desc="loading", is_shown=progress
-    ) as bar:
+    # Nobody knows how many repeats fit into a budget, so the bar counts its seconds.
+    total, unit = num_repeats * len(kinds), " kinds of clips"
+    if budget_seconds:
+        total, unit = round(budget_seconds), " s"
+    with progress_bar(total, unit, desc="loading", is_shown=progress) as bar:
         while number < num_repeats or (
             time.perf_counter() - start + repeat_seconds <= budget_seconds
         ):
             before = time.perf_counter()
             for kind in kinds:
-                # Every second repeat takes the ways in reverse order. A machine that gets slower over time, as
-                # when it gets hot, then slows all ways equally.
-                for name in list(ways)[:: -1 if number % 2 else 1]:
+                for name in in_turn(ways, number):
                     found[name][kind].append(mean_seconds(ways[name], kind, number))
-                bar.update()
+                bar.update(int(time.perf_counter() - start) - bar.n if budget_seconds else 1)
             repeat_seconds = time.perf_counter() - before
             number += 1
     return found
+
+
+def in_turn(ways: Iterable[str], number: int) -> list[str]:
+    """Return the names of the ways in the order of repeat ``number``: every second repeat reverses them.
+
+    A machine that gets slower over time, as when it gets hot, then slows all ways equally.
+    """
+    return list(ways)[:: -1 if number % 2 else 1]
 
 
 def loader_of(clips: TrainingClips) -> Load:
@@ -165,15 +173,18 @@ def build_clip_seconds(
     records: Sequence[Record],
     openers: Mapping[str, Opener],
     budget_seconds: float = 0.0,
+    progress: bool = False,
 ) -> dict[str, dict[Kind, float]]:
     """Time on one core a clip of each kind of ``legs`` through each opener.
 
-    Each number is the mean over ``records``, and of these means the median over repeats. Raises
-    VideoError if a video fails.
+    Each number is the mean over ``records``, and of these means the median over repeats. ``progress`` shows a bar.
+    Raises VideoError if a video fails.
     """
     ways = build_loads(cfg, records, openers)
     with one_core():
-        timed = measure(ways, kinds_of(legs), len(records), budget_seconds=budget_seconds)
+        timed = measure(
+            ways, kinds_of(legs), len(records), budget_seconds=budget_seconds, progress=progress
+        )
     return {name: medians(seconds) for name, seconds in timed.items()}
 
 

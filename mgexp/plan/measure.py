@@ -34,7 +34,7 @@ from mgexp.run.environment import num_cores
 from mgexp.run.files import is_there, read_json, read_jsonl
 from mgexp.run.folder import RunDir
 from mgexp.run.remote import is_listed
-from mgexp.train.setup import build_num_videos, build_row_schedule
+from mgexp.train.setup import build_num_videos, build_row_schedule, build_split_problems
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError, choose_decoder
 from mgexp.video.store import StoreIndex
@@ -170,7 +170,7 @@ def build_row(cfg: Config, name: str, given: int | None = None) -> Row:
 def build_shapes(
     cfg: Config, problems: Iterable[str], num_processes: int = 1, checks_model: bool = True
 ) -> Schedule:
-    """Build a schedule of any length for its shapes, and check that the model accepts them.
+    """Build a schedule of any length for its shapes, and check that the model and the training step accept them.
 
     ``problems``: problems that are already known. Raises InputError with these and all others.
     """
@@ -180,6 +180,7 @@ def build_shapes(
     raise_problems(found)
     if checks_model:
         raise_problems(build_problems(cfg, schedule_shapes(schedule)))
+        raise_problems(build_split_problems(cfg, schedule, num_processes))
     return schedule
 
 
@@ -226,7 +227,7 @@ def measure_rows(
         left = budget_seconds - (time.perf_counter() - start)
         num_shapes = len({shape for cycle in cycles for shape in cycle})
         tell(f"measuring training steps of {num_shapes} shapes, about {max(left, 0):.0f} s")
-        steps = measure_cycles(in_one_process, cycles, left, Stopwatch(device))
+        steps = measure_cycles(in_one_process, cycles, left, Stopwatch(device), progress=True)
     except torch.OutOfMemoryError as error:
         problem = f"a mini-batch of one of {num_gpus} GPUs does not fit into this one: {error}"
         raise InputError([f"{problem}; plan for more with --num-gpus"]) from error
@@ -274,7 +275,7 @@ def build_loading_seconds(
                 name = f"a clip store of short sides {', '.join(map(str, levels))}"
                 opener = choose_decoder("pyav", cfg.DATA.FRAMES_FPS).opener
                 openers[name] = StoreIndex(sample.store, root, opener, cfg.DATA.FRAMES_FPS)
-            return build_clip_seconds(cfg, legs, records, openers, budget_seconds)
+            return build_clip_seconds(cfg, legs, records, openers, budget_seconds, progress=True)
     except VideoError as error:
         raise InputError([str(error)]) from error
 

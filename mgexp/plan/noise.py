@@ -20,10 +20,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from mgexp.config.keys import Config
 from mgexp.data.loader import build_train_loader
 from mgexp.dist import device_of
+from mgexp.models.build import own_names
 from mgexp.models.layers import Draws
 from mgexp.models.weights import fit_weights, read_weights
 from mgexp.multigrid.batchnorm import untracked
@@ -34,6 +36,7 @@ from mgexp.optim.build import set_lr
 from mgexp.plan.doctor import Finding
 from mgexp.plan.ways import build_training_step
 from mgexp.run.folder import RunDir
+from mgexp.run.log import progress_bar
 from mgexp.run.remote import local_file
 from mgexp.run.torch_file import load_torch
 from mgexp.train.precision import Precision
@@ -181,8 +184,9 @@ def build_noise_findings(cfg: Config, inputs: Inputs, run_dir: RunDir | None) ->
         requests = noise_requests(schedule, shape, cfg.RNG_SEED)
         device = step.normalizer.device
         batches = build_train_loader(cfg, inputs.train, requests, device, inputs.opener)
-        found[num_steps] = measure_noise(step, batches, least_clips(shape))
         where = f"after {num_steps} steps" if num_steps else "before training"
+        with progress_bar(len(requests), " gradients", desc=f"noise {where}") as bar:
+            found[num_steps] = measure_noise(step, counted(batches, bar), least_clips(shape))
         yield Finding(
             "gradient noise",
             "OK",
@@ -191,6 +195,13 @@ def build_noise_findings(cfg: Config, inputs: Inputs, run_dir: RunDir | None) ->
         )
     rule, noise = schedule.multigrid.lr_scaling, schedule.multigrid.noise_scale
     yield scaling_finding(found, rule, noise, schedule.recipe.clips, shape.clips)
+
+
+def counted(batches: Iterable[Any], bar: tqdm[Any]) -> Iterator[Any]:
+    """Yield the batches, and count on ``bar`` those that are done."""
+    for batch in batches:
+        yield batch
+        bar.update()
 
 
 def noise_requests(schedule: Schedule, shape: StepShape, seed: int) -> list[list[ClipRequest]]:
@@ -228,9 +239,9 @@ def saved_points(step: TrainStep, run_dir: RunDir) -> Iterator[int]:
 def build_first_points(cfg: Config, inputs: Inputs, step: TrainStep) -> Iterator[int]:
     """Yield 0, then train the baseline of ``cfg`` and yield the number of its steps."""
     if cfg.TRAIN.INIT_WEIGHTS:
-        fit_weights(read_weights(local_file(cfg.TRAIN.INIT_WEIGHTS)), step.model).load_into(
-            step.model
-        )
+        own = own_names(cfg.MODEL.MODEL_NAME, step.model)
+        file = read_weights(local_file(cfg.TRAIN.INIT_WEIGHTS), own)
+        fit_weights(file, step.model).load_into(step.model)
     yield 0
     keys = replace(cfg.MULTIGRID, LONG_CYCLE=False, SHORT_CYCLE=False)
     schedule = build_row_schedule(replace(cfg, MULTIGRID=keys), len(inputs.train))

@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -16,6 +17,9 @@ from mgexp.config.keys import BY_NAME, Config
 from mgexp.config.load import config_of, file_values
 from mgexp.config.values import BASES
 from mgexp.data.split import OwnVideo
+from mgexp.errors import listed
+from mgexp.models.build import build_on_meta
+from mgexp.models.cost import products_by_shape, schedule_shapes, train_flops
 from mgexp.multigrid.schedule import Schedule
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS
 from mgexp.run.files import atomic_write_text, short_path
@@ -42,6 +46,8 @@ SQUARE = 1.2
 """The largest ratio of the sides at which one crop in the middle still shows nearly everything. Assumption."""
 LARGE_SIDE = 300
 """From this short side on, decoding takes much longer than it needs to for crops of 96. Assumption."""
+MOST_GROUPS = 10
+"""A text names this many groups of validation."""
 SIDES = re.compile(
     r"left|right|(counter|anti)?clockwise|c?cw|east|west|links|rechts|gauche|droite|izquierda|derecha"
 )
@@ -274,12 +280,26 @@ class Plan:
         """Return the margin of the claim in points: 2, or two videos if these are more."""
         return max(2.0, math.ceil(20 * self.video_points) / 10)
 
+    @cached_property
+    def flop_saving(self) -> float:
+        """Return the training FLOPs of the baseline through those of long+short.
+
+        The schedule alone counts clips × frames × pixels. That saving is larger, because a coarse clip costs the
+        network more for each pixel.
+        """
+        schedules = (self.baseline, self.long_short)
+        shapes = schedule_shapes(self.baseline) | schedule_shapes(self.long_short)
+        network = build_on_meta(config_from(self.choices)).eval()
+        macs = products_by_shape(network, shapes)
+        base, own = (train_flops(one, macs) for one in schedules)
+        return base / own
+
     def advice(self) -> list[str]:
         """Write what our studies say about such a set, in lines."""
         steps, base = self.long_short.total_steps, self.baseline.total_steps
         lines = [
-            f"long+short takes {steps:,} steps in place of {base:,}, and {self.long_short.flop_saving:.2f} times "
-            "fewer FLOPs.",
+            f"long+short takes {steps:,} steps in place of {base:,}, and {self.flop_saving:.2f} times "
+            "fewer FLOPs of training.",
             "With so few videos it often costs accuracy: on 2,400 real clips (experiments/miracl_vc1) it lost 10",
             "points, and more than a baseline with as many FLOPs. So train the baseline first.",
         ]
@@ -300,6 +320,37 @@ class Lists:
     val: tuple[OwnVideo, ...]
     allow_outside: bool = False
 
+    @cached_property
+    def groups(self) -> tuple[list[str], list[str]]:
+        """Name the groups of training and of validation. A video by itself, or with its copies, has no name."""
+        alone = {one.path for one in (*self.train, *self.val)}
+        train, val = (
+            sorted({one.group for one in videos if one.group} - alone)
+            for videos in (self.train, self.val)
+        )
+        return train, val
+
+    def groups_text(self) -> list[str]:
+        """Write how the lists are split by groups, in lines, or warn that there are no groups."""
+        train, val = self.groups
+        groups = {*train, *val}
+        if not groups:
+            return [
+                "Not split by group: no groups were found. If some videos show the same person or recording, the",
+                "accuracy will be better than that of new ones. Then remove this project, and give --group-regex:",
+                "'^([^_]+)_' makes the part of a name before its first _ the group. See docs/own_videos.md.",
+            ]
+        both = sorted({*train} & {*val})
+        shared = f"{len(both)} of them" if both else "none of them"
+        lines = [
+            f"Split by group: there are {len(groups)} groups, with {shared} in both lists.",
+            f"In validation are {len(val)}: {listed(val, MOST_GROUPS)}.",
+        ]
+        videos = (*self.train, *self.val)
+        if num := sum(one.group not in groups for one in videos):
+            lines.append(f"{num} of {len(videos)} videos have no group.")
+        return lines
+
 
 def write_project(project: ProjectDir, plan: Plan, lists: Lists, labels: Mapping[str, int]) -> None:
     """Write the lists, the names of the classes, both YAMLs and study.yaml. ``labels``: class → number."""
@@ -311,7 +362,7 @@ def write_project(project: ProjectDir, plan: Plan, lists: Lists, labels: Mapping
     atomic_write_text(project.baseline_yaml, baseline_text(project, plan, lists))
     atomic_write_text(project.long_short_yaml, long_short_text(project, plan))
     # Last, because a folder with this file is a complete project.
-    atomic_write_text(project.study_yaml, study_text(project, plan))
+    atomic_write_text(project.study_yaml, study_text(project, plan, lists))
 
 
 def run_command(yaml: Path, *below: str) -> str:
@@ -366,7 +417,7 @@ def long_short_text(project: ProjectDir, plan: Plan) -> str:
     return "\n".join(text) + "\n"
 
 
-def study_text(project: ProjectDir, plan: Plan) -> str:
+def study_text(project: ProjectDir, plan: Plan, lists: Lists) -> str:
     """Write study.yaml: both rows, or the baseline alone if long+short has too few steps."""
     rows = ["baseline"] if plan.has_few_steps else ["baseline", "long_short"]
     classes = json.dumps(str(project.classes_txt.absolute()), ensure_ascii=False)
@@ -374,6 +425,7 @@ def study_text(project: ProjectDir, plan: Plan) -> str:
         f"# The claim: long_short is not worse than the baseline by more than {plan.margin:g} points. Change it",
         f"# before the first run, not after. One of {plan.seen.num_val:,} validation videos is "
         f"{plan.video_points:.2g} points.",
+        *(f"# {line}" for line in lists.groups_text()),
         f"# python tools/study.py {shlex.quote(short_path(project.root))}",
         f"rows: [{', '.join(rows)}]",
         "seeds: 3  # the page says how many seeds would decide",
@@ -383,7 +435,7 @@ def study_text(project: ProjectDir, plan: Plan) -> str:
     ]
     if plan.has_few_steps:
         text.insert(
-            3,
+            2,
             "# Too few steps for long+short (see long_short.yaml). To try it all the same, add it to rows.",
         )
     else:

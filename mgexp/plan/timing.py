@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from mgexp.multigrid.schedule import StepShape
+from mgexp.plan.loading import in_turn
 from mgexp.plan.predict import StepCost
 from mgexp.run.log import progress_bar
 
@@ -143,10 +144,8 @@ def measure_steps(
             steps = {name: way(shape) for name, way in ways.items()}
             samples: dict[str, list[Sample]] = {name: [] for name in ways}
             turns = [name for name in ways for _ in range(num_warmup)]
-            # Every second repeat takes the ways in reverse order. A machine that gets slower over time, as when
-            # it gets hot, then slows all ways equally.
             for number in range(num_steps):
-                turns += list(ways)[:: -1 if number % 2 else 1]
+                turns += in_turn(ways, number)
             for name in turns:
                 samples[name].append(stopwatch.time(steps[name]))
                 bar.update()
@@ -163,13 +162,14 @@ def measure_cycles(
     cycles: Sequence[Sequence[StepShape]],
     budget_seconds: float,
     stopwatch: Stopwatch,
+    progress: bool = False,
 ) -> dict[StepShape, StepCost]:
     """Time the steps of all shapes of ``cycles`` for ``budget_seconds``, or longer until each was timed once.
 
     The cost of a shape is the median of its timed steps. Its very first step gives the extra time
-    of the first use. An error of ``way`` passes through.
+    of the first use. ``progress`` shows a bar of the seconds. An error of ``way`` passes through.
     """
-    end = time.perf_counter() + budget_seconds
+    start = time.perf_counter()
     # Rows and phases share cycles, and a shared cycle is timed once.
     distinct = [*dict.fromkeys(map(tuple, cycles))]
     shapes = dict.fromkeys(shape for cycle in distinct for shape in cycle)
@@ -179,20 +179,29 @@ def measure_cycles(
     timed: defaultdict[StepShape, list[Sample]] = defaultdict(list)
 
     def is_done(*wanted: StepShape) -> bool:
-        return time.perf_counter() >= end and all(shape in timed for shape in wanted)
+        is_late = time.perf_counter() >= start + budget_seconds
+        return is_late and all(shape in timed for shape in wanted)
 
-    while not is_done(*shapes):
-        # The cycles take turns, so that a machine that slows down over time slows all of them.
-        for cycle in distinct:
-            if is_done(*cycle):
-                continue
-            # This is the turn that is not timed. Its steps run in every round, but ``first`` keeps
-            # the earliest ones.
-            for shape in cycle:
-                first.setdefault(shape, stopwatch.time(steps[shape]))
-            for shape in cycle * TIMED_TURNS:
-                if not is_done(shape):
-                    timed[shape].append(stopwatch.time(steps[shape]))
+    budget = max(0, round(budget_seconds))
+    with progress_bar(budget, " s", desc="timing steps", is_shown=progress) as bar:
+
+        def sample_of(shape: StepShape) -> Sample:
+            sample = stopwatch.time(steps[shape])
+            bar.update(int(time.perf_counter() - start) - bar.n)
+            return sample
+
+        while not is_done(*shapes):
+            # The cycles take turns, so that a machine that slows down over time slows all of them.
+            for cycle in distinct:
+                if is_done(*cycle):
+                    continue
+                # This is the turn that is not timed. Its steps run in every round, but ``first`` keeps
+                # the earliest ones.
+                for shape in cycle:
+                    first.setdefault(shape, sample_of(shape))
+                for shape in cycle * TIMED_TURNS:
+                    if not is_done(shape):
+                        timed[shape].append(sample_of(shape))
     costs = {}
     for shape, samples in timed.items():
         # The median, because other programs delay some of the steps and never make one faster.

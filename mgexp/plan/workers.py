@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import torch
 
@@ -27,22 +26,10 @@ NUM_VIDEOS = 4
 """Number of videos whose clips are timed. Assumption: their mean is wrong by a third at most."""
 
 
-@dataclass(frozen=True)
-class Workers:
-    """Settings of a loader: DATA_LOADER.NUM_WORKERS and PREFETCH_FACTOR."""
-
-    num_workers: int
-    prefetch_factor: int
-
-
 def choose_workers(
-    load_core_seconds: float,
-    step_seconds: float,
-    max_workers: int,
-    batch_bytes: int,
-    free_bytes: float,
-) -> Workers:
-    """Choose as many workers as are needed, at least 1 and at most ``max_workers``.
+    num_needed: int, max_workers: int, batch_bytes: int, free_bytes: float
+) -> DataLoaderKeys:
+    """Choose ``num_needed`` workers, at least 1 and at most ``max_workers``.
 
     Their batches of ``batch_bytes`` and the batch in use must fit into ``free_bytes`` of shared
     memory. If they do not fit, each worker keeps fewer batches ready. If they still do not fit,
@@ -50,15 +37,15 @@ def choose_workers(
     """
     # A worker that finds shared memory full cannot hand its batch on, and the run ends: see
     # data/time_limit.py.
-    wanted = min(workers_needed(load_core_seconds, step_seconds), max(1, max_workers))
+    wanted = max(1, min(num_needed, max_workers))
     num_batches = math.inf
     if math.isfinite(free_bytes):
         # Training uses one batch while the workers keep the others ready.
         num_batches = max(1, int(free_bytes // batch_bytes) - 1)
     for prefetch in range(PREFETCH, 0, -1):
         if wanted * prefetch <= num_batches:
-            return Workers(wanted, prefetch)
-    return Workers(int(num_batches), 1)
+            return DataLoaderKeys(wanted, prefetch)
+    return DataLoaderKeys(int(num_batches), 1)
 
 
 def build_chooser(
@@ -79,7 +66,7 @@ def build_chooser(
         raise InputError([f"DATA_LOADER.NUM_WORKERS = auto: {error}; give a number"]) from error
     load_core_seconds = max(leg.core_seconds_per_step(seconds) for leg in legs) / processes.count
     batch_bytes = build_ready_bytes(cfg, inputs.schedule, processes.count)
-    free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else math.inf
+    free = free_shared_bytes()
     stopwatch = Stopwatch(device)
 
     # The step is an argument, so that the run's own network is timed, and no second one is built
@@ -87,21 +74,33 @@ def build_chooser(
     def choose(step: Step) -> DataLoaderKeys:
         # This step is not counted: the first use of a shape prepares memory and libraries.
         stopwatch.time(step)
-        chosen = choose_workers(
-            load_core_seconds,
-            stopwatch.time(step).seconds,
+        return choose_workers(
+            workers_needed(load_core_seconds, stopwatch.time(step).seconds),
             # The processes of a machine share its cores and its shared memory.
             max_workers=num_cores() // processes.local_count,
             batch_bytes=batch_bytes,
             free_bytes=free / processes.local_count,
         )
-        return replace(
-            cfg.DATA_LOADER,
-            NUM_WORKERS=chosen.num_workers,
-            PREFETCH_FACTOR=chosen.prefetch_factor,
-        )
 
     return choose
+
+
+def build_evaluation_workers(cfg: Config, inputs: Inputs) -> DataLoaderKeys:
+    """Choose the workers of an evaluation alone. ``auto``: one for each core, and no more than there are batches.
+
+    An evaluation has no training step that the workers must keep up with, so nothing is timed.
+    """
+    if cfg.DATA_LOADER.NUM_WORKERS != "auto":
+        return cfg.DATA_LOADER
+    num_views = len(inputs.val) * cfg.TEST.NUM_ENSEMBLE_VIEWS * cfg.TEST.NUM_SPATIAL_CROPS
+    num_batches = math.ceil(num_views / cfg.TEST.BATCH_SIZE)
+    batch_bytes = build_ready_bytes(cfg, inputs.schedule, 1)
+    return choose_workers(num_batches, num_cores(), batch_bytes, free_shared_bytes())
+
+
+def free_shared_bytes() -> float:
+    """Return the free bytes of shared memory; infinity on a system that does not limit it."""
+    return shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else math.inf
 
 
 def most_workers(num_workers: int | str) -> int:

@@ -119,23 +119,6 @@ def read_confusion(path: Path) -> Confusion | None:
     return Confusion(counts) if counts else None
 
 
-def read_class_names(path: Path) -> tuple[str, ...]:
-    """Read the names of the classes 0, 1, …, one on each line, in UTF-8. Raises InputError if one is missing."""
-    # Editors on Windows may begin a file with a mark, which "utf-8-sig" removes.
-    try:
-        names = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        remedy = "give a text file with the name of one class on each line"
-        raise InputError([f"{path} cannot be read ({error}): {remedy}"]) from error
-    # Empty lines at the end are not classes. An empty line before a name would shift all later names.
-    while names and not names[-1]:
-        names.pop()
-    if not names or "" in names:
-        place = f"line {names.index('') + 1} is empty" if names else "it is empty"
-        raise InputError([f"{path}: {place}: write the name of each class, class 0 first"])
-    return tuple(names)
-
-
 def name_of(label: int, names: Sequence[str]) -> str:
     """Return the name of a class, or its number where there are no names."""
     return names[label] if names else f"class {label}"

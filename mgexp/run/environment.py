@@ -15,6 +15,8 @@ from mgexp.registry import imported
 
 PACKAGES = ("torchvision", "av", "numpy", "pytorchvideo", "fvcore")
 
+NOT_INSTALLED = "not installed"
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMIT_TXT = "commit.txt"
 """The file in a frozen copy of the code that holds the commit of this code."""
@@ -41,7 +43,7 @@ def describe() -> dict[str, str | int | None]:
         "python": platform.python_version(),
         # This version names the build, such as +cpu.
         "torch": str(torch.__version__),
-        **{package: _version(package) for package in PACKAGES},
+        **{package: version_of(package) for package in PACKAGES},
         "cpu": cpu_model(),
         "cores": num_cores(),
         "threads": torch.get_num_threads(),
@@ -92,16 +94,18 @@ def _git(repository: Path, *arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """Return the version of an installed package, or NOT_INSTALLED."""
     try:
         return version(package)
     except PackageNotFoundError:
-        return "not installed"
+        return NOT_INSTALLED
 
 
-def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def cpu_model() -> str:
     """Return the name of the processor from Linux, or else from Python."""
     # On many systems platform.processor() gives only the architecture, or nothing.
+    cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())

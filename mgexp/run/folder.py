@@ -79,8 +79,6 @@ class RunDir(Folder):
     """How many videos of each class the final evaluation took for each class."""
     result_json = Inside("result.json")
     """The result, which a run writes last. A run is finished when this file exists."""
-    tensorboard = Inside("tensorboard")
-    """Events for TensorBoard, unless TENSORBOARD.LOG_DIR names another folder."""
     wandb_json = Inside("wandb.json")
     """The id of this run at W&B, and the number of the last line that W&B had before the last start."""
     lock = Inside("lock")
@@ -89,6 +87,12 @@ class RunDir(Folder):
     """The folder with the finished parts of an unfinished evaluation. A finished run has deleted it."""
     launches = Inside("launches")
     """The submissions of a run that was submitted by itself and not by a sweep. Each is a LaunchDir."""
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the names in ``classes_txt``, or none. A name may begin with a number."""
+        if not self.classes_txt.is_file():
+            return ()
+        return tuple(self.classes_txt.read_text(encoding="utf-8").splitlines())
 
     def tensorboard_in(self, log_dir: Path) -> Path:
         """Return this run's folder in ``log_dir``. Its name is the path below runs/, or else the whole path."""
@@ -286,10 +290,7 @@ class SweepDir(Folder):
     """The folder that tools/collect.py takes."""
 
     def config_yaml(self, point: str, experiment: str) -> Path:
-        """Return the file with the whole configuration of a point's runs.
-
-        Its path contains "experiments", from which `experiment_name` finds the name of the experiment.
-        """
+        """Return the file with the whole configuration of a point's runs."""
         return self.root / "configs" / point / "experiments" / f"{experiment}.yaml"
 
     def run(self, name: str) -> RunDir:

@@ -124,9 +124,12 @@ LINE_SECONDS = 10.0
 
 
 def progress_bar(
-    total: int, unit: str, initial: int = 0, desc: str | None = None, is_shown: bool = True
+    total: int | None, unit: str, initial: int = 0, desc: str | None = None, is_shown: bool = True
 ) -> tqdm[Any]:
-    """Return a bar for a terminal. Elsewhere, as in a log file, it writes a line every ten seconds."""
+    """Return a bar for a terminal. Elsewhere, as in a log file, it writes a line every ten seconds.
+
+    Where ``total`` is unknown, it only counts.
+    """
     is_terminal = sys.stderr.isatty()
     return tqdm(
         total=total,

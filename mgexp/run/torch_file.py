@@ -2,8 +2,8 @@
 
 A torch file is a zip archive. Ours end with a seal, which is the comment of the archive: the size and the SHA-256
 of all bytes before it. One rename puts tensors and seal in place, so a kill cannot separate them. Every copy of
-the file has the seal, and ``torch.load`` reads the file like any other. Files of earlier versions have no seal.
-For them, the CRC-32 of each entry of the archive is checked.
+the file has the seal, and ``torch.load`` reads the file like any other. A file
+without a seal counts as damaged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import errno
 import os
 import re
 import struct
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -59,20 +58,21 @@ def load_torch(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def read_seal(path: Path) -> str | None:
-    """Return the seal, or None if there is none. Files with other contents have other seals."""
+def read_seal(path: Path) -> str:
+    """Return the seal. Files with other contents have other seals. Raises DamagedFileError if there is none."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - SEAL_BYTES))
         seal = file.read()
-    return seal.decode() if SEAL_PATTERN.fullmatch(seal) else None
+    if not SEAL_PATTERN.fullmatch(seal):
+        raise DamagedFileError(f"{path} cannot be read: its end is missing or damaged")
+    return seal.decode()
 
 
 def check_whole(path: Path) -> None:
     """Read the whole file. Raises DamagedFileError if its bytes are not the ones that were written."""
     try:
-        seal = read_seal(path)
-        fault = _entry_fault(path) if seal is None else _seal_fault(path, seal)
+        fault = _seal_fault(path, read_seal(path))
     except OSError as error:
         # EIO: the disk fails. Other errors, such as a missing permission, say nothing about the bytes of the file.
         if error.errno != errno.EIO:
@@ -94,18 +94,3 @@ def _seal_fault(path: Path, seal: str) -> str | None:
     if digest != found["digest"].decode():
         return "its bytes are not those that were written (their SHA-256 is another)"
     return None
-
-
-def _entry_fault(path: Path) -> str | None:
-    """Say what is wrong with an archive that has no seal. Return None if nothing is."""
-    if not zipfile.is_zipfile(path):
-        return "it is not a torch file, or its end is missing"
-    try:
-        with zipfile.ZipFile(path) as archive:
-            # torch writes no comment. So this one is a seal that no longer matches SEAL_PATTERN.
-            if archive.comment:
-                return "the seal at its end is damaged"
-            entry = archive.testzip()
-    except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError) as error:
-        return f"it is damaged: {error}"
-    return f"the bytes of {entry} are not those that were written" if entry else None

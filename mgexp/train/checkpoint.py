@@ -120,10 +120,10 @@ class State:
         self.clock.load_state_dict(saved["clock"])
         self.step, self.epoch = saved["step"], saved["epoch"]
         self.unusable = dict(saved["unusable"])
-        # Checkpoints of earlier versions have no levels and no scaler. A scaler that is off saves
-        # an empty dict, and torch refuses to load such a dict into a scaler that is on.
-        self.levels = Counter(saved.get("levels", {}))
-        if saved.get("scaler"):
+        self.levels = Counter(saved["levels"])
+        # A scaler that is off saves an empty dict, and torch refuses to load such a dict into a
+        # scaler that is on.
+        if saved["scaler"]:
             self.scaler.load_state_dict(saved["scaler"])
         if self.average:
             self.average.load(saved["average"])

@@ -59,8 +59,8 @@ class Job:
 
     With ``override`` the run resumes although the configuration, the videos or the schedule
     changed. ``initial`` are the weights to start from. ``given`` are the keys that the user gave on
-    the command line. ``choose_workers`` is needed for DATA_LOADER.NUM_WORKERS = auto: it receives a
-    training step, times it, and returns the loader's keys with a number of workers.
+    the command line. ``choose_workers`` is needed to train with DATA_LOADER.NUM_WORKERS = auto: it
+    receives a training step, times it, and returns the loader's keys with a number of workers.
     """
 
     cfg: Config
@@ -282,7 +282,8 @@ def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool)
     found: dict[str, Tracker] = {}
     if cfg.TENSORBOARD.ENABLE:
         log_dir = cfg.TENSORBOARD.LOG_DIR
-        folder = run_dir.tensorboard_in(Path(log_dir)) if log_dir else run_dir.tensorboard
+        # TensorBoard names a run after the folder of its events: quickstart/baseline/seed0 below runs/.
+        folder = run_dir.tensorboard_in(Path(log_dir)) if log_dir else run_dir.root
         evaluations = partial(read_jsonl, run_dir.evaluations_jsonl)
         found["TensorBoard"] = TensorBoard(folder, values, environment, evaluations)
     if cfg.WANDB.ENABLE:
@@ -353,21 +354,13 @@ def evaluate_job(job: Job, stop: StopRequest) -> Outcome:
     # The trained model may be evaluated under another protocol and on another device. No other key
     # that can change the result may differ.
     raise_problems(resume.config_problems(run_dir, to_yaml(cfg), ("TEST.", "DEVICE")))
-    state = build_last_state(cfg, run_dir, device)
-    precision = _prepare_torch(job)
-    task, normalizer = build_task(cfg), Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
-    # Nothing is trained here. We build the step only to choose the workers as in training.
-    step = build_step(cfg, state.model, state, task, normalizer, precision)
-    job = _with_workers(replace(job, processes=alone), step, task, Clock())
-    cfg = job.cfg
-    with (
-        explaining_faults(run_dir),
-        run_dir.locked(),
-        logging_to(run_dir.log_txt),
-        stop.listening(),
-    ):
-        evaluator = build_evaluator(cfg, job.inputs, run_dir, task, normalizer, alone, stop)
-        protocol = build_protocol(cfg, job.inputs, run_dir, True, device, alone)
-        evaluator.evaluate(state.model, state, protocol)
-        run_dir.drop_evaluation_parts()
+    with explaining_faults(run_dir):
+        state = build_last_state(cfg, run_dir, device)
+        _prepare_torch(job)
+        task, normalizer = build_task(cfg), Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
+        with run_dir.locked(), logging_to(run_dir.log_txt), stop.listening():
+            evaluator = build_evaluator(cfg, job.inputs, run_dir, task, normalizer, alone, stop)
+            protocol = build_protocol(cfg, job.inputs, run_dir, True, device, alone)
+            evaluator.evaluate(state.model, state, protocol)
+            run_dir.drop_evaluation_parts()
     return Outcome.OK

@@ -15,11 +15,17 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from mgexp.config.keys import AugKeys
 from mgexp.models.layers import Draws
 from mgexp.train.task import Loss
 
 SWITCH = 0.5
 """Share of the steps with CutMix, if a run has both (PySlowFast's MIXUP.SWITCH_PROB)."""
+
+
+def is_mixed(aug: AugKeys) -> bool:
+    """Return whether a run mixes its clips, and so takes them in pairs."""
+    return bool(aug.MIXUP_ALPHA or aug.CUTMIX_ALPHA)
 
 
 @dataclass(frozen=True)

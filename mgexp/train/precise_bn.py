@@ -23,8 +23,8 @@ from mgexp.data.loader import build_time_limit, build_train_loader
 from mgexp.dist import Processes
 from mgexp.multigrid.batchnorm import grouped_layers, keeping, set_num_groups, share_statistics
 from mgexp.multigrid.phases import num_bn_groups
+from mgexp.multigrid.recipe import Recipe
 from mgexp.multigrid.sampler import ClipRequest, Stream
-from mgexp.multigrid.schedule import Schedule
 from mgexp.train.setup import Inputs
 from mgexp.train.step import Normalizer, check_clips
 
@@ -41,15 +41,14 @@ class PreciseBn:
 
 
 def precise_requests(
-    schedule: Schedule, seed: int, max_batches: int, processes: Processes
+    recipe: Recipe, num_videos: int, seed: int, max_batches: int, processes: Processes
 ) -> list[list[ClipRequest]]:
     """List this process's share of min(max_batches, ceil(N/B)) batches of B clips.
 
-    The clips are drawn as in training at the full shape, but without the short cycle.
+    The clips are drawn as in training at the full shape of ``recipe``, but without the short cycle.
     """
-    recipe = schedule.recipe
-    stream = Stream(schedule.num_videos, seed + SEED_OFFSET)
-    num_batches = min(max_batches, math.ceil(schedule.num_videos / recipe.clips))
+    stream = Stream(num_videos, seed + SEED_OFFSET)
+    num_batches = min(max_batches, math.ceil(num_videos / recipe.clips))
     share = recipe.clips // processes.count
     stride = None if recipe.stride is None else (recipe.stride, recipe.stride)
     firsts = [batch * recipe.clips + processes.rank * share for batch in range(num_batches)]
@@ -64,7 +63,8 @@ def build_precise_bn(
 ) -> PreciseBn:
     """Build the source of training clips at the full shape, in the BN groups of this shape."""
     schedule = inputs.schedule
-    requests = precise_requests(schedule, cfg.RNG_SEED, cfg.BN.NUM_BATCHES_PRECISE, processes)
+    max_batches, num_videos = cfg.BN.NUM_BATCHES_PRECISE, schedule.num_videos
+    requests = precise_requests(schedule.recipe, num_videos, cfg.RNG_SEED, max_batches, processes)
 
     def load() -> Iterable[Any]:
         # Each evaluation reads the time-outs again, to leave out the videos that hung meanwhile.

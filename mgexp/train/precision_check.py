@@ -59,6 +59,7 @@ from mgexp.multigrid.schedule import StepShape
 from mgexp.run.environment import cpu_model
 from mgexp.run.files import read_json, write_json
 from mgexp.run.log import LOGGER
+from mgexp.run.remote import cache_folder
 from mgexp.train.precision import Precision
 from mgexp.train.step import Normalizer
 from mgexp.train.task import Loss, Task
@@ -92,9 +93,9 @@ VERSION = 1
 EXACT = Precision("fp32")
 
 
-def draw_batch(shape: StepShape, task: Task, seed: int = 0) -> Batch:
+def draw_batch(shape: StepShape, task: Task) -> Batch:
     """Draw smooth clips of a few kinds, with some noise, and labels. torch's global generator stays untouched."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     size = (shape.frames, shape.crop, shape.crop)
     small = [max(2, -(-length // COARSE)) for length in size]
     common = torch.rand(NUM_KINDS, 3, *small, generator=generator)
@@ -431,14 +432,10 @@ def check_record(
 
 
 def passed_json(record: Mapping[str, Any]) -> Path:
-    """Return the file of a passed check. It lies in $XDG_CACHE_HOME, else in ~/.cache.
-
-    Source: XDG Base Directory Specification.
-    """
-    root = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    """Return the file of a passed check, in the user's cache."""
     text = simplejson.dumps(record, sort_keys=True)
     name = hashlib.sha256(text.encode()).hexdigest()[:32]
-    return root / "mgexp" / "precision" / f"{name}.json"
+    return cache_folder("precision") / f"{name}.json"
 
 
 def was_passed(record: Mapping[str, Any]) -> bool:

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from mgexp.config.keys import Config
 from mgexp.config.load import load_config
+from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model
-from mgexp.run.confusion import name_of, read_class_names
+from mgexp.run.confusion import name_of
 from mgexp.run.files import atomic_write_text
 from mgexp.run.folder import RunDir
 from mgexp.run.torch_file import load_torch
@@ -129,11 +130,9 @@ def read_names(given: Path | None, run_dir: RunDir, num_classes: int) -> tuple[s
 
     Raises InputError if they are not ``num_classes``.
     """
-    of_run = run_dir.classes_txt if run_dir.classes_txt.is_file() else None
-    path = given or of_run
-    names = read_class_names(path) if path else ()
+    names = read_class_names(given) if given else run_dir.class_names()
     if names and len(names) != num_classes:
-        problem = f"{path} names {len(names)} classes, the model has {num_classes}"
+        problem = f"{given or run_dir.classes_txt} names {len(names)} classes, the model has {num_classes}"
         raise InputError([f"{problem}: give the file of the classes that the run was trained on"])
     return names
 

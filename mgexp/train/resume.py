@@ -192,10 +192,10 @@ def is_evaluated(run_dir: RunDir, step: int) -> bool:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """An undamaged checkpoint. ``seal`` identifies its file; files of old versions have none."""
+    """An undamaged checkpoint. ``seal`` identifies its file."""
 
     step: int
-    seal: str | None
+    seal: str
     state: Values
 
 
@@ -249,12 +249,10 @@ def require_same_network(checkpoint: Checkpoint, model: nn.Module) -> None:
 
 
 def schedule_problems(choice: Choice, schedule: Values, override: bool) -> list[str]:
-    """List how the fingerprint ``schedule`` differs from the checkpoint's; raise InputError without ``override``.
-
-    Checkpoints of earlier versions hold no fingerprint and are accepted.
-    """
-    saved = choice.checkpoint.state.get("schedule") if choice.checkpoint else None
-    problems = differences(saved, schedule) if saved else []
+    """List how the fingerprints of the schedules differ. Raises InputError for any without ``override``."""
+    problems = (
+        differences(choice.checkpoint.state["schedule"], schedule) if choice.checkpoint else []
+    )
     if problems and not override:
         remedy = "choose another --output, or add --override to resume under the new schedule"
         raise InputError([*problems, f"the run was begun under another schedule: {remedy}"])
@@ -291,9 +289,7 @@ def take_over(run_dir: RunDir, state: State, choice: Choice, processes: Processe
         raise InputError([f"process {rank}: {text}" for rank, text in faults.items()])
 
 
-def _load(
-    run_dir: RunDir, state: State, own: Checkpoint | None, step: int, seal: str | None
-) -> str:
+def _load(run_dir: RunDir, state: State, own: Checkpoint | None, step: int, seal: str) -> str:
     """Load the checkpoint after ``step`` into ``state``; return the problem of this process, or ""."""
     path = run_dir.checkpoint(step)
     try:

@@ -28,7 +28,7 @@ from mgexp.data.records import Record, VideoList
 from mgexp.data.regions import region_side
 from mgexp.dist import device_of
 from mgexp.errors import InputError, collected, listed, raise_problems
-from mgexp.models.build import OURS, build_problems, build_to_look_at
+from mgexp.models.build import build_problems, build_to_look_at, own_names
 from mgexp.models.cost import products_by_shape, schedule_shapes
 from mgexp.models.resnet import TEMPORAL
 from mgexp.models.weights import Fit, fit_weights, read_weights
@@ -42,6 +42,7 @@ from mgexp.run.files import is_file
 from mgexp.run.folder import RunDir
 from mgexp.run.remote import is_remote, local_file
 from mgexp.run.trackers import tracking_problems
+from mgexp.train.mixing import is_mixed
 from mgexp.train.precision import resolve_precision
 from mgexp.train.step import split_problems
 from mgexp.train.task import build_task
@@ -157,10 +158,10 @@ def build_inputs(
 
 def build_split_problems(cfg: Config, schedule: Schedule, num_processes: int) -> list[str]:
     """List why TRAIN.MAX_CLIPS_PER_GPU cannot split the mini-batches of the schedule."""
-    max_clips, in_pairs = cfg.TRAIN.MAX_CLIPS_PER_GPU, cfg.AUG.MIXUP_ALPHA or cfg.AUG.CUTMIX_ALPHA
+    max_clips = cfg.TRAIN.MAX_CLIPS_PER_GPU
     has_groups = not max_clips or has_batchnorm(build_to_look_at(cfg))
     shapes = step_counts(schedule, num_processes)
-    return [*split_problems(shapes, max_clips, has_groups, bool(in_pairs))]
+    return [*split_problems(shapes, max_clips, has_groups, is_mixed(cfg.AUG))]
 
 
 def device_problems(device: str, has_cuda: bool) -> Iterator[str]:
@@ -295,13 +296,7 @@ def build_costs(cfg: Config) -> ClipCosts | None:
     node = cfg.MULTIGRID
     if node.BATCH_RATIO == "pixels" or not (node.LONG_CYCLE or node.SHORT_CYCLE):
         return None
-    sizes = clip_sizes(
-        cfg.DATA.NUM_FRAMES,
-        cfg.DATA.TRAIN_CROP_SIZE,
-        node.LONG_CYCLE_FACTORS if node.LONG_CYCLE else FULL,
-        node.SHORT_CYCLE_FACTORS if node.SHORT_CYCLE else (),
-        node.SHORT_CROPS_OF,
-    )
+    sizes = build_sizes(cfg)
     if node.BATCH_RATIO == "macs":
         found = products_by_shape(build_to_look_at(cfg).eval(), sizes)
         return ClipCosts("multiply-accumulates", tuple(found.items()))
@@ -317,6 +312,18 @@ def build_costs(cfg: Config) -> ClipCosts | None:
     return ClipCosts("measured seconds", tuple(nanoseconds.items()))
 
 
+def build_sizes(cfg: Config) -> set[tuple[int, int]]:
+    """Return the (frames, crop) of all shapes of the row."""
+    node = cfg.MULTIGRID
+    return clip_sizes(
+        cfg.DATA.NUM_FRAMES,
+        cfg.DATA.TRAIN_CROP_SIZE,
+        node.LONG_CYCLE_FACTORS if node.LONG_CYCLE else FULL,
+        node.SHORT_CYCLE_FACTORS if node.SHORT_CYCLE else (),
+        node.SHORT_CROPS_OF,
+    )
+
+
 LEVEL_SHARES = (1.0, 0.7, 0.5)
 """Short sides of a clip store relative to its largest, as 320, 224 and 160 for Kinetics: each is the full crop or
 half of the sides above it. Assumption."""
@@ -328,14 +335,7 @@ def build_store_levels(cfg: Config) -> tuple[int, ...]:
     The largest is the largest short side that training draws or evaluation needs. Smaller ones are left out if no
     clip of the row can be read from them.
     """
-    node, data = cfg.MULTIGRID, cfg.DATA
-    sizes = clip_sizes(
-        data.NUM_FRAMES,
-        data.TRAIN_CROP_SIZE,
-        node.LONG_CYCLE_FACTORS if node.LONG_CYCLE else FULL,
-        node.SHORT_CYCLE_FACTORS if node.SHORT_CYCLE else (),
-        node.SHORT_CROPS_OF,
-    )
+    data, sizes = cfg.DATA, build_sizes(cfg)
     least, largest = data.TRAIN_JITTER_SCALES
     top = max(largest, data.TEST_CROP_SIZE)
     # The least short side of a clip is in proportion to its crop. A copy below it is never sharp enough.
@@ -404,7 +404,7 @@ def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:
         return None
     try:
         # Weights of an earlier run of one's own network have the names of that network.
-        own = () if cfg.MODEL.MODEL_NAME in OURS else model.state_dict().keys()
+        own = own_names(cfg.MODEL.MODEL_NAME, model)
         return fit_weights(read_weights(local_file(cfg.TRAIN.INIT_WEIGHTS), own), model)
     except InputError as error:
         raise InputError([f"TRAIN.INIT_WEIGHTS: {one}" for one in error.problems]) from error

@@ -21,7 +21,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from tqdm import tqdm
 
 from mgexp.config.keys import Config
 from mgexp.data.clips import Batch
@@ -29,8 +28,9 @@ from mgexp.errors import InputError, listed
 from mgexp.models.layers import Draws, set_draws
 from mgexp.multigrid.batchnorm import has_batchnorm, one_sample, set_num_groups, share_statistics
 from mgexp.multigrid.schedule import StepShape
+from mgexp.run.log import progress_bar
 from mgexp.train.checkpoint import State
-from mgexp.train.mixing import Mixing
+from mgexp.train.mixing import Mixing, is_mixed
 from mgexp.train.precision import Precision
 from mgexp.train.task import Loss, Task
 
@@ -287,9 +287,7 @@ def build_step(
         precision=precision,
         scaler=state.scaler,
         max_grad_norm=cfg.SOLVER.CLIP_GRAD_L2NORM,
-        mixing=Mixing(aug.MIXUP_ALPHA, aug.CUTMIX_ALPHA)
-        if aug.MIXUP_ALPHA or aug.CUTMIX_ALPHA
-        else None,
+        mixing=Mixing(aug.MIXUP_ALPHA, aug.CUTMIX_ALPHA) if is_mixed(aug) else None,
     )
 
 
@@ -332,10 +330,9 @@ def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: 
     device = step.normalizer.device
     # A training pass moves the running statistics of batch norm, so we put these back at the end.
     before = {name: buffer.clone() for name, buffer in step.model.named_buffers()}
-    # To tqdm, None means: show the bar only on a terminal.
-    bar = tqdm(shapes, desc="compiling", unit="shape", disable=None if progress else True)
-    with torch.random.fork_rng():
-        for shape in bar:
+    bar = progress_bar(len(shapes), " shapes", desc="compiling", is_shown=progress)
+    with bar, torch.random.fork_rng():
+        for shape in shapes:
             # The loader gives clips (B, 3, T, S, S) in this memory format. For another format torch
             # would compile again.
             size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
@@ -343,6 +340,7 @@ def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: 
             flipped = torch.arange(shape.clips, device=device) % 2 == 0
             batch = Batch(clips, task.no_labels(shape.clips, device), (), flipped=flipped)
             step.backward(batch, shape.num_bn_groups, Draws(seed=0, step=0))
+            bar.update()
     step.optimizer.zero_grad(set_to_none=True)
     for name, buffer in step.model.named_buffers():
         buffer.copy_(before[name])

@@ -335,9 +335,13 @@ def disk_table(
     """Estimate the bytes of each level and the time to encode all videos at ``paths``; warn if they do not fit.
 
     This assumes that copies need as many bytes, and as much time, per byte of their videos as in
-    the sample.
+    the sample. Raises InputError if a video vanishes meanwhile.
     """
-    source_bytes = sum(stamp_of(str(order.root / path), False).size_bytes for path in paths)
+    try:
+        source_bytes = sum(stamp_of(str(order.root / path), False).size_bytes for path in paths)
+    except OSError as error:
+        problem = f"{error.filename} was there and cannot be read now ({error.strerror})"
+        raise InputError([f"{problem}: bring it back, or start again without it"]) from error
     share = source_bytes / sum(video.stamp.size_bytes for video in sample.copied)
     level_bytes = {}
     for level in sorted(set(order.levels), reverse=True):

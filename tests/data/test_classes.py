@@ -3,7 +3,8 @@
 import pytest
 from listed import windows
 
-from mgexp.data.classes import number_classes, read_classes
+from mgexp.data.classes import number_classes, read_class_names, read_classes
+from mgexp.errors import InputError
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def read(tmp_path):
     return read
 
 
-@pytest.mark.parametrize(
+OFFICIAL = pytest.mark.parametrize(
     ("name", "content"),
     [
         ("classInd.txt", windows("1 air drumming\n2 zumba\n")),
@@ -27,10 +28,28 @@ def read(tmp_path):
         ("labels.json", windows('{\n"zumba": 1,\n"air drumming": 0\n}')),
     ],
 )
+
+
+@OFFICIAL
 def test_official_forms(name, content, read):
     found = read(content, name=name)
     assert found.numbers == {"air drumming": 0, "zumba": 1}
     assert found.problems == ()
+
+
+@OFFICIAL
+def test_names_alone_are_read_from_the_same_forms(name, content, tmp_path):
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert read_class_names(tmp_path / name) == ("air drumming", "zumba")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [("a\n\nb\n", "a line before 'b' is empty"), ("\n", "is empty")]
+)
+def test_names_that_are_missing_are_refused(content, words, tmp_path):
+    (tmp_path / "classes.txt").write_text(content)
+    with pytest.raises(InputError, match=words):
+        read_class_names(tmp_path / "classes.txt")
 
 
 def test_names_that_start_with_numbers_in_some_lines_are_names(read):

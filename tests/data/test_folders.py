@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from listed import names_and_labels, the_problem, write_videos
+from tiny import refuse_to_list
 
 from mgexp.data.formats import class_folders, common_root, read_folders
 
@@ -89,3 +90,9 @@ def test_a_folder_that_is_none_is_a_problem(name, said, folder):
     assert f"folder of videos {folder / name} {said}" in the_problem(
         read_folders(folder / name, CLASSES)
     )
+
+
+def test_a_folder_that_cannot_be_read_is_one_problem(folder, monkeypatch):
+    refuse_to_list(monkeypatch, "run")
+    (problem,) = read_folders(folder, CLASSES).problems
+    assert problem.startswith(f"{folder}/run cannot be read (Permission denied)")

@@ -90,7 +90,7 @@ class Endless(torch.utils.data.Dataset):
 
 cfg = load_config("experiments/quickstart/baseline.yaml", [])
 options = build_train_loader(cfg, [], [], torch.device("cpu"), PyavReader)
-batches = iter(DataLoader(Endless(), num_workers=2, worker_init_fn=options.worker_init_fn))
+batches = iter(DataLoader(Endless(), num_workers=4, worker_init_fn=options.worker_init_fn))
 next(batches)
 raise ValueError("a bug")
 """
@@ -102,4 +102,5 @@ def test_a_program_that_fails_does_not_wait_for_its_workers() -> None:
         [sys.executable, "-c", FAILS], capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 1
-    assert "ValueError: a bug" in done.stderr
+    # torch's handler of SIGCHLD would add an error about the workers that are killed at the end.
+    assert done.stderr.splitlines()[-1] == "ValueError: a bug"

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tiny import refuse_to_list
 
 from mgexp.data.split import (
     OwnVideo,
@@ -208,3 +209,10 @@ def test_names_of_several_lines_are_refused():
     assert name_problems([OwnVideo("/a.mp4", "a")]) == []
     (problem,) = name_problems([OwnVideo("/a\n.mp4", "a")])
     assert "control characters" in problem
+
+
+def test_a_folder_that_cannot_be_read_is_one_problem(make, monkeypatch):
+    root = make("run/x.mp4", "walk/x.mp4")
+    refuse_to_list(monkeypatch, "run")
+    (problem,) = find_videos(root).problems
+    assert problem.startswith(f"{root}/run cannot be read (Permission denied)")

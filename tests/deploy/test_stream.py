@@ -117,6 +117,18 @@ def test_a_run_that_sees_frames_in_another_order_is_refused(tmp_path):
         build_window(tiny_config(tmp_path, {"TEST.FRAME_ORDER": "reversed"}), 0.5)
 
 
+def test_a_clip_of_segments_spans_what_is_asked_for(tmp_path):
+    keys = {"DATA.TEMPORAL_GRID": "segments", "TEST.NUM_ENSEMBLE_VIEWS": 1}
+    cfg = tiny_config(tmp_path, keys)
+    # The middles of eight equal parts of 0.8 s, and of 4 s.
+    assert build_window(cfg, 0.5, 0.8).steps.tolist() == pytest.approx(
+        [0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75]
+    )
+    assert build_window(cfg, 0.5).last_seconds == pytest.approx(3.75)
+    with pytest.raises(InputError, match=r"--span 0\.8: the stride of this run decides"):
+        build_window(tiny_config(tmp_path, {}), 0.5, 0.8)
+
+
 def test_a_camera_that_does_not_exist_is_named_with_those_that_do(monkeypatch, tmp_path):
     (tmp_path / "video3").write_text("")
     monkeypatch.setattr(stream, "_devices", lambda: tmp_path.glob("video*"))

@@ -36,8 +36,6 @@ EXCEPTIONS = {
     "mgexp/launch/hold_signals.py": "os.execv",
     # Its own knows arrays of floats and nothing else.
     "mgexp/models/legacy.py": "derives from pickle.Unpickler",
-    # Checks the sums of an archive, and takes nothing out of it.
-    "mgexp/run/torch_file.py": "zipfile",
     # Writes archives and reads headers, and takes nothing out of one.
     "mgexp/video/shards.py": "tarfile",
 }

@@ -36,6 +36,11 @@ def test_help_fits_a_screen_and_starts_with_an_example(tool, monkeypatch, capsys
     assert re.search(rf"python tools/{tool.name}\b", "\n".join(lines[1:LAST_LINE_OF_EXAMPLE]))
 
 
+@each_tool
+def test_ctrl_c_gives_no_traceback(tool):
+    assert "    sys.exit(run_tool(main))\n" in tool.read_text()
+
+
 def test_rare_options_are_named_in_the_help_and_explained_in_the_whole_help(monkeypatch, capsys):
     tool = ROOT / "tools" / "run_net.py"
     brief = "\n".join(helped(tool, monkeypatch, capsys))

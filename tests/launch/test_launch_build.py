@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tiny import data_keys, write_config
 
+from mgexp.config import load
 from mgexp.dist import Processes
 from mgexp.launch.run import RunOptions, build_job
 
@@ -23,6 +24,20 @@ def test_a_job_knows_what_was_given_beside_its_yaml(tiny_data, tmp_path):
         "RNG_SEED",
         "TRAIN.MAX_CLIPS_PER_GPU",
     )
+
+
+def test_a_frozen_copy_of_the_code_keeps_the_name_of_the_experiment(
+    tiny_data, tmp_path, monkeypatch
+):
+    """The copy has no rows, so the YAML lies outside its repository."""
+    place = tmp_path / "experiments" / "group"
+    place.mkdir(parents=True)
+    row = write_config(place / "tiny.yaml", data_keys(tiny_data))
+    assert build_job(RunOptions(row), Processes()).experiment == "tiny"
+    monkeypatch.setattr(load, "EXPERIMENTS", tmp_path / "experiments")
+    queued = RunOptions(row)
+    monkeypatch.undo()
+    assert build_job(queued, Processes()).experiment == "group/tiny"
 
 
 def test_a_smoke_run_leaves_its_mark_wherever_it_is_written(tiny_data, tmp_path):

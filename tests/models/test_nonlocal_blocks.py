@@ -118,8 +118,6 @@ def test_a_block_is_the_papers_formula(instantiation, layout):
     [
         ({"places": ((), (4,), (), ())}, "follow block 4 of res3: it has blocks 0 to 3"),
         ({"places": ((), (-1,), (), ())}, "follow block -1 of res3"),
-        ({"places": ((), (1,))}, "given for 2 stages, not 4"),
-        ({"instantiation": "gaussian"}, "gaussian is unknown"),
     ],
 )
 def test_what_does_not_exist_is_refused(changes, message):

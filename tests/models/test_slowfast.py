@@ -9,7 +9,7 @@ from golden import GOLDEN, check_gmacs, num_params
 from torch import nn
 
 from mgexp.models.build import init_weights
-from mgexp.models.slowfast import DEPTHS, SlowFast, slow_frames, slowfast
+from mgexp.models.slowfast import SlowFast, slow_frames, slowfast
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
 
 # What the released configurations differ in.
@@ -150,8 +150,6 @@ def test_frames_that_alpha_does_not_divide_are_refused():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"depth": 34}, "depth 34 is unknown"),
-        ({"depth": 152}, "depth 152 is unknown"),
         ({"width": 12}, "width = 12 .* beta_inv = 8"),
         ({"fusion_kernel_frames": 6}, "fusion_kernel_frames = 6 must be odd"),
     ],
@@ -162,9 +160,9 @@ def test_arguments_that_make_no_network_are_refused(changes, message):
 
 
 def test_pytorchvideo_is_imported_late_and_silently():
-    """In a process of its own; the legal depths need no import of seconds, and warnings are errors."""
+    """In a process of its own; the module needs no import of seconds, and warnings are errors."""
     program = (
-        "import sys, torch; from mgexp.models.slowfast import DEPTHS, slowfast\n"
+        "import sys, torch; from mgexp.models.slowfast import slowfast\n"
         "assert 'pytorchvideo' not in sys.modules\n"
         "with torch.device('meta'):\n"
         "    slowfast(num_classes=2, depth=18, alpha=4, beta_inv=8, fusion_channel_ratio=2,\n"
@@ -173,7 +171,3 @@ def test_pytorchvideo_is_imported_late_and_silently():
     command = [sys.executable, "-W", "error::FutureWarning", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_legal_depths():
-    assert DEPTHS == (18, 50, 101)

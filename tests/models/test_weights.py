@@ -5,6 +5,7 @@ import torch
 from fill import GOLDEN, filled, sine_clip
 from safetensors.torch import load_file, save_file
 from test_names import network
+from torch import nn
 
 from mgexp.errors import InputError
 from mgexp.models import names
@@ -333,3 +334,14 @@ def test_pyslowfasts_names_give_the_logits_of_pytorchvideos_slowfast(depth):
     clips = torch.randn(1, 3, 8, 45, 45)
     with torch.no_grad():
         torch.testing.assert_close(loaded(clips), theirs([clips[:, :, [0, 7]], clips]))
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".pyth"])
+def test_tied_weights_have_all_their_names(ending, tmp_path):
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    write_weights(tmp_path / f"tied{ending}", model.state_dict())
+    own = model.state_dict().keys()
+    other = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    other.load_state_dict(read_weights(tmp_path / f"tied{ending}", own).tensors)
+    assert other[0].weight.equal(model[0].weight) and other[1].weight.equal(model[0].weight)

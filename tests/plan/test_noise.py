@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from mgexp.plan.noise import (
     NUM_BLOCKS,
     NUM_GROUPS,
     NoiseScale,
+    build_first_points,
     gradient_and_noise,
     linear_limit,
     measure_noise,
@@ -23,6 +25,7 @@ from mgexp.plan.noise import (
     noise_scale,
     scaling_finding,
 )
+from mgexp.registry import MODELS
 from mgexp.train.setup import build_row_schedule
 from mgexp.train.step import Normalizer, TrainStep
 
@@ -195,3 +198,12 @@ def test_the_scaling_of_a_row_is_judged(rule, noise, found, status, said):
         key = f"MULTIGRID.LR_SCALING noise MULTIGRID.NOISE_SCALE {min(found.values()):g}"
         assert key in judged.remedy
         assert (rule == "linear") == judged.remedy.endswith(", or MULTIGRID.MAX_BATCH_RATIO 7")
+
+
+def test_noise_starts_from_weights_of_a_network_of_ones_own(tmp_path, own_code):
+    MODELS.add("Linear", lambda cfg: nn.Linear(2, 3))
+    torch.save({"weight": torch.ones(3, 2), "bias": torch.zeros(3)}, tmp_path / "mine.pt")
+    keys = {"MODEL.MODEL_NAME": "Linear", "TRAIN.INIT_WEIGHTS": str(tmp_path / "mine.pt")}
+    step = SimpleNamespace(model=nn.Linear(2, 3))
+    assert next(build_first_points(tiny_config(tmp_path, keys), None, step)) == 0
+    assert step.model.weight.eq(1).all()

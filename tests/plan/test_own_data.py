@@ -12,8 +12,18 @@ from mgexp.config.check import cross_problems
 from mgexp.config.load import load_config
 from mgexp.config.study import read_study
 from mgexp.data.split import OwnVideo
+from mgexp.models.build import build_network
+from mgexp.models.cost import macs_by_shape, schedule_shapes, train_flops
 from mgexp.plan import own_data
-from mgexp.plan.own_data import Lists, Plan, ProjectDir, Seen, choose, write_project
+from mgexp.plan.own_data import (
+    Lists,
+    Plan,
+    ProjectDir,
+    Seen,
+    choose,
+    config_from,
+    write_project,
+)
 from mgexp.train.setup import build_row_schedule
 from mgexp.video.check import VideoCheck
 
@@ -110,6 +120,18 @@ def test_both_schedules_are_possible(num, frames):
     assert plan.has_few_steps == (num < 90)
 
 
+def test_the_saving_is_that_of_the_network():
+    """As fvcore counts it, which is how the study counts; the schedule alone would say 2.26."""
+    plan = Plan.of(SEEN)
+    network = build_network(config_from(plan.choices))
+    shapes = schedule_shapes(plan.baseline) | schedule_shapes(plan.long_short)
+    macs = macs_by_shape(network, shapes)
+    flops = [train_flops(one, macs) for one in (plan.baseline, plan.long_short)]
+    assert plan.flop_saving == pytest.approx(flops[0] / flops[1], rel=2e-3)
+    assert plan.flop_saving < 0.95 * plan.long_short.flop_saving
+    assert f"and {plan.flop_saving:.2f} times fewer FLOPs of training" in plan.advice()[0]
+
+
 def test_the_margin_is_two_points_or_two_videos():
     assert Plan.of(SEEN).margin == pytest.approx(2.7)
     assert Plan.of(replace(SEEN, num_val=1000)).margin == 2.0
@@ -152,8 +174,28 @@ def test_each_choice_has_its_reason_beside_it(project):
     assert "python tools/run_net.py --cfg 'my \"project'\"'\"'/baseline.yaml'" in text
 
 
+def test_the_study_says_how_it_was_split(project):
+    """Copies are together under the path of the first, which is no group."""
+
+    def video(name, group=None):
+        return OwnVideo(f"/v/{name}", "stop", group or f"/v/{name}")
+
+    alone = Lists(Path("/v"), (video("a"), video("copy", "/v/a")), (video("b"),))
+    assert alone.groups == ([], [])
+    assert "# Not split by group: no groups were found." in project.study_yaml.read_text()
+    train = tuple(video(f"t{n}", f"F{n:02d}") for n in range(4))
+    val = tuple(video(f"v{n}", f"M{n:02d}") for n in range(12))
+    lists = Lists(Path("/v"), (*train, video("a")), val)
+    said = own_data.study_text(project, Plan.of(SEEN), lists)
+    assert "# Split by group: there are 16 groups, with none of them in both lists.\n" in said
+    assert "# In validation are 12: M00, M01, M02," in said
+    assert "M09 and 2 more.\n# 1 of 17 videos have no group.\n" in said
+    mixed = Lists(Path("/v"), train, (*val, train[0]))
+    assert mixed.groups_text()[0].endswith("16 groups, with 1 of them in both lists.")
+
+
 def test_with_too_few_steps_the_study_has_the_baseline_alone(project):
     plan = Plan.of(replace(SEEN, num_train=20, num_val=6))
-    study = yaml.safe_load(own_data.study_text(project, plan))
+    study = yaml.safe_load(own_data.study_text(project, plan, Lists(Path(), (), ())))
     assert (study["rows"], "equal_flops" in study) == (["baseline"], False)
     assert "fewer than 700" in own_data.long_short_text(project, plan)

@@ -7,6 +7,7 @@ from mgexp.multigrid.schedule import StepShape
 from mgexp.plan import timing
 from mgexp.plan.predict import StepCost
 from mgexp.plan.timing import Sample, Stopwatch, TimedSteps, measure_cycles, measure_steps
+from mgexp.run import log
 
 COARSE, FINE = StepShape(8, 16, 4, 2), StepShape(32, 32, 1, 1)
 
@@ -116,8 +117,9 @@ class Cycles(Machine):
         self.now += self.seconds[shape] + 10 * (shape not in self.steps)
         self.steps.append(shape)
 
-    def measure(self, cycles, budget_seconds):
-        return measure_cycles(lambda shape: lambda: self.step(shape), cycles, budget_seconds, self)
+    def measure(self, cycles, budget_seconds, **options):
+        way = lambda shape: lambda: self.step(shape)  # noqa: E731
+        return measure_cycles(way, cycles, budget_seconds, self, **options)
 
 
 class Forgetful(Cycles):
@@ -153,6 +155,15 @@ def test_it_ends_with_the_budget(cycles):
     machine = cycles()
     machine.measure([[COARSE]], 30)
     assert 30 <= machine.now <= 33
+
+
+def test_the_seconds_are_shown_where_there_is_no_terminal(cycles, monkeypatch, capsys):
+    monkeypatch.setattr(log, "LINE_SECONDS", 0)
+    cycles().measure([[COARSE]], 30, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" [")[0] for line in lines[:3]] == [
+        f"timing steps: {seconds}/30 s" for seconds in (0, 11, 12)
+    ]
 
 
 def test_every_shape_is_timed_whatever_the_budget(cycles):

@@ -8,7 +8,6 @@ from mgexp.run.confusion import (
     Confusion,
     count_confusions,
     name_of,
-    read_class_names,
     read_confusion,
     sum_confusions,
     write_confusion,
@@ -72,18 +71,6 @@ def test_another_file_is_refused(content, tmp_path):
         read_confusion(tmp_path / "confusion.csv")
 
 
-def test_names_of_classes(tmp_path):
-    path = tmp_path / "classes.txt"
-    path.write_text("\ufeffopen a door\r\nclose a door\n\n")
-    names = read_class_names(path)
-    assert names == ("open a door", "close a door")
+def test_a_class_without_a_name_has_a_number():
+    names = ("open a door", "close a door")
     assert (name_of(1, names), name_of(1, ())) == ("close a door", "class 1")
-
-
-@pytest.mark.parametrize(
-    ("content", "words"), [("a\n\nb\n", "line 2 is empty"), ("\n", "it is empty")]
-)
-def test_names_that_are_missing_are_refused(content, words, tmp_path):
-    (tmp_path / "classes.txt").write_text(content)
-    with pytest.raises(InputError, match=words):
-        read_class_names(tmp_path / "classes.txt")

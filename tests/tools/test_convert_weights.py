@@ -104,7 +104,7 @@ def test_what_does_not_fit_writes_nothing(arguments, message, model, convert, tm
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ("no/ours.pt", "there is no such folder"),
+        ("no/ours.pt", "there is no folder"),
         ("ours.pkl", "end the name with .safetensors, .pyth, .pt"),
         ("theirs.pyth", "exists: remove it or choose another name"),
     ],
@@ -122,3 +122,17 @@ def test_a_depth_that_the_model_has_not(convert, tmp_path):
     code, _, err = convert(tmp_path / "theirs.pyth", tmp_path / "ours.pt", *arguments)
     assert code == 2
     assert "depth 18 is unknown" in err
+
+
+def test_weights_of_a_network_of_ones_own(tmp_path, capsys, own_code):
+    code = """from torch import nn
+from mgexp.registry import MODELS
+MODELS.add("Linear", lambda cfg: nn.Linear(2, cfg.MODEL.NUM_CLASSES))
+"""
+    (tmp_path / "my_network.py").write_text(code)
+    (tmp_path / "row.yaml").write_text("MODEL: {MODEL_NAME: Linear, NUM_CLASSES: 3}")
+    torch.save({"weight": torch.ones(3, 2), "bias": torch.zeros(3)}, tmp_path / "mine.pt")
+    main = runpy.run_path(str(ROOT / "tools" / "convert_weights.py"))["main"]
+    paths = (tmp_path / "mine.pt", tmp_path / "ours.pt", "--cfg", tmp_path / "row.yaml")
+    assert main([*map(str, paths), "--import", str(tmp_path / "my_network.py")]) == 0
+    assert "2 tensors written" in capsys.readouterr().out

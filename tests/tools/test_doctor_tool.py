@@ -1,12 +1,15 @@
 """doctor.py: lines, JSON and exit codes."""
 
 import json
+import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tiny import data_keys, load_tool, write_config
+from served import served
+from tiny import NUM_TRAIN, data_keys, load_tool, write_config
 
 from mgexp.plan.doctor import Finding
 from mgexp.run.folder import RunDir
@@ -31,7 +34,17 @@ def doctor(capsys):
 def test_the_machine_alone(doctor):
     code, out, err = doctor()
     assert (code in (0, 3), err) == (True, "")
-    assert "torch and torchvision  work together" in out and "core-ms per clip" in out
+    assert re.search(r"torch and torchvision +work together", out) and "core-ms per clip" in out
+
+
+def test_a_missing_package_is_one_line():
+    code = "import runpy, sys; sys.modules['fvcore'] = None; runpy.run_path('tools/doctor.py')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("doctor.py: the package fvcore")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_row_with_videos(doctor, tiny_data, tmp_path, monkeypatch):
@@ -40,7 +53,7 @@ def test_a_row_with_videos(doctor, tiny_data, tmp_path, monkeypatch):
     row = write_config(tmp_path / "tiny.yaml", data_keys(tiny_data))
     _, out, err = doctor("--cfg", row, "--json")
     found = {one["name"]: one for one in json.loads(out)["findings"]}
-    assert err == ""
+    assert all(line.startswith("noise ") for line in err.splitlines())
     assert found["precision"]["found"] == "fp32: nothing to check"
     assert "times as fast" in found["does multigrid pay"]["found"]
     assert "core-seconds of loading per step" in found["loading"]["found"]
@@ -56,7 +69,7 @@ def test_a_row_and_a_trained_run(doctor, tiny_data, finished_run, tmp_path, monk
     row = write_config(tmp_path / "tiny.yaml", keys)
     _, out, err = doctor("--cfg", row, "--run", finished_run, "--json")
     findings = json.loads(out)["findings"]
-    assert err == ""
+    assert all(line.startswith("noise ") for line in err.splitlines())
     noise = [one["values"] for one in findings if one["name"] == "gradient noise"]
     assert [one["steps"] for one in noise] == list(RunDir(finished_run).checkpoint_steps())
     assert {one["num_clips"] for one in noise} == {10 * 2 * 4}
@@ -95,6 +108,16 @@ def test_videos_that_are_here_are_counted(is_here, num_videos, tiny_data, tmp_pa
     assert schedule.num_videos == num_videos
 
 
+def test_a_list_at_an_address_is_here(finished_run, tiny_data, tmp_path):
+    with served(tiny_data) as (address, _):
+        keys = {**data_keys(tiny_data), "DATA.TRAIN_LIST": f"{address}/train.txt"}
+        row = write_config(tmp_path / "tiny.yaml", keys)
+        tool = runpy.run_path(str(ROOT / "tools" / "doctor.py"))
+        options = tool["parse"](["--cfg", str(row), "--run", str(finished_run)])
+        _, schedule = tool["load_row"](options)
+    assert schedule.num_videos == NUM_TRAIN
+
+
 def test_a_row_that_bf16_is_wrong_for_is_a_problem(doctor, tmp_path, monkeypatch):
     def wrong(model, shapes, *_):
         fault = Agreement("weight gradient of x", True, 0.5, 1.0, 1.0)
@@ -124,13 +147,21 @@ def test_bad_input_is_one_message(doctor, tmp_path):
     assert doctor("--run", tmp_path)[0] == 2
 
 
-def test_a_remedy_is_a_line_of_its_own():
+def test_each_finding_is_shown_at_once_and_its_remedy_is_a_line_of_its_own(monkeypatch, capsys):
     tool = load_tool("doctor")
-    fine = [Finding("a", "OK", "well"), Finding("bb", "warning", "hm", "do it")]
-    assert tool.table(fine).splitlines() == [
-        "OK       a   well",
-        "warning  bb  hm",
-        "             → do it",
+    seen = []
+
+    def findings():
+        yield Finding("a", "OK", "well")
+        seen.append(capsys.readouterr().out)
+        yield Finding("bb", "warning", "hm", "do it")
+
+    monkeypatch.setattr(tool, "machine_findings", findings)
+    assert tool.main([]) == 0
+    assert seen == [f"OK       a{' ' * 23}  well\n"]
+    assert capsys.readouterr().out.splitlines() == [
+        f"warning  bb{' ' * 22}  hm",
+        f"{' ' * 33}  → do it",
     ]
 
 

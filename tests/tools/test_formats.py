@@ -94,6 +94,13 @@ def test_a_quarantine_of_no_use_stops_the_copying(content, said, start, cfg, tmp
     assert not (tmp_path / "prepare_data").exists()
 
 
+def test_a_quarantine_of_all_videos_is_one_problem(start, cfg, tmp_path, capsys):
+    names = [f"{path.name}\n" for path in (tmp_path / "videos").iterdir()]
+    (tmp_path / "q.txt").write_text("".join(names))
+    assert start("prepare_data", "--cfg", cfg, "DATA.QUARANTINE", tmp_path / "q.txt") == 2
+    assert "q.txt names all videos of the lists" in capsys.readouterr().err
+
+
 def test_a_quarantine_may_be_of_the_list_that_is_not_given(start, cfg, tmp_path, capsys):
     (tmp_path / "q.txt").write_text("3.webm\n")
     pairs = ("DATA.QUARANTINE", tmp_path / "q.txt", "DATA.VAL_LIST", "")

@@ -54,7 +54,8 @@ def test_seconds_of_clips_are_printed_as_a_key(plan, planned, capsys):
 
 def test_loading_is_timed_on_made_videos(plan, tmp_path, monkeypatch):
     """The schedule keeps the number of videos of the configuration."""
-    videos = BenchVideos(tmp_path / "train.csv", tmp_path, tmp_path / "store")
+    folders = (tmp_path, tmp_path / "store", tmp_path / "shards")
+    videos = BenchVideos(tmp_path / "train.csv", *folders)
     made = []
     monkeypatch.setattr(
         plan, "make_bench_videos", lambda folder, progress: made.append(folder) or videos

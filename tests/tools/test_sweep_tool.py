@@ -14,6 +14,7 @@ import yaml
 from run_files import assert_bit_identical, read_lines
 from tiny import TOOL, data_keys, load_tool, write_config
 
+from mgexp.config import load
 from mgexp.config.load import flatten, load_config
 from mgexp.launch.run import RunOptions
 from mgexp.launch.sweep import _cores
@@ -29,10 +30,11 @@ def sweep():
 
 
 @pytest.fixture
-def rows(tiny_data, tmp_path):
+def rows(tiny_data, tmp_path, monkeypatch):
     """Two YAMLs."""
     folder = tmp_path / "experiments" / "group"
     folder.mkdir(parents=True)
+    monkeypatch.setattr(load, "EXPERIMENTS", folder.parent)
     first = write_config(folder / "baseline.yaml", data_keys(tiny_data))
     return [str(first), str(write_config(folder / "other.yaml", data_keys(tiny_data)))]
 
@@ -167,16 +169,19 @@ def test_more_threads_than_the_share_of_a_run_get_all_cores(tmp_path):
     assert _cores(many, 1, 2) == _cores(few, 0, 1) == ()
 
 
-def test_cancel_saves_and_the_next_call_goes_on(sweep, rows, folder, finished_run, capfd):
+def test_cancel_saves_and_the_next_call_goes_on(
+    sweep, rows, folder, finished_run, capfd, monkeypatch
+):
+    monkeypatch.undo()  # in a process of its own, the rows lie outside the repository
     words = [rows[0], "--output", str(folder), "--launcher", "local"]
     process = subprocess.Popen([sys.executable, str(SWEEP), *words, "--seeds", "2"], text=True)
-    run = folder / "runs/all/group/baseline/seed0"
+    run = folder / "runs/all/baseline/seed0"
     metrics, end = run / "metrics.jsonl", time.monotonic() + 60
     while not (metrics.exists() and metrics.read_text()):
         assert time.monotonic() < end
         time.sleep(0.01)
     assert sweep(["cancel", str(folder)]) == 0
-    assert capfd.readouterr().out.splitlines()[1:] == ["all/group/baseline/seed0"]
+    assert capfd.readouterr().out.splitlines()[1:] == ["all/baseline/seed0"]
     assert process.wait(200) == 4
     assert sweep(["status", str(folder), "--json"]) == 0
     assert [one["state"] for one in printed(capfd)] == ["stopped", "missing"]

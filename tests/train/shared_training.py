@@ -100,7 +100,9 @@ class Training:
 
     def precise_statistics(self, base):
         """Compute the precise statistics of three mini-batches of 4 clips in groups of ``base`` clips."""
-        requests = precise_requests(self.schedule, SEED, 3, self.processes)
+        requests = precise_requests(
+            self.schedule.recipe, self.schedule.num_videos, SEED, 3, self.processes
+        )
         groups = num_bn_groups(self.schedule.recipe.clips, self.processes.count, base)
         model = copy.deepcopy(self.state.model)
         found = with_precise_bn(model, map(batch_of, requests), groups, self.normalizer)

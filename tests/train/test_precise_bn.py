@@ -43,24 +43,30 @@ def test_statistics_are_those_of_all_batches(num_groups):
 
 def test_requests_are_full_shape_batches_of_an_epoch_at_most(tmp_path):
     schedule = build_row_schedule(tiny_config(tmp_path), 10)
-    found = precise_requests(schedule, 0, 200, Processes())
+    found = precise_requests(schedule.recipe, schedule.num_videos, 0, 200, Processes())
     assert [len(batch) for batch in found] == [4, 4, 4]  # ceil(10 / 4)
     assert {(r.frames, r.crop, r.stride_range) for batch in found for r in batch} == {
         (8, 32, (1, 1))
     }
     assert len({request.index for batch in found for request in batch}) == 10
-    assert len(precise_requests(schedule, 0, 2, Processes())) == 2
+    assert len(precise_requests(schedule.recipe, schedule.num_videos, 0, 2, Processes())) == 2
 
 
 def test_processes_share_the_batches_of_one(tmp_path):
     schedule = build_row_schedule(tiny_config(tmp_path), 10)
-    alone = precise_requests(schedule, 0, 200, Processes())
-    shares = [precise_requests(schedule, 0, 200, Processes(rank, 2)) for rank in range(2)]
+    alone = precise_requests(schedule.recipe, schedule.num_videos, 0, 200, Processes())
+    shares = [
+        precise_requests(schedule.recipe, schedule.num_videos, 0, 200, Processes(rank, 2))
+        for rank in range(2)
+    ]
     assert [[*a, *b] for a, b in zip(*shares, strict=True)] == alone
 
 
 def test_draws_are_not_those_of_training(tmp_path):
     schedule = build_row_schedule(tiny_config(tmp_path), 10)
-    (first, *_), (other, *_) = (precise_requests(schedule, seed, 1, Processes()) for seed in (0, 1))
+    (first, *_), (other, *_) = (
+        precise_requests(schedule.recipe, schedule.num_videos, seed, 1, Processes())
+        for seed in (0, 1)
+    )
     assert all(request.seed[0] != 0 for request in first)
     assert [request.seed for request in first] != [request.seed for request in other]

@@ -14,7 +14,7 @@ from mgexp.errors import InputError, TrainingError
 from mgexp.run.clock import Clock
 from mgexp.run.files import append_jsonl, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
-from mgexp.run.torch_file import read_seal
+from mgexp.run.torch_file import read_seal, save_torch
 from mgexp.train.checkpoint import State, save_checkpoint
 from mgexp.train.resume import (
     Choice,
@@ -106,23 +106,12 @@ def test_if_all_checkpoints_are_damaged_the_run_does_not_begin_again(run_dir):
     assert run_dir.checkpoint_steps() == (5, 10, 15)
 
 
-def test_a_checkpoint_of_an_earlier_version_is_taken(run_dir):
-    """A checkpoint of an earlier version has neither a seal nor a schedule."""
-    old = {
-        k: v for k, v in new_state(20.0, 20).state_dict().items() if k not in ("levels", "scaler")
-    }
-    torch.save(old, run_dir.checkpoint(20))
-    assert taken_over(run_dir).model.weight.item() == 20.0
-    choice = choose_checkpoint(run_dir)
-    assert schedule_problems(choice, {"steps": 7, "phases": []}, override=False) == []
-
-
 def test_an_undamaged_file_that_is_no_checkpoint_is_an_error(run_dir):
     class Evil:
         def __reduce__(self):
             return (print, ("ran",))
 
-    torch.save({"model": Evil()}, run_dir.checkpoint(20))
+    save_torch(run_dir.checkpoint(20), {"model": Evil()})
     with pytest.raises(
         TrainingError, match=r"step_00000020\.pt cannot be read, though it is whole"
     ):

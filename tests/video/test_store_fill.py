@@ -277,3 +277,9 @@ def test_the_time_is_in_the_unit_that_people_would_say(processes, said, table):
 
 def test_a_store_that_does_not_fit_is_said(table):
     assert "it does not fit: 3.900 GB are free there" in table(2, 39 * 10**8)
+
+
+def test_a_video_that_vanishes_is_named(table, tmp_path):
+    (tmp_path / "3.mp4").unlink()
+    with pytest.raises(InputError, match=r"/3\.mp4 was there and cannot be read now"):
+        table(2)
