@@ -17,7 +17,7 @@ from mgexp.models.build import build_model
 from mgexp.models.layers import ClipDropout
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
-from mgexp.optim.build import build_groups, set_lr
+from mgexp.optim.build import build_groups, set_rates
 from mgexp.plan.timing import Step, Way
 from mgexp.plan.ways import LEARNING_RATE, RandomClips, build_training_step
 from mgexp.train.precision import Precision, resolve_precision
@@ -106,7 +106,7 @@ def build_plain_step(cfg: Config, device: torch.device) -> PlainStep:
         nesterov=cfg.SOLVER.NESTEROV,
         foreach=False,
     )
-    set_lr(optimizer, LEARNING_RATE)
+    set_rates(optimizer, LEARNING_RATE)
     data, most = RandomClips(build_task(cfg), device), cfg.SOLVER.CLIP_GRAD_L2NORM
     return PlainStep(model, optimizer, cfg.DATA.MEAN, cfg.DATA.STD, data, precision, most)
 

@@ -327,6 +327,9 @@ class MultigridKeys:
     NOISE_SCALE: float = own(
         0.0, "N of LR_SCALING noise: gradient noise scale in clips, by tools/doctor.py; b·B clips have the rate "
         "of B times (1 + N/B) / (1 + N/(b·B)); 0: unknown", NOT_NEGATIVE)
+    WD_SCALING: Literal["none", "sqrt", "linear"] = own(
+        "none", "how the weight decay follows the long cycle's clips; sqrt: AdamW with LR_SCALING sqrt "
+        "(arXiv 2505.13738)")
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class Phase:
 
     ``start_epoch`` and ``end_epoch`` are epochs of the stream, and integers in epoch granularity.
     ``first_clip`` is the number of clips drawn before the phase. ``num_bn_groups`` counts the
-    groups of each process; with −n one group spans n processes.
+    groups of each process; with −n one group spans n processes. ``decay_factor`` multiplies the weight decay.
     """
 
     stage: int
@@ -87,6 +87,7 @@ class Phase:
     stride_range: tuple[int, int] | None
     num_bn_groups: int
     shape_order: ShapeOrder = "coarse_to_fine"
+    decay_factor: float = 1.0
 
     @property
     def turns(self) -> Turns:
@@ -322,6 +323,7 @@ def _place(
         stride_range=stride_range,
         num_bn_groups=groups,
         shape_order=multigrid.shape_order,
+        decay_factor=LR_SCALINGS[multigrid.decay_scaling](base.ratio, 0.0),
     )
 
 

@@ -19,6 +19,7 @@ from mgexp.multigrid.shapes import (
 # The names of the policies are PySlowFast's.
 Policy = Literal["steps_with_relative_lrs", "cosine"]
 Scaling = Literal["linear", "sqrt", "noise", "none"]
+DecayScaling = Literal["linear", "sqrt", "none"]
 Granularity = Literal["step", "epoch"]
 CyclePer = Literal["stage", "training"]
 
@@ -29,7 +30,7 @@ LR_SCALINGS: dict[Scaling, Callable[[float, float], float]] = {
     "noise": lambda ratio, noise: (1 + noise) / (1 + noise / ratio),
     "none": lambda ratio, noise: 1.0,
 }
-"""The factor of the learning rate for ``ratio`` times the baseline's clips.
+"""The factor of the learning rate, and of the weight decay, for ``ratio`` times the baseline's clips.
 
 ``noise`` is the gradient noise scale N divided by the baseline's clips. For a large N, "noise" is
 "linear"; for a small N it is "none".
@@ -103,6 +104,9 @@ class Multigrid:
       None the ratio keeps the work of a step constant (the paper).
     - ``costs``: what the ratio keeps constant in place of the pixels of a step (None).
     - ``noise_scale``: the gradient noise scale N in clips, for ``lr_scaling`` "noise".
+    - ``decay_scaling``: how the weight decay follows the clips of the long cycle. AdamW forgets its weights over
+      1 / (rate × decay) steps. With "sqrt" for both, that is the same number of clips at every shape
+      (arXiv 2505.13738).
     """
 
     long_factors: tuple[tuple[float, float], ...] = FULL
@@ -119,6 +123,7 @@ class Multigrid:
     max_batch_ratio: int | None = None
     costs: ClipCosts | None = None
     noise_scale: float | None = None
+    decay_scaling: DecayScaling = "none"
 
     def __post_init__(self) -> None:
         if self.lr_scaling == "noise" and not self.noise_scale:

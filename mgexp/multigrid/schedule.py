@@ -23,7 +23,7 @@ class StepPlan:
 
     ``clips`` counts the clips of all processes. ``epoch`` is the number of clips drawn before the
     step, divided by the number of videos. ``first_clip`` is that number of clips, the step's
-    position in the stream.
+    position in the stream. ``decay_factor`` multiplies the weight decay.
     """
 
     step: int
@@ -36,6 +36,7 @@ class StepPlan:
     clips: int
     first_clip: int
     lr: float
+    decay_factor: float
     num_bn_groups: int
 
 
@@ -93,6 +94,7 @@ class Schedule:
             clips=shape.clips(self.recipe.clips),
             first_clip=first_clip,
             lr=self.lr_at(step, first_clip / self.num_videos),
+            decay_factor=phase.decay_factor,
             num_bn_groups=phase.num_bn_groups,
         )
 

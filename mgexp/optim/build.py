@@ -154,7 +154,12 @@ for _make in (sgd, lars, lamb, pmd_lamb, adamw):
     OPTIMIZERS.register(_make)
 
 
-def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the learning rate of every group to ``lr``, times the factor of the group if it has one."""
+def set_rates(optimizer: torch.optim.Optimizer, lr: float, decay_factor: float = 1.0) -> None:
+    """Set the learning rate of every group to ``lr``, times the factor of the group if it has one.
+
+    ``decay_factor`` multiplies the weight decay that each group began with.
+    """
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("lr_factor", 1.0)
+        first = group.setdefault("first_weight_decay", group.get("weight_decay", 0.0))
+        group["weight_decay"] = first * decay_factor

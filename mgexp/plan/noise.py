@@ -32,7 +32,7 @@ from mgexp.multigrid.batchnorm import untracked
 from mgexp.multigrid.recipe import Scaling
 from mgexp.multigrid.sampler import ClipRequest, StepSampler
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes
-from mgexp.optim.build import set_lr
+from mgexp.optim.build import set_rates
 from mgexp.plan.doctor import Finding
 from mgexp.plan.ways import build_training_step
 from mgexp.run.folder import RunDir
@@ -253,7 +253,7 @@ def build_first_points(cfg: Config, inputs: Inputs, step: TrainStep) -> Iterator
     for num_steps, batch in enumerate(islice(loader, min(NUM_STEPS, schedule.total_steps // 2)), 1):
         check_clips(batch)
         plan = schedule.plan_at(num_steps - 1)
-        set_lr(step.optimizer, plan.lr)
+        set_rates(step.optimizer, plan.lr, plan.decay_factor)
         seed_step(cfg.RNG_SEED, plan.step)
         there = batch.map(lambda tensor: tensor.to(device))
         step(there, plan.num_bn_groups, Draws(cfg.RNG_SEED, plan.step))

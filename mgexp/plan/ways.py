@@ -16,7 +16,7 @@ from mgexp.data.regions import Regions
 from mgexp.models.build import build_model
 from mgexp.models.layers import Draws
 from mgexp.multigrid.schedule import StepShape
-from mgexp.optim.build import build_optimizer, set_lr
+from mgexp.optim.build import build_optimizer, set_rates
 from mgexp.plan.timing import Step
 from mgexp.run.clock import Clock
 from mgexp.train.checkpoint import State
@@ -129,7 +129,7 @@ def build_training_step(cfg: Config, device: torch.device) -> TrainingStep:
     # part of the memory.
     model = build_model(cfg).to(device)
     optimizer = build_optimizer(cfg, model)
-    set_lr(optimizer, LEARNING_RATE)
+    set_rates(optimizer, LEARNING_RATE)
     normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
     precision = resolve_precision(cfg.TRAIN.PRECISION, device)
     # This switches TF32 as in a run.

@@ -115,6 +115,12 @@ def schedule_table(schedule: Schedule) -> str:
         f"{schedule.flop_saving:.2f}x fewer {_unit(schedule)}"
     )
     lines += ORDER_NOTES[schedule.multigrid.shape_order]
+    decays = {
+        f"{p.cycle.base.frames}x{p.cycle.base.crop}²": p.decay_factor for p in schedule.phases
+    }
+    if any(factor != 1 for factor in decays.values()):
+        factors = ", ".join(f"{factor:g} at {shape}" for shape, factor in decays.items())
+        lines.append(f"the weight decay is multiplied by {factors}")
     size = schedule.multigrid.bn_base_size
     if any(phase.clips < size for phase in schedule.phases):
         lines.append(

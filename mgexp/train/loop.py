@@ -20,7 +20,7 @@ from mgexp.dist import Processes
 from mgexp.errors import TrainingError
 from mgexp.models.layers import Draws
 from mgexp.multigrid.schedule import Schedule, StepPlan, StepShape, step_counts
-from mgexp.optim.build import set_lr
+from mgexp.optim.build import set_rates
 from mgexp.run.clock import Clock, StepTimer
 from mgexp.run.log import LOGGER, Progress, StepRecord
 from mgexp.run.other_programs import OtherPrograms
@@ -150,7 +150,7 @@ class Loop:
         """Start one step on the device, and fetch the clips of the next step while the device computes."""
         self.loaded.note(batch)
         check_clips(batch)
-        set_lr(self.state.optimizer, plan.lr)
+        set_rates(self.state.optimizer, plan.lr, plan.decay_factor)
         seed_step(self.seed, plan.step)
         first_clip = self.processes.rank * plan.clips // self.processes.count
         reason = None

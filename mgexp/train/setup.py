@@ -278,6 +278,7 @@ def build_multigrid(cfg: Config) -> Multigrid:
         fine_tuning=node.LONG_CYCLE and node.FINE_TUNING,
         random_stride=node.RANDOM_STRIDE,
         lr_scaling=node.LR_SCALING,
+        decay_scaling=node.WD_SCALING,
         shape_order=node.SHAPE_ORDER,
         bn_base_size=node.BN_BASE_SIZE,
         long_cycle_per=node.LONG_CYCLE_PER,

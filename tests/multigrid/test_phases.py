@@ -187,6 +187,18 @@ def test_learning_rate_scales_with_the_clips_of_the_long_cycle(scaling, factors)
 
 
 @pytest.mark.parametrize(
+    ("scaling", "factors"),
+    [("linear", [8, 4, 2, 1]), ("sqrt", [8**0.5, 2, 2**0.5, 1]), ("none", [1, 1, 1, 1])],
+)
+def test_weight_decay_scales_with_the_clips_of_the_long_cycle(scaling, factors):
+    """The stages of the learning rate do not change it."""
+    ours = schedule(row="long_short", decay_scaling=scaling)
+    assert [phase.decay_factor for phase in ours.phases[:8]] == pytest.approx(2 * factors)
+    steps = [phase.start_step for phase in ours.phases[:4]]
+    assert [ours.plan_at(step).decay_factor for step in steps] == pytest.approx(factors)
+
+
+@pytest.mark.parametrize(
     ("noise_scale", "factors"),
     [  # B is 64 clips: (1 + N/64) / (1 + N/(64·b)) for b = 8, 4, 2, 1
         (64, [2 / (1 + 1 / 8), 2 / (1 + 1 / 4), 2 / (1 + 1 / 2), 1]),

@@ -14,7 +14,7 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.models.build import build_model
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
-from mgexp.optim.build import build_groups, build_optimizer, layer_factors, set_lr
+from mgexp.optim.build import build_groups, build_optimizer, layer_factors, set_rates
 from mgexp.optim.large_batch import Lamb
 from mgexp.run.clock import Clock
 from mgexp.run.folder import RunDir
@@ -109,7 +109,7 @@ def test_the_row_of_tsm_learns_as_its_released_code_does():
     pairs = ["RESNET.WIDTH_PER_GROUP", "8", "TRAIN.INIT_WEIGHTS", ""]
     cfg = load_config(EXPERIMENTS / "tsm/k400_tsm_8x8_r50/baseline.yaml", pairs)
     optimizer = build_optimizer(cfg, build_model(cfg))
-    set_lr(optimizer, 0.01)
+    set_rates(optimizer, 0.01)
     found = {(g["weight_decay"], g["lr"]): len(g["params"]) for g in optimizer.param_groups}
     assert found == {(1e-4, 0.01): 53, (0.0, 0.01): 106, (1e-4, 0.05): 1, (0.0, 0.1): 1}
     assert cfg.SOLVER.CLIP_GRAD_L2NORM == 20.0
@@ -146,8 +146,28 @@ def test_every_group_gets_the_rate_times_its_factor(tmp_path):
     model = nn.Sequential(nn.Conv3d(1, 1, 1), nn.BatchNorm3d(1))
     changes = {"SOLVER.BIAS_LR_FACTOR": 2.0}
     optimizer = build_optimizer(tiny_config(tmp_path, changes), model)
-    set_lr(optimizer, 0.25)  # the weight, the bias, the norm
+    set_rates(optimizer, 0.25)  # the weight, the bias, the norm
     assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.5, 0.25]
+
+
+def test_the_weight_decay_of_a_step_is_a_factor_of_the_first_one(tmp_path):
+    """AdamW with a gradient of 0 only decays: the weight 1 is multiplied by 1 - rate · decay · factor."""
+    model = nn.Sequential(nn.Conv3d(1, 1, 1), nn.BatchNorm3d(1))
+    nn.init.ones_(model[0].weight)
+    changes = {
+        "SOLVER.OPTIMIZING_METHOD": "adamw",
+        "SOLVER.WEIGHT_DECAY": 0.5,
+        "BN.WEIGHT_DECAY": 0.0,
+        "SOLVER.ZERO_WD_1D_PARAM": True,
+    }
+    optimizer = build_optimizer(tiny_config(tmp_path, changes), model)
+    for param in model.parameters():
+        param.grad = torch.zeros_like(param)
+    for factor in (1.0, 4.0, 1.0):
+        set_rates(optimizer, 0.1, factor)
+        optimizer.step()
+    assert model[0].weight.item() == pytest.approx(0.95 * 0.8 * 0.95)
+    assert model[1].weight.item() == 1.0
 
 
 def test_the_keys_of_lars_reach_it(tmp_path):

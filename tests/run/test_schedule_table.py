@@ -85,3 +85,10 @@ def test_a_random_order_is_said(tmp_path, schedule):
     permuted = build_row_schedule(tiny_config(tmp_path, {"MULTIGRID.SHAPE_ORDER": "random"}), 24)
     assert "in another order in each turn of its cycle\n" in schedule_table(permuted)
     assert "another order" not in schedule_table(schedule)
+
+
+def test_a_scaled_weight_decay_is_said(tmp_path, schedule):
+    assert "weight decay" not in schedule_table(schedule)
+    scaled = build_row_schedule(tiny_config(tmp_path, {"MULTIGRID.WD_SCALING": "sqrt"}), 24)
+    words = "the weight decay is multiplied by 2.82843 at 2x23², 2 at 4x23², 1.41421 at 4x32², 1 at 8x32²"
+    assert words in schedule_table(scaled).splitlines()

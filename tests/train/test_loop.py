@@ -42,17 +42,20 @@ class Network(nn.Module):
 class Bench:
     """A loop whose calls are recorded as (name, finished steps)."""
 
-    def __init__(self, folder, milestones=(), checkpoint_seconds=1e9, unusable=(), settle_steps=1):
+    def __init__(
+        self, folder, milestones=(), checkpoint_seconds=1e9, unusable=(), settle_steps=1, changes=()
+    ):
         self.calls, self.readings, self.stop = [], [], StopRequest()
         model = Network()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.5)
         self.state = State(model, optimizer, Clock())
-        self.path, self.unusable, self.rates = folder / "metrics.jsonl", unusable, []
+        self.path, self.unusable = folder / "metrics.jsonl", unusable
+        self.rates, self.decays = [], []
         self.before_step = {}
         self.loop = Loop(
             state=self.state,
             train_step=TrainStep(model, optimizer, F.cross_entropy, NORMALIZER),
-            schedule=build_row_schedule(tiny_config(folder), 24),
+            schedule=build_row_schedule(tiny_config(folder, dict(changes)), 24),
             processes=Processes(),
             stop=self.stop,
             seed=0,
@@ -84,7 +87,9 @@ class Bench:
             clips = torch.zeros(plan.clips, 3, plan.frames, plan.crop, plan.crop, dtype=torch.uint8)
             labels = torch.zeros(plan.clips, dtype=torch.long)
             yield Batch(clips, labels, self.unusable)
-            self.rates.append(self.state.optimizer.param_groups[0]["lr"])
+            group = self.state.optimizer.param_groups[0]
+            self.rates.append(group["lr"])
+            self.decays.append(group["weight_decay"])
 
     def run(self, first_step=0):
         with Progress(self.path, first_step, NUM_STEPS, 1) as progress:
@@ -106,6 +111,13 @@ def test_learning_rates_are_the_plan_s(tmp_path):
     found = [line["lr"] for line in read_jsonl(bench.path)]
     torch.testing.assert_close(torch.tensor(found), torch.tensor(wanted))
     torch.testing.assert_close(torch.tensor(bench.rates), torch.tensor(wanted[:9]))
+
+
+def test_weight_decays_are_the_plan_s(tmp_path):
+    bench = Bench(tmp_path, changes={"MULTIGRID.WD_SCALING": "linear"})
+    bench.run()
+    # 0.5 times 8, 4, 2, 1 of the long cycle, and of fine-tuning
+    assert bench.decays == [4.0, 4.0, 2.0, 2.0, 1.0, 1.0, 0.5, 0.5, 0.5]
 
 
 def test_checkpoints_follow_the_clock(tmp_path):
