@@ -330,15 +330,17 @@ def _place(
 def _parts(recipe: Recipe, multigrid: Multigrid) -> tuple[int, ...]:
     """Return into how many parts the baseline's clips may be divided, of which a mini-batch takes any number.
 
-    Ratios of pixels are whole. Ratios of costs take quarters, which leave an even number of clips at all shapes to
-    processes of 8 clips or more, as mixup needs. With BN groups they take whole numbers where these are near
-    enough. Else they take halves or quarters, if the baseline has groups for these.
+    Without BN groups, ratios of costs take quarters, which leave an even number of clips at all shapes to processes
+    of 8 clips or more, as mixup needs. Ratios of pixels are whole where that is near enough, and else quarters.
+    With BN groups, ratios of pixels are whole. Ratios of costs are whole where that is near enough, and else halves
+    or quarters, if the baseline has groups for these.
     """
     size = multigrid.bn_base_size
+    if size == 0:
+        quarters = math.gcd(recipe.clips, 4)
+        return (1, quarters) if multigrid.costs is None else (quarters,)
     if multigrid.costs is None:
         return (1,)
-    if size == 0:
-        return (math.gcd(recipe.clips, 4),)
     return (1, *(num for num in (2, 4) if recipe.clips % (num * size) == 0))
 
 

@@ -281,6 +281,15 @@ def test_quarters_of_the_clips_take_whole_groups(clips, size, works):
     assert first.num_bn_groups == (first.clips // size if size else 1)
 
 
+def test_ratios_of_pixels_take_quarters_only_where_there_are_no_groups():
+    """A crop of 3/4 needs 16/9 = 1.78 times the clips; half the frames need 2 times."""
+    recipe = replace(TINY, clips=32, frames=8, crop=32)
+    multigrid = Multigrid(((0.5, 1.0), (1.0, 0.75), (1.0, 1.0)), bn_base_size=0)
+    assert [phase.clips for phase in derive_phases(recipe, multigrid, 5000)[:3]] == [64, 56, 32]
+    with pytest.raises(ValueError, match=r"1\.778 times the clips: more than 5% from a whole number"):
+        derive_phases(recipe, replace(multigrid, bn_base_size=8), 5000)
+
+
 @pytest.mark.parametrize("size", [0, 8])
 @pytest.mark.parametrize("costs", [None, COSTS])
 @pytest.mark.parametrize("num_processes", [3, 5, 48, 64])
