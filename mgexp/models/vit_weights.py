@@ -20,7 +20,8 @@ VIDEOMAE_GRID = (8, 14, 14)
 def sinusoids(grid: tuple[int, int, int], width: int) -> Tensor:
     """Return VideoMAE's fixed positions (1, width, *grid): a sine or cosine of the number of the token."""
     places = torch.arange(grid[0] * grid[1] * grid[2], dtype=torch.float64)[:, None]
-    channels = torch.arange(width)
+    # In float32, the table of 1,568 tokens would be wrong by up to 6e-5.
+    channels = torch.arange(width, dtype=torch.float64)
     angles = places / 10000 ** (2 * (channels // 2) / width)
     table = torch.where(channels % 2 == 0, angles.sin(), angles.cos()).float()
     return table.T.reshape(1, width, *grid)
