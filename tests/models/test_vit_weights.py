@@ -169,6 +169,21 @@ def test_videomaes_own_files_are_read_and_their_positions_are_sines():
     )
 
 
+def test_the_decoder_of_a_pre_training_is_left_and_named():
+    model = timm.models.VisionTransformer(
+        num_classes=0, img_size=32, patch_size=16, embed_dim=WIDTH, depth=DEPTH, num_heads=HEADS, mlp_ratio=2,
+        class_token=False, global_pool="avg", fc_norm=False,
+    )  # fmt: skip
+    tensors = {f"encoder.{name}": value for name, value in model.state_dict().items()}
+    rest = {"decoder.blocks.0.norm1.weight", "encoder_to_decoder.weight", "mask_token"}
+    tensors |= {name: torch.ones(1) for name in rest}
+    fit = fit_weights(named_weights("w.pt", tensors), ours())
+    assert set(fit.unused) == rest
+    assert torch.equal(fit.used["blocks.1.out.weight"], model.blocks[1].attn.proj.weight)
+    with pytest.raises(InputError, match="1 tensors of the file are not in the model: gate"):
+        fit_weights(named_weights("w.pt", {**tensors, "gate": torch.ones(1)}), ours())
+
+
 def test_what_does_not_fit_is_told():
     tensors = torchvision_vit().state_dict()
     with pytest.raises(InputError, match="1 tensors of the file are not in the model: class_token"):
