@@ -6,7 +6,7 @@ from torch import nn
 
 from mgexp.errors import InputError
 from mgexp.models.vit import VideoTransformer
-from mgexp.models.weights import fit_weights, named_weights
+from mgexp.models.weights import fit_weights, named_weights, read_weights
 from mgexp.multigrid import check_shapes
 
 transformers = pytest.importorskip("transformers")
@@ -73,9 +73,11 @@ def features(model, x):
 
 
 @torch.no_grad()
-def test_features_at_the_full_shape_are_theirs():
+def test_features_at_the_full_shape_are_theirs(tmp_path):
+    """From a file that transformers writes, as the published ones are."""
     model, witness = ours(), theirs()
-    fitted(model, witness.state_dict())
+    witness.save_pretrained(tmp_path)
+    fit_weights(read_weights(tmp_path / "model.safetensors"), model).load_into(model)
     wanted = pooled(witness, clips())
     torch.testing.assert_close(features(model, clips()), wanted, rtol=1e-5, atol=1e-5)
     logits = wanted @ model.head.weight.T + model.head.bias
