@@ -59,6 +59,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "X3D-S": lambda: ours("X3D"),
     "ViT-S, learned positions": lambda: ours("ViT"),
     "ViT-S, rotary positions": lambda: ours("ViT", POSITIONS="rotary"),
+    "ViT-S, V-JEPA 2's positions": lambda: ours("ViT", POSITIONS="vjepa2"),
 }
 
 

@@ -5,12 +5,13 @@
       --cfg experiments/main/k400_slowfast_8x8_r50/baseline.yaml
 
 INPUT is a file of pytorchvideo's hub (.pyth), of PySlowFast (.pyth, or .pkl of its caffe2 model zoo), of
-torchvision's ImageNet ResNets (.pth, inflated over time), or of mgexp (model.pt, a checkpoint). OUTPUT is a
-.safetensors file or a torch file like those of pytorchvideo's hub, with pytorchvideo's names.
+torchvision's ImageNet ResNets (.pth, inflated over time), of a ViT (timm, torchvision, VideoMAE, V-JEPA 2), or
+of mgexp (model.pt, a checkpoint). OUTPUT is a .safetensors file or a torch file like those of pytorchvideo's hub,
+with pytorchvideo's names.
 The model of --cfg says which tensors are needed. A missing or unknown tensor or another shape is an error.
 A classifier with another number of classes is left out. The tool lists every tensor that it did not use, and with
 --json all tensors. It cannot check parts of a network that have no weights: the pool of C2D, the shifts of TSM,
-and SlowFast's alpha.
+SlowFast's alpha, and the heads of a ViT.
 Exit codes: 0 done; 2 a file or a configuration cannot be used (nothing is written).
 """
 

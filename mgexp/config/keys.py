@@ -254,8 +254,9 @@ class VitKeys:
     MLP_RATIO: float = own(4.0, "hidden channels of a block / channels", POSITIVE)
     TUBELET: tuple[int, int, int] = own(
         (2, 16, 16), "frames, height and width of what becomes a token", POOL)
-    POSITIONS: Literal["learned", "rotary"] = own(
-        "learned", "a table for the full clip that is interpolated, or rotations, scaled to the full clip")
+    POSITIONS: Literal["learned", "rotary", "vjepa2"] = own(
+        "learned",
+        "a table for the full clip that is interpolated, or rotations scaled to it: ours, or V-JEPA 2's")
     CLS_EMBED_ON: bool = own(False, "classify a class token; else the mean of all tokens")
     DROPPATH_RATE: float = own(
         0.0, "share of the clips that skip a branch of the last block; it grows from block to block", BELOW_1)

@@ -5,8 +5,8 @@ position of a token in the middle of a full clip. So a change of shape changes n
 the optimizer, and at the full shape nothing is interpolated.
 
 Sources: Dosovitskiy et al., ICLR 2021 (the network); Arnab et al., ICCV 2021 (tubelets, "joint" attention); Su et
-al., arXiv 2104.09864 (rotary positions). That rotary positions run along time, height and width, and are scaled to
-the full clip, is our choice.
+al., arXiv 2104.09864 (rotary positions); Assran et al., arXiv 2506.09985 (V-JEPA 2, which has them along the same
+three axes). That rotary positions are scaled to the full clip is our choice.
 """
 
 from __future__ import annotations
@@ -22,25 +22,31 @@ from mgexp.models.layers import DropPath
 
 Grid = tuple[int, int, int]
 """Tokens along time, height and width."""
-ROTARY_BASE = 100.0
-"""The longest wavelength of rotary positions in tokens, divided by 2π. Assumption: the full clip has fewer tokens
-along each axis, so that no two of its places look alike. (Language models have 10,000, for long texts.)"""
+Positions = Literal["learned", "rotary", "vjepa2"]
+ROTARY_BASE = {"rotary": 100.0, "vjepa2": 10_000.0}
+"""The longest wavelength of rotary positions in tokens, divided by 2π. Assumption of 100: the full clip has fewer
+tokens along each axis, so that no two of its places look alike. (Language models have 10,000, for long texts.)"""
 INIT_STD = 0.02
 """Standard deviation of the first weights, a normal distribution that is cut off at twice this (timm's ViT)."""
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """Rotary positions of tokens: ``cos`` and ``sin`` (tokens, channels / 2) turn pairs of channels."""
+    """Rotary positions of tokens: ``cos`` and ``sin`` (tokens, channels) turn pairs of channels.
+
+    ``are_neighbours``: channels 0 and 1 are a pair, and 2 and 3. Else a pair has a channel of each half.
+    """
 
     cos: Tensor
     sin: Tensor
+    are_neighbours: bool
 
     def __call__(self, x: Tensor) -> Tensor:
         """Turn the channels of ``x`` (..., tokens, channels)."""
-        first, second = x.chunk(2, dim=-1)
-        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
-        return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
+        sizes, dim = ((-1, 2), -1) if self.are_neighbours else ((2, -1), -2)
+        first, second = x.unflatten(-1, sizes).unbind(dim)  # type: ignore[no-untyped-call]
+        across = torch.stack([-second, first], dim).flatten(-2)
+        return x * self.cos.to(x.dtype) + across * self.sin.to(x.dtype)
 
 
 class Block(nn.Module):
@@ -76,7 +82,8 @@ class VideoTransformer(nn.Module):
     """Turn float clips (B, 3, T, S, S) into logits (B, classes).
 
     T must divide by the frames of ``tubelet``, and S by its pixels. ``full``: frames and crop of the full shape.
-    ``positions``: learned (a table for the full clip, interpolated for others) or rotary. ``has_class_token``: the
+    ``positions``: learned (a table for the full clip, interpolated for others), rotary, or those of V-JEPA 2. As
+    in V-JEPA 2, tokens are then normalised before their mean is taken, and not after. ``has_class_token``: the
     classifier sees a class token, and not the mean of all tokens. ``drop_path``: the share of the last block; it
     grows linearly from 0 at the first.
     """
@@ -91,7 +98,7 @@ class VideoTransformer(nn.Module):
         mlp_ratio: float,
         tubelet: Grid,
         full: tuple[int, int],
-        positions: Literal["learned", "rotary"],
+        positions: Positions,
         has_class_token: bool,
         drop_path: float,
         dropout: float,
@@ -99,17 +106,18 @@ class VideoTransformer(nn.Module):
         super().__init__()
         if width % num_heads:
             raise ValueError(f"{width} channels do not divide by {num_heads} heads")
-        if positions == "rotary" and width // num_heads < 6:
+        if positions != "learned" and width // num_heads < 6:
             raise ValueError(
                 f"{width // num_heads} channels of a head are too few for rotary positions along three axes"
             )
-        if positions == "rotary" and width // num_heads % 2:
+        if positions != "learned" and width // num_heads % 2:
             raise ValueError(
                 f"{width // num_heads} channels of a head are odd, and rotary positions turn pairs: change "
                 "VIT.EMBED_DIM or VIT.NUM_HEADS"
             )
         self.tubelet = tubelet
         self.full = self.grid(full[0], full[1], full[1])
+        self.kind = positions
         self.patches = nn.Conv3d(3, width, tubelet, stride=tubelet)
         self.positions = self.class_token = None
         if positions == "learned":
@@ -152,7 +160,10 @@ class VideoTransformer(nn.Module):
             x = torch.cat([self.class_token.to(x.dtype).expand(x.shape[0], -1, -1), x], dim=1)
         for block in self.blocks:
             x, rotation = block((x, rotation))
-        x = self.norm(x)[:, 0] if self.class_token is not None else self.norm(x.mean(1))
+        if self.class_token is not None:
+            x = self.norm(x)[:, 0]
+        else:
+            x = self.norm(x).mean(1) if self.kind == "vjepa2" else self.norm(x.mean(1))
         return self.head(self.dropout(x))  # type: ignore[no-any-return]
 
     def table(self, grid: Grid) -> Tensor:
@@ -167,25 +178,29 @@ class VideoTransformer(nn.Module):
         # A third of the pairs of channels turns with each axis. The pairs that are left do not turn.
         num_pairs = self.head_channels // 2
         per_axis = num_pairs // 3
-        speeds = ROTARY_BASE ** -(torch.arange(per_axis, device=device) / per_axis)
+        speeds = ROTARY_BASE[self.kind] ** -(torch.arange(per_axis, device=device) / per_axis)
+        # The speeds (pairs, 2) of the channels. V-JEPA 2 counts channels in place of pairs, so the two of a pair
+        # differ. That is no rotation, but its weights were trained with it.
+        is_theirs = self.kind == "vjepa2"
+        both = speeds.repeat(2).view(-1, 2) if is_theirs else speeds[:, None].expand(-1, 2)
         axes = []
         for size, full in zip(grid, self.full, strict=True):
             # The middle of a token lies where it would lie in the full clip.
             places = (torch.arange(size, device=device) + 0.5) * (full / size) - 0.5
-            axes.append(places[:, None] * speeds)
-        time, tall, wide = grid
+            axes.append(places[:, None, None] * both)
         angles = torch.cat(
             [
-                axes[0][:, None, None].expand(time, tall, wide, per_axis),
-                axes[1][None, :, None].expand(time, tall, wide, per_axis),
-                axes[2][None, None, :].expand(time, tall, wide, per_axis),
-                torch.zeros(time, tall, wide, num_pairs - 3 * per_axis, device=device),
+                axes[0][:, None, None].expand(*grid, -1, -1),
+                axes[1][None, :, None].expand(*grid, -1, -1),
+                axes[2][None, None, :].expand(*grid, -1, -1),
+                torch.zeros(*grid, num_pairs - 3 * per_axis, 2, device=device),
             ],
-            dim=-1,
+            dim=-2,
         ).flatten(0, 2)
         if self.class_token is not None:
-            angles = F.pad(angles, (0, 0, 1, 0))
-        return Rotation(angles.cos(), angles.sin())
+            angles = F.pad(angles, (0, 0, 0, 0, 1, 0))
+        angles = (angles if is_theirs else angles.transpose(1, 2)).flatten(1)
+        return Rotation(angles.cos(), angles.sin(), are_neighbours=is_theirs)
 
 
 def init_transformer(model: VideoTransformer, fc_init_std: float) -> None:

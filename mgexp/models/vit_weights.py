@@ -1,7 +1,8 @@
 """Published weights of vision transformers under the names and in the layout of our ``VideoTransformer``.
 
 A position of the class token is added to the class token itself, which gives the same sum. Positions of an image
-are those of a clip with one frame; `weights.fit_weights` stretches them over the grid of the network.
+are those of a clip with one frame; `weights.fit_weights` stretches them over the grid of the network. Tensors that
+serve another task, such as a decoder, keep their names.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ VIDEOMAE_GRID = (8, 14, 14)
 def sinusoids(grid: tuple[int, int, int], width: int) -> Tensor:
     """Return VideoMAE's fixed positions (1, width, *grid): a sine or cosine of the number of the token."""
     places = torch.arange(grid[0] * grid[1] * grid[2], dtype=torch.float64)[:, None]
-    channels = torch.arange(width)
+    # In float32, the table of 1,568 tokens would be wrong by up to 6e-5.
+    channels = torch.arange(width, dtype=torch.float64)
     angles = places / 10000 ** (2 * (channels // 2) / width)
     table = torch.where(channels % 2 == 0, angles.sin(), angles.cos()).float()
     return table.T.reshape(1, width, *grid)
@@ -57,13 +59,8 @@ def from_timm(tensors: Tensors) -> dict[str, Tensor]:
 
     A file of VideoMAE's pre-training gives its encoder.
     """
-    of_encoder = {
-        name.removeprefix("encoder."): value
-        for name, value in tensors.items()
-        if name.startswith("encoder.")
-    }
     found = _renamed(
-        of_encoder or tensors,
+        {name.removeprefix("encoder."): value for name, value in tensors.items()},
         {
             r"patch_embed\.proj\.(\w+)": r"patches.\1",
             r"blocks\.(\d+)\.(norm[12])\.(\w+)": r"blocks.\1.\2.\3",
@@ -110,7 +107,7 @@ def from_transformers(tensors: Tensors) -> dict[str, Tensor]:
         tensors,
         {
             r"videomae\.embeddings\.patch_embeddings\.projection\.(\w+)": r"patches.\1",
-            attention + r"(query|key|value)\.weight": r"blocks.\1.\2",
+            attention + r"(query|key|value)\.weight": r"blocks.\1.\2.weight",
             # The first is in published files, the second in those of newer versions.
             attention + r"([qv])_bias": r"blocks.\1.\2_bias",
             attention + r"(q|v)(?:uery|alue)\.bias": r"blocks.\1.\2_bias",
@@ -122,16 +119,46 @@ def from_transformers(tensors: Tensors) -> dict[str, Tensor]:
             r"classifier\.(\w+)": r"head.\1",
         },
     )
-    for name in [name for name in found if name.endswith(".query")]:
+    return from_timm(_with_joint_layers(found))
+
+
+def from_vjepa2(tensors: Tensors) -> dict[str, Tensor]:
+    """Convert the encoder of V-JEPA 2 of the library transformers, with or without a classifier."""
+    layer = r"encoder\.layer\.(\d+)\."
+    found = _renamed(
+        {name.removeprefix("vjepa2."): value for name, value in tensors.items()},
+        {
+            r"encoder\.embeddings\.patch_embeddings\.proj\.(\w+)": r"patches.\1",
+            layer + r"norm([12])\.(\w+)": r"blocks.\1.norm\2.\3",
+            layer + r"attention\.(query|key|value)\.(\w+)": r"blocks.\1.\2.\3",
+            layer + r"attention\.proj\.(\w+)": r"blocks.\1.out.\2",
+            layer + r"mlp\.fc1\.(\w+)": r"blocks.\1.mlp.0.\2",
+            layer + r"mlp\.fc2\.(\w+)": r"blocks.\1.mlp.2.\2",
+            r"encoder\.layernorm\.(\w+)": r"norm.\1",
+        },
+    )
+    return _with_joint_layers(found)
+
+
+def _with_joint_layers(found: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Join the layers of queries, keys and values of each block."""
+    for name in [name for name in found if re.match(r"blocks\.\d+\.query\.", name)]:
         parts = [found.pop(name.replace("query", part)) for part in ("query", "key", "value")]
-        found[name.replace("query", "qkv.weight")] = torch.cat(parts)
-    return from_timm(found)
+        found[name.replace("query", "qkv")] = torch.cat(parts)
+    return found
 
 
-CONVERSIONS: dict[str, tuple[str, Callable[[Tensors], dict[str, Tensor]]]] = {
-    "timm or VideoMAE": ("patch_embed.", from_timm),
-    "VideoMAE's pre-training": ("encoder.patch_embed.", from_timm),
-    "torchvision's ViT": ("encoder.layers.encoder_layer_0.", from_torchvision),
-    "transformers' VideoMAE": ("videomae.", from_transformers),
+VJEPA2 = "transformers' V-JEPA 2"
+CONVERSIONS: dict[str, tuple[tuple[str, ...], Callable[[Tensors], dict[str, Tensor]]]] = {
+    "timm or VideoMAE": (("patch_embed.",), from_timm),
+    "VideoMAE's pre-training": (("encoder.patch_embed.",), from_timm),
+    "torchvision's ViT": (("encoder.layers.encoder_layer_0.",), from_torchvision),
+    "transformers' VideoMAE": (("videomae.",), from_transformers),
+    VJEPA2: (("encoder.embeddings.", "vjepa2.encoder.embeddings."), from_vjepa2),
 }
 """By convention: a beginning that some name has in every file, and the conversion to our names."""
+OTHER_TASKS = {
+    "VideoMAE's pre-training": ("decoder.", "encoder_to_decoder.", "mask_token"),
+    VJEPA2: ("predictor.", "pooler.", "classifier."),
+}
+"""Beginnings of names of what serves another task than ours. V-JEPA 2's classifier belongs to its pooler."""

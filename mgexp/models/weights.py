@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from mgexp.errors import InputError, listed
 from mgexp.models import names
-from mgexp.models.vit_weights import CONVERSIONS
+from mgexp.models.vit import VideoTransformer
+from mgexp.models.vit_weights import CONVERSIONS, OTHER_TASKS, VJEPA2
 from mgexp.run.files import atomic_file, is_file, sha256_of
 
 WRAPPERS = ("model_state", "model", "state_dict")
@@ -89,8 +90,8 @@ def named_weights(path: Path, tensors: Mapping[str, Tensor]) -> WeightsFile:
 
     The tensors of a vision transformer then have our names.
     """
-    for naming, (beginning, convert) in CONVERSIONS.items():
-        if any(name.startswith(beginning) for name in tensors):
+    for naming, (beginnings, convert) in CONVERSIONS.items():
+        if any(name.startswith(beginnings) for name in tensors):
             try:
                 return WeightsFile(path, naming, convert(tensors))
             except (KeyError, ValueError) as error:
@@ -152,8 +153,8 @@ class Fit:
       one for another number of classes.
     - ``missing`` are our other tensors that the file lacks and that keep their initial values:
       non-local blocks, which start as the identity, and counters.
-    - ``unused`` are tensors of the file, under its names, that are not loaded: its classifier, and
-      counters.
+    - ``unused`` are tensors of the file, under its names, that are not loaded: its classifier, what serves
+      another task, and counters.
     """
 
     file: WeightsFile
@@ -203,6 +204,12 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
     picture then gives the same output as the picture. Raises an InputError that names the tensors
     which do not fit. Learned positions are stretched over the grid of ours, like those of coarse clips.
     """
+    # All tensors fit a network with other rotations, too.
+    if file.naming == VJEPA2 and not (
+        isinstance(model, VideoTransformer) and model.kind == "vjepa2"
+    ):
+        problem = f"{file.path} ({file.naming}) does not fit the model: its positions are V-JEPA 2's rotations"
+        raise InputError([f"{problem}; set MODEL.MODEL_NAME ViT and VIT.POSITIONS vjepa2"])
     state = model.state_dict()
     # Our names are pytorchvideo's, so this is right for its files and ours.
     theirs = {name: name for name in state}
@@ -260,7 +267,12 @@ def _problems(fit: Fit, state: Mapping[str, Tensor], heads: set[str]) -> Iterato
     lacking = [n for n in _but_counters(fit.missing) if names.nonlocal_block(n) in begun]
     if lacking:
         yield f"{len(lacking)} tensors of the model are not in the file: {listed(lacking, MAX_LISTED)}"
-    strange = [name for name in _but_counters(fit.unused) if name not in heads]
+    others = OTHER_TASKS.get(fit.file.naming, ())
+    strange = [
+        name
+        for name in _but_counters(fit.unused)
+        if name not in heads and not name.startswith(others)
+    ]
     if strange:
         yield f"{len(strange)} tensors of the file are not in the model: {listed(strange, MAX_LISTED)}"
 

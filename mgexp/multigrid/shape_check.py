@@ -13,6 +13,11 @@ same content. Then the logits of attention (those of softmax) differ only by wha
   have attention apart, it is the first layer of each.
 - A network without attention, or whose logits are all alike, has no positions to look up. Convolutions have none.
 
+Each head of a layer is judged. Windows are another matter: a network may mask pairs in some of them, so the best
+window of a head counts. As in torch, logits are (..., heads, queries, keys), and what comes before are windows.
+Two kinds of heads are not judged one by one: those that are not relative at the full shape, in a layer in which
+others are, and absolute ones on fewer than four tokens, of which the mean is judged.
+
 Three things would give tokens of one colour different contents, so the copy does without them: zeros beside the
 clip become repeated edges, parameters that may be positions become random numbers, and dropout is off. Only
 attention that computes a softmax of torch is seen.
@@ -39,18 +44,24 @@ Grid = tuple[int, int, int]
 Positions = Literal["none", "relative", "absolute"]
 
 MOST_UNEXPLAINED = 0.1
-"""The largest share of the standard deviation of relative logits that their distance may leave unexplained.
-Measured: 1e-4 in MViTv2-S, whose class token disturbs contents a little; 0.45 to 0.65 where swin3d_t is wrong."""
+"""The largest share of the standard deviation of relative logits that their distance may leave unexplained, in the
+best head of a layer. Measured: 0.02 in MViTv2-S, whose class token disturbs contents a little; 0.43 to 0.65 where
+swin3d_t is wrong."""
+MOST_IN_A_HEAD = 0.25
+"""The same in any head. Measured: 0.03 in MViTv2-S and 0.15 in one of 16 channels; 0.64 to 0.74 in swin3d_t."""
 LEAST_CORRELATION = 0.5
 """The least correlation of absolute logits with those of the full shape. Measured with random tables: 0.59 to 1.0
 if they are interpolated, 0.0 to 0.3 if the first rows or columns are taken. Where space and time have attention
 apart, only the layers of space show a wrong table of space: 0.2 to 0.5 on grids of 4 x 4 and 2 x 2."""
+LEAST_TOKENS = 4
+"""The least tokens for which absolute heads are judged one by one. Measured in heads that are right: a correlation
+of 0.87 and more on four tokens, but 0.04 to 1.0 on two, which have four logits."""
 CONSTANT = 1e-5
 """Logits whose standard deviation is below this share of their size are alike."""
 COLOUR = 0.3
 """The value of all pixels of a clip of one colour. Any value but 0 does."""
-MOST_KEPT = 16
-"""Heads and windows of a layer that are looked at one by one."""
+MOST_WINDOWS = 4
+"""Windows of a layer that are looked at one by one."""
 WITH_CONTENT = (nn.modules.conv._ConvNd, nn.Linear, nn.modules.batchnorm._NormBase, nn.LayerNorm)
 """Layers whose parameters work on contents. Parameters of all other modules may be positions."""
 
@@ -72,8 +83,8 @@ class ShapeCheck:
 class Logits:
     """The logits of one attention layer for a clip of one colour.
 
-    ``some`` (N, queries, keys) has those of some heads and windows. ``mean`` (1, queries, keys) is their mean over
-    all heads and windows. ``grids`` are the outputs of the convolutions before the layer.
+    ``some`` (windows, heads, queries, keys) has those of some windows. ``mean`` (heads, queries, keys) is the mean
+    over all windows. ``grids`` are the outputs of the convolutions before the layer.
     """
 
     some: Tensor
@@ -83,8 +94,8 @@ class Logits:
     @classmethod
     def of(cls, values: Tensor, grids: frozenset[Grid]) -> Logits:
         """Keep what the check needs of logits (..., queries, keys)."""
-        flat = values.detach().flatten(0, -3)
-        return cls(flat[:MOST_KEPT].double(), flat.double().mean(0, keepdim=True), grids)
+        windows = values.detach().reshape(-1, *values.shape[-3:])
+        return cls(windows[:MOST_WINDOWS].clone(), windows.mean(0), grids)
 
     def grids_of(self, num_tokens: int) -> list[Grid]:
         """List the grids that ``num_tokens`` tokens may have: of a convolution, or of its frames or pictures."""
@@ -106,22 +117,22 @@ class Logits:
     @cached_property
     def are_alike(self) -> bool:
         """Whether the logits do not depend on positions."""
-        spread = self.some.std(dim=(1, 2)).max()
-        return bool(spread <= CONSTANT * (1 + self.some.abs().max()))
+        return not _varies(self.some).any()
 
     @cached_property
-    def unexplained(self) -> float:
+    def unexplained(self) -> tuple[float, float]:
         """The share of the standard deviation of the logits that the distance of two tokens does not explain.
 
-        The grid of the tokens is not known, so the possible grids are tried. It is the least over heads and
-        windows, since a network may mask pairs in some of its windows.
+        It is that of the best and of the worst head. The grid of the tokens is not known, so the possible ones are
+        tried.
         """
-        least = 1.0
+        least = (1.0, 1.0)
         for extra in (0, 1):  # a class token
-            values = self.some[:, extra:, extra:]
-            for queries, keys in product(*(_grids(size) for size in values.shape[1:])):
-                if least > CONSTANT and _may_meet(queries, keys):
-                    least = min(least, _unexplained_on(values, queries, keys))
+            values = self.some[..., extra:, extra:]
+            for queries, keys in product(*(_grids(size) for size in values.shape[2:])):
+                if least[1] > CONSTANT and _may_meet(queries, keys):
+                    shares = _unexplained_on(values, queries, keys)
+                    least = min(least, (min(shares), max(shares)))
         return least
 
 
@@ -166,7 +177,7 @@ def _checks(
     relative = [one for one, kind in zip(wanted, kinds, strict=True) if kind == "relative"]
     return [
         *checks,
-        ShapeCheck(*full, kinds, max((one.unexplained for one in relative), default=0.0)),
+        ShapeCheck(*full, kinds, max((one.unexplained[1] for one in relative), default=0.0)),
     ]
 
 
@@ -277,7 +288,7 @@ def _logits(model: nn.Module, shape: tuple[int, int]) -> list[Logits]:
 def _kind(logits: Logits) -> Positions:
     if logits.are_alike:
         return "none"
-    return "relative" if logits.unexplained <= MOST_UNEXPLAINED else "absolute"
+    return "relative" if logits.unexplained[0] <= MOST_UNEXPLAINED else "absolute"
 
 
 def _compare(
@@ -301,13 +312,15 @@ def _compare(
         if kind == "none" or (kind == "absolute" and is_later):
             continue
         if kind == "relative":
-            deviation, most = other.unexplained, MOST_UNEXPLAINED
-            why = f"distance does not explain {deviation:.0%} of its logits (full shape: {one.unexplained:.0%})"
+            (best, deviation), at_full = other.unexplained, one.unexplained[1]
+            is_wrong = best > MOST_UNEXPLAINED or deviation > MOST_IN_A_HEAD >= at_full
+            why = f"distance does not explain {deviation:.0%} of a head's logits (full shape: {at_full:.0%})"
         else:
-            deviation, most = 1 - _correlation(one, other, full, shape), 1 - LEAST_CORRELATION
-            why = f"its logits correlate by {1 - deviation:.2f} with those at the same places of the full shape"
+            deviation = 1 - _correlation(one, other, full, shape)
+            is_wrong = deviation > 1 - LEAST_CORRELATION
+            why = f"a head's logits correlate by {1 - deviation:.2f} with those at its places of the full shape"
         worst = max(worst, deviation)
-        if deviation > most and not problem:
+        if is_wrong and not problem:
             problem = f"attention layer {layer} of {len(kinds)} has wrong positions: {why}"
     return ShapeCheck(*shape, kinds, worst, problem)
 
@@ -327,9 +340,9 @@ def _may_meet(queries: Grid, keys: Grid) -> bool:
     return is_whole and (min(ratios) >= 1 or max(ratios) <= 1)
 
 
-def _unexplained_on(values: Tensor, queries: Grid, keys: Grid) -> float:
-    """Return the least unexplained share over the heads and windows of ``values`` (N, queries, keys)."""
-    distance = torch.zeros(values.shape[1:], dtype=torch.long)
+def _unexplained_on(values: Tensor, queries: Grid, keys: Grid) -> list[float]:
+    """Return the unexplained share of each head of ``values`` (windows, heads, queries, keys)."""
+    distance = torch.zeros(values.shape[2:], dtype=torch.long)
     for num_queries, num_keys, query, key in zip(
         queries, keys, _places(queries), _places(keys), strict=True
     ):
@@ -337,16 +350,23 @@ def _unexplained_on(values: Tensor, queries: Grid, keys: Grid) -> float:
         between = query[:, None] * (finest // num_queries) - key[None] * (finest // num_keys)
         distance = distance * (2 * finest) + between + finest
     distances, group = torch.unique(distance.flatten(), return_inverse=True)
-    flat = values.flatten(1)
-    count = torch.bincount(group).to(flat)
-    means = (
-        torch.zeros(len(flat), len(distances), dtype=flat.dtype).index_add_(1, group, flat) / count
-    )
-    left = (flat - means[:, group]).square().mean(1)
-    variance = flat.var(1, unbiased=False)
-    # Heads and windows in which all logits are alike say nothing.
-    varies = variance > (CONSTANT * (1 + flat.abs().amax(1))).square()
-    return (left[varies] / variance[varies]).sqrt().min().item() if varies.any() else 0.0
+    count = torch.bincount(group).double()
+    shares = []
+    for head in values.unbind(1):
+        # Heads and windows in which all logits are alike say nothing.
+        flat = head[_varies(head)].double().flatten(1)
+        if len(flat):
+            sums = torch.zeros(len(flat), len(distances), dtype=flat.dtype)
+            means = sums.index_add_(1, group, flat) / count
+            left = (flat - means[:, group]).square().mean(1)
+            shares.append((left / flat.var(1, unbiased=False)).sqrt().min().item())
+    return shares or [0.0]
+
+
+def _varies(values: Tensor) -> Tensor:
+    """Return for each of ``values`` (..., queries, keys) whether it depends on queries or keys."""
+    spread = values.flatten(-2).std(-1, unbiased=False)
+    return spread > CONSTANT * (1 + values.abs().amax((-2, -1)))
 
 
 def _places(grid: Grid) -> Tensor:
@@ -358,15 +378,19 @@ def _places(grid: Grid) -> Tensor:
 def _correlation(
     full: Logits, coarse: Logits, full_shape: tuple[int, int], shape: tuple[int, int]
 ) -> float:
-    """Correlate the logits of a coarse shape with those of the full shape at the same places.
+    """Correlate the logits of a coarse shape with those of the full shape at the same places, in the worst head.
 
     The network may choose between neighbouring places or take their mean. So it is the largest over the usual
     ways to sample.
     """
     best = 0.0
+    means = [full.mean, coarse.mean]
+    # The number of windows depends on the shape, that of heads does not. So others are windows, too.
+    if len(full.mean) != len(coarse.mean) or coarse.mean.shape[-1] < LEAST_TOKENS:
+        means = [mean.mean(0, keepdim=True) for mean in means]
+    varies = _varies(means[0])
     for extra in (0, 1):
-        # The number of windows depends on the shape, but means over windows and heads can be compared.
-        wanted, found = (one.mean[:, extra:, extra:] for one in (full, coarse))
+        wanted, found = (mean[varies, extra:, extra:].double() for mean in means)
         if wanted.shape[1] != wanted.shape[2] or found.shape[1] != found.shape[2]:
             continue
         for many, few in product(full.grids_of(wanted.shape[1]), coarse.grids_of(found.shape[1])):
@@ -374,7 +398,7 @@ def _correlation(
                 for way in SAMPLINGS:
                     once = _sampled(wanted, many, few, way)
                     sampled = _sampled(once.transpose(1, 2), many, few, way).transpose(1, 2)
-                    best = max(best, _pearson(sampled, found))
+                    best = max(best, _pearson(sampled, found).min().item())
     return best
 
 
@@ -399,6 +423,6 @@ def _sampled(values: Tensor, many: Grid, few: Grid, way: dict[str, Any]) -> Tens
     return F.interpolate(planes, few, **way).reshape(*values.shape[:2], -1)
 
 
-def _pearson(one: Tensor, other: Tensor) -> float:
-    first, second = ((part - part.mean()).flatten() for part in (one, other))
-    return F.cosine_similarity(first, second, dim=0).item()
+def _pearson(one: Tensor, other: Tensor) -> Tensor:
+    first, second = ((part - part.mean((1, 2), keepdim=True)).flatten(1) for part in (one, other))
+    return F.cosine_similarity(first, second, dim=1)

@@ -9,6 +9,7 @@ import ctypes
 import hashlib
 import math
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from mgexp.errors import InputError, listed
 from mgexp.models.layers import Draws, set_draws
 from mgexp.multigrid.batchnorm import has_batchnorm, one_sample, set_num_groups, share_statistics
 from mgexp.multigrid.schedule import StepShape
-from mgexp.run.log import progress_bar
+from mgexp.run.log import LOGGER, progress_bar
 from mgexp.train.checkpoint import State
 from mgexp.train.mixing import Mixing, is_mixed
 from mgexp.train.precision import Precision
@@ -357,7 +358,7 @@ def compiled_step(
 ) -> Iterator[None]:
     """Compile the network of ``state`` for every shape, for the block, unless ``mode`` is off.
 
-    The clock of the run counts these seconds as training and as warm-up of the shapes.
+    The clock of the run counts these seconds as training and as warm-up of the shapes, and the log says them.
     """
     if mode == "off":
         yield
@@ -365,6 +366,10 @@ def compiled_step(
     # There are twice as many graphs as shapes, because forward and backward are compiled
     # separately.
     with compiled(state.model, mode, num_graphs=2 * len(shapes)):
+        start = time.monotonic()
         with state.clock.measure("train"), state.clock.measure("shape_warmup"):
             warm_up(step, shapes, task, progress)
+        if progress:
+            seconds = time.monotonic() - start
+            LOGGER.info("compiled the network for %d shapes in %.1f seconds", len(shapes), seconds)
         yield

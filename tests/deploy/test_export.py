@@ -44,6 +44,7 @@ NETWORKS = {
     },
     "TSM": {"MODEL.MODEL_NAME": "TSM", "RESNET.DEPTH": 50},
     "ViT, learned": {**VIT, "VIT.POSITIONS": "learned"},
+    "ViT, V-JEPA 2": {**VIT, "VIT.POSITIONS": "vjepa2"},
     "ViT, rotary": {**VIT, "VIT.POSITIONS": "rotary", "VIT.CLS_EMBED_ON": True},
     "MViT": {
         "MODEL.MODEL_NAME": "MViT", "MVIT.EMBED_DIM": 16, "MVIT.DEPTH": 4, "MVIT.NUM_HEADS": 2,

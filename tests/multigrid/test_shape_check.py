@@ -159,6 +159,49 @@ def test_a_bias_of_other_pairs_is_found():
     assert full == ""
 
 
+class Heads(nn.Module):
+    """Four heads, each with logits of its own from positions alone; ``wrong`` looks up those of other places."""
+
+    def __init__(self, kind, wrong=None):
+        super().__init__()
+        self.kind, self.wrong = kind, wrong
+        self.patches = nn.Conv3d(3, 24, (2, 16, 16), (2, 16, 16))
+        shape = (4, 16, *GRID) if kind == "absolute" else (4, 2 * 6 - 1, 2 * 6 - 1)
+        self.table = nn.Parameter(torch.zeros(shape))
+        self.attend, self.head = Attention(heads=4), nn.Linear(24, 5)
+
+    def bias(self, head, grid):
+        if self.kind == "absolute":
+            way = WAYS["first corner" if head == self.wrong else "interpolated"]
+            places = way(self.table[head][None], torch.Size(grid)).flatten(2)[0]
+            return places.T @ places
+        index = torch.cartesian_prod(*(torch.arange(size) for size in grid))
+        if head == self.wrong:  # the first tokens of the grid of the full clip
+            index = torch.cartesian_prod(*(torch.arange(size) for size in GRID))[: len(index)]
+        _, down, right = (index[:, None] - index[None]).movedim(-1, 0) + 5
+        return self.table[head][down, right]
+
+    def forward(self, clips):
+        x = self.patches(clips)
+        bias = torch.stack([self.bias(head, x.shape[2:]) for head in range(4)])
+        return self.head(self.attend(x.flatten(2).transpose(1, 2), bias).mean(1))
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 3])
+@pytest.mark.parametrize("kind", ["relative", "absolute"])
+def test_one_wrong_head_of_four_is_found(kind, wrong):
+    torch.manual_seed(0)
+    *coarse, full = check_shapes(Heads(kind, wrong), [(8, 48), (8, 64), FULL])
+    assert full.positions == (kind,)
+    assert full.problem == ""
+    said = {"relative": "distance does not explain", "absolute": "a head's logits correlate by"}
+    for one in coarse:
+        if wrong is None:
+            assert one.problem == ""
+        else:
+            assert said[kind] in one.problem
+
+
 def test_convolutions_have_no_positions():
     found = check_shapes(Convolutions(nn.AdaptiveAvgPool3d(1)), [*COARSE, FULL])
     assert {(one.positions, one.problem) for one in found} == {((), "")}

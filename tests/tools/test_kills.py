@@ -1,15 +1,16 @@
-"""Twenty kills at random moments of a row of 60 steps: each run ends with the same bits."""
+"""Kills at random moments of a row, and in every phase of a transformer: each run ends with the same bits."""
 
 from __future__ import annotations
 
 import random
 import shutil
 import time
+from itertools import pairwise
 
 import pytest
 from kills import Moment, Runner, assert_same, boundaries, milestones_of
 from run_files import read_lines
-from tiny import command, data_keys, write_config
+from tiny import RECIPE_OF_TRANSFORMERS, VIT, command, data_keys, write_config
 
 from mgexp.run.folder import RunDir
 
@@ -100,3 +101,25 @@ def test_twenty_kills_of_twenty_change_nothing(tiny_data, tmp_path, capsys):
     assert hits.count("the same bits") == NUM_KILLS
     for place in ("saving", "evaluation", "change of phase"):
         assert f", {place}" in hits, hits
+
+
+def test_a_kill_inside_any_phase_of_a_transformers_recipe_changes_nothing(tiny_data, tmp_path):
+    """Mixup, CutMix, label smoothing, repeats, layer decay, drop path, average of the weights: all at once."""
+    keys = {**data_keys(tiny_data), **VIT, **RECIPE_OF_TRANSFORMERS, **ROW}
+    keys["TRAIN.CHECKPOINT_MINUTES"] = 0.0005
+    cfg = write_config(tmp_path / "row.yaml", keys)
+    runner, alone = Runner(tmp_path / "said.txt"), tmp_path / "alone"
+    runner.finish(command(cfg, alone))
+    lines = read_lines(alone / "metrics.jsonl")
+    assert len({(line["frames"], line["crop"]) for line in lines}) >= 6
+    bounds = [0, *sorted(boundaries(RunDir(alone))), len(lines)]
+    assert len(bounds) == 6
+    for start, end in pairwise(bounds):
+        folder = tmp_path / f"run{start}"
+        moment = Moment("inside a phase", 0.0, after_step((start + end) // 2))
+        hit = runner.kill(command(cfg, folder), RunDir(folder), moment)
+        assert hit is not None
+        assert start < hit.step < end
+        assert start < RunDir(folder).checkpoint_steps()[-1] < end
+        runner.finish(command(cfg, folder))
+        assert_same(folder, alone)

@@ -23,6 +23,9 @@ PHASE_KEYS = [
     *("lr_factor", "stride_min", "stride_max", "num_bn_groups", "cycle"),
 ]
 CYCLE_KEYS = ["frames", "crop", "clips", "min_jitter", "max_jitter"]
+SHAPE_KEYS = ["frames", "crop", "clips", "ratio", "exact_ratio", "work"]
+MEMORY_KEYS = ["frames", "crop", "clips", "clips_at_once", "activation_bytes"]
+PAGE = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +72,13 @@ def test_json_has_the_keys_of_the_contract(shown_json, row):
     for phase in found["phases"]:
         assert list(phase) == PHASE_KEYS
         assert all(list(shape) == CYCLE_KEYS for shape in phase["cycle"])
+    assert all(list(shape) == SHAPE_KEYS for shape in found["shapes"])
+
+
+def test_the_page_names_the_keys_of_the_contract():
+    told = PAGE[PAGE.index("`--json` prints the same") : PAGE.index("## The tables")]
+    keys = {*TOP_KEYS, *SHAPE_KEYS, *MEMORY_KEYS, "cycle", "memory", "held_bytes"}
+    assert [key for key in sorted(keys) if f"`{key}`" not in told] == []
 
 
 @pytest.mark.parametrize("row", NAMES)
@@ -224,7 +234,11 @@ def test_memory_is_shown_on_demand(main, capsys):
     assert main(row) == 0
     assert "of which weights, gradients and optimizer hold 0.03 GiB" in capsys.readouterr().out
     assert main([*row, "--json", "TRAIN.MAX_CLIPS_PER_GPU", "16"]) == 0
-    memory = json.loads(capsys.readouterr().out)["memory"]
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == [*TOP_KEYS, "memory"]
+    memory = found["memory"]
+    assert list(memory) == ["held_bytes", "shapes"]
+    assert all(list(shape) == MEMORY_KEYS for shape in memory["shapes"])
     assert 12 * 2_767_632 < memory["held_bytes"] < 12.1 * 2_767_632
     assert [(one["clips"], one["clips_at_once"]) for one in memory["shapes"]] == [
         *[(32, 16)] * 3,

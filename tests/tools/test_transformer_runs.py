@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
 import torch
 from run_files import assert_bit_identical, interrupt_in, losses, read_lines, refused
 from tiny import RECIPE_OF_TRANSFORMERS, VIT, command, data_keys, write_config
 
 from mgexp.config.load import load_config
+from mgexp.multigrid.schedule import step_counts
 from mgexp.run.folder import RunDir
 from mgexp.run.torch_file import load_torch
 from mgexp.train.setup import build_row_schedule
@@ -60,6 +64,27 @@ def test_the_average_of_the_weights_is_evaluated_and_saved(vit_cfg, whole):
     name = "blocks.0.qkv.weight"
     assert torch.equal(final[name], saved[source][name])
     assert torch.equal(final[name], saved[other][name]) != is_averaged
+
+
+@pytest.mark.slow
+def test_a_compiled_run_has_a_graph_for_each_shape_and_says_the_seconds(
+    tiny_data, tmp_path, main, caplog
+):
+    keys = {"VIT.DEPTH": 1, "VIT.POSITIONS": "rotary", "TRAIN.COMPILE": "default"}
+    keys |= {"MULTIGRID.SHORT_CYCLE": False, "MULTIGRID.LONG_CYCLE_FACTORS": [[0.5, 0.7], [1, 1]]}
+    cfg = write_config(tmp_path / "row.yaml", {**data_keys(tiny_data), **VIT, **keys})
+    shapes = step_counts(build_row_schedule(load_config(cfg), 24))
+    assert len(shapes) == 2
+    torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    with caplog.at_level("INFO"):
+        assert main(command(cfg, tmp_path / "run")) == 0
+    assert counters["stats"]["unique_graphs"] == len(shapes)
+    (said,) = re.findall(r"compiled the network for 2 shapes in ([\d.]+) seconds", caplog.text)
+    recorded = json.loads((tmp_path / "run" / "result.json").read_text())["seconds"]
+    assert 0 < float(said) <= recorded["shape_warmup"] + 0.1
+    torch._dynamo.reset()
 
 
 def test_a_crop_that_does_not_divide_is_refused_before_the_run(vit_cfg, tmp_path, main, capsys):

@@ -108,7 +108,7 @@ def test_warming_up_changes_no_draw_and_keeps_no_gradient():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("name", ["ViT", "ViT rotary", "MViT"])
+@pytest.mark.parametrize("name", ["ViT learned", "ViT rotary", "ViT vjepa2", "MViT"])
 def test_a_transformer_is_one_graph_for_each_shape(name):
     """Traced as a whole, and compiled again for no step: positions are a part of the graph of their shape."""
     keys = {
@@ -117,7 +117,7 @@ def test_a_transformer_is_one_graph_for_each_shape(name):
         "VIT.EMBED_DIM": 24, "VIT.DEPTH": 2, "VIT.NUM_HEADS": 2,
         "VIT.TUBELET": [2, 4, 4], "VIT.DROPPATH_RATE": 0.5,
         "MVIT.EMBED_DIM": 8, "MVIT.DEPTH": 2, "MVIT.STAGES": [1], "MVIT.DROPPATH_RATE": 0.5,
-        "VIT.POSITIONS": "rotary" if "rotary" in name else "learned",
+        "VIT.POSITIONS": name.split()[1] if "ViT " in name else "learned",
     }  # fmt: skip
     model, graphs = build_model(config_of(keys)), []
 
