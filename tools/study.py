@@ -56,7 +56,7 @@ from mgexp.results.report import write_pictures
 from mgexp.results.study_page import HEAD, StudyResults, render_study
 from mgexp.run.files import atomic_write_text, free_path, lock_file, short_path
 from mgexp.run.folder import RUNS, ExperimentsDir, RunDir, RunsDir, SweepDir, default_run_dir
-from mgexp.text import duration
+from mgexp.text import counted, duration
 from mgexp.train.result import Outcome
 
 WAIT_SECONDS = 5.0
@@ -388,9 +388,8 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
         while task := next(filter(board.is_ready, left := board.left()), None):
             total, seconds = len(board.study.tasks), board.seconds(task)
             if options.minutes and time.monotonic() - started + seconds > 60 * options.minutes:
-                say(
-                    f"{len(left)} tasks are left, and the next takes about {duration(seconds)}: start again"
-                )
+                num = counted(len(left), "task is", "tasks are")
+                say(f"{num} left, and the next takes about {duration(seconds)}: start again")
                 return Outcome.INTERRUPTED
             what = f"{task.row}, seed {task.seed}{', frames ' + task.frame_order if task.is_control else ''}"
             place = total - len(left) + 1
@@ -410,7 +409,9 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
                 raise InputError([f"{what}: the run ended, but it does not count", *problems])
     if waiting := {task.row for task in board.left()}:
         names, pairs = ", ".join(sorted(waiting)), board.study.seconds_pairs
-        say(f"{names}: needs {pairs} pairs of the row and the baseline in one quiet sitting first")
+        say(
+            f"{names}: needs {counted(pairs, 'pair')} of the row and the baseline in one quiet sitting first"
+        )
         return Outcome.INTERRUPTED
     return Outcome.MISSED if missed else Outcome.OK
 
@@ -465,9 +466,8 @@ def submit(board: Board, resources: Resources, options: argparse.Namespace) -> O
             todo = [one for one, state in zip(runs, now, strict=True) if state.state not in IN_HAND]
             if todo:
                 submit_array(sweep, todo, resources, options.parallel or len(todo))
-            say(
-                f"{len(todo)} runs are submitted; follow: python tools/sweep.py status {board.sweep_dir.root}"
-            )
+            num = counted(len(todo), "run is", "runs are")
+            say(f"{num} submitted; follow: python tools/sweep.py status {board.sweep_dir.root}")
     return Outcome.OK
 
 

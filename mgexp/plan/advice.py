@@ -35,6 +35,7 @@ from mgexp.plan.workers import most_workers
 from mgexp.run.environment import num_cores
 from mgexp.run.folder import RunDir
 from mgexp.run.remote import is_listed
+from mgexp.text import counted
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import ShapeCheck, check_shapes
 from mgexp.train.setup import build_inputs, build_memory_problems
@@ -141,7 +142,7 @@ def precision_findings(precision: Precision, found: Iterable[ShapeCheck]) -> lis
         remedy = "TRAIN.PRECISION fp32"
         return [Finding("precision", "problem", problem, remedy) for problem in problems]
     worst = min(one.min_cosine for one in checks)
-    text = f"{precision.name} agrees with fp32 at {len(checks)} shapes (worst cosine {worst:.6f})"
+    text = f"{precision.name} agrees with fp32 at {counted(len(checks), 'shape')} (worst cosine {worst:.6f})"
     return [Finding("precision", "OK", text)]
 
 
@@ -201,8 +202,9 @@ def steps_finding(schedule: Schedule) -> Finding:
     """Report whether training, and each phase of it, has enough steps to learn."""
     name, fewest = "number of steps", min(phase.num_steps for phase in schedule.phases)
     text = (
-        f"{schedule.total_steps:,} for {schedule.num_videos:,} videos, {len(schedule.phases)} phases of "
-        f"{fewest:,} or more; the baseline has {schedule.baseline_steps:,}"
+        f"{schedule.total_steps:,} for {counted(schedule.num_videos, 'video')}, "
+        f"{counted(len(schedule.phases), 'phase')} of {fewest:,} or more; "
+        f"the baseline has {schedule.baseline_steps:,}"
     )
     if schedule.total_steps >= FEW_STEPS and fewest >= FEW_PHASE_STEPS:
         return Finding(name, "OK", text)
@@ -259,7 +261,7 @@ def loading_finding(
     cores = needed / step_seconds
     text = (
         f"the most expensive phase needs {needed:.3g} core-seconds of loading per step of {step_seconds:.3g} s: "
-        f"{cores:.1f} cores; there are {num_workers} workers on {num_cores} cores"
+        f"{cores:.1f} cores; there are {counted(num_workers, 'worker')} on {counted(num_cores, 'core')}"
     )
     values = {"cores": cores}
     if cores <= min(max(1, num_workers), num_cores):
@@ -299,10 +301,12 @@ def remedy(leg: LegPrediction, stores: Mapping[str, Mapping[Kind, float]], num_g
     """Say how many workers, or else cores, would end the waiting, and which stores would end it too."""
     now, workers = leg.balance.resources, leg.balance.workers_to_unbind()
     if workers is not None:
-        found = [f"{workers} workers for each process (now {now.num_workers})"]
+        found = [f"{counted(workers, 'worker')} for each process (now {now.num_workers})"]
     else:
         cores = leg.balance.cores_to_unbind()
-        found = [f"{cores} cores for each process (now {now.num_cores}), with as many workers"]
+        found = [
+            f"{counted(cores, 'core')} for each process (now {now.num_cores}), with as many workers"
+        ]
     for name, seconds in stores.items():
         loading = leg.leg.core_seconds_per_step(seconds) / num_gpus
         if replace(leg.balance, loading_core_seconds=loading).waiting <= NEGLIGIBLE_SECONDS:

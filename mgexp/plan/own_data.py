@@ -24,6 +24,7 @@ from mgexp.multigrid.schedule import Schedule
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS
 from mgexp.run.files import atomic_write_text, short_path
 from mgexp.run.folder import RUNS, Folder, Inside
+from mgexp.text import counted
 from mgexp.train.setup import build_row_schedule
 from mgexp.video.check import VideoCheck
 from mgexp.video.paths import Root
@@ -343,12 +344,12 @@ class Lists:
         both = sorted({*train} & {*val})
         shared = f"{len(both)} of them" if both else "none of them"
         lines = [
-            f"Split by group: there are {len(groups)} groups, with {shared} in both lists.",
-            f"In validation are {len(val)}: {listed(val, MOST_GROUPS)}.",
+            f"Split by group: {counted(len(groups), 'group')}, with {shared} in both lists.",
+            f"{counted(len(val), 'group is', 'groups are')} in validation: {listed(val, MOST_GROUPS)}.",
         ]
         videos = (*self.train, *self.val)
         if num := sum(one.group not in groups for one in videos):
-            lines.append(f"{num} of {len(videos)} videos have no group.")
+            lines.append(f"{counted(num, 'video has', 'videos have')} no group.")
         return lines
 
 
@@ -422,8 +423,8 @@ def study_text(project: ProjectDir, plan: Plan, lists: Lists) -> str:
     rows = ["baseline"] if plan.has_few_steps else ["baseline", "long_short"]
     classes = json.dumps(str(project.classes_txt.absolute()), ensure_ascii=False)
     text = [
-        f"# The claim: long_short is not worse than the baseline by more than {plan.margin:g} points. Change it",
-        f"# before the first run, not after. One of {plan.seen.num_val:,} validation videos is "
+        f"# The claim: long_short is not worse than the baseline by more than {counted(plan.margin, 'point')}.",
+        f"# Change it before the first run, not after. One of {plan.seen.num_val:,} validation videos is "
         f"{plan.video_points:.2g} points.",
         *(f"# {line}" for line in lists.groups_text()),
         f"# python tools/study.py {shlex.quote(short_path(project.root))}",

@@ -9,7 +9,7 @@ from statistics import fmean
 from mgexp.config.load import load_config
 from mgexp.config.study import Study, Task
 from mgexp.results.collect import Gathered
-from mgexp.text import aligned, duration
+from mgexp.text import aligned, counted, duration
 
 UNKNOWN = "how long they take is known after the first run"
 
@@ -51,7 +51,7 @@ def _share_of_epochs(study: Study, row: str) -> float | None:
 
 def describe_left(study: Study, gathered: Gathered, left: Sequence[Task]) -> str:
     """Write how many tasks are left, and how long they will take or when that will be known."""
-    text = f"{len(left)} tasks left"
+    text = f"{counted(len(left), 'task')} left"
     if left and not gathered.runs:
         return f"{text}; {UNKNOWN}"
     of_rows = seconds_of_rows(study, gathered)

@@ -41,6 +41,7 @@ from mgexp.results.tables import (
 from mgexp.run.confusion import name_of
 from mgexp.run.files import atomic_file, atomic_write_text
 from mgexp.run.folder import RunsDir
+from mgexp.text import counted
 
 NUM_CLASSES_SHOWN = 5
 """The number of the worst classes, and of the most confused pairs, in a report. Assumption: nobody reads more."""
@@ -220,7 +221,7 @@ def _data(comparison: Comparison) -> Iterator[str]:
     if not test:
         return
     points = " or ".join(f"{100 / num:.2f}" for num in test)
-    yield f"{' or '.join(f'{num:,}' for num in test)} test videos: one video is {points} points."
+    yield f"{' or '.join(f'{num:,}' for num in test)} test videos: one of them is {points} points."
     known = (row.confusion for row in comparison.finished if row.confusion)
     if confusion := next(known, None):
         each = [one.num_videos for one in confusion.classes]
@@ -469,7 +470,9 @@ def how(runs: Sequence[Run]) -> Iterator[str]:
     yield f"- training videos: {_distinct(run.num_train_videos for run in runs)}"
     for name, is_full in (("final evaluation", True), ("evaluation during training", False)):
         curve = (one for run in runs for one in run.curve if one.full_protocol == is_full)
-        protocols = _distinct(f"{one.num_videos} videos × {one.views} views" for one in curve)
+        protocols = _distinct(
+            f"{counted(one.num_videos, 'video')} × {counted(one.views, 'view')}" for one in curve
+        )
         yield f"- {name}: {protocols or 'none'}"
     yield f"- commit: {_distinct(run.commit for run in runs)}"
     # All dates are in UTC and in ISO 8601, so their order as text is their order in time.

@@ -48,6 +48,7 @@ from mgexp.results.tables import (
     table,
     video_table,
 )
+from mgexp.text import counted
 
 HEAD = """\
 <!-- tools/study.py writes this page from study.yaml, runs.jsonl and prose.md: change those, not this file. -->"""
@@ -202,18 +203,21 @@ def _claim(results: StudyResults) -> Iterator[str]:
     bases = dict.fromkeys(base for name in study.names if (base := study.base_of(name)))
     yield (
         f"A row holds its claim if its accuracy is not worse than that of {' or '.join(bases)} by more than "
-        f"{study.margin:g} points. [study.yaml](study.yaml) names the rows, the seeds and the margin"
+        f"{counted(study.margin, 'point')}. [study.yaml](study.yaml) names the rows, the seeds and the margin"
         + (f", and the target of {study.target:g} %" if study.target else "")
         + ". It was written before the runs."
     )
     if results.num_folds:
         seeds, folds = study.num_seeds(study.baseline), results.num_folds
-        yield f"{seeds} pairs are {folds} folds × {seeds / folds:g} seeds: seed N trains fold N mod {folds}."
+        each = counted(seeds / folds, "seed")
+        yield f"{seeds} pairs are {folds} folds × {each}: seed N trains fold N mod {folds}."
     tasks = [task for task in study.tasks if not task.is_control]
     missing = [task for task in tasks if task.seed not in results.row(task.row).runs]
     if missing:
         yield ""
-        yield f"**{len(missing)} of {len(tasks)} runs are missing, so these results are not final.**"
+        verb = "is" if len(missing) == 1 else "are"
+        num = f"{len(missing)} of {counted(len(tasks), 'run')}"
+        yield f"**{num} {verb} missing, so these results are not final.**"
 
 
 def verdict_text(difference: Estimate | None, margin: float) -> str:
@@ -269,11 +273,11 @@ def _accuracy_table(results: StudyResults) -> list[str]:
             ("difference (points)", of_pair(lambda pair: difference_text(pair.difference))),
             ("95 % interval", of_pair(lambda pair: interval_text(pair.difference))),
             (
-                f"not worse by {study.margin:g} points",
+                f"not worse by {counted(study.margin, 'point')}",
                 of_pair(lambda pair: verdict_text(pair.difference, study.margin)),
             ),
         ],
-        ("against", f"not worse by {study.margin:g} points"),
+        ("against", f"not worse by {counted(study.margin, 'point')}"),
     )
 
 

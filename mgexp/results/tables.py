@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from mgexp.results.evidence import VideoDifference
 from mgexp.results.model import Estimate, Pair
+from mgexp.text import counted
 
 T = TypeVar("T")
 NONE = "–"
@@ -196,7 +197,7 @@ def video_table(
     if margin is not None:
         columns.append(
             (
-                f"not worse by {margin:g} points",
+                f"not worse by {counted(margin, 'point')}",
                 lambda item: _within(item[1].interval, margin),
             )
         )

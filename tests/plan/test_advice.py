@@ -131,7 +131,7 @@ def test_precision_findings():
     good = ShapeCheck(COARSE, (), 0.99999)
     bad = ShapeCheck(FULL, (Agreement("output of x", False, math.nan, math.nan, math.nan),), 0.0)
     (found,) = precision_findings(Precision("bf16"), [good])
-    assert found.found == "bf16 agrees with fp32 at 1 shapes (worst cosine 0.999990)"
+    assert found.found == "bf16 agrees with fp32 at 1 shape (worst cosine 0.999990)"
     (found,) = precision_findings(Precision("bf16"), [good, bad])
     assert found.status == "problem" and "8x16x64² in 1 BN group: output of x is not" in found.found
 

@@ -187,9 +187,9 @@ def test_the_study_says_how_it_was_split(project):
     val = tuple(video(f"v{n}", f"M{n:02d}") for n in range(12))
     lists = Lists(Path("/v"), (*train, video("a")), val)
     said = own_data.study_text(project, Plan.of(SEEN), lists)
-    assert "# Split by group: there are 16 groups, with none of them in both lists.\n" in said
-    assert "# In validation are 12: M00, M01, M02," in said
-    assert "M09 and 2 more.\n# 1 of 17 videos have no group.\n" in said
+    assert "# Split by group: 16 groups, with none of them in both lists.\n" in said
+    assert "# 12 groups are in validation: M00, M01, M02," in said
+    assert "M09 and 2 more.\n# 1 video has no group.\n" in said
     mixed = Lists(Path("/v"), train, (*val, train[0]))
     assert mixed.groups_text()[0].endswith("16 groups, with 1 of them in both lists.")
 

@@ -200,8 +200,8 @@ def test_how_the_numbers_were_taken_shows_a_mixture(report, tmp_path):
         "- cpu: Test CPU",
         "- gpu: none",
         "- torch: unknown",
-        "- final evaluation: 1200 videos × 3 views",
-        "- evaluation during training: 240 videos × 1 views",
+        "- final evaluation: 1,200 videos × 3 views",
+        "- evaluation during training: 240 videos × 1 view",
     } <= {*lines}
 
 
@@ -252,7 +252,7 @@ def test_data_and_guessing_come_before_the_tables(report, two_rows, tmp_path):
     before = report().split("## Rows")[0]
     # 100/1200 = 0.083, and 900 of the 1200 videos have the most common class.
     assert "960 training videos" in before
-    assert "1,200 test videos: one video is 0.08 points" in before
+    assert "1,200 test videos: one of them is 0.08 points" in before
     assert "most common of the 2 classes would score 75.00 %" in before
 
 

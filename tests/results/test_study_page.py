@@ -76,16 +76,14 @@ def table_of(text, heading):
 def test_the_claim_and_what_is_missing(results):
     text = page(results)
     claim = " ".join(section(text, "## What was claimed"))
-    assert "not worse than that of baseline by more than 1 points" in claim
+    assert "not worse than that of baseline by more than 1 point." in claim
     assert "the target of 88 %" in claim
     # Nine runs of rows and three of as_long; seven are there.
     assert "**5 of 12 runs are missing, so these results are not final.**" in claim
 
 
 def test_folds_are_counted(results):
-    assert "3 pairs are 3 folds × 1 seeds: seed N trains fold N mod 3." in page(
-        results, num_folds=3
-    )
+    assert "3 pairs are 3 folds × 1 seed: seed N trains fold N mod 3." in page(results, num_folds=3)
 
 
 def test_accuracy_has_an_interval_and_a_verdict(results):

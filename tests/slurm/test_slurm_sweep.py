@@ -46,6 +46,6 @@ def test_cancel_and_go_on(cluster, long, tmp_path, long_run):
     assert "2 cancelled" in call(SWEEP_TOOL, ["cancel", folder], cluster)
     wait_for(lambda: all_ended(cluster, folder), "end of the array")
     assert [one["state"] for one in status(cluster, folder)] == ["stopped"] * 2
-    assert "submitted: 1 runs" in sweep(cluster, long, folder, "--seeds", "1")
+    assert "submitted: 1 run," in sweep(cluster, long, folder, "--seeds", "1")
     wait_for((run / "result.json").exists, "result")
     assert_same(run, long_run)

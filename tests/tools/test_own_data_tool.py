@@ -68,8 +68,8 @@ def test_groups_are_in_one_list(main, videos, capsys):
     assert len(persons[0] | persons[1]) == 6
     printed = capsys.readouterr().out.splitlines()[-2:]
     names = ", ".join(sorted(persons[1]))
-    assert printed[0] == "Split by group: there are 6 groups, with none of them in both lists."
-    assert printed[1] == f"In validation are {len(persons[1])}: {names}."
+    assert printed[0] == "Split by group: 6 groups, with none of them in both lists."
+    assert printed[1] == f"1 group is in validation: {names}."
     assert f"# {printed[1]}" in Path("projects/videos/study.yaml").read_text().splitlines()
 
 
