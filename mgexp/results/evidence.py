@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median, stdev
@@ -19,6 +19,7 @@ from mgexp.results.model import (
     Pair,
     Row,
     Run,
+    estimate_mean,
     t_quantile_95,
 )
 
@@ -85,6 +86,16 @@ def seeds_to_decide(deviation: float, distance: float) -> int | None:
         if (t_quantile_95(num - 1) + Z_POWER_90) * deviation / math.sqrt(num) <= abs(distance):
             return num
     return None
+
+
+def estimate_score(scores: Sequence[float]) -> Estimate | None:
+    """Estimate a mean in percent as `estimate_mean` does, with an interval that ends at 0 and 100."""
+    # Student's t knows no ends. With few seeds, or near 100 %, its interval has values that no network can reach.
+    found = estimate_mean(scores)
+    if found is None or found.interval is None:
+        return found
+    low, high = found.interval
+    return replace(found, interval=(max(0.0, low), min(100.0, high)))
 
 
 # --- single videos

@@ -69,8 +69,8 @@ CLOCKS = """\
 - The 95 % interval of the test videos is Wilson's. It says how far the accuracy may lie from that on many more
   videos of the same kind. Two rows scored the same videos, so compare them in pairs, and not by these intervals.
 - A number over several seeds has its range in brackets. The 95 % intervals are Student's t on the
-  differences to the baseline of the same seed, and on the logarithms of the speed-ups. They cover the
-  choice of the seed, but not the choice of data or recipe.
+  differences to the baseline of the same seed (cut at ±100 points), and on the logarithms of the
+  speed-ups. They cover the choice of the seed, but not the choice of data or recipe.
 """
 
 

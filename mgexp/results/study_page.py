@@ -20,6 +20,7 @@ from mgexp.results.evidence import (
     RunKey,
     busy_runs,
     compare_videos,
+    estimate_score,
     fair_pair,
     first_at,
     judge_margin,
@@ -55,7 +56,8 @@ HEAD = """\
 
 READING = """\
 - Numbers in brackets are 95 % intervals. Those of accuracies, differences and ratios are Student's t over seeds
-  (for ratios, on the logarithms). They cover the choice of the seed, and not the choice of data.
+  (for ratios, on the logarithms). They cover the choice of the seed, and not the choice of data. The interval of
+  an accuracy is cut at 0 and 100 %, and that of a difference at ±100 points, since nothing lies beyond.
 - A pair is two runs with the same seed, precision and number of training videos. Seconds are compared only where
   both runs of a pair were in one sitting on one machine with as many cores and threads, and no other program kept
   these cores busy.
@@ -266,7 +268,7 @@ def _accuracy_table(results: StudyResults) -> list[str]:
             ("seeds", lambda row: f"{len(row.runs)}"),
             (
                 f"{results.comparison.metric} (%)",
-                lambda row: _mean(estimate_mean(row.scores), "{:.2f}".format),
+                lambda row: _mean(estimate_score(row.scores), "{:.2f}".format),
             ),
             ("against", of_pair(lambda pair: plain_cell(pair.base.name))),
             ("pairs", of_pair(lambda pair: f"{len(pair.runs)}")),
@@ -423,8 +425,12 @@ def _videos(results: StudyResults) -> list[str]:
     named = [(pair.own.name, pair) for pair in results.pairs] + [
         (f"{pair.own.name}, against {name}", pair) for name, pair in results.budget_pairs
     ]
-    compared = [(name, compare_videos(pair)) for name, pair in named]
-    return video_table(compared, results.study.margin)
+    lines = video_table((name, compare_videos(pair)) for name, pair in named)
+    return (
+        [*lines, "", "The seeds alone give the verdict: see [Accuracy](#accuracy)."]
+        if lines
+        else []
+    )
 
 
 # --- sittings

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from mgexp.results.evidence import VideoDifference
 from mgexp.results.model import Estimate, Pair
-from mgexp.text import counted
 
 T = TypeVar("T")
 NONE = "–"
@@ -98,10 +97,10 @@ def difference_text(difference: Estimate | None) -> str:
 
 
 def interval_text(difference: Estimate | None) -> str:
-    """Write the ends of the 95 % interval of a difference: "−1.28 to +0.41"."""
+    """Write the ends of the 95 % interval of a difference: "−1.28 to +0.41". No difference is beyond ±100."""
     if difference is None or difference.interval is None:
         return "needs two seeds"
-    return " to ".join(map(points_text, difference.interval))
+    return " to ".join(points_text(max(-100.0, min(end, 100.0))) for end in difference.interval)
 
 
 def times_text(ratio: Estimate | None) -> str:
@@ -170,36 +169,22 @@ def to_published(score: float, published: str) -> str:
 # --- single videos
 
 
-def _within(interval: tuple[float, float], margin: float) -> str:
-    """Say whether a row is not worse by more than ``margin``, as far as an interval over videos shows it."""
-    low, high = interval
-    return "yes" if low > -margin else "no" if high < -margin else "open"
-
-
-def video_table(
-    named: Iterable[tuple[str, VideoDifference | None]], margin: float | None = None
-) -> list[str]:
+def video_table(named: Iterable[tuple[str, VideoDifference | None]]) -> list[str]:
     """Compare rows on single videos, with an interval over videos and seeds. Without scores of videos it is empty.
 
-    ``named`` has what `compare_videos` found, with the words for its line. With ``margin``, the last column says
-    whether the row is not worse by more than this, or that the interval contains both.
+    ``named`` has what `compare_videos` found, with the words for its line.
     """
     found = [(name, one) for name, one in named if one]
-    columns: list[tuple[str, Callable[[tuple[str, VideoDifference]], str]]] = [
-        ("row", lambda item: plain_cell(item[0])),
-        ("pairs", lambda item: f"{len(item[1].seeds)}"),
-        ("videos × pairs", lambda item: f"{item[1].num_videos:,}"),
-        ("only the row right", lambda item: f"{item[1].num_gained:,}"),
-        ("only the base right", lambda item: f"{item[1].num_lost:,}"),
-        ("difference (points)", lambda item: points_text(item[1].mean)),
-        ("95 % interval", lambda item: " to ".join(map(points_text, item[1].interval))),
-    ]
-    if margin is not None:
-        columns.append(
-            (
-                f"not worse by {counted(margin, 'point')}",
-                lambda item: _within(item[1].interval, margin),
-            )
-        )
-    lines = table(found, columns)
+    lines = table(
+        found,
+        [
+            ("row", lambda item: plain_cell(item[0])),
+            ("pairs", lambda item: f"{len(item[1].seeds)}"),
+            ("videos × pairs", lambda item: f"{item[1].num_videos:,}"),
+            ("only the row right", lambda item: f"{item[1].num_gained:,}"),
+            ("only the base right", lambda item: f"{item[1].num_lost:,}"),
+            ("difference (points)", lambda item: points_text(item[1].mean)),
+            ("95 % interval", lambda item: " to ".join(map(points_text, item[1].interval))),
+        ],
+    )
     return [*VIDEO_WORDS.splitlines(), "", *lines] if lines else []

@@ -16,6 +16,7 @@ from mgexp.results.evidence import (
     Verdict,
     busy_runs,
     compare_videos,
+    estimate_score,
     fair_pair,
     judge_margin,
     seconds_to,
@@ -36,6 +37,14 @@ from mgexp.results.model import Evaluation, Pair, Row, estimate_mean, pack_video
 def test_the_score_interval_is_that_of_newcombe(num_right, num, low, high):
     """R. G. Newcombe, Statistics in Medicine 17 (1998), Table I, method 3."""
     assert wilson_interval(100 * num_right / num, num) == pytest.approx((low, high), abs=0.005)
+
+
+def test_the_interval_of_an_accuracy_ends_at_0_and_100():
+    """98 ± 12.706·1 for two seeds that differ by 2 points; the mean and the seeds stay."""
+    found = estimate_score([97.0, 99.0])
+    assert found.interval == pytest.approx((85.294, 100.0))
+    assert (found.mean, found.each) == (98.0, (97.0, 99.0))
+    assert estimate_score([1.0, 3.0]).interval == pytest.approx((0.0, 14.706))
 
 
 # --- margins

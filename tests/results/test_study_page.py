@@ -103,6 +103,13 @@ def test_accuracy_has_an_interval_and_a_verdict(results):
     assert len(lines) == 2
 
 
+def test_the_interval_of_an_accuracy_is_cut_at_100(results):
+    runs = {0: one("baseline", 0, 97.0, 100.0), 1: one("baseline", 1, 99.0, 100.0)}
+    text = page(results, comparison=Comparison((Row("baseline", runs),)))
+    assert row(table_of(text, "Accuracy"), "baseline")["top-1 (%)"] == "98.00 (85.29 to 100.00)"
+    assert "accuracy is cut at 0 and 100 %" in " ".join(text.split())
+
+
 def test_the_control_at_the_coarsest_shape_is_in_the_table_of_controls_alone(study, results):
     coarse = Row("coarse", {0: one("coarse", 0, 40.0, 20.0, 1e13)})
     rows = replace(results.comparison, rows=(*results.comparison.rows, coarse))
@@ -162,6 +169,9 @@ def test_single_videos_and_controls(results):
     found = row(table_of(page(results), "Video by video"), "long, against as_long")
     assert (found["only the row right"], found["only the base right"]) == ("1", "0")
     assert found["difference (points)"] == "+10.00"
+    # There is one verdict on a page, and it is in the table of accuracies.
+    assert page(results).count("not worse by 1 point ") == 1
+    assert "The seeds alone give the verdict" in section(page(results), "## Video by video")[-1]
     # The study has neither the other orders nor the row of the coarsest shape.
     assert len(table_of(page(results), "Controls")) == 1
     repeated = row(table_of(page(results), "Controls"), "one frame repeated")
