@@ -24,6 +24,7 @@ from mgexp.results.tables import (
     INTERVAL,
     NONE,
     SEEDS,
+    company_text,
     difference_text,
     interval_text,
     markdown,
@@ -163,6 +164,9 @@ def _opening(comparison: Comparison, videos: Mapping[str, VideoDifference | None
         yield f"- **{row.name}**: {_verdict(comparison, row, videos[row.name])}"
     if comparison.compared:
         yield ""
+    if busy := busy_runs(comparison.runs):
+        yield f"**The seconds of busy runs mean little**: {company_text(busy)}"
+        yield ""
     yield from _data(comparison)
     commands = [next(iter(row.runs.values())).command for row in comparison.finished]
     if any(commands):
@@ -208,8 +212,6 @@ def _verdict(comparison: Comparison, row: Row, videos: VideoDifference | None) -
             f"{names[0].upper()}{names[1:]} ran at another commit than the baseline, or more than an hour apart. "
             "This may be a part of the difference in training time."
         )
-    for (experiment, seed), why in busy_runs(run for both in pair.runs for run in both).items():
-        sentences.append(f"**{experiment}, seed {seed}: {why}, so its seconds mean little.**")
     return " ".join(sentences)
 
 

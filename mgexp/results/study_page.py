@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +43,7 @@ from mgexp.results.model import (
 from mgexp.results.report import class_tables, control_table, how, time_table
 from mgexp.results.tables import (
     NONE,
+    company_text,
     difference_text,
     interval_text,
     plain_cell,
@@ -92,8 +93,8 @@ class StudyResults:
         )
 
     @cached_property
-    def busy(self) -> Mapping[RunKey, str]:
-        """The runs beside which other programs worked, each with the reason."""
+    def busy(self) -> Set[RunKey]:
+        """The runs beside which other programs worked."""
         return busy_runs(self.every_run)
 
     def row(self, name: str) -> Row:
@@ -460,10 +461,9 @@ def _sittings(results: StudyResults) -> Iterator[str]:
     )
     if results.busy:
         yield ""
-        yield "These runs had company, so their seconds are left out above. Their accuracy is not:"
-        yield ""
-        yield from (
-            f"- {name}, seed {seed}: {why}." for (name, seed), why in sorted(results.busy.items())
+        yield (
+            "The seconds of busy runs are left out above, and their accuracy is not. Busy are "
+            f"{company_text(results.busy)}"
         )
 
 

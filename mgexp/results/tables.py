@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from statistics import fmean, stdev
 from typing import TypeVar
 
-from mgexp.results.evidence import VideoDifference
+from mgexp.results.evidence import BUSY_CORES, BUSY_RATIO, RunKey, VideoDifference
 from mgexp.results.model import Estimate, Pair
 
 T = TypeVar("T")
@@ -55,6 +55,18 @@ def seeds_text(seeds: Iterable[int]) -> str:
     """List seeds: "seed 0", or "seeds 0, 1, 2". A bare 0 would read as if there were none."""
     names = [*map(str, seeds)]
     return f"seed{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else NONE
+
+
+def company_text(busy: Set[RunKey]) -> str:
+    """Name the busy runs, and say what makes a run busy: "long (seeds 1, 2), coarse (seed 0). In each, …"."""
+    seeds: dict[str, list[int]] = {}
+    for experiment, seed in sorted(busy):
+        seeds.setdefault(experiment, []).append(seed)
+    names = ", ".join(f"{experiment} ({seeds_text(each)})" for experiment, each in seeds.items())
+    return (
+        f"{names}. In each, other programs kept more than {BUSY_CORES:g} cores busy, or its steps took more than "
+        f"{BUSY_RATIO:g} times the median of its row in the sitting."
+    )
 
 
 def seeds_cell(seeds: Iterable[int]) -> str:

@@ -93,13 +93,16 @@ def test_seconds_of_another_sitting_are_told(report, two_rows, tmp_path):
     assert "Seed 2 ran at another commit than the baseline, or more than an hour apart" in found
 
 
-def test_a_run_beside_other_programs_is_marked_in_the_verdict(report, two_rows, tmp_path):
-    path = RunDir(tmp_path / "long_short" / "seed2").result_json
-    write_json(path, {**read_json(path), "other_cores": 0.62})
-    (found,) = (line for line in report().splitlines() if line.startswith("- **long_short**"))
-    said = "long_short, seed 2: other programs kept 0.62 cores busy, so its seconds mean little.**"
-    assert said in found
-    assert "seed 1: other programs" not in found
+def test_one_line_names_all_runs_beside_other_programs(report, two_rows, tmp_path):
+    assert "busy" not in report()
+    for place in ("long_short/seed2", "long_short/seed1", "baseline/seed2"):
+        path = RunDir(tmp_path / place).result_json
+        write_json(path, {**read_json(path), "other_cores": 0.62})
+    (found,) = (line for line in report().splitlines() if "cores busy" in line)
+    root = tmp_path.name
+    names = f"{root}/baseline (seed 2), {root}/long_short (seeds 1, 2)."
+    assert found.startswith(f"**The seconds of busy runs mean little**: {names} In each, ")
+    assert "other programs kept more than 0.15 cores busy, or its steps took more than 1.2" in found
 
 
 def test_the_table_of_differences(report, two_rows):

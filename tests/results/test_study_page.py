@@ -130,7 +130,7 @@ def test_speed_ups_leave_busy_runs_out(results):
     found = row(table_of(page(results), "Training time"), "long")
     assert found["pairs in one quiet sitting"] == "2"
     assert (found["speed-up, seconds"], found["speed-up, FLOPs"]) == ("2.00×", "2.00×")
-    assert "- study/long, seed 2: other programs kept 0.50 cores busy." in page(results)
+    assert "Busy are study/long (seed 2). In each, other programs kept" in page(results)
 
 
 def test_machines_stand_apart_where_seconds_come_from_several(study, results):

@@ -178,15 +178,12 @@ def test_busy_runs_are_trained_again_if_asked_for(study, runs, folder):
     result_json = folder.parents[1] / "runs/group/long/seed1/result.json"
     write_json(result_json, {**read_json(result_json), "other_cores": 0.9})
     assert study() == 0
-    assert (
-        "- group/long, seed 1: other programs kept 0.90 cores busy."
-        in (folder / "README.md").read_text()
-    )
+    assert "Busy are group/long (seed 1). In each" in (folder / "README.md").read_text()
     runs.started.clear()
     runs.started += [None] * 10
     assert study("--repeat-busy") == 0
     assert runs.started[10:] == [(B, 1)]
-    assert "0.90 cores" not in (folder / "README.md").read_text()
+    assert "Busy are" not in (folder / "README.md").read_text()
     assert (folder.parents[1] / "runs/group/long/seed1_busy_1").is_dir()
 
 
