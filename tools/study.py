@@ -15,7 +15,8 @@ If study.py is killed, its run continues, and the next start waits for it.
 The runs are interleaved: every row with seed 0, then every row with seed 1, and so on. Each is a run of run_net.py
 in runs/<experiment>/seed<N>. For a FOLDER outside experiments/, such as tools/own_data.py writes, it is in
 FOLDER/runs/<row>/seed<N>. After each run, its result is stored in runs.jsonl beside study.yaml, and in results.csv
-of experiments/. Then README.md is written. A run that is stored is done, also without its folder.
+of experiments/. Then README.md is written, and at the end the verdicts are printed. A run that is stored is done,
+also without its folder.
 The code of all runs of one call is the code at its start.
 With Slurm, a call submits the runs that are missing, collects those that are finished, and returns 0.
 """
@@ -51,7 +52,14 @@ from mgexp.results.evidence import busy_runs, fair_pair
 from mgexp.results.html import Picture
 from mgexp.results.model import BASELINE, Comparison, Pair
 from mgexp.results.page import write_page
-from mgexp.results.remaining import describe_left, seconds_of_rows, status_table, task_seconds
+from mgexp.results.remaining import (
+    describe_left,
+    rows_of_few_steps,
+    seconds_of_rows,
+    status_table,
+    task_seconds,
+    verdict_table,
+)
 from mgexp.results.report import write_pictures
 from mgexp.results.study_page import HEAD, StudyResults, render_study
 from mgexp.run.files import atomic_write_text, free_path, lock_file, short_path
@@ -139,7 +147,7 @@ def run(options: argparse.Namespace) -> int:
     with lock_file(board.place / "study_lock", busy):
         board.check(trains=not options.only_page)
         if options.only_page:
-            board.write(with_figures=True)
+            finish(board)
             return 0
         if options.repeat_busy:
             board.set_busy_aside()
@@ -148,9 +156,15 @@ def run(options: argparse.Namespace) -> int:
             if options.launcher == "slurm"
             else train(board, resources, options)
         )
-        board.write(with_figures=True)
-        say(f"{RunsDir(options.folder).readme_md} is written")
+        finish(board)
         return outcome
+
+
+def finish(board: Board) -> None:
+    """Write the page with its figures, and print its verdicts and where it is."""
+    if verdicts := verdict_table(board.write(with_figures=True)):
+        print(verdicts)
+    say(f"{RunsDir(board.study.folder).readme_md} is written")
 
 
 class Board:
@@ -164,6 +178,7 @@ class Board:
         self.overrides = overrides
         self.again: set[tuple[str, int]] = set()
         self.gathered: Gathered = gather_runs(study, self.run_dirs)
+        self.few_steps = rows_of_few_steps(study)
 
     @property
     def root(self) -> Path | None:
@@ -287,7 +302,7 @@ class Board:
             self.gathered = gather_runs(self.study, self.run_dirs)
             self.check(trains=True)
 
-    def write(self, with_figures: bool) -> None:
+    def write(self, with_figures: bool) -> StudyResults:
         """Gather the runs again, store them, and write the tables and the page, with new figures if asked for."""
         self.gathered = gather_runs(self.study, self.run_dirs)
         study = self.study
@@ -295,9 +310,9 @@ class Board:
         names = read_class_names(classes) if study.classes and classes.exists() else ()
         comparison = store_gathered(study, self.gathered, tuple(names))
         keys = dict(flatten(load_config(study.yamls[study.baseline])))
-        results = StudyResults.of(
-            study, self.gathered, comparison, int(keys.get("DATA.NUM_FOLDS", 0))
-        )
+        others, refused = self.gathered.of_another_recipe, self.gathered.refused
+        folds = int(keys.get("DATA.NUM_FOLDS", 0))
+        results = StudyResults(study, comparison, others, refused, folds, self.few_steps)
         if self.root:
             folders = [
                 folder for row, seed in self.gathered.runs for folder in self.run_dirs(row, seed)
@@ -318,6 +333,7 @@ class Board:
         if self.root:
             # After README.md, because the tables link to it.
             write_page(ExperimentsDir(self.root))
+        return results
 
     def _resolve(self, experiment: str) -> Mapping[str, object]:
         assert self.root is not None
@@ -382,6 +398,8 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
     """Run the tasks that are left on this machine, one after another."""
     started, missed = time.monotonic(), False
     board.update()
+    for sentence in board.few_steps:
+        say(f"warning: {sentence}")
     # Commits and edits during the study must not change the code of its later runs.
     with tempfile.TemporaryDirectory(prefix="mgexp_study_") as folder:
         code = Path(folder) / "code"

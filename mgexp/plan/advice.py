@@ -198,6 +198,12 @@ def speedup_finding(speedup: float | None, num_shapes: int, loading: Finding) ->
     return Finding(name, "warning", f"not yet: {text}, but loading is in the way", remedy)
 
 
+def has_few_steps(schedule: Schedule) -> bool:
+    """Return whether a training, or a phase of it, has so few steps that our own rows learned too little."""
+    fewest = min(phase.num_steps for phase in schedule.phases)
+    return schedule.total_steps < FEW_STEPS or fewest < FEW_PHASE_STEPS
+
+
 def steps_finding(schedule: Schedule) -> Finding:
     """Report whether training, and each phase of it, has enough steps to learn."""
     name, fewest = "number of steps", min(phase.num_steps for phase in schedule.phases)
@@ -206,7 +212,7 @@ def steps_finding(schedule: Schedule) -> Finding:
         f"{counted(len(schedule.phases), 'phase')} of {fewest:,} or more; "
         f"the baseline has {schedule.baseline_steps:,}"
     )
-    if schedule.total_steps >= FEW_STEPS and fewest >= FEW_PHASE_STEPS:
+    if not has_few_steps(schedule):
         return Finding(name, "OK", text)
     remedy = "raise SOLVER.MAX_EPOCH and SOLVER.STEPS, or lower TRAIN.BATCH_SIZE"
     if schedule.total_steps < schedule.baseline_steps:

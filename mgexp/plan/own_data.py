@@ -21,7 +21,7 @@ from mgexp.errors import listed
 from mgexp.models.build import build_on_meta
 from mgexp.models.cost import products_by_shape, schedule_shapes, train_flops
 from mgexp.multigrid.schedule import Schedule
-from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS
+from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.run.files import atomic_write_text, short_path
 from mgexp.run.folder import RUNS, Folder, Inside
 from mgexp.text import counted
@@ -268,8 +268,7 @@ class Plan:
     @property
     def has_few_steps(self) -> bool:
         """Return whether long+short has so few steps that tools/doctor.py advises the baseline."""
-        fewest = min(phase.num_steps for phase in self.long_short.phases)
-        return self.long_short.total_steps < FEW_STEPS or fewest < FEW_PHASE_STEPS
+        return has_few_steps(self.long_short)
 
     @property
     def video_points(self) -> float:

@@ -1,4 +1,4 @@
-"""Say what is done of a study, and how long the rest will take to judge by the runs that have ended."""
+"""Write for the terminal what is done of a study, what it found, and how long the rest will take."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from statistics import fmean
 
 from mgexp.config.load import load_config
 from mgexp.config.study import Study, Task
+from mgexp.errors import InputError
+from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.results.collect import Gathered
+from mgexp.results.study_page import StudyResults, verdict_text
+from mgexp.results.tables import NONE, difference_text, interval_text
 from mgexp.text import aligned, counted, duration
+from mgexp.train.setup import build_num_videos, build_row_schedule
 
 UNKNOWN = "how long they take is known after the first run"
 
@@ -66,3 +71,44 @@ def status_table(study: Study, gathered: Gathered) -> str:
         num = sum(name == row for name, _ in gathered.runs)
         lines.append([row, f"{study.num_seeds(row)}", f"{num}"])
     return aligned(lines)
+
+
+def verdict_table(results: StudyResults) -> str:
+    """Write the verdict on each row and its mean speed-ups, as on the page. "" if no row has a pair."""
+    margin = results.study.margin
+    claim = f"not worse by {counted(margin, 'point')}"
+    lines = [["row", "pairs", "points", "95 % interval", "in seconds", "in FLOPs", claim]]
+    for pair in results.pairs:
+        ratios = (results.fair(pair).speed_up, pair.flop_saving)
+        lines.append(
+            [
+                pair.own.name,
+                f"{len(pair.runs)}",
+                difference_text(pair.difference),
+                interval_text(pair.difference),
+                *(f"{one.mean:.2f}×" if one else NONE for one in ratios),
+                verdict_text(pair.difference, margin).strip("*"),
+            ]
+        )
+    return aligned(lines) if len(lines) > 1 else ""
+
+
+def rows_of_few_steps(study: Study) -> list[str]:
+    """Say in a sentence for each row, as the doctor does, that its schedule has too few steps."""
+    found = []
+    for row in study.names:
+        cfg = load_config(study.yamls[row])
+        num_videos, problems = build_num_videos(cfg, None)
+        # A run reports all that is wrong with the list or the schedule, so it need not be said here.
+        try:
+            schedule = None if problems else build_row_schedule(cfg, num_videos)
+        except InputError:
+            continue
+        if schedule and has_few_steps(schedule):
+            steps = counted(schedule.total_steps, "step")
+            found.append(
+                f"{row} has {steps}. Our own rows with fewer than {FEW_STEPS} steps, "
+                f"or with a phase of fewer than {FEW_PHASE_STEPS}, learned too little: raise SOLVER.MAX_EPOCH and "
+                "SOLVER.STEPS, or MULTIGRID.EPOCH_FACTOR."
+            )
+    return found

@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import fmean, median
 
 from mgexp.config.study import SECONDS_NAME, Study
-from mgexp.results.collect import Gathered
 from mgexp.results.evidence import (
     FAILS,
     HOLDS,
@@ -69,20 +68,17 @@ READING = """\
 
 @dataclass(frozen=True)
 class StudyResults:
-    """A study and its finished runs. ``num_folds`` is DATA.NUM_FOLDS of its baseline, and 0 without folds."""
+    """A study and its finished runs. ``num_folds`` is DATA.NUM_FOLDS of its baseline, and 0 without folds.
+
+    ``few_steps`` has a sentence for each row whose schedule has too few steps.
+    """
 
     study: Study
     comparison: Comparison
     of_another_recipe: tuple[Run, ...] = ()
     refused: Mapping[Path, Sequence[str]] | None = None
     num_folds: int = 0
-
-    @classmethod
-    def of(
-        cls, study: Study, gathered: Gathered, comparison: Comparison, num_folds: int
-    ) -> StudyResults:
-        """Combine what `gather_runs` and `store_gathered` returned."""
-        return cls(study, comparison, gathered.of_another_recipe, gathered.refused, num_folds)
+    few_steps: Sequence[str] = ()
 
     @cached_property
     def every_run(self) -> tuple[Run, ...]:
@@ -163,7 +159,7 @@ def render_study(
     parts: list[tuple[str, list[str]]] = [("What was claimed", list(_claim(results)))]
     if results.finished:
         parts += [
-            ("Accuracy", shown.get("speed_up", []) + _accuracy_table(results)),
+            ("Accuracy", [*shown.get("speed_up", []), *_accuracy(results)]),
             (
                 "Training time",
                 shown.get("accuracy", []) + _speed_table(results) + _machine_table(results),
@@ -253,6 +249,16 @@ def _label(study: Study, name: str) -> str:
     path = study.yamls[name]
     # Path.relative_to does not go up, as ../quickstart/baseline.yaml must.
     return f"[{plain_cell(name)}]({os.path.relpath(path, study.folder)})"
+
+
+def _accuracy(results: StudyResults) -> Iterator[str]:
+    """Yield the table of accuracies, and what its reader must know."""
+    yield from _accuracy_table(results)
+    for sentence in results.few_steps:
+        yield from ("", f"**Few steps**: {sentence}")
+    if results.budget_pairs:
+        where = "[table of their own](#the-baseline-with-the-same-budget)"
+        yield from ("", f"The baselines with the same budget as a row have a {where}.")
 
 
 def _accuracy_table(results: StudyResults) -> list[str]:

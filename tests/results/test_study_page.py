@@ -163,6 +163,8 @@ def test_the_baseline_with_the_same_budget(results):
     assert found["the same"] == "FLOPs"
     assert found["baseline"] == "[as_long](budget/as_long.yaml)"
     assert (found["row minus baseline"], found["its FLOPs / the row's"]) == ("+9.90", "1.000×")
+    said = "table of their own](#the-baseline-with-the-same-budget)"
+    assert said in section(page(results), "## Accuracy")[-1]
 
 
 def test_single_videos_and_controls(results):

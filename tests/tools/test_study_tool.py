@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from contextlib import contextmanager
@@ -120,6 +121,35 @@ def test_rows_are_interleaved_and_everything_is_written(study, runs, folder, cap
     assert "missing" not in page
     assert "2.50×" in page
     assert "[group/README.md](group/README.md)" in (folder.parent / "README.md").read_text()
+
+
+def test_the_verdicts_and_the_page_are_printed_at_the_end(study, runs, folder, capsys):
+    """Two seeds that score the same: 100 s against 40 s, and as many FLOPs."""
+    study()
+    told = capsys.readouterr()
+    assert re.sub(" {2,}", "|", told.out).splitlines() == [
+        "row|pairs|points|95 % interval|in seconds|in FLOPs|not worse by 1 point",
+        "long|2|+0.00|+0.00 to +0.00|2.50×|1.00×|holds",
+    ]
+    assert told.err.splitlines()[-1] == "study.py: experiments/group/README.md is written"
+    assert study("--only-page") == 0
+    assert capsys.readouterr() == (told.out, f"{told.err.splitlines()[-1]}\n")
+
+
+@pytest.mark.parametrize(("num_videos", "is_few"), [(700, False), (500, True)])
+def test_rows_of_few_steps_are_named_before_the_first_run_and_on_the_page(
+    study, folder, num_videos, is_few, capsys
+):
+    """10 epochs of 700 videos in mini-batches of 8 are 875 steps, and those of 500 videos are 625."""
+    keys = {"SOLVER": {"STEPS": [0, 4, 8], "MAX_EPOCH": 10}, "DATA": {"NUM_VIDEOS": num_videos}}
+    for name in (A, B):
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump({**CONFIG, "ROW": name, **keys}))
+    assert study() == 0
+    said = "long has 625 steps. Our own rows with fewer than 700 steps"
+    told = capsys.readouterr().err
+    assert (f"study.py: warning: {said}" in told) == is_few
+    assert told.find(said) < told.find("task 1 of 7")
+    assert (f"**Few steps**: {said}" in (folder / "README.md").read_text()) == is_few
 
 
 def test_runs_on_this_machine_take_its_gpu(study, runs, monkeypatch):
