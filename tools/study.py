@@ -3,7 +3,7 @@
 
     python tools/study.py experiments/quickstart
     python tools/study.py experiments/quickstart --minutes 50     start no run that would end later
-    python tools/study.py experiments/quickstart --status         what is done; after a run also the time left
+    python tools/study.py experiments/quickstart --status         what is done; exit 2 if it cannot go on
     python tools/study.py experiments/quickstart --only-page      train nothing, write README.md and its figures
     python tools/study.py experiments/quickstart --launcher slurm --partition gpu --gpus-per-node 1
 
@@ -141,6 +141,7 @@ def run(options: argparse.Namespace) -> int:
     board = Board(read_study(options.folder), tuple(options.overrides))
     if options.status:
         print(board.status())
+        board.check(trains=True)
         return 0
     board.place.mkdir(parents=True, exist_ok=True)
     busy = f"{options.folder}: another study.py runs this study; wait for it, or stop it"
@@ -271,10 +272,7 @@ class Board:
 
     def status(self) -> str:
         """Write what is done of each row, and the time left."""
-        parts = self.changed()
-        changed = [changed_text(parts, self.place)] if parts else []
-        table = status_table(self.study, self.gathered)
-        return "\n".join([table, *changed, self.describe(self.left())])
+        return f"{status_table(self.study, self.gathered)}\n{self.describe(self.left())}"
 
     def set_busy_aside(self) -> None:
         """Rename the folders of the runs that had company, so that they are trained again."""

@@ -331,14 +331,42 @@ def test_a_changed_row_is_trained_again_only_after_its_runs_are_put_away(
     assert f"budget/{AS_B}.yaml was written for another recipe of baseline or long" in said
     assert "runs/group/long/" not in said
     assert runs.started == []
-    assert study("--status") == 0
-    assert "Undo the change, or move them aside" in capsys.readouterr().out
-    for line in said.splitlines():
-        if line.strip().startswith(("mkdir ", "mv ")):
-            subprocess.run(line, shell=True, check=True)
+    for option in ("--status", "--only-page"):
+        assert study(option) == 2
+        assert capsys.readouterr().err == said
+    follow(said)
     assert study() == 0
     assert runs.started == [(A, 0), (A, 0, "repeated"), (A, 1), (AS_B, 0), (AS_B, 1)]
     assert len([*folder.parents[1].glob("runs/group_before_1/*/seed?")]) == 4
+
+
+def test_a_changed_row_keeps_the_page_and_its_stored_runs(study, runs, folder, capsys):
+    """Their folders are gone. The runs of the other row still count after the commands of the message."""
+    study()
+    shutil.rmtree("runs")
+    runs.started.clear()
+    capsys.readouterr()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    changed = {**CONFIG, "ROW": B, "SOLVER": {"STEPS": [0, 4, 8], "MAX_EPOCH": 20}}
+    (folder / "long.yaml").write_text(yaml.safe_dump(changed))
+    before[folder / "long.yaml"] = (folder / "long.yaml").read_bytes()
+    for options in ((), ("--only-page",), ("--status",)):
+        assert study(*options) == 2
+    said = capsys.readouterr().err
+    assert "experiments/group/runs.jsonl holds 2 runs of long with an earlier recipe" in said
+    assert f"budget/runs.jsonl holds 2 runs of {AS_B} with an earlier recipe" in said
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    follow(said)
+    assert study() == 0
+    assert runs.started == [(B, 0), (B, 1), (AS_B, 0), (AS_B, 1)]
+    assert len((folder.parents[1] / "runs/group_before_1/runs.jsonl").read_text().splitlines()) == 5
+
+
+def follow(message):
+    """Type the commands of a message, as a person would."""
+    for line in dict.fromkeys(message.splitlines()):
+        if line.strip().startswith(("mkdir ", "mv ", "grep ")):
+            subprocess.run(line, shell=True, check=True)
 
 
 def test_an_unfinished_run_of_an_earlier_configuration_is_named(study, folder, capsys):
