@@ -366,8 +366,8 @@ def write_project(project: ProjectDir, plan: Plan, lists: Lists, labels: Mapping
 
 
 def run_command(yaml: Path, *below: str) -> str:
-    """Write the command that trains a row of a project, by default into the folder where tools/study.py looks."""
-    output = Path(yaml.parent, RUNS, *(below or (yaml.stem, "seed0")))
+    """Write the command that trains a row of a project where tools/study.py looks, or ``below`` its runs."""
+    output = Path(yaml.parent, RUNS, *below, yaml.stem, "seed0")
     cfg, place = (shlex.quote(short_path(path)) for path in (yaml, output))
     return f"python tools/run_net.py --cfg {cfg} --output {place}"
 

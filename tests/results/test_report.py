@@ -301,6 +301,35 @@ def test_a_smoke_run_is_marked_and_its_command_shown(report, tmp_path):
     assert f"python tools/run_net.py {command}" in text
 
 
+def test_commands_of_own_runs_name_their_yaml_and_their_folder(tmp_path, monkeypatch):
+    """As in a project: the YAML stands above runs/, that of a shorter baseline in budget/; a third one is gone."""
+    monkeypatch.chdir(tmp_path)
+    project = tmp_path / "my project"
+    (project / "budget").mkdir(parents=True)
+    (project / "baseline.yaml").touch()
+    (project / "budget" / "as_long.yaml").touch()
+    commands = {}
+    for name in ("baseline", "as_long", "gone"):
+        run = fake_run(project / "runs", name, 0)
+        write_json(run.result_json, {**read_json(run.result_json), "experiment": name})
+        append_jsonl(run.starts_jsonl, {"changes": [], "given": ["RNG_SEED"]})
+        (row,) = (one for one in load_runs(project / "runs").rows if one.name == name)
+        commands[name] = row.runs[0].command
+    tool = "python tools/run_net.py --cfg"
+    assert commands == {
+        "baseline": f"{tool} 'my project/baseline.yaml' --output 'my project/runs/baseline/seed0' --seed 0",
+        "as_long": f"{tool} 'my project/budget/as_long.yaml' --output 'my project/runs/as_long/seed0' --seed 0",
+        "gone": f"{tool} gone.yaml --output 'my project/runs/gone/seed0' --seed 0",
+    }
+
+
+def test_a_command_without_keys_is_known_too(report, tmp_path):
+    run = fake_run(tmp_path, "baseline")
+    assert "tools/run_net.py" not in report()
+    append_jsonl(run.starts_jsonl, {"changes": [], "given": []})
+    assert f"python tools/run_net.py --cfg experiments/{tmp_path.name}/baseline.yaml\n" in report()
+
+
 # --- classes
 
 

@@ -52,6 +52,8 @@ def test_a_folder_of_videos_becomes_a_project(main, videos, capsys):
         "25 videos, 1 unusable",
         "calm",
         "python tools/study.py projects/videos",
+        # The report of this folder then names the smoke run.
+        "--output projects/videos/runs/smoke/baseline/seed0 --smoke",
     ):
         assert words in printed
     # What may mislead most stands last, where nothing scrolls it away.
