@@ -18,10 +18,10 @@ from mgexp.data.loader import build_opener, store_problems
 from mgexp.dist import device_of
 from mgexp.errors import collected
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
-from mgexp.plan.accuracy_by_shape import build_shape_findings
+from mgexp.plan.accuracy_by_shape import SHAPES, build_shape_findings
 from mgexp.plan.doctor import Finding
 from mgexp.plan.loading import Kind, Leg, build_clip_seconds, legs_of
-from mgexp.plan.noise import build_noise_findings
+from mgexp.plan.noise import RATE, build_noise_findings
 from mgexp.plan.predict import (
     LOADING,
     NEGLIGIBLE_SECONDS,
@@ -46,6 +46,8 @@ UNEVEN = 1.5
 """Largest normal ratio of the slowest step to the fastest, since all steps have equal FLOPs. Assumption."""
 NUM_REPEATS = 3
 """Timed steps at each size. The fastest counts, because other programs make a step slower and never faster."""
+SPEED, STEPS = "speed", "number of steps"
+"""The names of two findings that the verdict on multigrid rests on."""
 PAYS = 1.2
 """Smallest speed-up that is worth a change to multigrid. Assumption."""
 NUM_CLIPS = 4
@@ -63,8 +65,19 @@ def build_row_findings(
     """Check a row on this machine: precision, shared memory, seconds of steps, loading, number of steps.
 
     If its videos are here, also measure the gradient noise. With the run of a trained baseline in
-    ``run_dir``, measure it in the course of that run, and the accuracy at every shape.
+    ``run_dir``, measure it in the course of that run, and the accuracy at every shape. The last finding of a
+    row with several shapes is the verdict on multigrid.
     """
+    found = []
+    for one in _build_findings(cfg, schedule, run_dir):
+        found.append(one)
+        yield one
+    if len({(shape.frames, shape.crop) for shape in step_counts(schedule)}) > 1:
+        yield verdict_finding(found)
+
+
+def _build_findings(cfg: Config, schedule: Schedule, run_dir: RunDir | None) -> Iterator[Finding]:
+    """Make the measurements of `build_row_findings`."""
     device = device_of(cfg.DEVICE)
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     way = build_training_step(cfg, device)
@@ -181,21 +194,42 @@ def compute_speedup(
 
 def speedup_finding(speedup: float | None, num_shapes: int, loading: Finding) -> Finding:
     """Report whether multigrid saves enough time: in computing, and if ``loading`` keeps up with it."""
-    name = "does multigrid pay"
     if num_shapes == 1:
-        return Finding(name, "OK", "this row has one shape: it is a baseline")
+        return Finding(SPEED, "OK", "this row has one shape: it is a baseline")
     if speedup is None:
         remedy = "run it where a step is faster"
-        return Finding(name, "warning", "steps are too slow here to measure every shape", remedy)
+        return Finding(SPEED, "warning", "steps are too slow here to measure every shape", remedy)
     text = f"computing is {speedup:.2f} times as fast as the baseline's"
     if speedup < PAYS:
-        return Finding(name, "warning", f"barely: {text}", "see the line on steps of all shapes")
+        return Finding(SPEED, "warning", f"little: {text}", "see the line on steps of all shapes")
     if loading.status == "OK":
-        return Finding(name, "OK", f"yes: {text}, and loading keeps up")
+        return Finding(SPEED, "OK", f"{text}, and loading keeps up")
     if not loading.values:
-        return Finding(name, "OK", f"yes, if loading keeps up, which is not known: {text}")
+        return Finding(SPEED, "OK", f"{text}; whether loading keeps up is not known")
     remedy = "see the line on loading first"
-    return Finding(name, "warning", f"not yet: {text}, but loading is in the way", remedy)
+    return Finding(SPEED, "warning", f"{text}, but loading is in the way", remedy)
+
+
+def verdict_finding(findings: Iterable[Finding]) -> Finding:
+    """Say whether multigrid is advised for a row, and why. Every one of the findings may say no."""
+    name = "is multigrid advised"
+    status = {one.name: one.status for one in findings}
+    reasons = {
+        SPEED: "it saves too little time here",
+        STEPS: "the training has too few steps",
+        RATE: "its mini-batches are too large for its learning rate",
+        SHAPES: "the trained network does not see enough at every shape",
+    }
+    against = [one for one in reasons if status.get(one, "OK") != "OK"]
+    if against:
+        why = ", and ".join(reasons[one] for one in against)
+        lines = " and ".join(f'"{one}"' for one in against)
+        remedy = f"train the baseline, or follow what is said at {lines} and ask again"
+        return Finding(name, "warning", f"not for this row: {why}", remedy)
+    if SHAPES not in status:
+        text = "not known: it would save time, but what the network sees at coarse shapes is not measured"
+        return Finding(name, "OK", text, "train the baseline, and give its folder with --run")
+    return Finding(name, "OK", "yes: it saves time, and the network sees enough at every shape")
 
 
 def has_few_steps(schedule: Schedule) -> bool:
@@ -206,7 +240,7 @@ def has_few_steps(schedule: Schedule) -> bool:
 
 def steps_finding(schedule: Schedule) -> Finding:
     """Report whether training, and each phase of it, has enough steps to learn."""
-    name, fewest = "number of steps", min(phase.num_steps for phase in schedule.phases)
+    name, fewest = STEPS, min(phase.num_steps for phase in schedule.phases)
     text = (
         f"{schedule.total_steps:,} for {counted(schedule.num_videos, 'video')}, "
         f"{counted(len(schedule.phases), 'phase')} of {fewest:,} or more; "

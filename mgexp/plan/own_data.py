@@ -412,7 +412,7 @@ def long_short_text(project: ProjectDir, plan: Plan) -> str:
         "ROW: long+short",
         "MULTIGRID:",
         "  LONG_CYCLE: True",
-        "  SHORT_CYCLE: True  # False is the long cycle alone: it saves less, and lost less in our studies",
+        "  SHORT_CYCLE: True  # False is the long cycle alone: it saved and lost less; see docs/own_videos.md",
     ]
     return "\n".join(text) + "\n"
 
