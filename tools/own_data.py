@@ -34,7 +34,9 @@ from mgexp.data.split import (
 from mgexp.errors import InputError, listed, raise_problems
 from mgexp.options import not_positive, run_tool, too_small
 from mgexp.plan.own_data import (
+    CROPS,
     LARGE_SIDE,
+    LEAST_STEPS,
     Lists,
     Plan,
     ProjectDir,
@@ -76,6 +78,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="share of each class for validation (default: 0.25)",
     )
     add("--seed", type=int, default=0, help="seed of the split (default: 0)")
+    add(
+        "--steps",
+        type=int,
+        metavar="N",
+        help="steps of the baseline; its time is in proportion (default: about 2,000, in 10 to 200 epochs)",
+    )
+    add(
+        "--crop",
+        type=int,
+        metavar="N",
+        help="pixels of the side of a clip; the time grows with its square (default: 96, less for small videos)",
+    )
     add(
         "--allow-outside",
         action="store_true",
@@ -149,7 +163,7 @@ def run(options: argparse.Namespace) -> None:
     names, labels = classes_of(usable, options.classes)
     train, val = split(usable, options)
     seen = Seen.of([checks[one.path] for one in usable], names, len(train), len(val))
-    plan = Plan.of(seen)
+    plan = Plan.of(seen, options.steps, options.crop)
     lists = Lists(options.videos, (*train,), (*val,), options.allow_outside)
     write_project(project, plan, lists, labels)
     print(table(train, val, {kind: names[number] for kind, number in labels.items()}))
@@ -162,6 +176,8 @@ def project_of(options: argparse.Namespace) -> ProjectDir:
     """Check the options, and return the folder of the project. Raises InputError."""
     problems = [
         *too_small({"--processes": options.processes}),
+        *too_small({"--steps": options.steps}, LEAST_STEPS),
+        *too_small({"--crop": options.crop}, CROPS[-1]),
         *not_positive({"--time-limit": options.time_limit}),
     ]
     if not options.videos.is_dir():

@@ -12,6 +12,7 @@ from mgexp.config.check import cross_problems
 from mgexp.config.load import load_config
 from mgexp.config.study import read_study
 from mgexp.data.split import OwnVideo
+from mgexp.errors import InputError
 from mgexp.models.build import build_network
 from mgexp.models.cost import macs_by_shape, schedule_shapes, train_flops
 from mgexp.plan import own_data
@@ -101,6 +102,24 @@ def test_the_epochs_give_about_as_many_steps_for_every_set(num, epochs):
     assert keys["SOLVER.MAX_EPOCH"] == epochs
     shares = [step / epochs for step in keys["SOLVER.STEPS"]]
     assert shares == pytest.approx([0, 0.65, 0.85], abs=0.01)
+
+
+def test_the_steps_and_the_crop_may_be_given():
+    found = {one.key: one for one in choose(SEEN, steps=1000, crop=64)}
+    epochs = found["SOLVER.MAX_EPOCH"]
+    assert epochs.line() == "MAX_EPOCH: 35.556  # 1,000 steps of 8 clips, as --steps says"
+    assert found["SOLVER.STEPS"].value == pytest.approx([0, 0.65 * 35.556, 0.85 * 35.556], rel=1e-4)
+    assert found["SOLVER.WARMUP_EPOCHS"].value == pytest.approx(0.12 * 35.556, rel=1e-4)
+    assert found["DATA.TRAIN_CROP_SIZE"].line() == (
+        "TRAIN_CROP_SIZE: 64  # as --crop says; nine of ten videos have a short side of 128 pixels or more"
+    )
+    assert found["DATA.TEST_CROP_SIZE"].value == 64
+    assert found["DATA.TRAIN_JITTER_SCALES"].value == [64, 80]
+    plan = Plan.of(SEEN, steps=1000, crop=64)
+    assert (plan.baseline.total_steps, plan.baseline.recipe.crop) == (1000, 64)
+    with pytest.raises(InputError, match="an epoch of these videos has 300 steps; give as many"):
+        choose(replace(SEEN, num_train=2400), steps=299)
+    assert choose(replace(SEEN, num_train=2400), steps=300)
 
 
 def test_the_test_sees_the_whole_video():
