@@ -54,7 +54,7 @@ from mgexp.results.model import BASELINE, Comparison, Pair
 from mgexp.results.page import write_page
 from mgexp.results.remaining import (
     describe_left,
-    rows_of_few_steps,
+    few_steps_text,
     seconds_of_rows,
     status_table,
     task_seconds,
@@ -179,7 +179,7 @@ class Board:
         self.overrides = overrides
         self.again: set[tuple[str, int]] = set()
         self.gathered: Gathered = gather_runs(study, self.run_dirs)
-        self.few_steps = rows_of_few_steps(study)
+        self.few_steps = few_steps_text(study)
 
     @property
     def root(self) -> Path | None:
@@ -396,8 +396,8 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
     """Run the tasks that are left on this machine, one after another."""
     started, missed = time.monotonic(), False
     board.update()
-    for sentence in board.few_steps:
-        say(f"warning: {sentence}")
+    if board.few_steps:
+        say(f"warning: few steps: {board.few_steps}")
     # Commits and edits during the study must not change the code of its later runs.
     with tempfile.TemporaryDirectory(prefix="mgexp_study_") as folder:
         code = Path(folder) / "code"

@@ -8,9 +8,10 @@ from statistics import fmean
 
 from mgexp.config.load import load_config
 from mgexp.config.study import Study, Task
-from mgexp.errors import InputError
+from mgexp.errors import InputError, listed
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.results.collect import Gathered
+from mgexp.results.model import COARSE_CONTROL
 from mgexp.results.study_page import StudyResults, verdict_text
 from mgexp.results.tables import NONE, difference_text, interval_text
 from mgexp.text import aligned, counted, duration
@@ -93,8 +94,11 @@ def verdict_table(results: StudyResults) -> str:
     return aligned(lines) if len(lines) > 1 else ""
 
 
-def rows_of_few_steps(study: Study) -> list[str]:
-    """Say in a sentence for each row, as the doctor does, that its schedule has too few steps."""
+def few_steps_text(study: Study) -> str:
+    """Name the rows whose schedule has too few steps by the doctor's rule; "" if there are none.
+
+    The control at the coarsest shape has few steps on purpose.
+    """
     found = []
     for row in study.names:
         cfg = load_config(study.yamls[row])
@@ -104,11 +108,12 @@ def rows_of_few_steps(study: Study) -> list[str]:
             schedule = None if problems else build_row_schedule(cfg, num_videos)
         except InputError:
             continue
-        if schedule and has_few_steps(schedule):
-            steps = counted(schedule.total_steps, "step")
-            found.append(
-                f"{row} has {steps}. Our own rows with fewer than {FEW_STEPS} steps, "
-                f"or with a phase of fewer than {FEW_PHASE_STEPS}, learned too little: raise SOLVER.MAX_EPOCH and "
-                "SOLVER.STEPS, or MULTIGRID.EPOCH_FACTOR."
-            )
-    return found
+        if schedule and has_few_steps(schedule) and row != COARSE_CONTROL:
+            found.append(f"{row} has {counted(schedule.total_steps, 'step')}")
+    if not found:
+        return ""
+    return (
+        f"{listed(found)}. Our own rows with fewer than {FEW_STEPS} steps, or with a phase of fewer than "
+        f"{FEW_PHASE_STEPS}, learned too little. Unless this is meant, raise SOLVER.MAX_EPOCH and SOLVER.STEPS, "
+        "or MULTIGRID.EPOCH_FACTOR."
+    )

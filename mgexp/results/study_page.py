@@ -70,7 +70,7 @@ READING = """\
 class StudyResults:
     """A study and its finished runs. ``num_folds`` is DATA.NUM_FOLDS of its baseline, and 0 without folds.
 
-    ``few_steps`` has a sentence for each row whose schedule has too few steps.
+    ``few_steps`` names the rows whose schedule has too few steps, if there are any.
     """
 
     study: Study
@@ -78,7 +78,7 @@ class StudyResults:
     of_another_recipe: tuple[Run, ...] = ()
     refused: Mapping[Path, Sequence[str]] | None = None
     num_folds: int = 0
-    few_steps: Sequence[str] = ()
+    few_steps: str = ""
 
     @cached_property
     def every_run(self) -> tuple[Run, ...]:
@@ -254,8 +254,8 @@ def _label(study: Study, name: str) -> str:
 def _accuracy(results: StudyResults) -> Iterator[str]:
     """Yield the table of accuracies, and what its reader must know."""
     yield from _accuracy_table(results)
-    for sentence in results.few_steps:
-        yield from ("", f"**Few steps**: {sentence}")
+    if results.few_steps:
+        yield from ("", f"**Few steps**: {results.few_steps}")
     if results.budget_pairs:
         where = "[table of their own](#the-baseline-with-the-same-budget)"
         yield from ("", f"The baselines with the same budget as a row have a {where}.")

@@ -145,9 +145,9 @@ def test_rows_of_few_steps_are_named_before_the_first_run_and_on_the_page(
     for name in (A, B):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump({**CONFIG, "ROW": name, **keys}))
     assert study() == 0
-    said = "long has 625 steps. Our own rows with fewer than 700 steps"
+    said = "baseline has 625 steps, long has 625 steps. Our own rows with fewer than 700 steps"
     told = capsys.readouterr().err
-    assert (f"study.py: warning: {said}" in told) == is_few
+    assert (f"study.py: warning: few steps: {said}" in told) == is_few
     assert told.find(said) < told.find("task 1 of 7")
     assert (f"**Few steps**: {said}" in (folder / "README.md").read_text()) == is_few
 
