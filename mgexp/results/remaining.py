@@ -78,7 +78,9 @@ def verdict_table(results: StudyResults) -> str:
     """Write the verdict on each row and its mean speed-ups, as on the page. "" if no row has a pair."""
     margin = results.study.margin
     claim = f"not worse by {counted(margin, 'point')}"
-    lines = [["row", "pairs", "points", "95 % interval", "in seconds", "in FLOPs", claim]]
+    lines = [
+        ["row", "pairs", "points", "95 % interval", "speed-up, seconds", "speed-up, FLOPs", claim]
+    ]
     for pair in results.pairs:
         ratios = (results.fair(pair).speed_up, pair.flop_saving)
         lines.append(

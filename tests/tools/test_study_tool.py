@@ -128,7 +128,7 @@ def test_the_verdicts_and_the_page_are_printed_at_the_end(study, runs, folder, c
     study()
     told = capsys.readouterr()
     assert re.sub(" {2,}", "|", told.out).splitlines() == [
-        "row|pairs|points|95 % interval|in seconds|in FLOPs|not worse by 1 point",
+        "row|pairs|points|95 % interval|speed-up, seconds|speed-up, FLOPs|not worse by 1 point",
         "long|2|+0.00|+0.00 to +0.00|2.50×|1.00×|holds",
     ]
     assert told.err.splitlines()[-1] == "study.py: experiments/group/README.md is written"
