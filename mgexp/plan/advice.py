@@ -311,9 +311,8 @@ def loading_finding(
     more = f"set DATA_LOADER.NUM_WORKERS to {wanted}"
     if num_workers >= num_cores:
         more = "use a machine with more cores"
-    return Finding(
-        "loading", "warning", f"limits the speed, and computing does not: {text}", store + more
-    )
+    text = f"limits the speed, and computing does not: {text}"
+    return Finding("loading", "warning", text, store + more, values)
 
 
 def advice(row: RowPrediction, stores: Mapping[str, Mapping[Kind, float]]) -> list[str]:

@@ -125,6 +125,9 @@ def test_loading_is_judged_by_the_cores_it_needs(
     seconds = dict.fromkeys(kinds_of(legs), core_seconds)
     found = loading_finding(legs, seconds, 1.0, workers, 4, has_store)
     assert found.status == status and found.remedy.startswith(remedy)
+    # What was measured is known, also where it is in the way.
+    speed = speedup_finding(4.0, 2, found)
+    assert speed.status == status and "not known" not in speed.found
 
 
 @pytest.mark.parametrize(
