@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from mgexp.text import escaped
+from mgexp.text import counted, escaped
 
 
 class InputError(Exception):
@@ -19,9 +19,8 @@ class InputError(Exception):
         self.problems = tuple(
             "\n    ".join(escaped(line) for line in problem.split("\n")) for problem in problems
         )
-        noun = "problem" if len(self.problems) == 1 else "problems"
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
-        super().__init__(f"{len(self.problems)} {noun} found:\n{lines}")
+        super().__init__(f"{counted(len(self.problems), 'problem')} found:\n{lines}")
 
 
 @contextmanager

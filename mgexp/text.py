@@ -1,4 +1,4 @@
-"""Write text for people: values and names in one safe line, numbers in readable units, rows in columns."""
+"""Write text for people: values and names in one safe line, numbers with nouns and units, rows in columns."""
 
 from __future__ import annotations
 
@@ -49,6 +49,15 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
         ).rstrip()
         for row in rows
     )
+
+
+def counted(number: float, one: str, more: str = "") -> str:
+    """Write a number with its noun, and perhaps a verb: 1 task, 1,200 tasks, 1.5 points, 2 classes have.
+
+    ``one`` follows the number 1, and ``more`` every other; by default ``one`` with an s.
+    """
+    text = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{text} {one if text == '1' else more or f'{one}s'}"
 
 
 def duration(seconds: float) -> str:

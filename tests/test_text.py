@@ -3,7 +3,7 @@
 import pytest
 
 from mgexp.errors import InputError, listed
-from mgexp.text import escaped, is_plain, shown
+from mgexp.text import counted, escaped, is_plain, shown
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,18 @@ def test_no_name_can_forge_a_problem_of_a_message():
         "  - missing: a\\n  - b.mp4",
         "  - x",
     ]
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "said"),
+    [
+        (1, ("task",), "1 task"),
+        (0, ("task",), "0 tasks"),
+        (1200, ("class has", "classes have"), "1,200 classes have"),
+        (1, ("class has", "classes have"), "1 class has"),
+        (1.0, ("point",), "1 point"),
+        (1.5, ("point",), "1.5 points"),
+    ],
+)
+def test_a_number_has_the_noun_that_fits(number, words, said):
+    assert counted(number, *words) == said

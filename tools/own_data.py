@@ -34,7 +34,9 @@ from mgexp.data.split import (
 from mgexp.errors import InputError, listed, raise_problems
 from mgexp.options import not_positive, run_tool, too_small
 from mgexp.plan.own_data import (
+    CROPS,
     LARGE_SIDE,
+    LEAST_STEPS,
     Lists,
     Plan,
     ProjectDir,
@@ -45,7 +47,7 @@ from mgexp.plan.own_data import (
 from mgexp.run.environment import num_cores
 from mgexp.run.files import short_path
 from mgexp.run.folder import SMOKE, CheckDir
-from mgexp.text import aligned
+from mgexp.text import aligned, counted
 from mgexp.video.check import VideoCheck, check_in_folder
 from mgexp.video.paths import links_problems
 
@@ -76,6 +78,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="share of each class for validation (default: 0.25)",
     )
     add("--seed", type=int, default=0, help="seed of the split (default: 0)")
+    add(
+        "--steps",
+        type=int,
+        metavar="N",
+        help="steps of the baseline; its time is in proportion (default: about 2,000, in 10 to 200 epochs)",
+    )
+    add(
+        "--crop",
+        type=int,
+        metavar="N",
+        help="pixels of the side of a clip; the time grows with its square (default: 96, less for small videos)",
+    )
     add(
         "--allow-outside",
         action="store_true",
@@ -149,7 +163,7 @@ def run(options: argparse.Namespace) -> None:
     names, labels = classes_of(usable, options.classes)
     train, val = split(usable, options)
     seen = Seen.of([checks[one.path] for one in usable], names, len(train), len(val))
-    plan = Plan.of(seen)
+    plan = Plan.of(seen, options.steps, options.crop)
     lists = Lists(options.videos, (*train,), (*val,), options.allow_outside)
     write_project(project, plan, lists, labels)
     print(table(train, val, {kind: names[number] for kind, number in labels.items()}))
@@ -162,6 +176,8 @@ def project_of(options: argparse.Namespace) -> ProjectDir:
     """Check the options, and return the folder of the project. Raises InputError."""
     problems = [
         *too_small({"--processes": options.processes}),
+        *too_small({"--steps": options.steps}, LEAST_STEPS),
+        *too_small({"--crop": options.crop}, CROPS[-1]),
         *not_positive({"--time-limit": options.time_limit}),
     ]
     if not options.videos.is_dir():
@@ -206,7 +222,8 @@ def find(options: argparse.Namespace) -> Found:
     twice = [path for path, times in Counter(one.path for one in found.videos).items() if times > 1]
     if twice:
         problems.append(
-            f"{len(twice)} videos are listed twice, such as {twice[0]}: keep one line of each"
+            f"{counted(len(twice), 'video is', 'videos are')} listed twice, such as {twice[0]}: "
+            "keep one line of each"
         )
     if not problems and not options.allow_outside:
         paths = [one.path for one in found.videos]
@@ -243,7 +260,8 @@ def classes_of(
     if len(order) < 2:
         raise InputError(
             [
-                f"there are usable videos of {len(order)} classes ({', '.join(order)}): two or more are needed"
+                f"there are usable videos of {counted(len(order), 'class', 'classes')} ({', '.join(order)}): "
+                "two or more are needed"
             ]
         )
     are_numbers = all(name.isdecimal() for name in order)
@@ -253,9 +271,8 @@ def classes_of(
     names = [*read_class_names(file)]
     if not are_numbers or int(order[-1]) >= len(names):
         label = f"the label {order[-1]} is none of 0 to {len(names) - 1}"
-        raise InputError(
-            [f"--classes {file} names {len(names)} classes, and {label}: correct one of them"]
-        )
+        named = counted(len(names), "class", "classes")
+        raise InputError([f"--classes {file} names {named}, and {label}: correct one of them"])
     return names, {name: int(name) for name in order}
 
 
@@ -272,7 +289,7 @@ def split(
     problems = []
     if not train or not val:
         problems.append(
-            f"{len(train)} usable training videos and {len(val)} for validation: both lists need some"
+            f"{counted(len(train), 'usable training video')} and {len(val)} for validation: both lists need some"
         )
     untrained = sorted({one.class_name for one in val} - {one.class_name for one in train})
     if train and untrained:
@@ -281,9 +298,8 @@ def split(
         )
     raise_problems(problems)
     if both := sorted({one.group for one in train} & {one.group for one in val}):
-        print(
-            f"warning: {len(both)} groups are in both lists, such as {both[0]}: the accuracy will be too good"
-        )
+        groups = counted(len(both), "group is", "groups are")
+        print(f"warning: {groups} in both lists, such as {both[0]}: the accuracy will be too good")
     return train, val
 
 
@@ -292,7 +308,8 @@ def table(train: Sequence[OwnVideo], val: Sequence[OwnVideo], names: Mapping[str
     counts = [Counter(one.class_name for one in videos) for videos in (train, val)]
     lines = [[name, *(f"{count[kind]:,}" for count in counts)] for kind, name in names.items()]
     most = lines[:MOST_LINES]
-    more = [f"… and {len(lines) - len(most)} more classes"] if len(lines) > len(most) else []
+    num = len(lines) - len(most)
+    more = [f"… and {counted(num, 'more class', 'more classes')}"] if num else []
     total = ["all", f"{len(train):,}", f"{len(val):,}"]
     return "\n".join([aligned([["class", "training", "validation"], *most, total]), *more])
 

@@ -173,7 +173,8 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
     num_best = options.top or min(NUM_BEST, num_classes)
     if window and window.has_segments and options.span is None:
         say(
-            f"each clip shows {SPAN_SECONDS:g} s; if your training videos are shorter or longer, give --span"
+            f"each clip shows {SPAN_SECONDS:g} s, or a whole video that is shorter; if your training videos are "
+            "shorter or longer, give --span"
         )
     if source and window:
         until = options.seconds or float("inf")

@@ -52,6 +52,7 @@ from mgexp.plan.loading import (
     way_table,
 )
 from mgexp.run.environment import num_cores
+from mgexp.text import counted
 from mgexp.train.setup import build_row_schedule, build_store_levels
 from mgexp.video.paths import Root
 from mgexp.video.reader import choose_decoder
@@ -220,7 +221,7 @@ def listing_of(options: argparse.Namespace) -> Listing:
 def summary(store: Path, filled: Filled) -> str:
     """Say how many videos were copied and kept, and list every video without a copy."""
     lines = [
-        f"{store}: {filled.num_copied} videos copied, {filled.num_kept} kept, "
+        f"{store}: {counted(filled.num_copied, 'video')} copied, {filled.num_kept} kept, "
         f"{len(filled.failures)} without a copy"
     ]
     return "\n".join([*lines, *(f"  {path}: {reason}" for path, reason in filled.failures)])

@@ -3,7 +3,7 @@
 
     python tools/study.py experiments/quickstart
     python tools/study.py experiments/quickstart --minutes 50     start no run that would end later
-    python tools/study.py experiments/quickstart --status         what is done; after a run also the time left
+    python tools/study.py experiments/quickstart --status         what is done; exit 2 if it cannot go on
     python tools/study.py experiments/quickstart --only-page      train nothing, write README.md and its figures
     python tools/study.py experiments/quickstart --launcher slurm --partition gpu --gpus-per-node 1
 
@@ -15,7 +15,8 @@ If study.py is killed, its run continues, and the next start waits for it.
 The runs are interleaved: every row with seed 0, then every row with seed 1, and so on. Each is a run of run_net.py
 in runs/<experiment>/seed<N>. For a FOLDER outside experiments/, such as tools/own_data.py writes, it is in
 FOLDER/runs/<row>/seed<N>. After each run, its result is stored in runs.jsonl beside study.yaml, and in results.csv
-of experiments/. Then README.md is written. A run that is stored is done, also without its folder.
+of experiments/. Then README.md is written, and at the end the verdicts are printed. A run that is stored is done,
+also without its folder.
 The code of all runs of one call is the code at its start.
 With Slurm, a call submits the runs that are missing, collects those that are finished, and returns 0.
 """
@@ -51,12 +52,19 @@ from mgexp.results.evidence import busy_runs, fair_pair
 from mgexp.results.html import Picture
 from mgexp.results.model import BASELINE, Comparison, Pair
 from mgexp.results.page import write_page
-from mgexp.results.remaining import describe_left, seconds_of_rows, status_table, task_seconds
+from mgexp.results.remaining import (
+    describe_left,
+    few_steps_text,
+    seconds_of_rows,
+    status_table,
+    task_seconds,
+    verdict_table,
+)
 from mgexp.results.report import write_pictures
 from mgexp.results.study_page import HEAD, StudyResults, render_study
 from mgexp.run.files import atomic_write_text, free_path, lock_file, short_path
 from mgexp.run.folder import RUNS, ExperimentsDir, RunDir, RunsDir, SweepDir, default_run_dir
-from mgexp.text import duration
+from mgexp.text import counted, duration
 from mgexp.train.result import Outcome
 
 WAIT_SECONDS = 5.0
@@ -133,13 +141,14 @@ def run(options: argparse.Namespace) -> int:
     board = Board(read_study(options.folder), tuple(options.overrides))
     if options.status:
         print(board.status())
+        board.check(trains=True)
         return 0
     board.place.mkdir(parents=True, exist_ok=True)
     busy = f"{options.folder}: another study.py runs this study; wait for it, or stop it"
     with lock_file(board.place / "study_lock", busy):
         board.check(trains=not options.only_page)
         if options.only_page:
-            board.write(with_figures=True)
+            finish(board)
             return 0
         if options.repeat_busy:
             board.set_busy_aside()
@@ -148,9 +157,15 @@ def run(options: argparse.Namespace) -> int:
             if options.launcher == "slurm"
             else train(board, resources, options)
         )
-        board.write(with_figures=True)
-        say(f"{RunsDir(options.folder).readme_md} is written")
+        finish(board)
         return outcome
+
+
+def finish(board: Board) -> None:
+    """Write the page with its figures, and print its verdicts and where it is."""
+    if verdicts := verdict_table(board.write(with_figures=True)):
+        print(verdicts)
+    say(f"{RunsDir(board.study.folder).readme_md} is written")
 
 
 class Board:
@@ -164,6 +179,7 @@ class Board:
         self.overrides = overrides
         self.again: set[tuple[str, int]] = set()
         self.gathered: Gathered = gather_runs(study, self.run_dirs)
+        self.few_steps = few_steps_text(study)
 
     @property
     def root(self) -> Path | None:
@@ -256,10 +272,7 @@ class Board:
 
     def status(self) -> str:
         """Write what is done of each row, and the time left."""
-        parts = self.changed()
-        changed = [changed_text(parts, self.place)] if parts else []
-        table = status_table(self.study, self.gathered)
-        return "\n".join([table, *changed, self.describe(self.left())])
+        return f"{status_table(self.study, self.gathered)}\n{self.describe(self.left())}"
 
     def set_busy_aside(self) -> None:
         """Rename the folders of the runs that had company, so that they are trained again."""
@@ -287,7 +300,7 @@ class Board:
             self.gathered = gather_runs(self.study, self.run_dirs)
             self.check(trains=True)
 
-    def write(self, with_figures: bool) -> None:
+    def write(self, with_figures: bool) -> StudyResults:
         """Gather the runs again, store them, and write the tables and the page, with new figures if asked for."""
         self.gathered = gather_runs(self.study, self.run_dirs)
         study = self.study
@@ -295,9 +308,9 @@ class Board:
         names = read_class_names(classes) if study.classes and classes.exists() else ()
         comparison = store_gathered(study, self.gathered, tuple(names))
         keys = dict(flatten(load_config(study.yamls[study.baseline])))
-        results = StudyResults.of(
-            study, self.gathered, comparison, int(keys.get("DATA.NUM_FOLDS", 0))
-        )
+        others, refused = self.gathered.of_another_recipe, self.gathered.refused
+        folds = int(keys.get("DATA.NUM_FOLDS", 0))
+        results = StudyResults(study, comparison, others, refused, folds, self.few_steps)
         if self.root:
             folders = [
                 folder for row, seed in self.gathered.runs for folder in self.run_dirs(row, seed)
@@ -318,6 +331,7 @@ class Board:
         if self.root:
             # After README.md, because the tables link to it.
             write_page(ExperimentsDir(self.root))
+        return results
 
     def _resolve(self, experiment: str) -> Mapping[str, object]:
         assert self.root is not None
@@ -382,15 +396,16 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
     """Run the tasks that are left on this machine, one after another."""
     started, missed = time.monotonic(), False
     board.update()
+    if board.few_steps:
+        say(f"warning: few steps: {board.few_steps}")
     # Commits and edits during the study must not change the code of its later runs.
     with tempfile.TemporaryDirectory(prefix="mgexp_study_") as folder:
         code = Path(folder) / "code"
         while task := next(filter(board.is_ready, left := board.left()), None):
             total, seconds = len(board.study.tasks), board.seconds(task)
             if options.minutes and time.monotonic() - started + seconds > 60 * options.minutes:
-                say(
-                    f"{len(left)} tasks are left, and the next takes about {duration(seconds)}: start again"
-                )
+                num = counted(len(left), "task is", "tasks are")
+                say(f"{num} left, and the next takes about {duration(seconds)}: start again")
                 return Outcome.INTERRUPTED
             what = f"{task.row}, seed {task.seed}{', frames ' + task.frame_order if task.is_control else ''}"
             place = total - len(left) + 1
@@ -410,7 +425,9 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
                 raise InputError([f"{what}: the run ended, but it does not count", *problems])
     if waiting := {task.row for task in board.left()}:
         names, pairs = ", ".join(sorted(waiting)), board.study.seconds_pairs
-        say(f"{names}: needs {pairs} pairs of the row and the baseline in one quiet sitting first")
+        say(
+            f"{names}: needs {counted(pairs, 'pair')} of the row and the baseline in one quiet sitting first"
+        )
         return Outcome.INTERRUPTED
     return Outcome.MISSED if missed else Outcome.OK
 
@@ -465,9 +482,8 @@ def submit(board: Board, resources: Resources, options: argparse.Namespace) -> O
             todo = [one for one, state in zip(runs, now, strict=True) if state.state not in IN_HAND]
             if todo:
                 submit_array(sweep, todo, resources, options.parallel or len(todo))
-            say(
-                f"{len(todo)} runs are submitted; follow: python tools/sweep.py status {board.sweep_dir.root}"
-            )
+            num = counted(len(todo), "run is", "runs are")
+            say(f"{num} submitted; follow: python tools/sweep.py status {board.sweep_dir.root}")
     return Outcome.OK
 
 

@@ -42,7 +42,7 @@ from mgexp.launch.sweep import (
 from mgexp.launch.sweep_state import COLUMNS, IN_HAND, RunState, all_names, states
 from mgexp.options import ToolParser, add_import_option, local_folder, run_tool
 from mgexp.run.folder import SweepDir, default_sweep_dir
-from mgexp.text import aligned
+from mgexp.text import aligned, counted
 from mgexp.train.result import Outcome
 
 
@@ -163,14 +163,16 @@ def start(sweep: Sweep, resources: Resources, options: argparse.Namespace) -> in
     todo = [run for run, state in zip(sweep.runs, now, strict=True) if state.state not in IN_HAND]
     say(age_of_code(sweep.folder))
     num_known = len(sweep.runs) - len(todo)
-    say(f"{sweep.folder.root}: {len(sweep.runs)} runs, {num_known} of them finished or in progress")
+    say(
+        f"{sweep.folder.root}: {counted(len(sweep.runs), 'run')}, {num_known} finished or in progress"
+    )
     if not todo:
         return 0
     say(f"follow: python tools/sweep.py status {sweep.folder.root}\n"
         f"stop:   python tools/sweep.py cancel {sweep.folder.root}")  # fmt: skip
     if options.launcher == "slurm":
         ids = submit_array(sweep, todo, resources, options.parallel or len(todo))
-        say(f"submitted: {len(ids)} runs, job {ids[0].split('_')[0]}")
+        say(f"submitted: {counted(len(ids), 'run')}, job {ids[0].split('_')[0]}")
         return 0
     shows_log = options.launcher == "here"
     return run_on_this_machine(sweep, todo, resources, options.parallel or 1, shows_log, say)

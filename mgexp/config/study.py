@@ -19,7 +19,7 @@ from mgexp.config.load import experiment_name, flatten, load_config
 from mgexp.config.values import as_lists, convert, parse_yaml
 from mgexp.errors import InputError, raise_problems
 from mgexp.run.files import is_file, short_path
-from mgexp.text import shown
+from mgexp.text import counted, shown
 
 STUDY_YAML = "study.yaml"
 BUDGET = "budget"
@@ -120,8 +120,8 @@ class Study:
             problems.append("seconds_pairs and control_seeds take 1 or more")
         if not problems:
             problems += [
-                f"equal_seconds names {row}, which has {self.num_seeds(row)} seeds, less than seconds_pairs = "
-                f"{self.seconds_pairs}: its seconds would never be known"
+                f"equal_seconds names {row}, which has {counted(self.num_seeds(row), 'seed')}, less than "
+                f"seconds_pairs = {self.seconds_pairs}: its seconds would never be known"
                 for row in self.equal_seconds
                 if self.num_seeds(row) < self.seconds_pairs
             ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mgexp.errors import listed, raise_problems
 from mgexp.run.files import is_file, is_there
-from mgexp.text import shown
+from mgexp.text import counted, shown
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,6 @@ def _problems(
         yield f"class list {source} is empty: write the name of each class, class 0 first"
     elif num_classes is not None and len(names) != num_classes:
         yield (
-            f"classes of {source}: {len(names)} names, but MODEL.NUM_CLASSES = {num_classes}: correct that "
-            "key, or set DATA.CLASSES to a file with the names of all classes"
+            f"classes of {source}: {counted(len(names), 'name')}, but MODEL.NUM_CLASSES = {num_classes}: correct "
+            "that key, or set DATA.CLASSES to a file with the names of all classes"
         )

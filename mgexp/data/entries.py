@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from mgexp.data.records import Record, VideoList
-from mgexp.text import is_plain, shown
+from mgexp.text import counted, is_plain, shown
 from mgexp.video.paths import are_usable
 
 ENDINGS = (
@@ -92,8 +92,8 @@ def existing_videos(videos: Sequence[Listed], problems: Iterable[str], if_empty:
     # Such names would break the lines of logs and of a quarantine.
     if unfit:
         told.append(
-            f"{len(unfit)} videos have names with control characters, or bytes that are no UTF-8, such as "
-            f"{shown(unfit[0])}: rename them"
+            f"{counted(len(unfit), 'video has a name', 'videos have names')} with control characters, or bytes "
+            f"that are no UTF-8, such as {shown(unfit[0])}: rename them"
         )
     if not told and not videos:
         told.append(if_empty)

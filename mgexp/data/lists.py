@@ -29,7 +29,7 @@ from mgexp.data.records import Split, VideoList, VideoRecord
 from mgexp.errors import InputError, listed, raise_problems
 from mgexp.run.files import is_file, is_there
 from mgexp.run.remote import is_remote, local_file
-from mgexp.text import escaped
+from mgexp.text import counted, escaped
 from mgexp.video.paths import Root, links_problems
 from mgexp.video.store import open_store
 
@@ -281,14 +281,14 @@ def overlap_problems(
     )
     if labels and (untrained := sorted(val_labels - labels)):
         problems.append(
-            f"the validation list has videos of {len(untrained)} classes without a training video (class "
-            f"{listed([*map(str, untrained)], 10)}), which no network can learn: correct the lists"
+            f"the validation list has videos of {counted(len(untrained), 'class', 'classes')} without a training "
+            f"video (class {listed([*map(str, untrained)], 10)}), which no network can learn: correct the lists"
         )
     unused = sorted({*range(num_classes)} - labels - val_labels)
     if labels and unused:
         warnings.append(
-            f"MODEL.NUM_CLASSES = {num_classes}, but {len(unused)} classes have no video, such as class "
-            f"{listed([*map(str, unused)], 5)}: lower that key, unless you want these classes"
+            f"MODEL.NUM_CLASSES = {num_classes}, but {counted(len(unused), 'class has', 'classes have')} no "
+            f"video, such as class {listed([*map(str, unused)], 5)}: lower that key, unless you want these classes"
         )
     return problems, warnings
 

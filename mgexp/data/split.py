@@ -18,7 +18,7 @@ from mgexp.data.entries import ENDINGS
 from mgexp.data.formats import unreadable, visible_in
 from mgexp.errors import listed
 from mgexp.run.files import sha256_of
-from mgexp.text import is_plain, shown
+from mgexp.text import counted, is_plain, shown
 from mgexp.video.frame_folder import is_image
 from mgexp.video.paths import Root
 
@@ -99,12 +99,14 @@ def _in_classes(folder: Path, is_val: bool | None) -> Found:
     loose = [path for path in left_out if Path(path).parent == folder and _is_video(Path(path))]
     if loose:
         problems.append(
-            f"{len(loose)} videos lie outside the folders of the classes, such as {listed(loose, 1)}: move them "
+            f"{counted(len(loose), 'video lies', 'videos lie')} outside the folders of the classes, such as "
+            f"{listed(loose, 1)}: move them "
             "into the folder of their class, or give --list with lines of 'path label'"
         )
     others = [path for path in left_out if path not in loose]
     if others:
-        notes.append(f"{len(others)} files are no videos, such as {listed(others, 1)}: left out")
+        what = counted(len(others), "file is no video", "files are no videos")
+        notes.append(f"{what}, such as {listed(others, 1)}: left out")
     if not videos and not problems:
         problems.append(
             f"{folder} holds no video in a folder of a class: make a folder for each class and put its "
@@ -177,7 +179,8 @@ def with_groups(videos: Sequence[OwnVideo], regex: str | None) -> tuple[list[Own
     Raises ValueError if ``regex`` is no regular expression, or matches no name.
     """
     given = sum(bool(one.group) for one in videos)
-    lines = [f"{given} videos have a group from their folder or their list"] if given else []
+    has = counted(given, "video has", "videos have")
+    lines = [f"{has} a group from a folder or a list"] if given else []
     named = [*videos]
     if regex:
         try:
@@ -192,15 +195,14 @@ def with_groups(videos: Sequence[OwnVideo], regex: str | None) -> tuple[list[Own
             )
         named = [replace(one, group=g or one.group) for one, g in zip(videos, found, strict=True)]
         num = sum(map(bool, found))
-        lines = [f"{num} of {len(videos)} videos have a group in their name, by --group-regex"]
+        lines = [f"the names of {num} of {len(videos)} videos have a group, by --group-regex"]
     elif regex is None:
         named, told = _with_parts(videos)
         lines += told
     same = _same_bytes(named)
     if same:
-        lines.append(
-            f"{len(same)} videos are copies of others, such as {listed([*same], 1)}; copies stay together"
-        )
+        what = counted(len(same), "video is a copy of another", "videos are copies of others")
+        lines.append(f"{what}, such as {listed([*same], 1)}; copies stay together")
     return _merged(named, same), lines
 
 
@@ -219,10 +221,12 @@ def _with_parts(videos: Sequence[OwnVideo]) -> tuple[list[OwnVideo], list[str]]:
         return named, []
     groups = {(one.class_name, one.group or one.path) for one in named}
     fewest = min(Counter(kind for kind, _ in groups).values())
-    what = f"{num} names look like parts of one recording (…_c01, …_clip2)"
+    what = (
+        f"{counted(num, 'name looks', 'names look')} like parts of one recording (…_c01, …_clip2)"
+    )
     # Where all names of a class begin alike, the number at the end only counts the videos.
     if fewest < LEAST_GROUPS:
-        why = f"but a class would have only {fewest} groups, so each video is by itself"
+        why = f"but a class would have only {counted(fewest, 'group')}, so each video is by itself"
         return [*videos], [f"{what}, {why}: give --group-regex if they belong together"]
     return named, [f"{what}, so they stay together; --group-regex '' ends that"]
 

@@ -19,6 +19,7 @@ from mgexp.results.load import load_comparison
 from mgexp.results.model import Comparison, Row
 from mgexp.results.report import write_report
 from mgexp.run.folder import RUNS, RunsDir
+from mgexp.text import counted
 
 MAX_CLASSES_DRAWN = 50
 """The most classes in the confusion figure. Assumption: with more classes, its squares are too small to read."""
@@ -147,7 +148,7 @@ def _picture(
     """Give a figure its words."""
     alt, caption = (words.format(metric=comparison.metric) for words in WORDS[name])
     if name == "speed_up" and margin is not None:
-        caption += f" The dashed line is the margin of {margin:g} points."
+        caption += f" The dashed line is the margin of {counted(margin, 'point')}."
     return Picture(name, alt, caption, png, svg)
 
 

@@ -28,6 +28,7 @@ from mgexp.figures.style import (
     signed,
     without_interval,
 )
+from mgexp.results.evidence import estimate_score
 from mgexp.results.model import (
     BASELINE,
     Comparison,
@@ -36,7 +37,6 @@ from mgexp.results.model import (
     Pair,
     Row,
     Run,
-    estimate_mean,
 )
 from mgexp.results.tables import points_text
 
@@ -111,7 +111,7 @@ def _draw_ends(
     finals = []
     # The control is not drawn. It ends so far below the other rows that they would all lie on one spot.
     for row in (comparison.baseline, *comparison.compared):
-        if final := estimate_mean(row.scores):
+        if final := estimate_score(row.scores):
             finals.append(final)
             draw_mean(axes, without_interval(row.each(scale.end)), final, styles[row.name])
     if finals:

@@ -19,7 +19,7 @@ from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, StepShape
 from mgexp.multigrid.shapes import clip_sizes
-from mgexp.plan.doctor import Finding
+from mgexp.plan.doctor import Finding, Status
 from mgexp.run.folder import METRIC_NAMES, RunDir
 from mgexp.train.evaluate import Evaluation, Scores, check_decoded, score_views
 from mgexp.train.precise_bn import precise_requests, with_precise_bn
@@ -30,6 +30,8 @@ from mgexp.video.paths import evenly_spaced
 Size = tuple[int, int]
 """Frames and crop of a clip."""
 
+SHAPES = "coarse shapes"
+"""The name of the finding on all shapes together."""
 LEAST_KEPT = 0.5
 """The advice leaves out shapes at which the network keeps a smaller share of its accuracy above chance.
 Assumption: below it, a clip shows its class less often than it hides it. On the quickstart, a shape with 27 %
@@ -67,7 +69,8 @@ def build_shape_findings(
         if size in clip_seconds:
             text += f"; a training clip takes {clip_seconds[size]:.2g} s"
             values["clip_seconds"] = clip_seconds[size]
-        yield Finding(f"clips of {size[0]} x {size[1]}²", "OK", text, values=values)
+        status: Status = "OK" if kept[size] >= LEAST_KEPT else "warning"
+        yield Finding(f"clips of {size[0]} x {size[1]}²", status, text, values=values)
     yield leaving_finding(schedule.recipe, schedule.multigrid, kept)
 
 
@@ -131,7 +134,7 @@ def leaving_finding(recipe: Recipe, multigrid: Multigrid, kept: Mapping[Size, fl
     A long-cycle shape is left out for its own share. A factor of the short cycle is left out if it
     makes a shape with too small a share out of one of the remaining shapes.
     """
-    name = "coarse shapes"
+    name = SHAPES
     lost = [size for size, share in kept.items() if share < LEAST_KEPT]
     if kept[recipe.frames, recipe.crop] < 1:
         remedy = "train the run longer, or with another learning rate"
@@ -156,4 +159,7 @@ def leaving_finding(recipe: Recipe, multigrid: Multigrid, kept: Mapping[Size, fl
         keys.append(f"SHORT_CYCLE_FACTORS '[{numbers}]'" if remaining else "SHORT_CYCLE False")
     shapes = ", ".join(f"{frames} x {crop}²" for frames, crop in sorted(lost))
     text = f"the network keeps less than {LEAST_KEPT:.0%} at {shapes}: leave these shapes out"
+    if len(longs) < 2 and not remaining:
+        remedy = "train the baseline: without these shapes only its own is left"
+        return Finding(name, "warning", text, remedy)
     return Finding(name, "warning", text, " ".join(f"MULTIGRID.{key}" for key in keys))

@@ -18,10 +18,10 @@ from mgexp.data.loader import build_opener, store_problems
 from mgexp.dist import device_of
 from mgexp.errors import collected
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
-from mgexp.plan.accuracy_by_shape import build_shape_findings
+from mgexp.plan.accuracy_by_shape import SHAPES, build_shape_findings
 from mgexp.plan.doctor import Finding
 from mgexp.plan.loading import Kind, Leg, build_clip_seconds, legs_of
-from mgexp.plan.noise import build_noise_findings
+from mgexp.plan.noise import RATE, build_noise_findings
 from mgexp.plan.predict import (
     LOADING,
     NEGLIGIBLE_SECONDS,
@@ -35,6 +35,7 @@ from mgexp.plan.workers import most_workers
 from mgexp.run.environment import num_cores
 from mgexp.run.folder import RunDir
 from mgexp.run.remote import is_listed
+from mgexp.text import counted
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import ShapeCheck, check_shapes
 from mgexp.train.setup import build_inputs, build_memory_problems
@@ -45,6 +46,8 @@ UNEVEN = 1.5
 """Largest normal ratio of the slowest step to the fastest, since all steps have equal FLOPs. Assumption."""
 NUM_REPEATS = 3
 """Timed steps at each size. The fastest counts, because other programs make a step slower and never faster."""
+SPEED, STEPS = "speed", "number of steps"
+"""The names of two findings that the verdict on multigrid rests on."""
 PAYS = 1.2
 """Smallest speed-up that is worth a change to multigrid. Assumption."""
 NUM_CLIPS = 4
@@ -62,8 +65,19 @@ def build_row_findings(
     """Check a row on this machine: precision, shared memory, seconds of steps, loading, number of steps.
 
     If its videos are here, also measure the gradient noise. With the run of a trained baseline in
-    ``run_dir``, measure it in the course of that run, and the accuracy at every shape.
+    ``run_dir``, measure it in the course of that run, and the accuracy at every shape. The last finding of a
+    row with several shapes is the verdict on multigrid.
     """
+    found = []
+    for one in _build_findings(cfg, schedule, run_dir):
+        found.append(one)
+        yield one
+    if len({(shape.frames, shape.crop) for shape in step_counts(schedule)}) > 1:
+        yield verdict_finding(found)
+
+
+def _build_findings(cfg: Config, schedule: Schedule, run_dir: RunDir | None) -> Iterator[Finding]:
+    """Make the measurements of `build_row_findings`."""
     device = device_of(cfg.DEVICE)
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     way = build_training_step(cfg, device)
@@ -141,7 +155,7 @@ def precision_findings(precision: Precision, found: Iterable[ShapeCheck]) -> lis
         remedy = "TRAIN.PRECISION fp32"
         return [Finding("precision", "problem", problem, remedy) for problem in problems]
     worst = min(one.min_cosine for one in checks)
-    text = f"{precision.name} agrees with fp32 at {len(checks)} shapes (worst cosine {worst:.6f})"
+    text = f"{precision.name} agrees with fp32 at {counted(len(checks), 'shape')} (worst cosine {worst:.6f})"
     return [Finding("precision", "OK", text)]
 
 
@@ -180,31 +194,59 @@ def compute_speedup(
 
 def speedup_finding(speedup: float | None, num_shapes: int, loading: Finding) -> Finding:
     """Report whether multigrid saves enough time: in computing, and if ``loading`` keeps up with it."""
-    name = "does multigrid pay"
     if num_shapes == 1:
-        return Finding(name, "OK", "this row has one shape: it is a baseline")
+        return Finding(SPEED, "OK", "this row has one shape: it is a baseline")
     if speedup is None:
         remedy = "run it where a step is faster"
-        return Finding(name, "warning", "steps are too slow here to measure every shape", remedy)
+        return Finding(SPEED, "warning", "steps are too slow here to measure every shape", remedy)
     text = f"computing is {speedup:.2f} times as fast as the baseline's"
     if speedup < PAYS:
-        return Finding(name, "warning", f"barely: {text}", "see the line on steps of all shapes")
+        return Finding(SPEED, "warning", f"little: {text}", "see the line on steps of all shapes")
     if loading.status == "OK":
-        return Finding(name, "OK", f"yes: {text}, and loading keeps up")
+        return Finding(SPEED, "OK", f"{text}, and loading keeps up")
     if not loading.values:
-        return Finding(name, "OK", f"yes, if loading keeps up, which is not known: {text}")
+        return Finding(SPEED, "OK", f"{text}; whether loading keeps up is not known")
     remedy = "see the line on loading first"
-    return Finding(name, "warning", f"not yet: {text}, but loading is in the way", remedy)
+    return Finding(SPEED, "warning", f"{text}, but loading is in the way", remedy)
+
+
+def verdict_finding(findings: Iterable[Finding]) -> Finding:
+    """Say whether multigrid is advised for a row, and why. Every one of the findings may say no."""
+    name = "is multigrid advised"
+    status = {one.name: one.status for one in findings}
+    reasons = {
+        SPEED: "it saves too little time here",
+        STEPS: "the training has too few steps",
+        RATE: "its mini-batches are too large for its learning rate",
+        SHAPES: "the trained network does not see enough at every shape",
+    }
+    against = [one for one in reasons if status.get(one, "OK") != "OK"]
+    if against:
+        why = ", and ".join(reasons[one] for one in against)
+        lines = " and ".join(f'"{one}"' for one in against)
+        remedy = f"train the baseline, or follow what is said at {lines} and ask again"
+        return Finding(name, "warning", f"not for this row: {why}", remedy)
+    if SHAPES not in status:
+        text = "not known: it would save time, but what the network sees at coarse shapes is not measured"
+        return Finding(name, "OK", text, "train the baseline, and give its folder with --run")
+    return Finding(name, "OK", "yes: it saves time, and the network sees enough at every shape")
+
+
+def has_few_steps(schedule: Schedule) -> bool:
+    """Return whether a training, or a phase of it, has so few steps that our own rows learned too little."""
+    fewest = min(phase.num_steps for phase in schedule.phases)
+    return schedule.total_steps < FEW_STEPS or fewest < FEW_PHASE_STEPS
 
 
 def steps_finding(schedule: Schedule) -> Finding:
     """Report whether training, and each phase of it, has enough steps to learn."""
-    name, fewest = "number of steps", min(phase.num_steps for phase in schedule.phases)
+    name, fewest = STEPS, min(phase.num_steps for phase in schedule.phases)
     text = (
-        f"{schedule.total_steps:,} for {schedule.num_videos:,} videos, {len(schedule.phases)} phases of "
-        f"{fewest:,} or more; the baseline has {schedule.baseline_steps:,}"
+        f"{schedule.total_steps:,} for {counted(schedule.num_videos, 'video')}, "
+        f"{counted(len(schedule.phases), 'phase')} of {fewest:,} or more; "
+        f"the baseline has {schedule.baseline_steps:,}"
     )
-    if schedule.total_steps >= FEW_STEPS and fewest >= FEW_PHASE_STEPS:
+    if not has_few_steps(schedule):
         return Finding(name, "OK", text)
     remedy = "raise SOLVER.MAX_EPOCH and SOLVER.STEPS, or lower TRAIN.BATCH_SIZE"
     if schedule.total_steps < schedule.baseline_steps:
@@ -259,7 +301,7 @@ def loading_finding(
     cores = needed / step_seconds
     text = (
         f"the most expensive phase needs {needed:.3g} core-seconds of loading per step of {step_seconds:.3g} s: "
-        f"{cores:.1f} cores; there are {num_workers} workers on {num_cores} cores"
+        f"{cores:.1f} cores; there are {counted(num_workers, 'worker')} on {counted(num_cores, 'core')}"
     )
     values = {"cores": cores}
     if cores <= min(max(1, num_workers), num_cores):
@@ -269,9 +311,8 @@ def loading_finding(
     more = f"set DATA_LOADER.NUM_WORKERS to {wanted}"
     if num_workers >= num_cores:
         more = "use a machine with more cores"
-    return Finding(
-        "loading", "warning", f"limits the speed, and computing does not: {text}", store + more
-    )
+    text = f"limits the speed, and computing does not: {text}"
+    return Finding("loading", "warning", text, store + more, values)
 
 
 def advice(row: RowPrediction, stores: Mapping[str, Mapping[Kind, float]]) -> list[str]:
@@ -299,10 +340,12 @@ def remedy(leg: LegPrediction, stores: Mapping[str, Mapping[Kind, float]], num_g
     """Say how many workers, or else cores, would end the waiting, and which stores would end it too."""
     now, workers = leg.balance.resources, leg.balance.workers_to_unbind()
     if workers is not None:
-        found = [f"{workers} workers for each process (now {now.num_workers})"]
+        found = [f"{counted(workers, 'worker')} for each process (now {now.num_workers})"]
     else:
         cores = leg.balance.cores_to_unbind()
-        found = [f"{cores} cores for each process (now {now.num_cores}), with as many workers"]
+        found = [
+            f"{counted(cores, 'core')} for each process (now {now.num_cores}), with as many workers"
+        ]
     for name, seconds in stores.items():
         loading = leg.leg.core_seconds_per_step(seconds) / num_gpus
         if replace(leg.balance, loading_core_seconds=loading).waiting <= NEGLIGIBLE_SECONDS:

@@ -43,6 +43,8 @@ from mgexp.train.precision import Precision
 from mgexp.train.setup import Inputs, build_row_schedule
 from mgexp.train.step import TrainStep, check_clips, least_clips, seed_step
 
+RATE = "learning rate by clips"
+"""The name of the finding on the scaling of the learning rate."""
 NUM_BLOCKS, NUM_GROUPS = 10, 16
 """Blocks, and BN groups in a block. With groups of 8 clips these are 1,280 clips. The standard error comes from
 leaving out one block at a time; ten blocks give it to about a quarter. The sums of all blocks stay in memory."""
@@ -274,7 +276,7 @@ def scaling_finding(
     ``found``: noise scales by the number of steps before them. The smallest one counts.
     ``rule_noise``: the noise scale that the rule "noise" takes.
     """
-    name = "learning rate by clips"
+    name = RATE
     least = min(found.values(), key=lambda one: one.clips)
     limit = linear_limit(least.clips, clips)
     reach = f"{limit:,.0f}" if math.isfinite(limit) else "any number of"

@@ -17,13 +17,14 @@ from mgexp.config.keys import BY_NAME, Config
 from mgexp.config.load import config_of, file_values
 from mgexp.config.values import BASES
 from mgexp.data.split import OwnVideo
-from mgexp.errors import listed
+from mgexp.errors import InputError, listed
 from mgexp.models.build import build_on_meta
 from mgexp.models.cost import products_by_shape, schedule_shapes, train_flops
 from mgexp.multigrid.schedule import Schedule
-from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS
+from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.run.files import atomic_write_text, short_path
 from mgexp.run.folder import RUNS, Folder, Inside
+from mgexp.text import counted
 from mgexp.train.setup import build_row_schedule
 from mgexp.video.check import VideoCheck
 from mgexp.video.paths import Root
@@ -39,6 +40,8 @@ CROPS = (96, 80, 64, 48, 32)
 """Crops to choose from. Each is even at 1/√2 too; 96 is that of the base file, and 32 the least of our rows."""
 STEPS, CLIPS = 2000, 8
 """Steps of the baseline. The quickstart takes 1,500, MIRACL-VC1 3,600; we made no study with these shapes."""
+LEAST_STEPS = 50
+"""The fewest steps that a user may choose. Below, phases of one step would be empty. A smoke run has about 56."""
 LEAST_EPOCHS, MOST_EPOCHS = 10, 200
 STAGES, WARMUP = (0.0, 0.65, 0.85), 0.12
 """Shares of the training at which a stage begins, and of the warm-up, as in the base file."""
@@ -133,25 +136,43 @@ class Choice:
         return f"{self.key.rpartition('.')[2]}: {text}" + (f"  # {self.why}" if self.why else "")
 
 
-def choose(seen: Seen) -> list[Choice]:
-    """Choose the keys of the baseline."""
-    epochs = min(MOST_EPOCHS, max(LEAST_EPOCHS, round(STEPS * CLIPS / seen.num_train)))
-    total = round(epochs * seen.num_train / CLIPS)
+def choose(seen: Seen, steps: int | None = None, crop: int | None = None) -> list[Choice]:
+    """Choose the keys of the baseline. The user may have chosen its ``steps`` and its ``crop``.
+
+    Raises InputError if the steps are less than an epoch.
+    """
+    epochs: float = min(MOST_EPOCHS, max(LEAST_EPOCHS, round(STEPS * CLIPS / seen.num_train)))
     limit = {LEAST_EPOCHS: ", and at least 10 epochs", MOST_EPOCHS: ", and at most 200 epochs"}
-    stages = [round(share * epochs, 1) for share in STAGES]
+    meant = f"; about {STEPS:,} are meant{limit.get(round(epochs), '')}"
+    if steps is not None:
+        epochs, meant = _rounded(steps * CLIPS / seen.num_train), ", as --steps says"
+        if epochs < 1:
+            least = math.ceil(seen.num_train / CLIPS)
+            raise InputError(
+                [
+                    f"--steps {steps}: an epoch of these videos has {least:,} steps; give as many or more"
+                ]
+            )
+    total = round(epochs * seen.num_train / CLIPS)
+    stages = [_rounded(share * epochs) for share in STAGES]
     return [
-        *_clip_choices(seen),
+        *_clip_choices(seen, crop),
         _flip(seen.class_names),
         Choice("MODEL.NUM_CLASSES", len(seen.class_names)),
         Choice(
             "SOLVER.MAX_EPOCH",
             epochs,
-            f"{total:,} steps of {CLIPS} clips; about {STEPS:,} are meant{limit.get(epochs, '')}",
+            f"{counted(total, 'step')} of {CLIPS} clips{meant}",
         ),
         Choice("SOLVER.STEPS", stages, "the rate falls after 65 % and 85 % of the training"),
-        Choice("SOLVER.WARMUP_EPOCHS", round(WARMUP * epochs, 1), "12 % of the training"),
+        Choice("SOLVER.WARMUP_EPOCHS", _rounded(WARMUP * epochs), "12 % of the training"),
         *_test_choices(seen),
     ]
+
+
+def _rounded(epochs: float) -> float:
+    """Round to five digits: less than a step in every training of up to 10,000 steps."""
+    return float(f"{epochs:.5g}")
 
 
 def _stride(seen: Seen) -> int | None:
@@ -166,11 +187,12 @@ def _span_seconds(stride: int) -> float:
     return (stride * (FRAMES - 1) + 1) / GRID_FPS
 
 
-def _clip_choices(seen: Seen) -> list[Choice]:
-    crop = next((one for one in CROPS if one <= seen.small_side), CROPS[-1])
+def _clip_choices(seen: Seen, given: int | None) -> list[Choice]:
+    crop = given or next((one for one in CROPS if one <= seen.small_side), CROPS[-1])
     most = round(1.25 * crop)
     enlarged = "smaller videos are enlarged" if seen.small_side < most else "so crops differ"
     side = f"nine of ten videos have a short side of {seen.small_side} pixels or more"
+    side = f"as --crop says; {side}" if given else side
     crops = [
         Choice("DATA.TRAIN_CROP_SIZE", crop, side),
         Choice("DATA.TEST_CROP_SIZE", crop),
@@ -255,9 +277,9 @@ class Plan:
     long_short: Schedule
 
     @staticmethod
-    def of(seen: Seen) -> Plan:
+    def of(seen: Seen, steps: int | None = None, crop: int | None = None) -> Plan:
         """Choose, and build both schedules. Raises InputError if a schedule is impossible."""
-        choices = choose(seen)
+        choices = choose(seen, steps, crop)
         schedules = [
             build_row_schedule(config_from(choices, changes), seen.num_train)
             for changes in ({}, LONG_SHORT)
@@ -267,8 +289,7 @@ class Plan:
     @property
     def has_few_steps(self) -> bool:
         """Return whether long+short has so few steps that tools/doctor.py advises the baseline."""
-        fewest = min(phase.num_steps for phase in self.long_short.phases)
-        return self.long_short.total_steps < FEW_STEPS or fewest < FEW_PHASE_STEPS
+        return has_few_steps(self.long_short)
 
     @property
     def video_points(self) -> float:
@@ -343,12 +364,12 @@ class Lists:
         both = sorted({*train} & {*val})
         shared = f"{len(both)} of them" if both else "none of them"
         lines = [
-            f"Split by group: there are {len(groups)} groups, with {shared} in both lists.",
-            f"In validation are {len(val)}: {listed(val, MOST_GROUPS)}.",
+            f"Split by group: {counted(len(groups), 'group')}, with {shared} in both lists.",
+            f"{counted(len(val), 'group is', 'groups are')} in validation: {listed(val, MOST_GROUPS)}.",
         ]
         videos = (*self.train, *self.val)
         if num := sum(one.group not in groups for one in videos):
-            lines.append(f"{num} of {len(videos)} videos have no group.")
+            lines.append(f"{counted(num, 'video has', 'videos have')} no group.")
         return lines
 
 
@@ -366,8 +387,8 @@ def write_project(project: ProjectDir, plan: Plan, lists: Lists, labels: Mapping
 
 
 def run_command(yaml: Path, *below: str) -> str:
-    """Write the command that trains a row of a project, by default into the folder where tools/study.py looks."""
-    output = Path(yaml.parent, RUNS, *(below or (yaml.stem, "seed0")))
+    """Write the command that trains a row of a project where tools/study.py looks, or ``below`` its runs."""
+    output = Path(yaml.parent, RUNS, *below, yaml.stem, "seed0")
     cfg, place = (shlex.quote(short_path(path)) for path in (yaml, output))
     return f"python tools/run_net.py --cfg {cfg} --output {place}"
 
@@ -412,7 +433,7 @@ def long_short_text(project: ProjectDir, plan: Plan) -> str:
         "ROW: long+short",
         "MULTIGRID:",
         "  LONG_CYCLE: True",
-        "  SHORT_CYCLE: True  # False is the long cycle alone: it saves less, and lost less in our studies",
+        "  SHORT_CYCLE: True  # False is the long cycle alone: it saved and lost less; see docs/own_videos.md",
     ]
     return "\n".join(text) + "\n"
 
@@ -422,8 +443,8 @@ def study_text(project: ProjectDir, plan: Plan, lists: Lists) -> str:
     rows = ["baseline"] if plan.has_few_steps else ["baseline", "long_short"]
     classes = json.dumps(str(project.classes_txt.absolute()), ensure_ascii=False)
     text = [
-        f"# The claim: long_short is not worse than the baseline by more than {plan.margin:g} points. Change it",
-        f"# before the first run, not after. One of {plan.seen.num_val:,} validation videos is "
+        f"# The claim: long_short is not worse than the baseline by more than {counted(plan.margin, 'point')}.",
+        f"# Change it before the first run, not after. One of {plan.seen.num_val:,} validation videos is "
         f"{plan.video_points:.2g} points.",
         *(f"# {line}" for line in lists.groups_text()),
         f"# python tools/study.py {shlex.quote(short_path(project.root))}",

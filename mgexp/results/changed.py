@@ -1,6 +1,6 @@
 """Find the parts of a study that no longer fit its YAMLs, and say with which commands to put them away.
 
-A part is a run folder, finished or not, or the YAML of a shorter baseline.
+A part is a run folder, finished or not, the YAML of a shorter baseline, or the stored runs of a row.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgexp.config.check import LIST_KEYS, differing_keys
+from mgexp.config.check import LIST_KEYS, differing_keys, recipe_digest
 from mgexp.config.load import flatten, from_yaml, load_config
 from mgexp.config.study import BUDGET, Study, stale_budgets
 from mgexp.errors import listed
 from mgexp.results.collect import RESUMED_WITH_OVERRIDE
+from mgexp.results.load import read_stored
 from mgexp.run.files import free_path, read_jsonl, short_path
-from mgexp.run.folder import RunDir
-from mgexp.text import shown
+from mgexp.run.folder import RunDir, RunsDir
+from mgexp.text import counted, shown
 
 MOST_KEYS = 4
 """A line of the message names this many changed keys."""
@@ -28,11 +29,15 @@ RunDirs = Callable[[str, int], Iterable[RunDir]]
 
 @dataclass(frozen=True)
 class Part:
-    """A run folder or a YAML of a row that does not fit the row's YAML now, and why."""
+    """A run folder, a YAML or a file of stored runs that does not fit a row's YAML now, and why.
+
+    ``recipes``: those of the stored runs.
+    """
 
     row: str
     path: Path
     why: str
+    recipes: tuple[str, ...] = ()
 
 
 def changed_parts(
@@ -43,16 +48,19 @@ def changed_parts(
 ) -> list[Part]:
     """List what stands in the way of the runs that are missing, which are pairs of a row and a seed.
 
-    Every run folder of a shorter baseline is in the way if its YAML was written for other recipes.
+    Every run of a shorter baseline is in the way if its YAML was written for other recipes. Stored runs of another
+    recipe are in the way even if nothing is missing, because the file would be written without them.
     """
-    parts = []
     stale = stale_budgets(study)
+    parts = _stored_parts(study, stale)
+    # The folders of these runs name the keys that changed.
+    looked_at = {*stale, *(part.row for part in parts)}
     for row, path in study.yamls.items():
         if row in stale:
             made_for = f"{study.baseline} or {study.budget_rows[row]}"
             parts.append(Part(row, path, f"was written for another recipe of {made_for}"))
         for seed in range(study.num_seeds(row)) if path.exists() else ():
-            if row not in stale and (row, seed) not in missing:
+            if row not in looked_at and (row, seed) not in missing:
                 continue
             for run_dir in run_dirs(row, seed):
                 is_finished = run_dir.result_json.exists()
@@ -66,6 +74,24 @@ def changed_parts(
                 if why:
                     state = "finished" if is_finished else "not finished"
                     parts.append(Part(row, run_dir.root, f"({state}): {why}"))
+    return parts
+
+
+def _stored_parts(study: Study, stale: Collection[str]) -> list[Part]:
+    """List the rows of which runs of another recipe are stored in the folder of the study."""
+    parts = []
+    for place in (study.folder, study.folder / BUDGET):
+        path = RunsDir(place).stored_jsonl
+        for row in read_stored(path).rows:
+            if row.name not in study.yamls or not study.yamls[row.name].exists():
+                continue
+            now = recipe_digest(dict(flatten(load_config(study.yamls[row.name]))))
+            old = [
+                run.recipe for run in row.runs.values() if row.name in stale or run.recipe != now
+            ]
+            if old:
+                why = f"holds {counted(len(old), 'run')} of {row.name} with an earlier recipe"
+                parts.append(Part(row.name, path, why, tuple(dict.fromkeys(old))))
     return parts
 
 
@@ -88,14 +114,25 @@ def changed_text(parts: Sequence[Part], place: Path) -> str:
     aside = free_path(place, "before")
     # Run folders have the same names in all rows, so each row gets a folder. A YAML beside them would look like
     # the only row of that folder.
-    moved: dict[Path, list[Path]] = {}
+    moved: dict[Path, dict[Path, None]] = {}
+    lines: dict[Path, list[str]] = {}
     for part in parts:
-        is_yaml = part.path.suffix == ".yaml"
-        moved.setdefault(aside / (BUDGET if is_yaml else part.row), []).append(part.path)
+        folder = part.row
+        if part.path.suffix:
+            folder = BUDGET if part.path.parent.name == BUDGET else ""
+        moved.setdefault(aside / folder, {})[part.path] = None
+        for one in part.recipes:
+            line = f'^{{"name": "{part.row}".*"recipe": "{one}"'
+            lines.setdefault(part.path, []).append(f"-e{line}")
     commands = [shlex.join(["mkdir", "-p", *map(short_path, moved)])]
-    commands += [
-        shlex.join(["mv", *map(short_path, paths), short_path(to)]) for to, paths in moved.items()
-    ]
+    for to, paths in moved.items():
+        commands.append(shlex.join(["mv", *map(short_path, paths), short_path(to)]))
+        commands += [
+            f"{shlex.join(['grep', '-v', *lines[path], short_path(to / path.name)])} > "
+            f"{shlex.quote(short_path(path))}"
+            for path in paths
+            if path in lines
+        ]
     return "\n".join(
         [
             "these runs and YAMLs belong to an earlier configuration, and the study cannot go on with them:",

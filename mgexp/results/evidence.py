@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median, stdev
@@ -19,6 +19,7 @@ from mgexp.results.model import (
     Pair,
     Row,
     Run,
+    estimate_mean,
     t_quantile_95,
 )
 
@@ -85,6 +86,16 @@ def seeds_to_decide(deviation: float, distance: float) -> int | None:
         if (t_quantile_95(num - 1) + Z_POWER_90) * deviation / math.sqrt(num) <= abs(distance):
             return num
     return None
+
+
+def estimate_score(scores: Sequence[float]) -> Estimate | None:
+    """Estimate a mean in percent as `estimate_mean` does, with an interval that ends at 0 and 100."""
+    # Student's t knows no ends. With few seeds, or near 100 %, its interval has values that no network can reach.
+    found = estimate_mean(scores)
+    if found is None or found.interval is None:
+        return found
+    low, high = found.interval
+    return replace(found, interval=(max(0.0, low), min(100.0, high)))
 
 
 # --- single videos
@@ -228,36 +239,39 @@ def sittings(runs: Iterable[Run]) -> tuple[Sitting, ...]:
     return tuple(sorted((Sitting(tuple(one)) for one in groups), key=lambda one: one.started_at))
 
 
-def busy_runs(runs: Iterable[Run]) -> Mapping[RunKey, str]:
-    """Find the runs beside which other programs worked, and say how that is known."""
-    found: dict[RunKey, str] = {}
+def busy_runs(runs: Iterable[Run]) -> Set[RunKey]:
+    """Find the runs beside which other programs worked."""
+    found = set()
     for sitting in sittings(runs):
         rows: defaultdict[str, list[Run]] = defaultdict(list)
         for run in sitting.runs:
             rows[run.experiment].append(run)
         for same in rows.values():
             usual = median(run.steady_seconds / run.steps for run in same)
-            for run in same:
-                key, ratio = (run.experiment, run.seed), run.steady_seconds / run.steps / usual
-                if run.other_cores is not None and run.other_cores > BUSY_CORES:
-                    found[key] = f"other programs kept {run.other_cores:.2f} cores busy"
-                elif ratio > BUSY_RATIO and len(same) >= LEAST_FOR_MEDIAN:
-                    found[key] = f"its steps took {ratio:.2f} times the median of the sitting"
+            found |= {
+                (run.experiment, run.seed)
+                for run in same
+                if (run.other_cores or 0.0) > BUSY_CORES
+                or (
+                    len(same) >= LEAST_FOR_MEDIAN
+                    and run.steady_seconds / run.steps > BUSY_RATIO * usual
+                )
+            }
     return found
 
 
-def fair_pair(pair: Pair, busy: Mapping[RunKey, str]) -> Pair:
+def fair_pair(pair: Pair, busy: Set[RunKey]) -> Pair:
     """Keep the seeds whose seconds can be compared: both runs in one sitting, and none beside other work."""
     apart = set(pair.seeds_apart)
     kept = {
         run.seed
         for run, base in pair.runs
         if run.seed not in apart
-        and not {(run.experiment, run.seed), (base.experiment, base.seed)} & busy.keys()
+        and not {(run.experiment, run.seed), (base.experiment, base.seed)} & busy
     }
     return pair.only(kept)
 
 
-def quiet_row(row: Row, busy: Mapping[RunKey, str]) -> Row:
+def quiet_row(row: Row, busy: Set[RunKey]) -> Row:
     """Keep the runs of a row that no other program disturbed."""
     return replace(row, runs={s: r for s, r in row.runs.items() if (r.experiment, s) not in busy})

@@ -33,7 +33,7 @@ from mgexp.results.model import (
     row_order,
 )
 from mgexp.run.confusion import Confusion, read_confusion
-from mgexp.run.files import atomic_write_text, json_line, read_json, read_jsonl
+from mgexp.run.files import atomic_write_text, json_line, read_json, read_jsonl, short_path
 from mgexp.run.folder import METRIC_NAMES, SMOKE_GIVEN, RunDir, RunsDir
 
 MAIN_SECONDS = ("train", "steady", "input_wait", "program")
@@ -51,6 +51,9 @@ def load_comparison(folder: Path) -> Comparison:
     (experiments/quickstart), or only YAMLs. Raises InputError if it holds neither runs nor YAMLs, or if a file
     cannot be understood.
     """
+    if RunDir(folder).starts_jsonl.exists():
+        problem = f"{folder} is the folder of one run, and a report is about rows <row>/seed<N>"
+        raise InputError([f"{problem}: give the folder that holds the folders of its rows"])
     if row_yamls(folder):
         shorter = read_stored(RunsDir(folder / BUDGET).stored_jsonl).rows
         return replace(read_stored(RunsDir(folder).stored_jsonl), shorter=shorter)
@@ -161,21 +164,31 @@ def given_keys(starts: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _start(run_dir: RunDir, experiment: str) -> tuple[bool, str]:
     """Return whether the run is a smoke run, and the command that trained it, or "" if that is unknown."""
-    given = given_keys(read_jsonl(run_dir.starts_jsonl))
-    if not given:
+    starts = read_jsonl(run_dir.starts_jsonl)
+    if not starts:
         return False, ""
+    given = given_keys(starts)
     values = from_yaml(run_dir.config_yaml)
     keys = [key for key in dict.fromkeys(given) if key in values]
-    words = ["python", "tools/run_net.py", "--cfg", _yaml_of(experiment)]
+    words = ["python", "tools/run_net.py", "--cfg", _yaml_of(experiment, run_dir)]
+    # A row of experiments/ has a run folder by default. A YAML of one's own would get another one there.
+    words += [] if "/" in experiment else ["--output", short_path(run_dir.root)]
     words += ["--smoke"] if SMOKE_GIVEN in given else []
     words += ["--seed", str(values["RNG_SEED"])] if "RNG_SEED" in keys else []
     words += [str(word) for key in keys if key != "RNG_SEED" for word in (key, values[key])]
     return SMOKE_GIVEN in given, shlex.join(words)
 
 
-def _yaml_of(experiment: str) -> str:
-    """Return the path of a YAML from the name of its experiment, which has a folder only in experiments/."""
-    return f"experiments/{experiment}.yaml" if "/" in experiment else f"{experiment}.yaml"
+def _yaml_of(experiment: str, run_dir: RunDir) -> str:
+    """Return the path of a YAML from the name of its experiment, which has a folder only in experiments/.
+
+    The YAML of one's own is looked for above its run, as in PROJECT/runs/smoke/<row>/seed<N>.
+    """
+    if "/" in experiment:
+        return f"experiments/{experiment}.yaml"
+    above = [place for folder in run_dir.root.parents[:4] for place in (folder, folder / BUDGET)]
+    yamls = (place / f"{experiment}.yaml" for place in above)
+    return next((short_path(one) for one in yamls if one.exists()), f"{experiment}.yaml")
 
 
 def read_result(run_dir: RunDir) -> Run:

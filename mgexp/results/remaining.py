@@ -1,4 +1,4 @@
-"""Say what is done of a study, and how long the rest will take to judge by the runs that have ended."""
+"""Write for the terminal what is done of a study, what it found, and how long the rest will take."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from statistics import fmean
 
 from mgexp.config.load import load_config
 from mgexp.config.study import Study, Task
+from mgexp.errors import InputError, listed
+from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.results.collect import Gathered
-from mgexp.text import aligned, duration
+from mgexp.results.model import COARSE_CONTROL
+from mgexp.results.study_page import StudyResults, verdict_text
+from mgexp.results.tables import NONE, difference_text, interval_text
+from mgexp.text import aligned, counted, duration
+from mgexp.train.setup import build_num_videos, build_row_schedule
 
 UNKNOWN = "how long they take is known after the first run"
 
@@ -51,7 +57,7 @@ def _share_of_epochs(study: Study, row: str) -> float | None:
 
 def describe_left(study: Study, gathered: Gathered, left: Sequence[Task]) -> str:
     """Write how many tasks are left, and how long they will take or when that will be known."""
-    text = f"{len(left)} tasks left"
+    text = f"{counted(len(left), 'task')} left"
     if left and not gathered.runs:
         return f"{text}; {UNKNOWN}"
     of_rows = seconds_of_rows(study, gathered)
@@ -66,3 +72,50 @@ def status_table(study: Study, gathered: Gathered) -> str:
         num = sum(name == row for name, _ in gathered.runs)
         lines.append([row, f"{study.num_seeds(row)}", f"{num}"])
     return aligned(lines)
+
+
+def verdict_table(results: StudyResults) -> str:
+    """Write the verdict on each row and its mean speed-ups, as on the page. "" if no row has a pair."""
+    margin = results.study.margin
+    claim = f"not worse by {counted(margin, 'point')}"
+    lines = [
+        ["row", "pairs", "points", "95 % interval", "speed-up, seconds", "speed-up, FLOPs", claim]
+    ]
+    for pair in results.pairs:
+        ratios = (results.fair(pair).speed_up, pair.flop_saving)
+        lines.append(
+            [
+                pair.own.name,
+                f"{len(pair.runs)}",
+                difference_text(pair.difference),
+                interval_text(pair.difference),
+                *(f"{one.mean:.2f}×" if one else NONE for one in ratios),
+                verdict_text(pair.difference, margin).strip("*"),
+            ]
+        )
+    return aligned(lines) if len(lines) > 1 else ""
+
+
+def few_steps_text(study: Study) -> str:
+    """Name the rows whose schedule has too few steps by the doctor's rule; "" if there are none.
+
+    The control at the coarsest shape has few steps on purpose.
+    """
+    found = []
+    for row in study.names:
+        cfg = load_config(study.yamls[row])
+        num_videos, problems = build_num_videos(cfg, None)
+        # A run reports all that is wrong with the list or the schedule, so it need not be said here.
+        try:
+            schedule = None if problems else build_row_schedule(cfg, num_videos)
+        except InputError:
+            continue
+        if schedule and has_few_steps(schedule) and row != COARSE_CONTROL:
+            found.append(f"{row} has {counted(schedule.total_steps, 'step')}")
+    if not found:
+        return ""
+    return (
+        f"{listed(found)}. Our own rows with fewer than {FEW_STEPS} steps, or with a phase of fewer than "
+        f"{FEW_PHASE_STEPS}, learned too little. Unless this is meant, raise SOLVER.MAX_EPOCH and SOLVER.STEPS, "
+        "or MULTIGRID.EPOCH_FACTOR."
+    )

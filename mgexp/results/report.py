@@ -24,6 +24,7 @@ from mgexp.results.tables import (
     INTERVAL,
     NONE,
     SEEDS,
+    company_text,
     difference_text,
     interval_text,
     markdown,
@@ -41,6 +42,7 @@ from mgexp.results.tables import (
 from mgexp.run.confusion import name_of
 from mgexp.run.files import atomic_file, atomic_write_text
 from mgexp.run.folder import RunsDir
+from mgexp.text import counted
 
 NUM_CLASSES_SHOWN = 5
 """The number of the worst classes, and of the most confused pairs, in a report. Assumption: nobody reads more."""
@@ -68,8 +70,8 @@ CLOCKS = """\
 - The 95 % interval of the test videos is Wilson's. It says how far the accuracy may lie from that on many more
   videos of the same kind. Two rows scored the same videos, so compare them in pairs, and not by these intervals.
 - A number over several seeds has its range in brackets. The 95 % intervals are Student's t on the
-  differences to the baseline of the same seed, and on the logarithms of the speed-ups. They cover the
-  choice of the seed, but not the choice of data or recipe.
+  differences to the baseline of the same seed (cut at ±100 points), and on the logarithms of the
+  speed-ups. They cover the choice of the seed, but not the choice of data or recipe.
 """
 
 
@@ -162,6 +164,9 @@ def _opening(comparison: Comparison, videos: Mapping[str, VideoDifference | None
         yield f"- **{row.name}**: {_verdict(comparison, row, videos[row.name])}"
     if comparison.compared:
         yield ""
+    if busy := busy_runs(comparison.runs):
+        yield f"**The seconds of busy runs mean little**: {company_text(busy)}"
+        yield ""
     yield from _data(comparison)
     commands = [next(iter(row.runs.values())).command for row in comparison.finished]
     if any(commands):
@@ -207,8 +212,6 @@ def _verdict(comparison: Comparison, row: Row, videos: VideoDifference | None) -
             f"{names[0].upper()}{names[1:]} ran at another commit than the baseline, or more than an hour apart. "
             "This may be a part of the difference in training time."
         )
-    for (experiment, seed), why in busy_runs(run for both in pair.runs for run in both).items():
-        sentences.append(f"**{experiment}, seed {seed}: {why}, so its seconds mean little.**")
     return " ".join(sentences)
 
 
@@ -220,7 +223,7 @@ def _data(comparison: Comparison) -> Iterator[str]:
     if not test:
         return
     points = " or ".join(f"{100 / num:.2f}" for num in test)
-    yield f"{' or '.join(f'{num:,}' for num in test)} test videos: one video is {points} points."
+    yield f"{' or '.join(f'{num:,}' for num in test)} test videos: one of them is {points} points."
     known = (row.confusion for row in comparison.finished if row.confusion)
     if confusion := next(known, None):
         each = [one.num_videos for one in confusion.classes]
@@ -469,7 +472,9 @@ def how(runs: Sequence[Run]) -> Iterator[str]:
     yield f"- training videos: {_distinct(run.num_train_videos for run in runs)}"
     for name, is_full in (("final evaluation", True), ("evaluation during training", False)):
         curve = (one for run in runs for one in run.curve if one.full_protocol == is_full)
-        protocols = _distinct(f"{one.num_videos} videos × {one.views} views" for one in curve)
+        protocols = _distinct(
+            f"{counted(one.num_videos, 'video')} × {counted(one.views, 'view')}" for one in curve
+        )
         yield f"- {name}: {protocols or 'none'}"
     yield f"- commit: {_distinct(run.commit for run in runs)}"
     # All dates are in UTC and in ISO 8601, so their order as text is their order in time.

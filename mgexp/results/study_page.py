@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 
 from mgexp.config.study import SECONDS_NAME, Study
-from mgexp.results.collect import Gathered
 from mgexp.results.evidence import (
     FAILS,
     HOLDS,
@@ -20,6 +19,7 @@ from mgexp.results.evidence import (
     RunKey,
     busy_runs,
     compare_videos,
+    estimate_score,
     fair_pair,
     first_at,
     judge_margin,
@@ -42,19 +42,22 @@ from mgexp.results.model import (
 from mgexp.results.report import class_tables, control_table, how, time_table
 from mgexp.results.tables import (
     NONE,
+    company_text,
     difference_text,
     interval_text,
     plain_cell,
     table,
     video_table,
 )
+from mgexp.text import counted
 
 HEAD = """\
 <!-- tools/study.py writes this page from study.yaml, runs.jsonl and prose.md: change those, not this file. -->"""
 
 READING = """\
 - Numbers in brackets are 95 % intervals. Those of accuracies, differences and ratios are Student's t over seeds
-  (for ratios, on the logarithms). They cover the choice of the seed, and not the choice of data.
+  (for ratios, on the logarithms). They cover the choice of the seed, and not the choice of data. The interval of
+  an accuracy is cut at 0 and 100 %, and that of a difference at ±100 points, since nothing lies beyond.
 - A pair is two runs with the same seed, precision and number of training videos. Seconds are compared only where
   both runs of a pair were in one sitting on one machine with as many cores and threads, and no other program kept
   these cores busy.
@@ -65,20 +68,17 @@ READING = """\
 
 @dataclass(frozen=True)
 class StudyResults:
-    """A study and its finished runs. ``num_folds`` is DATA.NUM_FOLDS of its baseline, and 0 without folds."""
+    """A study and its finished runs. ``num_folds`` is DATA.NUM_FOLDS of its baseline, and 0 without folds.
+
+    ``few_steps`` names the rows whose schedule has too few steps, if there are any.
+    """
 
     study: Study
     comparison: Comparison
     of_another_recipe: tuple[Run, ...] = ()
     refused: Mapping[Path, Sequence[str]] | None = None
     num_folds: int = 0
-
-    @classmethod
-    def of(
-        cls, study: Study, gathered: Gathered, comparison: Comparison, num_folds: int
-    ) -> StudyResults:
-        """Combine what `gather_runs` and `store_gathered` returned."""
-        return cls(study, comparison, gathered.of_another_recipe, gathered.refused, num_folds)
+    few_steps: str = ""
 
     @cached_property
     def every_run(self) -> tuple[Run, ...]:
@@ -89,8 +89,8 @@ class StudyResults:
         )
 
     @cached_property
-    def busy(self) -> Mapping[RunKey, str]:
-        """The runs beside which other programs worked, each with the reason."""
+    def busy(self) -> Set[RunKey]:
+        """The runs beside which other programs worked."""
         return busy_runs(self.every_run)
 
     def row(self, name: str) -> Row:
@@ -159,7 +159,7 @@ def render_study(
     parts: list[tuple[str, list[str]]] = [("What was claimed", list(_claim(results)))]
     if results.finished:
         parts += [
-            ("Accuracy", shown.get("speed_up", []) + _accuracy_table(results)),
+            ("Accuracy", [*shown.get("speed_up", []), *_accuracy(results)]),
             (
                 "Training time",
                 shown.get("accuracy", []) + _speed_table(results) + _machine_table(results),
@@ -202,18 +202,21 @@ def _claim(results: StudyResults) -> Iterator[str]:
     bases = dict.fromkeys(base for name in study.names if (base := study.base_of(name)))
     yield (
         f"A row holds its claim if its accuracy is not worse than that of {' or '.join(bases)} by more than "
-        f"{study.margin:g} points. [study.yaml](study.yaml) names the rows, the seeds and the margin"
+        f"{counted(study.margin, 'point')}. [study.yaml](study.yaml) names the rows, the seeds and the margin"
         + (f", and the target of {study.target:g} %" if study.target else "")
         + ". It was written before the runs."
     )
     if results.num_folds:
         seeds, folds = study.num_seeds(study.baseline), results.num_folds
-        yield f"{seeds} pairs are {folds} folds × {seeds / folds:g} seeds: seed N trains fold N mod {folds}."
+        each = counted(seeds / folds, "seed")
+        yield f"{seeds} pairs are {folds} folds × {each}: seed N trains fold N mod {folds}."
     tasks = [task for task in study.tasks if not task.is_control]
     missing = [task for task in tasks if task.seed not in results.row(task.row).runs]
     if missing:
         yield ""
-        yield f"**{len(missing)} of {len(tasks)} runs are missing, so these results are not final.**"
+        verb = "is" if len(missing) == 1 else "are"
+        num = f"{len(missing)} of {counted(len(tasks), 'run')}"
+        yield f"**{num} {verb} missing, so these results are not final.**"
 
 
 def verdict_text(difference: Estimate | None, margin: float) -> str:
@@ -248,6 +251,16 @@ def _label(study: Study, name: str) -> str:
     return f"[{plain_cell(name)}]({os.path.relpath(path, study.folder)})"
 
 
+def _accuracy(results: StudyResults) -> Iterator[str]:
+    """Yield the table of accuracies, and what its reader must know."""
+    yield from _accuracy_table(results)
+    if results.few_steps:
+        yield from ("", f"**Few steps**: {results.few_steps}")
+    if results.budget_pairs:
+        where = "[table of their own](#the-baseline-with-the-same-budget)"
+        yield from ("", f"The baselines with the same budget as a row have a {where}.")
+
+
 def _accuracy_table(results: StudyResults) -> list[str]:
     """List the accuracy of each row, its difference to its base, and the verdict."""
     study, pairs = results.study, {pair.own.name: pair for pair in results.pairs}
@@ -262,18 +275,18 @@ def _accuracy_table(results: StudyResults) -> list[str]:
             ("seeds", lambda row: f"{len(row.runs)}"),
             (
                 f"{results.comparison.metric} (%)",
-                lambda row: _mean(estimate_mean(row.scores), "{:.2f}".format),
+                lambda row: _mean(estimate_score(row.scores), "{:.2f}".format),
             ),
             ("against", of_pair(lambda pair: plain_cell(pair.base.name))),
             ("pairs", of_pair(lambda pair: f"{len(pair.runs)}")),
             ("difference (points)", of_pair(lambda pair: difference_text(pair.difference))),
             ("95 % interval", of_pair(lambda pair: interval_text(pair.difference))),
             (
-                f"not worse by {study.margin:g} points",
+                f"not worse by {counted(study.margin, 'point')}",
                 of_pair(lambda pair: verdict_text(pair.difference, study.margin)),
             ),
         ],
-        ("against", f"not worse by {study.margin:g} points"),
+        ("against", f"not worse by {counted(study.margin, 'point')}"),
     )
 
 
@@ -419,8 +432,12 @@ def _videos(results: StudyResults) -> list[str]:
     named = [(pair.own.name, pair) for pair in results.pairs] + [
         (f"{pair.own.name}, against {name}", pair) for name, pair in results.budget_pairs
     ]
-    compared = [(name, compare_videos(pair)) for name, pair in named]
-    return video_table(compared, results.study.margin)
+    lines = video_table((name, compare_videos(pair)) for name, pair in named)
+    return (
+        [*lines, "", "The seeds alone give the verdict: see [Accuracy](#accuracy)."]
+        if lines
+        else []
+    )
 
 
 # --- sittings
@@ -450,10 +467,9 @@ def _sittings(results: StudyResults) -> Iterator[str]:
     )
     if results.busy:
         yield ""
-        yield "These runs had company, so their seconds are left out above. Their accuracy is not:"
-        yield ""
-        yield from (
-            f"- {name}, seed {seed}: {why}." for (name, seed), why in sorted(results.busy.items())
+        yield (
+            "The seconds of busy runs are left out above, and their accuracy is not. Busy are "
+            f"{company_text(results.busy)}"
         )
 
 

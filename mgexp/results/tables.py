@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from statistics import fmean, stdev
 from typing import TypeVar
 
-from mgexp.results.evidence import VideoDifference
+from mgexp.results.evidence import BUSY_CORES, BUSY_RATIO, RunKey, VideoDifference
 from mgexp.results.model import Estimate, Pair
 
 T = TypeVar("T")
@@ -57,6 +57,18 @@ def seeds_text(seeds: Iterable[int]) -> str:
     return f"seed{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else NONE
 
 
+def company_text(busy: Set[RunKey]) -> str:
+    """Name the busy runs, and say what makes a run busy: "long (seeds 1, 2), coarse (seed 0). In each, …"."""
+    seeds: dict[str, list[int]] = {}
+    for experiment, seed in sorted(busy):
+        seeds.setdefault(experiment, []).append(seed)
+    names = ", ".join(f"{experiment} ({seeds_text(each)})" for experiment, each in seeds.items())
+    return (
+        f"{names}. In each, other programs kept more than {BUSY_CORES:g} cores busy, or its steps took more than "
+        f"{BUSY_RATIO:g} times the median of its row in the sitting."
+    )
+
+
 def seeds_cell(seeds: Iterable[int]) -> str:
     """List seeds below the heading "seeds": "seed 0", or "0, 1, 2"."""
     names = [*seeds]
@@ -97,10 +109,10 @@ def difference_text(difference: Estimate | None) -> str:
 
 
 def interval_text(difference: Estimate | None) -> str:
-    """Write the ends of the 95 % interval of a difference: "−1.28 to +0.41"."""
+    """Write the ends of the 95 % interval of a difference: "−1.28 to +0.41". No difference is beyond ±100."""
     if difference is None or difference.interval is None:
         return "needs two seeds"
-    return " to ".join(map(points_text, difference.interval))
+    return " to ".join(points_text(max(-100.0, min(end, 100.0))) for end in difference.interval)
 
 
 def times_text(ratio: Estimate | None) -> str:
@@ -169,36 +181,22 @@ def to_published(score: float, published: str) -> str:
 # --- single videos
 
 
-def _within(interval: tuple[float, float], margin: float) -> str:
-    """Say whether a row is not worse by more than ``margin``, as far as an interval over videos shows it."""
-    low, high = interval
-    return "yes" if low > -margin else "no" if high < -margin else "open"
-
-
-def video_table(
-    named: Iterable[tuple[str, VideoDifference | None]], margin: float | None = None
-) -> list[str]:
+def video_table(named: Iterable[tuple[str, VideoDifference | None]]) -> list[str]:
     """Compare rows on single videos, with an interval over videos and seeds. Without scores of videos it is empty.
 
-    ``named`` has what `compare_videos` found, with the words for its line. With ``margin``, the last column says
-    whether the row is not worse by more than this, or that the interval contains both.
+    ``named`` has what `compare_videos` found, with the words for its line.
     """
     found = [(name, one) for name, one in named if one]
-    columns: list[tuple[str, Callable[[tuple[str, VideoDifference]], str]]] = [
-        ("row", lambda item: plain_cell(item[0])),
-        ("pairs", lambda item: f"{len(item[1].seeds)}"),
-        ("videos × pairs", lambda item: f"{item[1].num_videos:,}"),
-        ("only the row right", lambda item: f"{item[1].num_gained:,}"),
-        ("only the base right", lambda item: f"{item[1].num_lost:,}"),
-        ("difference (points)", lambda item: points_text(item[1].mean)),
-        ("95 % interval", lambda item: " to ".join(map(points_text, item[1].interval))),
-    ]
-    if margin is not None:
-        columns.append(
-            (
-                f"not worse by {margin:g} points",
-                lambda item: _within(item[1].interval, margin),
-            )
-        )
-    lines = table(found, columns)
+    lines = table(
+        found,
+        [
+            ("row", lambda item: plain_cell(item[0])),
+            ("pairs", lambda item: f"{len(item[1].seeds)}"),
+            ("videos × pairs", lambda item: f"{item[1].num_videos:,}"),
+            ("only the row right", lambda item: f"{item[1].num_gained:,}"),
+            ("only the base right", lambda item: f"{item[1].num_lost:,}"),
+            ("difference (points)", lambda item: points_text(item[1].mean)),
+            ("95 % interval", lambda item: " to ".join(map(points_text, item[1].interval))),
+        ],
+    )
     return [*VIDEO_WORDS.splitlines(), "", *lines] if lines else []

@@ -34,6 +34,7 @@ from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER
 from mgexp.run.torch_file import DamagedFileError, check_whole, load_torch, save_torch
 from mgexp.stop import Interrupted, StopRequest, leaving_together, watched_together
+from mgexp.text import counted
 from mgexp.train.checkpoint import State
 from mgexp.train.precise_bn import PreciseBn, build_precise_bn, with_precise_bn
 from mgexp.train.setup import Inputs
@@ -383,9 +384,9 @@ class Evaluator:
         # "forward" is how every video runs. Only the controls need words.
         order = "" if protocol.frame_order == "forward" else f", frames {protocol.frame_order}"
         LOGGER.info(
-            "evaluation after step %d: %s, loss %.3f (%d videos, %d views%s)",
-            *(state.step, metrics_text(found.metrics), found.loss),
-            *(len(protocol.records), protocol.num_views, order),
+            "evaluation after step %d: %s, loss %.3f (%s, %s%s)",
+            *(state.step, metrics_text(found.metrics, found.scores.shape[1]), found.loss),
+            *(counted(len(protocol.records), "video"), counted(protocol.num_views, "view"), order),
         )
 
 

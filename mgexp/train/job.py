@@ -31,6 +31,7 @@ from mgexp.run.other_programs import CoreUse, OtherPrograms, read_core_use
 from mgexp.run.schedule_table import schedule_table
 from mgexp.run.trackers import NOBODY, TensorBoard, Tracker, Trackers, WandbRun
 from mgexp.stop import Interrupted, StopRequest
+from mgexp.text import counted
 from mgexp.train import resume
 from mgexp.train.checkpoint import State, build_first_state, build_last_state, save_checkpoint
 from mgexp.train.evaluate import Evaluation, Evaluator, build_evaluator, build_protocol
@@ -313,8 +314,9 @@ def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
         lists = f"{data.TRAIN_LIST} and {data.VAL_LIST}"
         LOGGER.info("fold %d (%s): %s", seed % data.NUM_FOLDS, fold, lists)
     num_workers = job.cfg.DATA_LOADER.NUM_WORKERS
-    cores = f"{torch.get_num_threads()} threads on {num_cores()} of {os.cpu_count()} cores"
-    machine = f"{job.device}, {cores}, {num_workers} loader workers"
+    threads = counted(torch.get_num_threads(), "thread")
+    cores = f"{threads} on {num_cores()} of {counted(os.cpu_count() or 1, 'core')}"
+    machine = f"{job.device}, {cores}, {num_workers} loader worker{'' if num_workers == 1 else 's'}"
     decoder = choose_decoder(job.cfg.DATA.DECODING_BACKEND).name
     LOGGER.info("%s; decoder %s; %s", job.inputs.summary(), decoder, machine)
     for warning in job.inputs.warnings:

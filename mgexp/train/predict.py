@@ -21,6 +21,7 @@ from mgexp.run.confusion import name_of
 from mgexp.run.files import atomic_write_text
 from mgexp.run.folder import RunDir
 from mgexp.run.torch_file import load_torch
+from mgexp.text import counted
 from mgexp.train.step import Normalizer
 from mgexp.train.task import Task, build_task
 
@@ -132,7 +133,8 @@ def read_names(given: Path | None, run_dir: RunDir, num_classes: int) -> tuple[s
     """
     names = read_class_names(given) if given else run_dir.class_names()
     if names and len(names) != num_classes:
-        problem = f"{given or run_dir.classes_txt} names {len(names)} classes, the model has {num_classes}"
+        named = counted(len(names), "class", "classes")
+        problem = f"{given or run_dir.classes_txt} names {named}, the model has {num_classes}"
         raise InputError([f"{problem}: give the file of the classes that the run was trained on"])
     return names
 

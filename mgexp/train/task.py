@@ -168,6 +168,8 @@ def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
     return (gains * hits / num_taken).sum()
 
 
-def metrics_text(metrics: Mapping[str, float]) -> str:
-    """Format metrics as "top-1 91.25 %, top-5 98.00 %"."""
-    return ", ".join(f"{METRIC_NAMES[name]} {value:.2f} %" for name, value in metrics.items())
+def metrics_text(metrics: Mapping[str, float], num_classes: int | None = None) -> str:
+    """Format metrics as "top-1 91.25 %, top-5 98.00 %". Of five classes or fewer, top-5 is 100 % and left out."""
+    is_known = num_classes is not None and num_classes <= 5
+    shown = {name: value for name, value in metrics.items() if not (is_known and name == "top5")}
+    return ", ".join(f"{METRIC_NAMES[name]} {value:.2f} %" for name, value in shown.items())

@@ -27,6 +27,7 @@ from pebble import ProcessExpired
 from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_jsonl
 from mgexp.run.folder import CheckDir
 from mgexp.run.log import progress_bar
+from mgexp.text import counted
 from mgexp.video.frame_folder import FrameFolder
 from mgexp.video.paths import Root
 from mgexp.video.processes import map_in_processes
@@ -381,8 +382,8 @@ class CheckSummary:
             if num > NUM_EXAMPLES:
                 lines.append(f"    ... and {num - NUM_EXAMPLES:,} more")
         lines.append(
-            f"{len(self.checks):,} videos, {self.num_unusable:,} unusable; "
-            f"{self.num_known:,} were known from an earlier call"
+            f"{counted(len(self.checks), 'video')}, {self.num_unusable:,} unusable; "
+            f"{counted(self.num_known, 'was known', 'were known')} from an earlier call"
         )
         return "\n".join(lines)
 

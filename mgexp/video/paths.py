@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from mgexp.errors import listed
+from mgexp.text import counted
 
 Item = TypeVar("Item")
 
@@ -80,8 +81,8 @@ def links_problems(paths: Sequence[str], folder: Path) -> list[str]:
     if not found:
         return []
     return [
-        f"{len(found)} videos lie outside of {folder.absolute()} by symbolic links, such as "
-        f"{listed(found, 1)}: set DATA.ALLOW_OUTSIDE True if you trust who made the links, or put the "
+        f"{counted(len(found), 'video lies', 'videos lie')} outside of {folder.absolute()} by symbolic links, "
+        f"such as {listed(found, 1)}: set DATA.ALLOW_OUTSIDE True if you trust who made the links, or put the "
         "videos into the folder"
     ]
 

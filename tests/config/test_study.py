@@ -94,7 +94,7 @@ def test_rows_of_other_folders_and_other_bases(write, tmp_path):
         ({"compared_with": {"long": "best"}}, "compared_with names best"),
         ({"compared_with": ["long"]}, "is not a mapping"),
         ({"margins": 1}, "there is no key 'margins': there are rows, margin"),
-        ({"equal_seconds": ["short"]}, "short, which has 1 seeds, less than seconds_pairs = 3"),
+        ({"equal_seconds": ["short"]}, "short, which has 1 seed, less than seconds_pairs = 3"),
         ({"control_seeds": 0}, "seconds_pairs and control_seeds take 1 or more"),
     ],
 )

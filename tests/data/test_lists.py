@@ -106,7 +106,7 @@ def test_classes_without_a_file_are_those_of_the_training_list(tmp_path: Path) -
             "trainlist01.txt",
             "DATA.CLASSES is not set: add DATA.CLASSES FILE, the official classInd",
         ),
-        ("kinetics", "one.csv", "one.csv: 1 names, but MODEL.NUM_CLASSES = 2"),
+        ("kinetics", "one.csv", "one.csv: 1 name, but MODEL.NUM_CLASSES = 2"),
         ("kinetics", "no.csv", "no.csv does not exist"),
         ("folders", "no", "no does not exist"),
     ],
@@ -365,4 +365,4 @@ def test_as_many_names_as_classes_are_needed_for_a_list_too(tmp_path: Path) -> N
         tmp_path, "list", "list.txt", "", "DATA.CLASSES", str(write(tmp_path / "c", "run\n"))
     )
     (problem,) = build_list(cfg, "TRAIN_LIST").problems
-    assert "1 names, but MODEL.NUM_CLASSES = 2" in problem
+    assert "1 name, but MODEL.NUM_CLASSES = 2" in problem

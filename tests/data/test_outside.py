@@ -74,12 +74,12 @@ def test_links_of_a_folder_per_class_are_looked_at_too(tmp_path, root):
         (root / name).unlink()
     keys = {"DATA.FORMAT": "folders", "DATA.TRAIN_LIST": str(root)}
     (problem,) = build_list(tiny_config(tmp_path, keys), "TRAIN_LIST").problems
-    assert "1 videos lie outside" in problem
+    assert "1 video lies outside" in problem
 
 
 def test_plain_lists_of_the_tools_are_looked_at_too(tmp_path, root):
     (tmp_path / "list.txt").write_text("link.mp4 0\nrun/a.mp4 1\n")
-    with pytest.raises(InputError, match=r"1 videos lie outside of .*; plain lists have no keys"):
+    with pytest.raises(InputError, match=r"1 video lies outside of .*; plain lists have no keys"):
         read_listing([tmp_path / "list.txt"], root)
 
 
@@ -90,10 +90,10 @@ def test_names_with_control_characters_are_refused_and_shown_escaped(name, tmp_p
     found = read_list(tmp_path / "list.txt", root, 2)
     (problem,) = found.problems
     assert problem.startswith(
-        "1 videos have names with control characters, or bytes that are no UTF-8"
+        "1 video has a name with control characters, or bytes that are no UTF-8"
     )
     assert problem.isprintable()
-    with pytest.raises(InputError, match="names with control characters"):
+    with pytest.raises(InputError, match="name with control characters"):
         read_listing([tmp_path / "list.txt"], root)
 
 

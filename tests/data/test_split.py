@@ -63,9 +63,9 @@ def test_other_files_and_empty_folders_are_told_and_left_out(make):
 
 def test_a_video_outside_the_classes_is_a_problem(make):
     (problem,) = find_videos(make("a/x.mp4", "y.mp4")).problems
-    assert "1 videos lie outside the folders of the classes" in problem
+    assert "1 video lies outside the folders of the classes" in problem
     (problem,) = find_videos(make("a/x.mp4").joinpath("a")).problems
-    assert "1 videos lie outside" in problem
+    assert "1 video lies outside" in problem
 
 
 def test_a_folder_without_videos_is_a_problem(make):
@@ -133,7 +133,7 @@ def test_names_that_only_count_the_videos_of_a_class_are_no_groups():
     videos = [OwnVideo(f"/{kind}_clip{n}.mp4", kind) for kind in "ab" for n in range(9)]
     named, (line,) = with_groups(videos, None)
     assert len({one.group for one in named}) == 18
-    assert "a class would have only 1 groups, so each video is by itself" in line
+    assert "a class would have only 1 group, so each video is by itself" in line
 
 
 def test_a_regex_names_groups_and_an_empty_one_none():
@@ -159,7 +159,7 @@ def test_copies_join_their_groups(make):
     )
     groups = [one.group for one in videos]
     assert groups[0] == groups[1] == groups[2] != groups[3]
-    assert "1 videos are copies of others" in lines[-1]
+    assert "1 video is a copy of another" in lines[-1]
 
 
 def videos_of(counts, group_of=lambda kind, number: f"{kind}{number}"):

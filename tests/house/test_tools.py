@@ -1,8 +1,10 @@
 """The rules for tools: a help that fits a screen and shows an example, and mgexp before torch."""
 
 import ast
+import os
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -39,6 +41,33 @@ def test_help_fits_a_screen_and_starts_with_an_example(tool, monkeypatch, capsys
 @each_tool
 def test_ctrl_c_gives_no_traceback(tool):
     assert "    sys.exit(run_tool(main))\n" in tool.read_text()
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "said"),
+    [
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGINT)",
+            4,
+            "run_net.py: stopped by Ctrl-C",
+        ),
+        ("raise OSError('a library is missing')", 1, "OSError: a library is missing"),
+    ],
+)
+def test_ctrl_c_while_torch_is_imported_is_one_line(fault, code, said, tmp_path):
+    """Another error keeps its traceback."""
+    (tmp_path / "torch.py").write_text(fault)
+    paths = os.pathsep.join(map(str, (tmp_path, ROOT)))
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "run_net.py", "--help"],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.splitlines()[-1] == said
+    assert (len(done.stderr.splitlines()) == 1) == (code == 4)
 
 
 def test_rare_options_are_named_in_the_help_and_explained_in_the_whole_help(monkeypatch, capsys):

@@ -8,7 +8,10 @@ import torch
 from tiny import tiny_config
 
 from mgexp.multigrid.schedule import StepShape, step_counts
+from mgexp.plan.accuracy_by_shape import SHAPES
 from mgexp.plan.advice import (
+    SPEED,
+    STEPS,
     compute_speedup,
     evenness_finding,
     loading_finding,
@@ -16,9 +19,11 @@ from mgexp.plan.advice import (
     speedup_finding,
     steps_finding,
     time_gradients,
+    verdict_finding,
 )
 from mgexp.plan.doctor import Finding
 from mgexp.plan.loading import kinds_of, legs_of
+from mgexp.plan.noise import RATE
 from mgexp.plan.ways import build_training_step
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import Agreement, ShapeCheck
@@ -47,24 +52,53 @@ def test_the_speedup_is_that_of_seconds():
             2,
             KEEPS_UP,
             "OK",
-            "yes: computing is 4.00 times as fast as the baseline's, and loading",
+            "computing is 4.00 times as fast as the baseline's, and loading keeps up",
         ),
-        (4.0, 2, IN_THE_WAY, "warning", "not yet: computing is 4.00 times"),
+        (
+            4.0,
+            2,
+            IN_THE_WAY,
+            "warning",
+            "4.00 times as fast as the baseline's, but loading is in the way",
+        ),
         (
             4.0,
             2,
             NO_VIDEOS,
             "OK",
-            "yes, if loading keeps up, which is not known: computing is 4.00",
+            "computing is 4.00 times as fast as the baseline's; whether loading keeps up is not",
         ),
-        (1.1, 2, KEEPS_UP, "warning", "barely"),
+        (1.1, 2, KEEPS_UP, "warning", "little: computing"),
         (None, 2, KEEPS_UP, "warning", "too slow"),
         (1.0, 1, IN_THE_WAY, "OK", "baseline"),
     ],
 )
-def test_whether_it_pays_in_words(speedup, num_shapes, loading, status, words):
+def test_whether_it_saves_time_in_words(speedup, num_shapes, loading, status, words):
     found = speedup_finding(speedup, num_shapes, loading)
     assert found.status == status and words in found.found
+
+
+@pytest.mark.parametrize(
+    ("warned", "measured", "status", "text", "remedy"),
+    [
+        ((), True, "OK", "yes: it saves time", ""),
+        ((), False, "OK", "not known: it would save time", "train the baseline, and give its"),
+        (
+            ("number of steps", "coarse shapes"),
+            True,
+            "warning",
+            "not for this row: the training has too few steps, and the trained network does not see enough at",
+            'train the baseline, or follow what is said at "number of steps" and "coarse shapes" and ask again',
+        ),
+        (("speed",), False, "warning", "not for this row: it saves too little time here", "train"),
+    ],
+)
+def test_there_is_one_verdict_on_multigrid(warned, measured, status, text, remedy):
+    names = [*(SPEED, STEPS, RATE), *([SHAPES] if measured else [])]
+    findings = [Finding(one, "warning" if one in warned else "OK", "") for one in names]
+    found = verdict_finding([Finding("loading", "warning", ""), *findings])
+    assert (found.name, found.status) == ("is multigrid advised", status)
+    assert found.found.startswith(text) and found.remedy.startswith(remedy)
 
 
 def test_steps_that_cost_unequal_time_are_a_warning():
@@ -91,6 +125,9 @@ def test_loading_is_judged_by_the_cores_it_needs(
     seconds = dict.fromkeys(kinds_of(legs), core_seconds)
     found = loading_finding(legs, seconds, 1.0, workers, 4, has_store)
     assert found.status == status and found.remedy.startswith(remedy)
+    # What was measured is known, also where it is in the way.
+    speed = speedup_finding(4.0, 2, found)
+    assert speed.status == status and "not known" not in speed.found
 
 
 @pytest.mark.parametrize(
@@ -131,7 +168,7 @@ def test_precision_findings():
     good = ShapeCheck(COARSE, (), 0.99999)
     bad = ShapeCheck(FULL, (Agreement("output of x", False, math.nan, math.nan, math.nan),), 0.0)
     (found,) = precision_findings(Precision("bf16"), [good])
-    assert found.found == "bf16 agrees with fp32 at 1 shapes (worst cosine 0.999990)"
+    assert found.found == "bf16 agrees with fp32 at 1 shape (worst cosine 0.999990)"
     (found,) = precision_findings(Precision("bf16"), [good, bad])
     assert found.status == "problem" and "8x16x64² in 1 BN group: output of x is not" in found.found
 

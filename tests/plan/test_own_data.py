@@ -12,6 +12,7 @@ from mgexp.config.check import cross_problems
 from mgexp.config.load import load_config
 from mgexp.config.study import read_study
 from mgexp.data.split import OwnVideo
+from mgexp.errors import InputError
 from mgexp.models.build import build_network
 from mgexp.models.cost import macs_by_shape, schedule_shapes, train_flops
 from mgexp.plan import own_data
@@ -103,6 +104,24 @@ def test_the_epochs_give_about_as_many_steps_for_every_set(num, epochs):
     assert shares == pytest.approx([0, 0.65, 0.85], abs=0.01)
 
 
+def test_the_steps_and_the_crop_may_be_given():
+    found = {one.key: one for one in choose(SEEN, steps=1000, crop=64)}
+    epochs = found["SOLVER.MAX_EPOCH"]
+    assert epochs.line() == "MAX_EPOCH: 35.556  # 1,000 steps of 8 clips, as --steps says"
+    assert found["SOLVER.STEPS"].value == pytest.approx([0, 0.65 * 35.556, 0.85 * 35.556], rel=1e-4)
+    assert found["SOLVER.WARMUP_EPOCHS"].value == pytest.approx(0.12 * 35.556, rel=1e-4)
+    assert found["DATA.TRAIN_CROP_SIZE"].line() == (
+        "TRAIN_CROP_SIZE: 64  # as --crop says; nine of ten videos have a short side of 128 pixels or more"
+    )
+    assert found["DATA.TEST_CROP_SIZE"].value == 64
+    assert found["DATA.TRAIN_JITTER_SCALES"].value == [64, 80]
+    plan = Plan.of(SEEN, steps=1000, crop=64)
+    assert (plan.baseline.total_steps, plan.baseline.recipe.crop) == (1000, 64)
+    with pytest.raises(InputError, match="an epoch of these videos has 300 steps; give as many"):
+        choose(replace(SEEN, num_train=2400), steps=299)
+    assert choose(replace(SEEN, num_train=2400), steps=300)
+
+
 def test_the_test_sees_the_whole_video():
     assert chosen(seconds=3.0)["TEST.NUM_ENSEMBLE_VIEWS"] == 2  # views of 46 frames, 1.53 s
     assert chosen(seconds=600.0)["TEST.NUM_ENSEMBLE_VIEWS"] == 10
@@ -187,9 +206,9 @@ def test_the_study_says_how_it_was_split(project):
     val = tuple(video(f"v{n}", f"M{n:02d}") for n in range(12))
     lists = Lists(Path("/v"), (*train, video("a")), val)
     said = own_data.study_text(project, Plan.of(SEEN), lists)
-    assert "# Split by group: there are 16 groups, with none of them in both lists.\n" in said
-    assert "# In validation are 12: M00, M01, M02," in said
-    assert "M09 and 2 more.\n# 1 of 17 videos have no group.\n" in said
+    assert "# Split by group: 16 groups, with none of them in both lists.\n" in said
+    assert "# 12 groups are in validation: M00, M01, M02," in said
+    assert "M09 and 2 more.\n# 1 video has no group.\n" in said
     mixed = Lists(Path("/v"), train, (*val, train[0]))
     assert mixed.groups_text()[0].endswith("16 groups, with 1 of them in both lists.")
 

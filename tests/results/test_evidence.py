@@ -16,6 +16,7 @@ from mgexp.results.evidence import (
     Verdict,
     busy_runs,
     compare_videos,
+    estimate_score,
     fair_pair,
     judge_margin,
     seconds_to,
@@ -36,6 +37,14 @@ from mgexp.results.model import Evaluation, Pair, Row, estimate_mean, pack_video
 def test_the_score_interval_is_that_of_newcombe(num_right, num, low, high):
     """R. G. Newcombe, Statistics in Medicine 17 (1998), Table I, method 3."""
     assert wilson_interval(100 * num_right / num, num) == pytest.approx((low, high), abs=0.005)
+
+
+def test_the_interval_of_an_accuracy_ends_at_0_and_100():
+    """98 ± 12.706·1 for two seeds that differ by 2 points; the mean and the seeds stay."""
+    found = estimate_score([97.0, 99.0])
+    assert found.interval == pytest.approx((85.294, 100.0))
+    assert (found.mean, found.each) == (98.0, (97.0, 99.0))
+    assert estimate_score([1.0, 3.0]).interval == pytest.approx((0.0, 14.706))
 
 
 # --- margins
@@ -221,10 +230,7 @@ def test_runs_beside_other_work_are_found_and_left_out_of_the_speed_up():
     runs[1] = replace(runs[1], other_cores=0.4)
     runs[2] = replace(runs[2], steady_seconds=121.0, other_cores=0.15)
     busy = busy_runs(runs)
-    assert busy == {
-        ("study/baseline", 1): "other programs kept 0.40 cores busy",
-        ("study/baseline", 2): "its steps took 1.21 times the median of the sitting",
-    }
+    assert busy == {("study/baseline", 1), ("study/baseline", 2)}
     own = [at("long", n, f"12:0{n}:30", **usual) for n in range(4)]
     pair = pair_of(own, runs)
     assert fair_pair(pair, busy).seeds == (0, 3)
@@ -233,10 +239,10 @@ def test_runs_beside_other_work_are_found_and_left_out_of_the_speed_up():
 
 def test_two_runs_have_no_usual_time():
     runs = [at("long", n, f"12:0{n}:00", steady_seconds=100.0 + 100 * n) for n in range(2)]
-    assert busy_runs(runs) == {}
+    assert busy_runs(runs) == set()
 
 
 def test_seeds_of_two_sittings_are_not_compared():
     pair = pair_of([at("long", 0, "12:00:00")], [at("baseline", 0, "16:00:00")])
-    assert fair_pair(pair, {}).seeds == ()
+    assert fair_pair(pair, set()).seeds == ()
     assert np.isfinite(pair.difference.mean)

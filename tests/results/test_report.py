@@ -93,13 +93,16 @@ def test_seconds_of_another_sitting_are_told(report, two_rows, tmp_path):
     assert "Seed 2 ran at another commit than the baseline, or more than an hour apart" in found
 
 
-def test_a_run_beside_other_programs_is_marked_in_the_verdict(report, two_rows, tmp_path):
-    path = RunDir(tmp_path / "long_short" / "seed2").result_json
-    write_json(path, {**read_json(path), "other_cores": 0.62})
-    (found,) = (line for line in report().splitlines() if line.startswith("- **long_short**"))
-    said = "long_short, seed 2: other programs kept 0.62 cores busy, so its seconds mean little.**"
-    assert said in found
-    assert "seed 1: other programs" not in found
+def test_one_line_names_all_runs_beside_other_programs(report, two_rows, tmp_path):
+    assert "busy" not in report()
+    for place in ("long_short/seed2", "long_short/seed1", "baseline/seed2"):
+        path = RunDir(tmp_path / place).result_json
+        write_json(path, {**read_json(path), "other_cores": 0.62})
+    (found,) = (line for line in report().splitlines() if "cores busy" in line)
+    root = tmp_path.name
+    names = f"{root}/baseline (seed 2), {root}/long_short (seeds 1, 2)."
+    assert found.startswith(f"**The seconds of busy runs mean little**: {names} In each, ")
+    assert "other programs kept more than 0.15 cores busy, or its steps took more than 1.2" in found
 
 
 def test_the_table_of_differences(report, two_rows):
@@ -200,8 +203,8 @@ def test_how_the_numbers_were_taken_shows_a_mixture(report, tmp_path):
         "- cpu: Test CPU",
         "- gpu: none",
         "- torch: unknown",
-        "- final evaluation: 1200 videos × 3 views",
-        "- evaluation during training: 240 videos × 1 views",
+        "- final evaluation: 1,200 videos × 3 views",
+        "- evaluation during training: 240 videos × 1 view",
     } <= {*lines}
 
 
@@ -252,7 +255,7 @@ def test_data_and_guessing_come_before_the_tables(report, two_rows, tmp_path):
     before = report().split("## Rows")[0]
     # 100/1200 = 0.083, and 900 of the 1200 videos have the most common class.
     assert "960 training videos" in before
-    assert "1,200 test videos: one video is 0.08 points" in before
+    assert "1,200 test videos: one of them is 0.08 points" in before
     assert "most common of the 2 classes would score 75.00 %" in before
 
 
@@ -296,6 +299,35 @@ def test_a_smoke_run_is_marked_and_its_command_shown(report, tmp_path):
     assert "**Smoke runs: baseline.**" in text
     command = f"--cfg experiments/{tmp_path.name}/baseline.yaml --smoke --seed 1 TRAIN.BATCH_SIZE 8"
     assert f"python tools/run_net.py {command}" in text
+
+
+def test_commands_of_own_runs_name_their_yaml_and_their_folder(tmp_path, monkeypatch):
+    """As in a project: the YAML stands above runs/, that of a shorter baseline in budget/; a third one is gone."""
+    monkeypatch.chdir(tmp_path)
+    project = tmp_path / "my project"
+    (project / "budget").mkdir(parents=True)
+    (project / "baseline.yaml").touch()
+    (project / "budget" / "as_long.yaml").touch()
+    commands = {}
+    for name in ("baseline", "as_long", "gone"):
+        run = fake_run(project / "runs", name, 0)
+        write_json(run.result_json, {**read_json(run.result_json), "experiment": name})
+        append_jsonl(run.starts_jsonl, {"changes": [], "given": ["RNG_SEED"]})
+        (row,) = (one for one in load_runs(project / "runs").rows if one.name == name)
+        commands[name] = row.runs[0].command
+    tool = "python tools/run_net.py --cfg"
+    assert commands == {
+        "baseline": f"{tool} 'my project/baseline.yaml' --output 'my project/runs/baseline/seed0' --seed 0",
+        "as_long": f"{tool} 'my project/budget/as_long.yaml' --output 'my project/runs/as_long/seed0' --seed 0",
+        "gone": f"{tool} gone.yaml --output 'my project/runs/gone/seed0' --seed 0",
+    }
+
+
+def test_a_command_without_keys_is_known_too(report, tmp_path):
+    run = fake_run(tmp_path, "baseline")
+    assert "tools/run_net.py" not in report()
+    append_jsonl(run.starts_jsonl, {"changes": [], "given": []})
+    assert f"python tools/run_net.py --cfg experiments/{tmp_path.name}/baseline.yaml\n" in report()
 
 
 # --- classes

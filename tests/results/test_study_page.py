@@ -76,16 +76,14 @@ def table_of(text, heading):
 def test_the_claim_and_what_is_missing(results):
     text = page(results)
     claim = " ".join(section(text, "## What was claimed"))
-    assert "not worse than that of baseline by more than 1 points" in claim
+    assert "not worse than that of baseline by more than 1 point." in claim
     assert "the target of 88 %" in claim
     # Nine runs of rows and three of as_long; seven are there.
     assert "**5 of 12 runs are missing, so these results are not final.**" in claim
 
 
 def test_folds_are_counted(results):
-    assert "3 pairs are 3 folds × 1 seeds: seed N trains fold N mod 3." in page(
-        results, num_folds=3
-    )
+    assert "3 pairs are 3 folds × 1 seed: seed N trains fold N mod 3." in page(results, num_folds=3)
 
 
 def test_accuracy_has_an_interval_and_a_verdict(results):
@@ -103,6 +101,13 @@ def test_accuracy_has_an_interval_and_a_verdict(results):
         "**holds**",
     ]
     assert len(lines) == 2
+
+
+def test_the_interval_of_an_accuracy_is_cut_at_100(results):
+    runs = {0: one("baseline", 0, 97.0, 100.0), 1: one("baseline", 1, 99.0, 100.0)}
+    text = page(results, comparison=Comparison((Row("baseline", runs),)))
+    assert row(table_of(text, "Accuracy"), "baseline")["top-1 (%)"] == "98.00 (85.29 to 100.00)"
+    assert "accuracy is cut at 0 and 100 %" in " ".join(text.split())
 
 
 def test_the_control_at_the_coarsest_shape_is_in_the_table_of_controls_alone(study, results):
@@ -125,7 +130,7 @@ def test_speed_ups_leave_busy_runs_out(results):
     found = row(table_of(page(results), "Training time"), "long")
     assert found["pairs in one quiet sitting"] == "2"
     assert (found["speed-up, seconds"], found["speed-up, FLOPs"]) == ("2.00×", "2.00×")
-    assert "- study/long, seed 2: other programs kept 0.50 cores busy." in page(results)
+    assert "Busy are study/long (seed 2). In each, other programs kept" in page(results)
 
 
 def test_machines_stand_apart_where_seconds_come_from_several(study, results):
@@ -158,12 +163,17 @@ def test_the_baseline_with_the_same_budget(results):
     assert found["the same"] == "FLOPs"
     assert found["baseline"] == "[as_long](budget/as_long.yaml)"
     assert (found["row minus baseline"], found["its FLOPs / the row's"]) == ("+9.90", "1.000×")
+    said = "table of their own](#the-baseline-with-the-same-budget)"
+    assert said in section(page(results), "## Accuracy")[-1]
 
 
 def test_single_videos_and_controls(results):
     found = row(table_of(page(results), "Video by video"), "long, against as_long")
     assert (found["only the row right"], found["only the base right"]) == ("1", "0")
     assert found["difference (points)"] == "+10.00"
+    # There is one verdict on a page, and it is in the table of accuracies.
+    assert page(results).count("not worse by 1 point ") == 1
+    assert "The seeds alone give the verdict" in section(page(results), "## Video by video")[-1]
     # The study has neither the other orders nor the row of the coarsest shape.
     assert len(table_of(page(results), "Controls")) == 1
     repeated = row(table_of(page(results), "Controls"), "one frame repeated")

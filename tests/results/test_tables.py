@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fake_experiments import result
 
-from mgexp.results.evidence import VideoDifference
-from mgexp.results.model import Pair, Row, estimate_ratio
+from mgexp.results.model import Estimate, Pair, Row, estimate_ratio
 from mgexp.results.tables import (
     deviation_text,
     interval_text,
@@ -17,7 +18,6 @@ from mgexp.results.tables import (
     seeds_text,
     to_published,
     verdict,
-    video_table,
 )
 
 
@@ -111,10 +111,7 @@ def test_the_distance_to_a_published_number(score, said):
     assert to_published(score, "76.8") == said
 
 
-@pytest.mark.parametrize(
-    ("interval", "word"), [((-1.9, 0.5), "yes"), ((-2.0, 0.5), "open"), ((-5.0, -2.1), "no")]
-)
-def test_videos_show_whether_a_row_is_within_the_margin(interval, word):
-    found = VideoDifference((0,), -1.0, interval, 1, 2, 40)
-    *_, line = video_table([("long", found)], margin=2.0)
-    assert line.split(" | ")[-1] == f"{word} |"
+def test_an_interval_of_a_difference_ends_at_100_points():
+    found = Estimate((-90.0, 10.0), -40.0, (-107.34, 21.84))
+    assert interval_text(found) == "−100.00 to +21.84"
+    assert interval_text(replace(found, interval=(-20.0, 120.0))) == "−20.00 to +100.00"

@@ -32,7 +32,7 @@ def test_an_array_of_four(cluster, short, tmp_path, short_run):
     assert "submitted: 4 runs" in sweep(cluster, short, folder, *options)
     states = [one["state"] for one in status(cluster, folder)]
     assert states.count("queued") >= 2
-    assert "4 of them finished or in progress" in sweep(cluster, short, folder, *options)
+    assert "4 finished or in progress" in sweep(cluster, short, folder, *options)
     wait_for(lambda: all_ended(cluster, folder), "end of the array")
     assert [one["state"] for one in status(cluster, folder)] == ["finished"] * 4
     assert_same(folder / "runs/SOLVER.BASE_LR=0.005/short/seed0", short_run)
@@ -46,6 +46,6 @@ def test_cancel_and_go_on(cluster, long, tmp_path, long_run):
     assert "2 cancelled" in call(SWEEP_TOOL, ["cancel", folder], cluster)
     wait_for(lambda: all_ended(cluster, folder), "end of the array")
     assert [one["state"] for one in status(cluster, folder)] == ["stopped"] * 2
-    assert "submitted: 1 runs" in sweep(cluster, long, folder, "--seeds", "1")
+    assert "submitted: 1 run," in sweep(cluster, long, folder, "--seeds", "1")
     wait_for((run / "result.json").exists, "result")
     assert_same(run, long_run)

@@ -55,12 +55,15 @@ def test_a_row_with_videos(doctor, tiny_data, tmp_path, monkeypatch):
     found = {one["name"]: one for one in json.loads(out)["findings"]}
     assert all(line.startswith("noise ") for line in err.splitlines())
     assert found["precision"]["found"] == "fp32: nothing to check"
-    assert "times as fast" in found["does multigrid pay"]["found"]
+    assert "times as fast" in found["speed"]["found"]
     assert "core-seconds of loading per step" in found["loading"]["found"]
     # Of several findings of one name, the last one stays.
     assert found["gradient noise"]["values"]["steps"] == 3
     assert "linear scaling is likely to hold up to" in found["learning rate by clips"]["found"]
     assert found["number of steps"]["found"].startswith("few: ")
+    last = json.loads(out)["findings"][-1]
+    assert last["name"] == "is multigrid advised"
+    assert "the training has too few steps" in last["found"]
 
 
 def test_a_row_and_a_trained_run(doctor, tiny_data, finished_run, tmp_path, monkeypatch):

@@ -125,7 +125,7 @@ def test_missing_videos_are_told_and_stop_nothing(start, cfg, tmp_path, capsys):
 @pytest.mark.parametrize("tool", BOTH)
 def test_one_list_is_enough(tool, start, cfg, capsys):
     assert start(tool, "--cfg", cfg, "DATA.TRAIN_LIST", "") == 0
-    assert "1 videos" in capsys.readouterr().out
+    assert "1 video" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("tool", BOTH)

@@ -12,7 +12,7 @@ import yaml
 from tiny import load_tool
 
 from mgexp.config.load import load_config
-from mgexp.plan import own_data
+from mgexp.plan import advice, own_data
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_videos.md"
 
@@ -52,10 +52,22 @@ def test_a_folder_of_videos_becomes_a_project(main, videos, capsys):
         "25 videos, 1 unusable",
         "calm",
         "python tools/study.py projects/videos",
+        # The report of this folder then names the smoke run.
+        "--output projects/videos/runs/smoke/baseline/seed0 --smoke",
     ):
         assert words in printed
     # What may mislead most stands last, where nothing scrolls it away.
     assert "Not split by group: no groups were found" in printed.splitlines()[-3]
+
+
+def test_the_steps_and_the_crop_of_the_command_line_are_in_the_project(main, videos):
+    given = ["--steps", "120", "--crop", "48"]
+    assert main(["videos", "--quick", "--processes", "1", *given]) == 0
+    cfg = load_config("projects/videos/baseline.yaml")
+    # 18 videos are for training: 120 × 8 / 18 epochs.
+    assert (cfg.SOLVER.MAX_EPOCH, cfg.DATA.TRAIN_CROP_SIZE) == (53.333, 48)
+    text = Path("projects/videos/baseline.yaml").read_text()
+    assert "# 120 steps of 8 clips, as --steps says" in text
 
 
 def test_groups_are_in_one_list(main, videos, capsys):
@@ -68,8 +80,8 @@ def test_groups_are_in_one_list(main, videos, capsys):
     assert len(persons[0] | persons[1]) == 6
     printed = capsys.readouterr().out.splitlines()[-2:]
     names = ", ".join(sorted(persons[1]))
-    assert printed[0] == "Split by group: there are 6 groups, with none of them in both lists."
-    assert printed[1] == f"In validation are {len(persons[1])}: {names}."
+    assert printed[0] == "Split by group: 6 groups, with none of them in both lists."
+    assert printed[1] == f"1 group is in validation: {names}."
     assert f"# {printed[1]}" in Path("projects/videos/study.yaml").read_text().splitlines()
 
 
@@ -91,6 +103,8 @@ def test_lists_with_their_split_and_names_of_classes(main, videos, tmp_path):
     [
         (["nowhere"], "nowhere is not a folder"),
         (["videos", "--val-share", "1"], "--val-share 1: give more than 0 and less than 1"),
+        (["videos", "--steps", "49"], "--steps 49: give 50 or more"),
+        (["videos", "--crop", "31"], "--crop 31: give 32 or more"),
         (["videos", "--group-column"], "--group-column is for lists: add --list FILE"),
         (["videos", "--group-regex", "("], "--group-regex '(' is no regular expression"),
         (["videos", "--list", "lost.txt"], "lost.txt does not exist"),
@@ -131,8 +145,8 @@ def test_every_command_of_the_page_runs(videos, tmp_path, monkeypatch, capsys):
     """In their order, on tiny videos. The recipe and the study are made small between the commands."""
     monkeypatch.setattr(own_data, "STEPS", 24)
     monkeypatch.setattr(own_data, "LEAST_EPOCHS", 8)
-    monkeypatch.setattr(own_data, "FEW_STEPS", 1)
-    monkeypatch.setattr(own_data, "FEW_PHASE_STEPS", 1)
+    monkeypatch.setattr(advice, "FEW_STEPS", 1)
+    monkeypatch.setattr(advice, "FEW_PHASE_STEPS", 1)
     files = sorted(path.relative_to(videos) for path in videos.rglob("*.mp4"))
     shutil.copy(videos / files[0], "my_video.mp4")
     line_of = {"all.txt": files, "train.txt": files[1:-1], "val.txt": [files[0], files[-1]]}

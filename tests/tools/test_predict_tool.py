@@ -173,6 +173,19 @@ def test_an_overlay_is_written_beside_the_text(predict, tiny_data, tmp_path, cap
     assert f"wrote {out}" in capsys.readouterr().err
 
 
+def test_what_a_clip_of_segments_shows_is_said(main, finished_run, tiny_data, tmp_path, capsys):
+    """The video has 0.8 s, so its one clip shows less than 4 s."""
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    config = (run / "config.yaml").read_text()
+    for old, new in (("GRID: stride", "GRID: segments"), ("BLE_VIEWS: 2", "BLE_VIEWS: 1")):
+        assert old in config
+        config = config.replace(old, new)
+    (run / "config.yaml").write_text(config)
+    given = [str(tiny_data / "val0.mp4"), "--run", str(run), "--overlay", str(tmp_path / "o.mp4")]
+    assert main(given) == 0
+    assert "each clip shows 4 s, or a whole video that is shorter; if" in capsys.readouterr().err
+
+
 def test_a_stream_is_watched_as_a_camera_would_be(predict, tiny_data, tmp_path, capsys):
     out, table = tmp_path / "out.mkv", tmp_path / "out.csv"
     options = ["--overlay", out, "--csv", table, "--every", 0.2]

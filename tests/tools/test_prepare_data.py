@@ -151,7 +151,7 @@ def test_copies_that_are_files_move_into_shards(prepare, tiny_data, tmp_path, ca
     content[5000] ^= 1
     shard.write_bytes(content)
     assert prepare(arguments(tiny_data, store, "--shards", "1", "--verify")) == 0
-    assert f"1 videos copied, {NUM_TRAIN + NUM_VAL - 1} kept" in capsys.readouterr().out
+    assert f"1 video copied, {NUM_TRAIN + NUM_VAL - 1} kept" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("size", ["0", "nan", "-1", "inf", "DATA.FORMAT"])

@@ -11,6 +11,7 @@ from tiny import load_tool
 from mgexp.figures.report_figures import load_results
 from mgexp.results.load import load_runs, write_stored
 from mgexp.run.confusion import write_confusion
+from mgexp.run.files import append_jsonl
 from mgexp.run.folder import RunDir, RunsDir
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -50,6 +51,14 @@ def not_drawn(monkeypatch):
 
 def figures(folder):
     return sorted(path.name for path in RunsDir(folder).figures.iterdir())
+
+
+def test_a_single_run_is_no_folder_of_rows(runs, report, capsys):
+    run = RunDir(runs / "baseline" / "seed1")
+    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["--smoke"]})
+    assert report(run.root) == 2
+    assert "seed1 is the folder of one run, and a report is about rows" in capsys.readouterr().err
+    assert not RunsDir(run.root).report_md.exists()
 
 
 def test_the_runs_of_a_project_have_its_name(runs, report, not_drawn):

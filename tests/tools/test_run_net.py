@@ -170,7 +170,7 @@ def test_a_run_chooses_its_workers_says_how_many_and_trains_to_the_same_bits(
     for number, output in outputs.items():
         assert main(command(cfg, output, "--smoke", "DATA_LOADER.NUM_WORKERS", number)) == 0
     log = (outputs["auto"] / "log.txt").read_text()
-    assert 1 <= int(re.search(r"(\d+) loader workers", log)[1]) <= num_cores()
+    assert 1 <= int(re.search(r"(\d+) loader worker", log)[1]) <= num_cores()
     losses = [
         [line["loss"] for line in read_lines(output / "metrics.jsonl")]
         for output in outputs.values()

@@ -55,7 +55,7 @@ def test_classes_have_names_in_the_run_and_too_many_classes_are_a_warning(
     keys = ("MODEL.NUM_CLASSES", 3, "DATA.CLASSES", tmp_path / "names.txt", "SOLVER.MAX_EPOCH", 3.1)
     assert main(command(cfg, output, *keys)) == 0
     assert (output / "classes.txt").read_text() == "right\nleft\nup\n"
-    warning = "MODEL.NUM_CLASSES = 3, but 1 classes have no video, such as class 2"
+    warning = "MODEL.NUM_CLASSES = 3, but 1 class has no video, such as class 2"
     assert warning in (output / "log.txt").read_text()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from contextlib import contextmanager
@@ -122,6 +123,35 @@ def test_rows_are_interleaved_and_everything_is_written(study, runs, folder, cap
     assert "[group/README.md](group/README.md)" in (folder.parent / "README.md").read_text()
 
 
+def test_the_verdicts_and_the_page_are_printed_at_the_end(study, runs, folder, capsys):
+    """Two seeds that score the same: 100 s against 40 s, and as many FLOPs."""
+    study()
+    told = capsys.readouterr()
+    assert re.sub(" {2,}", "|", told.out).splitlines() == [
+        "row|pairs|points|95 % interval|speed-up, seconds|speed-up, FLOPs|not worse by 1 point",
+        "long|2|+0.00|+0.00 to +0.00|2.50×|1.00×|holds",
+    ]
+    assert told.err.splitlines()[-1] == "study.py: experiments/group/README.md is written"
+    assert study("--only-page") == 0
+    assert capsys.readouterr() == (told.out, f"{told.err.splitlines()[-1]}\n")
+
+
+@pytest.mark.parametrize(("num_videos", "is_few"), [(700, False), (500, True)])
+def test_rows_of_few_steps_are_named_before_the_first_run_and_on_the_page(
+    study, folder, num_videos, is_few, capsys
+):
+    """10 epochs of 700 videos in mini-batches of 8 are 875 steps, and those of 500 videos are 625."""
+    keys = {"SOLVER": {"STEPS": [0, 4, 8], "MAX_EPOCH": 10}, "DATA": {"NUM_VIDEOS": num_videos}}
+    for name in (A, B):
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump({**CONFIG, "ROW": name, **keys}))
+    assert study() == 0
+    said = "baseline has 625 steps, long has 625 steps. Our own rows with fewer than 700 steps"
+    told = capsys.readouterr().err
+    assert (f"study.py: warning: few steps: {said}" in told) == is_few
+    assert told.find(said) < told.find("task 1 of 7")
+    assert (f"**Few steps**: {said}" in (folder / "README.md").read_text()) == is_few
+
+
 def test_runs_on_this_machine_take_its_gpu(study, runs, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     assert study() == 0
@@ -178,15 +208,12 @@ def test_busy_runs_are_trained_again_if_asked_for(study, runs, folder):
     result_json = folder.parents[1] / "runs/group/long/seed1/result.json"
     write_json(result_json, {**read_json(result_json), "other_cores": 0.9})
     assert study() == 0
-    assert (
-        "- group/long, seed 1: other programs kept 0.90 cores busy."
-        in (folder / "README.md").read_text()
-    )
+    assert "Busy are group/long (seed 1). In each" in (folder / "README.md").read_text()
     runs.started.clear()
     runs.started += [None] * 10
     assert study("--repeat-busy") == 0
     assert runs.started[10:] == [(B, 1)]
-    assert "0.90 cores" not in (folder / "README.md").read_text()
+    assert "Busy are" not in (folder / "README.md").read_text()
     assert (folder.parents[1] / "runs/group/long/seed1_busy_1").is_dir()
 
 
@@ -304,14 +331,42 @@ def test_a_changed_row_is_trained_again_only_after_its_runs_are_put_away(
     assert f"budget/{AS_B}.yaml was written for another recipe of baseline or long" in said
     assert "runs/group/long/" not in said
     assert runs.started == []
-    assert study("--status") == 0
-    assert "Undo the change, or move them aside" in capsys.readouterr().out
-    for line in said.splitlines():
-        if line.strip().startswith(("mkdir ", "mv ")):
-            subprocess.run(line, shell=True, check=True)
+    for option in ("--status", "--only-page"):
+        assert study(option) == 2
+        assert capsys.readouterr().err == said
+    follow(said)
     assert study() == 0
     assert runs.started == [(A, 0), (A, 0, "repeated"), (A, 1), (AS_B, 0), (AS_B, 1)]
     assert len([*folder.parents[1].glob("runs/group_before_1/*/seed?")]) == 4
+
+
+def test_a_changed_row_keeps_the_page_and_its_stored_runs(study, runs, folder, capsys):
+    """Their folders are gone. The runs of the other row still count after the commands of the message."""
+    study()
+    shutil.rmtree("runs")
+    runs.started.clear()
+    capsys.readouterr()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    changed = {**CONFIG, "ROW": B, "SOLVER": {"STEPS": [0, 4, 8], "MAX_EPOCH": 20}}
+    (folder / "long.yaml").write_text(yaml.safe_dump(changed))
+    before[folder / "long.yaml"] = (folder / "long.yaml").read_bytes()
+    for options in ((), ("--only-page",), ("--status",)):
+        assert study(*options) == 2
+    said = capsys.readouterr().err
+    assert "experiments/group/runs.jsonl holds 2 runs of long with an earlier recipe" in said
+    assert f"budget/runs.jsonl holds 2 runs of {AS_B} with an earlier recipe" in said
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    follow(said)
+    assert study() == 0
+    assert runs.started == [(B, 0), (B, 1), (AS_B, 0), (AS_B, 1)]
+    assert len((folder.parents[1] / "runs/group_before_1/runs.jsonl").read_text().splitlines()) == 5
+
+
+def follow(message):
+    """Type the commands of a message, as a person would."""
+    for line in dict.fromkeys(message.splitlines()):
+        if line.strip().startswith(("mkdir ", "mv ", "grep ")):
+            subprocess.run(line, shell=True, check=True)
 
 
 def test_an_unfinished_run_of_an_earlier_configuration_is_named(study, folder, capsys):

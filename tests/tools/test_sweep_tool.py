@@ -189,5 +189,5 @@ def test_cancel_saves_and_the_next_call_goes_on(
     assert_bit_identical(run, finished_run)
     share = max(1, num_cores() // 2)
     second = (run.with_name("seed1") / "log.txt").read_text()
-    assert f"1 threads on {share} of {os.cpu_count()} cores" in second
+    assert f"1 thread on {share} of {os.cpu_count()} cores" in second
     assert len(read_lines(run / "starts.jsonl")) == 2

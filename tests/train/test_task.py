@@ -132,3 +132,9 @@ def test_labels_start_in_the_form_of_the_task():
 def test_metrics_as_people_write_them():
     assert metrics_text({"top1": 91.25, "top5": 98}) == "top-1 91.25 %, top-5 98.00 %"
     assert metrics_text({"map": 38.6}) == "mAP 38.60 %"
+
+
+@pytest.mark.parametrize(("num_classes", "has_top5"), [(2, False), (5, False), (6, True)])
+def test_top5_of_five_classes_says_nothing(num_classes, has_top5):
+    text = metrics_text({"top1": 91.25, "top5": 100}, num_classes)
+    assert text == "top-1 91.25 %" + ", top-5 100.00 %" * has_top5

@@ -32,7 +32,7 @@ def test_the_folder_itself_may_be_a_link(tmp_path):
     assert links_problems([f"{tmp_path}/linked/a.mp4"], tmp_path / "linked") == []
     out = f"{tmp_path}/linked/elsewhere/a.mp4"
     (problem,) = links_problems([out], tmp_path / "linked")
-    assert problem.startswith("1 videos lie outside")
+    assert problem.startswith("1 video lies outside")
     assert out in problem
 
 
