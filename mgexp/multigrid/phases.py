@@ -330,10 +330,10 @@ def _place(
 def _parts(recipe: Recipe, multigrid: Multigrid) -> tuple[int, ...]:
     """Return into how many parts the baseline's clips may be divided, of which a mini-batch takes any number.
 
-    Without BN groups, ratios of costs take quarters, which leave an even number of clips at all shapes to processes
-    of 8 clips or more, as mixup needs. Ratios of pixels are whole where that is near enough, and else quarters.
-    With BN groups, ratios of pixels are whole. Ratios of costs are whole where that is near enough, and else halves
-    or quarters, if the baseline has groups for these.
+    Without BN groups, ratios of costs take quarters, which leave an even number of clips at all shapes to
+    processes of 8 clips or more, as mixup needs. Ratios of pixels are whole where that is near enough, and else
+    quarters. With BN groups, ratios of pixels are whole. Ratios of costs are whole where that is near enough, and
+    else halves or quarters, if the baseline has groups for these.
     """
     size = multigrid.bn_base_size
     if size == 0:

@@ -286,7 +286,9 @@ def test_ratios_of_pixels_take_quarters_only_where_there_are_no_groups():
     recipe = replace(TINY, clips=32, frames=8, crop=32)
     multigrid = Multigrid(((0.5, 1.0), (1.0, 0.75), (1.0, 1.0)), bn_base_size=0)
     assert [phase.clips for phase in derive_phases(recipe, multigrid, 5000)[:3]] == [64, 56, 32]
-    with pytest.raises(ValueError, match=r"1\.778 times the clips: more than 5% from a whole number"):
+    with pytest.raises(
+        ValueError, match=r"1\.778 times the clips: more than 5% from a whole number"
+    ):
         derive_phases(recipe, replace(multigrid, bn_base_size=8), 5000)
 
 
