@@ -241,15 +241,22 @@ def _problems(
 def store_gathered(study: Study, gathered: Gathered, class_names: tuple[str, ...]) -> Comparison:
     """Write the runs of a study into runs.jsonl beside study.yaml, and those of shorter baselines into budget/.
 
-    A run that is only in the file stays there. Without ``class_names`` the stored names stay. Return all runs as
-    one comparison.
+    A run that is only in the file stays there, also that of a seed or a row which the study no longer has. Without
+    ``class_names`` the stored names stay. Return the runs of the study as one comparison.
     """
     place = RunsDir(study.folder).stored_jsonl
     names = class_names or read_stored(place).class_names
-    found = Comparison(gathered.rows, names, gathered.shorter)
-    if found.runs:
-        write_stored(place, found)
-    if any(row.runs for row in gathered.shorter):
-        budget = RunsDir(study.folder / BUDGET).stored_jsonl
-        write_stored(budget, Comparison(gathered.shorter, names))
-    return found
+    budget = RunsDir(study.folder / BUDGET).stored_jsonl
+    for path, rows in ((place, gathered.rows), (budget, gathered.shorter)):
+        if any(row.runs for row in rows):
+            write_stored(path, Comparison(_and_stored(rows, path), names))
+    return Comparison(gathered.rows, names, gathered.shorter)
+
+
+def _and_stored(rows: Sequence[Row], path: Path) -> tuple[Row, ...]:
+    """Add the runs of the file ``path`` that ``rows`` do not have."""
+    found = {row.name: row for row in rows}
+    for stored in read_stored(path).rows:
+        runs = {**stored.runs, **found.get(stored.name, stored).runs}
+        found[stored.name] = Row(stored.name, dict(sorted(runs.items())))
+    return tuple(found.values())

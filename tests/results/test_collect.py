@@ -290,3 +290,18 @@ def test_stored_runs_of_another_recipe_do_not_count(study, gather, runs, tmp_pat
 def test_seeds_beyond_those_of_the_study_are_not_gathered(study, gather, runs):
     fake_run(runs, "long", 7)
     assert have(gather()) == {}
+
+
+def test_stored_runs_of_seeds_and_rows_that_a_study_no_longer_has_stay_in_the_file(
+    study, gather, runs
+):
+    for row, seed in (("baseline", 0), ("baseline", 1), ("long", 0)):
+        fake_run(runs, row, seed)
+    store_gathered(study, gather(), ("open", "close"))
+    smaller = Study(study.folder, ("baseline",), {"others": 1}, margin=1.0)
+    found = gather_runs(smaller, lambda row, seed: [])
+    assert [*found.runs] == [("baseline", 0)]
+    page = store_gathered(smaller, found, ())
+    assert [(row.name, [*row.runs]) for row in page.rows] == [("baseline", [0])]
+    stored = read_stored(RunsDir(study.folder).stored_jsonl)
+    assert {row.name: [*row.runs] for row in stored.rows} == {"baseline": [0, 1], "long": [0]}
