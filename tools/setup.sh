@@ -26,3 +26,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     "$PYTHON" -m mgexp.wheels
     echo "$wanted" >"$stamp"
 fi
+# Only the user's own shell needs this step.
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+    echo "Next: source .venv/bin/activate"
+fi

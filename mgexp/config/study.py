@@ -23,6 +23,8 @@ from mgexp.text import counted, shown
 
 STUDY_YAML = "study.yaml"
 BUDGET = "budget"
+SHORTER_ROWS = {"FLOPs": "baseline, FLOPs of ", "seconds": "baseline, seconds of "}
+"""How ROW begins in the YAML of a baseline with fewer epochs, by what it shares with a row."""
 """The folder beside the rows that holds the baseline for fewer epochs. tools/study.py writes its YAMLs."""
 FLOPS_NAME, SECONDS_NAME = "as_{row}", "as_{row}_in_seconds"
 """Names of the baselines that take as many FLOPs, or as many seconds, as a row."""
@@ -190,6 +192,8 @@ NEEDED = ("rows", "seeds", "margin")
 def read_study(folder: Path) -> Study:
     """Read study.yaml in ``folder``. Raises InputError with every problem."""
     path = folder / STUDY_YAML
+    if not folder.is_dir():
+        raise InputError([f"{folder} is not a folder: give the folder of a study"])
     if not is_file(path):
         problem = (
             f"{path} does not exist: write the rows, the seeds and the margin of the study into it"
@@ -244,7 +248,7 @@ def budget_text(study: Study, name: str, factor: float, source: str) -> str:
     what = "seconds" if name == SECONDS_NAME.format(row=study.budget_rows[name]) else "FLOPs"
     tree = {
         "_BASE_": os.path.relpath(baseline, path.parent),
-        "ROW": f"baseline, {what} of {study.budget_rows[name]}",
+        "ROW": f"{SHORTER_ROWS[what]}{study.budget_rows[name]}",
         "SOLVER": {key.rpartition(".")[2]: value for key, value in epochs.items()},
     }
     experiment = experiment_name(path)

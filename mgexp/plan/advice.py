@@ -218,7 +218,7 @@ def verdict_finding(findings: Iterable[Finding]) -> Finding:
         SPEED: "it saves too little time here",
         STEPS: "the training has too few steps",
         RATE: "its mini-batches are too large for its learning rate",
-        SHAPES: "the trained network does not see enough at every shape",
+        SHAPES: "the trained network does not see enough at every shape (a network trained there may see more)",
     }
     against = [one for one in reasons if status.get(one, "OK") != "OK"]
     if against:

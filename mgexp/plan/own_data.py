@@ -292,6 +292,14 @@ class Plan:
         return has_few_steps(self.long_short)
 
     @property
+    def enough_steps(self) -> int:
+        """Return about how many steps of the baseline would give long+short enough: a multiple of 50."""
+        fewest = min(phase.num_steps for phase in self.long_short.phases)
+        factor = max(FEW_STEPS / self.long_short.total_steps, FEW_PHASE_STEPS / max(1, fewest))
+        # Phases round to whole steps, hence the 5 % more.
+        return 50 * math.ceil(1.05 * factor * self.baseline.total_steps / 50)
+
+    @property
     def video_points(self) -> float:
         """Return how many points of accuracy one validation video is."""
         return 100 / self.seen.num_val
@@ -327,7 +335,8 @@ class Plan:
         if self.has_few_steps:
             lines.append(
                 f"It has fewer than {FEW_STEPS} steps, or a phase with fewer than {FEW_PHASE_STEPS}. In our "
-                "studies this was too few to learn, so study.yaml leaves it out."
+                "studies this was too few to learn, so study.yaml leaves it out. "
+                f"--steps {self.enough_steps} would be enough."
             )
         return lines
 
@@ -442,8 +451,10 @@ def study_text(project: ProjectDir, plan: Plan, lists: Lists) -> str:
     """Write study.yaml: both rows, or the baseline alone if long+short has too few steps."""
     rows = ["baseline"] if plan.has_few_steps else ["baseline", "long_short"]
     classes = json.dumps(str(project.classes_txt.absolute()), ensure_ascii=False)
+    if_added = ", if you add it," if plan.has_few_steps else ""
     text = [
-        f"# The claim: long_short is not worse than the baseline by more than {counted(plan.margin, 'point')}.",
+        f"# The claim: long_short{if_added} is not worse than the baseline by more than "
+        f"{counted(plan.margin, 'point')}.",
         f"# Change it before the first run, not after. One of {plan.seen.num_val:,} validation videos is "
         f"{plan.video_points:.2g} points.",
         *(f"# {line}" for line in lists.groups_text()),

@@ -58,13 +58,19 @@ class Verdict:
     num_seeds: int | None = None
 
 
+def is_constant(difference: Estimate) -> bool:
+    """Return whether there are several pairs, and all have the same difference."""
+    return len(difference.each) > 1 and len(set(difference.each)) == 1
+
+
 def judge_margin(difference: Estimate, margin: float) -> Verdict:
     """Judge the claim that a row is not worse than its base by more than ``margin`` points.
 
     It holds if the whole 95 % interval lies above −margin, it fails if the whole interval lies below, and it is
-    open otherwise.
+    open otherwise. It is open too if all pairs have the same difference: an interval without a width says that the
+    test videos are too few or too easy, and nothing about the next seed.
     """
-    if difference.interval is None:
+    if difference.interval is None or is_constant(difference):
         return Verdict(OPEN)
     low, high = difference.interval
     if low > -margin:
@@ -135,7 +141,9 @@ def compare_videos(pair: Pair) -> VideoDifference | None:
 
     The interval is the percentile bootstrap: draw seeds with replacement, and draw the videos of each list with
     replacement. All seeds of a list take the same draw, because a video that is hard for one seed is hard for the
-    others. Seeds of other folds have other lists. The draws are the same each time.
+    others. Seeds of other folds have other lists. The draws are the same each time. If no video of n tells the
+    rows apart, every draw is 0. Then the interval is that of a share of 0 of n: ±300/n points (rule of three:
+    Hanley and Lippman-Hand, JAMA 249, 1983).
     """
     lists: defaultdict[str, list[np.ndarray]] = defaultdict(list)
     seeds = []
@@ -157,6 +165,11 @@ def compare_videos(pair: Pair) -> VideoDifference | None:
     drawn = np.take_along_axis(each, chosen, axis=1).mean(axis=1)
     low, high = np.percentile(drawn, (2.5, 97.5))
     every = [one for differences in lists.values() for one in differences]
+    if not any(one.any() for one in every):
+        high = min(
+            100.0, 300 / sum(differences.shape[1] for differences in map(np.stack, lists.values()))
+        )
+        low = -high
     return VideoDifference(
         seeds=tuple(seeds),
         mean=float(np.mean([100 * one.mean() for one in every])),

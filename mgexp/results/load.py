@@ -20,7 +20,7 @@ import numpy as np
 
 from mgexp.config.check import recipe_digest
 from mgexp.config.load import from_yaml
-from mgexp.config.study import BUDGET, row_yamls
+from mgexp.config.study import BUDGET, SHORTER_ROWS, row_yamls
 from mgexp.errors import InputError
 from mgexp.results.model import (
     COLUMN_TYPES,
@@ -67,8 +67,17 @@ def load_comparison(folder: Path) -> Comparison:
 
 
 def load_runs(folder: Path) -> Comparison:
-    """Read every <row>/seed<N> of `folder` and of its ``BUDGET``. Raises InputError as `load_comparison` does."""
-    return Comparison(_load_rows(folder), _class_names(folder), _load_rows(folder / BUDGET))
+    """Read every <row>/seed<N> of `folder` and of its ``BUDGET``. Raises InputError as `load_comparison` does.
+
+    The shorter baselines of a study outside experiments/ are in ``folder`` itself.
+    """
+    rows: list[Row] = []
+    shorter = [*_load_rows(folder / BUDGET)]
+    for row in _load_rows(folder):
+        labels = [run.row for run in row.runs.values()]
+        is_shorter = any(one.startswith((*SHORTER_ROWS.values(),)) for one in labels)
+        (shorter if is_shorter else rows).append(row)
+    return Comparison((*rows,), _class_names(folder), (*shorter,))
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:

@@ -183,9 +183,9 @@ def _verdict(comparison: Comparison, row: Row, videos: VideoDifference | None) -
         return "there is no comparable baseline run with the same seed."
     ends = [one for one in (difference.interval, videos and videos.interval) if one]
     if not ends:
-        word = "Open: one seed, and no scores of single videos, cannot tell this from chance."
+        word = "One seed, and no scores of single videos, cannot tell this from chance."
     elif any(low <= 0 <= high for low, high in ends):
-        word = "Open: the interval contains 0, so the difference may be chance."
+        word = "An interval contains 0, so the difference may be chance."
     else:
         word = f"It is {'more' if difference.mean > 0 else 'less'} accurate than the baseline."
     interval = interval_text(difference)
@@ -203,8 +203,8 @@ def _verdict(comparison: Comparison, row: Row, videos: VideoDifference | None) -
             f"{videos.num_lost:,} of {videos.num_videos:,} (interval over {drawn}: {low} to {high})."
         )
     sentences.append(
-        f"Speed-up {ratio_text(pair.speed_up)}{timed_seeds(pair)} in training time, "
-        f"{ratio_text(pair.flop_saving)} in FLOPs."
+        f"It takes {ratio_text(pair.flop_saving)} fewer FLOPs, and its training is {ratio_text(pair.speed_up)} "
+        f"as fast{timed_seeds(pair)}."
     )
     if pair.timed.seeds_apart:
         names = seeds_text(pair.timed.seeds_apart)

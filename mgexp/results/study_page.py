@@ -22,6 +22,7 @@ from mgexp.results.evidence import (
     estimate_score,
     fair_pair,
     first_at,
+    is_constant,
     judge_margin,
     quiet_row,
     seconds_to,
@@ -223,6 +224,8 @@ def verdict_text(difference: Estimate | None, margin: float) -> str:
     """Write the verdict on a margin, and how many seeds would decide an open claim."""
     if difference is None or difference.interval is None:
         return "open: one seed decides nothing"
+    if is_constant(difference):
+        return "open: all pairs are alike, as with too few or too easy test videos"
     found = judge_margin(difference, margin)
     if found.word in (HOLDS, FAILS):
         return f"**{found.word}**"

@@ -217,4 +217,18 @@ def test_with_too_few_steps_the_study_has_the_baseline_alone(project):
     plan = Plan.of(replace(SEEN, num_train=20, num_val=6))
     study = yaml.safe_load(own_data.study_text(project, plan, Lists(Path(), (), ())))
     assert (study["rows"], "equal_flops" in study) == (["baseline"], False)
-    assert "fewer than 700" in own_data.long_short_text(project, plan)
+    text = own_data.study_text(project, plan, Lists(Path(), (), ()))
+    assert text.startswith(
+        "# The claim: long_short, if you add it, is not worse than the baseline by more than"
+    )
+    assert f"--steps {plan.enough_steps} would be enough" in own_data.long_short_text(project, plan)
+
+
+@pytest.mark.parametrize("num_train", [20, 105, 3000])
+@pytest.mark.parametrize("steps", [400, 1000])
+def test_the_steps_that_are_said_to_be_enough_are_enough_and_few_more(num_train, steps):
+    plan = Plan.of(replace(SEEN, num_train=num_train), steps=steps)
+    assert plan.has_few_steps
+    enough = Plan.of(plan.seen, steps=plan.enough_steps)
+    assert not enough.has_few_steps
+    assert enough.long_short.total_steps < 800 or num_train == 20

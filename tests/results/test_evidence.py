@@ -62,6 +62,9 @@ def test_the_interval_of_an_accuracy_ends_at_0_and_100():
         # A whole interval above 0 is not worse either.
         ([1.9, 2.0, 2.1], HOLDS),
         ([-0.1], OPEN),
+        # An interval without a width says nothing about the next seed.
+        ([0.0, 0.0], OPEN),
+        ([-2.0, -2.0, -2.0], OPEN),
     ],
 )
 def test_verdicts_at_a_margin_of_one_point(differences, verdict):
@@ -129,6 +132,14 @@ def test_the_interval_of_one_pair_is_that_of_its_videos():
     found = compare_videos(pair_of([scored("long", 0, own)], [scored("baseline", 0, base)]))
     assert found.mean == pytest.approx(20)
     assert found.interval == pytest.approx((20 - 1.96 * 6, 20 + 1.96 * 6), abs=1.5)
+
+
+def test_rows_that_no_video_tells_apart_may_differ_on_three_of_as_many_videos():
+    """By the rule of three, 0 of 60 videos means at most 5 %. Two seeds have the same 60 videos."""
+    right = [1] * 59 + [0]
+    pairs = [[scored(row, seed, right) for seed in (0, 1)] for row in ("long", "baseline")]
+    found = compare_videos(pair_of(*pairs))
+    assert (found.mean, found.interval) == (0.0, (-5.0, 5.0))
 
 
 def test_seeds_that_agree_on_every_video_add_nothing_but_their_number():
