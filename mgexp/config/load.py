@@ -40,6 +40,9 @@ def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, li
     value of a file.
     """
     values, problems = file_values(Path(path))
+    # Without its file, most keys would be missing too.
+    if not is_file(Path(path)):
+        raise InputError(problems)
     pairs: dict[str, Any] = {}
     for texts in overrides:
         if len(texts) % 2:

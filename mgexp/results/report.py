@@ -167,7 +167,7 @@ def _opening(comparison: Comparison, videos: Mapping[str, VideoDifference | None
     if busy := busy_runs(comparison.runs):
         yield f"**The seconds of busy runs mean little**: {company_text(busy)}"
         yield ""
-    yield from _data(comparison)
+    yield from data_text(comparison)
     commands = [next(iter(row.runs.values())).command for row in comparison.finished]
     if any(commands):
         yield from ["", "The first run of each row was trained with", "", "```bash"]
@@ -215,7 +215,7 @@ def _verdict(comparison: Comparison, row: Row, videos: VideoDifference | None) -
     return " ".join(sentences)
 
 
-def _data(comparison: Comparison) -> Iterator[str]:
+def data_text(comparison: Comparison) -> Iterator[str]:
     """Describe the data: numbers of videos and classes, what guessing scores, and what one video is worth."""
     train = _distinct(f"{run.num_train_videos:,}" for run in comparison.runs)
     yield f"**Data**: {train} training videos."

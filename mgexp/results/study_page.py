@@ -40,7 +40,7 @@ from mgexp.results.model import (
     Run,
     estimate_mean,
 )
-from mgexp.results.report import class_tables, control_table, how, time_table
+from mgexp.results.report import class_tables, control_table, data_text, how, time_table
 from mgexp.results.tables import (
     NONE,
     company_text,
@@ -211,6 +211,8 @@ def _claim(results: StudyResults) -> Iterator[str]:
         seeds, folds = study.num_seeds(study.baseline), results.num_folds
         each = counted(seeds / folds, "seed")
         yield f"{seeds} pairs are {folds} folds × {each}: seed N trains fold N mod {folds}."
+    if results.finished:
+        yield from ("", *data_text(results.for_figures))
     tasks = [task for task in study.tasks if not task.is_control]
     missing = [task for task in tasks if task.seed not in results.row(task.row).runs]
     if missing:

@@ -230,7 +230,11 @@ def test_key_without_a_value_is_named(empty):
 
 
 def test_missing_file_is_named(tmp_path):
-    assert f"{tmp_path / 'no.yaml'} does not exist" in only_problem(tmp_path / "no.yaml")
+    """It is the only problem, whatever else the command line has."""
+    with pytest.raises(InputError) as error:
+        read_config(tmp_path / "no.yaml", ["NO_KEY", "1"])
+    (problem,) = error.value.problems
+    assert problem.startswith(f"{tmp_path / 'no.yaml'} does not exist: --cfg takes a YAML file")
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,12 @@ def test_folds_are_counted(results):
     assert "3 pairs are 3 folds × 1 seed: seed N trains fold N mod 3." in page(results, num_folds=3)
 
 
+def test_the_page_begins_with_the_claim_and_the_data(results):
+    claimed = section(page(results), "## What was claimed")
+    assert "not worse than that of baseline by more than 1 point." in claimed[0]
+    assert claimed[1].startswith("**Data**: ")
+
+
 def test_accuracy_has_an_interval_and_a_verdict(results):
     lines = table_of(page(results), "Accuracy")
     # Differences −0.1, −0.2, −0.3: −0.2 ± 4.303·0.1/√3.
