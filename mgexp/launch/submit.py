@@ -121,6 +121,8 @@ def to_this_machine(
 
     The run may use only ``cores``, or all cores if there are none. torch takes one thread for each core.
     """
+    # The new processes inherit this. Below a warning, submitit only says when it starts and ends.
+    os.environ.setdefault("SUBMITIT_LOG_LEVEL", "WARNING")
     executor = submitit.LocalExecutor(_log_folder(submission), python=_python(submission))
     executor.update_parameters(
         timeout_min=LOCAL_MINUTES,

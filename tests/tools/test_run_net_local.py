@@ -97,6 +97,7 @@ def test_a_local_run_stops_saved(number, cfg, output, finished_run, main):
     _, log = process.communicate(timeout=200)
     assert process.returncode == 4
     assert "saved after step" in log
+    assert "submitit INFO" not in log  # it would say nothing that the log does not
     assert len(read_lines(output / "starts.jsonl")) == 1
     assert main(command(cfg, output)) == 0
     assert_bit_identical(output, finished_run)
