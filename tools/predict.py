@@ -39,6 +39,7 @@ from mgexp.options import add_import_option, not_positive, run_tool, without_fol
 from mgexp.run.confusion import name_of
 from mgexp.run.log import progress_bar
 from mgexp.stop import Interrupted, StopRequest
+from mgexp.text import counted
 from mgexp.train.predict import (
     Prediction,
     Predictor,
@@ -227,7 +228,10 @@ def report(
     if stop.requested and total is not None:
         raise Interrupted(f"{stop.signal_name} after {len(seen)} of {total} videos")
     stop.check()
-    return 3 if any(one.error for one in seen) else 0
+    num_bad = sum(bool(one.error) for one in seen)
+    if num_bad:
+        say(f"{len(seen) - num_bad} of {counted(len(seen), 'video')} predicted, {num_bad} not")
+    return 3 if num_bad else 0
 
 
 def as_json(found: Prediction, names: Sequence[str]) -> dict[str, object]:

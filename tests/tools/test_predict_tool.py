@@ -80,6 +80,7 @@ def test_a_video_that_cannot_be_read_is_one_message_and_the_others_go_on(
     printed = capsys.readouterr()
     assert printed.err.count("broken.mp4") == 1
     assert printed.err.count("lost.mp4") == 1
+    assert printed.err.splitlines()[-1] == "predict.py: 2 of 4 videos predicted, 2 not"
     errors = [one["error"] is None for one in json.loads(printed.out)]
     assert errors == [True, False, False, True]
 
