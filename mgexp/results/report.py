@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from mgexp.results.evidence import VideoDifference, busy_runs, compare_videos, wilson_interval
+from mgexp.results.evidence import (
+    VideoDifference,
+    busy_runs,
+    compare_videos,
+    is_constant,
+    wilson_interval,
+)
 from mgexp.results.html import Block, Picture, to_html
 from mgexp.results.model import (
     COARSE_CONTROL,
@@ -184,6 +190,8 @@ def _verdict(comparison: Comparison, row: Row, videos: VideoDifference | None) -
     ends = [one for one in (difference.interval, videos and videos.interval) if one]
     if not ends:
         word = "One seed, and no scores of single videos, cannot tell this from chance."
+    elif is_constant(difference):
+        word = "All pairs are alike, as with too few or too easy test videos."
     elif any(low <= 0 <= high for low, high in ends):
         word = "An interval contains 0, so the difference may be chance."
     else:

@@ -65,6 +65,7 @@ def test_the_interval_of_an_accuracy_ends_at_0_and_100():
         # An interval without a width says nothing about the next seed.
         ([0.0, 0.0], OPEN),
         ([-2.0, -2.0, -2.0], OPEN),
+        ([200 / 3 - 190 / 3, 190 / 3 - 60.0], OPEN),
     ],
 )
 def test_verdicts_at_a_margin_of_one_point(differences, verdict):

@@ -278,6 +278,7 @@ def test_data_and_guessing_come_before_the_tables(report, two_rows, tmp_path):
         ((95.0, 95.1), "It is less accurate"),
         ((95.0, 98.5), "An interval contains 0"),
         ((95.0,), "One seed, and no scores"),
+        ((97.0, 97.01), "All pairs are alike, as with too few"),
     ],
 )
 def test_the_verdict_says_what_the_seeds_can_tell(report, tmp_path, tops, word):
