@@ -120,7 +120,7 @@ def anchor_of(folder: str) -> str:
 
 
 def _index(page: Page) -> list[str]:
-    """List all tables. Each has the verdict on long+short, the usual row of multigrid training."""
+    """List all tables, first those that were run. Each has the verdict on long+short, the usual row of multigrid."""
     cells = []
     for folder in page.experiments.folders:
         experiments = page.experiments.table(folder)
@@ -137,6 +137,7 @@ def _index(page: Page) -> list[str]:
         cells.append(
             [f"[{folder}](#{anchor_of(folder)})", str(len(experiments)), run, "<br>".join(verdicts)]
         )
+    cells.sort(key=lambda one: one[2] == NOT_RUN)
     return markdown(("table", "rows", "run", "long+short"), cells, ("long+short",))
 
 

@@ -86,6 +86,15 @@ def test_a_table_that_was_not_run_is_short(page):
     assert [*index[0].values()] == ["[main](#main)", "2", "not run", ""]
 
 
+def test_tables_that_were_run_come_first(page):
+    text = page({"main/baseline": OVER_BASE, "quickstart/x": OVER_BASE}, result("quickstart/x"))
+    (index,) = tables(text, "# Experiments")
+    assert [(line["table"], line["run"]) for line in index] == [
+        ("[quickstart](#quickstart)", "1"),
+        ("[main](#main)", "not run"),
+    ]
+
+
 def test_a_published_number_is_held_against_ours(page):
     yamls = {"charades/baseline": OVER_BASE}
     ours = result("charades/baseline", 0, None, map_=38.4)
