@@ -367,7 +367,7 @@ class Lists:
         if not groups:
             return [
                 "Not split by group: no groups were found. If some videos show the same person or recording, the",
-                "accuracy will be better than that of new ones. Then remove this project, and give --group-regex:",
+                "accuracy is too good: new videos score less. Then remove this project, and give --group-regex:",
                 "'^([^_]+)_' makes the part of a name before its first _ the group. See docs/own_videos.md.",
             ]
         both = sorted({*train} & {*val})
