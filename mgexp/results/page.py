@@ -120,7 +120,7 @@ def anchor_of(folder: str) -> str:
 
 
 def _index(page: Page) -> list[str]:
-    """List all tables, first those that were run. Each has the verdict on long+short, the usual row of multigrid."""
+    """List all tables, those that were run first. Each has the verdict on long+short, multigrid's usual row."""
     cells = []
     for folder in page.experiments.folders:
         experiments = page.experiments.table(folder)
