@@ -23,9 +23,9 @@ from mgexp.text import counted, shown
 
 STUDY_YAML = "study.yaml"
 BUDGET = "budget"
+"""The folder beside the rows that holds the baseline for fewer epochs. tools/study.py writes its YAMLs."""
 SHORTER_ROWS = {"FLOPs": "baseline, FLOPs of ", "seconds": "baseline, seconds of "}
 """How ROW begins in the YAML of a baseline with fewer epochs, by what it shares with a row."""
-"""The folder beside the rows that holds the baseline for fewer epochs. tools/study.py writes its YAMLs."""
 FLOPS_NAME, SECONDS_NAME = "as_{row}", "as_{row}_in_seconds"
 """Names of the baselines that take as many FLOPs, or as many seconds, as a row."""
 OTHERS = "others"
@@ -262,11 +262,14 @@ def budget_text(study: Study, name: str, factor: float, source: str) -> str:
     )
 
 
+def recipe_of(path: Path) -> str:
+    """Return the digest of the recipe that a YAML has now."""
+    return recipe_digest(dict(flatten(load_config(path))))
+
+
 def _recipes(study: Study, row: str) -> str:
     """Name the recipes of the baseline and of a row, in the words of the YAML of a shorter baseline."""
-    digests = (
-        recipe_digest(dict(flatten(load_config(study.yamls[one])))) for one in (study.baseline, row)
-    )
+    digests = (recipe_of(study.yamls[one]) for one in (study.baseline, row))
     return f"It belongs to the recipes {' and '.join(digests)}."
 
 

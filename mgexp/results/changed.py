@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgexp.config.check import LIST_KEYS, differing_keys, recipe_digest
+from mgexp.config.check import LIST_KEYS, differing_keys
 from mgexp.config.load import flatten, from_yaml, load_config
-from mgexp.config.study import BUDGET, Study, stale_budgets
+from mgexp.config.study import BUDGET, Study, recipe_of, stale_budgets
 from mgexp.errors import listed
 from mgexp.results.collect import RESUMED_WITH_OVERRIDE
 from mgexp.results.load import read_stored
@@ -85,7 +85,7 @@ def _stored_parts(study: Study, stale: Collection[str]) -> list[Part]:
         for row in read_stored(path).rows:
             if row.name not in study.yamls or not study.yamls[row.name].exists():
                 continue
-            now = recipe_digest(dict(flatten(load_config(study.yamls[row.name]))))
+            now = recipe_of(study.yamls[row.name])
             old = [
                 run.recipe for run in row.runs.values() if row.name in stale or run.recipe != now
             ]

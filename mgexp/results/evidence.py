@@ -167,9 +167,7 @@ def compare_videos(pair: Pair) -> VideoDifference | None:
     low, high = np.percentile(drawn, (2.5, 97.5))
     every = [one for differences in lists.values() for one in differences]
     if not any(one.any() for one in every):
-        high = min(
-            100.0, 300 / sum(differences.shape[1] for differences in map(np.stack, lists.values()))
-        )
+        high = min(100.0, 300 / sum(len(of_list[0]) for of_list in lists.values()))
         low = -high
     return VideoDifference(
         seeds=tuple(seeds),

@@ -30,6 +30,7 @@ from mgexp.models.layers import Draws, set_draws
 from mgexp.multigrid.batchnorm import has_batchnorm, one_sample, set_num_groups, share_statistics
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.log import LOGGER, progress_bar
+from mgexp.text import counted
 from mgexp.train.checkpoint import State
 from mgexp.train.mixing import Mixing, is_mixed
 from mgexp.train.precision import Precision
@@ -371,5 +372,9 @@ def compiled_step(
             warm_up(step, shapes, task, progress)
         if progress:
             seconds = time.monotonic() - start
-            LOGGER.info("compiled the network for %d shapes in %.1f seconds", len(shapes), seconds)
+            LOGGER.info(
+                "compiled the network for %s in %.1f seconds",
+                counted(len(shapes), "shape"),
+                seconds,
+            )
         yield
