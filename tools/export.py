@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Export a trained network for other programs: safetensors, torch.export and ONNX.
 
-  python tools/export.py --run runs/quickstart/long_short/seed0 --output exported
+  python tools/export.py --run runs/quickstart/long/seed0 --output exported
 
 DIR gets model.safetensors, preprocessing.json (mean, std, frames, crop, stride, classes), model.pt2
 with load_model.py, for which torch and safetensors are enough, and model.onnx. The logits of

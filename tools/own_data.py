@@ -2,7 +2,7 @@
 """Look at your own videos, and write a project folder that trains on them: lists, two YAMLs and a study.
 
   python tools/own_data.py VIDEOS              # VIDEOS/<class>/<video>, or VIDEOS/{train,val}/<class>/<video>
-  python tools/study.py projects/VIDEOS        # train the baseline and long+short, and compare them
+  python tools/study.py projects/VIDEOS        # train the baseline and long, and compare them
   python tools/predict.py a_video.mp4 --run projects/VIDEOS/runs/baseline/seed0
   python tools/own_data.py VIDEOS --list all.txt    # lines of 'path label' in place of folders by class
 
@@ -326,7 +326,7 @@ def said(project: ProjectDir, plan: Plan) -> str:
     ]
     return "\n".join(
         [
-            f"{project.root} is written: two lists, classes.txt, baseline.yaml, long_short.yaml and study.yaml",
+            f"{project.root} is written: two lists, classes.txt, baseline.yaml, long.yaml and study.yaml",
             *choices,
             *plan.advice(),
             *(store if plan.seen.short_side >= LARGE_SIDE else []),

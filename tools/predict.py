@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Print which classes a trained model sees in videos.
 
-  python tools/predict.py my_videos --run runs/quickstart/long_short/seed0 --csv classes.csv
+  python tools/predict.py my_videos --run runs/quickstart/long/seed0 --csv classes.csv
   python tools/predict.py my_video.mp4 --run RUN --overlay my_video_classes.mp4
   python tools/predict.py --webcam 0 --run RUN
 

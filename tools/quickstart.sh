@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Make a data set of small videos, train the baseline and long+short on it, and write
+# Make a data set of small videos, train the baseline and long on it, and write
 # runs/quickstart/report.md and report.html. If it was stopped, start it again and it continues.
-#   bash tools/quickstart.sh              baseline and long+short           (about 11 minutes on 2 cores)
+#   bash tools/quickstart.sh              baseline and long                 (about 11 minutes on 2 cores)
 #   bash tools/quickstart.sh --all        all rows and the controls         (about 30 minutes)
 #   bash tools/quickstart.sh --seed 1     another seed; the report shows the mean over all seeds
 for argument in "$@"; do
@@ -13,7 +13,7 @@ done
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 seed=0
-rows="baseline long_short"
+rows="baseline long"
 all="baseline short long long_short coarse budget/as_long budget/as_long_short"
 controls=""
 while [ $# -gt 0 ]; do

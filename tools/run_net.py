@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Train, evaluate and judge one row.
 
-    python tools/run_net.py --cfg experiments/quickstart/long_short.yaml
+    python tools/run_net.py --cfg experiments/quickstart/long.yaml
     python tools/run_net.py --list-keys SOLVER               prints what can be set
 
 Start the same command again to continue a run that stopped. If the run is complete, the command says so.

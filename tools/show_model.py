@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Show what a model costs at every shape of its schedule.
 
-    python tools/show_model.py --cfg experiments/quickstart/long_short.yaml
+    python tools/show_model.py --cfg experiments/quickstart/long.yaml
 
 The tool prints parameters, GMACs (fvcore) and the memory of activations, for one clip and for a mini-batch. It
 needs no data and no GPU. With --check, it checks instead whether the model runs at every shape and whether its

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Show the schedule of a row. No data is needed.
 
-    python tools/show_schedule.py --cfg experiments/quickstart/long_short.yaml
+    python tools/show_schedule.py --cfg experiments/quickstart/long.yaml
 
 The number of training videos is --num-videos, or else the length of DATA.TRAIN_LIST, or else DATA.NUM_VIDEOS.
 With --memory, the tool also estimates the memory of a step at each shape; tools/show_model.py shows it for a clip.

@@ -28,7 +28,7 @@ python tools/run_net.py --list-keys SOLVER       # prints the keys of one sectio
 Give a key on the command line of a tool, or in the YAML of a row:
 
 ```bash
-python tools/run_net.py --cfg experiments/quickstart/long_short.yaml SOLVER.BASE_LR 0.05
+python tools/run_net.py --cfg experiments/quickstart/long.yaml SOLVER.BASE_LR 0.05
 ```
 
 The source of a key is *PySlowFast* if the key has its name and meaning from there. The source of other keys is

@@ -116,7 +116,7 @@ def test_smoke_keeps_pairs_of_channels_that_rotary_positions_turn(channels, fewe
 # --- beyond/: controls cost as much as their rows
 
 
-@pytest.mark.parametrize("row", ["baseline", "long_short"])
+@pytest.mark.parametrize("row", ["baseline", "long", "long_short"])
 def test_augmented_controls_differ_from_the_quickstart_by_augmentation_alone(row):
     assert changed(f"beyond/augmentation_by_shape/{row}", f"quickstart/{row}") == AUGMENTED
 

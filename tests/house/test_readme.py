@@ -113,4 +113,4 @@ def test_the_yaml_shown_is_the_file():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
     assert shown is not None
-    assert shown[1] == (ROOT / "experiments/quickstart/long_short.yaml").read_text(encoding="utf-8")
+    assert shown[1] == (ROOT / "experiments/quickstart/long.yaml").read_text(encoding="utf-8")

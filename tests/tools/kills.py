@@ -1,9 +1,9 @@
 """Kills a row with SIGKILL, starts it again, and compares with the row that was left alone.
 
-    PYTHONPATH=tests python tests/tools/kills.py --cfg experiments/quickstart/long_short.yaml --runs runs/kills
+    PYTHONPATH=tests python tests/tools/kills.py --cfg experiments/quickstart/long.yaml --runs runs/kills
 
 trains the row twice, the second time with a kill at a random moment, and says whether the results are the same,
-bit for bit. ``--same-as runs/quickstart/long_short/seed0`` takes a finished run for the first. ``test_kills.py``
+bit for bit. ``--same-as runs/quickstart/long/seed0`` takes a finished run for the first. ``test_kills.py``
 does that to a small row, twenty times.
 """
 

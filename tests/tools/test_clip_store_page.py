@@ -22,7 +22,7 @@ from mgexp.run.files import read_json
 from mgexp.video.store import StoreDir
 
 PAGE = (Path(__file__).parents[2] / "docs" / "clip_store.md").read_text(encoding="utf-8")
-ROW = "experiments/own_data/slowfast_long_short.yaml"
+ROW = "experiments/own_data/slowfast_long.yaml"
 
 
 def commands() -> list[list[str]]:

@@ -162,7 +162,7 @@ def test_every_command_of_the_page_runs(videos, tmp_path, monkeypatch, capsys):
         told[tool], notes = capsys.readouterr()
         if tool == "tools/study.py":
             # It counts the baseline that run_net.py trained.
-            assert "long_short, seed 0" in notes
+            assert "long, seed 0" in notes
             assert "baseline, seed 0" not in notes
         baseline = Path("projects/videos/baseline.yaml")
         if baseline.exists() and "RESNET" not in baseline.read_text():

@@ -26,7 +26,7 @@ EXPORTS = [line for line in LINES if line not in PREDICTIONS]
 def place(finished_run, tiny_data, tmp_path, monkeypatch):
     """A folder in which the names of the page exist, as the working directory."""
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(finished_run, "runs/quickstart/long_short/seed0")
+    shutil.copytree(finished_run, "runs/quickstart/long/seed0")
     for folder in ("my_videos", "data/quickstart"):
         Path(folder).mkdir(parents=True)
     Path("data/quickstart/classes.txt").write_text("to the right\nto the left\n")
