@@ -89,6 +89,7 @@ def write_report(
     expected_rows: Sequence[str] = (),
     mistakes: Sequence[str] = (),
     blocks: Sequence[Block] = (),
+    claim: Sequence[str] = (),
 ) -> None:
     """Write report.md, report.html and figures/ into `folder`. The arguments are those of `render`.
 
@@ -96,7 +97,7 @@ def write_report(
     """
     runs = RunsDir(folder)
     write_pictures(runs, pictures)
-    text = render(title, comparison, pictures, expected_rows, mistakes)
+    text = render(title, comparison, pictures, expected_rows, mistakes, claim)
     atomic_write_text(runs.report_md, text)
     atomic_write_text(runs.report_html, to_html(text, pictures, blocks))
 
@@ -116,10 +117,12 @@ def render(
     pictures: Sequence[Picture] = (),
     expected_rows: Sequence[str] = (),
     mistakes: Sequence[str] = (),
+    claim: Sequence[str] = (),
 ) -> str:
     """Write the report as Markdown. Without a finished run, it shows only the schedules and what is missing.
 
-    A row of ``expected_rows`` that has no run is listed as "not run". ``mistakes`` are the lines of that section.
+    A row of ``expected_rows`` that has no run is listed as "not run". ``mistakes`` are the lines of that section,
+    and ``claim`` those that come first.
     """
     shown: dict[str, list[str]] = {
         one.name: [f"![{one.alt}]({one.link})", "", f"*{one.caption}*", ""] for one in pictures
@@ -128,7 +131,7 @@ def render(
     sections: list[tuple[str, list[str]]] = []
     if comparison.finished:
         videos = {row.name: compare_videos(comparison.pair(row)) for row in comparison.compared}
-        lines += ["", *_opening(comparison, videos)]
+        lines += ["", *claim, *_opening(comparison, videos)]
         sections = [
             ("Rows", _row_table(comparison)),
             ("Against the baseline", shown.get("speed_up", []) + _difference_table(comparison)),
