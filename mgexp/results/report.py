@@ -44,6 +44,7 @@ from mgexp.results.tables import (
     timed_seeds,
     times_text,
     video_table,
+    with_brackets,
 )
 from mgexp.run.confusion import name_of
 from mgexp.run.files import atomic_file, atomic_write_text
@@ -151,7 +152,7 @@ def render(
         sections.append(("How the numbers were taken", taken))
     for heading, body in sections:
         if body:
-            lines += ["", f"## {heading}", "", *body]
+            lines += ["", f"## {heading}", "", *with_brackets(body)]
     return "\n".join(lines) + "\n"
 
 
