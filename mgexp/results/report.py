@@ -54,7 +54,7 @@ from mgexp.text import counted
 NUM_CLASSES_SHOWN = 5
 """The number of the worst classes, and of the most confused pairs, in a report. Assumption: nobody reads more."""
 
-CURVES, MISTAKES = "During training", "Most confident mistakes"
+CURVES, MISTAKES = "During training", "Mistakes, or the least sure right answers"
 """Headings of sections that have more in HTML than in Markdown."""
 
 WORDS_OF_CLASSES = ("class", "taken for", "most often taken for")

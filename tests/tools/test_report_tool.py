@@ -169,7 +169,7 @@ def test_the_page_has_curves_and_pictures_of_mistakes(runs, report, not_drawn):
     assert report(runs) == 0
     page = RunsDir(runs).report_html.read_text()
     assert '<h2>During training</h2>\n<div class="curves">' in page
-    assert "<h2>Most confident mistakes</h2>\n<p>The videos are no longer" in page
+    assert "<h2>Mistakes, or the least sure right answers</h2>\n<p>The videos are no longer" in page
     assert (
         "| baseline | lost/0.mp4 | class 0 | class 1 | 90.0 % |"
         in RunsDir(runs).report_md.read_text()
