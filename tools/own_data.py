@@ -164,7 +164,8 @@ def run(options: argparse.Namespace) -> None:
     train, val = split(usable, options)
     seen = Seen.of([checks[one.path] for one in usable], names, len(train), len(val))
     plan = Plan.of(seen, options.steps, options.crop)
-    lists = Lists(options.videos, (*train,), (*val,), options.allow_outside)
+    share = options.val_share if any(one.is_val is None for one in usable) else None
+    lists = Lists(options.videos, (*train,), (*val,), options.allow_outside, share)
     write_project(project, plan, lists, labels)
     print(table(train, val, {kind: names[number] for kind, number in labels.items()}))
     print(said(project, plan))

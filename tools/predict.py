@@ -79,7 +79,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--overlay",
         type=Path,
         metavar="FILE.mp4",
-        help="write the one video with its classes on it",
+        help="write the one video with its classes below it",
     )
     every = f"time from clip to clip of --overlay and --webcam (default: {EVERY_SECONDS})"
     add("--every", type=float, metavar="SECONDS", help=every)

@@ -58,6 +58,7 @@ from mgexp.results.remaining import (
     seconds_of_rows,
     status_table,
     task_seconds,
+    unfinished_lines,
     verdict_table,
 )
 from mgexp.results.report import write_pictures
@@ -99,7 +100,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--status",
         action="store_true",
-        help="train and write nothing, and print what is done, and after the first run the time left",
+        help="train and write nothing, and print how far each run is, and after the first one the time left",
     )
     parser.add_argument(
         "--parallel", type=int, metavar="N", help="runs at a time on Slurm (default: all)"
@@ -271,8 +272,10 @@ class Board:
         return describe_left(self.study, self.gathered, left)
 
     def status(self) -> str:
-        """Write what is done of each row, and the time left."""
-        return f"{status_table(self.study, self.gathered)}\n{self.describe(self.left())}"
+        """Write what is done of each row, how far unfinished runs are, and the time left."""
+        left = self.left()
+        table = status_table(self.study, self.gathered)
+        return "\n".join([table, *unfinished_lines(left, self.run_dirs), self.describe(left)])
 
     def set_busy_aside(self) -> None:
         """Rename the folders of the runs that had company, so that they are trained again."""

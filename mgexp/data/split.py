@@ -311,7 +311,7 @@ def split_videos(
     if bad:
         raise ValueError(
             f"class {listed(bad)}: its usable videos make no two lists: it needs two, in two groups; "
-            "add some, or remove the class"
+            "add some, make groups smaller, or remove the class"
         )
     return (
         [one for one in videos if one.group not in chosen],

@@ -1,7 +1,7 @@
-"""Draw the most probable classes on the pictures of a video, and write the video.
+"""Draw the most probable classes below the pictures of a video, and write the video.
 
-A panel at the bottom has a row for each class: its name, its probability in percent, and a bar. Names that are
-too long for a line are broken, and all text fits whatever the size of the video is. Videos of few pixels are
+A panel below the picture has a row for each class: its name, its probability in percent, and a bar. Names that
+are too long for a line are broken, and all text fits whatever the size of the video is. Videos of few pixels are
 enlarged, because no letter is readable in them otherwise.
 """
 
@@ -26,17 +26,17 @@ from mgexp.run.files import atomic_file
 from mgexp.video.reader import FramesArray, Size
 
 MIN_SHORT_SIDE = 240
-"""Pixels of the short side below which a video is enlarged, so that five lines of text fit over it."""
+"""Pixels of the short side below which a video is enlarged, so that names fit into few lines of text."""
 LINES_PER_SHORT_SIDE = 20
 """A line of text has this part of the short side, but at least MIN_LINE pixels. Chosen by looking at frames."""
 MIN_LINE = 14
 MAX_LINES = 3
 """A name has no more lines. What is left of a longer name becomes an ellipsis."""
 MAX_PANEL_SHARE = 0.6
-"""The part of the picture that the panel may cover. Rows that do not fit are left out, but the first stays."""
-PANEL, BAR, TEXT = (0, 0, 0, 170), (21, 101, 192, 235), (255, 255, 255, 255)
-"""Colours with opacity: the panel, its bars, and the letters. White on either has a contrast of more than 4.5 to 1
-over any picture, as the guidelines for the web ask (WCAG 2.2, 1.4.3)."""
+"""The panel is no higher than this part of the picture. Rows that do not fit are left out, but the first stays."""
+PANEL, BAR, TEXT = (0, 0, 0), (21, 101, 192), (255, 255, 255)
+"""Colours of the panel, its bars, and the letters. White on either has a contrast of more than 4.5 to 1, as the
+guidelines for the web ask (WCAG 2.2, 1.4.3)."""
 ENDINGS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska"}
 """The endings of the videos that are written, and FFmpeg's names of their formats."""
 TICKS_PER_SECOND = 90_000
@@ -98,7 +98,7 @@ def font_problems(font: Path, names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Panel:
-    """The panel over pictures of height and width ``size``, with at most ``num_rows`` of the classes ``names``."""
+    """The panel below pictures of height and width ``size``: at most ``num_rows`` of the classes ``names``."""
 
     size: Size
     names: tuple[str, ...]
@@ -139,12 +139,18 @@ class Panel:
         """Pixels of the row of a class, with the gap above it."""
         return self.gap + self.line * len(self.wrapped[label])
 
+    @cached_property
+    def panel_height(self) -> int:
+        """Pixels of the panel, enough for any choice of classes: all pictures of a video have one size."""
+        highest = sorted(map(self.height, range(len(self.names))), reverse=True)[: self.num_rows]
+        most = max(int(MAX_PANEL_SHARE * self.size[0]), self.gap + highest[0])
+        return min(self.gap + sum(highest), most)
+
     def rows(self, best: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
         """Return the first of ``best`` for which there is room."""
-        room = MAX_PANEL_SHARE * self.size[0] - self.gap
+        room = self.panel_height - self.gap
         heights = accumulate(self.height(label) for label, _ in best[: self.num_rows])
-        num = sum(height <= room for height in heights)
-        return tuple(best[: max(1, num)])
+        return tuple(best[: sum(height <= room for height in heights)])
 
     def wrap(self, name: str) -> tuple[str, ...]:
         """Break a name into lines that fit: between words, or inside a word that is wider than a line."""
@@ -171,12 +177,10 @@ class Panel:
         return self.font.getlength(text) <= self.name_width
 
     def draw(self, picture: FramesArray, best: Sequence[tuple[int, float]]) -> FramesArray:
-        """Return the picture with the ``best`` (class, probability), the most probable first."""
-        rows = self.rows(best)
-        height = self.gap + sum(self.height(label) for label, _ in rows)
-        layer = Image.new("RGBA", (self.size[1], height), PANEL)
-        pen, right, top = ImageDraw.Draw(layer), self.size[1] - self.margin, self.gap
-        for label, share in rows:
+        """Return the picture above the ``best`` (class, probability), the most probable first."""
+        image = self._above_panel(picture)
+        pen, right, top = ImageDraw.Draw(image), self.size[1] - self.margin, self.size[0] + self.gap
+        for label, share in self.rows(best):
             bottom = top + self.height(label) - self.gap
             length = round(share * (self.size[1] - self.margin))
             pen.rectangle((self.margin // 2, top, self.margin // 2 + length, bottom - 1), fill=BAR)
@@ -186,22 +190,22 @@ class Panel:
             percent = f"{100 * share:.0f} %"
             pen.text((right, top + 0.5 * self.line), percent, TEXT, self.font, anchor="rm")
             top = bottom + self.gap
-        return self._laid_over(picture, layer)
+        return np.asarray(image)
 
     def draw_text(self, picture: FramesArray, text: str) -> FramesArray:
-        """Return the picture with one line of text, before there are classes."""
-        layer = Image.new("RGBA", (self.size[1], self.line + 2 * self.gap), PANEL)
-        middle = (self.margin, layer.height / 2)
-        ImageDraw.Draw(layer).text(middle, text, TEXT, self.font, anchor="lm")
-        return self._laid_over(picture, layer)
+        """Return the picture above one line of text, before there are classes."""
+        image = self._above_panel(picture)
+        place = (self.margin, self.size[0] + self.gap + self.line / 2)
+        ImageDraw.Draw(image).text(place, text, TEXT, self.font, anchor="lm")
+        return np.asarray(image)
 
-    def _laid_over(self, picture: FramesArray, layer: Image.Image) -> FramesArray:
+    def _above_panel(self, picture: FramesArray) -> Image.Image:
         image = Image.fromarray(picture)
         if image.size != self.size[::-1]:
             image = image.resize(self.size[::-1], Image.Resampling.BICUBIC)
-        top = self.size[0] - layer.height
-        image.paste(layer.convert("RGB"), (0, top), layer.getchannel("A"))
-        return np.asarray(image)
+        whole = Image.new("RGB", (self.size[1], self.size[0] + self.panel_height), PANEL)
+        whole.paste(image)
+        return whole
 
 
 @contextmanager

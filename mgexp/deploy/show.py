@@ -23,7 +23,7 @@ from mgexp.train.predict import Prediction, best_of
 from mgexp.video.reader import FramesArray, VideoError
 
 Draw = Callable[[FramesArray, float, Tensor | None], None]
-"""Draws the classes on the picture of a moment, and writes it. The scores are None before the first clip."""
+"""Draws the classes below the picture of a moment, and writes it. The scores are None before the first clip."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ def open_overlay(path: Path, style: Style, waiting: str = "") -> Iterator[Draw]:
             if not opened:
                 size = written_size((picture.shape[0], picture.shape[1]))
                 panel = Panel(size, style.names, style.num_rows, style.font_file)
-                opened.append((panel, stack.enter_context(open_video(path, size))))
+                whole = (size[0] + panel.panel_height, size[1])
+                opened.append((panel, stack.enter_context(open_video(path, whole))))
             panel, write = opened[0]
             if scores is None:
                 write(panel.draw_text(picture, waiting), seconds)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.colors import PowerNorm
 
-from mgexp.config.study import row_yamls
+from mgexp.config.study import STUDY_YAML, row_yamls
 from mgexp.figures.curves import curves_block
 from mgexp.figures.schedule import RowSchedule, draw_schedule, load_schedules
 from mgexp.figures.scores import Gain, draw_accuracy, draw_equal_flops, draw_speed_up, gains_of
@@ -84,10 +84,30 @@ def report_with_figures(
     blocks = [one for one in (curves_block(comparison, rows), gallery.block()) if one]
     # The runs of a project lie in its folder runs/.
     whole = folder.resolve()
-    title = whole.parent.name if whole.name == RUNS else whole.name
+    place = whole.parent if whole.name == RUNS else whole
     write_report(
-        output or folder, title, comparison, pictures, expected_rows, gallery.lines(), blocks
+        output or folder,
+        place.name,
+        comparison,
+        pictures,
+        expected_rows,
+        gallery.lines(),
+        blocks,
+        _claim(place),
     )
+
+
+def _claim(folder: Path) -> list[str]:
+    """Say where the claim and the verdicts of a folder's study are; nothing if the folder has no study."""
+    if not (folder / STUDY_YAML).is_file():
+        return []
+    claim, page = (
+        f"`{folder.name}/{name}`" for name in (STUDY_YAML, RunsDir(folder).readme_md.name)
+    )
+    return [
+        f"The claim is in {claim}, and `tools/study.py` writes the verdicts on it into {page}.",
+        "",
+    ]
 
 
 def stored_curves(folder: Path) -> list[Block]:

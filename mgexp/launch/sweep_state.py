@@ -114,7 +114,7 @@ def _state(
     if submission is None:
         return RunState(name, MISSING)
     launch, job_id = LaunchDir(folder.root / submission["launch"]), submission["job_id"]
-    known = {**_progress(run), "job_id": job_id, "log": str(launch.error_log(job_id))}
+    known = {**progress_of(run), "job_id": job_id, "log": str(launch.error_log(job_id))}
     if submission["launcher"] == "slurm":
         in_queue = queue.get(job_id)
     else:
@@ -137,7 +137,7 @@ def _state(
     return RunState(name, FAILED, error=error, **known)
 
 
-def _progress(run: RunDir) -> dict[str, Any]:
+def progress_of(run: RunDir) -> dict[str, Any]:
     """Read the step, the total, the remaining seconds and the score so far from the run folder."""
     step, total, eta, metric, score = 0, 0, None, "", None
     if run.schedule_csv.exists():

@@ -49,6 +49,9 @@ LARGE_SIDE = 300
 """From this short side on, decoding takes much longer than it needs to for crops of 96. Assumption."""
 MOST_GROUPS = 10
 """A text names this many groups of validation."""
+FEW_GROUPS, FAR_SHARE = 3, 1.5
+"""A split is warned of with fewer groups in validation, or with a share of it so many times too large or small.
+Assumption: one or two persons or recordings say little about others."""
 SIDES = re.compile(
     r"left|right|(counter|anti)?clockwise|c?cw|east|west|links|rechts|gauche|droite|izquierda|derecha"
 )
@@ -328,12 +331,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class Lists:
-    """The two lists of a project, and the folder that their paths are relative to."""
+    """The two lists of a project, and the folder that their paths are relative to.
+
+    ``val_share`` is the share of validation that was asked for; None if the user has split the videos.
+    """
 
     root: Path
     train: tuple[OwnVideo, ...]
     val: tuple[OwnVideo, ...]
     allow_outside: bool = False
+    val_share: float | None = None
 
     @cached_property
     def groups(self) -> tuple[list[str], list[str]]:
@@ -364,6 +371,18 @@ class Lists:
         videos = (*self.train, *self.val)
         if num := sum(one.group not in groups for one in videos):
             lines.append(f"{counted(num, 'video has', 'videos have')} no group.")
+        # A video without a group is a group by itself.
+        if (few := len({one.group for one in self.val})) < FEW_GROUPS:
+            lines.append(
+                f"warning: only {counted(few, 'group is', 'groups are')} in validation, and others may score "
+                "differently: make groups smaller, or add some."
+            )
+        share, asked = len(self.val) / len(videos), self.val_share
+        if asked and max(share / asked, asked / share) > FAR_SHARE:
+            lines.append(
+                f"warning: {100 * share:.0f} % of the videos are in validation, not {100 * asked:.0f} % as asked: "
+                "make groups smaller."
+            )
         return lines
 
 

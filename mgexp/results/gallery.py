@@ -117,7 +117,8 @@ class Gallery:
         for found in self.guesses:
             cards = [card for one in found[:NUM_PICTURES] if (card := self._card(one))]
             if cards:
-                parts += [f"<h3>{escape(found[0].row)}, seed {found[0].seed}</h3>"]
+                which = "no mistakes, so right answers" if found[0].is_right else "mistakes first"
+                parts += [f"<h3>{escape(found[0].row)}, seed {found[0].seed}: {which}</h3>"]
                 parts += ['<div class="gallery">', *cards, "</div>"]
         gone = "<p>The videos are no longer where they were at the evaluation, so there are no pictures.</p>"
         words = (

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from mgexp.config.load import load_config
 from mgexp.config.study import Study, Task
 from mgexp.errors import InputError, listed
+from mgexp.launch.sweep_state import progress_of
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
+from mgexp.results.changed import RunDirs
 from mgexp.results.collect import Gathered
 from mgexp.results.model import COARSE_CONTROL
 from mgexp.results.study_page import StudyResults, verdict_text
@@ -72,6 +74,18 @@ def status_table(study: Study, gathered: Gathered) -> str:
         num = sum(name == row for name, _ in gathered.runs)
         lines.append([row, f"{study.num_seeds(row)}", f"{num}"])
     return aligned(lines)
+
+
+def unfinished_lines(left: Sequence[Task], run_dirs: RunDirs) -> Iterator[str]:
+    """Write how far each run is that has begun and not ended."""
+    for task in left:
+        for run_dir in () if task.is_control else run_dirs(task.row, task.seed):
+            known = progress_of(run_dir)
+            # A finished run that does not count is named with the reason elsewhere.
+            if known["step"] and known["total"] and not run_dir.result_json.exists():
+                steps = f"{known['step']:,} of {known['total']:,} steps"
+                rest = f"about {duration(known['eta_seconds'])} of training left"
+                yield f"{task.row}, seed {task.seed}: {steps}, {rest}"
 
 
 def verdict_table(results: StudyResults) -> str:

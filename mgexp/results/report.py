@@ -44,6 +44,7 @@ from mgexp.results.tables import (
     timed_seeds,
     times_text,
     video_table,
+    with_brackets,
 )
 from mgexp.run.confusion import name_of
 from mgexp.run.files import atomic_file, atomic_write_text
@@ -53,7 +54,7 @@ from mgexp.text import counted
 NUM_CLASSES_SHOWN = 5
 """The number of the worst classes, and of the most confused pairs, in a report. Assumption: nobody reads more."""
 
-CURVES, MISTAKES = "During training", "Most confident mistakes"
+CURVES, MISTAKES = "During training", "Mistakes, or the least sure right answers"
 """Headings of sections that have more in HTML than in Markdown."""
 
 WORDS_OF_CLASSES = ("class", "taken for", "most often taken for")
@@ -89,6 +90,7 @@ def write_report(
     expected_rows: Sequence[str] = (),
     mistakes: Sequence[str] = (),
     blocks: Sequence[Block] = (),
+    claim: Sequence[str] = (),
 ) -> None:
     """Write report.md, report.html and figures/ into `folder`. The arguments are those of `render`.
 
@@ -96,7 +98,7 @@ def write_report(
     """
     runs = RunsDir(folder)
     write_pictures(runs, pictures)
-    text = render(title, comparison, pictures, expected_rows, mistakes)
+    text = render(title, comparison, pictures, expected_rows, mistakes, claim)
     atomic_write_text(runs.report_md, text)
     atomic_write_text(runs.report_html, to_html(text, pictures, blocks))
 
@@ -116,10 +118,12 @@ def render(
     pictures: Sequence[Picture] = (),
     expected_rows: Sequence[str] = (),
     mistakes: Sequence[str] = (),
+    claim: Sequence[str] = (),
 ) -> str:
     """Write the report as Markdown. Without a finished run, it shows only the schedules and what is missing.
 
-    A row of ``expected_rows`` that has no run is listed as "not run". ``mistakes`` are the lines of that section.
+    A row of ``expected_rows`` that has no run is listed as "not run". ``mistakes`` are the lines of that section,
+    and ``claim`` those that come first.
     """
     shown: dict[str, list[str]] = {
         one.name: [f"![{one.alt}]({one.link})", "", f"*{one.caption}*", ""] for one in pictures
@@ -128,7 +132,7 @@ def render(
     sections: list[tuple[str, list[str]]] = []
     if comparison.finished:
         videos = {row.name: compare_videos(comparison.pair(row)) for row in comparison.compared}
-        lines += ["", *_opening(comparison, videos)]
+        lines += ["", *claim, *_opening(comparison, videos)]
         sections = [
             ("Rows", _row_table(comparison)),
             ("Against the baseline", shown.get("speed_up", []) + _difference_table(comparison)),
@@ -148,7 +152,7 @@ def render(
         sections.append(("How the numbers were taken", taken))
     for heading, body in sections:
         if body:
-            lines += ["", f"## {heading}", "", *body]
+            lines += ["", f"## {heading}", "", *with_brackets(body)]
     return "\n".join(lines) + "\n"
 
 

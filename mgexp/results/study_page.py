@@ -49,6 +49,7 @@ from mgexp.results.tables import (
     plain_cell,
     table,
     video_table,
+    with_brackets,
 )
 from mgexp.text import counted
 
@@ -56,9 +57,9 @@ HEAD = """\
 <!-- tools/study.py writes this page from study.yaml, runs.jsonl and prose.md: change those, not this file. -->"""
 
 READING = """\
-- Numbers in brackets are 95 % intervals. Those of accuracies, differences and ratios are Student's t over seeds
-  (for ratios, on the logarithms). They cover the choice of the seed, and not the choice of data. The interval of
-  an accuracy is cut at 0 and 100 %, and that of a difference at ±100 points, since nothing lies beyond.
+- The 95 % intervals of accuracies, differences and ratios are Student's t over seeds (for ratios, on the
+  logarithms). They cover the choice of the seed, and not the choice of data. The interval of an accuracy is cut at
+  0 and 100 %, and that of a difference at ±100 points, since nothing lies beyond.
 - A pair is two runs with the same seed, precision and number of training videos. Seconds are compared only where
   both runs of a pair were in one sitting on one machine with as many cores and threads, and no other program kept
   these cores busy.
@@ -176,7 +177,7 @@ def render_study(
         ]
     for heading, body in parts:
         if body:
-            lines += ["", f"## {heading}", "", *body]
+            lines += ["", f"## {heading}", "", *with_brackets(body)]
     for section in sections:
         lines += ["", *section.strip().splitlines()]
     parts = [("Schedules", shown.get("schedule", [])[:-1])]
@@ -190,7 +191,7 @@ def render_study(
     parts.append(("To run it again", ["```bash", command, "```", "", *_left_out(results)]))
     for heading, body in parts:
         if body:
-            lines += ["", f"## {heading}", "", *body]
+            lines += ["", f"## {heading}", "", *with_brackets(body)]
     return "\n".join(lines) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence, Set
 from statistics import fmean, stdev
 from typing import TypeVar
@@ -12,6 +13,14 @@ from mgexp.results.model import Estimate, Pair
 T = TypeVar("T")
 NONE = "–"
 """Stands for a number that is unknown, because a run is missing or cannot be compared."""
+
+NUMBER = r"−?[\d,.]+×?"
+BRACKETS = re.compile(rf"\| {NUMBER} \({NUMBER}(–| to ){NUMBER}\) ")
+"""A cell with a number and what `mean_text` or `ratio_text` writes behind it, or an interval."""
+IN_BRACKETS = {
+    "–": "In brackets: the lowest and the highest of the seeds.",
+    " to ": "In brackets: the 95 % interval over the seeds.",
+}
 
 VIDEO_WORDS = """\
 Each pair of runs scored the same videos. The interval draws the seeds and the videos again (2,000 times, with
@@ -41,6 +50,13 @@ def table(
     # A heading and its function are a pair. In two separate lists, people would soon change only one of them.
     lines = [[write(one) for _, write in columns] for one in items]
     return markdown([heading for heading, _ in columns], lines, to_the_left)
+
+
+def with_brackets(lines: Sequence[str]) -> list[str]:
+    """Say below the last table among ``lines`` what the brackets behind its numbers mean, if there are any."""
+    found = next(filter(None, map(BRACKETS.search, lines)), None)
+    end = max((n for n, line in enumerate(lines, start=1) if line.startswith("| ")), default=0)
+    return [*lines[:end], *(["", IN_BRACKETS[found[1]]] if found else []), *lines[end:]]
 
 
 def plain_cell(text: str) -> str:

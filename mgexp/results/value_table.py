@@ -13,7 +13,7 @@ from mgexp.config.load import from_yaml
 from mgexp.results.html import to_html
 from mgexp.results.load import load_runs
 from mgexp.results.model import Estimate, Row, estimate_mean
-from mgexp.results.tables import markdown, mean_text, plain_cell, seeds_cell
+from mgexp.results.tables import markdown, mean_text, plain_cell, seeds_cell, with_brackets
 from mgexp.run.files import atomic_write_text
 from mgexp.run.folder import METRIC_NAMES, RunsDir, find_row_folders
 
@@ -122,7 +122,7 @@ def write_value_report(root: Path, output: Path | None = None) -> RunsDir | None
         "",
         WORDS,
         "",
-        *value_table(points),
+        *with_brackets(value_table(points)),
     ]
     text = "\n".join(lines) + "\n"
     atomic_write_text(place.report_md, text)

@@ -58,7 +58,7 @@ def test_no_letter_touches_the_border_of_the_picture(size):
     shown = panel(size)
     picture = np.zeros((*size, 3), np.uint8)
     drawn = shown.draw(picture, [(3, 0.6), (1, 0.3), (2, 0.1), (0, 0.0)])
-    assert drawn.shape == (*shown.size, 3)
+    assert drawn.shape == (shown.size[0] + shown.panel_height, shown.size[1], 3)
     white = (drawn > 200).all(-1)
     assert white.any()
     assert not white[:, 0].any()
@@ -69,27 +69,37 @@ def test_no_letter_touches_the_border_of_the_picture(size):
 def test_the_bar_is_as_long_as_the_probability():
     shown = panel((360, 640))
     drawn = shown.draw(np.zeros((360, 640, 3), np.uint8), [(0, 0.5)])
-    blue = (drawn[..., 2].astype(int) - drawn[..., 0] > 60)[-shown.gap - 2]
+    blue = (drawn[..., 2].astype(int) - drawn[..., 0] > 60)[360 + shown.gap + 2]
     assert blue.sum() == pytest.approx(0.5 * (640 - shown.margin), abs=2)
 
 
-def test_the_panel_leaves_most_of_the_picture_and_the_first_class_stays():
-    shown = panel((240, 320), num_rows=4)
-    best = [(1, 0.4), (2, 0.3), (1, 0.2), (2, 0.1)]
-    rows = shown.rows(best)
-    assert 1 <= len(rows) < 4
-    assert sum(shown.height(label) for label, _ in rows) <= 0.6 * 240
-    assert Panel((40, 400), NAMES, 4, default_font()).rows(best) == ((1, 0.4),)
+def test_the_panel_is_lower_than_the_picture_and_the_first_class_stays():
+    best = [(0, 0.4), (1, 0.3), (2, 0.2), (3, 0.1)]
+    shown = Panel((240, 320), (LONG,) * 4, 4, default_font())
+    assert shown.panel_height == 0.6 * 240
+    # Three rows of three lines; a fourth has no room.
+    assert shown.rows(best) == tuple(best[:3])
+    low = Panel((40, 320), (LONG,) * 4, 4, default_font())
+    assert low.panel_height == low.gap + low.height(0)
+    assert low.rows(best) == ((0, 0.4),)
+
+
+def test_the_panel_has_room_for_the_longest_names_and_no_more():
+    shown = panel((360, 640), num_rows=2)
+    assert [shown.height(label) for label in range(4)] == [21, 39, 21, 21]
+    assert shown.panel_height == 3 + 39 + 21
 
 
 def test_small_videos_are_enlarged_by_a_whole_number():
     assert [overlay.enlargement(size) for size in ((64, 80), (120, 90), (240, 320))] == [4, 3, 1]
 
 
-def test_pixels_above_the_panel_are_those_of_the_video():
+def test_the_panel_covers_nothing_of_the_picture():
     picture = np.random.default_rng(0).integers(0, 256, (360, 640, 3), np.uint8)
-    drawn = panel((360, 640)).draw(picture, [(0, 1.0)])
-    assert (drawn[:300] == picture[:300]).all()
+    shown = panel((360, 640))
+    for drawn in (shown.draw(picture, [(0, 1.0)]), shown.draw_text(picture, "waiting")):
+        assert (drawn[:360] == picture).all()
+        assert (drawn[360:] == 255).any()
 
 
 def test_letters_that_the_font_lacks_are_named_with_the_remedy():

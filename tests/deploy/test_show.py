@@ -62,9 +62,12 @@ def test_the_written_video_has_the_frames_and_times_of_the_file(video, tmp_path)
     overlay_file(str(video), tmp_path / "out.mp4", WINDOW, brightness, STYLE, plain)
     found, wanted = pictures(tmp_path / "out.mp4"), pictures(video)
     assert [time for time, _ in found] == pytest.approx([time for time, _ in wanted], abs=1e-4)
-    # The upper part is the video's, and letters are on the lower part.
-    assert found[45][1][:100].mean() > 250
-    assert (found[5][1][150:] > 200).any()
+    # The picture is the video's, and letters are below it.
+    assert found[45][1][:240].mean() > 250
+    assert (found[5][1][:240] < 50).all()
+    assert (found[5][1][240:] > 200).any()
+    # Two rows of a line of 14 pixels, with gaps of 2 around them.
+    assert found[0][1].shape == (240 + 34, 320, 3)
 
 
 def test_a_file_that_cannot_be_read_leaves_nothing(tmp_path):

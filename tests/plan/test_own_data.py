@@ -210,6 +210,29 @@ def test_the_study_says_how_it_was_split(project):
     assert mixed.groups_text()[0].endswith("16 groups, with 1 of them in both lists.")
 
 
+@pytest.mark.parametrize(
+    ("val", "share", "warnings"),
+    [
+        ("AB", None, ["only 2 groups are in validation"]),
+        ("ABC", None, []),
+        ("AB-", None, []),  # a video by itself is a third group
+        ("ABC", 0.5, []),
+        ("ABC", 0.2, ["43 % of the videos are in validation, not 20 % as asked"]),
+        ("ABC", 0.7, ["43 % of the videos are in validation, not 70 % as asked"]),
+    ],
+)
+def test_few_groups_and_a_share_that_is_far_off_are_warned_of(val, share, warnings):
+    def videos(groups):
+        return tuple(
+            OwnVideo(f"/v/{group}", "stop", group.replace("-", "/v/-")) for group in groups
+        )
+
+    lines = Lists(Path("/v"), videos("WXYZ"), videos(val), False, share).groups_text()
+    found = [line for line in lines if line.startswith("warning: ")]
+    assert len(found) == len(warnings)
+    assert all(words in line for words, line in zip(warnings, found, strict=True))
+
+
 def test_with_too_few_steps_the_study_has_the_baseline_alone(project):
     plan = Plan.of(replace(SEEN, num_train=20, num_val=6))
     study = yaml.safe_load(own_data.study_text(project, plan, Lists(Path(), (), ())))

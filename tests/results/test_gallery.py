@@ -39,10 +39,10 @@ def gallery(tmp_path):
         write_video(path)
     scores = np.array([[0.1, 0.9], [0.4, 0.6], [0.7, 0.3], [0.8, 0.2]], np.float32)
 
-    def make(order=(1, 0, 2, 3)):
-        run = fake_run(tmp_path / "runs", "baseline", 0, top1=50.0)
+    def make(order=(1, 0, 2, 3), top1=50.0):
+        run = fake_run(tmp_path / "runs", "baseline", 0, top1=top1)
         videos = np.array([str(paths[n]) for n in order])
-        labels = np.zeros(4, int)
+        labels = np.zeros(len(order), int)
         np.savez(run.scores("1x1_forward"), videos=videos, labels=labels, scores=scores[[*order]])
         comparison = load_runs(tmp_path / "runs").with_class_names(NAMES, tmp_path)
         return Gallery(tmp_path / "runs", comparison)
@@ -63,9 +63,18 @@ def test_right_answers_follow_the_mistakes_and_a_lost_video_has_no_picture(galle
     html = gallery().block().html
     assert re.findall(r'alt="videos/(\w+)', html) == ["sure", "unsure", "right"]
     assert "is open, taken for <b>close&lt;b&gt;</b>" in html
+    assert "<h3>baseline, seed 0: mistakes first</h3>" in html
     (first, *_) = re.findall(r"data:image/jpeg;base64,([^\"]*)", html)
     with Image.open(io.BytesIO(base64.b64decode(first))) as image:
         assert max(image.size) <= 240
+
+
+def test_without_mistakes_the_least_sure_right_answers_are_called_so(gallery):
+    made = gallery((3, 2), top1=100.0)
+    assert made.lines() == ["Every video was classified correctly."]
+    html = made.block().html
+    assert "<h3>baseline, seed 0: no mistakes, so right answers</h3>" in html
+    assert re.findall(r'alt="videos/(\w+)', html) == ["right"]
 
 
 def test_without_videos_there_is_one_line(gallery, tmp_path):

@@ -57,6 +57,8 @@ def two_rows(tmp_path):
 
 def test_the_table_of_rows(report, two_rows):
     (table,) = tables(report(), "## Rows")
+    noted = "\n\nIn brackets: the lowest and the highest of the seeds.\n\n## Against the baseline\n"
+    assert noted in report()
     # Steady: (196/76, 216/76) = 2.5789, 2.8421. Waiting: (5/200 + 5/220)/2 = 2.386 %.
     assert row(table, "baseline") == {
         "row": "baseline",

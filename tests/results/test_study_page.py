@@ -58,7 +58,7 @@ def results(study):
     base = [one("baseline", s, 90.0, 100.0, minute=3 * s) for s in range(3)]
     long = [one("long", s, 89.9 - 0.1 * s, 50.0, 5e13, minute=3 * s + 1) for s in range(3)]
     # Beside another program, its seconds do not count, but its accuracy does.
-    long[2] = replace(long[2], train_seconds=80.0, other_cores=0.5)
+    long[2] = replace(long[2], train_seconds=80.0, program_seconds=90.0, other_cores=0.5)
     as_long = [one("as_long", 0, 80.0, 50.0, 5e13, minute=2)]
     rows = (Row("baseline", dict(enumerate(base))), Row("long", dict(enumerate(long))))
     return StudyResults(study, Comparison(rows, (), (Row("as_long", {0: as_long[0]}),)))
@@ -106,6 +106,10 @@ def test_accuracy_has_an_interval_and_a_verdict(results):
         "−0.45 to +0.05",
         "**holds**",
     ]
+    text = page(results)
+    assert "In brackets: the 95 % interval over the seeds." in section(text, "## Accuracy")
+    in_seconds = section(text, "## Where the time went")
+    assert in_seconds[-1] == "In brackets: the lowest and the highest of the seeds."
     assert len(lines) == 2
 
 

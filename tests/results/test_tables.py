@@ -18,6 +18,7 @@ from mgexp.results.tables import (
     seeds_text,
     to_published,
     verdict,
+    with_brackets,
 )
 
 
@@ -37,6 +38,26 @@ def test_a_table_escapes_nothing_and_needs_a_line():
     assert markdown(("a", "b"), []) == []
     found = markdown(("a", "b", "c"), [["1", "2", "3"]], ("c",))
     assert found == ["| a | b | c |", "| :-- | --: | :-- |", "| 1 | 2 | 3 |"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "note"),
+    [
+        (
+            ratio_text(estimate_ratio([2.0, 3.0])),
+            "In brackets: the lowest and the highest of the seeds.",
+        ),
+        (mean_text([1000.0, 1200.0]), "In brackets: the lowest and the highest of the seeds."),
+        ("−0.50 (−1.00 to 0.00)", "In brackets: the 95 % interval over the seeds."),
+        ("93.20", None),
+        ("clip (2–3).mp4", None),
+    ],
+)
+def test_a_table_says_what_its_brackets_mean(cell, note):
+    lines = ["![figure](a.png)", "", *markdown(("row", "b"), [["a", cell], ["b", "1"]])]
+    noted = [*lines, "", note] if note else lines
+    assert with_brackets([*lines, "", "Words."]) == [*noted, "", "Words."]
+    assert with_brackets([]) == []
 
 
 def versus(base, own, **changes):

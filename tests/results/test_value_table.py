@@ -16,7 +16,7 @@ def sweep(tmp_path):
     """Two learning rates of one row, which sort as numbers, and two seeds of the first."""
     for rate, seed, top1 in ((0.05, 0, 90.0), (0.05, 1, 92.0), (0.4, 0, 80.0)):
         folder = tmp_path / "runs" / f"SOLVER.BASE_LR={rate}" / "quickstart"
-        run = fake_run(folder, "baseline", seed, top1=top1)
+        run = fake_run(folder, "baseline", seed, top1=top1, train_seconds=100.0 + seed)
         values = {**CONFIG, "SOLVER": {**CONFIG["SOLVER"], "BASE_LR": rate}, "RNG_SEED": seed}
         run.config_yaml.write_text(yaml.safe_dump(values))
     return tmp_path / "runs"
@@ -27,10 +27,13 @@ def test_each_value_has_a_line_with_mean_and_interval(sweep):
     (table,) = tables(place.report_md.read_text(), "# runs: one line for each value")
     # 90 and 92: deviation 1.414, error 1, times 12.706 for one degree of freedom.
     assert [[*line.values()] for line in table] == [
-        ["quickstart/baseline", "0.05", "0, 1", "91.00 ± 12.71", "1,000", "100"],
+        ["quickstart/baseline", "0.05", "0, 1", "91.00 ± 12.71", "1,000", "100 (100–101)"],
         ["quickstart/baseline", "0.4", "seed 0", "80.00, one seed", "1,000", "100"],
     ]
     assert "SOLVER.BASE_LR" in table[0]
+    assert (
+        "\n\nIn brackets: the lowest and the highest of the seeds.\n" in place.report_md.read_text()
+    )
     assert "0.05" in place.report_html.read_text()
 
 

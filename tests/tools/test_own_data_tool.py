@@ -78,11 +78,30 @@ def test_groups_are_in_one_list(main, videos, capsys):
     ]
     assert not persons[0] & persons[1]
     assert len(persons[0] | persons[1]) == 6
-    printed = capsys.readouterr().out.splitlines()[-2:]
+    printed = capsys.readouterr().out.splitlines()[-3:]
     names = ", ".join(sorted(persons[1]))
     assert printed[0] == "Split by group: 6 groups, with none of them in both lists."
     assert printed[1] == f"1 group is in validation: {names}."
-    assert f"# {printed[1]}" in Path("projects/videos/study.yaml").read_text().splitlines()
+    assert printed[2].startswith("warning: only 1 group is in validation, and others may score")
+    comments = Path("projects/videos/study.yaml").read_text().splitlines()
+    assert {f"# {line}" for line in printed} <= {*comments}
+
+
+def test_a_share_of_validation_far_from_the_one_asked_for_is_a_warning(main, videos, capsys):
+    """Two groups can only be split in halves. Where the user has split the videos, nothing was asked for."""
+    given = ["videos", "--group-regex", "(.)$", "--quick", "--processes", "1"]
+    for index, path in enumerate(sorted(videos.rglob("*.mp4"))):
+        path.rename(path.with_stem(f"{index}_{'AB'[index % 2]}"))
+    assert main(given) == 0
+    warning = (
+        "warning: 50 % of the videos are in validation, not 25 % as asked: make groups smaller."
+    )
+    assert capsys.readouterr().out.splitlines()[-1] == warning
+    assert main([*given, "--val-share", "0.4", "--output", "near"]) == 0
+    assert "as asked" not in capsys.readouterr().out
+    lists = ["--list", "projects/videos/train.csv", "--val-list", "projects/videos/val.csv"]
+    assert main([*given, *lists, "--output", "mine"]) == 0
+    assert "as asked" not in capsys.readouterr().out
 
 
 def test_lists_with_their_split_and_names_of_classes(main, videos, tmp_path):

@@ -168,9 +168,9 @@ def test_an_overlay_is_written_beside_the_text(predict, tiny_data, tmp_path, cap
     with av.open(str(out)) as container:
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
     assert len(frames) == NUM_FRAMES
-    # 32 x 40 pixels are enlarged eight times, and the panel with its letters is at the bottom.
-    assert frames[0].shape == (256, 320, 3)
-    assert (frames[0][200:] > 200).all(-1).any()
+    # 32 x 40 pixels are enlarged eight times, and the panel with its letters is below them.
+    assert frames[0].shape == (256 + 34, 320, 3)
+    assert (frames[0][256:] > 200).all(-1).any()
     assert f"wrote {out}" in capsys.readouterr().err
 
 

@@ -67,6 +67,22 @@ def test_the_runs_of_a_project_have_its_name(runs, report, not_drawn):
     assert RunsDir(folder).report_md.read_text().startswith(f"# {folder.parent.name}\n")
 
 
+def test_the_report_of_a_project_says_where_the_verdicts_of_its_study_are(runs, report, not_drawn):
+    folder = runs.rename(runs.with_name("runs"))
+    assert report(folder) == 0
+    assert "verdicts" not in RunsDir(folder).report_md.read_text()
+    folder.with_name("study.yaml").touch()
+    assert report(folder) == 0
+    name = folder.parent.name
+    where, first_row = RunsDir(folder).report_md.read_text().splitlines()[2:5:2]
+    assert where == (
+        f"The claim is in `{name}/study.yaml`, and `tools/study.py` writes the verdicts on it into "
+        f"`{name}/README.md`."
+    )
+    assert first_row.startswith("- **long_short**: ")
+    assert f"<code>{name}/README.md</code>" in RunsDir(folder).report_html.read_text()
+
+
 def test_every_figure_is_there_and_shown(runs, report):
     assert report(runs) == 0
     names = ("accuracy", "schedule", "seconds", "speed_up")
@@ -153,7 +169,7 @@ def test_the_page_has_curves_and_pictures_of_mistakes(runs, report, not_drawn):
     assert report(runs) == 0
     page = RunsDir(runs).report_html.read_text()
     assert '<h2>During training</h2>\n<div class="curves">' in page
-    assert "<h2>Most confident mistakes</h2>\n<p>The videos are no longer" in page
+    assert "<h2>Mistakes, or the least sure right answers</h2>\n<p>The videos are no longer" in page
     assert (
         "| baseline | lost/0.mp4 | class 0 | class 1 | 90.0 % |"
         in RunsDir(runs).report_md.read_text()

@@ -22,6 +22,7 @@ from mgexp.figures.schedule import load_schedules
 from mgexp.results.collect import gather_runs
 from mgexp.results.load import read_lines
 from mgexp.results.model import Comparison
+from mgexp.results.remaining import unfinished_lines
 from mgexp.run.files import append_jsonl, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
 from mgexp.train.result import Outcome
@@ -393,6 +394,21 @@ def test_the_time_is_unknown_before_the_first_run_has_ended(study, runs, capsys)
     said = capsys.readouterr().err
     assert f"baseline, seed 0; {unknown}, so --minutes does not limit this one" in said
     assert said.count("known after") == 1
+
+
+def test_the_status_says_how_far_an_unfinished_run_is(study, folder, capsys):
+    """The second run has no step yet."""
+    first, second = (unfinished_run(folder.parents[1] / "runs/group", A, seed) for seed in (0, 1))
+    for run in (first, second):
+        run.schedule_csv.write_text("start_step,end_step\n0,1000\n1000,1500\n")
+    append_jsonl(first.metrics_jsonl, {"step": 599, "step_seconds": 0.8})
+    assert study("--status") == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "baseline, seed 0: 600 of 1,500 steps, about 12 min 00 s of training left",
+        "7 tasks left; how long they take is known after the first run",
+    ]
+    first.result_json.touch()
+    assert [*unfinished_lines([Task(A, 0)], lambda *_: [first])] == []
 
 
 def test_a_shorter_baseline_takes_its_share_of_the_baseline(study, runs, folder, capsys):
