@@ -77,14 +77,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "FOLDER [options] [KEY VALUE ...]")
     add_import_option(parser)
-    parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="folder of rows with a study.yaml"
-    )
+    folder = "folder of rows with a study.yaml"
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help=folder)
     parser.add_argument(
         "--launcher",
-        choices=("here", "slurm"),
-        default="here",
-        help="here: one run after another on this machine (default); slurm: submit all runs, and return",
+        choices=("local", "slurm"),
+        default="local",
+        help="local: one run after another on this machine (default); slurm: submit all runs, and return",
     )
     parser.add_argument(
         "--minutes",
@@ -92,9 +91,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="M",
         help="start no run that would end later than in M minutes (the time of the first run is unknown)",
     )
-    parser.add_argument(
-        "--repeat-busy", action="store_true", help="train the runs again that had company"
-    )
+    busy = "train the runs again that had company"
+    parser.add_argument("--repeat-busy", action="store_true", help=busy)
     parser.add_argument(
         "--only-page", action="store_true", help="train nothing, and write the page and its figures"
     )
@@ -103,9 +101,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         action="store_true",
         help="train and write nothing, and print how far each run is, and after the first one the time left",
     )
-    parser.add_argument(
-        "--parallel", type=int, metavar="N", help="runs at a time on Slurm (default: all)"
-    )
+    at_a_time = "runs at a time on Slurm (default: all)"
+    parser.add_argument("--parallel", type=int, metavar="N", help=at_a_time)
     add_resource_arguments(parser)
     parser.add_argument(
         "overrides",
@@ -138,6 +135,9 @@ def run(options: argparse.Namespace) -> int:
     if any(value is not None and value <= 0 for value in (options.minutes, options.parallel)):
         raise InputError(["--minutes and --parallel take a number above 0"])
     resources, problems = read_resources(options)
+    unused = "minutes" if options.launcher == "slurm" else "parallel"
+    if getattr(options, unused) is not None:
+        problems.append(f"--{unused}: --launcher {options.launcher} cannot use it; leave it out")
     if problems:
         raise InputError(problems)
     board = Board(read_study(options.folder), tuple(options.overrides))
@@ -460,7 +460,7 @@ def wait_for(run_dir: RunDir) -> None:
 
 
 def submit(board: Board, resources: Resources, options: argparse.Namespace) -> Outcome:
-    """Submit the runs that are left to Slurm, and return. Controls are evaluated with --launcher here."""
+    """Submit the runs that are left to Slurm, and return. Controls are evaluated with --launcher local."""
     board.update()
     tasks = [one for one in board.left() if board.is_ready(one) and not one.is_control]
     study, yamls = board.study, board.study.yamls.values()

@@ -157,10 +157,20 @@ def test_rows_of_few_steps_are_named_before_the_first_run_and_on_the_page(
     assert (f"**Few steps**: {said}" in (folder / "README.md").read_text()) == is_few
 
 
-def test_runs_on_this_machine_take_its_gpu(study, runs, monkeypatch):
+@pytest.mark.parametrize(("words", "num"), [((), 1), (("--gpus-per-node", "2"), 2)])
+def test_runs_on_this_machine_take_its_gpus(words, num, study, runs, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    assert study() == 0
-    assert runs.num_gpus == {1}
+    assert study(*words) == 0
+    assert runs.num_gpus == {num}
+
+
+@pytest.mark.parametrize(
+    "words", [("--parallel", "4"), ("--minutes", "4", "--launcher", "slurm", "--nodes", "1")]
+)
+def test_a_limit_that_the_launcher_cannot_use_is_bad_input(words, study, runs, capsys):
+    assert study(*words) == 2
+    assert f"{words[0]}: --launcher" in capsys.readouterr().err
+    assert not runs.started
 
 
 def test_a_second_start_has_nothing_to_do(study, runs, folder):
