@@ -18,7 +18,8 @@ FOLDER/runs/<row>/seed<N>. After each run, its result is stored in runs.jsonl be
 of experiments/. Then README.md is written, and at the end the verdicts are printed. A run that is stored is done,
 also without its folder.
 The code of all runs of one call is the code at its start.
-With Slurm, a call submits the runs that are missing, collects those that are finished, and returns 0.
+With Slurm, a call submits the runs that are missing, collects those that are finished, and returns 0. It uses the
+code and the YAMLs of an earlier call while runs of that call are queued or running.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from mgexp.figures.scores import gain_of
 from mgexp.launch.resources import Resources, add_resource_arguments, read_resources
 from mgexp.launch.run import RunOptions, with_cpus
 from mgexp.launch.submit import to_local
-from mgexp.launch.sweep import Sweep, SweepRun, check_sweep, freeze, submit_array
+from mgexp.launch.sweep import Sweep, SweepRun, age_of_code, check_sweep, freeze, submit_array, thaw
 from mgexp.launch.sweep_state import IN_HAND, states
 from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.results.changed import Part, changed_parts, changed_text
@@ -76,14 +77,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "FOLDER [options] [KEY VALUE ...]")
     add_import_option(parser)
-    parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="folder of rows with a study.yaml"
-    )
+    folder = "folder of rows with a study.yaml"
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help=folder)
     parser.add_argument(
         "--launcher",
-        choices=("here", "slurm"),
-        default="here",
-        help="here: one run after another on this machine (default); slurm: submit all runs, and return",
+        choices=("local", "slurm"),
+        default="local",
+        help="local: one run after another on this machine (default); slurm: submit all runs, and return",
     )
     parser.add_argument(
         "--minutes",
@@ -91,9 +91,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="M",
         help="start no run that would end later than in M minutes (the time of the first run is unknown)",
     )
-    parser.add_argument(
-        "--repeat-busy", action="store_true", help="train the runs again that had company"
-    )
+    busy = "train the runs again that had company"
+    parser.add_argument("--repeat-busy", action="store_true", help=busy)
     parser.add_argument(
         "--only-page", action="store_true", help="train nothing, and write the page and its figures"
     )
@@ -102,9 +101,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         action="store_true",
         help="train and write nothing, and print how far each run is, and after the first one the time left",
     )
-    parser.add_argument(
-        "--parallel", type=int, metavar="N", help="runs at a time on Slurm (default: all)"
-    )
+    at_a_time = "runs at a time on Slurm (default: all)"
+    parser.add_argument("--parallel", type=int, metavar="N", help=at_a_time)
     add_resource_arguments(parser)
     parser.add_argument(
         "overrides",
@@ -137,6 +135,9 @@ def run(options: argparse.Namespace) -> int:
     if any(value is not None and value <= 0 for value in (options.minutes, options.parallel)):
         raise InputError(["--minutes and --parallel take a number above 0"])
     resources, problems = read_resources(options)
+    unused = "minutes" if options.launcher == "slurm" else "parallel"
+    if getattr(options, unused) is not None:
+        problems.append(f"--{unused}: --launcher {options.launcher} cannot use it; leave it out")
     if problems:
         raise InputError(problems)
     board = Board(read_study(options.folder), tuple(options.overrides))
@@ -195,9 +196,7 @@ class Board:
 
     @property
     def place(self) -> Path:
-        """The folder of the study's runs. Outside experiments/ it is in the folder of the study, whose name may
-        not be unique.
-        """
+        """The folder of the study's runs. The name of a folder outside experiments/ may not be unique."""
         return Path(RUNS, self.name) if self.root else self.study.folder / RUNS
 
     @property
@@ -461,25 +460,24 @@ def wait_for(run_dir: RunDir) -> None:
 
 
 def submit(board: Board, resources: Resources, options: argparse.Namespace) -> Outcome:
-    """Submit the runs that are left to Slurm, and return. Controls are evaluated with --launcher here."""
+    """Submit the runs that are left to Slurm, and return. Controls are evaluated with --launcher local."""
     board.update()
     tasks = [one for one in board.left() if board.is_ready(one) and not one.is_control]
-    study = board.study
+    study, yamls = board.study, board.study.yamls.values()
     sweep = Sweep(
         folder=SweepDir(board.sweep_dir.root.absolute()),
-        experiments={experiment_name(path): path for path in study.yamls.values() if path.exists()},
+        experiments={experiment_name(path): path for path in yamls if path.exists()},
         points=((),),
         seeds=tuple(range(max(map(study.num_seeds, study.yamls)))),
         overrides=board.overrides,
     )
     runs = [board.sweep_run(task.row, task.seed) for task in tasks]
     if runs:
-        resources = max(
-            (with_cpus(sweep.options(one), resources) for one in runs),
-            key=lambda one: one.cpus_per_task,
-        )
-        check_sweep(sweep, resources, is_here=False)
+        each = (with_cpus(sweep.options(one), resources) for one in runs)
+        resources = max(each, key=lambda one: one.cpus_per_task)
         with sweep.folder.lock():
+            thaw(sweep.folder)
+            check_sweep(sweep, resources, is_here=False)
             freeze(sweep)
             now = states(sweep.folder, [one.name for one in runs])
             todo = [one for one, state in zip(runs, now, strict=True) if state.state not in IN_HAND]
@@ -487,12 +485,14 @@ def submit(board: Board, resources: Resources, options: argparse.Namespace) -> O
                 submit_array(sweep, todo, resources, options.parallel or len(todo))
             num = counted(len(todo), "run is", "runs are")
             say(f"{num} submitted; follow: python tools/sweep.py status {board.sweep_dir.root}")
+            say(age_of_code(sweep.folder))
     return Outcome.OK
 
 
 def say(text: str) -> None:
-    """Print a message for the user on standard error."""
-    print(f"study.py: {text}", file=sys.stderr, flush=True)
+    """Print a message for the user on standard error, unless it is empty."""
+    if text:
+        print(f"study.py: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

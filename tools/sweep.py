@@ -24,10 +24,11 @@ import simplejson
 
 from mgexp.config.load import experiment_name
 from mgexp.config.study import STUDY_YAML
-from mgexp.errors import InputError
+from mgexp.errors import InputError, collected
 from mgexp.launch.resources import Resources, add_resource_arguments, local_problems, read_resources
 from mgexp.launch.run import with_cpus
 from mgexp.launch.sweep import (
+    Point,
     Sweep,
     SweepRun,
     age_of_code,
@@ -202,11 +203,17 @@ def read(options: argparse.Namespace) -> tuple[Sweep, Resources, list[str]]:
         if options.output
         else default_sweep_dir([*experiments], options.smoke)
     )
+    points: tuple[Point, ...] = ((),)
+    seeds: tuple[int, ...] = (0,)
+    with collected(problems):
+        points = read_grid(options.grid)
+    with collected(problems):
+        seeds = read_seeds(options.seeds)
     sweep = Sweep(
         folder=folder,
         experiments=experiments,
-        points=read_grid(options.grid),
-        seeds=read_seeds(options.seeds),
+        points=points,
+        seeds=seeds,
         overrides=tuple(word for word in words if word not in paths),
         is_smoke=options.smoke,
     )

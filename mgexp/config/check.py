@@ -228,17 +228,23 @@ def recipe_digest(values: Mapping[str, object]) -> str:
     return hashlib.sha256(json_line(kept).encode()).hexdigest()[:16]
 
 
+def value_of(values: Mapping[str, object], key: str) -> object:
+    """Return the value of a key in ``values``, which may be older than the key.
+
+    The key then has its default, because the default is what older versions did. A key that no longer exists has
+    the value "absent".
+    """
+    return as_lists(values.get(key, BY_NAME[key].default if key in BY_NAME else "absent"))
+
+
 def differing_keys(
     first: Mapping[str, object], second: Mapping[str, object]
 ) -> Iterator[tuple[str, object, object]]:
     """Yield (key, value in first, value in second) for each key that differs and can change a result.
 
-    A list equals a tuple with the same items. If one side lacks a key, the key is newer than that side. It then
-    counts with its default, because the default is what older versions did. A key that no longer exists has the
-    value "absent" on the side that lacks it.
+    A list equals a tuple with the same items. If one side lacks a key, `value_of` says what it counts as.
     """
     for key in sorted((first.keys() | second.keys()) - KEYS_WITHOUT_EFFECT_ON_RESULT):
-        default = BY_NAME[key].default if key in BY_NAME else "absent"
-        one, other = (as_lists(values.get(key, default)) for values in (first, second))
+        one, other = (value_of(values, key) for values in (first, second))
         if one != other:
             yield key, one, other

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import shutil
 import subprocess
 import time
 from collections import defaultdict
@@ -37,6 +38,7 @@ from mgexp.train.result import Outcome
 
 EVERYWHERE = "all"
 """The name of the only point of a sweep without a grid."""
+REMEDY = "choose another --output; in a study, wait until no run is queued or running"
 BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
 Point = tuple[tuple[str, str], ...]
@@ -209,24 +211,29 @@ def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
     frozen = dict(flatten(yaml.safe_load(path.read_text(encoding="utf-8"))))
     now = dict(flatten(yaml.safe_load(frozen_yaml(sweep.options(run)))))
     return [
-        f"{key}: the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}; choose another --output"
+        f"{key}: the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}; {REMEDY}"
         for key, old, new in differing_keys(frozen, now)
     ]
+
+
+def thaw(folder: SweepDir) -> None:
+    """Remove the frozen code and YAMLs, so that `freeze` takes those of now, unless a run needs them."""
+    if not any(one.state in (QUEUED, RUNNING) for one in states(folder, submissions(folder))):
+        for path in (folder.code, folder.configs):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def freeze(sweep: Sweep) -> None:
     """Copy the code and write the YAMLs. A copy or a YAML that exists already stays as it is."""
     folder = sweep.folder
     folder.root.mkdir(parents=True, exist_ok=True)
-    commit = freeze_code(folder.code)
+    freeze_code(folder.code)
     for run in sweep.runs:
         path = folder.config_yaml(run.point_name, run.experiment)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write_text(path, frozen_yaml(sweep.options(run)))
     record = {
-        "commit": commit,
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "working_directory": os.fspath(Path.cwd()),
         "runs": [],
         **(read_json(folder.sweep_json) if folder.sweep_json.exists() else {}),
@@ -244,10 +251,7 @@ def age_of_code(folder: SweepDir) -> str:
     # differ.
     if frozen == now and not now.endswith("-dirty"):
         return ""
-    return (
-        f"This sweep uses the code of its first call, commit {frozen}; "
-        "choose another --output to use the present code."
-    )
+    return f"This sweep uses the code of its first call, commit {frozen}. For the present code, {REMEDY}."
 
 
 def submit_array(

@@ -421,7 +421,8 @@ class Comparison:
     @property
     def metric(self) -> str:
         """The name of the scores: top-1, or mAP where the task has no top-1."""
-        return METRIC_NAMES["map" if all(run.top1 is None for run in self.runs) else "top1"]
+        has_map = self.runs and all(run.top1 is None for run in self.runs)
+        return METRIC_NAMES["map" if has_map else "top1"]
 
     @cached_property
     def finished(self) -> tuple[Row, ...]:

@@ -6,6 +6,7 @@ the figures and calls `write_report`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -495,4 +496,10 @@ def how(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _distinct(values: Iterable[object]) -> str:
-    return ", ".join(sorted({"none" if value is None else str(value) for value in values}))
+    """List the values that occur. Numbers are sorted by size: 2 comes before 10, and 900 before 1,000."""
+
+    def padded(text: str) -> str:
+        return re.sub(r"\b\d+\b", lambda found: found[0].zfill(20), text.replace(",", ""))
+
+    texts = {"none" if value is None else str(value) for value in values}
+    return ", ".join(sorted(texts, key=padded))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgexp.config.check import LIST_KEYS, differing_keys
+from mgexp.config.check import LIST_KEYS, differing_keys, value_of
 from mgexp.config.load import from_yaml
 from mgexp.results.html import to_html
 from mgexp.results.load import load_runs
@@ -56,7 +56,7 @@ def read_points(root: Path) -> tuple[Point, ...]:
         }
         if keys:
             points += [
-                Point(experiment, {key: values.get(key) for key in sorted(keys)}, row)
+                Point(experiment, {key: value_of(values, key) for key in sorted(keys)}, row)
                 for row, values in rows
             ]
     return tuple(sorted(points, key=_order))

@@ -277,9 +277,11 @@ class SweepDir(Folder):
     """
 
     sweep_json = Inside("sweep.json")
-    """The commit and date of the frozen code, the working directory, and the names of all runs."""
+    """The working directory of the first call, and the names of all runs."""
     code = Inside("code")
     """The frozen copy of the code."""
+    configs = Inside("configs")
+    """The frozen YAMLs."""
     submissions_jsonl = Inside("submissions.jsonl")
     """A line for each time that a run was submitted."""
     cancelled = Inside("cancelled")
@@ -291,7 +293,7 @@ class SweepDir(Folder):
 
     def config_yaml(self, point: str, experiment: str) -> Path:
         """Return the file with the whole configuration of a point's runs."""
-        return self.root / "configs" / point / "experiments" / f"{experiment}.yaml"
+        return self.configs / point / "experiments" / f"{experiment}.yaml"
 
     def run(self, name: str) -> RunDir:
         """Return the run folder of <point>/<experiment>/seed<N>."""

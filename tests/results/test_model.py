@@ -138,6 +138,10 @@ def test_runs_on_another_machine_compare_in_score_and_not_in_seconds(other):
     assert found.seeds_apart == (1,)
 
 
+def test_without_runs_the_metric_is_the_common_one():
+    assert Comparison(()).metric == "top-1"
+
+
 def test_nothing_to_compare_is_no_estimate():
     found = pair([], [result("q/own")])
     assert (found.runs, found.difference, found.speed_up) == ((), None, None)

@@ -210,12 +210,14 @@ def test_without_a_finished_run_there_is_only_the_list(report, tmp_path):
 
 def test_how_the_numbers_were_taken_shows_a_mixture(report, tmp_path):
     fake_run(tmp_path, "baseline", 1, commit="c0ffee", curve=((50.0, 60.0),))
-    fake_run(tmp_path, "baseline", 2, commit="bad-dirty", date="2026-11-23T00:00:00+00:00")
+    fake_run(tmp_path, "baseline", 10, commit="bad-dirty", date="2026-11-23T00:00:00+00:00")
+    fake_run(tmp_path, "baseline", 2)
     lines = section(report(), "## How the numbers were taken")
     assert {
         "- commit: bad-dirty, c0ffee",
         "- date: 2026-11-21T12:00:00+00:00 to 2026-11-23T00:00:00+00:00",
         "- cpu: Test CPU",
+        "- seeds: 1, 2, 10",
         "- gpu: none",
         "- torch: unknown",
         "- final evaluation: 1,200 videos × 3 views",

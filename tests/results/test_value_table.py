@@ -37,6 +37,16 @@ def test_each_value_has_a_line_with_mean_and_interval(sweep):
     assert "0.05" in place.report_html.read_text()
 
 
+def test_a_run_older_than_a_key_has_its_default(sweep):
+    for path in sweep.glob("SOLVER.BASE_LR=0.05/quickstart/baseline/*/config.yaml"):
+        values = yaml.safe_load(path.read_text())
+        values["SOLVER"].pop("BASE_LR")
+        path.write_text(yaml.safe_dump(values))
+    text = write_value_report(sweep).report_md.read_text()
+    (table,) = tables(text, "# runs: one line for each value")
+    assert [line["SOLVER.BASE_LR"] for line in table] == ["0.1", "0.4"]
+
+
 def test_rows_of_several_experiments_are_no_values(sweep):
     for place in sweep.glob("SOLVER.BASE_LR=0.4/quickstart/baseline/seed0/result.json"):
         write_json(place, {**read_json(place), "experiment": "quickstart/other"})

@@ -79,11 +79,12 @@ def test_all_problems_of_all_rows_are_one_message(sweep, rows, folder, capsys):
     content = yaml.safe_load(other.read_text())
     content["SOLVER"]["MOMENTUN"] = 0.5
     other.write_text(yaml.safe_dump(content))
-    grid = ("--grid", "TRAIN.BATCH_SIZE=4,many", "--partition", "p")
+    grid = ("--grid", "TRAIN.BATCH_SIZE=4,many", "--partition", "p", "--seeds", "x")
     assert sweep([*rows, *grid, "--output", str(folder), "DATA.NUM_FRAMES", "10"]) == 2
     message = capsys.readouterr().err
     assert message.count("sweep.py: ") == 1
     assert "--partition: --launcher here cannot use it" in message
+    assert "--seeds x: it takes" in message
     assert "TRAIN.BATCH_SIZE=4/group/other, TRAIN.BATCH_SIZE=many/group/other: " in message
     assert "TRAIN.BATCH_SIZE=many/group/baseline, TRAIN.BATCH_SIZE=many/group/other: " in message
     assert message.count("MOMENTUN") == 1
