@@ -107,10 +107,7 @@ def nonlocal_block(name: str) -> tuple[str, str] | None:
 
 
 def pyslowfast_names(names: Collection[str]) -> Rename:
-    """Return the renaming to PySlowFast's names, for a model with our ``names``.
-
-    A tensor that its networks do not have keeps its name.
-    """
+    """Return the renaming to PySlowFast's names, for a model with our ``names``."""
     stage_of = _stages(names)
 
     def rename(name: str) -> str:
@@ -125,7 +122,7 @@ def pyslowfast_names(names: Collection[str]) -> Rename:
             return f"s{stage_of[match['block']]}.pathway0_nonlocal{match['number']}.{_layer(match)}"
         if match := _HEAD.fullmatch(name):
             return f"head.projection.{match['end']}"
-        return name
+        raise ValueError(f"{name} is no tensor of a model of mgexp")
 
     return rename
 
@@ -143,7 +140,7 @@ def torchvision_names(names: Collection[str]) -> Rename:
             return f"{'conv1' if stem['layer'] == 'conv' else 'bn1'}.{stem['end']}"
         if res and not res["pathway"]:
             place = f"layer{stage_of[res['block']] - 1}.{res['number']}"
-            return f"{place}.{_TORCHVISION_LAYERS.get(res['layer'], res['layer'])}.{res['end']}"
+            return f"{place}.{_TORCHVISION_LAYERS[res['layer']]}.{res['end']}"
         return f"fc.{head['end']}" if head else name
 
     return rename
@@ -174,7 +171,7 @@ def is_training_state_of_caffe2(blob: str) -> bool:
 
 
 def _layer(match: re.Match[str]) -> str:
-    return f"{_PYSLOWFAST_LAYERS.get(match['layer'], match['layer'])}.{match['end']}"
+    return f"{_PYSLOWFAST_LAYERS[match['layer']]}.{match['end']}"
 
 
 def _stages(names: Iterable[str]) -> dict[str, int]:

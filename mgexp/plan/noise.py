@@ -41,7 +41,7 @@ from mgexp.run.remote import local_file
 from mgexp.run.torch_file import load_torch
 from mgexp.train.precision import Precision
 from mgexp.train.setup import Inputs, build_row_schedule
-from mgexp.train.step import TrainStep, check_clips, seed_step
+from mgexp.train.step import TrainStep, check_clips, least_clips, seed_step
 
 RATE = "learning rate by clips"
 """The name of the finding on the scaling of the learning rate."""
@@ -183,13 +183,12 @@ def build_noise_findings(cfg: Config, inputs: Inputs, run_dir: RunDir | None) ->
     points = saved_points(step, run_dir) if run_dir else build_first_points(cfg, inputs, step)
     found: dict[int, NoiseScale] = {}
     for num_steps in points:
-        clips = step.least_clips(shape)
-        requests = noise_requests(schedule, shape, clips, cfg.RNG_SEED)
+        requests = noise_requests(schedule, shape, cfg.RNG_SEED)
         device = step.normalizer.device
         batches = build_train_loader(cfg, inputs.train, requests, device, inputs.opener)
         where = f"after {num_steps} steps" if num_steps else "before training"
         with progress_bar(len(requests), " gradients", desc=f"noise {where}") as bar:
-            found[num_steps] = measure_noise(step, counted(batches, bar), clips)
+            found[num_steps] = measure_noise(step, counted(batches, bar), least_clips(shape))
         yield Finding(
             "gradient noise",
             "OK",
@@ -207,15 +206,13 @@ def counted(batches: Iterable[Any], bar: tqdm[Any]) -> Iterator[Any]:
         bar.update()
 
 
-def noise_requests(
-    schedule: Schedule, shape: StepShape, clips: int, seed: int
-) -> list[list[ClipRequest]]:
-    """Draw the ``clips`` of each group at ``shape``."""
+def noise_requests(schedule: Schedule, shape: StepShape, seed: int) -> list[list[ClipRequest]]:
+    """Draw the clips of each group at ``shape``."""
     # The stream of training takes every video once before it takes one again. The gradients of a
     # small data set would then add up to nearly its mean gradient, and be less noisy than the
     # estimate expects. So each clip takes any video.
     phase = next(one for one in schedule.phases if one.cycle.base.frames == shape.frames)
-    own_seed = seed + SEED_OFFSET
+    clips, own_seed = least_clips(shape), seed + SEED_OFFSET
     generator = torch.Generator().manual_seed(own_seed)
     size = (NUM_BLOCKS * NUM_GROUPS, clips)
     videos = torch.randint(schedule.num_videos, size, generator=generator).tolist()

@@ -82,11 +82,8 @@ def is_remote(text: str) -> bool:
 
 
 def is_listed(text: str) -> bool:
-    """Tell whether a key names a list: an address, or a file, a folder or a pattern of files that exist."""
-    if is_remote(text) or not text:
-        return bool(text)
-    path = Path(text)
-    return is_there(path) or any(path.parent.glob(path.name))
+    """Tell whether a key names a list: an address, or a file or folder that exists."""
+    return is_remote(text) or (bool(text) and is_there(Path(text)))
 
 
 def local_file(text: str) -> Path:

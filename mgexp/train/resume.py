@@ -70,7 +70,7 @@ def check_folder(
     if run_dir.dataset_json.exists():
         saved = read_json(run_dir.dataset_json)
         problems += [
-            f"{name} of the lists was {_brief(saved[name])}, now it is {_brief(value)}"
+            f"{name} of the lists was {saved[name]!r}, now it is {value!r}"
             for name, value in videos.items()
             if name in saved and saved[name] != value
         ]
@@ -88,11 +88,6 @@ def check_folder(
         )
         raise InputError([*problems, remedy])
     return problems
-
-
-def _brief(value: object) -> str:
-    """Write a value of dataset.json. Of a list, write its length and its beginning: thousands may be missing."""
-    return f"{len(value)} ({listed(value, 3)})" if isinstance(value, list) else repr(value)
 
 
 def config_problems(run_dir: RunDir, config_yaml: str, ignored: tuple[str, ...] = ()) -> list[str]:

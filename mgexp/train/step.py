@@ -105,14 +105,9 @@ def num_pieces(clips: int, num_bn_groups: int, has_batchnorm: bool, in_pairs: bo
     return num_bn_groups if has_batchnorm else clips // (2 if in_pairs else 1)
 
 
-def least_clips(shape: StepShape, has_batchnorm: bool, in_pairs: bool) -> int:
-    """Return the fewest clips that a part of a mini-batch of ``shape`` can have: one piece.
-
-    A BN group that spans processes cannot be cut.
-    """
-    return shape.clips // max(
-        1, num_pieces(shape.clips, shape.num_bn_groups, has_batchnorm, in_pairs)
-    )
+def least_clips(shape: StepShape) -> int:
+    """Return the fewest clips that a part of a mini-batch of ``shape`` can have: one BN group."""
+    return shape.clips // max(1, shape.num_bn_groups)
 
 
 def split_problems(
@@ -150,7 +145,7 @@ def split_problems(
         except ValueError as error:
             yield (
                 f"TRAIN.MAX_CLIPS_PER_GPU = {max_clips} is too few for {shape}: {error}; raise it to "
-                f"{least_clips(shape, has_batchnorm, in_pairs)} or more, or set MULTIGRID.BN_BASE_SIZE lower"
+                f"{least_clips(shape)} or more, or set MULTIGRID.BN_BASE_SIZE lower"
             )
 
 
@@ -231,18 +226,11 @@ class TrainStep:
         self.scaler.update()
         return loss
 
-    def parts(self, clips: int, num_bn_groups: int) -> tuple[MicroBatch, ...]:
-        """Cut a mini-batch into the parts that go through the network at once."""
-        pieces = num_pieces(clips, num_bn_groups, self._has_batchnorm, self.mixing is not None)
-        return split(clips, pieces, self.max_clips)
-
-    def least_clips(self, shape: StepShape) -> int:
-        """Return the fewest clips that a part of a mini-batch of ``shape`` can have."""
-        return least_clips(shape, self._has_batchnorm, self.mixing is not None)
-
     def backward(self, batch: Batch, num_bn_groups: int, draws: Draws) -> Tensor:
         """Compute the gradients of a step without its update; return its loss."""
-        parts = self.parts(len(batch.clips), num_bn_groups)
+        in_pairs, clips = self.mixing is not None, len(batch.clips)
+        pieces = num_pieces(clips, num_bn_groups, self._has_batchnorm, in_pairs)
+        parts = split(clips, pieces, self.max_clips)
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         with one_sample(self.model) if len(parts) > 1 else nullcontext():

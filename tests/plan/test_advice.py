@@ -184,11 +184,3 @@ def test_steps_are_timed_and_the_weights_left_alone(tmp_path):
     after = list(way.step.model.parameters())
     assert all(torch.equal(*pair) for pair in zip(after, before, strict=True))
     assert len(time_gradients(way, shapes, budget_seconds=-1.0)) == 1
-
-
-def test_steps_with_mixup_are_timed_with_pairs_of_clips(tmp_path):
-    """A CPU times half of these clips, which would be five and two."""
-    cfg = tiny_config(tmp_path, {"AUG.MIXUP_ALPHA": 0.8, "MULTIGRID.BN_BASE_SIZE": 2})
-    way = build_training_step(cfg, torch.device("cpu"))
-    shapes = [StepShape(2, 16, 10, 5), StepShape(8, 32, 4, 2)]
-    assert all(time_gradients(way, shapes).values())

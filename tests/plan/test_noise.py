@@ -149,7 +149,7 @@ def test_the_noise_of_a_network_is_that_of_its_gradients():
 def test_clips_of_the_noise_are_any_videos_at_the_shape_of_training(tmp_path):
     """1,000 draws of 24 videos: within one group of 4 clips a video may come twice, which no epoch would allow."""
     schedule = build_row_schedule(tiny_config(tmp_path), 24)
-    requests = noise_requests(schedule, StepShape(2, 23, 32, 8), clips=4, seed=3)
+    requests = noise_requests(schedule, StepShape(2, 23, 32, 8), seed=3)
     assert (len(requests), {len(row) for row in requests}) == (NUM_BLOCKS * NUM_GROUPS, {4})
     assert {(r.frames, r.crop, r.stride_range) for row in requests for r in row} == {(2, 23, (1, 4))}  # fmt: skip
     assert len({r.seed for row in requests for r in row}) == NUM_BLOCKS * NUM_GROUPS * 4

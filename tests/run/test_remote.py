@@ -12,7 +12,7 @@ from served import served, write_handler
 from mgexp.errors import InputError
 from mgexp.registry import import_file
 from mgexp.run import remote
-from mgexp.run.remote import cache_folder, is_listed, is_remote, local_file
+from mgexp.run.remote import cache_folder, is_remote, local_file
 
 pytestmark = pytest.mark.usefixtures("own_code")
 
@@ -141,23 +141,6 @@ def test_a_file_that_breaks_off_is_not_kept(tmp_path, cache, monkeypatch):
         assert list(cache.rglob("w.pyth*")) == []
         monkeypatch.setattr(SimpleHTTPRequestHandler, "copyfile", send)
         assert local_file(f"{address}/w.pyth").read_bytes() == CONTENT
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("s3://a/x.csv", True),
-        ("", False),
-        ("none.csv", False),
-        ("x.csv", True),
-        ("*_1.csv", False),
-        ("*.csv", True),
-    ],
-)
-def test_a_list_is_an_address_a_file_or_a_pattern_of_files(text, expected, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "x.csv").touch()
-    assert is_listed(text) is expected
 
 
 @pytest.mark.parametrize("text", ["ftp://127.0.0.1/a", "file:///etc/passwd", "gopher://host/a"])

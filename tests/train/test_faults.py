@@ -8,13 +8,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from mgexp.data.clips import Batch
 from mgexp.data.time_limit import EXIT_HUNG, EXIT_NOT_HANDED_ON, Timeout, write_timeout
 from mgexp.errors import TrainingError
-from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.folder import RunDir
 from mgexp.train.faults import explaining_faults, explanation, is_out_of_memory, shape_message
-from mgexp.train.step import Normalizer, TrainStep
 
 
 def error_of(number, name="x.pt"):
@@ -171,52 +170,66 @@ def test_errors_of_memory_are_recognised(error, wanted):
     assert is_out_of_memory(error) is wanted
 
 
+class Step:
+    """A step in which at most ``fits`` clips fit at once. ``max_clips`` means the same as in TrainStep."""
+
+    def __init__(self, fits, max_clips=0):
+        self.fits, self.max_clips, self.tried = fits, max_clips, []
+        self.optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+
+    def backward(self, batch, num_bn_groups, draws):
+        self.tried.append((len(batch.clips), num_bn_groups))
+        if len(batch.clips) > self.fits:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
 SHAPE = StepShape(frames=2, crop=16, clips=64, num_bn_groups=8)
 
 
-def message(shape=SHAPE, others=(), max_clips=0, layer=GroupedBatchNorm3d):
-    model = nn.Sequential(layer(3))
-    step = TrainStep(
-        model,
-        torch.optim.SGD(model.parameters(), lr=0.1),
-        nn.functional.cross_entropy,
-        Normalizer((0.0,) * 3, (1.0,) * 3, torch.device("cpu")),
-        max_clips,
-    )
-    return shape_message("why", shape, (shape, *others), step)
+def message(step, shape=SHAPE, others=(), may_try=True):
+    batch = Batch(torch.zeros(shape.clips, 1), torch.zeros(shape.clips), ())
+    return shape_message("why", shape, (shape, *others), step, batch, may_try)
 
 
-def test_the_message_names_the_shape_and_half_of_the_clips():
-    text = message()
+def test_the_largest_number_that_fits_is_found_by_trying():
+    step = Step(fits=20)
+    text = message(step)
+    assert step.tried == [(32, 4), (16, 2)]
     assert text.startswith(
         "out of memory at a mini-batch of 64x2x16², of which 64 clips went through"
     )
-    assert "set TRAIN.MAX_CLIPS_PER_GPU 32 (about half as many), or TRAIN.ACTI" in text
+    assert (
+        "set TRAIN.MAX_CLIPS_PER_GPU 16 (this many clips fit, in whole BN groups), or TRAIN.ACTI"
+        in text
+    )
     assert text.endswith("(why)")
 
 
-@pytest.mark.parametrize(("max_clips", "half"), [(32, 16), (24, 8)])
-def test_half_is_of_the_clips_that_ran_at_once_in_whole_groups(max_clips, half):
-    assert f"TRAIN.MAX_CLIPS_PER_GPU {half} " in message(max_clips=max_clips)
-
-
-def test_a_network_without_batch_norm_is_cut_between_clips():
-    """Its one group of 64 clips is not a piece."""
-    shape = StepShape(frames=2, crop=16, clips=64, num_bn_groups=1)
-    text = message(shape, max_clips=6, layer=lambda num: nn.Conv3d(num, num, 1))
-    assert "of which 6 clips went" in text
-    assert "MAX_CLIPS_PER_GPU 3 " in text
+def test_the_search_begins_below_the_clips_that_ran_at_once():
+    step = Step(fits=8, max_clips=32)
+    assert "TRAIN.MAX_CLIPS_PER_GPU 8 " in message(step)
+    assert step.tried == [(16, 2), (8, 1)]
 
 
 def test_nothing_is_promised_where_a_single_group_is_too_much():
-    assert "set TRAIN.ACTIVATION_CHECKPOINTING True, or" in message(max_clips=8)
+    assert "set TRAIN.ACTIVATION_CHECKPOINTING True, or" in message(Step(fits=4))
 
 
 def test_a_number_that_another_shape_cannot_have_is_not_said():
-    """Its groups have 64 clips."""
-    coarse = StepShape(frames=2, crop=8, clips=256, num_bn_groups=4)
-    assert "MAX_CLIPS_PER_GPU" not in message(others=(coarse,))
+    """Its groups have 32 clips."""
+    coarse = StepShape(frames=2, crop=8, clips=256, num_bn_groups=8)
+    assert "MAX_CLIPS_PER_GPU" not in message(Step(fits=20), others=(coarse,))
+    assert "MAX_CLIPS_PER_GPU 32" in message(Step(fits=40), others=(coarse,))
+
+
+def test_beside_other_processes_half_is_a_guess():
+    step = Step(fits=20)
+    assert "TRAIN.MAX_CLIPS_PER_GPU 32 (half as many" in message(step, may_try=False)
+    assert step.tried == []
 
 
 def test_a_group_that_spans_processes_cannot_be_cut():
-    assert "MAX_CLIPS_PER_GPU" not in message(StepShape(2, 16, clips=4, num_bn_groups=-2))
+    shape = StepShape(frames=2, crop=16, clips=4, num_bn_groups=-2)
+    step = Step(fits=1)
+    assert "MAX_CLIPS_PER_GPU" not in message(step, shape)
+    assert step.tried == []
