@@ -49,8 +49,8 @@ def read_classes(path: Path, num_classes: int | None) -> Classes:
 
     JSON: an object ``{"name": number}``, where the number may be text. Something-Something's labels.json and
     PySlowFast's kinetics_classnames.json are such files; quotes around the names of the latter are removed.
-    Text: a name per line, numbered from 0. If every line starts with a number, as in classInd.txt of UCF-101,
-    it is ``number name``, and the least number is class 0. Blank lines are skipped.
+    Text: a name per line, class 0 first. If numbers before the names count the lines, as in classInd.txt of
+    UCF-101, they are no part of the names. Blank lines are skipped.
     There must be ``num_classes`` different names (None: at least one), and their numbers must have no gap.
     """
     text, problems = read_text(path, "class list")
@@ -64,10 +64,10 @@ def read_classes(path: Path, num_classes: int | None) -> Classes:
         lines = [line for line in whole if line]
         # Nine digits at most, so that no line makes Python refuse or take long to convert a number.
         matches = [re.fullmatch(r"([0-9]{1,9})\s+(.+)", line) for line in lines]
-        # If one line has no number, all lines are names: a class may be called "100 metres".
-        entries = [(match[2], int(match[1])) for match in matches if match]
-        if len(entries) < len(lines):
-            entries = [(name, number) for number, name in enumerate(lines)]
+        # Other numbers belong to the names: "100 metres", or sorted names that begin with 1, 10 and 2.
+        starts = {match and int(match[1]) - place for place, match in enumerate(matches)}
+        names = lines if None in starts or len(starts) > 1 else [one[2] for one in matches if one]
+        entries = [(name, number) for number, name in enumerate(names)]
     if problems:
         return Classes({}, tuple(problems))
     first = min((number for _, number in entries), default=0)
