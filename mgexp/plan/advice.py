@@ -132,7 +132,8 @@ def time_gradients(
     for shape in {(one.frames, one.crop): one for one in shapes}.values():
         if found and time.perf_counter() - start > budget_seconds:
             break
-        clips = max(2, shape.clips // divisor)
+        # An even number, since mixup and CutMix take pairs.
+        clips = 2 * max(1, shape.clips // divisor // 2)
         # The BN groups of the whole mini-batch need not divide so few clips.
         small = replace(shape, clips=clips, num_bn_groups=1)
         timed = measure_steps({"": way.gradients}, [small], NUM_REPEATS, 1, Stopwatch(device))
