@@ -111,8 +111,8 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     from mgexp.errors import collected, raise_problems
     from mgexp.models.build import build_problems
     from mgexp.models.cost import schedule_shapes
-    from mgexp.plan.advice import has_videos
     from mgexp.run.folder import RunDir
+    from mgexp.run.remote import is_listed
     from mgexp.train.precision import resolve_precision
     from mgexp.train.setup import (
         build_num_videos,
@@ -121,7 +121,7 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     )
 
     cfg, problems = read_config(options.cfg, options.overrides)
-    has_list = has_videos(in_fold(cfg).DATA)
+    has_list = is_listed(in_fold(cfg).DATA.TRAIN_LIST)
     # The shapes do not depend on the number of videos, if there are enough videos for a step of each shape.
     given = None if has_list else cfg.DATA.NUM_VIDEOS or 10**6
     num_videos, found = build_num_videos(cfg, given)

@@ -22,6 +22,18 @@ class Classes:
     problems: tuple[str, ...] = ()
 
 
+NUMBERED = re.compile(r"([0-9]{1,9})\s+(.+)")
+"""A line "number name". With more than nine digits, Python may refuse or take long to convert the number."""
+
+
+def class_list(names: Sequence[str]) -> str:
+    """Write the text from which ``read_classes`` reads these names, in this order."""
+    # If all names were such lines themselves, their beginnings would be read as numbers of classes.
+    if all(map(NUMBERED.fullmatch, names)):
+        names = [f"{number} {name}" for number, name in enumerate(names)]
+    return "".join(f"{name}\n" for name in names)
+
+
 def read_text(path: Path, what: str = "list file") -> tuple[str, list[str]]:
     """Read a UTF-8 file, with or without a byte order mark; return its text and what is wrong with the file."""
     if not is_file(path):
@@ -62,8 +74,7 @@ def read_classes(path: Path, num_classes: int | None) -> Classes:
             place = f"a line before {shown(whole[whole.index('') + 1])} is empty"
             problems = [f"class list {path}: {place}: write the name of each class"]
         lines = [line for line in whole if line]
-        # Nine digits at most, so that no line makes Python refuse or take long to convert a number.
-        matches = [re.fullmatch(r"([0-9]{1,9})\s+(.+)", line) for line in lines]
+        matches = [NUMBERED.fullmatch(line) for line in lines]
         # If one line has no number, all lines are names: a class may be called "100 metres".
         entries = [(match[2], int(match[1])) for match in matches if match]
         if len(entries) < len(lines):

@@ -50,7 +50,8 @@ _PATHWAY = r"(?:multipathway_blocks\.(?P<pathway>\d)\.)?"
 _STEM = re.compile(rf"blocks\.0\.{_PATHWAY}(?P<layer>conv|norm)\.(?P<end>\w+)")
 _FUSION = re.compile(r"blocks\.(?P<block>\d)\.multipathway_fusion\.(?P<layer>\w+)\.(?P<end>\w+)")
 _RES = re.compile(
-    rf"blocks\.(?P<block>\d)\.{_PATHWAY}res_blocks\.(?P<number>\d+)\.(?P<layer>[\w.]+)\.(?P<end>\w+)"
+    rf"blocks\.(?P<block>\d)\.{_PATHWAY}res_blocks\.(?P<number>\d+)\."
+    r"(?P<layer>branch1_\w+|branch2\.\w+)\.(?P<end>\w+)"
 )
 _NONLOCAL = re.compile(
     r"blocks\.(?P<block>\d)\.nonlocals\.(?P<number>\d+)\.(?P<layer>\w+)\.(?P<end>\w+)"
@@ -107,7 +108,10 @@ def nonlocal_block(name: str) -> tuple[str, str] | None:
 
 
 def pyslowfast_names(names: Collection[str]) -> Rename:
-    """Return the renaming to PySlowFast's names, for a model with our ``names``."""
+    """Return the renaming to PySlowFast's ResNets and SlowFasts, for a model with our ``names``.
+
+    A tensor that these networks do not have keeps its name.
+    """
     stage_of = _stages(names)
 
     def rename(name: str) -> str:
@@ -120,9 +124,8 @@ def pyslowfast_names(names: Collection[str]) -> Rename:
             return f"s{stage_of[match['block']]}.{place}.{_layer(match)}"
         if match := _NONLOCAL.fullmatch(name):
             return f"s{stage_of[match['block']]}.pathway0_nonlocal{match['number']}.{_layer(match)}"
-        if match := _HEAD.fullmatch(name):
-            return f"head.projection.{match['end']}"
-        raise ValueError(f"{name} is no tensor of a model of mgexp")
+        match = _HEAD.fullmatch(name)
+        return f"head.projection.{match['end']}" if match else name
 
     return rename
 

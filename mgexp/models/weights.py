@@ -241,7 +241,7 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
     problems = [*_problems(fit, state, {theirs[name] for name in left})]
     if problems:
         text = f"{file.path} ({file.naming}) does not fit the model: {', '.join(problems)}"
-        raise InputError([text])
+        raise InputError([f"{text}; give weights of the network of MODEL.MODEL_NAME"])
     return fit
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import torch
 
-from mgexp.config.keys import Config, DataKeys
+from mgexp.config.keys import Config
 from mgexp.config.load import in_fold
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, store_problems
@@ -101,7 +101,7 @@ def _build_findings(cfg: Config, schedule: Schedule, run_dir: RunDir | None) -> 
     speedup = compute_speedup(seconds, counts, schedule.baseline_steps)
     yield speedup_finding(speedup, num_shapes, loading)
     yield loading
-    has_list = has_videos(in_fold(cfg).DATA)
+    has_list = is_listed(in_fold(cfg).DATA.TRAIN_LIST)
     if has_list or cfg.DATA.NUM_VIDEOS:
         yield steps_finding(schedule)
     if not has_list:
@@ -114,11 +114,6 @@ def _build_findings(cfg: Config, schedule: Schedule, run_dir: RunDir | None) -> 
             yield from build_shape_findings(cfg, inputs, run_dir, seconds)
     for problem in problems:
         yield Finding("learning", "problem", problem, "see tools/check_data.py")
-
-
-def has_videos(data: DataKeys) -> bool:
-    """Return whether the list of training videos is here. With DATA.FORMAT folders it is a folder."""
-    return is_listed(data.TRAIN_LIST)
 
 
 def time_gradients(
@@ -137,7 +132,8 @@ def time_gradients(
     for shape in {(one.frames, one.crop): one for one in shapes}.values():
         if found and time.perf_counter() - start > budget_seconds:
             break
-        clips = max(2, shape.clips // divisor)
+        # An even number, since mixup and CutMix take pairs.
+        clips = 2 * max(1, shape.clips // divisor // 2)
         # The BN groups of the whole mini-batch need not divide so few clips.
         small = replace(shape, clips=clips, num_bn_groups=1)
         timed = measure_steps({"": way.gradients}, [small], NUM_REPEATS, 1, Stopwatch(device))
@@ -266,7 +262,7 @@ def steps_finding(schedule: Schedule) -> Finding:
 def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) -> Finding:
     """Time the loading of the row's videos, if they are here, and report whether it keeps up with training."""
     cfg = in_fold(cfg)
-    videos = build_list(cfg, "TRAIN_LIST") if has_videos(cfg.DATA) else None
+    videos = build_list(cfg, "TRAIN_LIST") if is_listed(cfg.DATA.TRAIN_LIST) else None
     if videos is None or not videos.records:
         remedy = "give DATA.TRAIN_LIST and DATA.PATH_PREFIX, and look at tools/check_data.py"
         return Finding("loading", "warning", "not measured: the row's videos are not here", remedy)

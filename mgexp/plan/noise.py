@@ -48,6 +48,8 @@ RATE = "learning rate by clips"
 NUM_BLOCKS, NUM_GROUPS = 10, 16
 """Blocks, and BN groups in a block. With groups of 8 clips these are 1,280 clips. The standard error comes from
 leaving out one block at a time; ten blocks give it to about a quarter. The sums of all blocks stay in memory."""
+GROUP_CLIPS = 8
+"""Clips of a group of a network without batch norm. They are as many as a BN group of the paper has."""
 NUM_STEPS, TRAIN_SECONDS = 200, 60.0
 """Without a run, the network is trained for so many steps, or for so long, before the second measurement.
 Assumption: it then has begun to learn. The noise scale grows later in training."""
@@ -180,15 +182,16 @@ def build_noise_findings(cfg: Config, inputs: Inputs, run_dir: RunDir | None) ->
     # The doctor must not start workers beside the measurement, and NUM_WORKERS may be auto.
     cfg = replace(cfg, DATA_LOADER=replace(cfg.DATA_LOADER, NUM_WORKERS=0))
     step = build_training_step(cfg, device_of(cfg.DEVICE)).step
+    clips = least_clips(shape) if step.has_batchnorm else GROUP_CLIPS
     points = saved_points(step, run_dir) if run_dir else build_first_points(cfg, inputs, step)
     found: dict[int, NoiseScale] = {}
     for num_steps in points:
-        requests = noise_requests(schedule, shape, cfg.RNG_SEED)
+        requests = noise_requests(schedule, shape, clips, cfg.RNG_SEED)
         device = step.normalizer.device
         batches = build_train_loader(cfg, inputs.train, requests, device, inputs.opener)
         where = f"after {num_steps} steps" if num_steps else "before training"
         with progress_bar(len(requests), " gradients", desc=f"noise {where}") as bar:
-            found[num_steps] = measure_noise(step, counted(batches, bar), least_clips(shape))
+            found[num_steps] = measure_noise(step, counted(batches, bar), clips)
         yield Finding(
             "gradient noise",
             "OK",
@@ -206,13 +209,15 @@ def counted(batches: Iterable[Any], bar: tqdm[Any]) -> Iterator[Any]:
         bar.update()
 
 
-def noise_requests(schedule: Schedule, shape: StepShape, seed: int) -> list[list[ClipRequest]]:
-    """Draw the clips of each group at ``shape``."""
+def noise_requests(
+    schedule: Schedule, shape: StepShape, clips: int, seed: int
+) -> list[list[ClipRequest]]:
+    """Draw the ``clips`` of each group at ``shape``."""
     # The stream of training takes every video once before it takes one again. The gradients of a
     # small data set would then add up to nearly its mean gradient, and be less noisy than the
     # estimate expects. So each clip takes any video.
     phase = next(one for one in schedule.phases if one.cycle.base.frames == shape.frames)
-    clips, own_seed = least_clips(shape), seed + SEED_OFFSET
+    own_seed = seed + SEED_OFFSET
     generator = torch.Generator().manual_seed(own_seed)
     size = (NUM_BLOCKS * NUM_GROUPS, clips)
     videos = torch.randint(schedule.num_videos, size, generator=generator).tolist()

@@ -16,6 +16,7 @@ from typing import Any
 from mgexp.config.keys import BY_NAME, Config
 from mgexp.config.load import config_of, file_values
 from mgexp.config.values import BASES
+from mgexp.data.classes import class_list
 from mgexp.data.split import OwnVideo
 from mgexp.errors import InputError, listed
 from mgexp.multigrid.schedule import Schedule
@@ -392,7 +393,7 @@ def write_project(project: ProjectDir, plan: Plan, lists: Lists, labels: Mapping
     for path, videos in ((project.train_csv, lists.train), (project.val_csv, lists.val)):
         lines = (f"{root.name(one.path)} {labels[one.class_name]}\n" for one in videos)
         atomic_write_text(path, "".join(lines))
-    atomic_write_text(project.classes_txt, "".join(f"{name}\n" for name in plan.seen.class_names))
+    atomic_write_text(project.classes_txt, class_list(plan.seen.class_names))
     atomic_write_text(project.baseline_yaml, baseline_text(project, plan, lists))
     atomic_write_text(project.long_yaml, long_text(project, plan))
     # Last, because a folder with this file is a complete project.

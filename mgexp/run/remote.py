@@ -23,6 +23,7 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from glob import glob
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -82,8 +83,10 @@ def is_remote(text: str) -> bool:
 
 
 def is_listed(text: str) -> bool:
-    """Tell whether a key names a list: an address, or a file or folder that exists."""
-    return is_remote(text) or (bool(text) and is_there(Path(text)))
+    """Tell whether a key names a list: an address, a file or folder that exists, or a pattern of files."""
+    if is_remote(text) or (text and is_there(Path(text))):
+        return True
+    return bool(glob(text))  # noqa: PTH207 (Path.glob raises OSError for a name that is too long)
 
 
 def local_file(text: str) -> Path:

@@ -6,7 +6,6 @@ The faults are: memory runs out, a disk is full, a worker process of the loader 
 from __future__ import annotations
 
 import errno
-import gc
 import re
 import traceback
 from collections.abc import Iterable, Iterator
@@ -14,13 +13,11 @@ from contextlib import contextmanager
 
 import torch
 
-from mgexp.data.clips import Batch
 from mgexp.data.time_limit import EXIT_HUNG, EXIT_NOT_HANDED_ON, read_timeouts
 from mgexp.errors import TrainingError
-from mgexp.models.layers import Draws
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.folder import RunDir
-from mgexp.train.step import TrainStep, least_clips, split
+from mgexp.train.step import TrainStep, split_problems
 
 # torch raises OutOfMemoryError for its own allocations on a GPU. Libraries, and torch on a CPU,
 # raise a plain RuntimeError. Only the text of that error distinguishes it from a bug.
@@ -49,61 +46,21 @@ def first_line(error: BaseException) -> str:
 
 
 def shape_message(
-    reason: str,
-    shape: StepShape,
-    shapes: Iterable[StepShape],
-    step: TrainStep,
-    batch: Batch,
-    may_try: bool,
+    reason: str, shape: StepShape, shapes: Iterable[StepShape], step: TrainStep
 ) -> str:
-    """Say in one sentence that ``shape`` did not fit, and which keys to set.
-
-    ``shapes`` are all shapes of the schedule, and ``batch`` is the batch that did not fit. With
-    ``may_try``, run fewer and fewer of its clips until some fit. Otherwise suggest half of them as
-    a guess. ``may_try`` must be False if a step needs other processes, and on a CPU, where
-    libraries crash when memory is short. The weights do not change, but the gradients do.
-    """
-    at_once = max(part.clips for part in split(shape.clips, shape.num_bn_groups, step.max_clips))
-    size = least_clips(shape)
-    # We try whole numbers of BN groups: half of what did not fit, then a quarter, and so on. A
-    # group that spans processes cannot be cut.
-    choices = []
-    if shape.num_bn_groups > 0:
-        num_groups = at_once // size
-        while num_groups > 1:
-            num_groups //= 2
-            choices.append(num_groups)
-    fits = next((n for n in choices if _fits(step, batch, n, size)), 0) if may_try else 0
-    # A part holds at least one whole BN group. If we suggested less than the largest group of the
-    # schedule, the next start would stop with another error.
-    needed = max(least_clips(one) for one in shapes)
+    """Say in one sentence that ``shape``, one of the schedule's ``shapes``, did not fit, and which keys to set."""
+    at_once = max(part.clips for part in step.parts(shape.clips, shape.num_bn_groups))
+    size = shape.clips // max(1, step.num_pieces(shape.clips, shape.num_bn_groups))
+    half = at_once // size // 2 * size
     remedies = "TRAIN.ACTIVATION_CHECKPOINTING True, or a smaller TRAIN.BATCH_SIZE"
-    if size * fits >= needed:
-        known = f"TRAIN.MAX_CLIPS_PER_GPU {size * fits} (this many clips fit, in whole BN groups)"
-        remedies = f"{known}, or {remedies}"
-    elif not may_try and choices and size * choices[0] >= needed:
-        guess = f"TRAIN.MAX_CLIPS_PER_GPU {size * choices[0]} (half as many, in whole BN groups)"
+    # If another shape could not be cut like that, the next start would stop with another error.
+    if half and not any(split_problems(shapes, half, step.has_batchnorm, step.in_pairs)):
+        guess = f"TRAIN.MAX_CLIPS_PER_GPU {half} (half as many, in whole pieces)"
         remedies = f"{guess}, or {remedies}"
     return (
         f"out of memory at a mini-batch of {shape}, of which {at_once} clips went through the network at once: "
         f"set {remedies}, with --override where the run has a checkpoint ({reason})"
     )
-
-
-def _fits(step: TrainStep, batch: Batch, num_groups: int, group_clips: int) -> bool:
-    """Return whether ``num_groups`` BN groups of the batch fit in memory, forward and backward."""
-    rows = slice(0, num_groups * group_clips)
-    try:
-        # Free what the attempt before this one left: tensors in reference cycles, then the blocks
-        # that torch's allocator keeps for itself.
-        gc.collect()
-        torch.cuda.empty_cache()
-        step.backward(batch.map(lambda tensor: tensor[rows]), num_groups, Draws(seed=0, step=0))
-    except (RuntimeError, MemoryError):
-        return False
-    finally:
-        step.optimizer.zero_grad(set_to_none=True)
-    return True
 
 
 REMEDIES_OF_FILES = {

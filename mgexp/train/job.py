@@ -168,6 +168,10 @@ def _train(
             state = build_first_state(cfg, job.initial, precision, device, clock)
             model = dist.shared(processes, state.model)
             step = build_step(cfg, model, state, task, normalizer, precision)
+            resume.take_over(run_dir, state, choice, processes)
+            # The check follows ``take_over``, so that it sees the weights of the first step.
+            shapes = [*step_counts(schedule, processes.count)]
+            require_precision(state.model, shapes, task, normalizer, precision, processes)
             # NUM_WORKERS = auto times the step itself, so the number of workers is known only now.
             job = _with_workers(job, step, task, clock)
             cfg = job.cfg
@@ -175,12 +179,8 @@ def _train(
                 cfg, inputs, run_dir, task, normalizer, processes, stop, trackers.evaluation
             )
             loop = _build_loop(job, stop, state, step, evaluator)
-            resume.take_over(run_dir, state, choice, processes)
             if processes.is_main:
                 _begin_records(job, state.step, trackers)
-            # The check follows ``take_over``, so that it sees the weights of the first step.
-            shapes = [*step_counts(schedule, processes.count)]
-            require_precision(state.model, shapes, task, normalizer, precision, processes)
         try:
             # A milestone saves before it evaluates. A kill may have come between the two.
             if state.step in loop.milestones and not resume.is_evaluated(run_dir, state.step):

@@ -153,7 +153,6 @@ class Loop:
         set_rates(self.state.optimizer, plan.lr, plan.decay_factor)
         seed_step(self.seed, plan.step)
         first_clip = self.processes.rank * plan.clips // self.processes.count
-        reason = None
         try:
             draws = Draws(self.seed, plan.step, first_clip)
             loss = self.train_step(batch, plan.num_bn_groups, draws)
@@ -162,16 +161,10 @@ class Loop:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            reason = first_line(error)
-        # The message needs memory, because it tries smaller batches. Inside the block the traceback
-        # of the error refers to all tensors of the failed step, so none of their memory would be
-        # free.
-        if reason is not None:
             shape = StepShape(plan.frames, plan.crop, len(batch.clips), plan.num_bn_groups)
-            shapes = [*step_counts(self.schedule, self.processes.count)]
-            may_try = self.processes.count == 1 and self.device.type == "cuda"
-            text = shape_message(reason, shape, shapes, self.train_step, batch, may_try)
-            raise TrainingError(f"step {plan.step} (epoch {plan.epoch:.2f}): {text}")
+            shapes = step_counts(self.schedule, self.processes.count)
+            text = shape_message(first_line(error), shape, shapes, self.train_step)
+            raise TrainingError(f"step {plan.step} (epoch {plan.epoch:.2f}): {text}") from error
         pending.timer.stop()
         start = time.perf_counter()
         source.fetch_ahead()

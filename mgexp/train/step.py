@@ -228,9 +228,7 @@ class TrainStep:
 
     def backward(self, batch: Batch, num_bn_groups: int, draws: Draws) -> Tensor:
         """Compute the gradients of a step without its update; return its loss."""
-        in_pairs, clips = self.mixing is not None, len(batch.clips)
-        pieces = num_pieces(clips, num_bn_groups, self._has_batchnorm, in_pairs)
-        parts = split(clips, pieces, self.max_clips)
+        parts = self.parts(len(batch.clips), num_bn_groups)
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         with one_sample(self.model) if len(parts) > 1 else nullcontext():
@@ -241,8 +239,22 @@ class TrainStep:
             share_statistics(self.model)
         return torch.stack(losses).sum()
 
+    def parts(self, clips: int, num_bn_groups: int) -> tuple[MicroBatch, ...]:
+        """Cut a mini-batch into the parts that go through the network one after the other."""
+        return split(clips, self.num_pieces(clips, num_bn_groups), self.max_clips)
+
+    def num_pieces(self, clips: int, num_bn_groups: int) -> int:
+        """Count the pieces of a mini-batch that cannot be cut."""
+        return num_pieces(clips, num_bn_groups, self.has_batchnorm, self.in_pairs)
+
+    @property
+    def in_pairs(self) -> bool:
+        """Return whether mixup or CutMix blend neighbours."""
+        return self.mixing is not None
+
     @cached_property
-    def _has_batchnorm(self) -> bool:
+    def has_batchnorm(self) -> bool:
+        """Return whether the network has layers whose statistics are over groups of clips."""
         return has_batchnorm(self.model)
 
     # This is a separate method, so that the tensors of one part are freed before the next part

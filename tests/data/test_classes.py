@@ -3,7 +3,7 @@
 import pytest
 from listed import windows
 
-from mgexp.data.classes import number_classes, read_class_names, read_classes
+from mgexp.data.classes import class_list, number_classes, read_class_names, read_classes
 from mgexp.errors import InputError
 
 
@@ -50,6 +50,12 @@ def test_names_that_are_missing_are_refused(content, words, tmp_path):
     (tmp_path / "classes.txt").write_text(content)
     with pytest.raises(InputError, match=words):
         read_class_names(tmp_path / "classes.txt")
+
+
+@pytest.mark.parametrize("names", [("1 jump", "10 push", "2 run"), ("3 steps", "zumba")])
+def test_names_with_numbers_are_read_as_they_were_written(names, tmp_path):
+    (tmp_path / "classes.txt").write_text(class_list(names))
+    assert read_class_names(tmp_path / "classes.txt") == names
 
 
 def test_names_that_start_with_numbers_in_some_lines_are_names(read):

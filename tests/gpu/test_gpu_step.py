@@ -20,7 +20,7 @@ from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.timing import Stopwatch
 from mgexp.plan.ways import build_training_step
 from mgexp.run.clock import StepTimer
-from mgexp.train.faults import is_out_of_memory, shape_message
+from mgexp.train.faults import is_out_of_memory
 from mgexp.train.step import compiled
 
 pytestmark = pytest.mark.gpu
@@ -183,7 +183,7 @@ def test_the_stopwatch_tells_what_was_used_above_what_was_held(device):
 
 
 @pytest.mark.usefixtures("on_gpu")
-def test_too_little_memory_ends_with_what_would_fit(device, tmp_path):
+def test_too_little_memory_is_recognised(device, tmp_path):
     way = build_training_step(tiny_config(tmp_path, EXACT), device)
     shape = StepShape(frames=8, crop=128, clips=256, num_bn_groups=64)
     torch.cuda.empty_cache()
@@ -192,15 +192,9 @@ def test_too_little_memory_ends_with_what_would_fit(device, tmp_path):
     try:
         with pytest.raises(RuntimeError) as error:
             way(shape)()
-        assert is_out_of_memory(error.value)
-        reason = str(error.value).splitlines()[0]
-        del error
-        batch = way.data.batch(shape).map(lambda tensor: tensor.to(device))
-        text = shape_message(reason, shape, [shape], way.step, batch, True)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0, device)
-    assert "TRAIN.MAX_CLIPS_PER_GPU" in text
-    assert "this many clips fit" in text
+    assert is_out_of_memory(error.value)
 
 
 def test_a_copy_of_the_model_trains_apart(device, tmp_path):

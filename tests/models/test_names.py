@@ -97,9 +97,19 @@ def test_training_state_of_caffe2(blob, expected):
     assert names.is_training_state_of_caffe2(blob) is expected
 
 
-def test_a_tensor_of_no_model_of_ours_is_refused():
-    with pytest.raises(ValueError, match=r"blocks\.0\.what is no tensor"):
-        names.pyslowfast_names([])("blocks.0.what")
+@pytest.mark.parametrize("naming", names.RENAMINGS)
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("ViT", "patches.weight"),
+        ("X3D", "blocks.0.conv.conv_t.weight"),
+        ("X3D", "blocks.1.res_blocks.0.branch2.norm_b.1.block.0.weight"),
+    ],
+)
+def test_a_tensor_that_a_convention_does_not_have_keeps_its_name(model, name, naming):
+    state = build_on_meta(config_of({"MODEL.MODEL_NAME": model})).state_dict()
+    rename = names.RENAMINGS[naming](state)
+    assert name in state and rename(name) == name
 
 
 @pytest.mark.parametrize("name", ["ViT", "MViT", "X3D", "SlowFast", "I3D"])

@@ -184,3 +184,9 @@ def test_steps_are_timed_and_the_weights_left_alone(tmp_path):
     after = list(way.step.model.parameters())
     assert all(torch.equal(*pair) for pair in zip(after, before, strict=True))
     assert len(time_gradients(way, shapes, budget_seconds=-1.0)) == 1
+
+
+def test_clips_that_mixup_blends_are_timed_in_pairs(tmp_path):
+    way = build_training_step(tiny_config(tmp_path, {"AUG.MIXUP_ALPHA": 0.8}), torch.device("cpu"))
+    shapes = [StepShape(2, 16, 14, 1), StepShape(2, 24, 4, 1)]  # 14 clips by 2 are 7
+    assert [*time_gradients(way, shapes)] == shapes

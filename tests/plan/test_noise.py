@@ -7,12 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import tiny_config
+from tiny import VIT, data_keys, tiny_config, write_dataset
 from torch import nn
 
 from mgexp.data.clips import Batch
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
+from mgexp.plan import noise
 from mgexp.plan.noise import (
     NUM_BLOCKS,
     NUM_GROUPS,
@@ -26,7 +27,7 @@ from mgexp.plan.noise import (
     scaling_finding,
 )
 from mgexp.registry import MODELS
-from mgexp.train.setup import build_row_schedule
+from mgexp.train.setup import build_inputs, build_row_schedule
 from mgexp.train.step import Normalizer, TrainStep
 
 VALUES = torch.tensor([[1.0, 0.0], [3.0, -2.0], [0.5, 4.0]], dtype=torch.float64)
@@ -149,7 +150,7 @@ def test_the_noise_of_a_network_is_that_of_its_gradients():
 def test_clips_of_the_noise_are_any_videos_at_the_shape_of_training(tmp_path):
     """1,000 draws of 24 videos: within one group of 4 clips a video may come twice, which no epoch would allow."""
     schedule = build_row_schedule(tiny_config(tmp_path), 24)
-    requests = noise_requests(schedule, StepShape(2, 23, 32, 8), seed=3)
+    requests = noise_requests(schedule, StepShape(2, 23, 32, 8), clips=4, seed=3)
     assert (len(requests), {len(row) for row in requests}) == (NUM_BLOCKS * NUM_GROUPS, {4})
     assert {(r.frames, r.crop, r.stride_range) for row in requests for r in row} == {(2, 23, (1, 4))}  # fmt: skip
     assert len({r.seed for row in requests for r in row}) == NUM_BLOCKS * NUM_GROUPS * 4
@@ -207,3 +208,13 @@ def test_noise_starts_from_weights_of_a_network_of_ones_own(tmp_path, own_code):
     step = SimpleNamespace(model=nn.Linear(2, 3))
     assert next(build_first_points(tiny_config(tmp_path, keys), None, step)) == 0
     assert step.model.weight.eq(1).all()
+
+
+def test_a_network_without_batch_norm_is_measured_in_small_groups(tmp_path, monkeypatch):
+    """Its mini-batches have one BN group of up to 40 clips."""
+    monkeypatch.setattr(noise, "NUM_BLOCKS", 2)
+    monkeypatch.setattr(noise, "NUM_GROUPS", 3)
+    changes = {**VIT, "MULTIGRID.BN_BASE_SIZE": 0, "MULTIGRID.BATCH_RATIO": "macs"}
+    cfg = tiny_config(tmp_path, {**changes, **data_keys(write_dataset(tmp_path))})
+    found = next(noise.build_noise_findings(cfg, build_inputs(cfg, [], 1), None))
+    assert found.values["num_clips"] == 2 * 3 * 8

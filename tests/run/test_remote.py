@@ -12,7 +12,7 @@ from served import served, write_handler
 from mgexp.errors import InputError
 from mgexp.registry import import_file
 from mgexp.run import remote
-from mgexp.run.remote import cache_folder, is_remote, local_file
+from mgexp.run.remote import cache_folder, is_listed, is_remote, local_file
 
 pytestmark = pytest.mark.usefixtures("own_code")
 
@@ -55,6 +55,25 @@ def one_problem(text: str) -> str:
 )
 def test_an_address_has_a_scheme(text, remote):
     assert is_remote(text) == remote
+
+
+@pytest.mark.parametrize(
+    ("name", "listed"),
+    [
+        ("run_test_split1.txt", True),
+        ("*_test_split1.txt", True),
+        ("*_test_split2.txt", False),
+        ("no.txt", False),
+        ("x" * 300, False),
+    ],
+)
+def test_a_list_is_a_file_or_a_pattern(name, listed, tmp_path):
+    (tmp_path / "run_test_split1.txt").touch()
+    assert is_listed(str(tmp_path / name)) == listed
+
+
+def test_an_address_is_a_list_and_nothing_is_none():
+    assert is_listed("https://host/a") and not is_listed("")
 
 
 def test_a_path_of_this_machine_stays(tmp_path):

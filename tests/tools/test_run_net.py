@@ -12,7 +12,9 @@ import torch
 from run_files import read_lines, refused
 from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, write_config
 
+from mgexp.errors import InputError
 from mgexp.run.environment import num_cores
+from mgexp.train import job
 from mgexp.train.step import TrainStep
 from mgexp.video.reader import choose_decoder
 
@@ -182,6 +184,18 @@ def test_a_run_chooses_its_workers_says_how_many_and_trains_to_the_same_bits(
     assert main([*evaluation, "TRAIN.ENABLE", "False"]) == 0
     evaluations = read_lines(outputs["auto"] / "evaluations.jsonl")
     assert evaluations[-1] == evaluations[-2]
+
+
+def test_the_precision_is_checked_before_a_step_is_timed(cfg, output, main, capsys, monkeypatch):
+    """Kernels that compute wrongly may crash the process."""
+
+    def refuse(*arguments):
+        raise InputError(["wrong kernels"])
+
+    monkeypatch.setattr(job, "require_precision", refuse)
+    monkeypatch.setattr(TrainStep, "backward", no_memory)
+    pairs = ("DATA_LOADER.NUM_WORKERS", "auto")
+    assert "wrong kernels" in refused(main, capsys, command(cfg, output, *pairs))
 
 
 def test_a_smoke_run_keeps_the_shapes(cfg, output, main):

@@ -2,18 +2,22 @@
 
 import errno
 import os
+from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from mgexp.data.clips import Batch
 from mgexp.data.time_limit import EXIT_HUNG, EXIT_NOT_HANDED_ON, Timeout, write_timeout
 from mgexp.errors import TrainingError
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.folder import RunDir
 from mgexp.train.faults import explaining_faults, explanation, is_out_of_memory, shape_message
+from mgexp.train.mixing import Mixing
+from mgexp.train.step import TrainStep
 
 
 def error_of(number, name="x.pt"):
@@ -170,66 +174,41 @@ def test_errors_of_memory_are_recognised(error, wanted):
     assert is_out_of_memory(error) is wanted
 
 
-class Step:
-    """A step in which at most ``fits`` clips fit at once. ``max_clips`` means the same as in TrainStep."""
-
-    def __init__(self, fits, max_clips=0):
-        self.fits, self.max_clips, self.tried = fits, max_clips, []
-        self.optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-
-    def backward(self, batch, num_bn_groups, draws):
-        self.tried.append((len(batch.clips), num_bn_groups))
-        if len(batch.clips) > self.fits:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-
-
+WITH_BN, WITHOUT_BN = GroupedBatchNorm3d(3), nn.Linear(3, 3)
 SHAPE = StepShape(frames=2, crop=16, clips=64, num_bn_groups=8)
 
 
-def message(step, shape=SHAPE, others=(), may_try=True):
-    batch = Batch(torch.zeros(shape.clips, 1), torch.zeros(shape.clips), ())
-    return shape_message("why", shape, (shape, *others), step, batch, may_try)
+def message(model, shape=SHAPE, others=(), **settings):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = TrainStep(model, optimizer, F.cross_entropy, None, **settings)
+    return shape_message("why", shape, (shape, *others), step)
 
 
-def test_the_largest_number_that_fits_is_found_by_trying():
-    step = Step(fits=20)
-    text = message(step)
-    assert step.tried == [(32, 4), (16, 2)]
-    assert text.startswith(
-        "out of memory at a mini-batch of 64x2x16², of which 64 clips went through"
+def test_the_message_of_a_shape_that_does_not_fit():
+    assert message(WITH_BN) == (
+        "out of memory at a mini-batch of 64x2x16², of which 64 clips went through the network at once: set "
+        "TRAIN.MAX_CLIPS_PER_GPU 32 (half as many, in whole pieces), or TRAIN.ACTIVATION_CHECKPOINTING True, "
+        "or a smaller TRAIN.BATCH_SIZE, with --override where the run has a checkpoint (why)"
     )
-    assert (
-        "set TRAIN.MAX_CLIPS_PER_GPU 16 (this many clips fit, in whole BN groups), or TRAIN.ACTI"
-        in text
-    )
-    assert text.endswith("(why)")
 
 
-def test_the_search_begins_below_the_clips_that_ran_at_once():
-    step = Step(fits=8, max_clips=32)
-    assert "TRAIN.MAX_CLIPS_PER_GPU 8 " in message(step)
-    assert step.tried == [(16, 2), (8, 1)]
-
-
-def test_nothing_is_promised_where_a_single_group_is_too_much():
-    assert "set TRAIN.ACTIVATION_CHECKPOINTING True, or" in message(Step(fits=4))
+@pytest.mark.parametrize(
+    ("model", "groups", "settings", "said"),
+    [
+        (WITH_BN, 8, {"max_clips": 24}, "MAX_CLIPS_PER_GPU 8 (half"),
+        (WITHOUT_BN, 8, {"max_clips": 4}, "MAX_CLIPS_PER_GPU 2 (half"),
+        (WITHOUT_BN, 1, {}, "MAX_CLIPS_PER_GPU 32 (half"),
+        (WITHOUT_BN, 1, {"max_clips": 6, "mixing": Mixing(0.8, 0.0)}, "MAX_CLIPS_PER_GPU 2 (half"),
+        (WITH_BN, 1, {}, "at once: set TRAIN.ACTIVATION_CHECKPOINTING"),
+        (WITH_BN, -2, {}, "at once: set TRAIN.ACTIVATION_CHECKPOINTING"),
+    ],
+)
+def test_half_as_many_clips_are_whole_pieces(model, groups, settings, said):
+    """A piece is a BN group, and without BN a clip or a pair of mixup."""
+    assert said in message(model, replace(SHAPE, num_bn_groups=groups), **settings)
 
 
 def test_a_number_that_another_shape_cannot_have_is_not_said():
-    """Its groups have 32 clips."""
-    coarse = StepShape(frames=2, crop=8, clips=256, num_bn_groups=8)
-    assert "MAX_CLIPS_PER_GPU" not in message(Step(fits=20), others=(coarse,))
-    assert "MAX_CLIPS_PER_GPU 32" in message(Step(fits=40), others=(coarse,))
-
-
-def test_beside_other_processes_half_is_a_guess():
-    step = Step(fits=20)
-    assert "TRAIN.MAX_CLIPS_PER_GPU 32 (half as many" in message(step, may_try=False)
-    assert step.tried == []
-
-
-def test_a_group_that_spans_processes_cannot_be_cut():
-    shape = StepShape(frames=2, crop=16, clips=4, num_bn_groups=-2)
-    step = Step(fits=1)
-    assert "MAX_CLIPS_PER_GPU" not in message(step, shape)
-    assert step.tried == []
+    """Its groups have 64 clips."""
+    coarse = StepShape(frames=2, crop=8, clips=256, num_bn_groups=4)
+    assert "MAX_CLIPS_PER_GPU" not in message(WITH_BN, others=(coarse,))

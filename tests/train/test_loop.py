@@ -297,62 +297,26 @@ def test_a_loss_that_is_not_finite_is_named_and_not_saved(tmp_path, settle_steps
     assert re.search(r"the losses before it: \d\.\d+, \d\.\d+\. ", str(caught.value))
 
 
-def out_of_memory(batch, num_bn_groups):
-    raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
-
-
 def test_a_shape_that_does_not_fit_is_named(tmp_path):
+    def out_of_memory(scores, labels):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9")
+
     bench = Bench(tmp_path)
-    bench.loop.train_step = FakeStep(out_of_memory)
+    bench.loop.train_step = replace(bench.loop.train_step, loss=out_of_memory)
     with pytest.raises(
         TrainingError, match=r"step 0 .*: out of memory at a mini-batch of 64x2x16²"
     ):
         bench.run()
 
 
-@pytest.mark.usefixtures("fake_gpu")
-@pytest.mark.parametrize(("device", "expected"), [("cuda", True), ("cpu", False)])
-def test_only_a_gpu_tries_fewer_clips(device, expected, tmp_path, monkeypatch):
-    """On a CPU libraries crash when memory is short."""
-    tried = []
-
-    def message(*arguments):
-        tried.append(arguments[-1])
-        return "too little"
-
-    monkeypatch.setattr(loop, "shape_message", message)
-    bench = Bench(tmp_path)
-    bench.loop.train_step = FakeStep(out_of_memory)
-    bench.loop.train_step.normalizer = replace(NORMALIZER, device=torch.device(device))
-    with pytest.raises(TrainingError, match="too little"):
-        bench.run()
-    assert tried == [expected]
-
-
 def test_other_errors_keep_their_traceback(tmp_path):
-    def fails(batch, num_bn_groups):
+    def fails(scores, labels):
         raise RuntimeError("a bug")
 
     bench = Bench(tmp_path)
-    bench.loop.train_step = FakeStep(fails)
+    bench.loop.train_step = replace(bench.loop.train_step, loss=fails)
     with pytest.raises(RuntimeError, match="a bug"):
         bench.run()
-
-
-class FakeStep:
-    """A step in which fewer clips do not fit either."""
-
-    max_clips = 0
-    normalizer = NORMALIZER
-
-    def __init__(self, call):
-        self.call = call
-        self.optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-
-    def __call__(self, batch, num_bn_groups, draws):
-        return self.call(batch, num_bn_groups)
-
-    backward = __call__
 
 
 BASELINE = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
