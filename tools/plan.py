@@ -79,8 +79,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add_import_option(parser)
     add("--rows", nargs="+", type=Path, metavar="YAML", help=f"rows (default: {', '.join(ROWS)} beside --cfg)")
     add("--budget-seconds", type=float, default=60.0, metavar="S", help="time to measure (default: 60)")
-    add("--store-levels", nargs="+", type=int, default=(), metavar="PIXELS",
-        help="also try a clip store of these short sides, on a sample")
     add("--make-videos", type=Path, metavar="FOLDER",
         help="first make eight videos (340 × 256 pixels, 30 fps, 10 s, H.264) and a store there, and time loading "
         "on them; the number of videos stays DATA.NUM_VIDEOS")
@@ -191,9 +189,7 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         measurement = measurement_of(read_json(options.source).get("measurement") or {})
     else:
         num_gpus = options.num_gpus[0] if options.num_gpus else 1
-        measurement = measure_rows(
-            rows, options.budget_seconds, num_gpus, options.store_levels, say
-        )
+        measurement = measure_rows(rows, options.budget_seconds, num_gpus, say)
     workers = measurement.num_workers if options.workers is None else options.workers
     predictions = predict_rows(
         rows,
@@ -264,7 +260,7 @@ def communication_of(measurement: Measurement, options: argparse.Namespace) -> C
 
 def report(predictions: Sequence[RowPrediction], measurement: Measurement) -> str:
     """Write all tables, and advice."""
-    lines = [line for row in predictions for line in advice(row, measurement.other_loading)]
+    lines = [line for row in predictions for line in advice(row)]
     if measurement.configured_loading is None:
         lines.append("loading is unknown: DATA.TRAIN_LIST names no videos that are here")
     if len(seconds := measurement.clip_seconds) > 1:
