@@ -43,7 +43,7 @@ from mgexp.options import (
     without_folder,
 )
 from mgexp.plan.advice import advice
-from mgexp.plan.communication import ALGORITHMS, Communication, Link, Network
+from mgexp.plan.communication import Communication, Link, Network
 from mgexp.plan.measure import (
     Measurement,
     Row,
@@ -107,8 +107,6 @@ def add_machine(group: argparse._ArgumentGroup) -> None:
         "(default: 12 12.5, as PCIe 3.0 x16 in NCCL's topo.h, and 100 Gb/s)")
     add("--latency", nargs=2, type=float, default=(5.7, 9.6), metavar=("INSIDE", "BETWEEN"),
         help="microseconds of a message (default: 5.7 9.6, PCI and network in NCCL's tuning.cc)")
-    add("--all-reduce", choices=ALGORITHMS, default="best", help="default: best, the faster of ring and tree")
-    add("--no-overlap", action="store_true", help="all-reduce after the backward pass, not during it")
 # fmt: on
 
 
@@ -207,8 +205,6 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
             "bandwidth_gigabytes_per_second": list(options.bandwidth),
             "latency_microseconds": list(options.latency),
             "gpus_per_node": options.gpus_per_node,
-            "all_reduce": options.all_reduce,
-            "overlaps": not options.no_overlap,
         },
         "predictions": plan_json(predictions),
         "environment": describe(),
@@ -253,9 +249,7 @@ def communication_of(measurement: Measurement, options: argparse.Namespace) -> C
         for latency, bandwidth in zip(options.latency, options.bandwidth, strict=True)
     )
     network = Network(inside, between, options.gpus_per_node)
-    return Communication(
-        measurement.gradient_bytes, network, options.all_reduce, not options.no_overlap
-    )
+    return Communication(measurement.gradient_bytes, network)
 
 
 def report(predictions: Sequence[RowPrediction], measurement: Measurement) -> str:
