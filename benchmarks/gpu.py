@@ -114,7 +114,7 @@ def steps(name: str, cfg: str, ways: Sequence[str]) -> Callable[[Place], list[Co
     def commands(place: Place) -> list[Command]:
         small = chain.from_iterable(TINY_NETWORKS[cfg].items() if place.is_tiny else ())
         keys = [*place.keys, "TRAIN.INIT_WEIGHTS", "", *small]
-        files = ["--output", place.file(f"{name}.json"), "--plot", place.file(f"{name}.png")]
+        files = ["--output", place.file(f"{name}.json")]
         counts = ["--steps", "2", "--warmup", "1"] if place.is_tiny else ["--steps", "11"]
         shapes = ["--batch-size", str(CLIPS), "--base-shapes", *counts, "--ways", *ways]
         # A CPU takes minutes to compile a shape, and to pool the tokens of MViT. The baseline has only one.

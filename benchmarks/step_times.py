@@ -1,44 +1,19 @@
-"""Write the timed steps of tools/bench_step.py as tables, as JSON and as a picture."""
+"""Write the timed steps of tools/bench_step.py as tables and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from statistics import median
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from peak import Peak
 from plain_step import ONE_GROUP, OURS, PLAIN
 
-from mgexp.figures.style import QUIET, STYLE
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.timing import TimedSteps
-from mgexp.run.files import atomic_file
 from mgexp.text import aligned, spread
 
 GIB = 2**30
-COLOURS = {
-    OURS: "#D55E00",
-    PLAIN: "#8C8C8C",
-    ONE_GROUP: "#56B4E9",
-    "compiled": "#009E73",
-    "cuda_graphs": "#CC79A7",
-}
-LABELS = {
-    OURS: "ours",
-    PLAIN: "plain",
-    ONE_GROUP: "ours, one BN group",
-    "compiled": "ours, compiled",
-    "cuda_graphs": "ours, CUDA graphs",
-}
-
-BAR_ROOM = 0.8
-"""The share of the vertical distance between two shapes that the bars of one shape fill."""
 
 
 @dataclass(frozen=True)
@@ -212,88 +187,3 @@ def times_json(times: StepTimes) -> dict[str, Any]:
         "base_slowest_to_fastest": unevenness,
         "shapes": shapes,
     }
-
-
-def draw_steps(times: StepTimes, title: str, path: Path) -> None:
-    """Write the picture: 10 inches wide, as high as the shapes need, at 150 dots per inch."""
-    height = 1.8 + 0.25 * len(times.shapes) * (len(times.ways) + 0.5)
-    with mpl.rc_context(STYLE):
-        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
-        figure = Figure(figsize=(10, max(3.0, height)), layout=layout)
-        left, right = figure.subplots(1, 2, sharey=True)
-        left.set_title(f"{title}: a training step", weight="bold")
-        _draw_seconds(left, times)
-        right.set_title("What it computes", weight="bold")
-        _draw_rates(right, times)
-        # The legend stands below both plots, where it hides no bar.
-        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4,
-                      frameon=False, fontsize=9)  # fmt: skip
-        with atomic_file(path) as file:
-            figure.savefig(file, format="png", dpi=150)
-
-
-def _draw_seconds(axes: Axes, times: StepTimes) -> None:
-    """Draw medians as bars, with a line from p10 to p90."""
-    _draw_bars(axes, times, lambda way, shape: times.ways[way][shape].median)
-    for way in times.ways:
-        for shape, place in zip(times.shapes, _places(times, way), strict=True):
-            timed = times.ways[way][shape]
-            axes.plot([timed.p10, timed.p90], [place] * 2, color="black", lw=1)
-    names = [
-        f"{shape}, {shape.num_bn_groups}{' *' if shape in times.base else ''}"
-        for shape in times.shapes
-    ]
-    axes.set_yticks(range(len(names)), names, color="black")
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_xlabel("seconds, median; line: p10 to p90")
-    axes.set_ylabel("clips x frames x pixels², BN groups   (* base shape)")
-
-
-def _draw_rates(axes: Axes, times: StepTimes) -> None:
-    """Draw GFLOP/s as bars, the ratio to the plain way as text, and the measured peak as a line."""
-    _draw_bars(axes, times, lambda way, shape: times.flops_per_second(way, shape) / 1e9)
-    if times.first != PLAIN:
-        # The bars of the first way get a label such as "1.82× plain".
-        for shape, place in zip(times.shapes, _places(times, times.first), strict=True):
-            ratios = times.times_faster(shape, times.first)
-            axes.annotate(
-                f"{median(ratios):.2f}× plain" if ratios else "",
-                (times.flops_per_second(times.first, shape) / 1e9, place),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=9,
-            )
-    peak = times.peak.flops_per_second / 1e9
-    axes.axvline(peak, color=QUIET, lw=1, ls="--")
-    axes.annotate(
-        "measured peak ",
-        (peak, 1),
-        xycoords=("data", "axes fraction"),
-        ha="right",
-        va="bottom",
-        color=QUIET,
-        fontsize=9,
-    )
-    axes.set_xlim(right=1.05 * max(peak, axes.get_xlim()[1] / 1.05))
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("GFLOP/s")
-
-
-def _draw_bars(axes: Axes, times: StepTimes, value: Callable[[str, StepShape], float]) -> None:
-    for way in times.ways:
-        axes.barh(
-            _places(times, way),
-            [value(way, shape) for shape in times.shapes],
-            height=0.9 * BAR_ROOM / len(times.ways),
-            color=COLOURS[way],
-            label=LABELS[way],
-        )
-
-
-def _places(times: StepTimes, way: str) -> list[float]:
-    """Compute the positions of the bars of a way. They are around 0, 1, …, and the first way is on top."""
-    each = BAR_ROOM / len(times.ways)
-    offset = (list(times.ways).index(way) + 0.5) * each - BAR_ROOM / 2
-    return [index + offset for index in range(len(times.shapes))]

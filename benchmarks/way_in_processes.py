@@ -1,4 +1,4 @@
-"""Run ways to train in new processes, for tools/bench_step.py and tools/bench_processes.py."""
+"""Run ways to train in new processes, for tools/bench_step.py and two_at_once.py."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class WayInProcesses:
             pool.shutdown()
 
     def _in_all(self, function: Callable[..., Any], *arguments: object) -> list[Any]:
-        # Start all before waiting for any, because the processes of a team wait for each other.
+        # Start all before waiting for any, because two_at_once.py measures them beside each other.
         futures = [pool.submit(function, *arguments) for pool in self._pools]
         return [future.result() for future in futures]
 

@@ -48,8 +48,10 @@ def test_it_is_left_alone_after_torch():
     "tool",
     [
         "run_net",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("sweep", "doctor", "plan")),
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("bench_step", "bench_processes")),
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in ("sweep", "doctor", "plan", "bench_step")
+        ),
     ],
 )
 def test_openmp_reads_it(tool):

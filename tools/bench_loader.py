@@ -6,10 +6,10 @@
 
 One process on one core, like a loader worker, loads the same clips in several ways, in turns: from the videos,
 from the clip store (DATA.STORE, if it is set), and from a store in shards (--shards), with each decoder that
-works here; also with pytorchvideo's LabeledVideoDataset. The first way, videos with PyAV, is the default of
-training. The transfer of a batch from a worker to training is not measured. With --steps-per-second, the rate of
-training when it does not wait for clips, a last table shows how many cores keep up (DATA_LOADER.NUM_WORKERS). One
-rate is enough, because computing a step takes about equally long in every phase.
+works here. The first way, videos with PyAV, is the default of training. The transfer of a batch from a worker to
+training is not measured. With --steps-per-second, the rate of training when it does not wait for clips, a last
+table shows how many cores keep up (DATA_LOADER.NUM_WORKERS). One rate is enough, because computing a step takes
+about equally long in every phase.
 Close other programs first. Exit 0; 1 failed, for example on a video; 2 bad input; 4 interrupted.
 """
 
@@ -28,7 +28,7 @@ from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
 from mgexp.config.load import in_fold, read_config
 from mgexp.data.lists import build_list, videos_root
-from mgexp.data.loader import build_opener, build_training_clips, store_problems
+from mgexp.data.loader import build_opener, store_problems
 from mgexp.data.records import Record
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.options import (
@@ -64,7 +64,6 @@ from mgexp.video.store_fill import StoreError
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from bench_videos import make_bench_videos
-from opponent import LabeledVideos
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -199,10 +198,6 @@ def ways_of(cfg: Config, records: Sequence[Record], stores: Mapping[str, str]) -
         f"videos, {name}": decoder.opener for name, decoder in found.items()
     }
     ways = build_loads(cfg, records, videos)
-    clips = build_training_clips(cfg, records, found["PyAV"].opener)
-    # It reads no folders of images.
-    if not any(Path(record.path).is_dir() for record in records):
-        ways["videos, LabeledVideoDataset"] = LabeledVideos(clips)
     root = videos_root(in_fold(cfg).DATA)
     for way, folder in stores.items():
         store = open_store(folder)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure what a training step of a row costs on this machine, shape by shape; needs no videos.
 
-    python tools/bench_step.py --cfg ROW.yaml --batch-size 2 --base-shapes --plot steps.png
+    python tools/bench_step.py --cfg ROW.yaml --batch-size 2 --base-shapes
 
 The tool takes training steps on random clips in several ways, in turns:
   ours       what training does: channels_last_3d memory, BN over groups of clips
@@ -45,7 +45,6 @@ from mgexp.options import (
     run_tool,
     timing_problems,
     too_small,
-    without_folder,
 )
 from mgexp.plan.measure import build_shapes
 from mgexp.plan.memory import build_held_bytes
@@ -60,7 +59,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from peak import measure_peak
 from plain_step import COMPILED, WAYS, build_ways
-from step_times import StepTimes, draw_steps, step_report, times_json
+from step_times import StepTimes, step_report, times_json
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -86,12 +85,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default=WAYS,
         help=f"what is measured (default: {' '.join(WAYS)})",
     )
-    add("--plot", type=Path, metavar="FILE", help="draw it, as PNG")
     return parser.parse_intermixed_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print and draw."""
+    """Measure and print."""
     options = parse(arguments)
     try:
         cfg, schedule = read(options)
@@ -115,8 +113,6 @@ def main(arguments: list[str]) -> int:
     }
     if options.output:
         write_json(options.output, found)
-    if options.plot:
-        draw_steps(times, cfg.MODEL.MODEL_NAME, options.plot)
     if options.json:
         print(simplejson.dumps(found, indent=2))
     else:
@@ -135,7 +131,6 @@ def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
     found = [
         *too_small({"--batch-size": options.batch_size}),
         *timing_problems(options),
-        *without_folder({"--plot": options.plot}),
         *problems,
         *device_problems(cfg.DEVICE, torch.cuda.is_available()),
     ]

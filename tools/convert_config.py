@@ -32,7 +32,7 @@ from mgexp.run.files import atomic_write_text
 from mgexp.train.setup import build_row_schedule
 
 ANY_NUM_VIDEOS = 100_000
-"""The number of videos if none is given. Phases that end at epochs do not depend on it."""
+"""The number of videos of the schedule that is checked. Phases that end at epochs do not depend on it."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -42,24 +42,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("input", type=Path, metavar="INPUT", help="YAML of PySlowFast")
     parser.add_argument("--output", type=Path, help="YAML to write (default: print it)")
-    parser.add_argument(
-        "--num-videos",
-        type=int,
-        help="training videos: sets DATA.NUM_VIDEOS, for a schedule without lists",
-    )
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="keys of PySlowFast")
     return parser.parse_intermixed_args(arguments)
 
 
-def check_arguments(output: Path | None, num_videos: int | None) -> None:
-    """Raise InputError if the file exists, its folder does not, or the number of videos is not positive."""
-    problems = not_new({"--output": output})
-    if num_videos is not None and num_videos < 1:
-        problems.append(f"--num-videos {num_videos} is not positive")
-    raise_problems(problems)
-
-
-def problems_of(conversion: Conversion, num_videos: int | None) -> list[str]:
+def problems_of(conversion: Conversion) -> list[str]:
     """List the values without a counterpart, and the problems that a run would find in the new YAML."""
     # Read the YAML from a file, so that it passes the same checks as the file of a user.
     with tempfile.TemporaryDirectory() as folder:
@@ -72,7 +59,7 @@ def problems_of(conversion: Conversion, num_videos: int | None) -> list[str]:
         return found
     found = cross_problems(cfg)
     with collected(found):
-        build_row_schedule(cfg, num_videos or ANY_NUM_VIDEOS, conversion.num_processes)
+        build_row_schedule(cfg, ANY_NUM_VIDEOS, conversion.num_processes)
     return found
 
 
@@ -80,9 +67,9 @@ def main(arguments: list[str]) -> int:
     """Convert, and say what happened to the keys. Return 2 if the conversion is not possible."""
     options = parse(arguments)
     try:
-        check_arguments(options.output, options.num_videos)
-        conversion = convert(read_pyslowfast(options.input, options.overrides), options.num_videos)
-        raise_problems(problems_of(conversion, options.num_videos))
+        raise_problems(not_new({"--output": options.output}))
+        conversion = convert(read_pyslowfast(options.input, options.overrides))
+        raise_problems(problems_of(conversion))
         text = conversion.yaml_text(
             f"From PySlowFast's {options.input.name}, by tools/convert_config.py."
         )

@@ -43,7 +43,7 @@ from mgexp.options import (
     without_folder,
 )
 from mgexp.plan.advice import advice
-from mgexp.plan.communication import ALGORITHMS, Communication, Link, Network
+from mgexp.plan.communication import Communication, Link, Network
 from mgexp.plan.measure import (
     Measurement,
     Row,
@@ -79,8 +79,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add_import_option(parser)
     add("--rows", nargs="+", type=Path, metavar="YAML", help=f"rows (default: {', '.join(ROWS)} beside --cfg)")
     add("--budget-seconds", type=float, default=60.0, metavar="S", help="time to measure (default: 60)")
-    add("--store-levels", nargs="+", type=int, default=(), metavar="PIXELS",
-        help="also try a clip store of these short sides, on a sample")
     add("--make-videos", type=Path, metavar="FOLDER",
         help="first make eight videos (340 × 256 pixels, 30 fps, 10 s, H.264) and a store there, and time loading "
         "on them; the number of videos stays DATA.NUM_VIDEOS")
@@ -109,8 +107,6 @@ def add_machine(group: argparse._ArgumentGroup) -> None:
         "(default: 12 12.5, as PCIe 3.0 x16 in NCCL's topo.h, and 100 Gb/s)")
     add("--latency", nargs=2, type=float, default=(5.7, 9.6), metavar=("INSIDE", "BETWEEN"),
         help="microseconds of a message (default: 5.7 9.6, PCI and network in NCCL's tuning.cc)")
-    add("--all-reduce", choices=ALGORITHMS, default="best", help="default: best, the faster of ring and tree")
-    add("--no-overlap", action="store_true", help="all-reduce after the backward pass, not during it")
 # fmt: on
 
 
@@ -191,9 +187,7 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         measurement = measurement_of(read_json(options.source).get("measurement") or {})
     else:
         num_gpus = options.num_gpus[0] if options.num_gpus else 1
-        measurement = measure_rows(
-            rows, options.budget_seconds, num_gpus, options.store_levels, say
-        )
+        measurement = measure_rows(rows, options.budget_seconds, num_gpus, say)
     workers = measurement.num_workers if options.workers is None else options.workers
     predictions = predict_rows(
         rows,
@@ -211,8 +205,6 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
             "bandwidth_gigabytes_per_second": list(options.bandwidth),
             "latency_microseconds": list(options.latency),
             "gpus_per_node": options.gpus_per_node,
-            "all_reduce": options.all_reduce,
-            "overlaps": not options.no_overlap,
         },
         "predictions": plan_json(predictions),
         "environment": describe(),
@@ -257,14 +249,12 @@ def communication_of(measurement: Measurement, options: argparse.Namespace) -> C
         for latency, bandwidth in zip(options.latency, options.bandwidth, strict=True)
     )
     network = Network(inside, between, options.gpus_per_node)
-    return Communication(
-        measurement.gradient_bytes, network, options.all_reduce, not options.no_overlap
-    )
+    return Communication(measurement.gradient_bytes, network)
 
 
 def report(predictions: Sequence[RowPrediction], measurement: Measurement) -> str:
     """Write all tables, and advice."""
-    lines = [line for row in predictions for line in advice(row, measurement.other_loading)]
+    lines = [line for row in predictions for line in advice(row)]
     if measurement.configured_loading is None:
         lines.append("loading is unknown: DATA.TRAIN_LIST names no videos that are here")
     if len(seconds := measurement.clip_seconds) > 1:

@@ -15,8 +15,6 @@ Exit codes: 0 done; 1 failed, for example on a full disk; 2 bad input; 4 interru
 In detail:
 A row has the videos of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT, without the videos of
 DATA.QUARANTINE. One of the two lists may be empty. A folder of numbered images is a video too.
-With --cfg the plan also predicts what loading costs in each phase of the row. If --list is given with --plan and
---cfg, the prediction uses the videos of that list.
 
 In an ordinary video most frames need other frames. So a clip of 8 frames costs 72 to 96 % as much to decode as a
 clip of 32 frames, depending on the decoder. Multigrid training needs up to 16 times as many of these clips. From a
@@ -32,31 +30,19 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME
 from mgexp.config.load import read_config
 from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
-from mgexp.data.records import VideoRecord
-from mgexp.errors import InputError, collected, listed, raise_problems
+from mgexp.errors import InputError, listed, raise_problems
 from mgexp.options import ToolParser, add_import_option, local_folder, run_tool
-from mgexp.plan.loading import (
-    LoadingCosts,
-    build_loads,
-    clip_table,
-    kinds_of,
-    legs_of,
-    measure,
-    one_core,
-    way_table,
-)
 from mgexp.run.environment import num_cores
 from mgexp.text import counted
-from mgexp.train.setup import build_row_schedule, build_store_levels
-from mgexp.video.paths import Root
-from mgexp.video.reader import choose_decoder
-from mgexp.video.store import StoreDir, StoreIndex
+from mgexp.train.setup import build_store_levels
+from mgexp.video.store import StoreDir
 from mgexp.video.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES
 from mgexp.video.store_fill import (
     Filled,
@@ -68,19 +54,12 @@ from mgexp.video.store_fill import (
     sample_store,
 )
 
-REPEATS = 3
-"""How often the plan measures each cost. Assumption: this is enough to see how much the cost varies."""
-
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "(--cfg YAML [KEY VALUE ...] | --list FILE) --store DIR [options]")
     add = parser.add_argument
-    add(
-        "--cfg",
-        type=Path,
-        help="YAML of a row, for its videos; with --plan also for what loading its clips will cost",
-    )
+    add("--cfg", type=Path, help="YAML of a row, for its videos")
     add_import_option(parser)
     add(
         "--list",
@@ -168,7 +147,7 @@ def main(arguments: list[str]) -> int:
         listing = listing_of(options)
         order, present = order_of(options, listing.root), listing.present()
         if options.plan:
-            print(plan(options, present, order))
+            print(plan(options, present.names, order))
             return 0
         store = StoreDir(options.store)
         filled = fill_store(store, order, listing.names, options.processes, progress=True)
@@ -204,9 +183,7 @@ def order_of(options: argparse.Namespace, root: Path) -> Order:
 
 def listing_of(options: argparse.Namespace) -> Listing:
     """Return the videos of the row or of the lists, also missing files. Raises InputError with all problems."""
-    # With --plan and --list, the row only describes the clips, and the videos come from the list.
-    row = None if options.lists and options.plan else options.cfg
-    problems = [*choice_problems(options.lists, options.root, options.separator, row)]
+    problems = [*choice_problems(options.lists, options.root, options.separator, options.cfg)]
     if options.cfg is None and options.overrides:
         problems.append(
             f"{options.overrides[0]}: KEY VALUE pairs are for --cfg, which is not given"
@@ -227,20 +204,11 @@ def summary(store: Path, filled: Filled) -> str:
     return "\n".join([*lines, *(f"  {path}: {reason}" for path, reason in filled.failures)])
 
 
-def plan(options: argparse.Namespace, present: Listing, order: Order) -> str:
-    """Return the tables of --plan, for the videos that exist."""
-    # The first list is the training list, and its length determines the schedule.
-    num_train = len(present.lists[0].records)
-    if options.cfg is not None and not num_train:
-        remedy = "set DATA.TRAIN_LIST, or give --list without --cfg"
-        raise InputError([f"--plan with --cfg: there is no training video: {remedy}"])
-    with sample_store(order, present.names) as sample:
-        free = free_bytes(options.store)
-        table = disk_table(order, present.names, sample, options.processes, free)
-        texts = [table, failures(sample)]
-        if options.cfg is not None:
-            texts.append(loading(options, num_train, order, sample))
-    return "\n".join(text for text in texts if text)
+def plan(options: argparse.Namespace, names: Sequence[str], order: Order) -> str:
+    """Return the table of --plan for the videos ``names``, and what could not be copied."""
+    sample = sample_store(order, names)
+    table = disk_table(order, names, sample, options.processes, free_bytes(options.store))
+    return "\n".join(text for text in (table, failures(sample)) if text)
 
 
 def free_bytes(store: Path) -> int:
@@ -258,26 +226,6 @@ def failures(sample: Sample) -> str:
     if not names:
         return ""
     return f"{len(names)} of {len(sample.videos)} sampled videos cannot be copied: {listed(names)}"
-
-
-def loading(options: argparse.Namespace, num_videos: int, order: Order, sample: Sample) -> str:
-    """Measure what the clips of a row cost from the videos and from the store, and write the tables."""
-    cfg, problems = read_config(options.cfg, options.overrides)
-    problems += cross_problems(cfg)
-    with collected(problems):
-        schedule = build_row_schedule(cfg, num_videos)
-    raise_problems(problems)
-    root = Root(order.root).folder
-    records = [VideoRecord(str(Path(root, video.path)), 0) for video in sample.copied]
-    fps = cfg.DATA.FRAMES_FPS
-    opener = choose_decoder("pyav", fps).opener
-    openers = {"videos": opener, "store": StoreIndex(sample.store, order.root, opener, fps)}
-    ways = build_loads(cfg, records, openers)
-    legs = legs_of(schedule)
-    with one_core():
-        timings = measure(ways, kinds_of(legs), len(records), REPEATS, progress=True)
-    costs = LoadingCosts(legs, timings)
-    return f"loading the clips of this schedule, on one core\n{clip_table(costs)}\n\n{way_table(costs)}"
 
 
 if __name__ == "__main__":

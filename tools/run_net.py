@@ -55,12 +55,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="run a few steps, with fewer videos and channels; all else is the same",
     )
     parser.add_argument(
-        "--max-clips-per-gpu",
-        type=int,
-        metavar="N",
-        help="if memory is small: clips that pass the network at once (TRAIN.MAX_CLIPS_PER_GPU)",
-    )
-    parser.add_argument(
         "--override",
         action="store_true",
         help="continue in a run folder although the configuration, the videos or the schedule changed",
@@ -102,7 +96,6 @@ def read(options: argparse.Namespace) -> RunOptions:
         seed=options.seed,
         output=options.output,
         is_smoke=options.smoke,
-        max_clips_per_gpu=options.max_clips_per_gpu,
         override=options.override,
     )
 

@@ -38,15 +38,9 @@ def read_pyslowfast(path: Path, overrides: Sequence[str] = ()) -> dict[str, obje
     return values
 
 
-def convert(given: Mapping[str, object], num_videos: int | None = None) -> Conversion:
-    """Convert the ``given`` keys of PySlowFast, by dotted names. The result says what became of every key.
-
-    ``num_videos``: number of training videos, for schedules without lists. PySlowFast has no key
-    for it.
-    """
+def convert(given: Mapping[str, object]) -> Conversion:
+    """Convert the ``given`` keys of PySlowFast, by dotted names. The result says what became of every key."""
     draft = Conversion(given)
-    if num_videos is not None:
-        draft.keys["DATA.NUM_VIDEOS"] = num_videos
     draft.keep("RNG_SEED", "LOG_PERIOD", "TRAIN.ENABLE")
     convert_network(draft)
     convert_solver(draft)

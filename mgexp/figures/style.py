@@ -39,11 +39,11 @@ LABELS = {"long_short": "long + short", COARSE_CONTROL: "coarse only (control)"}
 
 SI_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 
-Kind = Literal["svg", "pdf", "png"]
+Kind = Literal["svg", "png"]
 WIDTH_INCHES = 6.875
 """The width of both columns in the CVPR author kit."""
 DOTS_PER_INCH = 200
-"""The resolution of a PNG, 1,375 pixels wide. Assumption: this is sharp on a web page. Printers get SVG or PDF."""
+"""The resolution of a PNG, 1,375 pixels wide. Assumption: this is sharp on a web page. Printers get SVG."""
 
 SVG_WITHOUT_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 """What savefig leaves out of an SVG."""
@@ -96,8 +96,6 @@ PRINT: dict[Any, Any] = {
     "font.sans-serif": ["DejaVu Sans", "Verdana"],
     # Without a salt the names in an SVG are random, and the same picture is a new file each time.
     "svg.hashsalt": "mgexp",
-    # 42 is TrueType. Conferences refuse the default, Type 3.
-    "pdf.fonttype": 42,
 }
 """For figures in a paper."""
 
@@ -126,11 +124,11 @@ class PrintFigure(Figure):
 
     def file(self, kind: Kind) -> bytes:
         """Return the picture as a file of that kind. The same picture always gives the same bytes."""
-        # Matplotlib writes the date into SVG and PDF. With it, git would show a change in an unchanged figure.
-        undated = {"svg": SVG_WITHOUT_METADATA, "pdf": {"CreationDate": None}}
+        # Matplotlib writes the date into SVG. With it, git would show a change in an unchanged figure.
+        undated = SVG_WITHOUT_METADATA if kind == "svg" else None
         buffer = io.BytesIO()
         with printed():
-            self.savefig(buffer, format=kind, dpi=DOTS_PER_INCH, metadata=undated.get(kind))
+            self.savefig(buffer, format=kind, dpi=DOTS_PER_INCH, metadata=undated)
         return without_padding(buffer.getvalue()) if kind == "svg" else buffer.getvalue()
 
     def _repr_svg_(self) -> str:

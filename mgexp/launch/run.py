@@ -45,7 +45,6 @@ class RunOptions:
     seed: int | None = None
     output: Path | None = None
     is_smoke: bool = False
-    max_clips_per_gpu: int | None = None
     override: bool = False
     given: tuple[str, ...] = ()
     imports: tuple[OwnFile, ...] = field(default_factory=imported)
@@ -66,11 +65,7 @@ def build_job(
     """
     for one in options.imports:
         import_again(one)
-    pairs = []
-    if options.seed is not None:
-        pairs += ["RNG_SEED", str(options.seed)]
-    if options.max_clips_per_gpu is not None:
-        pairs += ["TRAIN.MAX_CLIPS_PER_GPU", str(options.max_clips_per_gpu)]
+    pairs = [] if options.seed is None else ["RNG_SEED", str(options.seed)]
     whole, found = read_config(options.config, options.overrides, pairs)
     # Every second word of KEY VALUE KEY VALUE … is a key.
     keys = (*options.given, *options.overrides, *pairs)[::2]

@@ -24,7 +24,6 @@ from mgexp.plan.loading import Kind, Leg, build_clip_seconds, legs_of
 from mgexp.plan.noise import RATE, build_noise_findings
 from mgexp.plan.predict import (
     LOADING,
-    NEGLIGIBLE_SECONDS,
     LegPrediction,
     RowPrediction,
     workers_needed,
@@ -311,11 +310,8 @@ def loading_finding(
     return Finding("loading", "warning", text, store + more, values)
 
 
-def advice(row: RowPrediction, stores: Mapping[str, Mapping[Kind, float]]) -> list[str]:
-    """Write a line for each leg of a prediction that waits for loading, or whose BN groups span processes.
-
-    ``stores``: other ways to load, by name, with the core seconds of a clip of each kind.
-    """
+def advice(row: RowPrediction) -> list[str]:
+    """Write a line for each leg of a prediction that waits for loading, or whose BN groups span processes."""
     lines = []
     for leg in row.legs:
         where, balance = f"{row}, {leg}", leg.balance
@@ -325,25 +321,19 @@ def advice(row: RowPrediction, stores: Mapping[str, Mapping[Kind, float]]) -> li
                 "the messages between GPUs that this needs are not counted"
             )
         if balance.binds == LOADING:
-            lines.append(f"{where}: waits for loading; {remedy(leg, stores, row.num_gpus)}")
+            lines.append(f"{where}: waits for loading; {remedy(leg)}")
         elif balance.waiting > 0.01 * balance.wall:
             waits = f"{balance.waiting / balance.wall:.0%} waiting, {balance.binds} binds"
-            lines.append(f"{where}: {waits}; {remedy(leg, stores, row.num_gpus)}")
+            lines.append(f"{where}: {waits}; {remedy(leg)}")
     return lines
 
 
-def remedy(leg: LegPrediction, stores: Mapping[str, Mapping[Kind, float]], num_gpus: int) -> str:
-    """Say how many workers, or else cores, would end the waiting, and which stores would end it too."""
+def remedy(leg: LegPrediction) -> str:
+    """Say how many workers, or else cores, would end the waiting."""
     now, workers = leg.balance.resources, leg.balance.workers_to_unbind()
     if workers is not None:
-        found = [f"{counted(workers, 'worker')} for each process (now {now.num_workers})"]
-    else:
-        cores = leg.balance.cores_to_unbind()
-        found = [
-            f"{counted(cores, 'core')} for each process (now {now.num_cores}), with as many workers"
-        ]
-    for name, seconds in stores.items():
-        loading = leg.leg.core_seconds_per_step(seconds) / num_gpus
-        if replace(leg.balance, loading_core_seconds=loading).waiting <= NEGLIGIBLE_SECONDS:
-            found.append(name)
-    return " or ".join(found) + " would end that"
+        return (
+            f"{counted(workers, 'worker')} for each process (now {now.num_workers}) would end that"
+        )
+    cores = counted(leg.balance.cores_to_unbind(), "core")
+    return f"{cores} for each process (now {now.num_cores}), with as many workers, would end that"

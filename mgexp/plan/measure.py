@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import torch
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
 from mgexp.config.load import in_fold
-from mgexp.data.lists import build_list, videos_root
+from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener
 from mgexp.dist import device_of
 from mgexp.errors import InputError, collected, raise_problems
@@ -31,15 +29,12 @@ from mgexp.plan.timing import Step, Stopwatch, measure_cycles
 from mgexp.plan.ways import build_training_step
 from mgexp.plan.workers import most_workers
 from mgexp.run.environment import num_cores
-from mgexp.run.files import is_there, read_json, read_jsonl
+from mgexp.run.files import read_json, read_jsonl
 from mgexp.run.folder import RunDir
 from mgexp.run.remote import is_listed
 from mgexp.train.setup import build_num_videos, build_row_schedule, build_split_problems
 from mgexp.video.paths import evenly_spaced
-from mgexp.video.reader import VideoError, choose_decoder
-from mgexp.video.store import StoreIndex
-from mgexp.video.store_encode import DEFAULT_QUANTIZER
-from mgexp.video.store_fill import Order, sample_store
+from mgexp.video.reader import VideoError
 
 MANY_VIDEOS = 10**6
 """Number of videos for a schedule whose length does not matter: enough for a step of each shape."""
@@ -78,11 +73,6 @@ class Measurement:
     def configured_loading(self) -> Mapping[Kind, float] | None:
         """Core seconds of a clip of each kind as training loads it; None if there were no videos."""
         return next(iter(self.loading.values()), None)
-
-    @property
-    def other_loading(self) -> dict[str, Mapping[Kind, float]]:
-        """Core seconds of a clip in the other ways to load, such as from a clip store that was tried."""
-        return dict([*self.loading.items()][1:])
 
     @property
     def clip_seconds(self) -> list[list[float]]:
@@ -188,14 +178,12 @@ def measure_rows(
     rows: Sequence[Row],
     budget_seconds: float,
     num_gpus: int = 1,
-    levels: Sequence[int] = (),
     tell: Callable[[str], None] = lambda text: None,
 ) -> Measurement:
     """Time loading and steps of all ``rows`` on this machine, if possible within ``budget_seconds``.
 
     The mini-batches are as large as on one of ``num_gpus`` processes. Model and videos come from
-    the first row. ``levels``: short sides of a clip store that is tried too, with a sample of the
-    videos. ``tell`` is called with what is measured next. Raises InputError for bad input.
+    the first row. ``tell`` is called with what is measured next. Raises InputError for bad input.
     """
     start = time.perf_counter()
     # Rows of one model share the timings of their steps, so the time is spent once for all of them.
@@ -212,7 +200,7 @@ def measure_rows(
     schedules = [row.schedule(num_gpus) for row in rows]
     # Loading comes first, so that the steps get all the time that it leaves.
     tell(f"measuring the loading of clips, up to {LOADING_SHARE * budget_seconds:.0f} s")
-    loading = build_loading_seconds(cfg, schedules, LOADING_SHARE * budget_seconds, levels)
+    loading = build_loading_seconds(cfg, schedules, LOADING_SHARE * budget_seconds)
     cycles = [shapes for one in schedules for _, shapes in leg_shapes(one, num_gpus)]
     threads, device = torch.get_num_threads(), device_of(cfg.DEVICE)
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or threads)
@@ -246,9 +234,9 @@ def measure_rows(
 
 
 def build_loading_seconds(
-    cfg: Config, schedules: Sequence[Schedule], budget_seconds: float, levels: Sequence[int]
+    cfg: Config, schedules: Sequence[Schedule], budget_seconds: float
 ) -> dict[str, dict[Kind, float]]:
-    """Time a clip of each kind on one core, as configured and from a store of ``levels``.
+    """Time a clip of each kind on one core, as configured.
 
     Return {} if the training list or its videos are not on this machine. Raises InputError if the
     list is wrong or a video fails.
@@ -264,18 +252,7 @@ def build_loading_seconds(
     legs = [leg for schedule in schedules for leg in legs_of(schedule)]
     openers = {AS_CONFIGURED: build_opener(cfg)}
     try:
-        # The sample lies in a temporary folder, which must stay until its clips are timed.
-        with ExitStack() as stack:
-            # A store may be here without the videos. Then there is nothing to copy.
-            if levels and all(is_there(Path(record.path)) for record in records):
-                root = videos_root(cfg.DATA)
-                paths = [os.path.relpath(record.path, root) for record in records]
-                order = Order(root, tuple(levels), DEFAULT_QUANTIZER)
-                sample = stack.enter_context(sample_store(order, paths, len(paths)))
-                name = f"a clip store of short sides {', '.join(map(str, levels))}"
-                opener = choose_decoder("pyav", cfg.DATA.FRAMES_FPS).opener
-                openers[name] = StoreIndex(sample.store, root, opener, cfg.DATA.FRAMES_FPS)
-            return build_clip_seconds(cfg, legs, records, openers, budget_seconds, progress=True)
+        return build_clip_seconds(cfg, legs, records, openers, budget_seconds, progress=True)
     except VideoError as error:
         raise InputError([str(error)]) from error
 

@@ -6,7 +6,6 @@ the figures and calls `write_report`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from mgexp.results.tables import (
     interval_text,
     markdown,
     mean_text,
+    not_compared,
     plain_cell,
     points_text,
     ratio_text,
@@ -468,11 +468,7 @@ def _missing(comparison: Comparison, expected_rows: Sequence[str]) -> Iterator[s
         for seed in sorted({*comparison.seeds} - {*row.runs} - {*row.unfinished}):
             yield f"- {row.name}, seed {seed}: not run."
     for row in comparison.finished:
-        for seed, (own, base) in comparison.pair(row).other_settings.items():
-            yield (
-                f"- {row.name}, seed {seed}: not compared with the baseline, because the settings "
-                f"differ: {tuple(own)} against {tuple(base)}."
-            )
+        yield from not_compared(comparison.pair(row), "the baseline")
 
 
 def how(runs: Sequence[Run]) -> Iterator[str]:
@@ -497,9 +493,6 @@ def how(runs: Sequence[Run]) -> Iterator[str]:
 
 def _distinct(values: Iterable[object]) -> str:
     """List the values that occur. Numbers are sorted by size: 2 comes before 10, and 900 before 1,000."""
-
-    def padded(text: str) -> str:
-        return re.sub(r"\b\d+\b", lambda found: found[0].zfill(20), text.replace(",", ""))
-
     texts = {"none" if value is None else str(value) for value in values}
-    return ", ".join(sorted(texts, key=padded))
+    is_number = {text: text.replace(",", "").isdigit() for text in texts}
+    return ", ".join(sorted(texts, key=lambda text: (len(text) * is_number[text], text)))

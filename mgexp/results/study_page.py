@@ -46,6 +46,7 @@ from mgexp.results.tables import (
     company_text,
     difference_text,
     interval_text,
+    not_compared,
     plain_cell,
     table,
     video_table,
@@ -489,12 +490,9 @@ def _left_out(results: StudyResults) -> Iterator[str]:
     """List the results that do not count."""
     if others := results.of_another_recipe:
         names = ", ".join(sorted({one.experiment for one in others}))
-        yield f"{len(others)} stored runs do not count, because their YAML says something else now: {names}."
+        num = counted(len(others), "stored run does", "stored runs do")
+        yield f"{num} not count, because the YAML says something else now: {names}."
     for pair in results.pairs:
-        for seed, (own, base) in pair.other_settings.items():
-            yield (
-                f"- {pair.own.name}, seed {seed}: not compared with {pair.base.name}, because the settings "
-                f"differ: {tuple(own)} against {tuple(base)}."
-            )
+        yield from not_compared(pair, pair.base.name)
     for path, problems in (results.refused or {}).items():
         yield f"- {path.name} of {path.parent.name} does not count: {'; '.join(problems)}."

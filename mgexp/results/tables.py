@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from statistics import fmean, stdev
 from typing import TypeVar
 
@@ -83,6 +83,14 @@ def company_text(busy: Set[RunKey]) -> str:
         f"{names}. In each, other programs kept more than {BUSY_CORES:g} cores busy, or its steps took more than "
         f"{BUSY_RATIO:g} times the median of its row in the sitting."
     )
+
+
+def not_compared(pair: Pair, base: str) -> Iterator[str]:
+    """Name the seeds that cannot be compared with ``base``, because the settings of the two runs differ."""
+    for seed, settings in pair.other_settings.items():
+        own, other = map(tuple, settings)
+        why = f"because the settings differ: {own} against {other}"
+        yield f"- {pair.own.name}, seed {seed}: not compared with {base}, {why}."
 
 
 def seeds_cell(seeds: Iterable[int]) -> str:

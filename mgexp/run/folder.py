@@ -171,7 +171,7 @@ class RunsDir(Folder):
     """Finished runs, which are kept beside the YAMLs of their rows."""
 
     def figure(self, name: str, kind: str) -> Path:
-        """Return a figure of the report. ``kind`` is svg, pdf or png."""
+        """Return a figure of the report. ``kind`` is svg or png."""
         return self.figures / f"{name}.{kind}"
 
     def runs(self) -> Iterator[tuple[str, int, RunDir]]:

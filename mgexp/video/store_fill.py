@@ -295,9 +295,8 @@ def _full_disk_is_an_error(store: StoreDir) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Sample:
-    """A store of some videos in a temporary folder, and the seconds in which one process encoded them."""
+    """Some videos that were copied for a plan, and the seconds in which one process encoded them."""
 
-    store: StoreDir
     videos: tuple[StoredVideo, ...]
     encode_seconds: float
 
@@ -307,26 +306,20 @@ class Sample:
         return tuple(video for video in self.videos if video.failure is None)
 
 
-@contextmanager
-def sample_store(order: Order, paths: Sequence[str], num: int = NUM_SAMPLED) -> Iterator[Sample]:
-    """Copy ``num`` evenly spaced videos into a temporary folder, which is deleted at the end of the context.
+def sample_store(order: Order, paths: Sequence[str]) -> Sample:
+    """Copy evenly spaced videos into a temporary folder, and delete it.
 
     Raises InputError if none of them can be copied, and OSError if the temporary folder is full.
     """
     with tempfile.TemporaryDirectory(prefix="store_plan_") as folder:
-        store = StoreDir(Path(folder))
-        # Without this file, ``StoreDir.read`` would refuse the folder as no store.
-        write_json(store.settings_json, {})
+        store, chosen = StoreDir(Path(folder)), evenly_spaced(paths, NUM_SAMPLED)
         start = time.perf_counter()
-        videos = tuple(copy_video(store, order, path) for path in evenly_spaced(paths, num))
-        seconds = time.perf_counter() - start
-        lines = [json_line(video.line()) for video in videos]
-        store.manifest_jsonl.write_text("".join(lines), encoding="utf-8")
-        sample = Sample(store, videos, seconds)
-        if not sample.copied:
-            reasons = [f"{video.path}: {video.failure}" for video in videos]
-            raise InputError(["none of the sample can be copied, so there is no plan", *reasons])
-        yield sample
+        videos = tuple(copy_video(store, order, path) for path in chosen)
+        sample = Sample(videos, time.perf_counter() - start)
+    if not sample.copied:
+        reasons = [f"{video.path}: {video.failure}" for video in videos]
+        raise InputError(["none of the sample can be copied, so there is no plan", *reasons])
+    return sample
 
 
 def disk_table(

@@ -114,10 +114,6 @@ def test_the_yaml_reads_back_to_the_same_values():
     assert values["NONLOCAL"]["LOCATION"] == [[], [1, 3], [1, 3, 5], []]
 
 
-def test_training_videos_of_a_schedule_without_lists():
-    assert convert(released(STEPWISE), num_videos=77).keys["DATA.NUM_VIDEOS"] == 77
-
-
 def test_the_report_gives_each_key_its_reason():
     report = convert(released(STEPWISE)).report()
     assert "keys mean the same here, and are kept" in report

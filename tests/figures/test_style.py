@@ -5,7 +5,6 @@ import re
 from xml.etree import ElementTree
 
 import matplotlib.image
-import pytest
 
 from mgexp.figures.style import COLOURS, PrintFigure, ink, printed, round_ticks, row_styles
 
@@ -22,11 +21,10 @@ def test_a_png_has_200_dots_per_inch():
     assert picture.shape[:2] == (400, 1375)
 
 
-@pytest.mark.parametrize(("kind", "start"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_the_same_picture_is_the_same_file(kind, start):
-    first, second = figure().file(kind), figure().file(kind)
+def test_the_same_picture_is_the_same_file():
+    first, second = figure().file("svg"), figure().file("svg")
     assert first == second
-    assert first.startswith(start)
+    assert first.startswith(b"<?xml")
 
 
 def test_notebooks_show_svg():

@@ -15,15 +15,10 @@ def test_a_job_knows_what_was_given_beside_its_yaml(tiny_data, tmp_path):
         overrides=("SOLVER.BASE_LR", "0.1"),
         seed=3,
         output=tmp_path / "run",
-        max_clips_per_gpu=64,
         given=("SOLVER.MOMENTUM", "0.5"),
     )
-    assert build_job(options, Processes()).given == (
-        "SOLVER.MOMENTUM",
-        "SOLVER.BASE_LR",
-        "RNG_SEED",
-        "TRAIN.MAX_CLIPS_PER_GPU",
-    )
+    given = build_job(options, Processes()).given
+    assert given == ("SOLVER.MOMENTUM", "SOLVER.BASE_LR", "RNG_SEED")
 
 
 def test_a_frozen_copy_of_the_code_keeps_the_name_of_the_experiment(

@@ -206,6 +206,18 @@ def test_prose_opens_the_page_and_follows_the_results(results):
     assert page(results, "").splitlines()[2] == f"# {results.study.folder.name}"
 
 
+def test_results_that_do_not_count_are_named(results):
+    other = replace(results.row("long").runs[1], precision="bf16")
+    long = Row("long", {1: other})
+    comparison = replace(results.comparison, rows=(results.row("baseline"), long))
+    text = page(results, comparison=comparison, of_another_recipe=(other,))
+    lines = section(text, "## To run it again")
+    assert lines[-2] == (
+        "1 stored run does not count, because the YAML says something else now: study/long."
+    )
+    assert lines[-1].startswith("- long, seed 1: not compared with baseline, because the settings")
+
+
 def test_a_page_before_any_run_says_what_will_be_run(study):
     text = render_study(StudyResults(study, Comparison(())), [], PROSE, "python tools/study.py x")
     assert "**12 of 12 runs are missing" in text

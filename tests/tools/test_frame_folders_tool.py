@@ -74,7 +74,7 @@ def test_a_run_of_checked_folders_reads_their_store(frames, tmp_path, output, ma
     assert len(StoreDir(tmp_path / "store").read()) == NUM_TRAIN + NUM_VAL - 1
     capsys.readouterr()
     assert prepare(["--cfg", str(cfg), *store, "--plan", *quarantine]) == 0
-    assert "loading the clips of this schedule" in capsys.readouterr().out
+    assert f"{NUM_TRAIN + NUM_VAL - 1} videos, from a sample of 8" in capsys.readouterr().out
 
     pairs = (*quarantine, "DATA.STORE", tmp_path / "store")
     assert main(command(cfg, output, *pairs)) == 0

@@ -134,7 +134,7 @@ def test_a_folder_is_searched_and_what_is_skipped_is_told(predict, tiny_data, tm
     printed = capsys.readouterr()
     videos = [one["video"] for one in json.loads(printed.out)]
     assert videos == [str(folder / "val0.mp4"), str(folder / "val1.mp4")]
-    assert f"skipped 1 file that is no video: {folder / 'notes.md'}" in printed.err
+    assert f"skipped 1 file that does not end like a video: {folder / 'notes.md'}" in printed.err
 
 
 def test_a_folder_without_videos_is_bad_input(predict, tmp_path, capsys):

@@ -52,7 +52,6 @@ def test_videos_without_a_copy_are_named_and_no_failure(prepare, data, tmp_path,
         (["--processes", "0"], "--processes 0"),
         (["--list", "none.txt"], "none.txt does not exist"),
         (["LOG_PERIOD", "1"], "KEY VALUE pairs are for --cfg"),
-        (["--plan", "--cfg", "none.yaml"], "none.yaml does not exist"),
         (
             ["--cfg", "none.yaml"],
             "and --cfg none.yaml: give lists of 'path label' lines and --root",
@@ -94,17 +93,6 @@ def test_the_plan_is_near_what_the_store_then_takes(prepare, tiny_data, tmp_path
         real = sum(path.stat().st_size for path in (tmp_path / "store" / str(level)).iterdir())
         planned = float(re.search(rf"short side {level} +{GIGABYTES}", plan)[1]) * 1e9
         assert planned == pytest.approx(real, rel=0.2, abs=2e6)  # printed to a megabyte
-
-
-def test_the_plan_names_what_loading_costs_in_each_phase(prepare, tiny_data, tmp_path, capsys):
-    cfg = write_config(tmp_path / "tiny.yaml", {})
-    assert prepare(arguments(tiny_data, tmp_path / "store", "--plan", "--cfg", str(cfg))) == 0
-    lines = capsys.readouterr().out.splitlines()
-    head = lines.index("ms per clip") + 1
-    assert lines[head].split()[-2:] == ["videos", "store"]
-    # The long cycle of 8 frames at 32 pixels.
-    assert [line.split()[0] for line in lines[head + 1 : head + 5]] == ["2", "4", "4", "8"]
-    assert [line.split()[0] for line in lines[-2:]] == ["videos", "store"]
 
 
 def test_a_run_reads_the_store_and_says_how_often(prepare, tiny_data, tmp_path):

@@ -142,6 +142,13 @@ def test_stored_runs_are_reported_as_the_runs_are(runs, report, tmp_path, capsys
     assert load_results(folder) == load_results(runs)
 
 
+def test_the_figures_of_a_study_stay(runs, report, capsys):
+    (runs / "study.yaml").touch()
+    assert report(runs) == 2
+    assert "belongs to the page of tools/study.py: give another folder" in capsys.readouterr().err
+    assert not RunsDir(runs).figures.exists()
+
+
 def test_yamls_alone_have_their_schedules(tmp_path, report):
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "baseline.yaml").write_text(ROW)

@@ -17,15 +17,12 @@ from tiny import load_tool, write_config
 from mgexp.config import load, values
 from mgexp.config.load import experiment_name, load_config, to_yaml
 from mgexp.config.study import Study, Task, read_study
-from mgexp.errors import InputError, raise_problems
+from mgexp.errors import InputError
 from mgexp.figures.schedule import load_schedules
-from mgexp.launch import sweep
-from mgexp.launch import sweep_state as state
 from mgexp.results.collect import gather_runs
 from mgexp.results.load import read_lines
 from mgexp.results.model import Comparison
 from mgexp.results.remaining import unfinished_lines
-from mgexp.run.environment import REPOSITORY, git_commit
 from mgexp.run.files import append_jsonl, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
 from mgexp.train.result import Outcome
@@ -245,31 +242,6 @@ def test_busy_runs_of_slurm_are_set_aside_too(folder):
     board.set_busy_aside()
     assert board.again == {(B, 1)}
     assert root.with_name(f"{root.name}_busy_1").is_dir() and not root.exists()
-
-
-def test_slurm_gets_a_changed_yaml_once_no_run_of_the_old_one_waits(folder, monkeypatch, capsys):
-    """A run of the first call is queued, and then it is cancelled."""
-    tool, queue = load_tool("study"), {"7_0": ("PENDING", "")}
-    monkeypatch.setattr(state, "slurm_queue", lambda: queue)
-    monkeypatch.setattr(sweep, "check_submission", lambda *all_: raise_problems(all_[-1]))
-    jobs = [SimpleNamespace(job_id=f"7_{number}") for number in range(4)]
-    monkeypatch.setattr(sweep, "to_slurm", lambda _, runs: jobs[: len(runs)])
-    call = ("experiments/group", "--launcher", "slurm", "--cpus-per-task", "1")
-    assert tool.main(call) == 0
-    (folder / "long.yaml").write_text(
-        yaml.safe_dump({**CONFIG, "ROW": B, "SOLVER": {"STEPS": [0, 5, 8]}})
-    )
-    capsys.readouterr()
-    assert tool.main(call) == 2
-    assert "in a study, wait until no run is queued" in capsys.readouterr().err
-    queue.clear()
-    frozen = folder.parents[1] / "runs/sweeps/group"
-    (frozen / "code" / "commit.txt").write_text("old\n")
-    assert tool.main(call) == 0
-    assert "4 runs are submitted" in capsys.readouterr().err
-    text = (frozen / "configs/all/experiments/group/long.yaml").read_text()
-    assert yaml.safe_load(text)["SOLVER"]["STEPS"] == [0, 5, 8]
-    assert git_commit(frozen / "code") == git_commit(REPOSITORY)
 
 
 def test_figures_show_the_seeds_whose_seconds_count(runs, folder, monkeypatch):

@@ -246,7 +246,7 @@ def table(tmp_path):
     levels = {320: Copy(256, 340, 3 * 10**8), 160: Copy(160, 212, 10**8)}
     stamp = Stamp(5 * 10**8, 0)
     videos = tuple(StoredVideo(name, stamp, 300, 10.0, 256, 340, 0, levels) for name in names[:2])
-    sample = Sample(store_in(tmp_path), videos, encode_seconds=240.0)
+    sample = Sample(videos, encode_seconds=240.0)
     asked = order(tmp_path, 160, 320)
 
     def table(num_processes, free_bytes=10**12):
