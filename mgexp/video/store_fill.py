@@ -28,6 +28,7 @@ from mgexp.run.files import (
     write_json,
 )
 from mgexp.run.log import progress_bar
+from mgexp.text import duration
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.processes import map_in_processes
 from mgexp.video.reader import VideoError
@@ -338,16 +339,10 @@ def disk_table(
         ("store in all", total_bytes),
     ]
     seconds = sample.encode_seconds * share / num_processes
-    if seconds < 120:
-        encoding = f"{seconds:.0f} seconds"
-    elif seconds < 7200:
-        encoding = f"{seconds / 60:.0f} minutes"
-    else:
-        encoding = f"{seconds / 3600:.0f} hours"
     lines = [
         f"{len(paths)} videos, from a sample of {len(sample.videos)}:",
         *(f"  {name:<16} {size / 10**9:10.3f} GB" for name, size in rows),
-        f"  encoding takes about {encoding} with {num_processes} processes",
+        f"  encoding takes about {duration(seconds)} with {num_processes} processes",
     ]
     if total_bytes > free_bytes:
         lines.append(f"  it does not fit: {free_bytes / 10**9:.3f} GB are free there")
