@@ -97,8 +97,6 @@ def add_machine(group: argparse._ArgumentGroup) -> None:
     """Add the options that describe the machine and its network."""
     add = group.add_argument
     add("--num-gpus", nargs="+", type=int, metavar="N", help="processes (default: 1, or as measured)")
-    add("--scaling", choices=("fixed", "linear"), default="fixed",
-        help="with more GPUs, the mini-batch of the recipe, or as many clips on each (default: fixed)")
     add("--workers", type=int, metavar="W", help="workers of a process (default: DATA_LOADER.NUM_WORKERS)")
     add("--cores", type=int, metavar="C", help="cores of a process and its workers (default: of this machine)")
     add("--gpus-per-node", type=int, default=8, metavar="N", help="default: 8")
@@ -195,12 +193,10 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         Resources(workers, options.cores or measurement.num_cores),
         communication_of(measurement, options),
         options.num_gpus or (measurement.num_gpus,),
-        is_linear=options.scaling == "linear",
     )
     found = {
         "version": PLAN_VERSION,
         "measurement": measurement.to_json(),
-        "scaling": options.scaling,
         "network": {
             "bandwidth_gigabytes_per_second": list(options.bandwidth),
             "latency_microseconds": list(options.latency),

@@ -107,11 +107,6 @@ def add_copy_options(parser: argparse.ArgumentParser) -> None:
         help="videos encoded at the same time (default: one for each core)",
     )
     add(
-        "--hash",
-        action="store_true",
-        help="also keep a hash of each video, so that a file that only looks newer is not copied again",
-    )
-    add(
         "--shards",
         type=gigabytes,
         metavar="GIGABYTES",
@@ -178,7 +173,7 @@ def order_of(options: argparse.Namespace, root: Path) -> Order:
         print(f"prepare_data.py: short sides {pixels}, from the shapes of the row", file=sys.stderr)
     chosen = tuple(sides or DEFAULT_SHORT_SIDES)
     shard_bytes = None if options.shards is None else round(options.shards * 10**9)
-    return Order(root, chosen, options.quantizer, options.hash, shard_bytes, options.verify)
+    return Order(root, chosen, options.quantizer, shard_bytes, options.verify)
 
 
 def listing_of(options: argparse.Namespace) -> Listing:

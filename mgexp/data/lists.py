@@ -356,8 +356,7 @@ def read_listing(lists: Sequence[Path], root: Path, separator: str = SEPARATOR) 
         paths = [record.path for videos in found for record in videos.records]
         more = "; plain lists have no keys: give the list in a YAML"
         problems = [f"{one}{more}" for one in links_problems(paths, root)]
-    if problems:
-        raise InputError(list(dict.fromkeys(problems)))
+    raise_problems(problems)
     return Listing(root, found)
 
 
@@ -385,8 +384,7 @@ def build_listing(cfg: Config, problems: Sequence[str], with_quarantined: bool) 
         # A quarantine may name videos of one list only, so it can be judged only with both lists.
         if len(given) == len(LIST_KEYS):
             found += quarantine_problems(data, [*given.values()])
-    if found:
-        raise InputError(list(dict.fromkeys(found)))
+    raise_problems(found)
     root_folder = videos_root(data)
     root = Root(root_folder)
     lists = (given.get(key, VideoList()) for key in LIST_KEYS)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mgexp.data.classes import read_text
-from mgexp.data.entries import ENDINGS
+from mgexp.data.entries import ENDINGS, MAX_LISTED
 from mgexp.data.formats import unreadable, visible_in
 from mgexp.errors import listed
 from mgexp.run.files import sha256_of
@@ -168,7 +168,9 @@ def read_lists(
                 videos.append(OwnVideo(video, rest[0], rest[1] if with_group else "", is_val))
     if lists and not videos and not problems:
         problems.append(f"{listed([*map(str, lists)])}: no line names a video")
-    return Found(tuple(videos), tuple(problems[:10]))
+    if len(problems) > MAX_LISTED:
+        problems[MAX_LISTED:] = [f"... and {len(problems) - MAX_LISTED} more"]
+    return Found(tuple(videos), tuple(problems))
 
 
 def with_groups(videos: Sequence[OwnVideo], regex: str | None) -> tuple[list[OwnVideo], list[str]]:

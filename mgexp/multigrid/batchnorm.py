@@ -274,7 +274,7 @@ def group_batchnorm(model: nn.Module) -> nn.Module:
     """
     model = _with_groups(model)
     others = {type(one).__name__ for one in model.modules() if isinstance(one, OTHER_KINDS)}
-    if others and not has_batchnorm(model):
+    if others and not grouped_layers(model):
         raise ValueError(
             f"no layer was given groups: {', '.join(sorted(others))} is neither nn.BatchNorm3d nor nn.BatchNorm2d "
             "itself; use one of them in the network"
@@ -308,11 +308,6 @@ def _with_groups(model: nn.Module) -> nn.Module:
     for name, buffer in model.named_buffers(recurse=False):
         grouped.register_buffer(name, buffer)
     return grouped.train(model.training)
-
-
-def has_batchnorm(model: nn.Module) -> bool:
-    """Return whether ``model`` has layers whose statistics are over groups of clips."""
-    return any(isinstance(layer, GroupedBatchNorm3d) for layer in model.modules())
 
 
 def set_num_groups(model: nn.Module, num_groups: int) -> None:

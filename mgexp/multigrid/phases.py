@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from mgexp.multigrid.recipe import LR_SCALINGS, CyclePer, Multigrid, Recipe
-from mgexp.multigrid.shapes import ORDERS, Cycle, ShapeOrder, Turns, in_turn, long_cycle
+from mgexp.multigrid.shapes import ORDERS, Cycle, Turns, in_turn, long_cycle
 
 LEAST_SHARE = 1e-9
 """A share below this part of all epochs is left out. Its two ends differ only by rounding."""
@@ -71,8 +71,9 @@ class Phase:
     """A maximal sequence of steps [start_step, end_step) of one (stage, base shape, lr_factor).
 
     ``start_epoch`` and ``end_epoch`` are epochs of the stream, and integers in epoch granularity.
-    ``first_clip`` is the number of clips drawn before the phase. ``num_bn_groups`` counts the
-    groups of each process; with −n one group spans n processes. ``decay_factor`` multiplies the weight decay.
+    ``first_clip`` is the number of clips drawn before the phase. ``turns`` has the shapes of ``cycle``, step
+    by step. ``num_bn_groups`` counts the groups of each process; with −n one group spans n processes.
+    ``decay_factor`` multiplies the weight decay.
     """
 
     stage: int
@@ -83,16 +84,11 @@ class Phase:
     first_clip: int
     lr_factor: float
     cycle: Cycle
+    turns: Turns
     clips: int
     stride_range: tuple[int, int] | None
     num_bn_groups: int
-    shape_order: ShapeOrder = "coarse_to_fine"
     decay_factor: float = 1.0
-
-    @property
-    def turns(self) -> Turns:
-        """Return the shapes of the cycle, step by step."""
-        return Turns(self.cycle.shapes, self.stage, self.shape_order)
 
     @property
     def num_steps(self) -> int:
@@ -319,10 +315,10 @@ def _place(
         first_clip=first_clip,
         lr_factor=piece.lr_factor,
         cycle=piece.cycle,
+        turns=turns,
         clips=base.clips(recipe.clips),
         stride_range=stride_range,
         num_bn_groups=groups,
-        shape_order=multigrid.shape_order,
         decay_factor=LR_SCALINGS[multigrid.decay_scaling](base.ratio, 0.0),
     )
 

@@ -133,15 +133,13 @@ class Row:
     cfg: Config
     num_videos: int
 
-    def schedule(self, num_gpus: int, clips_factor: int = 1) -> Schedule:
-        """Build its schedule for ``num_gpus`` processes, with ``clips_factor`` times the recipe's clips.
+    def schedule(self, num_gpus: int) -> Schedule:
+        """Build its schedule for ``num_gpus`` processes.
 
         Raises InputError where the processes cannot share the mini-batches.
         """
-        clips = self.cfg.TRAIN.BATCH_SIZE * clips_factor
-        cfg = replace(self.cfg, TRAIN=replace(self.cfg.TRAIN, BATCH_SIZE=clips))
         try:
-            return build_row_schedule(cfg, self.num_videos, num_gpus)
+            return build_row_schedule(self.cfg, self.num_videos, num_gpus)
         except InputError as error:
             where = f"{self.name} on {num_gpus} GPUs"
             raise InputError([f"{where}: {problem}" for problem in error.problems]) from error
@@ -263,26 +261,15 @@ def predict_rows(
     resources: Resources,
     communication: Communication,
     gpu_counts: Sequence[int],
-    is_linear: bool = False,
 ) -> list[RowPrediction]:
-    """Predict every row on every number of GPUs.
+    """Predict every row on every number of GPUs, which share the clips of the recipe.
 
-    With ``is_linear``, every GPU keeps the clips that it had in the measurement. Otherwise the GPUs
-    share the clips of the recipe. Raises InputError if that is impossible, or if a shape was not
-    measured.
+    Raises InputError if that is impossible, or if a shape was not measured.
     """
     found, problems = [], []
     for num_gpus in gpu_counts:
-        factor, rest = divmod(num_gpus, measurement.num_gpus)
-        if is_linear and rest:
-            raise InputError(
-                [
-                    f"--num-gpus {num_gpus} is no multiple of the {measurement.num_gpus} GPUs of the "
-                    "measurement, which --scaling linear needs"
-                ]
-            )
         for row in rows:
-            schedule = row.schedule(num_gpus, factor if is_linear else 1)
+            schedule = row.schedule(num_gpus)
             steps, loading = measurement.steps, measurement.configured_loading
             # One message has all problems, so that a user can correct them all at once.
             try:

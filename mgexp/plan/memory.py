@@ -13,7 +13,7 @@ from mgexp.config.keys import Config
 from mgexp.errors import InputError, raise_problems
 from mgexp.models.build import build_model
 from mgexp.models.cost import activation_bytes
-from mgexp.multigrid.batchnorm import has_batchnorm
+from mgexp.multigrid.batchnorm import grouped_layers
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
 from mgexp.optim.build import build_optimizer
 from mgexp.text import aligned
@@ -54,7 +54,8 @@ def build_memory(cfg: Config, schedule: Schedule, num_processes: int) -> dict[st
 
 def build_clips_at_once(cfg: Config, model: nn.Module, step: StepShape) -> int:
     """Return the most clips of a mini-batch that go through ``model`` together."""
-    pieces = num_pieces(step.clips, step.num_bn_groups, has_batchnorm(model), is_mixed(cfg.AUG))
+    has_groups = bool(grouped_layers(model))
+    pieces = num_pieces(step.clips, step.num_bn_groups, has_groups, is_mixed(cfg.AUG))
     return max(part.clips for part in split(step.clips, pieces, cfg.TRAIN.MAX_CLIPS_PER_GPU))
 
 

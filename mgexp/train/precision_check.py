@@ -53,7 +53,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from mgexp import dist
 from mgexp.data.clips import Batch
 from mgexp.dist import Processes
-from mgexp.errors import InputError, listed
+from mgexp.errors import InputError, listed, raise_problems
 from mgexp.multigrid.batchnorm import set_num_groups
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.environment import cpu_model
@@ -398,9 +398,7 @@ def require_precision(
         if not problems:
             remember(record, {str(one.shape): one.min_cosine for one in found})
     everyones = dist.merge(processes, {processes.rank: "\n".join(problems)})
-    lines = [line for text in everyones.values() for line in text.splitlines()]
-    if lines:
-        raise InputError(list(dict.fromkeys(lines)))
+    raise_problems([line for text in everyones.values() for line in text.splitlines()])
 
 
 def check_record(

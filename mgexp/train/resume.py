@@ -70,7 +70,7 @@ def check_folder(
     if run_dir.dataset_json.exists():
         saved = read_json(run_dir.dataset_json)
         problems += [
-            f"{name} of the lists was {saved[name]!r}, now it is {value!r}"
+            _video_change(name, saved[name], value)
             for name, value in videos.items()
             if name in saved and saved[name] != value
         ]
@@ -88,6 +88,13 @@ def check_folder(
         )
         raise InputError([*problems, remedy])
     return problems
+
+
+def _video_change(name: str, old: object, new: object) -> str:
+    if isinstance(old, list) and isinstance(new, list):
+        others = listed(sorted({*old} ^ {*new}), MAX_LISTED) or "their order"
+        return f"{name} of the lists had {len(old)} videos, now it has {len(new)}; they differ in {others}"
+    return f"{name} of the lists was {old!r}, now it is {new!r}"
 
 
 def config_problems(run_dir: RunDir, config_yaml: str, ignored: tuple[str, ...] = ()) -> list[str]:

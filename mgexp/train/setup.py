@@ -32,7 +32,7 @@ from mgexp.models.build import build_problems, build_to_look_at, own_names
 from mgexp.models.cost import products_by_shape, schedule_shapes
 from mgexp.models.resnet import TEMPORAL
 from mgexp.models.weights import Fit, fit_weights, read_weights
-from mgexp.multigrid.batchnorm import has_batchnorm
+from mgexp.multigrid.batchnorm import grouped_layers
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule, step_counts
 from mgexp.multigrid.shapes import FULL, ClipCosts, clip_sizes
@@ -159,7 +159,7 @@ def build_inputs(
 def build_split_problems(cfg: Config, schedule: Schedule, num_processes: int) -> list[str]:
     """List why TRAIN.MAX_CLIPS_PER_GPU cannot split the mini-batches of the schedule."""
     max_clips = cfg.TRAIN.MAX_CLIPS_PER_GPU
-    has_groups = not max_clips or has_batchnorm(build_to_look_at(cfg))
+    has_groups = not max_clips or bool(grouped_layers(build_to_look_at(cfg)))
     shapes = step_counts(schedule, num_processes)
     return [*split_problems(shapes, max_clips, has_groups, is_mixed(cfg.AUG))]
 

@@ -27,7 +27,7 @@ from mgexp.config.keys import Config
 from mgexp.data.clips import Batch
 from mgexp.errors import InputError, listed
 from mgexp.models.layers import Draws, set_draws
-from mgexp.multigrid.batchnorm import has_batchnorm, one_sample, set_num_groups, share_statistics
+from mgexp.multigrid.batchnorm import grouped_layers, one_sample, set_num_groups, share_statistics
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.log import LOGGER, progress_bar
 from mgexp.text import counted
@@ -255,7 +255,7 @@ class TrainStep:
     @cached_property
     def has_batchnorm(self) -> bool:
         """Return whether the network has layers whose statistics are over groups of clips."""
-        return has_batchnorm(self.model)
+        return bool(grouped_layers(self.model))
 
     # This is a separate method, so that the tensors of one part are freed before the next part
     # begins.

@@ -480,7 +480,7 @@ def check_in_folder(
 def _state_of(path: str) -> dict[str, int | None]:
     """Return the size and the time of change of a video; None for both if there is no file."""
     try:
-        stamp = stamp_of(path, with_hash=False)
+        stamp = stamp_of(path)
     # A path with a NUL character raises ValueError.
     except (OSError, ValueError):
         return {"bytes": None, "mtime_ns": None}

@@ -12,7 +12,6 @@ pixels, as the cost of training does.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mgexp.errors import InputError
-from mgexp.run.files import is_file, iter_jsonl, read_json, sha256_of
+from mgexp.run.files import is_file, iter_jsonl, read_json
 from mgexp.run.folder import Folder, Inside
 from mgexp.run.remote import is_remote, local_file
 from mgexp.video.frame_folder import is_image
@@ -71,17 +70,11 @@ class Stamp:
     """The size and the time of last change of a file, which tell whether it has changed.
 
     The size of a folder of images is that of all images together. Its time changes when an image is
-    added, removed or replaced by another file. ``sha256``: the hash of the content; None if nobody
-    asked for it.
+    added, removed or replaced by another file.
     """
 
     size_bytes: int
     mtime_ns: int
-    sha256: str | None = None
-
-    def is_same_file(self, other: Stamp) -> bool:
-        """Whether size and time of last change are the same."""
-        return (self.size_bytes, self.mtime_ns) == (other.size_bytes, other.mtime_ns)
 
 
 @dataclass(frozen=True)
@@ -117,7 +110,8 @@ class StoredVideo:
         # Older versions did not write the last field.
         names = [name for name in cls.__dataclass_fields__ if name != "is_folder" or name in line]
         values = {name: line[name] for name in names}
-        values["stamp"] = Stamp(**line["stamp"])
+        # Older versions also wrote a sum of the content.
+        values["stamp"] = Stamp(line["stamp"]["size_bytes"], line["stamp"]["mtime_ns"])
         values["levels"] = {
             int(level): Copy.from_line(copy) for level, copy in line["levels"].items()
         }
@@ -269,18 +263,14 @@ def distinct_levels(height: int, width: int, levels: tuple[int, ...]) -> tuple[i
     return tuple(sorted(by_size.values()))
 
 
-def stamp_of(path: str, with_hash: bool) -> Stamp:
-    """Read size, time of last change, and, where asked for, SHA-256 of a video. Raises OSError."""
+def stamp_of(path: str) -> Stamp:
+    """Read size and time of last change of a video. Raises OSError."""
     status = os.stat(path)  # noqa: PTH116 (240,000 videos)
     if not stat.S_ISDIR(status.st_mode):
-        sha256 = sha256_of(Path(path)) if with_hash else None
-        return Stamp(status.st_size, status.st_mtime_ns, sha256)
+        return Stamp(status.st_size, status.st_mtime_ns)
     with os.scandir(path) as entries:
-        images = sorted((one.name, one.stat().st_size) for one in entries if is_image(one.name))
-    # The names belong to the content, because they are the order of the frames.
-    sums = [f"{name} {sha256_of(Path(path, name))}" for name, _ in images] if with_hash else []
-    sha256 = hashlib.sha256("\n".join(sums).encode()).hexdigest() if with_hash else None
-    return Stamp(sum(size for _, size in images), status.st_mtime_ns, sha256)
+        size_bytes = sum(one.stat().st_size for one in entries if is_image(one.name))
+    return Stamp(size_bytes, status.st_mtime_ns)
 
 
 class StoreIndex:

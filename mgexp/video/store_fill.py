@@ -28,6 +28,7 @@ from mgexp.run.files import (
     write_json,
 )
 from mgexp.run.log import progress_bar
+from mgexp.text import duration
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.processes import map_in_processes
 from mgexp.video.reader import VideoError
@@ -51,16 +52,15 @@ class StoreError(Exception):
 class Order:
     """The content that a store should have: copies at ``levels`` (short sides in pixels) of videos below ``root``.
 
-    ``quantizer``: the quality of MPEG-2, from 1 (best) to MAX_QUANTIZER. ``with_hash``: also keep a hash of each
-    video. ``shard_bytes``: pack the copies into shards of about so many bytes; None: leave them as files.
-    ``verify``: compare the bytes of the copies in shards with their sums.
+    ``quantizer``: the quality of MPEG-2, from 1 (best) to MAX_QUANTIZER. ``shard_bytes``: pack the copies into
+    shards of about so many bytes; None: leave them as files. ``verify``: compare the bytes of the copies in shards
+    with their sums.
     Raises InputError for levels or a quantizer that MPEG-2 cannot have, and for shards without a byte.
     """
 
     root: Path
     levels: tuple[int, ...]
     quantizer: int
-    with_hash: bool = False
     shard_bytes: int | None = None
     verify: bool = False
 
@@ -161,7 +161,7 @@ def _copy_all(
             before = known.get(video.path)
             if video.failure:
                 failures.append((video.path, video.failure))
-            elif before is not None and before.stamp.is_same_file(video.stamp):
+            elif before is not None and before.stamp == video.stamp:
                 # Copies at other levels, which were made from the same file, stay in the
                 # manifest.
                 video = replace(video, levels={**before.levels, **video.levels})  # noqa: PLW2901
@@ -180,7 +180,7 @@ def copy_video(store: StoreDir, order: Order, path: str) -> StoredVideo:
     source = order.root / path
     stamp = Stamp(0, 0)
     try:
-        stamp = stamp_of(str(source), order.with_hash)
+        stamp = stamp_of(str(source))
         return encode_video(source, path, stamp, store, order.levels, order.quantizer)
     except VideoError as error:
         reason = error.reason
@@ -246,35 +246,20 @@ def _is_kept(
             if copy.part is None
             else shards.hold(level, copy, order.verify)
             for level, copy in video.levels.items()
-        ) and _is_unchanged(store, order, video, known)
+        ) and _is_unchanged(order, video)
     except OSError:
         return False
 
 
-def _is_unchanged(
-    store: StoreDir, order: Order, video: StoredVideo, known: dict[str, StoredVideo]
-) -> bool:
+def _is_unchanged(order: Order, video: StoredVideo) -> bool:
     """Tell whether the video is as it was when it was copied. Its copies outlive it, so it may be gone.
 
-    Without hashes, its size and its time of last change must be the same. With hashes, a file with
-    a new time and the same content is unchanged too. The manifest then gets its new time, so that
-    it is not hashed at every start. Raises OSError if it cannot be read.
+    Raises OSError if it cannot be read.
     """
-    source = str(order.root / video.path)
     try:
-        stamp = stamp_of(source, with_hash=False)
+        return stamp_of(str(order.root / video.path)) == video.stamp
     except FileNotFoundError:
         return True
-    if stamp.is_same_file(video.stamp):
-        # If hashes are asked for now, a video that was copied without one is copied again.
-        return video.stamp.sha256 is not None or not order.with_hash
-    if not order.with_hash or stamp.size_bytes != video.stamp.size_bytes:
-        return False
-    stamp = stamp_of(source, with_hash=True)
-    if stamp.sha256 == video.stamp.sha256:
-        known[video.path] = replace(video, stamp=stamp)
-        append_jsonl(store.manifest_jsonl, known[video.path].line())
-    return stamp.sha256 == video.stamp.sha256
 
 
 @contextmanager
@@ -331,7 +316,7 @@ def disk_table(
     the sample. Raises InputError if a video vanishes meanwhile.
     """
     try:
-        source_bytes = sum(stamp_of(str(order.root / path), False).size_bytes for path in paths)
+        source_bytes = sum(stamp_of(str(order.root / path)).size_bytes for path in paths)
     except OSError as error:
         problem = f"{error.filename} was there and cannot be read now ({error.strerror})"
         raise InputError([f"{problem}: bring it back, or start again without it"]) from error
@@ -347,16 +332,10 @@ def disk_table(
         ("store in all", total_bytes),
     ]
     seconds = sample.encode_seconds * share / num_processes
-    if seconds < 120:
-        encoding = f"{seconds:.0f} seconds"
-    elif seconds < 7200:
-        encoding = f"{seconds / 60:.0f} minutes"
-    else:
-        encoding = f"{seconds / 3600:.0f} hours"
     lines = [
         f"{len(paths)} videos, from a sample of {len(sample.videos)}:",
         *(f"  {name:<16} {size / 10**9:10.3f} GB" for name, size in rows),
-        f"  encoding takes about {encoding} with {num_processes} processes",
+        f"  encoding takes about {duration(seconds)} with {num_processes} processes",
     ]
     if total_bytes > free_bytes:
         lines.append(f"  it does not fit: {free_bytes / 10**9:.3f} GB are free there")

@@ -119,6 +119,13 @@ def test_a_bad_line_is_named(make, line, said):
     assert said in problem
 
 
+def test_of_many_bad_lines_the_number_of_the_others_is_said(make):
+    root = make("list.txt")
+    (root / "list.txt").write_text("a.mp4\n" * 12)
+    problems = read_lists([root / "list.txt"], root, None, None, with_group=False).problems
+    assert (len(problems), problems[-1]) == (11, "... and 2 more")
+
+
 def test_names_of_parts_are_groups():
     stems = ["v_Archery_g01_c01", "v_Archery_g01_c02", "street_clip2", "blue_circle_1", "x"]
     videos, lines = with_groups([OwnVideo(f"/{stem}.mp4", "a") for stem in stems], None)

@@ -256,7 +256,7 @@ def test_every_broken_validation_video_is_named_once(data, tmp_path, output):
 def test_processes_that_see_other_videos_are_refused(data, tmp_path, output):
     """As where a network disk shows one machine an old list."""
     other = Path(shutil.copytree(data, tmp_path / "other"))
-    (other / "train.txt").write_text("train0.mp4 0\n" * 24)
+    (other / "train.txt").write_text("train0.mp4 0\ntrain1.mp4 1\n" * 12)
     cfgs = [
         write_config(tmp_path / f"{name}.yaml", data_keys(root))
         for name, root in (("a", data), ("b", other))

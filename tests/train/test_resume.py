@@ -211,6 +211,18 @@ def test_every_difference_is_listed(checkpointed, tmp_path):
     assert [change.split(":")[0] for change in changes] == ["SOLVER.BASE_LR", "RNG_SEED"]
 
 
+def test_of_missing_videos_some_that_differ_are_named(checkpointed, tmp_path):
+    """All videos of Kinetics may be missing."""
+    missing = [f"{number}.mp4" for number in range(1000)]
+    (change,) = check_folder(
+        checkpointed, config(tmp_path), {**VIDEOS, "missing": missing}, override=True
+    )
+    assert change == (
+        "missing of the lists had 0 videos, now it has 1000; they differ in 0.mp4, 1.mp4, 10.mp4, 100.mp4, "
+        "101.mp4, 102.mp4, 103.mp4, 104.mp4 and 992 more"
+    )
+
+
 def test_anything_may_change_before_the_first_checkpoint(written, tmp_path):
     other = config(tmp_path, SOLVER__BASE_LR=0.5)
     assert check_folder(written, other, VIDEOS, override=False) == []

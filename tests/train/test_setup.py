@@ -243,9 +243,9 @@ def test_the_largest_model_is_looked_at_without_its_memory(tiny_data, tmp_path):
 def test_order_of_shapes_and_plain_batch_norm_are_keys(tmp_path):
     changes = {"MULTIGRID.SHAPE_ORDER": "random", "MULTIGRID.BN_BASE_SIZE": 0}
     schedule = build_row_schedule(tiny_config(tmp_path, changes), 24)
-    assert {(p.shape_order, p.num_bn_groups) for p in schedule.phases} == {("random", 1)}
+    assert {(p.turns.order, p.num_bn_groups) for p in schedule.phases} == {("random", 1)}
     ordered = build_row_schedule(tiny_config(tmp_path), 24)
-    assert {phase.shape_order for phase in ordered.phases} == {"coarse_to_fine"}
+    assert {phase.turns.order for phase in ordered.phases} == {"coarse_to_fine"}
 
 
 RECORDS = tuple(VideoRecord(f"/{index}.mp4", index % 2) for index in range(10))

@@ -57,9 +57,9 @@ def turn(path: Path) -> Path:
     return path
 
 
-def order(root: Path, *levels: int, with_hash: bool = False) -> Order:
+def order(root: Path, *levels: int) -> Order:
     """Copies of good quality at ``levels``."""
-    return Order(root, levels or (64, 32), QUANTIZER, with_hash)
+    return Order(root, levels or (64, 32), QUANTIZER)
 
 
 def store_in(folder: Path) -> StoreDir:

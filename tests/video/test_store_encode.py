@@ -39,7 +39,7 @@ NUMBERED = {
 def encode(path: Path, *levels: int):
     """(what the manifest says, the copy at each level)."""
     store, asked = store_in(path.parent), order(path.parent, *levels)
-    stamp = stamp_of(str(path), with_hash=False)
+    stamp = stamp_of(str(path))
     video = encode_video(path, path.name, stamp, store, asked.levels, asked.quantizer)
     return video, {level: store.copy(level, path.name) for level in video.levels}
 
@@ -127,7 +127,7 @@ def test_a_larger_quantizer_makes_smaller_files(tmp_path):
     source, sizes = write_smooth(tmp_path / "a.mp4"), []
     for quantizer in (2, 8, 30):
         store = store_in(tmp_path / str(quantizer))
-        stamp = stamp_of(str(source), with_hash=False)
+        stamp = stamp_of(str(source))
         video = encode_video(source, "a.mp4", stamp, store, (TALL,), quantizer)
         sizes.append(video.levels[TALL].size_bytes)
     assert sizes[0] > 1.5 * sizes[1] > 1.5 * sizes[2]

@@ -84,18 +84,14 @@ def test_a_video_that_changed_is_done_again(videos, tmp_path, change):
         os.utime(videos / "2.mp4", (1, 1))
     assert fill(tmp_path) == store_fill.Filled(1, 4, ())
     stamp = store_in(tmp_path).read()["2.mp4"].stamp
-    assert stamp == stamp_of(str(videos / "2.mp4"), with_hash=False)
+    assert stamp == stamp_of(str(videos / "2.mp4"))
 
 
-def test_with_a_hash_only_another_content_is_done_again(videos, tmp_path):
-    fill(tmp_path, with_hash=True)
-    for name in NAMES:
-        os.utime(videos / name, (1, 1))
-    content = bytearray((videos / "2.mp4").read_bytes())
-    content[-1] ^= 1  # the size stays
-    (videos / "2.mp4").write_bytes(content)
-    assert fill(tmp_path, with_hash=True).num_kept == 4
-    assert fill(tmp_path).num_kept == 5  # the new times were written down
+def test_a_manifest_of_an_older_version_with_sums_of_the_videos_is_read(videos, tmp_path):
+    fill(tmp_path)
+    manifest = store_in(tmp_path).manifest_jsonl
+    manifest.write_text(manifest.read_text().replace('"mtime_ns"', '"sha256": "ab", "mtime_ns"'))
+    assert fill(tmp_path) == store_fill.Filled(0, 5, ())
 
 
 def test_a_copy_that_is_gone_is_made_again(videos, tmp_path):
@@ -268,11 +264,8 @@ def test_every_level_and_their_sum(table):
     assert len(lines) == 6
 
 
-@pytest.mark.parametrize(
-    ("processes", "said"), [(20, "60 seconds"), (2, "10 minutes"), (0.1, "3 hours")]
-)
-def test_the_time_is_in_the_unit_that_people_would_say(processes, said, table):
-    assert table(processes).endswith(f"encoding takes about {said} with {processes} processes")
+def test_the_processes_share_the_time(table):
+    assert table(2).endswith("encoding takes about 10 min 00 s with 2 processes")
 
 
 def test_a_store_that_does_not_fit_is_said(table):
