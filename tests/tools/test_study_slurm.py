@@ -22,10 +22,12 @@ def test_a_changed_yaml_is_used_once_no_run_of_the_old_one_waits(tmp_path, monke
     monkeypatch.setattr(sweep, "to_slurm", lambda _, runs: jobs[: len(runs)])
     tool, call = load_tool("study"), (str(tmp_path), "--launcher", "slurm", "--cpus-per-task", "1")
     assert tool.main(call) == 0
-    row.write_text(yaml.safe_dump({**CONFIG, "ROW": "baseline", "SOLVER": {"STEPS": [0, 5, 8]}}))
     frozen = tmp_path / "runs" / "sweeps"
     (frozen / "code" / "commit.txt").write_text("old\n")
     capsys.readouterr()
+    assert tool.main(call) == 0
+    assert "uses the code of its first call, commit old. For the" in capsys.readouterr().err
+    row.write_text(yaml.safe_dump({**CONFIG, "ROW": "baseline", "SOLVER": {"STEPS": [0, 5, 8]}}))
     assert tool.main(call) == 2
     assert "in a study, wait until no run is queued or running" in capsys.readouterr().err
     queue.clear()
