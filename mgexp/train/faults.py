@@ -25,6 +25,7 @@ TEXTS_OF_NO_MEMORY = (
     "can't allocate memory",  # torch on a CPU
     "could not create a memory object",  # oneDNN
     "could not create a primitive",  # oneDNN
+    "could not execute a primitive",  # oneDNN
     "out of memory",  # CUDA and its libraries
     "STATUS_ALLOC_FAILED",  # cuDNN and cuBLAS
     "std::bad_alloc",

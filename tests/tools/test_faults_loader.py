@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -87,8 +88,7 @@ def test_memory_that_is_too_small_for_a_shape(cfg, output, tmp_path):
     assert "step 0 (epoch 0.00): out of memory at a mini-batch of 256x2x16²" in message
     assert "set TRAIN.MAX_CLIPS_PER_GPU 128 (half as many, in whole pieces)" in message
     # Torch's allocator or oneDNN fails, whichever needs memory at the moment when the limit is met.
-    reasons = ("DefaultCPUAllocator: can't allocate memory: you", "could not create a primitive")
-    assert any(reason in message for reason in reasons)
+    assert re.search(r"can't allocate memory: you|could not (create|execute) a primitive", message)
 
 
 HANG = ("DATA.VIDEO_TIMEOUT_SECONDS", 1, "DATA.MAX_UNUSABLE_SHARE", 0.5)
