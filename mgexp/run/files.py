@@ -13,7 +13,6 @@ import io
 import logging
 import os
 import socket
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -135,16 +134,10 @@ def is_folder(path: Path) -> bool:
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal digits."""
-    with path.open("rb") as file:
-        return sha256_of_next(file, sys.maxsize)
-
-
-def sha256_of_next(file: BinaryIO, size: int) -> str:
-    """Return the SHA-256 of the next ``size`` bytes, or of all until the end, in hexadecimal digits."""
     digest = hashlib.sha256()
-    while size and (chunk := file.read(min(size, HASH_CHUNK_BYTES))):
-        digest.update(chunk)
-        size -= len(chunk)
+    with path.open("rb") as file:
+        while chunk := file.read(HASH_CHUNK_BYTES):
+            digest.update(chunk)
     return digest.hexdigest()
 
 

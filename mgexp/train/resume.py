@@ -199,7 +199,7 @@ def is_evaluated(run_dir: RunDir, step: int) -> bool:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """An undamaged checkpoint. ``seal`` identifies its file."""
+    """An undamaged checkpoint. ``seal`` identifies its content."""
 
     step: int
     seal: str
