@@ -29,7 +29,7 @@ from mgexp.launch.submit import (
     to_slurm,
     to_this_machine,
 )
-from mgexp.launch.sweep_state import QUEUED, RUNNING, states, submissions
+from mgexp.launch.sweep_state import QUEUED, RUNNING, RunState, states, submissions
 from mgexp.launch.task import Submission
 from mgexp.run.environment import REPOSITORY, git_commit
 from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_json, write_json
@@ -216,9 +216,14 @@ def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
     ]
 
 
+def _active(folder: SweepDir) -> list[RunState]:
+    """Return the runs that are queued or running."""
+    return [one for one in states(folder, submissions(folder)) if one.state in (QUEUED, RUNNING)]
+
+
 def thaw(folder: SweepDir) -> None:
     """Remove the frozen code and YAMLs, so that `freeze` takes those of now, unless a run needs them."""
-    if not any(one.state in (QUEUED, RUNNING) for one in states(folder, submissions(folder))):
+    if not _active(folder):
         for path in (folder.code, folder.configs):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -323,8 +328,8 @@ def _cores(options: RunOptions, slot: int, num_parallel: int) -> tuple[int, ...]
 def cancel(folder: SweepDir) -> list[str]:
     """Stop every run that is queued or running. A running one saves first. Return the names of all."""
     folder.cancelled.touch()
+    active = _active(folder)
     known = submissions(folder)
-    active = [one for one in states(folder, known) if one.state in (QUEUED, RUNNING)]
     in_slurm = [one for one in active if known[one.name]["launcher"] == "slurm"]
     if running := [one.job_id for one in in_slurm if one.state == RUNNING]:
         # On Slurm, a run saves after SIGTERM but continues until it is killed. SIGINT makes it save and end. If
