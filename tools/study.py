@@ -31,15 +31,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import geometric_mean
 
 from mgexp.config.load import experiment_name, flatten, load_config
-from mgexp.config.study import SECONDS_NAME, Study, Task, budget_text, read_study
+from mgexp.config.study import Study, Task, read_study
 from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import draw_figures, drawn_before
-from mgexp.figures.schedule import load_schedules
 from mgexp.figures.scores import gain_of
 from mgexp.launch.resources import Resources, add_resource_arguments, read_resources
 from mgexp.launch.run import RunOptions, with_cpus
@@ -47,13 +45,18 @@ from mgexp.launch.submit import to_local
 from mgexp.launch.sweep import Sweep, SweepRun, age_of_code, check_sweep, freeze, submit_array, thaw
 from mgexp.launch.sweep_state import IN_HAND, states
 from mgexp.options import ToolParser, add_import_option, run_tool
-from mgexp.results.changed import Part, changed_parts, changed_text
 from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
-from mgexp.results.evidence import busy_runs, fair_pair
+from mgexp.results.evidence import busy_runs
 from mgexp.results.html import Picture
-from mgexp.results.model import BASELINE, Comparison, Pair
+from mgexp.results.model import BASELINE
 from mgexp.results.page import write_page
-from mgexp.results.remaining import (
+from mgexp.results.report import write_pictures
+from mgexp.results.schedules import load_schedules, new_budgets
+from mgexp.results.study_page import HEAD, StudyResults, render_study
+from mgexp.results.study_state import (
+    Part,
+    changed_parts,
+    changed_text,
     describe_left,
     few_steps_text,
     seconds_of_rows,
@@ -62,8 +65,6 @@ from mgexp.results.remaining import (
     unfinished_lines,
     verdict_table,
 )
-from mgexp.results.report import write_pictures
-from mgexp.results.study_page import HEAD, StudyResults, render_study
 from mgexp.run.files import atomic_write_text, free_path, lock_file, short_path
 from mgexp.run.folder import RUNS, ExperimentsDir, RunDir, RunsDir, SweepDir, default_run_dir
 from mgexp.text import counted, duration
@@ -77,8 +78,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "FOLDER [options] [KEY VALUE ...]")
     add_import_option(parser)
-    folder = "folder of rows with a study.yaml"
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help=folder)
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="folder of rows with a study.yaml"
+    )
     parser.add_argument(
         "--launcher",
         choices=("local", "slurm"),
@@ -91,18 +93,20 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="M",
         help="start no run that would end later than in M minutes (the time of the first run is unknown)",
     )
-    busy = "train the runs again that had company"
-    parser.add_argument("--repeat-busy", action="store_true", help=busy)
+    parser.add_argument(
+        "--repeat-busy", action="store_true", help="train the runs again that had company"
+    )
     parser.add_argument(
         "--only-page", action="store_true", help="train nothing, and write the page and its figures"
     )
     parser.add_argument(
         "--status",
         action="store_true",
-        help="train and write nothing, and print how far each run is, and after the first one the time left",
+        help="train and write nothing, and print how far each run is, and how much is left",
     )
-    at_a_time = "runs at a time on Slurm (default: all)"
-    parser.add_argument("--parallel", type=int, metavar="N", help=at_a_time)
+    parser.add_argument(
+        "--parallel", type=int, metavar="N", help="runs at a time on Slurm (default: all)"
+    )
     add_resource_arguments(parser)
     parser.add_argument(
         "overrides",
@@ -348,47 +352,6 @@ def draw(results: StudyResults) -> list[Picture]:
     }
     gains = [gain for pair in results.pairs if (gain := gain_of(pair, results.fair(pair)))]
     return draw_figures(comparison, load_schedules(comparison, yamls), gains, study.margin)
-
-
-# --- shorter baselines
-
-
-def new_budgets(study: Study, gathered: Gathered) -> dict[str, str]:
-    """Write the YAMLs of shorter baselines that are missing and can be known, by name.
-
-    FLOPs follow from the schedules. Seconds need the first pairs of the study, and their YAML is written once.
-    """
-    missing = {
-        name: row for name, row in study.budget_rows.items() if not study.yamls[name].exists()
-    }
-    in_seconds = {SECONDS_NAME.format(row=row) for row in study.equal_seconds}
-    texts = {}
-    rows = {row for name, row in missing.items() if name not in in_seconds}
-    if rows:
-        yamls = {row: study.yamls[row] for row in {*rows, study.baseline}}
-        flops = {one.name: one.work[1] for one in load_schedules(Comparison(gathered.rows), yamls)}
-        lost = [row for row in yamls if row not in flops]
-        if lost:
-            problem = f"the FLOPs of {', '.join(sorted(lost))} are unknown: give DATA.NUM_VIDEOS"
-            raise InputError([f"{study.folder}: {problem}, or the training list"])
-    by_name = {row.name: row for row in gathered.rows}
-    busy = busy_runs(gathered.runs.values())
-    for name, row in missing.items():
-        if name not in in_seconds:
-            texts[name] = budget_text(
-                study, name, flops[row] / flops[study.baseline], "the schedules of both"
-            )
-            continue
-        pair = fair_pair(Pair(by_name[row], by_name[study.baseline]), busy)
-        ratios = [
-            base.train_seconds / one.train_seconds for one, base in pair.runs[: study.seconds_pairs]
-        ]
-        if len(ratios) == study.seconds_pairs:
-            seeds = ", ".join(str(seed) for seed in pair.seeds[: study.seconds_pairs])
-            texts[name] = budget_text(
-                study, name, 1 / geometric_mean(ratios), f"the seconds of seeds {seeds}"
-            )
-    return texts
 
 
 # --- running

@@ -7,12 +7,12 @@ from html import escape
 
 import simplejson
 
-from mgexp.figures.schedule import RowSchedule
 from mgexp.figures.scores import Scale, accuracy_scales
 from mgexp.figures.style import row_label, row_styles
 from mgexp.results.html import Block
 from mgexp.results.model import Comparison, Row, Run
 from mgexp.results.report import CURVES
+from mgexp.results.schedules import RowSchedule
 
 WORDS = (
     "Move over a point, or touch it, to read its value. Drag to enlarge a part, and click twice to see all. The "

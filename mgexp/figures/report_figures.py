@@ -9,7 +9,7 @@ from matplotlib.colors import PowerNorm
 
 from mgexp.config.study import STUDY_YAML, row_yamls
 from mgexp.figures.curves import curves_block
-from mgexp.figures.schedule import RowSchedule, draw_schedule, load_schedules
+from mgexp.figures.schedule import draw_schedule
 from mgexp.figures.scores import Gain, draw_accuracy, draw_equal_flops, draw_speed_up, gains_of
 from mgexp.figures.seconds import draw_seconds
 from mgexp.figures.style import PrintFigure, printed, row_label
@@ -18,6 +18,7 @@ from mgexp.results.html import Block, Picture
 from mgexp.results.load import load_comparison
 from mgexp.results.model import Comparison, Row
 from mgexp.results.report import write_report
+from mgexp.results.schedules import RowSchedule, load_schedules
 from mgexp.run.folder import RUNS, RunsDir
 from mgexp.text import counted
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
-from mgexp.figures.schedule import RowSchedule
 from mgexp.figures.style import (
     COLOURS,
     QUIET,
@@ -38,6 +37,7 @@ from mgexp.results.model import (
     Row,
     Run,
 )
+from mgexp.results.schedules import RowSchedule
 from mgexp.results.tables import points_text
 
 LEAST_POINTS = 5.0

@@ -7,10 +7,10 @@ from itertools import combinations
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from mgexp.figures.schedule import RowSchedule
 from mgexp.multigrid.recipe import LONG_SHORT, Multigrid, Recipe
 from mgexp.multigrid.schedule import build_schedule
 from mgexp.results.model import Comparison, Evaluation, Row, Run, row_order
+from mgexp.results.schedules import RowSchedule
 
 RECIPE = Recipe(
     clips=8,

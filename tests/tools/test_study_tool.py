@@ -18,11 +18,11 @@ from mgexp.config import load, values
 from mgexp.config.load import experiment_name, load_config, to_yaml
 from mgexp.config.study import Study, Task, read_study
 from mgexp.errors import InputError
-from mgexp.figures.schedule import load_schedules
 from mgexp.results.collect import gather_runs
 from mgexp.results.load import read_lines
 from mgexp.results.model import Comparison
-from mgexp.results.remaining import unfinished_lines
+from mgexp.results.schedules import load_schedules, new_budgets
+from mgexp.results.study_state import unfinished_lines
 from mgexp.run.files import append_jsonl, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
 from mgexp.train.result import Outcome
@@ -396,9 +396,20 @@ def test_an_unfinished_run_of_an_earlier_configuration_is_named(study, folder, c
     assert study("--only-page") == 0
 
 
-def test_the_time_is_unknown_before_the_first_run_has_ended(study, runs, capsys):
+def test_the_time_is_unknown_before_the_first_run_has_ended(
+    study, folder, runs, monkeypatch, capsys
+):
+    """Two runs have the FLOPs of the baseline. Those of the half row, and of its shorter baseline, have half."""
+    monkeypatch.setattr(
+        "mgexp.results.schedules.macs_by_shape", lambda _, shapes: dict.fromkeys(shapes, 1)
+    )
+    for name, epochs in ((A, 8), (B, 4)):
+        solver = {"STEPS": [0, epochs / 2], "MAX_EPOCH": epochs}
+        keys = {**CONFIG, "ROW": name, "SOLVER": solver, "DATA": {"NUM_VIDEOS": 80}}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(keys))
     assert study("--status") == 0
-    unknown = "7 tasks left; how long they take is known after the first run"
+    flops = "with the FLOPs of 4.0 runs of baseline"
+    unknown = f"7 tasks left, {flops}; how long they take is known after the first run"
     assert capsys.readouterr().out.splitlines()[-1] == unknown
     assert study("--minutes", "1") == 4
     said = capsys.readouterr().err
@@ -463,7 +474,7 @@ def test_a_shorter_baseline_has_the_flops_of_its_row(tmp_path, monkeypatch):
     def count(network, shapes):
         return {(frames, crop): frames * crop**2 for frames, crop in shapes}
 
-    monkeypatch.setattr("mgexp.figures.schedule.macs_by_shape", count)
+    monkeypatch.setattr("mgexp.results.schedules.macs_by_shape", count)
     videos = {"DATA.NUM_VIDEOS": 1200}
     one_shape = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
     write_config(tmp_path / "baseline.yaml", {**videos, **one_shape})
@@ -471,7 +482,7 @@ def test_a_shorter_baseline_has_the_flops_of_its_row(tmp_path, monkeypatch):
     names = ("baseline", "long_short")
     study = Study(tmp_path, names, {"others": 1}, margin=1.0, equal_flops=("long_short",))
     gathered = gather_runs(study, lambda row, seed: [])
-    (text,) = load_tool("study").new_budgets(study, gathered).values()
+    (text,) = new_budgets(study, gathered).values()
     path = study.yamls["as_long_short"]
     path.parent.mkdir()
     path.write_text(text)

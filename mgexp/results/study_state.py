@@ -1,0 +1,289 @@
+"""Say of a study what is done, how long the rest will take, and which of its parts no longer fit its YAMLs.
+
+A part is a run folder, finished or not, the YAML of a shorter baseline, or the stored runs of a row.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from mgexp.config.check import LIST_KEYS, differing_keys
+from mgexp.config.load import flatten, from_yaml, load_config
+from mgexp.config.study import BUDGET, Study, Task, recipe_of, stale_budgets
+from mgexp.errors import InputError, listed
+from mgexp.launch.sweep_state import progress_of
+from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
+from mgexp.results.collect import RESUMED_WITH_OVERRIDE, Gathered
+from mgexp.results.load import read_stored
+from mgexp.results.model import COARSE_CONTROL, Comparison
+from mgexp.results.schedules import load_schedules
+from mgexp.results.study_page import StudyResults, verdict_text
+from mgexp.results.tables import NONE, difference_text, interval_text
+from mgexp.run.files import free_path, read_jsonl, short_path
+from mgexp.run.folder import RunDir, RunsDir
+from mgexp.text import aligned, counted, duration, shown
+from mgexp.train.setup import build_num_videos, build_row_schedule
+
+MOST_KEYS = 4
+"""A line of the message names this many changed keys."""
+
+RunDirs = Callable[[str, int], Iterable[RunDir]]
+"""A function that lists the folders where the run of a row and seed may be."""
+
+
+# --- what is left
+
+
+def seconds_of_rows(study: Study, gathered: Gathered) -> dict[str, float]:
+    """Estimate the seconds of a run of each row from the runs so far. 0 where nothing is known.
+
+    A shorter baseline that was never run takes its share of the baseline's seconds. Any other row that was never
+    run may take as long as the longest.
+    """
+    runs: dict[str, list[float]] = defaultdict(list)
+    for (row, _), run in gathered.runs.items():
+        runs[row].append(run.program_seconds)
+    known = {row: fmean(runs[row]) for row in study.yamls if row in runs}
+    longest = max(known.values(), default=0.0)
+    found = {row: known.get(row, longest) for row in study.yamls}
+    for row in (study.budget_rows.keys() - known.keys()) if study.baseline in known else ():
+        share = _share_of_epochs(study, row)
+        if share is not None:
+            found[row] = share * known[study.baseline]
+    return found
+
+
+def task_seconds(gathered: Gathered, of_rows: Mapping[str, float], task: Task) -> float:
+    """Estimate the seconds of a task. ``of_rows`` is what ``seconds_of_rows`` found."""
+    if not task.is_control:
+        return of_rows[task.row]
+    run = gathered.runs.get((task.row, task.seed))
+    return run.other_seconds.get("evaluate", 0.0) if run else 0.0
+
+
+def _share_of_epochs(study: Study, row: str) -> float | None:
+    """Return the share of the baseline's epochs that a shorter baseline has. None if it is not written yet."""
+    if not study.yamls[row].exists():
+        return None
+    own, whole = (load_config(study.yamls[name]).SOLVER.MAX_EPOCH for name in (row, study.baseline))
+    return own / whole
+
+
+def describe_left(study: Study, gathered: Gathered, left: Sequence[Task]) -> str:
+    """Write how many tasks are left, and how long they will take or when that will be known."""
+    text = f"{counted(len(left), 'task')} left"
+    if left and not gathered.runs:
+        work = _in_baselines(study, left)
+        return f"{text}{work}; how long they take is known after the first run"
+    of_rows = seconds_of_rows(study, gathered)
+    seconds = sum(task_seconds(gathered, of_rows, task) for task in left)
+    return f"{text}, about {duration(seconds)}" if seconds else text
+
+
+def _in_baselines(study: Study, left: Sequence[Task]) -> str:
+    """Write how many runs of the baseline have the FLOPs of the tasks. "" if some schedule is unknown.
+
+    A shorter baseline counts as the row it is compared with. Controls are evaluations, which are not counted.
+    """
+    runs = [study.budget_rows.get(task.row, task.row) for task in left if not task.is_control]
+    yamls = {row: study.yamls[row] for row in {*runs, study.baseline}}
+    try:
+        flops = {one.name: one.work[1] for one in load_schedules(Comparison(()), yamls)}
+    except InputError:  # the first run reports all that is wrong with its schedule
+        return ""
+    if flops.keys() < yamls.keys():
+        return ""
+    num = sum(flops[row] for row in runs) / flops[study.baseline]
+    return f", with the FLOPs of {num:.1f} runs of {study.baseline}"
+
+
+def status_table(study: Study, gathered: Gathered) -> str:
+    """Write how many seeds of each row are done."""
+    lines = [["row", "seeds", "done"]]
+    for row in study.yamls:
+        num = sum(name == row for name, _ in gathered.runs)
+        lines.append([row, f"{study.num_seeds(row)}", f"{num}"])
+    return aligned(lines)
+
+
+def unfinished_lines(left: Sequence[Task], run_dirs: RunDirs) -> Iterator[str]:
+    """Write how far each run is that has begun and not ended."""
+    for task in left:
+        for run_dir in () if task.is_control else run_dirs(task.row, task.seed):
+            known = progress_of(run_dir)
+            # A finished run that does not count is named with the reason elsewhere.
+            if known["step"] and known["total"] and not run_dir.result_json.exists():
+                steps = f"{known['step']:,} of {known['total']:,} steps"
+                rest = f"about {duration(known['eta_seconds'])} of training left"
+                yield f"{task.row}, seed {task.seed}: {steps}, {rest}"
+
+
+def verdict_table(results: StudyResults) -> str:
+    """Write the verdict on each row and its mean speed-ups, as on the page. "" if no row has a pair."""
+    margin = results.study.margin
+    claim = f"not worse by {counted(margin, 'point')}"
+    lines = [
+        ["row", "pairs", "points", "95 % interval", "speed-up, seconds", "speed-up, FLOPs", claim]
+    ]
+    for pair in results.pairs:
+        ratios = (results.fair(pair).speed_up, pair.flop_saving)
+        lines.append(
+            [
+                pair.own.name,
+                f"{len(pair.runs)}",
+                difference_text(pair.difference),
+                interval_text(pair.difference),
+                *(f"{one.mean:.2f}×" if one else NONE for one in ratios),
+                verdict_text(pair.difference, margin).strip("*"),
+            ]
+        )
+    return aligned(lines) if len(lines) > 1 else ""
+
+
+def few_steps_text(study: Study) -> str:
+    """Name the rows whose schedule has too few steps by the doctor's rule; "" if there are none.
+
+    The control at the coarsest shape has few steps on purpose.
+    """
+    found = []
+    for row in study.names:
+        cfg = load_config(study.yamls[row])
+        num_videos, problems = build_num_videos(cfg, None)
+        # A run reports all that is wrong with the list or the schedule, so it need not be said here.
+        try:
+            schedule = None if problems else build_row_schedule(cfg, num_videos)
+        except InputError:
+            continue
+        if schedule and has_few_steps(schedule) and row != COARSE_CONTROL:
+            found.append(f"{row} has {counted(schedule.total_steps, 'step')}")
+    if not found:
+        return ""
+    return (
+        f"{listed(found)}. Our own rows with fewer than {FEW_STEPS} steps, or with a phase of fewer than "
+        f"{FEW_PHASE_STEPS}, learned too little. Unless this is meant, raise SOLVER.MAX_EPOCH and SOLVER.STEPS, "
+        "or MULTIGRID.EPOCH_FACTOR."
+    )
+
+
+# --- what no longer fits
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run folder, a YAML or a file of stored runs that does not fit a row's YAML now, and why.
+
+    ``recipes``: those of the stored runs.
+    """
+
+    row: str
+    path: Path
+    why: str
+    recipes: tuple[str, ...] = ()
+
+
+def changed_parts(
+    study: Study,
+    missing: Collection[tuple[str, int]],
+    run_dirs: RunDirs,
+    overrides: Sequence[str] = (),
+) -> list[Part]:
+    """List what stands in the way of the runs that are missing, which are pairs of a row and a seed.
+
+    Every run of a shorter baseline is in the way if its YAML was written for other recipes. Stored runs of another
+    recipe are in the way even if nothing is missing, because the file would be written without them.
+    """
+    stale = stale_budgets(study)
+    parts = _stored_parts(study, stale)
+    # The folders of these runs name the keys that changed.
+    looked_at = {*stale, *(part.row for part in parts)}
+    for row, path in study.yamls.items():
+        if row in stale:
+            made_for = f"{study.baseline} or {study.budget_rows[row]}"
+            parts.append(Part(row, path, f"was written for another recipe of {made_for}"))
+        for seed in range(study.num_seeds(row)) if path.exists() else ():
+            if row not in looked_at and (row, seed) not in missing:
+                continue
+            for run_dir in run_dirs(row, seed):
+                is_finished = run_dir.result_json.exists()
+                # Before the first checkpoint a run uses nothing of its folder.
+                if not (is_finished or run_dir.checkpoint_steps()):
+                    continue
+                now = dict(flatten(load_config(path, overrides)))
+                why = _changes(run_dir, now, is_finished)
+                if row in stale and not why:
+                    why = f"was trained with {short_path(path)}"
+                if why:
+                    state = "finished" if is_finished else "not finished"
+                    parts.append(Part(row, run_dir.root, f"({state}): {why}"))
+    return parts
+
+
+def _stored_parts(study: Study, stale: Collection[str]) -> list[Part]:
+    """List the rows of which runs of another recipe are stored in the folder of the study."""
+    parts = []
+    for place in (study.folder, study.folder / BUDGET):
+        path = RunsDir(place).stored_jsonl
+        for row in read_stored(path).rows:
+            if row.name not in study.yamls or not study.yamls[row.name].exists():
+                continue
+            now = recipe_of(study.yamls[row.name])
+            old = [
+                run.recipe for run in row.runs.values() if row.name in stale or run.recipe != now
+            ]
+            if old:
+                why = f"holds {counted(len(old), 'run')} of {row.name} with an earlier recipe"
+                parts.append(Part(row.name, path, why, tuple(dict.fromkeys(old))))
+    return parts
+
+
+def _changes(run_dir: RunDir, now: Mapping[str, object], is_finished: bool) -> str:
+    """Name the keys in which a run differs from its row, with both values. "" if it fits."""
+    saved = from_yaml(run_dir.config_yaml) if run_dir.config_yaml.exists() else now
+    keys = [
+        f"{key} was {shown(old)}, now {shown(new)}"
+        for key, old, new in differing_keys(saved, now)
+        # A finished run is not started again, so it does not matter where its lists were.
+        if not (is_finished and key in LIST_KEYS)
+    ]
+    if not keys and any(start["changes"] for start in read_jsonl(run_dir.starts_jsonl)):
+        return RESUMED_WITH_OVERRIDE
+    return listed(keys, MOST_KEYS, "; ")
+
+
+def changed_text(parts: Sequence[Part], place: Path) -> str:
+    """Write what does not fit and the commands that move it out of ``place``, the folder of the study's runs."""
+    aside = free_path(place, "before")
+    # Run folders have the same names in all rows, so each row gets a folder. A YAML beside them would look like
+    # the only row of that folder.
+    moved: dict[Path, dict[Path, None]] = {}
+    lines: dict[Path, list[str]] = {}
+    for part in parts:
+        folder = part.row
+        if part.path.suffix:
+            folder = BUDGET if part.path.parent.name == BUDGET else ""
+        moved.setdefault(aside / folder, {})[part.path] = None
+        for one in part.recipes:
+            line = f'^{{"name": "{part.row}".*"recipe": "{one}"'
+            lines.setdefault(part.path, []).append(f"-e{line}")
+    commands = [shlex.join(["mkdir", "-p", *map(short_path, moved)])]
+    for to, paths in moved.items():
+        commands.append(shlex.join(["mv", *map(short_path, paths), short_path(to)]))
+        commands += [
+            f"{shlex.join(['grep', '-v', *lines[path], short_path(to / path.name)])} > "
+            f"{shlex.quote(short_path(path))}"
+            for path in paths
+            if path in lines
+        ]
+    return "\n".join(
+        [
+            "these runs and YAMLs belong to an earlier configuration, and the study cannot go on with them:",
+            *(f"  {short_path(part.path)} {part.why}" for part in parts),
+            "Undo the change, or move them aside with these commands. Then start again, and they are made anew:",
+            *(f"  {command}" for command in commands),
+        ]
+    )
