@@ -102,6 +102,9 @@ CLASS_NAMES = tuple(
 )
 """The name of each label."""
 
+MOTION_NAMES = tuple(name for pair in MOTIONS for name in pair)
+"""The name of each motion. The motion of a label is the label divided by the number of textures, rounded down."""
+
 Range = tuple[float, float]
 """The range from which each video draws a value uniformly."""
 

@@ -4,6 +4,8 @@
     <folder>/videos/<split>/<class>/<index>.mp4
     <folder>/classes.txt                   the name of class i on line i, counted from 0
     <folder>/train.csv  <folder>/val.csv   a line "path label" per video; paths start at the folder
+    <folder>/motions.txt  <folder>/train_motions.csv  <folder>/val_motions.csv
+                                           the same videos with their motions alone as classes
 
 The lists are written last. Without lists nothing can train, so nothing trains on a part of the set.
 """
@@ -26,7 +28,9 @@ from quickstart_scenes import (
     CLASS_NAMES,
     FRAME_RATE,
     HEIGHT_PIXELS,
+    MOTION_NAMES,
     SPLITS,
+    TEXTURES,
     WIDTH_PIXELS,
     QuickstartOptions,
     draw_label,
@@ -181,7 +185,13 @@ def _check_folder(folder: Path, asked: dict[str, Any], is_whole: bool) -> None:
 
 
 def _write_lists(folder: Path, videos: list[Video]) -> None:
-    atomic_write_text(folder / "classes.txt", "".join(f"{name}\n" for name in CLASS_NAMES))
-    for split in SPLITS:
-        lines = [f"{video.path} {video.label}\n" for video in videos if video.split == split]
-        atomic_write_text(folder / f"{split}.csv", "".join(lines))
+    tasks = (("classes", "", CLASS_NAMES, 1), ("motions", "_motions", MOTION_NAMES, len(TEXTURES)))
+    for names_file, ending, names, labels_per_class in tasks:
+        atomic_write_text(folder / f"{names_file}.txt", "".join(f"{name}\n" for name in names))
+        for split in SPLITS:
+            lines = [
+                f"{video.path} {video.label // labels_per_class}\n"
+                for video in videos
+                if video.split == split
+            ]
+            atomic_write_text(folder / f"{split}{ending}.csv", "".join(lines))

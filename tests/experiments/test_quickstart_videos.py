@@ -90,6 +90,17 @@ def test_classes_are_named_in_the_order_of_their_labels(made):
     assert CLASS_NAMES[3] == "rise_vertical"
 
 
+def test_the_lists_of_motions_have_both_textures_in_a_class(made):
+    names = (made / "motions.txt").read_text().split()
+    assert names == ["fall", "rise", "approach", "recede", "slide_right", "slide_left"]
+    for split, num in (("train", 24), ("val", 12)):
+        found = read_list(made / f"{split}_motions.csv", made, num_classes=6)
+        assert (len(found.records), found.problems) == (num, ())
+        for record in found.records:
+            texture = record.path.split("/")[-2].removeprefix(f"{names[record.label]}_")
+            assert texture in ("horizontal", "vertical")
+
+
 def test_two_processes_write_the_same_bytes_as_one(made, tmp_path):
     make(tmp_path, num_processes=2)
     assert contents(tmp_path) == contents(made)
