@@ -29,10 +29,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mgexp.config.load import experiment_name, flatten, load_config
+from mgexp.config.load import experiment_name, load_config
 from mgexp.config.study import Study, Task, read_study
 from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
@@ -312,18 +312,14 @@ class Board:
         study = self.study
         classes = Path(study.classes)
         names = read_class_names(classes) if study.classes and classes.exists() else ()
-        comparison = store_gathered(study, self.gathered, tuple(names))
-        keys = dict(flatten(load_config(study.yamls[study.baseline])))
+        comparison = store_gathered(study, self.gathered, names)
         others, refused = self.gathered.of_another_recipe, self.gathered.refused
-        folds = int(keys.get("DATA.NUM_FOLDS", 0))
+        folds = load_config(study.yamls[study.baseline]).DATA.NUM_FOLDS
         results = StudyResults(study, comparison, others, refused, folds, self.few_steps)
         if self.root:
-            folders = [
-                folder for row, seed in self.gathered.runs for folder in self.run_dirs(row, seed)
-            ]
-            experiments = ExperimentsDir(self.root)
+            folders = [folder for key in self.gathered.runs for folder in self.run_dirs(*key)]
             existing = [folder for folder in folders if folder.result_json.exists()]
-            append_results(existing, experiments.results_csv, self.root, self._resolve)
+            append_results(existing, ExperimentsDir(self.root).results_csv, self.root)
         pictures = (
             draw(results) if with_figures else drawn_before(study.folder, comparison, study.margin)
         )
@@ -338,10 +334,6 @@ class Board:
             # After README.md, because the tables link to it.
             write_page(ExperimentsDir(self.root))
         return results
-
-    def _resolve(self, experiment: str) -> Mapping[str, object]:
-        assert self.root is not None
-        return dict(flatten(load_config(self.root / f"{experiment}.yaml")))
 
 
 def draw(results: StudyResults) -> list[Picture]:

@@ -32,10 +32,6 @@ trained again at the same commit. That gives a new line, and the page counts the
 
 RESUMED_WITH_OVERRIDE = "was resumed with --override; train it again"
 
-Resolve = Callable[[str], Mapping[str, object]]
-"""A function that takes the name of an experiment, such as "quickstart/baseline". It returns the configuration
-that the YAML gives today, with dotted names: {"TRAIN.BATCH_SIZE": 8, ...}."""
-
 
 @dataclass
 class Collected:
@@ -54,9 +50,7 @@ class Collected:
     refused: dict[Path, list[str]] = field(default_factory=dict)
 
 
-def append_results(
-    runs: Sequence[RunDir], results_csv: Path, experiments_root: Path, resolve: Resolve
-) -> Collected:
+def append_results(runs: Sequence[RunDir], results_csv: Path, experiments_root: Path) -> Collected:
     """Append a line for each finished run that results.csv does not hold yet. May be called again at any time.
 
     A run may have another configuration than its YAML. It is "not a row" if the command line or a grid asked for
@@ -79,7 +73,7 @@ def append_results(
             if identity in known:
                 done.skipped.append(run.root)
                 continue
-            asked_for, problems = _differences(run, result.experiment, resolve)
+            asked_for, problems = _differences(run, experiments_root / f"{result.experiment}.yaml")
         except InputError as error:
             done.refused[run.root] = list(error.problems)
             continue
@@ -106,14 +100,14 @@ def is_own(run: RunDir, experiment: str, experiments_root: Path) -> bool:
     return SMOKE_GIVEN in given_keys(read_jsonl(run.starts_jsonl))
 
 
-def _differences(run: RunDir, experiment: str, resolve: Resolve) -> tuple[list[str], list[str]]:
-    """Compare a run with its experiment's YAML. Return the differences that were asked for, and every problem.
+def _differences(run: RunDir, path: Path) -> tuple[list[str], list[str]]:
+    """Compare a run with its YAML. Return the differences that were asked for, and every problem.
 
     The command line or a grid asks for a difference.
     """
     # The table promises that each number comes from the YAML beside it. So compare the run with the YAML of today,
     # and not with the YAML of the day on which the run started.
-    saved, now = from_yaml(run.config_yaml), resolve(experiment)
+    saved, now = from_yaml(run.config_yaml), dict(flatten(load_config(path)))
     starts = read_jsonl(run.starts_jsonl)
     given = {*given_keys(starts)}
     asked_for = [
