@@ -23,7 +23,6 @@ from mgexp.results.model import (
     t_quantile_95,
 )
 
-HOLDS, FAILS, OPEN = "holds", "fails", "open"
 Z_POWER_90 = 1.2816
 """The 90 % quantile of the normal distribution: the claim is decided in 9 of 10 studies of that size."""
 MOST_SEEDS = 1000
@@ -46,39 +45,33 @@ RunKey = tuple[str, int]
 # --- a claim with a margin
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What the seeds say about "not worse by more than the margin".
-
-    ``num_seeds`` is the number of seeds that would decide an open claim: None if more than MOST_SEEDS would be
-    needed, or if one seed does not show how much seeds differ.
-    """
-
-    word: str
-    num_seeds: int | None = None
-
-
 def is_constant(difference: Estimate) -> bool:
     """Return whether there are several pairs, and all have the same difference."""
     # Differences of percentages are not exact. One video of a billion would be 1e-7.
     return len(difference.each) > 1 and max(difference.each) - min(difference.each) < 1e-9
 
 
-def judge_margin(difference: Estimate, margin: float) -> Verdict:
-    """Judge the claim that a row is not worse than its base by more than ``margin`` points.
+def judge_margin(difference: Estimate | None, margin: float) -> str:
+    """Judge the claim that a row is not worse than its base by more than ``margin`` points, as Markdown.
 
     It holds if the whole 95 % interval lies above −margin, it fails if the whole interval lies below, and it is
-    open otherwise. It is open too if all pairs have the same difference: an interval without a width says that the
-    test videos are too few or too easy, and nothing about the next seed.
+    open otherwise; then the text says how many seeds would decide. It is open too if all pairs have the same
+    difference: an interval without a width says that the test videos are too few or too easy, and nothing about
+    the next seed.
     """
-    if difference.interval is None or is_constant(difference):
-        return Verdict(OPEN)
+    if difference is None or difference.interval is None:
+        return "open: one seed decides nothing"
+    if is_constant(difference):
+        return "open: all pairs are alike, as with too few or too easy test videos"
     low, high = difference.interval
     if low > -margin:
-        return Verdict(HOLDS)
+        return "**holds**"
     if high < -margin:
-        return Verdict(FAILS)
-    return Verdict(OPEN, seeds_to_decide(stdev(difference.each), difference.mean + margin))
+        return "**fails**"
+    num = seeds_to_decide(stdev(difference.each), difference.mean + margin)
+    if num is None:
+        return f"open: more than {MOST_SEEDS:,} seeds would be needed"
+    return f"open: about {num} seeds would decide"
 
 
 def seeds_to_decide(deviation: float, distance: float) -> int | None:

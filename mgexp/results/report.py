@@ -39,13 +39,13 @@ from mgexp.results.tables import (
     plain_cell,
     points_text,
     ratio_text,
+    sections_of,
     seeds_cell,
     seeds_text,
     table,
     timed_seeds,
     times_text,
     video_table,
-    with_brackets,
 )
 from mgexp.run.confusion import name_of
 from mgexp.run.files import atomic_file, atomic_write_text
@@ -126,9 +126,7 @@ def render(
     A row of ``expected_rows`` that has no run is listed as "not run". ``mistakes`` are the lines of that section,
     and ``claim`` those that come first.
     """
-    shown: dict[str, list[str]] = {
-        one.name: [f"![{one.alt}]({one.link})", "", f"*{one.caption}*", ""] for one in pictures
-    }
+    shown = {one.name: one.markdown for one in pictures}
     lines = [f"# {title}"]
     sections: list[tuple[str, list[str]]] = []
     if comparison.finished:
@@ -151,10 +149,7 @@ def render(
     if comparison.finished:
         taken = [*how(comparison.runs), *CLOCKS.splitlines()]
         sections.append(("How the numbers were taken", taken))
-    for heading, body in sections:
-        if body:
-            lines += ["", f"## {heading}", "", *with_brackets(body)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *sections_of(sections)]) + "\n"
 
 
 # --- what comes first: the verdicts, the data and the commands
@@ -461,11 +456,12 @@ def _missing(comparison: Comparison, expected_rows: Sequence[str]) -> Iterator[s
     """List the rows and runs that are missing, and the runs that cannot be compared."""
     there = {row.name for row in comparison.rows}
     yield from (f"- {name}: not run." for name in expected_rows if name not in there)
+    seeds = {seed for row in comparison.rows for seed in (*row.runs, *row.unfinished)}
     for row in comparison.rows:
         for seed, step in row.unfinished.items():
             last = "no step logged" if step is None else f"last logged step {step}"
             yield f"- {row.name}, seed {seed}: unfinished, {last}."
-        for seed in sorted({*comparison.seeds} - {*row.runs} - {*row.unfinished}):
+        for seed in sorted(seeds - {*row.runs} - {*row.unfinished}):
             yield f"- {row.name}, seed {seed}: not run."
     for row in comparison.finished:
         yield from not_compared(comparison.pair(row), "the baseline")

@@ -13,16 +13,12 @@ from statistics import fmean, median
 
 from mgexp.config.study import SECONDS_NAME, Study
 from mgexp.results.evidence import (
-    FAILS,
-    HOLDS,
-    MOST_SEEDS,
     RunKey,
     busy_runs,
     compare_videos,
     estimate_score,
     fair_pair,
     first_at,
-    is_constant,
     judge_margin,
     quiet_row,
     seconds_to,
@@ -48,9 +44,9 @@ from mgexp.results.tables import (
     interval_text,
     not_compared,
     plain_cell,
+    sections_of,
     table,
     video_table,
-    with_brackets,
 )
 from mgexp.text import counted
 
@@ -96,13 +92,6 @@ class StudyResults:
         """The runs beside which other programs worked."""
         return busy_runs(self.every_run)
 
-    def row(self, name: str) -> Row:
-        """Return a row or a shorter baseline by its name."""
-        found = (
-            row for row in (*self.comparison.rows, *self.comparison.shorter) if row.name == name
-        )
-        return next(found, Row(name))
-
     @cached_property
     def for_figures(self) -> Comparison:
         """The comparison with the baseline under the name that figures and reports know."""
@@ -116,23 +105,23 @@ class StudyResults:
     def finished(self) -> tuple[Row, ...]:
         """The rows with a run, in the order of study.yaml, without the control: it claims nothing."""
         names = [name for name in self.study.names if name != COARSE_CONTROL]
-        return tuple(row for name in names if (row := self.row(name)).runs)
+        return tuple(row for name in names if (row := self.comparison.row(name)).runs)
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
         """Every finished row that has a base, with it, in the order of study.yaml."""
-        bases = {row.name: self.study.base_of(row.name) for row in self.finished}
         return tuple(
-            Pair(row, self.row(base)) for row in self.finished if (base := bases[row.name])
+            Pair(row, self.comparison.row(base))
+            for row in self.finished
+            if (base := self.study.base_of(row.name))
         )
 
     @cached_property
     def budget_pairs(self) -> tuple[tuple[str, Pair], ...]:
         """The name of each shorter baseline, and the row paired with it."""
-        pairs = (
-            (name, Pair(self.row(row), self.row(name)))
-            for name, row in self.study.budget_rows.items()
-        )
+        row_of = self.comparison.row
+        rows = self.study.budget_rows.items()
+        pairs = ((name, Pair(row_of(row), row_of(name))) for name, row in rows)
         return tuple((name, pair) for name, pair in pairs if pair.runs)
 
     def fair(self, pair: Pair) -> Pair:
@@ -148,9 +137,7 @@ def render_study(
     ``prose`` may begin with a title. What stands before its first "## " opens the page. Its sections come after
     the results. ``command`` runs the study.
     """
-    shown = {
-        one.name: [f"![{one.alt}]({one.link})", "", f"*{one.caption}*", ""] for one in pictures
-    }
+    shown = {one.name: one.markdown for one in pictures}
     before, *sections = re.split(r"^(?=## )", prose, flags=re.MULTILINE)
     title, _, opening = before.partition("\n")
     if not title.startswith("# "):
@@ -176,9 +163,7 @@ def render_study(
             ("Controls", control_table(comparison, orders, has_coarse) if orders else []),
             ("Sittings", list(_sittings(results))),
         ]
-    for heading, body in parts:
-        if body:
-            lines += ["", f"## {heading}", "", *with_brackets(body)]
+    lines += sections_of(parts)
     for section in sections:
         lines += ["", *section.strip().splitlines()]
     parts = [("Schedules", shown.get("schedule", [])[:-1])]
@@ -190,10 +175,7 @@ def render_study(
             ("How the numbers were taken", [READING, *how(comparison.runs)]),
         ]
     parts.append(("To run it again", ["```bash", command, "```", "", *_left_out(results)]))
-    for heading, body in parts:
-        if body:
-            lines += ["", f"## {heading}", "", *with_brackets(body)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *sections_of(parts)]) + "\n"
 
 
 # --- the claim
@@ -216,26 +198,12 @@ def _claim(results: StudyResults) -> Iterator[str]:
     if results.finished:
         yield from ("", *data_text(results.for_figures))
     tasks = [task for task in study.tasks if not task.is_control]
-    missing = [task for task in tasks if task.seed not in results.row(task.row).runs]
+    missing = [task for task in tasks if task.seed not in results.comparison.row(task.row).runs]
     if missing:
         yield ""
         verb = "is" if len(missing) == 1 else "are"
         num = f"{len(missing)} of {counted(len(tasks), 'run')}"
         yield f"**{num} {verb} missing, so these results are not final.**"
-
-
-def verdict_text(difference: Estimate | None, margin: float) -> str:
-    """Write the verdict on a margin, and how many seeds would decide an open claim."""
-    if difference is None or difference.interval is None:
-        return "open: one seed decides nothing"
-    if is_constant(difference):
-        return "open: all pairs are alike, as with too few or too easy test videos"
-    found = judge_margin(difference, margin)
-    if found.word in (HOLDS, FAILS):
-        return f"**{found.word}**"
-    if found.num_seeds is None:
-        return f"open: more than {MOST_SEEDS:,} seeds would be needed"
-    return f"open: about {found.num_seeds} seeds would decide"
 
 
 def _mean(one: Estimate | None, text: Callable[[float], str]) -> str:
@@ -290,7 +258,7 @@ def _accuracy_table(results: StudyResults) -> list[str]:
             ("95 % interval", of_pair(lambda pair: interval_text(pair.difference))),
             (
                 f"not worse by {counted(study.margin, 'point')}",
-                of_pair(lambda pair: verdict_text(pair.difference, study.margin)),
+                of_pair(lambda pair: judge_margin(pair.difference, study.margin)),
             ),
         ],
         ("against", f"not worse by {counted(study.margin, 'point')}"),
@@ -458,10 +426,7 @@ def _sittings(results: StudyResults) -> Iterator[str]:
             ("from (UTC)", lambda one: f"{one.started_at:%Y-%m-%d %H:%M}"),
             ("to", lambda one: f"{one.finished_at:%Y-%m-%d %H:%M}"),
             ("machine", lambda one: plain_cell(_machine(one.runs[0]))),
-            (
-                "commit",
-                lambda one: re.sub(r"^([0-9a-f]{7})[0-9a-f]{33}", r"\1", one.runs[0].commit),
-            ),
+            ("commit", lambda one: one.runs[0].short_commit),
             ("runs", lambda one: f"{len(one.runs)}"),
             (
                 "busy",

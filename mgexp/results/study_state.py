@@ -19,10 +19,11 @@ from mgexp.errors import InputError, listed
 from mgexp.launch.sweep_state import progress_of
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.results.collect import RESUMED_WITH_OVERRIDE, Gathered
+from mgexp.results.evidence import judge_margin
 from mgexp.results.load import read_stored
 from mgexp.results.model import COARSE_CONTROL, Comparison
 from mgexp.results.schedules import load_schedules
-from mgexp.results.study_page import StudyResults, verdict_text
+from mgexp.results.study_page import StudyResults
 from mgexp.results.tables import NONE, difference_text, interval_text
 from mgexp.run.files import free_path, read_jsonl, short_path
 from mgexp.run.folder import RunDir, RunsDir
@@ -139,7 +140,7 @@ def verdict_table(results: StudyResults) -> str:
                 difference_text(pair.difference),
                 interval_text(pair.difference),
                 *(f"{one.mean:.2f}×" if one else NONE for one in ratios),
-                verdict_text(pair.difference, margin).strip("*"),
+                judge_margin(pair.difference, margin).strip("*"),
             ]
         )
     return aligned(lines) if len(lines) > 1 else ""

@@ -207,9 +207,9 @@ def test_prose_opens_the_page_and_follows_the_results(results):
 
 
 def test_results_that_do_not_count_are_named(results):
-    other = replace(results.row("long").runs[1], precision="bf16")
+    other = replace(results.comparison.row("long").runs[1], precision="bf16")
     long = Row("long", {1: other})
-    comparison = replace(results.comparison, rows=(results.row("baseline"), long))
+    comparison = replace(results.comparison, rows=(results.comparison.row("baseline"), long))
     text = page(results, comparison=comparison, of_another_recipe=(other,))
     lines = section(text, "## To run it again")
     assert lines[-2] == (
