@@ -251,7 +251,7 @@ def communication_of(measurement: Measurement, options: argparse.Namespace) -> C
 def report(predictions: Sequence[RowPrediction], measurement: Measurement) -> str:
     """Write all tables, and advice."""
     lines = [line for row in predictions for line in advice(row)]
-    if measurement.configured_loading is None:
+    if measurement.loading is None:
         lines.append("loading is unknown: DATA.TRAIN_LIST names no videos that are here")
     if len(seconds := measurement.clip_seconds) > 1:
         key = simplejson.dumps(seconds, separators=(",", ":"))
