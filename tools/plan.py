@@ -166,7 +166,8 @@ def check(options: argparse.Namespace) -> None:
     problems += too_small({"--workers": options.workers}, least=0)
     problems += not_positive({"--budget-seconds": options.budget_seconds})
     problems += without_folder({"--output": options.output})
-    if min(options.bandwidth) <= 0 or min(options.latency) < 0:
+    # These are False for NaN too.
+    if not (all(x > 0 for x in options.bandwidth) and all(x >= 0 for x in options.latency)):
         problems.append("--bandwidth needs numbers above 0, --latency 0 or more")
     raise_problems(problems)  # fmt: skip
 

@@ -60,13 +60,6 @@ class Resources:
     num_workers: int
     num_cores: int
 
-    def __post_init__(self) -> None:
-        if self.num_workers < 0 or self.num_cores < 1:
-            raise ValueError(
-                "a process has 0 workers or more and a core or more, "
-                f"not {self.num_workers} workers and {self.num_cores} cores"
-            )
-
 
 @dataclass(frozen=True)
 class Balance:

@@ -123,6 +123,7 @@ def test_the_study_is_drawn(plan, tmp_path, capsys):
         (["--cfg", "tiny", "--budget-seconds", "0"], "--budget-seconds 0: give more than 0"),
         (["--cfg", "tiny", "--workers", "-1"], "--workers -1: give 0 or more"),
         (["--cfg", "tiny", "--bandwidth", "0", "1"], "--bandwidth needs numbers above 0"),
+        (["--cfg", "tiny", "--bandwidth", "1", "nan"], "--bandwidth needs numbers above 0"),
         (["--cfg", "tiny", "--output", "nowhere/plan.json"], "there is no folder nowhere"),
         (["--cfg", "tiny", "--num-gpus", "3"], "does not divide over 3 processes"),
         (["--cfg", "tiny", "DATA.NO_SUCH_KEY", "1"], "NO_SUCH_KEY"),
