@@ -9,7 +9,6 @@ communication in mgexp/plan/communication.py. The study also predicts SlowFast w
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from matplotlib.ticker import FuncFormatter
 from mgexp.figures.style import COLOURS, OTHER_COLOURS, STYLE
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule
+from mgexp.options import ToolParser
 from mgexp.plan.communication import Communication, Link, Network
 from mgexp.run.files import atomic_file, write_json
 from mgexp.text import aligned, duration
@@ -316,9 +316,7 @@ def draw_study(study: Study, path: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """Print the study; write and draw it if the options ask for it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the study")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write it as JSON")
     parser.add_argument("--json", action="store_true", help="print that, for programs")

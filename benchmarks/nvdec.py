@@ -24,7 +24,7 @@ import torch
 from bench_videos import FRAME_RATE, SECONDS, write_videos
 
 from mgexp.errors import InputError
-from mgexp.options import too_small
+from mgexp.options import ToolParser, too_small
 from mgexp.plan.timing import Stopwatch
 from mgexp.run.files import write_json
 from mgexp.text import aligned
@@ -36,9 +36,7 @@ STRIDE = 2
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     add = parser.add_argument
     add("--make-videos", type=Path, required=True, metavar="DIR", help="where the videos are made")
     add("--device", choices=("cuda", "cpu"), default="cuda", help="default: cuda, beside a core")

@@ -10,7 +10,6 @@ gradients in bf16, would shorten the training. mgexp would have keys for them if
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from kinetics_in_15_minutes import (
 )
 
 from mgexp.multigrid.recipe import Multigrid
+from mgexp.options import ToolParser
 from mgexp.plan.communication import BUCKET_BYTES, Communication, Link, Network
 from mgexp.run.files import write_json
 from mgexp.text import aligned, duration
@@ -154,9 +154,7 @@ def study_text() -> str:
 
 def main(arguments: list[str]) -> int:
     """Print the study; write it if the options ask for it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write it as JSON")
     parser.add_argument("--json", action="store_true", help="print that, for programs")
     options = parser.parse_args(arguments)

@@ -28,7 +28,7 @@ from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, TrainingError
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes
-from mgexp.options import add_timing_options, timing_problems, too_small
+from mgexp.options import ToolParser, add_timing_options, timing_problems, too_small
 from mgexp.plan.measure import build_shapes
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.plan.ways import build_training_step
@@ -55,9 +55,7 @@ Seconds = Mapping[Setting, Mapping[StepShape, Mapping[int, list[float]]]]
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     add_timing_options(parser)
     add = parser.add_argument
     add(

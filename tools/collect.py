@@ -26,7 +26,7 @@ from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import report_with_figures, stored_curves
-from mgexp.options import run_tool
+from mgexp.options import ToolParser, run_tool
 from mgexp.results.collect import Collected, append_results
 from mgexp.results.page import write_page
 from mgexp.results.site import write_site
@@ -37,9 +37,7 @@ from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_run
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     parser.add_argument(
         "runs", type=Path, nargs="?", help="folder that holds run folders at any depth"
     )

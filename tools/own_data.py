@@ -32,7 +32,7 @@ from mgexp.data.split import (
     with_groups,
 )
 from mgexp.errors import InputError, listed, raise_problems
-from mgexp.options import not_positive, run_tool, too_small
+from mgexp.options import ToolParser, not_positive, run_tool, too_small
 from mgexp.plan.own_data import (
     CROPS,
     LARGE_SIDE,
@@ -58,9 +58,7 @@ MOST_LINES = 30
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     add = parser.add_argument
     add("videos", type=Path, metavar="VIDEOS", help="folder of the videos")
     add(
