@@ -18,10 +18,9 @@ from typing import Any
 import simplejson
 from kinetics_in_15_minutes import (
     LONG_SHORT,
-    SLOWFAST_GMACS,
     Cluster,
     Study,
-    slowfast_schedule,
+    slowfast_steps,
     value,
 )
 
@@ -79,12 +78,9 @@ def seconds(
     communication = sending.over(bytes_per_second)
     per_gmac = Study(Cluster()).clip_seconds / value("tsm_gmacs") / speed
     total = 0.0
-    for phase in slowfast_schedule(multigrid, num_gpus).phases:
-        for shape in phase.cycle.shapes:
-            clips = shape.clips(int(value("clips_per_gpu")))
-            compute = clips * SLOWFAST_GMACS[shape.frames, shape.crop] * per_gmac
-            step = compute + communication.exposed_seconds(num_gpus, compute)
-            total += phase.num_steps / len(phase.cycle.shapes) * step
+    for num_steps, gmacs in slowfast_steps(multigrid, num_gpus):
+        compute = gmacs * per_gmac
+        total += num_steps * (compute + communication.exposed_seconds(num_gpus, compute))
     return total
 
 
