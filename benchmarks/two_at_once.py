@@ -29,7 +29,7 @@ from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, TrainingError
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes
 from mgexp.options import ToolParser, add_timing_options, timing_problems, too_small
-from mgexp.plan.measure import build_shapes
+from mgexp.plan.measure import build_checked_schedule
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.plan.ways import build_training_step
 from mgexp.run.environment import describe, num_cores
@@ -91,7 +91,7 @@ def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
     """Check the options, read the configuration and build its schedule. Raises InputError with all problems."""
     found = too_small({"--rounds": options.rounds, "--spins": min(options.spins)})
     cfg, problems = read_config(options.cfg, [*options.overrides, "DEVICE", "cpu"])
-    return cfg, build_shapes(cfg, [*found, *timing_problems(options), *problems])
+    return cfg, build_checked_schedule(cfg, [*found, *timing_problems(options), *problems])
 
 
 def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> Seconds:

@@ -141,16 +141,20 @@ def build_row(cfg: Config, name: str, given: int | None = None) -> Row:
     return Row(name, cfg, num_videos)
 
 
-def build_shapes(
-    cfg: Config, problems: Iterable[str], num_processes: int = 1, checks_model: bool = True
+def build_checked_schedule(
+    cfg: Config,
+    problems: Iterable[str],
+    num_videos: int = MANY_VIDEOS,
+    num_processes: int = 1,
+    checks_model: bool = True,
 ) -> Schedule:
-    """Build a schedule of any length for its shapes, and check that the model and the training step accept them.
+    """Build a schedule, and check that the model and the training step accept its shapes.
 
     ``problems``: problems that are already known. Raises InputError with these and all others.
     """
     found = [*problems, *cross_problems(cfg)]
     with collected(found):
-        schedule = build_row_schedule(cfg, MANY_VIDEOS, num_processes)
+        schedule = build_row_schedule(cfg, num_videos, num_processes)
     raise_problems(found)
     if checks_model:
         raise_problems(build_problems(cfg, schedule_shapes(schedule)))
