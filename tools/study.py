@@ -77,38 +77,33 @@ WAIT_SECONDS = 5.0
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "FOLDER [options] [KEY VALUE ...]")
+    add = parser.add_argument
     add_import_option(parser)
-    parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="folder of rows with a study.yaml"
-    )
-    parser.add_argument(
+    add("folder", type=Path, metavar="FOLDER", help="folder of rows with a study.yaml")
+    add(
         "--launcher",
         choices=("local", "slurm"),
         default="local",
         help="local: one run after another on this machine (default); slurm: submit all runs, and return",
     )
-    parser.add_argument(
+    add(
         "--minutes",
         type=float,
         metavar="M",
         help="start no run that would end later than in M minutes (the time of the first run is unknown)",
     )
-    parser.add_argument(
-        "--repeat-busy", action="store_true", help="train the runs again that had company"
-    )
-    parser.add_argument(
+    add("--repeat-busy", action="store_true", help="train the runs again that had company")
+    add(
         "--only-page", action="store_true", help="train nothing, and write the page and its figures"
     )
-    parser.add_argument(
+    add(
         "--status",
         action="store_true",
         help="train and write nothing, and print how far each run is, and how much is left",
     )
-    parser.add_argument(
-        "--parallel", type=int, metavar="N", help="runs at a time on Slurm (default: all)"
-    )
+    add("--parallel", type=int, metavar="N", help="runs at a time on Slurm (default: all)")
     add_resource_arguments(parser)
-    parser.add_argument(
+    add(
         "overrides",
         nargs="*",
         metavar="KEY VALUE",
