@@ -24,9 +24,9 @@ import simplejson
 from mgexp.config.study import BUDGET, row_yamls
 from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
-from mgexp.errors import InputError
+from mgexp.errors import InputError, raise_problems
 from mgexp.figures.report_figures import report_with_figures, stored_curves
-from mgexp.options import ToolParser, run_tool
+from mgexp.options import ToolParser, run_tool, without_folder
 from mgexp.results.collect import Collected, append_results
 from mgexp.results.page import write_page
 from mgexp.results.site import write_site
@@ -62,6 +62,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     summary = Summary(Collected(), (), None)
     try:
+        raise_problems(without_folder({"--results": options.results}))
         names = read_class_names(options.classes) if options.classes else ()
         if options.runs:
             summary = collect(options.runs, options.results, EXPERIMENTS, names)

@@ -165,7 +165,7 @@ def check(options: argparse.Namespace) -> None:
     problems += too_small({"--num-gpus": min(options.num_gpus or [1])})
     problems += too_small({"--workers": options.workers}, least=0)
     problems += not_positive({"--budget-seconds": options.budget_seconds})
-    problems += without_folder({"--output": options.output})
+    problems += without_folder({"--output": options.output, "--plot": options.plot})
     # These are False for NaN too.
     if not (all(x > 0 for x in options.bandwidth) and all(x >= 0 for x in options.latency)):
         problems.append("--bandwidth needs numbers above 0, --latency 0 or more")

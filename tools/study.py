@@ -36,7 +36,7 @@ from mgexp.config.load import experiment_name, load_config
 from mgexp.config.study import Study, Task, read_study
 from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
-from mgexp.errors import InputError
+from mgexp.errors import InputError, raise_problems
 from mgexp.figures.report_figures import draw_figures, drawn_before
 from mgexp.figures.scores import gain_of
 from mgexp.launch.resources import Resources, add_resource_arguments, read_resources
@@ -44,7 +44,7 @@ from mgexp.launch.run import RunOptions, with_cpus
 from mgexp.launch.submit import to_local
 from mgexp.launch.sweep import Sweep, SweepRun, age_of_code, check_sweep, freeze, submit_array, thaw
 from mgexp.launch.sweep_state import IN_HAND, states
-from mgexp.options import ToolParser, add_import_option, run_tool
+from mgexp.options import ToolParser, add_import_option, not_positive, run_tool
 from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
 from mgexp.results.evidence import busy_runs
 from mgexp.results.html import Picture
@@ -131,14 +131,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Do what the options ask for."""
-    if any(value is not None and value <= 0 for value in (options.minutes, options.parallel)):
-        raise InputError(["--minutes and --parallel take a number above 0"])
     resources, problems = read_resources(options)
+    problems += not_positive({"--minutes": options.minutes, "--parallel": options.parallel})
     unused = "minutes" if options.launcher == "slurm" else "parallel"
     if getattr(options, unused) is not None:
         problems.append(f"--{unused}: --launcher {options.launcher} cannot use it; leave it out")
-    if problems:
-        raise InputError(problems)
+    raise_problems(problems)
     board = Board(read_study(options.folder), tuple(options.overrides))
     if options.status:
         print(board.status())

@@ -98,6 +98,7 @@ def write_report(
     ``blocks`` are only in report.html.
     """
     runs = RunsDir(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     write_pictures(runs, pictures)
     text = render(title, comparison, pictures, expected_rows, mistakes, claim)
     atomic_write_text(runs.report_md, text)

@@ -125,6 +125,7 @@ def write_value_report(root: Path, output: Path | None = None) -> RunsDir | None
         *with_brackets(value_table(points)),
     ]
     text = "\n".join(lines) + "\n"
+    place.root.mkdir(parents=True, exist_ok=True)
     atomic_write_text(place.report_md, text)
     atomic_write_text(place.report_html, to_html(text, []))
     return place

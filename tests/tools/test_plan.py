@@ -134,6 +134,7 @@ def test_the_study_is_drawn(plan, tmp_path, capsys):
             "--make-videos needs the number of training videos",
         ),
         (["--study", "paper_clusters", "--plot", "a.png"], "--study kinetics_in_15_minutes"),
+        (["--study", "kinetics_in_15_minutes", "--plot", "nowhere/a.png"], "no folder nowhere"),
         (
             ["--study", "paper_clusters", "--make-videos", "v"],
             "--from and --study measure nothing: leave one out",
