@@ -59,9 +59,8 @@ from mgexp.results.study_state import (
     changed_text,
     describe_left,
     few_steps_text,
-    seconds_of_rows,
+    seconds_of,
     status_table,
-    task_seconds,
     unfinished_lines,
     verdict_table,
 )
@@ -259,10 +258,6 @@ class Board:
         """List the tasks that are not done."""
         return [task for task in self.study.tasks if not self.is_done(task)]
 
-    def seconds(self, task: Task) -> float:
-        """Estimate the seconds of a task from the runs so far. 0 where nothing is known."""
-        return task_seconds(self.gathered, seconds_of_rows(self.study, self.gathered), task)
-
     def describe(self, left: Sequence[Task]) -> str:
         """Write how many tasks are left, and how long they will take or when that will be known."""
         return describe_left(self.study, self.gathered, left)
@@ -352,7 +347,7 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
     with tempfile.TemporaryDirectory(prefix="mgexp_study_") as folder:
         code = Path(folder) / "code"
         while task := next(filter(board.is_ready, left := board.left()), None):
-            total, seconds = len(board.study.tasks), board.seconds(task)
+            total, seconds = len(board.study.tasks), seconds_of(board.study, board.gathered, [task])
             if options.minutes and time.monotonic() - started + seconds > 60 * options.minutes:
                 num = counted(len(left), "task is", "tasks are")
                 say(f"{num} left, and the next takes about {duration(seconds)}: start again")

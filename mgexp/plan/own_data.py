@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -227,15 +228,10 @@ def words_of(name: str) -> list[str]:
 def _flip(class_names: Sequence[str]) -> Choice:
     sided = [name for name in class_names if any(map(SIDES.fullmatch, words_of(name)))]
     if sided:
-        return Choice(
-            "DATA.RANDOM_FLIP", False, f"the class {_one_line(sided[0])} tells sides apart"
-        )
+        name = json.dumps(sided[0], ensure_ascii=False)
+        return Choice("DATA.RANDOM_FLIP", False, f"the class {name} tells sides apart")
     why = "no name of a class speaks of a side; set False if left and right tell classes apart"
     return Choice("DATA.RANDOM_FLIP", True, why)
-
-
-def _one_line(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)
 
 
 def _test_choices(seen: Seen) -> list[Choice]:
@@ -428,12 +424,11 @@ def baseline_text(project: ProjectDir, plan: Plan, lists: Lists) -> str:
         f"_BASE_: {BASE}",
         "ROW: baseline",
     ]
-    section = ""
-    for one in sorted([*places, *plan.choices], key=lambda one: one.key.partition(".")[0]):
-        of_one = one.key.partition(".")[0]
-        text += [f"{of_one}:"] if of_one != section else []
-        text.append(f"  {one.line()}")
-        section = of_one
+    sections = defaultdict(list)
+    for one in (*places, *plan.choices):
+        sections[one.key.partition(".")[0]].append(f"  {one.line()}")
+    for section, lines in sorted(sections.items()):
+        text += [f"{section}:", *lines]
     return "\n".join(text) + "\n"
 
 

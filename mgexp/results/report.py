@@ -352,24 +352,19 @@ def _equal_flops_table(comparison: Comparison) -> list[str]:
 
 def time_table(comparison: Comparison) -> list[str]:
     """List how each row's programs spent their seconds."""
+
+    def share(clock: str) -> Callable[[Pair], str]:
+        return _percent(lambda run: run.other_seconds[clock] / run.program_seconds)
+
     return table(
         map(comparison.pair, comparison.finished),
         [
             ("row", _name),
             ("program (s)", _mean(lambda run: run.program_seconds)),
             ("training", _percent(lambda run: run.train_seconds / run.program_seconds)),
-            (
-                "evaluation",
-                _percent(lambda run: run.other_seconds["evaluate"] / run.program_seconds),
-            ),
-            (
-                "precise BN",
-                _percent(lambda run: run.other_seconds["precise_bn"] / run.program_seconds),
-            ),
-            (
-                "checkpoints",
-                _percent(lambda run: run.other_seconds["checkpoint"] / run.program_seconds),
-            ),
+            ("evaluation", share("evaluate")),
+            ("precise BN", share("precise_bn")),
+            ("checkpoints", share("checkpoint")),
             ("start-up and the rest", _percent(lambda run: run.rest_seconds / run.program_seconds)),
             ("first use of shapes (s)", _mean(lambda run: run.other_seconds["shape_warmup"], 1)),
         ],

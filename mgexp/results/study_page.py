@@ -269,9 +269,7 @@ def _speed_table(results: StudyResults) -> list[str]:
     """List the speed-ups of the rows over pairs whose seconds can be compared."""
 
     def seconds(row: Row) -> str:
-        return _mean(
-            estimate_mean([run.train_seconds for run in row.runs.values()]), "{:,.0f}".format
-        )
+        return _mean(estimate_mean(row.each(lambda run: run.train_seconds)), "{:,.0f}".format)
 
     return table(
         results.pairs,
@@ -323,10 +321,8 @@ def _target(results: StudyResults) -> Iterator[str]:
     if target is None:
         return
     quiet = [quiet_row(row, results.busy) for row in results.finished]
-    firsts = [
-        first for row in quiet for run in row.runs.values() if (first := first_at(run, target))
-    ]
-    numbers = sorted({one.num_videos for one in firsts})
+    firsts = (first_at(run, target) for row in quiet for run in row.runs.values())
+    numbers = sorted({one.num_videos for one in firsts if one})
     videos = " or ".join(f"{number:,}" for number in numbers)
     yield (
         f"Training seconds until an evaluation first reaches {target:g} %. A run that misses it counts as ∞, "
@@ -335,29 +331,20 @@ def _target(results: StudyResults) -> Iterator[str]:
     yield ""
     pairs = {pair.own.name: results.fair(pair) for pair in results.pairs}
 
-    def times(row: Row) -> str:
-        found = speed_up_to(pairs[row.name], target) if row.name in pairs else None
+    def times(item: tuple[str, Sequence[float]]) -> str:
+        found = speed_up_to(pairs[item[0]], target) if item[0] in pairs else None
         return NONE if found is None else ("∞" if math.isinf(found) else f"{found:.2f}×")
 
     yield from table(
-        [row for row in quiet if row.runs],
+        [(row.name, row.each(lambda run: seconds_to(run, target))) for row in quiet if row.runs],
         [
-            ("row", lambda row: _label(results.study, row.name)),
-            (
-                "reached",
-                lambda row: (
-                    f"{sum(s < math.inf for s in _seconds_to(row, target))} of {len(row.runs)}"
-                ),
-            ),
-            ("median (s)", lambda row: _seconds_text(median(_seconds_to(row, target)))),
-            ("fastest (s)", lambda row: _seconds_text(min(_seconds_to(row, target)))),
+            ("row", lambda item: _label(results.study, item[0])),
+            ("reached", lambda item: f"{sum(map(math.isfinite, item[1]))} of {len(item[1])}"),
+            ("median (s)", lambda item: _seconds_text(median(item[1]))),
+            ("fastest (s)", lambda item: _seconds_text(min(item[1]))),
             ("speed-up, median over pairs", times),
         ],
     )
-
-
-def _seconds_to(row: Row, target: float) -> list[float]:
-    return [seconds_to(run, target) for run in row.runs.values()]
 
 
 def _seconds_text(seconds: float) -> str:
@@ -404,15 +391,11 @@ def _budget_table(results: StudyResults) -> list[str]:
 
 def _videos(results: StudyResults) -> list[str]:
     """Compare the rows on single videos, with their bases and with the baselines of the same budget."""
-    named = [(pair.own.name, pair) for pair in results.pairs] + [
-        (f"{pair.own.name}, against {name}", pair) for name, pair in results.budget_pairs
-    ]
+    named = [(pair.own.name, pair) for pair in results.pairs]
+    named += [(f"{pair.own.name}, against {name}", pair) for name, pair in results.budget_pairs]
     lines = video_table((name, compare_videos(pair)) for name, pair in named)
-    return (
-        [*lines, "", "The seeds alone give the verdict: see [Accuracy](#accuracy)."]
-        if lines
-        else []
-    )
+    verdict = "The seeds alone give the verdict: see [Accuracy](#accuracy)."
+    return [*lines, "", verdict] if lines else []
 
 
 # --- sittings

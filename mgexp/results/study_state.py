@@ -40,8 +40,21 @@ RunDirs = Callable[[str, int], Iterable[RunDir]]
 # --- what is left
 
 
-def seconds_of_rows(study: Study, gathered: Gathered) -> dict[str, float]:
-    """Estimate the seconds of a run of each row from the runs so far. 0 where nothing is known.
+def seconds_of(study: Study, gathered: Gathered, tasks: Iterable[Task]) -> float:
+    """Estimate the seconds of tasks from the runs so far. 0 where nothing is known."""
+    of_rows = _seconds_of_rows(study, gathered)
+    seconds = 0.0
+    for task in tasks:
+        run = gathered.runs.get((task.row, task.seed))
+        if not task.is_control:
+            seconds += of_rows[task.row]
+        elif run:
+            seconds += run.other_seconds.get("evaluate", 0.0)
+    return seconds
+
+
+def _seconds_of_rows(study: Study, gathered: Gathered) -> dict[str, float]:
+    """Estimate the seconds of a run of each row.
 
     A shorter baseline that was never run takes its share of the baseline's seconds. Any other row that was never
     run may take as long as the longest.
@@ -59,14 +72,6 @@ def seconds_of_rows(study: Study, gathered: Gathered) -> dict[str, float]:
     return found
 
 
-def task_seconds(gathered: Gathered, of_rows: Mapping[str, float], task: Task) -> float:
-    """Estimate the seconds of a task. ``of_rows`` is what ``seconds_of_rows`` found."""
-    if not task.is_control:
-        return of_rows[task.row]
-    run = gathered.runs.get((task.row, task.seed))
-    return run.other_seconds.get("evaluate", 0.0) if run else 0.0
-
-
 def _share_of_epochs(study: Study, row: str) -> float | None:
     """Return the share of the baseline's epochs that a shorter baseline has. None if it is not written yet."""
     if not study.yamls[row].exists():
@@ -81,8 +86,7 @@ def describe_left(study: Study, gathered: Gathered, left: Sequence[Task]) -> str
     if left and not gathered.runs:
         work = _in_baselines(study, left)
         return f"{text}{work}; how long they take is known after the first run"
-    of_rows = seconds_of_rows(study, gathered)
-    seconds = sum(task_seconds(gathered, of_rows, task) for task in left)
+    seconds = seconds_of(study, gathered, left)
     return f"{text}, about {duration(seconds)}" if seconds else text
 
 
