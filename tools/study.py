@@ -296,24 +296,22 @@ class Board:
 
     def write(self, with_figures: bool) -> StudyResults:
         """Gather the runs again, store them, and write the tables and the page, with new figures if asked for."""
-        self.gathered = gather_runs(self.study, self.run_dirs)
         study = self.study
         classes = Path(study.classes)
         names = read_class_names(classes) if study.classes and classes.exists() else ()
-        comparison = store_gathered(study, self.gathered, names)
-        others, refused = self.gathered.of_another_recipe, self.gathered.refused
+        self.gathered = store_gathered(study, gather_runs(study, self.run_dirs), names)
         folds = load_config(study.yamls[study.baseline]).DATA.NUM_FOLDS
-        results = StudyResults(study, comparison, others, refused, folds, self.few_steps)
+        results = StudyResults(study, self.gathered, folds, self.few_steps)
         if self.root:
             folders = [folder for key in self.gathered.runs for folder in self.run_dirs(*key)]
             existing = [folder for folder in folders if folder.result_json.exists()]
             append_results(existing, ExperimentsDir(self.root).results_csv, self.root)
-        pictures = (
-            draw(results) if with_figures else drawn_before(study.folder, comparison, study.margin)
-        )
         place = RunsDir(study.folder)
         if with_figures:
+            pictures = draw(results)
             write_pictures(place, pictures)
+        else:
+            pictures = drawn_before(study.folder, results.comparison, study.margin)
         prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
         where = f"experiments/{self.name}" if self.root else short_path(study.folder)
         command = f"python tools/study.py {where}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -144,25 +144,21 @@ def _differing(
 
 @dataclass(frozen=True)
 class Gathered:
-    """The finished runs of a study: its rows, and the shorter baselines.
+    """The finished runs of a study, in one comparison.
 
     ``of_another_recipe`` are stored runs that do not count, because their YAML says something else now.
     ``refused`` are finished run folders that do not count, with the reasons.
     """
 
-    rows: tuple[Row, ...]
-    shorter: tuple[Row, ...]
-    of_another_recipe: tuple[Run, ...]
-    refused: Mapping[Path, Sequence[str]]
+    comparison: Comparison
+    of_another_recipe: tuple[Run, ...] = ()
+    refused: Mapping[Path, Sequence[str]] = field(default_factory=dict)
 
     @property
     def runs(self) -> Mapping[tuple[str, int], Run]:
-        """Every finished run by row and seed."""
-        return {
-            (row.name, seed): run
-            for row in (*self.rows, *self.shorter)
-            for seed, run in row.runs.items()
-        }
+        """Every finished run by row and seed, also those of shorter baselines."""
+        rows = (*self.comparison.rows, *self.comparison.shorter)
+        return {(row.name, seed): run for row in rows for seed, run in row.runs.items()}
 
 
 def gather_runs(study: Study, run_dirs: Callable[[str, int], Iterable[RunDir]]) -> Gathered:
@@ -201,12 +197,11 @@ def gather_runs(study: Study, run_dirs: Callable[[str, int], Iterable[RunDir]]) 
                 else:
                     runs[seed] = _newest(run, runs.get(seed))
         rows.append(Row(name, dict(sorted(runs.items()))))
-    return Gathered(
-        rows=tuple(row for row in rows if row.name in study.names),
-        shorter=tuple(row for row in rows if row.name in study.budget_rows),
-        of_another_recipe=tuple(others),
-        refused=refused,
+    own, shorter = (
+        tuple(row for row in rows if row.name in names)
+        for names in (study.names, study.budget_rows)
     )
+    return Gathered(Comparison(own, shorter=shorter), tuple(others), refused)
 
 
 def _newest(one: Run, other: Run | None) -> Run:
@@ -232,19 +227,20 @@ def _problems(
     return problems
 
 
-def store_gathered(study: Study, gathered: Gathered, class_names: tuple[str, ...]) -> Comparison:
+def store_gathered(study: Study, gathered: Gathered, class_names: tuple[str, ...]) -> Gathered:
     """Write the runs of a study into runs.jsonl beside study.yaml, and those of shorter baselines into budget/.
 
     A run that is only in the file stays there, also that of a seed or a row which the study no longer has. Without
-    ``class_names`` the stored names stay. Return the runs of the study as one comparison.
+    ``class_names`` the stored names stay. Return the runs of the study with the names.
     """
     place = RunsDir(study.folder).stored_jsonl
     names = class_names or read_stored(place).class_names
     budget = RunsDir(study.folder / BUDGET).stored_jsonl
-    for path, rows in ((place, gathered.rows), (budget, gathered.shorter)):
+    found = replace(gathered.comparison, class_names=names)
+    for path, rows in ((place, found.rows), (budget, found.shorter)):
         if any(row.runs for row in rows):
             write_stored(path, Comparison(_and_stored(rows, path), names))
-    return Comparison(gathered.rows, names, gathered.shorter)
+    return replace(gathered, comparison=found)
 
 
 def _and_stored(rows: Sequence[Row], path: Path) -> tuple[Row, ...]:

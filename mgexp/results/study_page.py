@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from statistics import fmean, median
 
 from mgexp.config.study import SECONDS_NAME, Study
+from mgexp.results.collect import Gathered
 from mgexp.results.evidence import (
     RunKey,
     busy_runs,
@@ -73,24 +73,19 @@ class StudyResults:
     """
 
     study: Study
-    comparison: Comparison
-    of_another_recipe: tuple[Run, ...] = ()
-    refused: Mapping[Path, Sequence[str]] | None = None
+    gathered: Gathered
     num_folds: int = 0
     few_steps: str = ""
 
-    @cached_property
-    def every_run(self) -> tuple[Run, ...]:
-        """The runs of all rows and shorter baselines."""
-        return (
-            *self.comparison.runs,
-            *(run for row in self.comparison.shorter for run in row.runs.values()),
-        )
+    @property
+    def comparison(self) -> Comparison:
+        """The rows and the shorter baselines."""
+        return self.gathered.comparison
 
     @cached_property
     def busy(self) -> Set[RunKey]:
         """The runs beside which other programs worked."""
-        return busy_runs(self.every_run)
+        return busy_runs(self.gathered.runs.values())
 
     @cached_property
     def for_figures(self) -> Comparison:
@@ -404,7 +399,7 @@ def _videos(results: StudyResults) -> list[str]:
 def _sittings(results: StudyResults) -> Iterator[str]:
     """List when, where and with which code the runs were trained, and which of them had company."""
     yield from table(
-        sittings(results.every_run),
+        sittings(results.gathered.runs.values()),
         [
             ("from (UTC)", lambda one: f"{one.started_at:%Y-%m-%d %H:%M}"),
             ("to", lambda one: f"{one.finished_at:%Y-%m-%d %H:%M}"),
@@ -436,11 +431,11 @@ def _machine(run: Run) -> str:
 
 def _left_out(results: StudyResults) -> Iterator[str]:
     """List the results that do not count."""
-    if others := results.of_another_recipe:
+    if others := results.gathered.of_another_recipe:
         names = ", ".join(sorted({one.experiment for one in others}))
         num = counted(len(others), "stored run does", "stored runs do")
         yield f"{num} not count, because the YAML says something else now: {names}."
     for pair in results.pairs:
         yield from not_compared(pair, pair.base.name)
-    for path, problems in (results.refused or {}).items():
+    for path, problems in results.gathered.refused.items():
         yield f"- {path.name} of {path.parent.name} does not count: {'; '.join(problems)}."

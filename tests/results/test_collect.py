@@ -238,7 +238,7 @@ def test_stored_runs_and_run_folders_are_merged_and_the_newest_counts(
         fake_run(runs, "baseline", seed, date=f"2026-11-0{seed + 1}T12:00:00+00:00")
     fake_run(runs / "budget", "as_long", 0, date="2026-11-03T12:00:00+00:00")
     stored = store_gathered(study, gather(), ("open", "close"))
-    assert stored.class_names == ("open", "close")
+    assert stored.comparison.class_names == ("open", "close")
     # Another machine has only the files of the repository, and trains one run again and one more.
     other = tmp_path / "other"
     fake_run(other, "baseline", 1, date="2026-11-08T12:00:00+00:00")
@@ -251,7 +251,7 @@ def test_stored_runs_and_run_folders_are_merged_and_the_newest_counts(
         ("as_long", 0): "03",
     }
     again = store_gathered(study, found, ())
-    assert again.class_names == ("open", "close")
+    assert again.comparison.class_names == ("open", "close")
     # The files alone give the same runs.
     assert have(gather(tmp_path / "nowhere")) == have(found)
     assert [
@@ -295,6 +295,6 @@ def test_stored_runs_of_seeds_and_rows_that_a_study_no_longer_has_stay_in_the_fi
     found = gather_runs(smaller, lambda row, seed: [])
     assert [*found.runs] == [("baseline", 0)]
     page = store_gathered(smaller, found, ())
-    assert [(row.name, [*row.runs]) for row in page.rows] == [("baseline", [0])]
+    assert [(row.name, [*row.runs]) for row in page.comparison.rows] == [("baseline", [0])]
     stored = read_stored(RunsDir(study.folder).stored_jsonl)
     assert {row.name: [*row.runs] for row in stored.rows} == {"baseline": [0, 1], "long": [0]}
