@@ -152,11 +152,8 @@ def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
     videos = build_list(cfg, "TRAIN_LIST")
     raise_problems(videos.problems)
     if not videos.records:
-        raise InputError(
-            [
-                f"DATA.TRAIN_LIST: none of its {len(videos.missing)} videos is there: correct DATA.PATH_PREFIX"
-            ]
-        )
+        problem = f"DATA.TRAIN_LIST: none of its {len(videos.missing)} videos is there"
+        raise InputError([f"{problem}: correct DATA.PATH_PREFIX"])
     given = cfg.DATA.NUM_VIDEOS if options.make_videos else None
     num_videos, problems = build_num_videos(cfg, given)
     with collected(problems):

@@ -257,12 +257,9 @@ def classes_of(
     """Return the names of the classes in order, and the number of each class. Raises InputError."""
     order = class_order([one.class_name for one in videos])
     if len(order) < 2:
-        raise InputError(
-            [
-                f"there are usable videos of {counted(len(order), 'class', 'classes')} ({', '.join(order)}): "
-                "two or more are needed"
-            ]
-        )
+        num = counted(len(order), "class", "classes")
+        problem = f"there are usable videos of {num} ({', '.join(order)})"
+        raise InputError([f"{problem}: two or more are needed"])
     are_numbers = all(name.isdecimal() for name in order)
     if file is None:
         names = [f"class {name}" for name in order] if are_numbers else order

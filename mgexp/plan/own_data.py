@@ -151,22 +151,15 @@ def choose(seen: Seen, steps: int | None = None, crop: int | None = None) -> lis
         epochs, meant = _rounded(steps * CLIPS / seen.num_train), ", as --steps says"
         if epochs < 1:
             least = math.ceil(seen.num_train / CLIPS)
-            raise InputError(
-                [
-                    f"--steps {steps}: an epoch of these videos has {least:,} steps; give as many or more"
-                ]
-            )
+            problem = f"--steps {steps}: an epoch of these videos has {least:,} steps"
+            raise InputError([f"{problem}; give as many or more"])
     total = round(epochs * seen.num_train / CLIPS)
     stages = [_rounded(share * epochs) for share in STAGES]
     return [
         *_clip_choices(seen, crop),
         _flip(seen.class_names),
         Choice("MODEL.NUM_CLASSES", len(seen.class_names)),
-        Choice(
-            "SOLVER.MAX_EPOCH",
-            epochs,
-            f"{counted(total, 'step')} of {CLIPS} clips{meant}",
-        ),
+        Choice("SOLVER.MAX_EPOCH", epochs, f"{counted(total, 'step')} of {CLIPS} clips{meant}"),
         Choice("SOLVER.STEPS", stages, "the rate falls after 65 % and 85 % of the training"),
         Choice("SOLVER.WARMUP_EPOCHS", _rounded(WARMUP * epochs), "12 % of the training"),
         *_test_choices(seen),
