@@ -123,6 +123,8 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     # Check the row before the videos are made, which takes a while. Read it again afterwards, with the keys that
     # select these videos.
     cfg, problems = read_config(options.cfg, options.overrides)
+    if options.make_videos and not cfg.DATA.NUM_VIDEOS:
+        problems.append("--make-videos needs the number of training videos: add DATA.NUM_VIDEOS N")
     raise_problems([*problems, *cross_problems(cfg)])
     made: list[str] = []
     if options.make_videos is not None:
