@@ -199,30 +199,16 @@ def speed_up_to(pair: Pair, target: float) -> float | None:
 # --- sittings, and runs beside other work
 
 
-@dataclass(frozen=True)
-class Sitting:
-    """Runs that followed each other within an hour, on one machine, with one commit."""
-
-    runs: tuple[Run, ...]
-
-    @property
-    def started_at(self) -> datetime:
-        """The start of the first run."""
-        return min(started_at(run) for run in self.runs)
-
-    @property
-    def finished_at(self) -> datetime:
-        """The end of the last run."""
-        return max(run.finished_at for run in self.runs)
-
-
 def started_at(run: Run) -> datetime:
     """Return when a run started. A run that was interrupted counts as if its seconds had no gap."""
     return run.finished_at - timedelta(seconds=run.program_seconds)
 
 
-def sittings(runs: Iterable[Run]) -> tuple[Sitting, ...]:
-    """Group runs into sittings, in the order of time."""
+def sittings(runs: Iterable[Run]) -> list[list[Run]]:
+    """Group runs into sittings: runs that followed each other within an hour, on one machine, with one commit.
+
+    The sittings are in the order of their starts, and the runs of each in the order of their ends.
+    """
     groups: list[list[Run]] = []
     last: dict[tuple[object, ...], list[Run]] = {}
     for run in sorted(runs, key=lambda one: one.finished_at):
@@ -241,7 +227,7 @@ def sittings(runs: Iterable[Run]) -> tuple[Sitting, ...]:
             group = last[machine] = []
             groups.append(group)
         group.append(run)
-    return tuple(sorted((Sitting(tuple(one)) for one in groups), key=lambda one: one.started_at))
+    return sorted(groups, key=lambda group: min(map(started_at, group)))
 
 
 def busy_runs(runs: Iterable[Run]) -> Set[RunKey]:
@@ -249,7 +235,7 @@ def busy_runs(runs: Iterable[Run]) -> Set[RunKey]:
     found = set()
     for sitting in sittings(runs):
         rows: defaultdict[str, list[Run]] = defaultdict(list)
-        for run in sitting.runs:
+        for run in sitting:
             rows[run.experiment].append(run)
         for same in rows.values():
             usual = median(run.steady_seconds / run.steps for run in same)

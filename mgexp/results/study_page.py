@@ -24,6 +24,7 @@ from mgexp.results.evidence import (
     seconds_to,
     sittings,
     speed_up_to,
+    started_at,
 )
 from mgexp.results.html import Picture
 from mgexp.results.model import (
@@ -401,16 +402,14 @@ def _sittings(results: StudyResults) -> Iterator[str]:
     yield from table(
         sittings(results.gathered.runs.values()),
         [
-            ("from (UTC)", lambda one: f"{one.started_at:%Y-%m-%d %H:%M}"),
-            ("to", lambda one: f"{one.finished_at:%Y-%m-%d %H:%M}"),
-            ("machine", lambda one: plain_cell(_machine(one.runs[0]))),
-            ("commit", lambda one: one.runs[0].short_commit),
-            ("runs", lambda one: f"{len(one.runs)}"),
+            ("from (UTC)", lambda runs: f"{min(map(started_at, runs)):%Y-%m-%d %H:%M}"),
+            ("to", lambda runs: f"{runs[-1].finished_at:%Y-%m-%d %H:%M}"),
+            ("machine", lambda runs: plain_cell(_machine(runs[0]))),
+            ("commit", lambda runs: runs[0].short_commit),
+            ("runs", lambda runs: f"{len(runs)}"),
             (
                 "busy",
-                lambda one: (
-                    f"{sum((run.experiment, run.seed) in results.busy for run in one.runs)}"
-                ),
+                lambda runs: f"{sum((run.experiment, run.seed) in results.busy for run in runs)}",
             ),
         ],
         ("machine", "commit", "to"),

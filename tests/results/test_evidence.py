@@ -225,7 +225,7 @@ def test_sittings_end_with_an_hour_of_nothing_another_commit_or_machine():
         at("baseline", 2, "12:06:00", commit="d" * 40),
         at("long", 2, "12:07:00", device="Other CPU"),
     ]
-    found = [[(run.row, run.seed) for run in one.runs] for one in sittings(runs)]
+    found = [[(run.row, run.seed) for run in one] for one in sittings(runs)]
     assert found == [
         [("baseline", 0), ("long", 0), ("baseline", 1)],
         [("baseline", 2)],
