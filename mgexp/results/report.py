@@ -1,13 +1,12 @@
 """Write the report on the rows of a folder: what was saved, what was lost, and how it was measured.
 
-`render` writes it as Markdown, and html.py turns it into one page with all figures inside. tools/report.py draws
-the figures and calls `write_report`.
+`render` writes it as Markdown, and html.py turns it into one page with all figures inside.
+mgexp/figures/report_figures.py draws the figures and calls both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from mgexp.results.evidence import (
     VideoDifference,
@@ -84,25 +83,13 @@ CLOCKS = """\
 
 
 def write_report(
-    folder: Path,
-    title: str,
-    comparison: Comparison,
-    pictures: Sequence[Picture] = (),
-    expected_rows: Sequence[str] = (),
-    mistakes: Sequence[str] = (),
-    blocks: Sequence[Block] = (),
-    claim: Sequence[str] = (),
+    place: RunsDir, text: str, pictures: Sequence[Picture] = (), blocks: Sequence[Block] = ()
 ) -> None:
-    """Write report.md, report.html and figures/ into `folder`. The arguments are those of `render`.
-
-    ``blocks`` are only in report.html.
-    """
-    runs = RunsDir(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_pictures(runs, pictures)
-    text = render(title, comparison, pictures, expected_rows, mistakes, claim)
-    atomic_write_text(runs.report_md, text)
-    atomic_write_text(runs.report_html, to_html(text, pictures, blocks))
+    """Write report.md with the ``text``, report.html and figures/. ``blocks`` are only in report.html."""
+    place.root.mkdir(parents=True, exist_ok=True)
+    write_pictures(place, pictures)
+    atomic_write_text(place.report_md, text)
+    atomic_write_text(place.report_html, to_html(text, pictures, blocks))
 
 
 def write_pictures(folder: RunsDir, pictures: Sequence[Picture]) -> None:
