@@ -39,6 +39,7 @@ from mgexp.results.model import (
 )
 from mgexp.results.report import class_tables, control_table, data_text, how, time_table
 from mgexp.results.tables import (
+    INTERVAL,
     NONE,
     company_text,
     difference_text,
@@ -113,12 +114,11 @@ class StudyResults:
         )
 
     @cached_property
-    def budget_pairs(self) -> tuple[tuple[str, Pair], ...]:
-        """The name of each shorter baseline, and the row paired with it."""
-        row_of = self.comparison.row
-        rows = self.study.budget_rows.items()
-        pairs = ((name, Pair(row_of(row), row_of(name))) for name, row in rows)
-        return tuple((name, pair) for name, pair in pairs if pair.runs)
+    def budget_pairs(self) -> tuple[Pair, ...]:
+        """Every row paired with each of its shorter baselines, if they share a seed."""
+        row_of, rows = self.comparison.row, self.study.budget_rows.items()
+        pairs = (Pair(row_of(row), row_of(name)) for name, row in rows)
+        return tuple(pair for pair in pairs if pair.runs)
 
     def fair(self, pair: Pair) -> Pair:
         """Keep the seeds of a pair whose seconds can be compared."""
@@ -353,30 +353,30 @@ def _seconds_text(seconds: float) -> str:
 def _budget_table(results: StudyResults) -> list[str]:
     """Compare each row with the baseline that trained with the same budget, its rate fully decayed."""
 
-    def budget(item: tuple[str, Pair]) -> str:
-        name, pair = item
-        return "seconds" if name == SECONDS_NAME.format(row=pair.own.name) else "FLOPs"
+    def budget(pair: Pair) -> str:
+        is_timed = pair.base.name == SECONDS_NAME.format(row=pair.own.name)
+        return "seconds" if is_timed else "FLOPs"
 
-    def mean_score(of: Callable[[tuple[Run, Run]], Run]) -> Callable[[tuple[str, Pair]], str]:
-        return lambda item: f"{fmean(of(runs).score for runs in item[1].runs):.2f}"
+    def flops(pair: Pair) -> str:
+        return f"{pair.flop_saving.mean:.3f}×" if pair.flop_saving else NONE
 
     return table(
         results.budget_pairs,
         [
-            ("row", lambda item: _label(results.study, item[1].own.name)),
+            ("row", lambda pair: _label(results.study, pair.own.name)),
             ("the same", budget),
-            ("baseline", lambda item: _label(results.study, item[0])),
-            ("its epochs", lambda item: f"{item[1].base.mean(lambda run: run.epochs):.2f}"),
-            ("its seconds / the row's", lambda item: _times(results.fair(item[1]).speed_up)),
+            ("baseline", lambda pair: _label(results.study, pair.base.name)),
+            ("its epochs", lambda pair: f"{pair.base.mean(lambda run: run.epochs):.2f}"),
+            ("its seconds / the row's", lambda pair: _times(results.fair(pair).speed_up)),
+            ("its FLOPs / the row's", flops),
+            ("pairs", lambda pair: f"{len(pair.runs)}"),
             (
-                "its FLOPs / the row's",
-                lambda item: f"{flops.mean:.3f}×" if (flops := item[1].flop_saving) else NONE,
+                f"row, {results.comparison.metric} (%)",
+                lambda pair: f"{fmean(run.score for run, _ in pair.runs):.2f}",
             ),
-            ("pairs", lambda item: f"{len(item[1].runs)}"),
-            (f"row, {results.comparison.metric} (%)", mean_score(lambda runs: runs[0])),
-            ("baseline (%)", mean_score(lambda runs: runs[1])),
-            ("row minus baseline", lambda item: difference_text(item[1].difference)),
-            ("95 % interval", lambda item: interval_text(item[1].difference)),
+            ("baseline (%)", lambda pair: f"{fmean(base.score for _, base in pair.runs):.2f}"),
+            ("row minus baseline", lambda pair: difference_text(pair.difference)),
+            INTERVAL,
         ],
         ("the same", "baseline"),
     )
@@ -388,7 +388,7 @@ def _budget_table(results: StudyResults) -> list[str]:
 def _videos(results: StudyResults) -> list[str]:
     """Compare the rows on single videos, with their bases and with the baselines of the same budget."""
     named = [(pair.own.name, pair) for pair in results.pairs]
-    named += [(f"{pair.own.name}, against {name}", pair) for name, pair in results.budget_pairs]
+    named += [(f"{pair.own.name}, against {pair.base.name}", pair) for pair in results.budget_pairs]
     lines = video_table((name, compare_videos(pair)) for name, pair in named)
     verdict = "The seeds alone give the verdict: see [Accuracy](#accuracy)."
     return [*lines, "", verdict] if lines else []
