@@ -66,18 +66,11 @@ def _seconds_of_rows(study: Study, gathered: Gathered) -> dict[str, float]:
     longest = max(known.values(), default=0.0)
     found = {row: known.get(row, longest) for row in study.yamls}
     for row in (study.budget_rows.keys() - known.keys()) if study.baseline in known else ():
-        share = _share_of_epochs(study, row)
-        if share is not None:
-            found[row] = share * known[study.baseline]
+        yamls = study.yamls[row], study.yamls[study.baseline]
+        if yamls[0].exists():
+            own, whole = (load_config(path).SOLVER.MAX_EPOCH for path in yamls)
+            found[row] = own / whole * known[study.baseline]
     return found
-
-
-def _share_of_epochs(study: Study, row: str) -> float | None:
-    """Return the share of the baseline's epochs that a shorter baseline has. None if it is not written yet."""
-    if not study.yamls[row].exists():
-        return None
-    own, whole = (load_config(study.yamls[name]).SOLVER.MAX_EPOCH for name in (row, study.baseline))
-    return own / whole
 
 
 def describe_left(study: Study, gathered: Gathered, left: Sequence[Task]) -> str:
