@@ -23,7 +23,7 @@ class ToolParser(argparse.ArgumentParser):
     """A parser whose --help fits a screen: a short usage line, the text with its example, the options.
 
     ``text`` is the docstring of the tool. --help-all alone prints the part after a line "In detail:", and what the
-    options of ``add_rare_group`` do. --help names these options only.
+    options of ``add_rare_group`` do. --help names these options only. Without ``usage``, argparse writes it.
     """
 
     def __init__(self, text: str | None, usage: str = "", **others: Any) -> None:  # noqa: ANN401 - of argparse

@@ -231,6 +231,6 @@ def open_video(path: Path, size: Size) -> Iterator[Write]:
 
 
 def written_size(size: Size) -> Size:
-    """Return height and width of the written pictures of a video of ``size``: a multiple of these."""
+    """Return height and width of the written pictures of a video of ``size``: a whole number of times as large."""
     times = max(1, math.ceil(MIN_SHORT_SIDE / min(size)))
     return size[0] * times, size[1] * times
