@@ -50,7 +50,8 @@ class Network:
         """Return the number of nodes, and of GPUs in each. Raises ValueError if the GPUs do not fill the nodes."""
         local = min(num_gpus, self.gpus_per_node)
         if num_gpus % local:
-            raise ValueError(f"{num_gpus} GPUs do not fill nodes of {self.gpus_per_node}")
+            problem = f"{num_gpus} GPUs do not fill nodes of {self.gpus_per_node}"
+            raise ValueError(f"{problem}: give another number, or nodes of another size")
         return num_gpus // local, local
 
     def slowest(self, num_nodes: int) -> float:

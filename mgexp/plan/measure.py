@@ -266,8 +266,11 @@ def predict_rows(
                 found.append(
                     predict(row.name, schedule, steps, loading, resources, communication, num_gpus)
                 )
-            except (ValueError, KeyError) as error:
-                problems.append(f"{row.name} on {num_gpus} GPUs: {error}; measure again")
+            except ValueError as error:
+                problems.append(f"{row.name} on {num_gpus} GPUs: {error}")
+            except KeyError as error:
+                kind = f"no clip of frames, crop and strides {error} was measured"
+                problems.append(f"{row.name} on {num_gpus} GPUs: {kind}; measure again")
     raise_problems(problems)
     return found
 
