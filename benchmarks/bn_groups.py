@@ -29,7 +29,7 @@ from mgexp.dist import device_of
 from mgexp.errors import InputError, raise_problems
 from mgexp.multigrid import batchnorm
 from mgexp.multigrid.schedule import StepShape
-from mgexp.options import too_small, without_folder
+from mgexp.options import ToolParser, too_small, without_folder
 from mgexp.plan.timing import Step, Stopwatch, TimedSteps, measure_steps
 from mgexp.plan.ways import build_training_step
 from mgexp.run.environment import describe
@@ -146,9 +146,7 @@ def table(found: Sequence[dict[str, Any]]) -> str:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     add = parser.add_argument
     add("--cfg", type=Path, default=ROW, metavar="YAML", help="row (default: SlowFast R50)")
     add("--groups", type=int, nargs="+", default=[1, 8, 64], metavar="N", help="default: 1 8 64")

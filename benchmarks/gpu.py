@@ -31,6 +31,7 @@ from statistics import median
 from plain_step import WAYS
 
 from mgexp.errors import InputError
+from mgexp.options import ToolParser
 from mgexp.run.environment import REPOSITORY, describe
 from mgexp.run.files import atomic_write_text, lock_file, read_json, write_json
 from mgexp.text import duration
@@ -256,9 +257,7 @@ PIECES = (
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        prog="gpu.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__, prog="gpu.sh")
     add = parser.add_argument
     names = [piece.name for piece in PIECES]
     add("--only", nargs="+", choices=names, default=names, metavar="PIECE", help=", ".join(names))

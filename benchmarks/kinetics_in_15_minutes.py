@@ -9,8 +9,8 @@ communication in mgexp/plan/communication.py. The study also predicts SlowFast w
 
 from __future__ import annotations
 
-import argparse
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
@@ -24,6 +24,7 @@ from matplotlib.ticker import FuncFormatter
 from mgexp.figures.style import COLOURS, OTHER_COLOURS, STYLE
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule
+from mgexp.options import ToolParser
 from mgexp.plan.communication import Communication, Link, Network
 from mgexp.run.files import atomic_file, write_json
 from mgexp.text import aligned, duration
@@ -155,18 +156,11 @@ class Study:
 
         Assumption: a GMAC takes as long as in TSM. SlowFast's many thin layers may take longer.
         """
-        schedule = slowfast_schedule(multigrid, num_gpus)
-        per_gmac = clip_seconds / value("tsm_gmacs")
-        total = 0.0
-        for phase in schedule.phases:
-            for shape in phase.cycle.shapes:
-                gmacs = SLOWFAST_GMACS[shape.frames, shape.crop]
-                clips = shape.clips(int(value("clips_per_gpu")))
-                compute = clips * gmacs * per_gmac
-                step = self.cluster.step_seconds(compute, value("slowfast_params"), num_gpus)
-                # The shapes of a cycle take turns, so each one gets an equal share of the steps.
-                total += phase.num_steps / len(phase.cycle.shapes) * step
-        return total
+        per_gmac, params = clip_seconds / value("tsm_gmacs"), value("slowfast_params")
+        return sum(
+            num_steps * self.cluster.step_seconds(gmacs * per_gmac, params, num_gpus)
+            for num_steps, gmacs in slowfast_steps(multigrid, num_gpus)
+        )
 
     @property
     def error(self) -> float:
@@ -211,6 +205,16 @@ def slowfast_schedule(multigrid: Multigrid, num_gpus: int) -> Schedule:
     """Return the schedule on ``num_gpus``, with 8 clips of the full shape on each."""
     recipe = replace(RECIPE, clips=int(value("clips_per_gpu")) * num_gpus)
     return build_schedule(recipe, multigrid, int(value("videos")), num_gpus)
+
+
+def slowfast_steps(multigrid: Multigrid, num_gpus: int) -> Iterator[tuple[float, float]]:
+    """Yield for each shape of each phase the number of its steps, and the GMACs of a GPU in such a step."""
+    for phase in slowfast_schedule(multigrid, num_gpus).phases:
+        for shape in phase.cycle.shapes:
+            clips = shape.clips(int(value("clips_per_gpu")))
+            # The shapes of a cycle take turns, so each one gets an equal share of the steps.
+            num_steps = phase.num_steps / len(phase.cycle.shapes)
+            yield num_steps, clips * SLOWFAST_GMACS[shape.frames, shape.crop]
 
 
 def other_choices() -> dict[str, float]:
@@ -316,9 +320,7 @@ def draw_study(study: Study, path: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """Print the study; write and draw it if the options ask for it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the study")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write it as JSON")
     parser.add_argument("--json", action="store_true", help="print that, for programs")

@@ -7,7 +7,6 @@ and up to 6 GB of memory. Exit 0.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from mgexp.config.load import config_of
 from mgexp.models.build import build_model
 from mgexp.models.layers import no_jit_warning
 from mgexp.multigrid import ShapeCheck, check_shapes
+from mgexp.options import ToolParser
 
 SHAPES = ((4, 112), (8, 160), (8, 224), (16, 224))
 """Frames and crop. 160 = 224 / √2, rounded to patches of 16 pixels, and to 32, which MViT needs."""
@@ -76,9 +76,7 @@ def line(name: str, checks: Sequence[ShapeCheck], seconds: float) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     parser.add_argument(
         "--only", nargs="+", choices=NETWORKS, default=list(NETWORKS), metavar="NAME"
     )

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from bench_videos import FRAME_RATE, SECONDS, write_videos
 
-from mgexp.errors import InputError
-from mgexp.options import too_small
+from mgexp.errors import InputError, raise_problems
+from mgexp.options import ToolParser, too_small, without_folder
 from mgexp.plan.timing import Stopwatch
 from mgexp.run.files import write_json
 from mgexp.text import aligned
@@ -36,9 +36,7 @@ STRIDE = 2
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     add = parser.add_argument
     add("--make-videos", type=Path, required=True, metavar="DIR", help="where the videos are made")
     add("--device", choices=("cuda", "cpu"), default="cuda", help="default: cuda, beside a core")
@@ -51,8 +49,8 @@ def main(arguments: Sequence[str]) -> int:
     """Measure and print."""
     options = parse(arguments)
     try:
-        if problems := list(too_small({"--repeats": options.repeats})):
-            raise InputError(problems)
+        numbers, files = {"--repeats": options.repeats}, {"--output": options.output}
+        raise_problems([*too_small(numbers), *without_folder(files)])
         root = options.make_videos / "videos"
         videos = [root / name for name in write_videos(root, progress=True)]
         # torchcodec is optional, and its libraries load when it is imported.

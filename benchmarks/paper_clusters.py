@@ -10,7 +10,6 @@ gradients in bf16, would shorten the training. mgexp would have keys for them if
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +18,14 @@ from typing import Any
 import simplejson
 from kinetics_in_15_minutes import (
     LONG_SHORT,
-    SLOWFAST_GMACS,
     Cluster,
     Study,
-    slowfast_schedule,
+    slowfast_steps,
     value,
 )
 
 from mgexp.multigrid.recipe import Multigrid
+from mgexp.options import ToolParser
 from mgexp.plan.communication import BUCKET_BYTES, Communication, Link, Network
 from mgexp.run.files import write_json
 from mgexp.text import aligned, duration
@@ -79,12 +78,9 @@ def seconds(
     communication = sending.over(bytes_per_second)
     per_gmac = Study(Cluster()).clip_seconds / value("tsm_gmacs") / speed
     total = 0.0
-    for phase in slowfast_schedule(multigrid, num_gpus).phases:
-        for shape in phase.cycle.shapes:
-            clips = shape.clips(int(value("clips_per_gpu")))
-            compute = clips * SLOWFAST_GMACS[shape.frames, shape.crop] * per_gmac
-            step = compute + communication.exposed_seconds(num_gpus, compute)
-            total += phase.num_steps / len(phase.cycle.shapes) * step
+    for num_steps, gmacs in slowfast_steps(multigrid, num_gpus):
+        compute = gmacs * per_gmac
+        total += num_steps * (compute + communication.exposed_seconds(num_gpus, compute))
     return total
 
 
@@ -154,9 +150,7 @@ def study_text() -> str:
 
 def main(arguments: list[str]) -> int:
     """Print the study; write it if the options ask for it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write it as JSON")
     parser.add_argument("--json", action="store_true", help="print that, for programs")
     options = parser.parse_args(arguments)

@@ -28,8 +28,8 @@ from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, TrainingError
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes
-from mgexp.options import add_timing_options, timing_problems, too_small
-from mgexp.plan.measure import build_shapes
+from mgexp.options import ToolParser, add_timing_options, timing_problems, too_small
+from mgexp.plan.measure import build_checked_schedule
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.plan.ways import build_training_step
 from mgexp.run.environment import describe, num_cores
@@ -55,9 +55,7 @@ Seconds = Mapping[Setting, Mapping[StepShape, Mapping[int, list[float]]]]
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     add_timing_options(parser)
     add = parser.add_argument
     add(
@@ -93,7 +91,7 @@ def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
     """Check the options, read the configuration and build its schedule. Raises InputError with all problems."""
     found = too_small({"--rounds": options.rounds, "--spins": min(options.spins)})
     cfg, problems = read_config(options.cfg, [*options.overrides, "DEVICE", "cpu"])
-    return cfg, build_shapes(cfg, [*found, *timing_problems(options), *problems])
+    return cfg, build_checked_schedule(cfg, [*found, *timing_problems(options), *problems])
 
 
 def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> Seconds:

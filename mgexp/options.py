@@ -23,10 +23,10 @@ class ToolParser(argparse.ArgumentParser):
     """A parser whose --help fits a screen: a short usage line, the text with its example, the options.
 
     ``text`` is the docstring of the tool. --help-all alone prints the part after a line "In detail:", and what the
-    options of ``add_rare_group`` do. --help names these options only.
+    options of ``add_rare_group`` do. --help names these options only. Without ``usage``, argparse writes it.
     """
 
-    def __init__(self, text: str | None, usage: str, **others: Any) -> None:  # noqa: ANN401 - of argparse
+    def __init__(self, text: str | None, usage: str = "", **others: Any) -> None:  # noqa: ANN401 - of argparse
         self._brief, _, self._detail = (text or "").partition("\nIn detail:\n")
         self._rare: list[argparse._ArgumentGroup] = []
         self._columns = columns = min(MAX_HELP_COLUMNS, shutil.get_terminal_size().columns)
@@ -35,7 +35,10 @@ class ToolParser(argparse.ArgumentParser):
             return argparse.RawDescriptionHelpFormatter(prog, max_help_position=22, width=columns)
 
         super().__init__(
-            description=self._brief, usage=f"%(prog)s {usage}", formatter_class=formatter, **others
+            description=self._brief,
+            usage=f"%(prog)s {usage}" if usage else None,
+            formatter_class=formatter,
+            **others,
         )
         if self._detail:
             self._add_help_all()

@@ -28,7 +28,7 @@ from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
 from mgexp.config.load import in_fold, read_config
 from mgexp.data.lists import build_list, videos_root
-from mgexp.data.loader import build_opener, store_problems
+from mgexp.data.loader import build_opener, build_training_clips, store_problems
 from mgexp.data.records import Record
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.options import (
@@ -42,11 +42,11 @@ from mgexp.options import (
 from mgexp.plan.loading import (
     Load,
     LoadingCosts,
-    build_loads,
     clip_table,
     kinds_of,
     leg_table,
     legs_of,
+    loader_of,
     measure,
     one_core,
     way_table,
@@ -111,9 +111,6 @@ def main(arguments: list[str]) -> int:
     except (VideoError, StoreError, OSError) as error:
         print(f"bench_loader.py: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("bench_loader.py: interrupted", file=sys.stderr)
-        return 4
     print(simplejson.dumps(found, indent=2) if options.json else text)
     return 0
 
@@ -126,6 +123,8 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     # Check the row before the videos are made, which takes a while. Read it again afterwards, with the keys that
     # select these videos.
     cfg, problems = read_config(options.cfg, options.overrides)
+    if options.make_videos and not cfg.DATA.NUM_VIDEOS:
+        problems.append("--make-videos needs the number of training videos: add DATA.NUM_VIDEOS N")
     raise_problems([*problems, *cross_problems(cfg)])
     made: list[str] = []
     if options.make_videos is not None:
@@ -155,11 +154,8 @@ def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
     videos = build_list(cfg, "TRAIN_LIST")
     raise_problems(videos.problems)
     if not videos.records:
-        raise InputError(
-            [
-                f"DATA.TRAIN_LIST: none of its {len(videos.missing)} videos is there: correct DATA.PATH_PREFIX"
-            ]
-        )
+        problem = f"DATA.TRAIN_LIST: none of its {len(videos.missing)} videos is there"
+        raise InputError([f"{problem}: correct DATA.PATH_PREFIX"])
     given = cfg.DATA.NUM_VIDEOS if options.make_videos else None
     num_videos, problems = build_num_videos(cfg, given)
     with collected(problems):
@@ -193,20 +189,16 @@ def ways_of(cfg: Config, records: Sequence[Record], stores: Mapping[str, str]) -
     The first one is the way of training without a store.
     """
     fps = cfg.DATA.FRAMES_FPS
-    found = decoders(fps)
-    videos: dict[str, Opener] = {
-        f"videos, {name}": decoder.opener for name, decoder in found.items()
-    }
-    ways = build_loads(cfg, records, videos)
+    openers = {name: decoder.opener for name, decoder in decoders(fps).items()}
+    ways: dict[str, Opener] = {f"videos, {name}": opener for name, opener in openers.items()}
     root = videos_root(in_fold(cfg).DATA)
     for way, folder in stores.items():
         store = open_store(folder)
-        copies: dict[str, Opener] = {
-            f"{way}, {name}": StoreIndex(store, root, decoder.opener, fps)
-            for name, decoder in found.items()
-        }
-        ways |= build_loads(cfg, records, copies)
-    return ways
+        for name, opener in openers.items():
+            ways[f"{way}, {name}"] = StoreIndex(store, root, opener, fps)
+    return {
+        way: loader_of(build_training_clips(cfg, records, opener)) for way, opener in ways.items()
+    }
 
 
 def decoders(frames_fps: float) -> dict[str, Decoder]:

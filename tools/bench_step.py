@@ -46,7 +46,7 @@ from mgexp.options import (
     timing_problems,
     too_small,
 )
-from mgexp.plan.measure import build_shapes
+from mgexp.plan.measure import build_checked_schedule
 from mgexp.plan.memory import build_held_bytes
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.run.environment import describe
@@ -134,7 +134,7 @@ def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
         *problems,
         *device_problems(cfg.DEVICE, torch.cuda.is_available()),
     ]
-    return cfg, build_shapes(cfg, found)
+    return cfg, build_checked_schedule(cfg, found)
 
 
 def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> StepTimes:

@@ -28,7 +28,7 @@ from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME
 from mgexp.config.load import read_config
 from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
-from mgexp.errors import InputError
+from mgexp.errors import InputError, raise_problems
 from mgexp.options import (
     ToolParser,
     add_import_option,
@@ -39,40 +39,33 @@ from mgexp.options import (
 )
 from mgexp.run.environment import num_cores
 from mgexp.run.folder import CheckDir
-from mgexp.video.check import CheckSummary, check_in_folder
+from mgexp.video.check import check_in_folder
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = ToolParser(__doc__, "(--cfg YAML [KEY VALUE ...] | LIST ...) --output DIR [options]")
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "words",
         nargs="*",
         metavar="KEY VALUE or LIST",
         help="with --cfg: configuration keys; without it: files of 'path label' lines",
     )
-    parser.add_argument("--cfg", type=Path, help="YAML of a row, whose videos are checked")
+    add("--cfg", type=Path, help="YAML of a row, whose videos are checked")
     add_import_option(parser)
-    parser.add_argument(
-        "--root", type=Path, help="with LIST: folder that its paths are relative to"
-    )
-    parser.add_argument("--output", required=True, type=local_folder, help="folder for the results")
-    parser.add_argument(
-        "--separator", help="with LIST: text between path and label (default: space)"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="decode the first and the last second only"
-    )
-    parser.add_argument(
+    add("--root", type=Path, help="with LIST: folder that its paths are relative to")
+    add("--output", required=True, type=local_folder, help="folder for the results")
+    add("--separator", help="with LIST: text between path and label (default: space)")
+    add("--quick", action="store_true", help="decode the first and the last second only")
+    add(
         "--processes",
         type=int,
         default=num_cores(),
         help="videos checked at the same time (default: all cores)",
     )
-    parser.add_argument(
-        "--time-limit", type=float, default=120.0, help="seconds for one video (default: 120)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    add("--time-limit", type=float, default=120.0, help="seconds for one video (default: 120)")
+    add("--json", action="store_true", help="print the summary as JSON")
     return parser.parse_intermixed_args(arguments)
 
 
@@ -87,32 +80,27 @@ def listing_of(options: argparse.Namespace) -> Listing:
     problems += not_positive({"--time-limit": options.time_limit})
     if not has_row and words and words[0] in BY_NAME:
         problems.append(f"{words[0]}: KEY VALUE pairs are for --cfg, which is not given")
-    if problems:
-        raise InputError(problems)
+    raise_problems(problems)
     if not has_row:
         return read_listing(lists, options.root, options.separator or SEPARATOR)
     cfg, problems = read_config(options.cfg, words)
     return build_listing(cfg, [*problems, *cross_problems(cfg)], with_quarantined=True)
 
 
-def check(listing: Listing, options: argparse.Namespace) -> CheckSummary:
-    """Check the videos that are not known yet, and write their lines and the quarantine."""
-    how = (options.quick, options.processes, options.time_limit)
-    return check_in_folder(CheckDir(options.output), listing.paths, listing.root, *how)
-
-
 def main(arguments: list[str]) -> int:
     """Check and print. Return 3 if some videos cannot be used."""
     options = parse(arguments)
+    folder = CheckDir(options.output)
+    how = (options.quick, options.processes, options.time_limit)
     try:
-        summary = check(listing_of(options), options)
+        listing = listing_of(options)
+        summary = check_in_folder(folder, listing.paths, listing.root, *how)
     except InputError as error:
         print(f"check_data.py: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted: run the same command again to check the rest", file=sys.stderr)
         return 4
-    folder = CheckDir(options.output)
     if options.json:
         files = {"videos": str(folder.videos_jsonl), "quarantine": str(folder.quarantine_txt)}
         print(simplejson.dumps({**summary.as_json(), **files}, indent=2))

@@ -21,14 +21,13 @@ from typing import Any, NamedTuple
 
 import simplejson
 
-from mgexp.config.load import flatten, load_config
 from mgexp.config.study import BUDGET, row_yamls
 from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
-from mgexp.errors import InputError
+from mgexp.errors import InputError, raise_problems
 from mgexp.figures.report_figures import report_with_figures, stored_curves
-from mgexp.options import run_tool
-from mgexp.results.collect import Collected, Resolve, append_results
+from mgexp.options import ToolParser, run_tool, without_folder
+from mgexp.results.collect import Collected, append_results
 from mgexp.results.page import write_page
 from mgexp.results.site import write_site
 from mgexp.results.value_table import write_value_report
@@ -38,9 +37,7 @@ from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_run
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     parser.add_argument(
         "runs", type=Path, nargs="?", help="folder that holds run folders at any depth"
     )
@@ -65,9 +62,10 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     summary = Summary(Collected(), (), None)
     try:
+        raise_problems(without_folder({"--results": options.results}))
         names = read_class_names(options.classes) if options.classes else ()
         if options.runs:
-            summary = collect(options.runs, options.results, EXPERIMENTS, resolve, names)
+            summary = collect(options.runs, options.results, EXPERIMENTS, names)
         if options.site:
             index = write_site(ExperimentsDir(EXPERIMENTS), options.site, stored_curves)
             summary = summary._replace(site=index)
@@ -76,11 +74,6 @@ def main(arguments: list[str]) -> int:
         return 2
     print(simplejson.dumps(summary.as_json(), indent=2) if options.json else summary.as_text())
     return 2 if summary.collected.refused else 0
-
-
-def resolve(experiment: str) -> dict[str, object]:
-    """Load the YAML of an experiment, such as quickstart/baseline, as values by dotted names."""
-    return dict(flatten(load_config(EXPERIMENTS / f"{experiment}.yaml", [])))
 
 
 class Summary(NamedTuple):
@@ -98,15 +91,12 @@ class Summary(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """Return lists and paths for ``--json``."""
         done = self.collected
-        lists = {
-            "added": done.added,
-            "own": done.own,
-            "skipped": done.skipped,
-            "unfinished": done.unfinished,
-            "reports": self.reports,
-        }
         return {
-            **{name: [str(path) for path in paths] for name, paths in lists.items()},
+            "added": [*map(str, done.added)],
+            "own": [*map(str, done.own)],
+            "skipped": [*map(str, done.skipped)],
+            "unfinished": [*map(str, done.unfinished)],
+            "reports": [*map(str, self.reports)],
             "not_rows": {str(run): problems for run, problems in done.not_rows.items()},
             "refused": {str(run): problems for run, problems in done.refused.items()},
             "tables": str(self.tables) if self.tables else None,
@@ -133,7 +123,6 @@ def collect(
     runs: Path,
     results_csv: Path,
     experiments_root: Path,
-    resolve: Resolve,
     class_names: Sequence[str] = (),
 ) -> Summary:
     """Append every finished run below `runs` to results.csv. Write the report of every folder, and the tables.
@@ -145,7 +134,7 @@ def collect(
     found = find_runs(runs)
     if not found:
         raise InputError([f"{runs}: holds no run folder; train one with tools/run_net.py"])
-    collected = append_results(found, results_csv, experiments_root, resolve)
+    collected = append_results(found, results_csv, experiments_root)
     reported = folders_to_report(find_row_folders(runs))
     for folder in reported:
         report_with_figures(folder.root, expected_rows(folder, experiments_root), class_names)

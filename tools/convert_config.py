@@ -27,7 +27,7 @@ from mgexp.config.load import read_config
 from mgexp.convert.conversion import Conversion
 from mgexp.convert.pyslowfast import convert, read_pyslowfast
 from mgexp.errors import InputError, collected, raise_problems
-from mgexp.options import not_new, run_tool
+from mgexp.options import ToolParser, not_new, run_tool
 from mgexp.run.files import atomic_write_text
 from mgexp.train.setup import build_row_schedule
 
@@ -37,9 +37,7 @@ ANY_NUM_VIDEOS = 100_000
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the conversion knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     parser.add_argument("input", type=Path, metavar="INPUT", help="YAML of PySlowFast")
     parser.add_argument("--output", type=Path, help="YAML to write (default: print it)")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="keys of PySlowFast")

@@ -29,16 +29,14 @@ from mgexp.errors import InputError, raise_problems
 from mgexp.models.build import build_to_look_at, own_names
 from mgexp.models.legacy import WHY_NOT_PICKLES, read_caffe2
 from mgexp.models.weights import WeightsFile, fit_weights, read_weights, write_weights
-from mgexp.options import add_import_option, not_new, run_tool
+from mgexp.options import ToolParser, add_import_option, not_new, run_tool
 
 ENDINGS = (".safetensors", ".pyth", ".pt")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     parser.add_argument("input", type=Path, metavar="INPUT", help="file of weights")
     parser.add_argument("output", type=Path, metavar="OUTPUT", help=".safetensors, .pyth or .pt")
     parser.add_argument(

@@ -105,27 +105,21 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     # These imports need torchvision, which may be broken. Without --cfg, the doctor must work in that case too.
     import torch
 
-    from mgexp.config.check import cross_problems
     from mgexp.config.load import in_fold, read_config
     from mgexp.dist import device_of
-    from mgexp.errors import collected, raise_problems
-    from mgexp.models.build import build_problems
-    from mgexp.models.cost import schedule_shapes
+    from mgexp.errors import collected
+    from mgexp.plan.measure import MANY_VIDEOS, build_checked_schedule
     from mgexp.run.folder import RunDir
     from mgexp.run.remote import is_listed
     from mgexp.train.precision import resolve_precision
-    from mgexp.train.setup import (
-        build_num_videos,
-        build_row_schedule,
-        device_problems,
-    )
+    from mgexp.train.setup import build_num_videos, device_problems
 
     cfg, problems = read_config(options.cfg, options.overrides)
     has_list = is_listed(in_fold(cfg).DATA.TRAIN_LIST)
     # The shapes do not depend on the number of videos, if there are enough videos for a step of each shape.
-    given = None if has_list else cfg.DATA.NUM_VIDEOS or 10**6
+    given = None if has_list else cfg.DATA.NUM_VIDEOS or MANY_VIDEOS
     num_videos, found = build_num_videos(cfg, given)
-    problems += [*cross_problems(cfg), *found]
+    problems += found
     if options.run:
         run_dir = RunDir(options.run)
         if not (run_dir.model.is_file() and run_dir.checkpoint_steps()):
@@ -134,14 +128,10 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
             )
         if not has_list:
             problems.append("--run needs the row's videos: give DATA.TRAIN_LIST and DATA.VAL_LIST")
-    with collected(problems):
-        schedule = build_row_schedule(cfg, num_videos)
     problems += device_problems(cfg.DEVICE, torch.cuda.is_available())
     with collected(problems):
         resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
-    raise_problems(problems)
-    raise_problems(build_problems(cfg, schedule_shapes(schedule)))
-    return cfg, schedule
+    return cfg, build_checked_schedule(cfg, problems, num_videos)
 
 
 if __name__ == "__main__":

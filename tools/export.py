@@ -34,7 +34,7 @@ from mgexp.deploy.export import (
     write_plain_files,
 )
 from mgexp.errors import InputError, TrainingError, collected, raise_problems
-from mgexp.options import add_import_option, run_tool
+from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.predict import build_predictor, load_run, read_names
 
@@ -43,9 +43,7 @@ FORMATS = ("torch", "onnx")
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     parser.add_argument("--run", required=True, type=Path, help="folder of a finished run")
     parser.add_argument(
         "--output", required=True, type=Path, metavar="DIR", help="folder for the exported files"

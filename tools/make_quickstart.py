@@ -52,22 +52,17 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawTextHelp
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument(
-        "--output", type=Path, default=Path("data/quickstart"), help="folder to write to"
-    )
-    parser.add_argument(
-        "--set", type=int, choices=[*SETS], default=max(SETS), help="1: the easier, first set"
-    )
+    add = parser.add_argument
+    add("--output", type=Path, default=Path("data/quickstart"), help="folder to write to")
+    add("--set", type=int, choices=[*SETS], default=max(SETS), help="1: the easier, first set")
     changes = {
         "--num-train": "training videos, in place of the set's",
         "--num-val": "validation videos, in place of the set's",
         "--seed": "seed of all random draws, in place of 0",
     }
     for name, what in changes.items():
-        parser.add_argument(name, type=int, default=argparse.SUPPRESS, help=what)
-    parser.add_argument(
-        "--processes", type=int, default=num_cores(), help="videos made at the same time"
-    )
+        add(name, type=int, default=argparse.SUPPRESS, help=what)
+    add("--processes", type=int, default=num_cores(), help="videos made at the same time")
     return parser.parse_args(arguments)
 
 

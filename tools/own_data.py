@@ -32,7 +32,7 @@ from mgexp.data.split import (
     with_groups,
 )
 from mgexp.errors import InputError, listed, raise_problems
-from mgexp.options import not_positive, run_tool, too_small
+from mgexp.options import ToolParser, not_positive, run_tool, too_small
 from mgexp.plan.own_data import (
     CROPS,
     LARGE_SIDE,
@@ -58,9 +58,7 @@ MOST_LINES = 30
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     add = parser.add_argument
     add("videos", type=Path, metavar="VIDEOS", help="folder of the videos")
     add(
@@ -259,12 +257,9 @@ def classes_of(
     """Return the names of the classes in order, and the number of each class. Raises InputError."""
     order = class_order([one.class_name for one in videos])
     if len(order) < 2:
-        raise InputError(
-            [
-                f"there are usable videos of {counted(len(order), 'class', 'classes')} ({', '.join(order)}): "
-                "two or more are needed"
-            ]
-        )
+        num = counted(len(order), "class", "classes")
+        problem = f"there are usable videos of {num} ({', '.join(order)})"
+        raise InputError([f"{problem}: two or more are needed"])
     are_numbers = all(name.isdecimal() for name in order)
     if file is None:
         names = [f"class {name}" for name in order] if are_numbers else order

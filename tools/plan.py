@@ -165,8 +165,9 @@ def check(options: argparse.Namespace) -> None:
     problems += too_small({"--num-gpus": min(options.num_gpus or [1])})
     problems += too_small({"--workers": options.workers}, least=0)
     problems += not_positive({"--budget-seconds": options.budget_seconds})
-    problems += without_folder({"--output": options.output})
-    if min(options.bandwidth) <= 0 or min(options.latency) < 0:
+    problems += without_folder({"--output": options.output, "--plot": options.plot})
+    # These are False for NaN too.
+    if not (all(x > 0 for x in options.bandwidth) and all(x >= 0 for x in options.latency)):
         problems.append("--bandwidth needs numbers above 0, --latency 0 or more")
     raise_problems(problems)  # fmt: skip
 
@@ -251,7 +252,7 @@ def communication_of(measurement: Measurement, options: argparse.Namespace) -> C
 def report(predictions: Sequence[RowPrediction], measurement: Measurement) -> str:
     """Write all tables, and advice."""
     lines = [line for row in predictions for line in advice(row)]
-    if measurement.configured_loading is None:
+    if measurement.loading is None:
         lines.append("loading is unknown: DATA.TRAIN_LIST names no videos that are here")
     if len(seconds := measurement.clip_seconds) > 1:
         key = simplejson.dumps(seconds, separators=(",", ":"))

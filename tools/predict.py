@@ -35,7 +35,7 @@ from mgexp.deploy.show import Style, overlay_file, watch
 from mgexp.deploy.stream import SPAN_SECONDS, Source, build_window, camera
 from mgexp.dist import Processes, device_of
 from mgexp.errors import InputError, collected, raise_problems
-from mgexp.options import add_import_option, not_positive, run_tool, without_folder
+from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, without_folder
 from mgexp.run.confusion import name_of
 from mgexp.run.log import progress_bar
 from mgexp.stop import Interrupted, StopRequest
@@ -59,9 +59,7 @@ Item = TypeVar("Item")
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ToolParser(__doc__)
     add = parser.add_argument
     add("videos", nargs="*", metavar="VIDEO", help="video files, and folders of them")
     add("--webcam", metavar="INDEX", help="camera, such as 0, or an address that FFmpeg opens")

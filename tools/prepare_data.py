@@ -38,7 +38,7 @@ from mgexp.config.keys import BY_NAME
 from mgexp.config.load import read_config
 from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
 from mgexp.errors import InputError, listed, raise_problems
-from mgexp.options import ToolParser, add_import_option, local_folder, run_tool
+from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, too_small
 from mgexp.run.environment import num_cores
 from mgexp.text import counted
 from mgexp.train.setup import build_store_levels
@@ -179,6 +179,7 @@ def order_of(options: argparse.Namespace, root: Path) -> Order:
 def listing_of(options: argparse.Namespace) -> Listing:
     """Return the videos of the row or of the lists, also missing files. Raises InputError with all problems."""
     problems = [*choice_problems(options.lists, options.root, options.separator, options.cfg)]
+    problems += too_small({"--processes": options.processes})
     if options.cfg is None and options.overrides:
         problems.append(
             f"{options.overrides[0]}: KEY VALUE pairs are for --cfg, which is not given"

@@ -31,7 +31,7 @@ from mgexp.models.cost import activation_bytes, macs_by_shape, num_params, sched
 from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
 from mgexp.options import ToolParser, add_import_option, run_tool
-from mgexp.plan.measure import build_shapes
+from mgexp.plan.measure import build_checked_schedule
 from mgexp.text import aligned
 
 
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     try:
         cfg, problems = read_config(options.cfg, options.overrides)
-        schedule = build_shapes(cfg, problems, checks_model=not options.check)
+        schedule = build_checked_schedule(cfg, problems, checks_model=not options.check)
     except InputError as error:
         print(f"show_model.py: {error}", file=sys.stderr)
         return 2

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import simplejson
 
-from mgexp.config.check import cross_problems
 from mgexp.config.load import read_config
-from mgexp.errors import InputError, collected, raise_problems
+from mgexp.errors import InputError
 from mgexp.options import ToolParser, add_import_option, run_tool
+from mgexp.plan.measure import build_checked_schedule
 from mgexp.plan.memory import build_memory, memory_table
 from mgexp.run.schedule_table import schedule_json, schedule_table
-from mgexp.train.setup import build_num_videos, build_row_schedule
+from mgexp.train.setup import build_num_videos
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -45,10 +45,9 @@ def main(arguments: list[str]) -> int:
     try:
         cfg, problems = read_config(options.cfg, options.overrides)
         num_videos, missing = build_num_videos(cfg, options.num_videos)
-        problems += [*missing, *cross_problems(cfg)]
-        with collected(problems):
-            schedule = build_row_schedule(cfg, num_videos, options.num_gpus)
-        raise_problems(problems)
+        schedule = build_checked_schedule(
+            cfg, [*problems, *missing], num_videos, options.num_gpus, checks_model=False
+        )
         memory = build_memory(cfg, schedule, options.num_gpus) if options.memory else None
     except InputError as error:
         print(f"show_schedule.py: {error}", file=sys.stderr)

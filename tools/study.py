@@ -29,14 +29,14 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mgexp.config.load import experiment_name, flatten, load_config
+from mgexp.config.load import experiment_name, load_config
 from mgexp.config.study import Study, Task, read_study
 from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
-from mgexp.errors import InputError
+from mgexp.errors import InputError, raise_problems
 from mgexp.figures.report_figures import draw_figures, drawn_before
 from mgexp.figures.scores import gain_of
 from mgexp.launch.resources import Resources, add_resource_arguments, read_resources
@@ -44,7 +44,7 @@ from mgexp.launch.run import RunOptions, with_cpus
 from mgexp.launch.submit import to_local
 from mgexp.launch.sweep import Sweep, SweepRun, age_of_code, check_sweep, freeze, submit_array, thaw
 from mgexp.launch.sweep_state import IN_HAND, states
-from mgexp.options import ToolParser, add_import_option, run_tool
+from mgexp.options import ToolParser, add_import_option, not_positive, run_tool
 from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
 from mgexp.results.evidence import busy_runs
 from mgexp.results.html import Picture
@@ -59,9 +59,8 @@ from mgexp.results.study_state import (
     changed_text,
     describe_left,
     few_steps_text,
-    seconds_of_rows,
+    seconds_of,
     status_table,
-    task_seconds,
     unfinished_lines,
     verdict_table,
 )
@@ -77,38 +76,33 @@ WAIT_SECONDS = 5.0
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "FOLDER [options] [KEY VALUE ...]")
+    add = parser.add_argument
     add_import_option(parser)
-    parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="folder of rows with a study.yaml"
-    )
-    parser.add_argument(
+    add("folder", type=Path, metavar="FOLDER", help="folder of rows with a study.yaml")
+    add(
         "--launcher",
         choices=("local", "slurm"),
         default="local",
         help="local: one run after another on this machine (default); slurm: submit all runs, and return",
     )
-    parser.add_argument(
+    add(
         "--minutes",
         type=float,
         metavar="M",
         help="start no run that would end later than in M minutes (the time of the first run is unknown)",
     )
-    parser.add_argument(
-        "--repeat-busy", action="store_true", help="train the runs again that had company"
-    )
-    parser.add_argument(
+    add("--repeat-busy", action="store_true", help="train the runs again that had company")
+    add(
         "--only-page", action="store_true", help="train nothing, and write the page and its figures"
     )
-    parser.add_argument(
+    add(
         "--status",
         action="store_true",
         help="train and write nothing, and print how far each run is, and how much is left",
     )
-    parser.add_argument(
-        "--parallel", type=int, metavar="N", help="runs at a time on Slurm (default: all)"
-    )
+    add("--parallel", type=int, metavar="N", help="runs at a time on Slurm (default: all)")
     add_resource_arguments(parser)
-    parser.add_argument(
+    add(
         "overrides",
         nargs="*",
         metavar="KEY VALUE",
@@ -136,14 +130,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Do what the options ask for."""
-    if any(value is not None and value <= 0 for value in (options.minutes, options.parallel)):
-        raise InputError(["--minutes and --parallel take a number above 0"])
     resources, problems = read_resources(options)
+    problems += not_positive({"--minutes": options.minutes, "--parallel": options.parallel})
     unused = "minutes" if options.launcher == "slurm" else "parallel"
     if getattr(options, unused) is not None:
         problems.append(f"--{unused}: --launcher {options.launcher} cannot use it; leave it out")
-    if problems:
-        raise InputError(problems)
+    raise_problems(problems)
     board = Board(read_study(options.folder), tuple(options.overrides))
     if options.status:
         print(board.status())
@@ -266,10 +258,6 @@ class Board:
         """List the tasks that are not done."""
         return [task for task in self.study.tasks if not self.is_done(task)]
 
-    def seconds(self, task: Task) -> float:
-        """Estimate the seconds of a task from the runs so far. 0 where nothing is known."""
-        return task_seconds(self.gathered, seconds_of_rows(self.study, self.gathered), task)
-
     def describe(self, left: Sequence[Task]) -> str:
         """Write how many tasks are left, and how long they will take or when that will be known."""
         return describe_left(self.study, self.gathered, left)
@@ -308,28 +296,22 @@ class Board:
 
     def write(self, with_figures: bool) -> StudyResults:
         """Gather the runs again, store them, and write the tables and the page, with new figures if asked for."""
-        self.gathered = gather_runs(self.study, self.run_dirs)
         study = self.study
         classes = Path(study.classes)
         names = read_class_names(classes) if study.classes and classes.exists() else ()
-        comparison = store_gathered(study, self.gathered, tuple(names))
-        keys = dict(flatten(load_config(study.yamls[study.baseline])))
-        others, refused = self.gathered.of_another_recipe, self.gathered.refused
-        folds = int(keys.get("DATA.NUM_FOLDS", 0))
-        results = StudyResults(study, comparison, others, refused, folds, self.few_steps)
+        self.gathered = store_gathered(study, gather_runs(study, self.run_dirs), names)
+        folds = load_config(study.yamls[study.baseline]).DATA.NUM_FOLDS
+        results = StudyResults(study, self.gathered, folds, self.few_steps)
         if self.root:
-            folders = [
-                folder for row, seed in self.gathered.runs for folder in self.run_dirs(row, seed)
-            ]
-            experiments = ExperimentsDir(self.root)
+            folders = [folder for key in self.gathered.runs for folder in self.run_dirs(*key)]
             existing = [folder for folder in folders if folder.result_json.exists()]
-            append_results(existing, experiments.results_csv, self.root, self._resolve)
-        pictures = (
-            draw(results) if with_figures else drawn_before(study.folder, comparison, study.margin)
-        )
+            append_results(existing, ExperimentsDir(self.root).results_csv, self.root)
         place = RunsDir(study.folder)
         if with_figures:
+            pictures = draw(results)
             write_pictures(place, pictures)
+        else:
+            pictures = drawn_before(study.folder, results.comparison, study.margin)
         prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
         where = f"experiments/{self.name}" if self.root else short_path(study.folder)
         command = f"python tools/study.py {where}"
@@ -338,10 +320,6 @@ class Board:
             # After README.md, because the tables link to it.
             write_page(ExperimentsDir(self.root))
         return results
-
-    def _resolve(self, experiment: str) -> Mapping[str, object]:
-        assert self.root is not None
-        return dict(flatten(load_config(self.root / f"{experiment}.yaml")))
 
 
 def draw(results: StudyResults) -> list[Picture]:
@@ -367,7 +345,7 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
     with tempfile.TemporaryDirectory(prefix="mgexp_study_") as folder:
         code = Path(folder) / "code"
         while task := next(filter(board.is_ready, left := board.left()), None):
-            total, seconds = len(board.study.tasks), board.seconds(task)
+            total, seconds = len(board.study.tasks), seconds_of(board.study, board.gathered, [task])
             if options.minutes and time.monotonic() - started + seconds > 60 * options.minutes:
                 num = counted(len(left), "task is", "tasks are")
                 say(f"{num} left, and the next takes about {duration(seconds)}: start again")

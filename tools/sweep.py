@@ -131,11 +131,8 @@ def stop(options: argparse.Namespace) -> int:
     if options.json:
         print(simplejson.dumps({"cancelled": names}, indent=2))
     else:
-        print(
-            "\n".join(
-                [f"{len(names)} cancelled; start the same sweep again to continue them", *names]
-            )
-        )
+        head = f"{len(names)} cancelled; start the same sweep again to continue them"
+        print("\n".join([head, *names]))
     return 0
 
 
@@ -193,11 +190,8 @@ def read(options: argparse.Namespace) -> tuple[Sweep, Resources, list[str]]:
     experiments = {experiment_name(Path(path)): Path(path) for path in paths}
     if not paths or len(experiments) < len(paths):
         names = ", ".join(paths) or "nothing"
-        raise InputError(
-            [
-                f"experiments: it takes YAML files of different names, such as those in experiments/; got {names}"
-            ]
-        )
+        problem = "it takes YAML files of different names, such as those in experiments/"
+        raise InputError([f"experiments: {problem}; got {names}"])
     folder = (
         SweepDir(options.output)
         if options.output
@@ -218,18 +212,11 @@ def read(options: argparse.Namespace) -> tuple[Sweep, Resources, list[str]]:
         is_smoke=options.smoke,
     )
     if options.launcher == "slurm":
-        resources, cpu_problems = enough_cpus(sweep, resources)
-        problems += cpu_problems
+        with collected(problems):
+            # All runs of an array get the CPUs of the run that needs most.
+            each = [with_cpus(sweep.options(run), resources) for run in sweep.runs]
+            resources = max(each, key=lambda one: one.cpus_per_task)
     return sweep, resources, problems
-
-
-def enough_cpus(sweep: Sweep, resources: Resources) -> tuple[Resources, list[str]]:
-    """Return ``resources`` with the CPUs of the run that needs most, because all runs of an array get the same."""
-    try:
-        each = [with_cpus(sweep.options(run), resources) for run in sweep.runs]
-    except InputError as error:
-        return resources, list(error.problems)
-    return max(each, key=lambda one: one.cpus_per_task), []
 
 
 def preview(sweep: Sweep, as_json: bool) -> int:

@@ -7,6 +7,7 @@ enlarged, because no letter is readable in them otherwise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,11 +70,6 @@ def overlay_problems(path: Path | None, sources: Sequence[str]) -> list[str]:
     if any(Path(one).exists() and path.exists() and path.samefile(one) for one in sources):
         problems.append(f"--overlay {path} is the video itself: give another name")
     return problems
-
-
-def enlargement(size: Size) -> int:
-    """Return how many times larger a video of height and width ``size`` is written."""
-    return max(1, -(-MIN_SHORT_SIDE // min(size)))
 
 
 def default_font() -> Path:
@@ -235,6 +231,6 @@ def open_video(path: Path, size: Size) -> Iterator[Write]:
 
 
 def written_size(size: Size) -> Size:
-    """Return height and width of the written pictures of a video of ``size``."""
-    times = enlargement(size)
+    """Return height and width of the written pictures of a video of ``size``: a whole number of times as large."""
+    times = max(1, math.ceil(MIN_SHORT_SIDE / min(size)))
     return size[0] * times, size[1] * times

@@ -17,7 +17,7 @@ from mgexp.results.gallery import Gallery
 from mgexp.results.html import Block, Picture
 from mgexp.results.load import load_comparison
 from mgexp.results.model import Comparison, Row
-from mgexp.results.report import write_report
+from mgexp.results.report import render, write_report
 from mgexp.results.schedules import RowSchedule, load_schedules
 from mgexp.run.folder import RUNS, RunsDir
 from mgexp.text import counted
@@ -86,16 +86,8 @@ def report_with_figures(
     # The runs of a project lie in its folder runs/.
     whole = folder.resolve()
     place = whole.parent if whole.name == RUNS else whole
-    write_report(
-        output or folder,
-        place.name,
-        comparison,
-        pictures,
-        expected_rows,
-        gallery.lines(),
-        blocks,
-        _claim(place),
-    )
+    text = render(place.name, comparison, pictures, expected_rows, gallery.lines(), _claim(place))
+    write_report(RunsDir(output or folder), text, pictures, blocks)
 
 
 def _claim(folder: Path) -> list[str]:

@@ -82,10 +82,9 @@ def _build_findings(cfg: Config, schedule: Schedule, run_dir: RunDir | None) -> 
     way = build_training_step(cfg, device)
     step, precision = way.step, way.step.precision
     counts = step_counts(schedule)
-    checked: Iterable[ShapeCheck] = []
+    checked: list[ShapeCheck] = []
     if not precision.is_exact:
-        checked = check_shapes(step.model, [*counts], way.data.task, step.normalizer, precision)
-    checked = list(checked)
+        checked += check_shapes(step.model, [*counts], way.data.task, step.normalizer, precision)
     yield from precision_findings(precision, checked)
     for problem in build_memory_problems(cfg, schedule, 1, 1):
         yield Finding("shared memory of the row", "problem", problem, "see the line above")
@@ -140,11 +139,10 @@ def time_gradients(
     return found
 
 
-def precision_findings(precision: Precision, found: Iterable[ShapeCheck]) -> list[Finding]:
+def precision_findings(precision: Precision, checks: Sequence[ShapeCheck]) -> list[Finding]:
     """Report whether every shape computes like fp32."""
     if precision.is_exact:
         return [Finding("precision", "OK", "fp32: nothing to check")]
-    checks = list(found)
     problems = [problem for one in checks if (problem := one.problem(precision))]
     if problems:
         remedy = "TRAIN.PRECISION fp32"
@@ -273,7 +271,7 @@ def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) 
         return Finding("loading", "problem", problems[0], "see tools/prepare_data.py")
     legs, records = legs_of(schedule), evenly_spaced(videos.records, NUM_CLIPS)
     try:
-        seconds = build_clip_seconds(cfg, legs, records, {"": opener})[""]
+        seconds = build_clip_seconds(cfg, legs, records, opener)
     except VideoError as error:
         return Finding("loading", "problem", str(error), "see tools/check_data.py")
     workers = most_workers(cfg.DATA_LOADER.NUM_WORKERS)

@@ -31,13 +31,6 @@ class Link:
     latency_seconds: float
     bytes_per_second: float
 
-    def __post_init__(self) -> None:
-        if self.latency_seconds < 0 or not self.bytes_per_second > 0:
-            raise ValueError(
-                f"a link needs a latency of 0 or more and a bandwidth above 0, not {self.latency_seconds:g} s "
-                f"and {self.bytes_per_second:g} bytes/s"
-            )
-
     def seconds(self, num_bytes: float) -> float:
         """Predict one message: α + n/β."""
         return self.latency_seconds + num_bytes / self.bytes_per_second
@@ -53,15 +46,12 @@ class Network:
     between: Link
     gpus_per_node: int
 
-    def __post_init__(self) -> None:
-        if self.gpus_per_node < 1:
-            raise ValueError(f"a node has 1 GPU or more, not {self.gpus_per_node}")
-
     def split(self, num_gpus: int) -> tuple[int, int]:
         """Return the number of nodes, and of GPUs in each. Raises ValueError if the GPUs do not fill the nodes."""
         local = min(num_gpus, self.gpus_per_node)
-        if num_gpus < 1 or num_gpus % local:
-            raise ValueError(f"{num_gpus} GPUs do not fill nodes of {self.gpus_per_node}")
+        if num_gpus % local:
+            problem = f"{num_gpus} GPUs do not fill nodes of {self.gpus_per_node}"
+            raise ValueError(f"{problem}: give another number, or nodes of another size")
         return num_gpus // local, local
 
     def slowest(self, num_nodes: int) -> float:

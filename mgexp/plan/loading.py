@@ -157,35 +157,25 @@ def loader_of(clips: TrainingClips) -> Load:
     return load
 
 
-def build_loads(
-    cfg: Config, records: Sequence[Record], openers: Mapping[str, Opener]
-) -> dict[str, Load]:
-    """Build for each opener a way that loads the clips of ``records`` through it, as training does."""
-    return {
-        name: loader_of(build_training_clips(cfg, records, opener))
-        for name, opener in openers.items()
-    }
-
-
 def build_clip_seconds(
     cfg: Config,
     legs: Sequence[Leg],
     records: Sequence[Record],
-    openers: Mapping[str, Opener],
+    opener: Opener,
     budget_seconds: float = 0.0,
     progress: bool = False,
-) -> dict[str, dict[Kind, float]]:
-    """Time on one core a clip of each kind of ``legs`` through each opener.
+) -> dict[Kind, float]:
+    """Time on one core a clip of each kind of ``legs``.
 
     Each number is the mean over ``records``, and of these means the median over repeats. ``progress`` shows a bar.
     Raises VideoError if a video fails.
     """
-    ways = build_loads(cfg, records, openers)
+    ways = {"": loader_of(build_training_clips(cfg, records, opener))}
     with one_core():
         timed = measure(
             ways, kinds_of(legs), len(records), budget_seconds=budget_seconds, progress=progress
         )
-    return {name: medians(seconds) for name, seconds in timed.items()}
+    return medians(timed[""])
 
 
 @contextmanager

@@ -48,31 +48,27 @@ LOADING_VIDEOS = 2
 BYTES_PER_GRADIENT = 4
 """Gradients are exchanged in fp32."""
 AS_CONFIGURED = "as configured"
-"""The name of the way to load that training takes."""
+"""The name in JSON of the way to load that training takes."""
+NUMBERS = ("seconds", "gradient_bytes", "num_gpus", "num_workers", "num_cores", "device")
+"""The fields of a Measurement that JSON has as they are."""
 
 
 @dataclass(frozen=True)
 class Measurement:
     """The measured costs of a row on one of ``num_gpus`` processes.
 
-    ``steps``: cost of a step, by shape. ``loading``: core seconds of a clip, by way to load and
-    kind of clip. The first way is the configured one. Without videos, ``loading`` is empty.
-    ``seconds``: duration of the measurement.
+    ``steps``: cost of a step, by shape. ``loading``: core seconds of a clip of each kind as
+    training loads it; None if there were no videos. ``seconds``: duration of the measurement.
     """
 
     steps: Mapping[StepShape, StepCost]
-    loading: Mapping[str, Mapping[Kind, float]]
+    loading: Mapping[Kind, float] | None
     gradient_bytes: int
     num_gpus: int
     num_workers: int
     num_cores: int
     device: str
     seconds: float
-
-    @property
-    def configured_loading(self) -> Mapping[Kind, float] | None:
-        """Core seconds of a clip of each kind as training loads it; None if there were no videos."""
-        return next(iter(self.loading.values()), None)
 
     @property
     def clip_seconds(self) -> list[list[float]]:
@@ -83,22 +79,14 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything for a JSON file, which ``measurement_of`` reads."""
-        loading = {
-            name: [
-                {"frames": frames, "crop": crop, "stride_range": stride, "core_seconds": seconds}
-                for (frames, crop, stride), seconds in by_kind.items()
-            ]
-            for name, by_kind in self.loading.items()
-        }
+        kinds = [
+            {"frames": frames, "crop": crop, "stride_range": stride, "core_seconds": seconds}
+            for (frames, crop, stride), seconds in (self.loading or {}).items()
+        ]
         return {
-            "seconds": self.seconds,
-            "gradient_bytes": self.gradient_bytes,
-            "num_gpus": self.num_gpus,
-            "num_workers": self.num_workers,
-            "num_cores": self.num_cores,
-            "device": self.device,
+            **{name: getattr(self, name) for name in NUMBERS},
             "steps": [{**asdict(shape), **asdict(cost)} for shape, cost in self.steps.items()],
-            "loading": loading,
+            "loading": {AS_CONFIGURED: kinds} if self.loading else {},
         }
 
 
@@ -111,16 +99,14 @@ def measurement_of(record: Mapping[str, Any]) -> Measurement:
             )
             for line in record["steps"]
         }
-        loading: dict[str, dict[Kind, float]] = {}
-        for name, lines in record["loading"].items():
-            loading[name] = {}
-            for line in lines:
-                # JSON has no tuples, and a kind must be one to be a key.
-                stride = line["stride_range"]
-                kind = (line["frames"], line["crop"], stride and (stride[0], stride[1]))
-                loading[name][kind] = line["core_seconds"]
-        names = ("gradient_bytes", "num_gpus", "num_workers", "num_cores", "device", "seconds")
-        return Measurement(steps, loading, **{name: record[name] for name in names})
+        loading: dict[Kind, float] = {}
+        # Earlier files may have more ways to load. The first one is that of training.
+        for line in next(iter(record["loading"].values()), ()):
+            # JSON has no tuples, and a kind must be one to be a key.
+            stride = line["stride_range"]
+            kind = (line["frames"], line["crop"], stride and (stride[0], stride[1]))
+            loading[kind] = line["core_seconds"]
+        return Measurement(steps, loading or None, **{name: record[name] for name in NUMBERS})
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError([f"not a measurement of plan.py: {error!r}"]) from error
 
@@ -155,16 +141,20 @@ def build_row(cfg: Config, name: str, given: int | None = None) -> Row:
     return Row(name, cfg, num_videos)
 
 
-def build_shapes(
-    cfg: Config, problems: Iterable[str], num_processes: int = 1, checks_model: bool = True
+def build_checked_schedule(
+    cfg: Config,
+    problems: Iterable[str],
+    num_videos: int = MANY_VIDEOS,
+    num_processes: int = 1,
+    checks_model: bool = True,
 ) -> Schedule:
-    """Build a schedule of any length for its shapes, and check that the model and the training step accept them.
+    """Build a schedule, and check that the model and the training step accept its shapes.
 
     ``problems``: problems that are already known. Raises InputError with these and all others.
     """
     found = [*problems, *cross_problems(cfg)]
     with collected(found):
-        schedule = build_row_schedule(cfg, MANY_VIDEOS, num_processes)
+        schedule = build_row_schedule(cfg, num_videos, num_processes)
     raise_problems(found)
     if checks_model:
         raise_problems(build_problems(cfg, schedule_shapes(schedule)))
@@ -233,24 +223,24 @@ def measure_rows(
 
 def build_loading_seconds(
     cfg: Config, schedules: Sequence[Schedule], budget_seconds: float
-) -> dict[str, dict[Kind, float]]:
+) -> dict[Kind, float] | None:
     """Time a clip of each kind on one core, as configured.
 
-    Return {} if the training list or its videos are not on this machine. Raises InputError if the
+    Return None if the training list or its videos are not on this machine. Raises InputError if the
     list is wrong or a video fails.
     """
     cfg = in_fold(cfg)
     if not is_listed(cfg.DATA.TRAIN_LIST):
-        return {}
+        return None
     videos = build_list(cfg, "TRAIN_LIST")
     raise_problems(videos.problems)
     if not videos.records:
-        return {}
+        return None
     records = evenly_spaced(videos.records, LOADING_VIDEOS)
     legs = [leg for schedule in schedules for leg in legs_of(schedule)]
-    openers = {AS_CONFIGURED: build_opener(cfg)}
+    opener = build_opener(cfg)
     try:
-        return build_clip_seconds(cfg, legs, records, openers, budget_seconds, progress=True)
+        return build_clip_seconds(cfg, legs, records, opener, budget_seconds, progress=True)
     except VideoError as error:
         raise InputError([str(error)]) from error
 
@@ -270,14 +260,17 @@ def predict_rows(
     for num_gpus in gpu_counts:
         for row in rows:
             schedule = row.schedule(num_gpus)
-            steps, loading = measurement.steps, measurement.configured_loading
+            steps, loading = measurement.steps, measurement.loading
             # One message has all problems, so that a user can correct them all at once.
             try:
                 found.append(
                     predict(row.name, schedule, steps, loading, resources, communication, num_gpus)
                 )
-            except (ValueError, KeyError) as error:
-                problems.append(f"{row.name} on {num_gpus} GPUs: {error}; measure again")
+            except ValueError as error:
+                problems.append(f"{row.name} on {num_gpus} GPUs: {error}")
+            except KeyError as error:
+                kind = f"no clip of frames, crop and strides {error} was measured"
+                problems.append(f"{row.name} on {num_gpus} GPUs: {kind}; measure again")
     raise_problems(problems)
     return found
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -150,22 +151,15 @@ def choose(seen: Seen, steps: int | None = None, crop: int | None = None) -> lis
         epochs, meant = _rounded(steps * CLIPS / seen.num_train), ", as --steps says"
         if epochs < 1:
             least = math.ceil(seen.num_train / CLIPS)
-            raise InputError(
-                [
-                    f"--steps {steps}: an epoch of these videos has {least:,} steps; give as many or more"
-                ]
-            )
+            problem = f"--steps {steps}: an epoch of these videos has {least:,} steps"
+            raise InputError([f"{problem}; give as many or more"])
     total = round(epochs * seen.num_train / CLIPS)
     stages = [_rounded(share * epochs) for share in STAGES]
     return [
         *_clip_choices(seen, crop),
         _flip(seen.class_names),
         Choice("MODEL.NUM_CLASSES", len(seen.class_names)),
-        Choice(
-            "SOLVER.MAX_EPOCH",
-            epochs,
-            f"{counted(total, 'step')} of {CLIPS} clips{meant}",
-        ),
+        Choice("SOLVER.MAX_EPOCH", epochs, f"{counted(total, 'step')} of {CLIPS} clips{meant}"),
         Choice("SOLVER.STEPS", stages, "the rate falls after 65 % and 85 % of the training"),
         Choice("SOLVER.WARMUP_EPOCHS", _rounded(WARMUP * epochs), "12 % of the training"),
         *_test_choices(seen),
@@ -227,15 +221,10 @@ def words_of(name: str) -> list[str]:
 def _flip(class_names: Sequence[str]) -> Choice:
     sided = [name for name in class_names if any(map(SIDES.fullmatch, words_of(name)))]
     if sided:
-        return Choice(
-            "DATA.RANDOM_FLIP", False, f"the class {_one_line(sided[0])} tells sides apart"
-        )
+        name = json.dumps(sided[0], ensure_ascii=False)
+        return Choice("DATA.RANDOM_FLIP", False, f"the class {name} tells sides apart")
     why = "no name of a class speaks of a side; set False if left and right tell classes apart"
     return Choice("DATA.RANDOM_FLIP", True, why)
-
-
-def _one_line(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)
 
 
 def _test_choices(seen: Seen) -> list[Choice]:
@@ -428,12 +417,11 @@ def baseline_text(project: ProjectDir, plan: Plan, lists: Lists) -> str:
         f"_BASE_: {BASE}",
         "ROW: baseline",
     ]
-    section = ""
-    for one in sorted([*places, *plan.choices], key=lambda one: one.key.partition(".")[0]):
-        of_one = one.key.partition(".")[0]
-        text += [f"{of_one}:"] if of_one != section else []
-        text.append(f"  {one.line()}")
-        section = of_one
+    sections = defaultdict(list)
+    for one in (*places, *plan.choices):
+        sections[one.key.partition(".")[0]].append(f"  {one.line()}")
+    for section, lines in sorted(sections.items()):
+        text += [f"{section}:", *lines]
     return "\n".join(text) + "\n"
 
 

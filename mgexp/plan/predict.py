@@ -60,13 +60,6 @@ class Resources:
     num_workers: int
     num_cores: int
 
-    def __post_init__(self) -> None:
-        if self.num_workers < 0 or self.num_cores < 1:
-            raise ValueError(
-                "a process has 0 workers or more and a core or more, "
-                f"not {self.num_workers} workers and {self.num_cores} cores"
-            )
-
 
 @dataclass(frozen=True)
 class Balance:
@@ -256,7 +249,8 @@ def cost_of(steps: Mapping[StepShape, StepCost], shape: StepShape) -> StepCost:
         return steps[shape]
     same = [s for s in steps if (s.frames, s.crop) == (shape.frames, shape.crop)]
     if not same:
-        raise ValueError(f"no step of {shape.frames} frames of {shape.crop}² pixels was measured")
+        size = f"{shape.frames} frames of {shape.crop}² pixels"
+        raise ValueError(f"no step of {size} was measured; measure again")
     nearest = min(same, key=lambda s: (abs(math.log(s.clips / shape.clips)), s.num_bn_groups))
     # Assumption: the cost is in proportion to the clips. The extra time of the first use is not:
     # in this time, libraries prepare themselves for the shape.

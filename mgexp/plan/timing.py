@@ -80,19 +80,11 @@ class TimedSteps:
     ``warmup_seconds``: the steps before the timed ones; the first of them is the first use of the shape.
     ``seconds``: the timed steps. ``used_bytes``: the most memory of a timed step, beyond the memory held between
     steps (weights, gradients, momenta); None where it was not measured.
-    Raises ValueError where there is no warm-up step or no timed step.
     """
 
     warmup_seconds: tuple[float, ...]
     seconds: tuple[float, ...]
     used_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        if not self.warmup_seconds or not self.seconds:
-            raise ValueError(
-                f"{len(self.warmup_seconds)} warm-up steps and {len(self.seconds)} timed steps: "
-                "give at least one of each"
-            )
 
     @property
     def first_use_seconds(self) -> float:

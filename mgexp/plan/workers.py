@@ -60,8 +60,7 @@ def build_chooser(
         return None
     legs, records = legs_of(inputs.schedule), evenly_spaced(inputs.train, NUM_VIDEOS)
     try:
-        opener = build_opener(cfg)
-        seconds = build_clip_seconds(cfg, legs, records, {"": opener})[""]
+        seconds = build_clip_seconds(cfg, legs, records, build_opener(cfg))
     except VideoError as error:
         raise InputError([f"DATA_LOADER.NUM_WORKERS = auto: {error}; give a number"]) from error
     load_core_seconds = max(leg.core_seconds_per_step(seconds) for leg in legs) / processes.count

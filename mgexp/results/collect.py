@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -32,10 +32,6 @@ trained again at the same commit. That gives a new line, and the page counts the
 
 RESUMED_WITH_OVERRIDE = "was resumed with --override; train it again"
 
-Resolve = Callable[[str], Mapping[str, object]]
-"""A function that takes the name of an experiment, such as "quickstart/baseline". It returns the configuration
-that the YAML gives today, with dotted names: {"TRAIN.BATCH_SIZE": 8, ...}."""
-
 
 @dataclass
 class Collected:
@@ -54,9 +50,7 @@ class Collected:
     refused: dict[Path, list[str]] = field(default_factory=dict)
 
 
-def append_results(
-    runs: Sequence[RunDir], results_csv: Path, experiments_root: Path, resolve: Resolve
-) -> Collected:
+def append_results(runs: Sequence[RunDir], results_csv: Path, experiments_root: Path) -> Collected:
     """Append a line for each finished run that results.csv does not hold yet. May be called again at any time.
 
     A run may have another configuration than its YAML. It is "not a row" if the command line or a grid asked for
@@ -79,7 +73,7 @@ def append_results(
             if identity in known:
                 done.skipped.append(run.root)
                 continue
-            asked_for, problems = _differences(run, result.experiment, resolve)
+            asked_for, problems = _differences(run, experiments_root / f"{result.experiment}.yaml")
         except InputError as error:
             done.refused[run.root] = list(error.problems)
             continue
@@ -106,14 +100,14 @@ def is_own(run: RunDir, experiment: str, experiments_root: Path) -> bool:
     return SMOKE_GIVEN in given_keys(read_jsonl(run.starts_jsonl))
 
 
-def _differences(run: RunDir, experiment: str, resolve: Resolve) -> tuple[list[str], list[str]]:
-    """Compare a run with its experiment's YAML. Return the differences that were asked for, and every problem.
+def _differences(run: RunDir, path: Path) -> tuple[list[str], list[str]]:
+    """Compare a run with its YAML. Return the differences that were asked for, and every problem.
 
     The command line or a grid asks for a difference.
     """
     # The table promises that each number comes from the YAML beside it. So compare the run with the YAML of today,
     # and not with the YAML of the day on which the run started.
-    saved, now = from_yaml(run.config_yaml), resolve(experiment)
+    saved, now = from_yaml(run.config_yaml), dict(flatten(load_config(path)))
     starts = read_jsonl(run.starts_jsonl)
     given = {*given_keys(starts)}
     asked_for = [
@@ -150,25 +144,21 @@ def _differing(
 
 @dataclass(frozen=True)
 class Gathered:
-    """The finished runs of a study: its rows, and the shorter baselines.
+    """The finished runs of a study, in one comparison.
 
     ``of_another_recipe`` are stored runs that do not count, because their YAML says something else now.
     ``refused`` are finished run folders that do not count, with the reasons.
     """
 
-    rows: tuple[Row, ...]
-    shorter: tuple[Row, ...]
-    of_another_recipe: tuple[Run, ...]
-    refused: Mapping[Path, Sequence[str]]
+    comparison: Comparison
+    of_another_recipe: tuple[Run, ...] = ()
+    refused: Mapping[Path, Sequence[str]] = field(default_factory=dict)
 
     @property
     def runs(self) -> Mapping[tuple[str, int], Run]:
-        """Every finished run by row and seed."""
-        return {
-            (row.name, seed): run
-            for row in (*self.rows, *self.shorter)
-            for seed, run in row.runs.items()
-        }
+        """Every finished run by row and seed, also those of shorter baselines."""
+        rows = (*self.comparison.rows, *self.comparison.shorter)
+        return {(row.name, seed): run for row in rows for seed, run in row.runs.items()}
 
 
 def gather_runs(study: Study, run_dirs: Callable[[str, int], Iterable[RunDir]]) -> Gathered:
@@ -207,12 +197,11 @@ def gather_runs(study: Study, run_dirs: Callable[[str, int], Iterable[RunDir]]) 
                 else:
                     runs[seed] = _newest(run, runs.get(seed))
         rows.append(Row(name, dict(sorted(runs.items()))))
-    return Gathered(
-        rows=tuple(row for row in rows if row.name in study.names),
-        shorter=tuple(row for row in rows if row.name in study.budget_rows),
-        of_another_recipe=tuple(others),
-        refused=refused,
+    own, shorter = (
+        tuple(row for row in rows if row.name in names)
+        for names in (study.names, study.budget_rows)
     )
+    return Gathered(Comparison(own, shorter=shorter), tuple(others), refused)
 
 
 def _newest(one: Run, other: Run | None) -> Run:
@@ -238,19 +227,20 @@ def _problems(
     return problems
 
 
-def store_gathered(study: Study, gathered: Gathered, class_names: tuple[str, ...]) -> Comparison:
+def store_gathered(study: Study, gathered: Gathered, class_names: tuple[str, ...]) -> Gathered:
     """Write the runs of a study into runs.jsonl beside study.yaml, and those of shorter baselines into budget/.
 
     A run that is only in the file stays there, also that of a seed or a row which the study no longer has. Without
-    ``class_names`` the stored names stay. Return the runs of the study as one comparison.
+    ``class_names`` the stored names stay. Return the runs of the study with the names.
     """
     place = RunsDir(study.folder).stored_jsonl
     names = class_names or read_stored(place).class_names
     budget = RunsDir(study.folder / BUDGET).stored_jsonl
-    for path, rows in ((place, gathered.rows), (budget, gathered.shorter)):
+    found = replace(gathered.comparison, class_names=names)
+    for path, rows in ((place, found.rows), (budget, found.shorter)):
         if any(row.runs for row in rows):
             write_stored(path, Comparison(_and_stored(rows, path), names))
-    return Comparison(gathered.rows, names, gathered.shorter)
+    return replace(gathered, comparison=found)
 
 
 def _and_stored(rows: Sequence[Row], path: Path) -> tuple[Row, ...]:

@@ -23,7 +23,6 @@ from mgexp.results.model import (
     t_quantile_95,
 )
 
-HOLDS, FAILS, OPEN = "holds", "fails", "open"
 Z_POWER_90 = 1.2816
 """The 90 % quantile of the normal distribution: the claim is decided in 9 of 10 studies of that size."""
 MOST_SEEDS = 1000
@@ -46,39 +45,33 @@ RunKey = tuple[str, int]
 # --- a claim with a margin
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What the seeds say about "not worse by more than the margin".
-
-    ``num_seeds`` is the number of seeds that would decide an open claim: None if more than MOST_SEEDS would be
-    needed, or if one seed does not show how much seeds differ.
-    """
-
-    word: str
-    num_seeds: int | None = None
-
-
 def is_constant(difference: Estimate) -> bool:
     """Return whether there are several pairs, and all have the same difference."""
     # Differences of percentages are not exact. One video of a billion would be 1e-7.
     return len(difference.each) > 1 and max(difference.each) - min(difference.each) < 1e-9
 
 
-def judge_margin(difference: Estimate, margin: float) -> Verdict:
-    """Judge the claim that a row is not worse than its base by more than ``margin`` points.
+def judge_margin(difference: Estimate | None, margin: float) -> str:
+    """Judge the claim that a row is not worse than its base by more than ``margin`` points, as Markdown.
 
     It holds if the whole 95 % interval lies above −margin, it fails if the whole interval lies below, and it is
-    open otherwise. It is open too if all pairs have the same difference: an interval without a width says that the
-    test videos are too few or too easy, and nothing about the next seed.
+    open otherwise; then the text says how many seeds would decide. It is open too if all pairs have the same
+    difference: an interval without a width says that the test videos are too few or too easy, and nothing about
+    the next seed.
     """
-    if difference.interval is None or is_constant(difference):
-        return Verdict(OPEN)
+    if difference is None or difference.interval is None:
+        return "open: one seed decides nothing"
+    if is_constant(difference):
+        return "open: all pairs are alike, as with too few or too easy test videos"
     low, high = difference.interval
     if low > -margin:
-        return Verdict(HOLDS)
+        return "**holds**"
     if high < -margin:
-        return Verdict(FAILS)
-    return Verdict(OPEN, seeds_to_decide(stdev(difference.each), difference.mean + margin))
+        return "**fails**"
+    num = seeds_to_decide(stdev(difference.each), difference.mean + margin)
+    if num is None:
+        return f"open: more than {MOST_SEEDS:,} seeds would be needed"
+    return f"open: about {num} seeds would decide"
 
 
 def seeds_to_decide(deviation: float, distance: float) -> int | None:
@@ -206,30 +199,16 @@ def speed_up_to(pair: Pair, target: float) -> float | None:
 # --- sittings, and runs beside other work
 
 
-@dataclass(frozen=True)
-class Sitting:
-    """Runs that followed each other within an hour, on one machine, with one commit."""
-
-    runs: tuple[Run, ...]
-
-    @property
-    def started_at(self) -> datetime:
-        """The start of the first run."""
-        return min(started_at(run) for run in self.runs)
-
-    @property
-    def finished_at(self) -> datetime:
-        """The end of the last run."""
-        return max(run.finished_at for run in self.runs)
-
-
 def started_at(run: Run) -> datetime:
     """Return when a run started. A run that was interrupted counts as if its seconds had no gap."""
     return run.finished_at - timedelta(seconds=run.program_seconds)
 
 
-def sittings(runs: Iterable[Run]) -> tuple[Sitting, ...]:
-    """Group runs into sittings, in the order of time."""
+def sittings(runs: Iterable[Run]) -> list[list[Run]]:
+    """Group runs into sittings: runs that followed each other within an hour, on one machine, with one commit.
+
+    The sittings are in the order of their starts, and the runs of each in the order of their ends.
+    """
     groups: list[list[Run]] = []
     last: dict[tuple[object, ...], list[Run]] = {}
     for run in sorted(runs, key=lambda one: one.finished_at):
@@ -248,7 +227,7 @@ def sittings(runs: Iterable[Run]) -> tuple[Sitting, ...]:
             group = last[machine] = []
             groups.append(group)
         group.append(run)
-    return tuple(sorted((Sitting(tuple(one)) for one in groups), key=lambda one: one.started_at))
+    return sorted(groups, key=lambda group: min(map(started_at, group)))
 
 
 def busy_runs(runs: Iterable[Run]) -> Set[RunKey]:
@@ -256,7 +235,7 @@ def busy_runs(runs: Iterable[Run]) -> Set[RunKey]:
     found = set()
     for sitting in sittings(runs):
         rows: defaultdict[str, list[Run]] = defaultdict(list)
-        for run in sitting.runs:
+        for run in sitting:
             rows[run.experiment].append(run)
         for same in rows.values():
             usual = median(run.steady_seconds / run.steps for run in same)

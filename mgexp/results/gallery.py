@@ -14,7 +14,7 @@ from PIL import Image
 from mgexp.config.load import from_yaml
 from mgexp.results.html import Block
 from mgexp.results.load import Predictions, read_predictions
-from mgexp.results.model import BASELINE, Comparison, Row
+from mgexp.results.model import Comparison, Row
 from mgexp.results.report import MISTAKES
 from mgexp.results.tables import plain_cell, table
 from mgexp.run.confusion import name_of
@@ -74,7 +74,7 @@ class Gallery:
         self.guesses: list[tuple[Guess, ...]] = []
         self.frames_fps = DEFAULT_FRAMES_FPS
         dirs = {(row, seed): run_dir for row, seed, run_dir in RunsDir(folder).runs()}
-        for row in (comparison.row(BASELINE), *rest[:1]):
+        for row in (comparison.baseline, *rest[:1]):
             if found := self._first(row, dirs):
                 self.guesses.append(found)
 

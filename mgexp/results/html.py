@@ -61,6 +61,11 @@ class Picture:
         return f"figures/{self.name}.png"
 
     @property
+    def markdown(self) -> list[str]:
+        """The lines that show it in the Markdown of a report, and an empty line."""
+        return [f"![{self.alt}]({self.link})", "", f"*{self.caption}*", ""]
+
+    @property
     def html(self) -> str:
         """The HTML element that contains the figure itself."""
         # Base64 would take a third more. The attribute stands in ', so that " needs no escape.

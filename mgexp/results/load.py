@@ -21,7 +21,7 @@ import numpy as np
 from mgexp.config.check import recipe_digest
 from mgexp.config.load import from_yaml
 from mgexp.config.study import BUDGET, SHORTER_ROWS, row_yamls
-from mgexp.errors import InputError
+from mgexp.errors import InputError, raise_problems
 from mgexp.results.model import (
     COLUMN_TYPES,
     Comparison,
@@ -103,8 +103,7 @@ def _load_rows(folder: Path) -> tuple[Row, ...]:
             wrong.append(
                 f"{run_dir.root}: result.json has seed {run.seed}; name the folder after it"
             )
-    if wrong:
-        raise InputError(wrong)
+    raise_problems(wrong)
     names = sorted({*runs, *unfinished}, key=row_order)
     return tuple(Row(name, runs[name], unfinished[name]) for name in names)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
@@ -238,6 +239,11 @@ class Run:
         return datetime.fromisoformat(self.date)
 
     @property
+    def short_commit(self) -> str:
+        """The first seven digits of the commit, and "-dirty" where files had changed."""
+        return re.sub(r"^([0-9a-f]{7})[0-9a-f]{33}", r"\1", self.commit)
+
+    @property
     def rest_seconds(self) -> float:
         """The seconds outside training, evaluation, precise BN and checkpoints, such as start-up."""
         counted = (self.other_seconds[name] for name in ("evaluate", "precise_bn", "checkpoint"))
@@ -434,14 +440,9 @@ class Comparison:
         """Every finished run."""
         return tuple(run for row in self.rows for run in row.runs.values())
 
-    @cached_property
-    def seeds(self) -> tuple[int, ...]:
-        """Every seed that some row was trained with."""
-        return tuple(sorted({seed for row in self.rows for seed in (*row.runs, *row.unfinished)}))
-
     def row(self, name: str) -> Row:
-        """Return the row of that name, or an empty row."""
-        return next((row for row in self.rows if row.name == name), Row(name))
+        """Return the row or the shorter baseline of that name, or an empty row."""
+        return next((row for row in (*self.rows, *self.shorter) if row.name == name), Row(name))
 
     @property
     def baseline(self) -> Row:
@@ -475,8 +476,7 @@ class Comparison:
 
     def pair_of_equal_flops(self, row: Row) -> Pair:
         """Pair a row with the baseline of as many FLOPs. The pair is empty where that baseline was not run."""
-        name = f"as_{row.name}"
-        return Pair(row, next((one for one in self.shorter if one.name == name), Row(name)))
+        return Pair(row, self.row(f"as_{row.name}"))
 
     @cached_property
     def compared_at_equal_flops(self) -> tuple[Row, ...]:
@@ -489,10 +489,9 @@ class Comparison:
         num_named = len(named.class_names)
         # More names than classes are no error, because the last classes may have no test videos.
         if num_named and self.num_classes > num_named:
-            raise InputError(
-                [
-                    f"{where}: its runs have {self.num_classes} classes or more, but {num_named} have a name: "
-                    "give the class names of their data set, or no names"
-                ]
+            problem = (
+                f"its runs have {self.num_classes} classes or more, but {num_named} have a name"
             )
+            remedy = "give the class names of their data set, or no names"
+            raise InputError([f"{where}: {problem}: {remedy}"])
         return named

@@ -245,7 +245,7 @@ def _left_out(page: Page) -> list[str]:
     lines = [f"- {name}: its YAML is gone." for name in gone if name not in page.experiments.rows]
     for one in page.counted.of_another_recipe:
         what = f"{one.steps:,} steps and {one.train_flops:.4g} FLOPs"
-        where = f"{one.experiment}, seed {one.seed}, on {one.device}, {_short_commit(one)}"
+        where = f"{one.experiment}, seed {one.seed}, on {one.device}, {one.short_commit}"
         lines.append(f"- {where}: {what}. The newest run of the row has other numbers.")
     if page.counted.older:
         lines.append(f"- Older results of runs that were repeated: {len(page.counted.older)}.")
@@ -273,15 +273,10 @@ def _commits(runs: Iterable[Run]) -> str:
     """Name the commit of the runs. If there are several, name each with its seeds."""
     seeds: dict[str, list[int]] = {}
     for run in runs:
-        seeds.setdefault(_short_commit(run), []).append(run.seed)
+        seeds.setdefault(run.short_commit, []).append(run.seed)
     if len(seeds) == 1:
         return next(iter(seeds))
     return ", ".join(f"{commit} ({seeds_text(which)})" for commit, which in seeds.items())
-
-
-def _short_commit(run: Run) -> str:
-    """Shorten the commit to seven digits. Keep the suffix "-dirty", which says that files had changed."""
-    return re.sub(r"^([0-9a-f]{7})[0-9a-f]{33}", r"\1", run.commit)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,13 +1,12 @@
 """Write the report on the rows of a folder: what was saved, what was lost, and how it was measured.
 
-`render` writes it as Markdown, and html.py turns it into one page with all figures inside. tools/report.py draws
-the figures and calls `write_report`.
+`render` writes it as Markdown, and html.py turns it into one page with all figures inside.
+mgexp/figures/report_figures.py draws the figures and calls both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from mgexp.results.evidence import (
     VideoDifference,
@@ -39,13 +38,13 @@ from mgexp.results.tables import (
     plain_cell,
     points_text,
     ratio_text,
+    sections_of,
     seeds_cell,
     seeds_text,
     table,
     timed_seeds,
     times_text,
     video_table,
-    with_brackets,
 )
 from mgexp.run.confusion import name_of
 from mgexp.run.files import atomic_file, atomic_write_text
@@ -84,24 +83,13 @@ CLOCKS = """\
 
 
 def write_report(
-    folder: Path,
-    title: str,
-    comparison: Comparison,
-    pictures: Sequence[Picture] = (),
-    expected_rows: Sequence[str] = (),
-    mistakes: Sequence[str] = (),
-    blocks: Sequence[Block] = (),
-    claim: Sequence[str] = (),
+    place: RunsDir, text: str, pictures: Sequence[Picture] = (), blocks: Sequence[Block] = ()
 ) -> None:
-    """Write report.md, report.html and figures/ into `folder`. The arguments are those of `render`.
-
-    ``blocks`` are only in report.html.
-    """
-    runs = RunsDir(folder)
-    write_pictures(runs, pictures)
-    text = render(title, comparison, pictures, expected_rows, mistakes, claim)
-    atomic_write_text(runs.report_md, text)
-    atomic_write_text(runs.report_html, to_html(text, pictures, blocks))
+    """Write report.md with the ``text``, report.html and figures/. ``blocks`` are only in report.html."""
+    place.root.mkdir(parents=True, exist_ok=True)
+    write_pictures(place, pictures)
+    atomic_write_text(place.report_md, text)
+    atomic_write_text(place.report_html, to_html(text, pictures, blocks))
 
 
 def write_pictures(folder: RunsDir, pictures: Sequence[Picture]) -> None:
@@ -126,9 +114,7 @@ def render(
     A row of ``expected_rows`` that has no run is listed as "not run". ``mistakes`` are the lines of that section,
     and ``claim`` those that come first.
     """
-    shown: dict[str, list[str]] = {
-        one.name: [f"![{one.alt}]({one.link})", "", f"*{one.caption}*", ""] for one in pictures
-    }
+    shown = {one.name: one.markdown for one in pictures}
     lines = [f"# {title}"]
     sections: list[tuple[str, list[str]]] = []
     if comparison.finished:
@@ -151,10 +137,7 @@ def render(
     if comparison.finished:
         taken = [*how(comparison.runs), *CLOCKS.splitlines()]
         sections.append(("How the numbers were taken", taken))
-    for heading, body in sections:
-        if body:
-            lines += ["", f"## {heading}", "", *with_brackets(body)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *sections_of(sections)]) + "\n"
 
 
 # --- what comes first: the verdicts, the data and the commands
@@ -356,24 +339,19 @@ def _equal_flops_table(comparison: Comparison) -> list[str]:
 
 def time_table(comparison: Comparison) -> list[str]:
     """List how each row's programs spent their seconds."""
+
+    def share(clock: str) -> Callable[[Pair], str]:
+        return _percent(lambda run: run.other_seconds[clock] / run.program_seconds)
+
     return table(
         map(comparison.pair, comparison.finished),
         [
             ("row", _name),
             ("program (s)", _mean(lambda run: run.program_seconds)),
             ("training", _percent(lambda run: run.train_seconds / run.program_seconds)),
-            (
-                "evaluation",
-                _percent(lambda run: run.other_seconds["evaluate"] / run.program_seconds),
-            ),
-            (
-                "precise BN",
-                _percent(lambda run: run.other_seconds["precise_bn"] / run.program_seconds),
-            ),
-            (
-                "checkpoints",
-                _percent(lambda run: run.other_seconds["checkpoint"] / run.program_seconds),
-            ),
+            ("evaluation", share("evaluate")),
+            ("precise BN", share("precise_bn")),
+            ("checkpoints", share("checkpoint")),
             ("start-up and the rest", _percent(lambda run: run.rest_seconds / run.program_seconds)),
             ("first use of shapes (s)", _mean(lambda run: run.other_seconds["shape_warmup"], 1)),
         ],
@@ -461,11 +439,12 @@ def _missing(comparison: Comparison, expected_rows: Sequence[str]) -> Iterator[s
     """List the rows and runs that are missing, and the runs that cannot be compared."""
     there = {row.name for row in comparison.rows}
     yield from (f"- {name}: not run." for name in expected_rows if name not in there)
+    seeds = {seed for row in comparison.rows for seed in (*row.runs, *row.unfinished)}
     for row in comparison.rows:
         for seed, step in row.unfinished.items():
             last = "no step logged" if step is None else f"last logged step {step}"
             yield f"- {row.name}, seed {seed}: unfinished, {last}."
-        for seed in sorted({*comparison.seeds} - {*row.runs} - {*row.unfinished}):
+        for seed in sorted(seeds - {*row.runs} - {*row.unfinished}):
             yield f"- {row.name}, seed {seed}: not run."
     for row in comparison.finished:
         yield from not_compared(comparison.pair(row), "the baseline")

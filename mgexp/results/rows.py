@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mgexp.config.study import STUDY_YAML
 from mgexp.config.values import BASE_KEY, parse_yaml
-from mgexp.errors import InputError
+from mgexp.errors import InputError, raise_problems
 from mgexp.results.load import read_results
 from mgexp.results.model import BASELINE, Pair, Row, Run, ScoreSetting, row_order
 from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
@@ -206,8 +206,7 @@ def read_published(published_csv: Path) -> tuple[Published, ...]:
             )
         if not line["source"]:
             problems.append(f"{where} has no source")
-    if problems:
-        raise InputError(problems)
+    raise_problems(problems)
     return tuple(Published(**line) for line in lines)
 
 
@@ -313,11 +312,8 @@ def read_page(experiments: ExperimentsDir) -> Page:
         read_published(experiments.published_csv),
         read_results(experiments.results_csv),
     )
-    names = dict.fromkeys(one.experiment for one in page.published)
-    unknown = [name for name in names if name not in page.experiments.rows]
-    if unknown:
-        where = experiments.published_csv
-        raise InputError(
-            [f"{where}: {name}.yaml is not a row; correct its name" for name in unknown]
-        )
+    names = [one.experiment for one in page.published]
+    unknown = [f"{name}.yaml" for name in names if name not in page.experiments.rows]
+    where = experiments.published_csv
+    raise_problems([f"{where}: {name} is not a row; correct its name" for name in unknown])
     return page

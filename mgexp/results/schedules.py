@@ -131,12 +131,12 @@ def new_budgets(study: Study, gathered: Gathered) -> dict[str, str]:
     rows = {row for name, row in missing.items() if name not in in_seconds}
     if rows:
         yamls = {row: study.yamls[row] for row in {*rows, study.baseline}}
-        flops = {one.name: one.work[1] for one in load_schedules(Comparison(gathered.rows), yamls)}
+        flops = {one.name: one.work[1] for one in load_schedules(gathered.comparison, yamls)}
         lost = [row for row in yamls if row not in flops]
         if lost:
             problem = f"the FLOPs of {', '.join(sorted(lost))} are unknown: give DATA.NUM_VIDEOS"
             raise InputError([f"{study.folder}: {problem}, or the training list"])
-    by_name = {row.name: row for row in gathered.rows}
+    row_of = gathered.comparison.row
     busy = busy_runs(gathered.runs.values())
     for name, row in missing.items():
         if name not in in_seconds:
@@ -144,7 +144,7 @@ def new_budgets(study: Study, gathered: Gathered) -> dict[str, str]:
                 study, name, flops[row] / flops[study.baseline], "the schedules of both"
             )
             continue
-        pair = fair_pair(Pair(by_name[row], by_name[study.baseline]), busy)
+        pair = fair_pair(Pair(row_of(row), row_of(study.baseline)), busy)
         ratios = [
             base.train_seconds / one.train_seconds for one, base in pair.runs[: study.seconds_pairs]
         ]

@@ -5,29 +5,26 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from statistics import fmean, median
 
 from mgexp.config.study import SECONDS_NAME, Study
+from mgexp.results.collect import Gathered
 from mgexp.results.evidence import (
-    FAILS,
-    HOLDS,
-    MOST_SEEDS,
     RunKey,
     busy_runs,
     compare_videos,
     estimate_score,
     fair_pair,
     first_at,
-    is_constant,
     judge_margin,
     quiet_row,
     seconds_to,
     sittings,
     speed_up_to,
+    started_at,
 )
 from mgexp.results.html import Picture
 from mgexp.results.model import (
@@ -42,15 +39,16 @@ from mgexp.results.model import (
 )
 from mgexp.results.report import class_tables, control_table, data_text, how, time_table
 from mgexp.results.tables import (
+    INTERVAL,
     NONE,
     company_text,
     difference_text,
     interval_text,
     not_compared,
     plain_cell,
+    sections_of,
     table,
     video_table,
-    with_brackets,
 )
 from mgexp.text import counted
 
@@ -77,31 +75,19 @@ class StudyResults:
     """
 
     study: Study
-    comparison: Comparison
-    of_another_recipe: tuple[Run, ...] = ()
-    refused: Mapping[Path, Sequence[str]] | None = None
+    gathered: Gathered
     num_folds: int = 0
     few_steps: str = ""
 
-    @cached_property
-    def every_run(self) -> tuple[Run, ...]:
-        """The runs of all rows and shorter baselines."""
-        return (
-            *self.comparison.runs,
-            *(run for row in self.comparison.shorter for run in row.runs.values()),
-        )
+    @property
+    def comparison(self) -> Comparison:
+        """The rows and the shorter baselines."""
+        return self.gathered.comparison
 
     @cached_property
     def busy(self) -> Set[RunKey]:
         """The runs beside which other programs worked."""
-        return busy_runs(self.every_run)
-
-    def row(self, name: str) -> Row:
-        """Return a row or a shorter baseline by its name."""
-        found = (
-            row for row in (*self.comparison.rows, *self.comparison.shorter) if row.name == name
-        )
-        return next(found, Row(name))
+        return busy_runs(self.gathered.runs.values())
 
     @cached_property
     def for_figures(self) -> Comparison:
@@ -116,24 +102,23 @@ class StudyResults:
     def finished(self) -> tuple[Row, ...]:
         """The rows with a run, in the order of study.yaml, without the control: it claims nothing."""
         names = [name for name in self.study.names if name != COARSE_CONTROL]
-        return tuple(row for name in names if (row := self.row(name)).runs)
+        return tuple(row for name in names if (row := self.comparison.row(name)).runs)
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
         """Every finished row that has a base, with it, in the order of study.yaml."""
-        bases = {row.name: self.study.base_of(row.name) for row in self.finished}
         return tuple(
-            Pair(row, self.row(base)) for row in self.finished if (base := bases[row.name])
+            Pair(row, self.comparison.row(base))
+            for row in self.finished
+            if (base := self.study.base_of(row.name))
         )
 
     @cached_property
-    def budget_pairs(self) -> tuple[tuple[str, Pair], ...]:
-        """The name of each shorter baseline, and the row paired with it."""
-        pairs = (
-            (name, Pair(self.row(row), self.row(name)))
-            for name, row in self.study.budget_rows.items()
-        )
-        return tuple((name, pair) for name, pair in pairs if pair.runs)
+    def budget_pairs(self) -> tuple[Pair, ...]:
+        """Every row paired with each of its shorter baselines, if they share a seed."""
+        row_of, rows = self.comparison.row, self.study.budget_rows.items()
+        pairs = (Pair(row_of(row), row_of(name)) for name, row in rows)
+        return tuple(pair for pair in pairs if pair.runs)
 
     def fair(self, pair: Pair) -> Pair:
         """Keep the seeds of a pair whose seconds can be compared."""
@@ -148,9 +133,7 @@ def render_study(
     ``prose`` may begin with a title. What stands before its first "## " opens the page. Its sections come after
     the results. ``command`` runs the study.
     """
-    shown = {
-        one.name: [f"![{one.alt}]({one.link})", "", f"*{one.caption}*", ""] for one in pictures
-    }
+    shown = {one.name: one.markdown for one in pictures}
     before, *sections = re.split(r"^(?=## )", prose, flags=re.MULTILINE)
     title, _, opening = before.partition("\n")
     if not title.startswith("# "):
@@ -176,9 +159,7 @@ def render_study(
             ("Controls", control_table(comparison, orders, has_coarse) if orders else []),
             ("Sittings", list(_sittings(results))),
         ]
-    for heading, body in parts:
-        if body:
-            lines += ["", f"## {heading}", "", *with_brackets(body)]
+    lines += sections_of(parts)
     for section in sections:
         lines += ["", *section.strip().splitlines()]
     parts = [("Schedules", shown.get("schedule", [])[:-1])]
@@ -190,10 +171,7 @@ def render_study(
             ("How the numbers were taken", [READING, *how(comparison.runs)]),
         ]
     parts.append(("To run it again", ["```bash", command, "```", "", *_left_out(results)]))
-    for heading, body in parts:
-        if body:
-            lines += ["", f"## {heading}", "", *with_brackets(body)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *sections_of(parts)]) + "\n"
 
 
 # --- the claim
@@ -216,26 +194,12 @@ def _claim(results: StudyResults) -> Iterator[str]:
     if results.finished:
         yield from ("", *data_text(results.for_figures))
     tasks = [task for task in study.tasks if not task.is_control]
-    missing = [task for task in tasks if task.seed not in results.row(task.row).runs]
+    missing = [task for task in tasks if task.seed not in results.comparison.row(task.row).runs]
     if missing:
         yield ""
         verb = "is" if len(missing) == 1 else "are"
         num = f"{len(missing)} of {counted(len(tasks), 'run')}"
         yield f"**{num} {verb} missing, so these results are not final.**"
-
-
-def verdict_text(difference: Estimate | None, margin: float) -> str:
-    """Write the verdict on a margin, and how many seeds would decide an open claim."""
-    if difference is None or difference.interval is None:
-        return "open: one seed decides nothing"
-    if is_constant(difference):
-        return "open: all pairs are alike, as with too few or too easy test videos"
-    found = judge_margin(difference, margin)
-    if found.word in (HOLDS, FAILS):
-        return f"**{found.word}**"
-    if found.num_seeds is None:
-        return f"open: more than {MOST_SEEDS:,} seeds would be needed"
-    return f"open: about {found.num_seeds} seeds would decide"
 
 
 def _mean(one: Estimate | None, text: Callable[[float], str]) -> str:
@@ -290,7 +254,7 @@ def _accuracy_table(results: StudyResults) -> list[str]:
             ("95 % interval", of_pair(lambda pair: interval_text(pair.difference))),
             (
                 f"not worse by {counted(study.margin, 'point')}",
-                of_pair(lambda pair: verdict_text(pair.difference, study.margin)),
+                of_pair(lambda pair: judge_margin(pair.difference, study.margin)),
             ),
         ],
         ("against", f"not worse by {counted(study.margin, 'point')}"),
@@ -301,9 +265,7 @@ def _speed_table(results: StudyResults) -> list[str]:
     """List the speed-ups of the rows over pairs whose seconds can be compared."""
 
     def seconds(row: Row) -> str:
-        return _mean(
-            estimate_mean([run.train_seconds for run in row.runs.values()]), "{:,.0f}".format
-        )
+        return _mean(estimate_mean(row.each(lambda run: run.train_seconds)), "{:,.0f}".format)
 
     return table(
         results.pairs,
@@ -355,10 +317,8 @@ def _target(results: StudyResults) -> Iterator[str]:
     if target is None:
         return
     quiet = [quiet_row(row, results.busy) for row in results.finished]
-    firsts = [
-        first for row in quiet for run in row.runs.values() if (first := first_at(run, target))
-    ]
-    numbers = sorted({one.num_videos for one in firsts})
+    firsts = (first_at(run, target) for row in quiet for run in row.runs.values())
+    numbers = sorted({one.num_videos for one in firsts if one})
     videos = " or ".join(f"{number:,}" for number in numbers)
     yield (
         f"Training seconds until an evaluation first reaches {target:g} %. A run that misses it counts as ∞, "
@@ -367,29 +327,20 @@ def _target(results: StudyResults) -> Iterator[str]:
     yield ""
     pairs = {pair.own.name: results.fair(pair) for pair in results.pairs}
 
-    def times(row: Row) -> str:
-        found = speed_up_to(pairs[row.name], target) if row.name in pairs else None
+    def times(item: tuple[str, Sequence[float]]) -> str:
+        found = speed_up_to(pairs[item[0]], target) if item[0] in pairs else None
         return NONE if found is None else ("∞" if math.isinf(found) else f"{found:.2f}×")
 
     yield from table(
-        [row for row in quiet if row.runs],
+        [(row.name, row.each(lambda run: seconds_to(run, target))) for row in quiet if row.runs],
         [
-            ("row", lambda row: _label(results.study, row.name)),
-            (
-                "reached",
-                lambda row: (
-                    f"{sum(s < math.inf for s in _seconds_to(row, target))} of {len(row.runs)}"
-                ),
-            ),
-            ("median (s)", lambda row: _seconds_text(median(_seconds_to(row, target)))),
-            ("fastest (s)", lambda row: _seconds_text(min(_seconds_to(row, target)))),
+            ("row", lambda item: _label(results.study, item[0])),
+            ("reached", lambda item: f"{sum(map(math.isfinite, item[1]))} of {len(item[1])}"),
+            ("median (s)", lambda item: _seconds_text(median(item[1]))),
+            ("fastest (s)", lambda item: _seconds_text(min(item[1]))),
             ("speed-up, median over pairs", times),
         ],
     )
-
-
-def _seconds_to(row: Row, target: float) -> list[float]:
-    return [seconds_to(run, target) for run in row.runs.values()]
 
 
 def _seconds_text(seconds: float) -> str:
@@ -402,30 +353,30 @@ def _seconds_text(seconds: float) -> str:
 def _budget_table(results: StudyResults) -> list[str]:
     """Compare each row with the baseline that trained with the same budget, its rate fully decayed."""
 
-    def budget(item: tuple[str, Pair]) -> str:
-        name, pair = item
-        return "seconds" if name == SECONDS_NAME.format(row=pair.own.name) else "FLOPs"
+    def budget(pair: Pair) -> str:
+        is_timed = pair.base.name == SECONDS_NAME.format(row=pair.own.name)
+        return "seconds" if is_timed else "FLOPs"
 
-    def mean_score(of: Callable[[tuple[Run, Run]], Run]) -> Callable[[tuple[str, Pair]], str]:
-        return lambda item: f"{fmean(of(runs).score for runs in item[1].runs):.2f}"
+    def flops(pair: Pair) -> str:
+        return f"{pair.flop_saving.mean:.3f}×" if pair.flop_saving else NONE
 
     return table(
         results.budget_pairs,
         [
-            ("row", lambda item: _label(results.study, item[1].own.name)),
+            ("row", lambda pair: _label(results.study, pair.own.name)),
             ("the same", budget),
-            ("baseline", lambda item: _label(results.study, item[0])),
-            ("its epochs", lambda item: f"{item[1].base.mean(lambda run: run.epochs):.2f}"),
-            ("its seconds / the row's", lambda item: _times(results.fair(item[1]).speed_up)),
+            ("baseline", lambda pair: _label(results.study, pair.base.name)),
+            ("its epochs", lambda pair: f"{pair.base.mean(lambda run: run.epochs):.2f}"),
+            ("its seconds / the row's", lambda pair: _times(results.fair(pair).speed_up)),
+            ("its FLOPs / the row's", flops),
+            ("pairs", lambda pair: f"{len(pair.runs)}"),
             (
-                "its FLOPs / the row's",
-                lambda item: f"{flops.mean:.3f}×" if (flops := item[1].flop_saving) else NONE,
+                f"row, {results.comparison.metric} (%)",
+                lambda pair: f"{fmean(run.score for run, _ in pair.runs):.2f}",
             ),
-            ("pairs", lambda item: f"{len(item[1].runs)}"),
-            (f"row, {results.comparison.metric} (%)", mean_score(lambda runs: runs[0])),
-            ("baseline (%)", mean_score(lambda runs: runs[1])),
-            ("row minus baseline", lambda item: difference_text(item[1].difference)),
-            ("95 % interval", lambda item: interval_text(item[1].difference)),
+            ("baseline (%)", lambda pair: f"{fmean(base.score for _, base in pair.runs):.2f}"),
+            ("row minus baseline", lambda pair: difference_text(pair.difference)),
+            INTERVAL,
         ],
         ("the same", "baseline"),
     )
@@ -436,15 +387,11 @@ def _budget_table(results: StudyResults) -> list[str]:
 
 def _videos(results: StudyResults) -> list[str]:
     """Compare the rows on single videos, with their bases and with the baselines of the same budget."""
-    named = [(pair.own.name, pair) for pair in results.pairs] + [
-        (f"{pair.own.name}, against {name}", pair) for name, pair in results.budget_pairs
-    ]
+    named = [(pair.own.name, pair) for pair in results.pairs]
+    named += [(f"{pair.own.name}, against {pair.base.name}", pair) for pair in results.budget_pairs]
     lines = video_table((name, compare_videos(pair)) for name, pair in named)
-    return (
-        [*lines, "", "The seeds alone give the verdict: see [Accuracy](#accuracy)."]
-        if lines
-        else []
-    )
+    verdict = "The seeds alone give the verdict: see [Accuracy](#accuracy)."
+    return [*lines, "", verdict] if lines else []
 
 
 # --- sittings
@@ -453,21 +400,16 @@ def _videos(results: StudyResults) -> list[str]:
 def _sittings(results: StudyResults) -> Iterator[str]:
     """List when, where and with which code the runs were trained, and which of them had company."""
     yield from table(
-        sittings(results.every_run),
+        sittings(results.gathered.runs.values()),
         [
-            ("from (UTC)", lambda one: f"{one.started_at:%Y-%m-%d %H:%M}"),
-            ("to", lambda one: f"{one.finished_at:%Y-%m-%d %H:%M}"),
-            ("machine", lambda one: plain_cell(_machine(one.runs[0]))),
-            (
-                "commit",
-                lambda one: re.sub(r"^([0-9a-f]{7})[0-9a-f]{33}", r"\1", one.runs[0].commit),
-            ),
-            ("runs", lambda one: f"{len(one.runs)}"),
+            ("from (UTC)", lambda runs: f"{min(map(started_at, runs)):%Y-%m-%d %H:%M}"),
+            ("to", lambda runs: f"{runs[-1].finished_at:%Y-%m-%d %H:%M}"),
+            ("machine", lambda runs: plain_cell(_machine(runs[0]))),
+            ("commit", lambda runs: runs[0].short_commit),
+            ("runs", lambda runs: f"{len(runs)}"),
             (
                 "busy",
-                lambda one: (
-                    f"{sum((run.experiment, run.seed) in results.busy for run in one.runs)}"
-                ),
+                lambda runs: f"{sum((run.experiment, run.seed) in results.busy for run in runs)}",
             ),
         ],
         ("machine", "commit", "to"),
@@ -488,11 +430,11 @@ def _machine(run: Run) -> str:
 
 def _left_out(results: StudyResults) -> Iterator[str]:
     """List the results that do not count."""
-    if others := results.of_another_recipe:
+    if others := results.gathered.of_another_recipe:
         names = ", ".join(sorted({one.experiment for one in others}))
         num = counted(len(others), "stored run does", "stored runs do")
         yield f"{num} not count, because the YAML says something else now: {names}."
     for pair in results.pairs:
         yield from not_compared(pair, pair.base.name)
-    for path, problems in (results.refused or {}).items():
+    for path, problems in results.gathered.refused.items():
         yield f"- {path.name} of {path.parent.name} does not count: {'; '.join(problems)}."

@@ -19,10 +19,11 @@ from mgexp.errors import InputError, listed
 from mgexp.launch.sweep_state import progress_of
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.results.collect import RESUMED_WITH_OVERRIDE, Gathered
+from mgexp.results.evidence import judge_margin
 from mgexp.results.load import read_stored
 from mgexp.results.model import COARSE_CONTROL, Comparison
 from mgexp.results.schedules import load_schedules
-from mgexp.results.study_page import StudyResults, verdict_text
+from mgexp.results.study_page import StudyResults
 from mgexp.results.tables import NONE, difference_text, interval_text
 from mgexp.run.files import free_path, read_jsonl, short_path
 from mgexp.run.folder import RunDir, RunsDir
@@ -39,8 +40,21 @@ RunDirs = Callable[[str, int], Iterable[RunDir]]
 # --- what is left
 
 
-def seconds_of_rows(study: Study, gathered: Gathered) -> dict[str, float]:
-    """Estimate the seconds of a run of each row from the runs so far. 0 where nothing is known.
+def seconds_of(study: Study, gathered: Gathered, tasks: Iterable[Task]) -> float:
+    """Estimate the seconds of tasks from the runs so far. 0 where nothing is known."""
+    of_rows = _seconds_of_rows(study, gathered)
+    seconds = 0.0
+    for task in tasks:
+        run = gathered.runs.get((task.row, task.seed))
+        if not task.is_control:
+            seconds += of_rows[task.row]
+        elif run:
+            seconds += run.other_seconds.get("evaluate", 0.0)
+    return seconds
+
+
+def _seconds_of_rows(study: Study, gathered: Gathered) -> dict[str, float]:
+    """Estimate the seconds of a run of each row.
 
     A shorter baseline that was never run takes its share of the baseline's seconds. Any other row that was never
     run may take as long as the longest.
@@ -52,26 +66,11 @@ def seconds_of_rows(study: Study, gathered: Gathered) -> dict[str, float]:
     longest = max(known.values(), default=0.0)
     found = {row: known.get(row, longest) for row in study.yamls}
     for row in (study.budget_rows.keys() - known.keys()) if study.baseline in known else ():
-        share = _share_of_epochs(study, row)
-        if share is not None:
-            found[row] = share * known[study.baseline]
+        yamls = study.yamls[row], study.yamls[study.baseline]
+        if yamls[0].exists():
+            own, whole = (load_config(path).SOLVER.MAX_EPOCH for path in yamls)
+            found[row] = own / whole * known[study.baseline]
     return found
-
-
-def task_seconds(gathered: Gathered, of_rows: Mapping[str, float], task: Task) -> float:
-    """Estimate the seconds of a task. ``of_rows`` is what ``seconds_of_rows`` found."""
-    if not task.is_control:
-        return of_rows[task.row]
-    run = gathered.runs.get((task.row, task.seed))
-    return run.other_seconds.get("evaluate", 0.0) if run else 0.0
-
-
-def _share_of_epochs(study: Study, row: str) -> float | None:
-    """Return the share of the baseline's epochs that a shorter baseline has. None if it is not written yet."""
-    if not study.yamls[row].exists():
-        return None
-    own, whole = (load_config(study.yamls[name]).SOLVER.MAX_EPOCH for name in (row, study.baseline))
-    return own / whole
 
 
 def describe_left(study: Study, gathered: Gathered, left: Sequence[Task]) -> str:
@@ -80,8 +79,7 @@ def describe_left(study: Study, gathered: Gathered, left: Sequence[Task]) -> str
     if left and not gathered.runs:
         work = _in_baselines(study, left)
         return f"{text}{work}; how long they take is known after the first run"
-    of_rows = seconds_of_rows(study, gathered)
-    seconds = sum(task_seconds(gathered, of_rows, task) for task in left)
+    seconds = seconds_of(study, gathered, left)
     return f"{text}, about {duration(seconds)}" if seconds else text
 
 
@@ -139,7 +137,7 @@ def verdict_table(results: StudyResults) -> str:
                 difference_text(pair.difference),
                 interval_text(pair.difference),
                 *(f"{one.mean:.2f}×" if one else NONE for one in ratios),
-                verdict_text(pair.difference, margin).strip("*"),
+                judge_margin(pair.difference, margin).strip("*"),
             ]
         )
     return aligned(lines) if len(lines) > 1 else ""

@@ -59,6 +59,13 @@ def with_brackets(lines: Sequence[str]) -> list[str]:
     return [*lines[:end], *(["", IN_BRACKETS[found[1]]] if found else []), *lines[end:]]
 
 
+def sections_of(parts: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """Yield the lines of sections from their headings and contents. A section without contents is left out."""
+    for heading, body in parts:
+        if body:
+            yield from ("", f"## {heading}", "", *with_brackets(body))
+
+
 def plain_cell(text: str) -> str:
     """Escape a name so that a cell of a table can hold it."""
     return text.replace("|", "\\|")

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from mgexp.config.check import LIST_KEYS, differing_keys, value_of
 from mgexp.config.load import from_yaml
-from mgexp.results.html import to_html
 from mgexp.results.load import load_runs
 from mgexp.results.model import Estimate, Row, estimate_mean
+from mgexp.results.report import write_report
 from mgexp.results.tables import markdown, mean_text, plain_cell, seeds_cell, with_brackets
-from mgexp.run.files import atomic_write_text
 from mgexp.run.folder import METRIC_NAMES, RunsDir, find_row_folders
 
 SEED_KEY = "RNG_SEED"
@@ -124,7 +123,5 @@ def write_value_report(root: Path, output: Path | None = None) -> RunsDir | None
         "",
         *with_brackets(value_table(points)),
     ]
-    text = "\n".join(lines) + "\n"
-    atomic_write_text(place.report_md, text)
-    atomic_write_text(place.report_html, to_html(text, []))
+    write_report(place, "\n".join(lines) + "\n")
     return place

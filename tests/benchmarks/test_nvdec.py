@@ -48,3 +48,6 @@ def test_a_machine_without_torchcodec_is_a_finding(monkeypatch, tmp_path, capsys
 def test_bad_input_ends_with_2(tmp_path, capsys):
     assert nvdec.main(["--make-videos", str(tmp_path), "--repeats", "0"]) == 2
     assert "--repeats 0: give 1 or more" in capsys.readouterr().err
+    lost = str(tmp_path / "lost" / "found.json")
+    assert nvdec.main(["--make-videos", str(tmp_path), "--output", lost]) == 2
+    assert "there is no folder" in capsys.readouterr().err

@@ -91,7 +91,8 @@ def test_the_panel_has_room_for_the_longest_names_and_no_more():
 
 
 def test_small_videos_are_enlarged_by_a_whole_number():
-    assert [overlay.enlargement(size) for size in ((64, 80), (120, 90), (240, 320))] == [4, 3, 1]
+    sizes = [overlay.written_size(size) for size in ((64, 80), (120, 90), (240, 320))]
+    assert sizes == [(256, 320), (360, 270), (240, 320)]
 
 
 def test_the_panel_covers_nothing_of_the_picture():

@@ -86,8 +86,3 @@ def test_nothing_is_hidden_without_overlap():
 def test_nodes_must_be_full():
     with pytest.raises(ValueError, match="3 GPUs do not fill nodes of 2"):
         NETWORK.split(3)
-
-
-def test_a_link_has_a_bandwidth():
-    with pytest.raises(ValueError, match="bandwidth above 0"):
-        Link(0.0, 0.0)

@@ -62,11 +62,6 @@ def test_unknown_loading_is_not_counted():
     assert balance(loading_core_seconds=None).wall == 1.0
 
 
-def test_resources_that_cannot_be():
-    with pytest.raises(ValueError, match="a core or more"):
-        Resources(2, 0)
-
-
 def test_a_baseline_is_its_steps_and_what_comes_once():
     schedule = build_schedule(RECIPE, Multigrid(), num_videos=80)
     cost = {SHAPE: StepCost(0.5, 0.5, first_use_seconds=3.0)}

@@ -65,12 +65,6 @@ def test_ratios_are_of_the_same_repeat():
     assert plain.ratios_to(ours) == [2.0, 3.0]
 
 
-@pytest.mark.parametrize(("warmup", "seconds"), [((), (1.0,)), ((1.0,), ())])
-def test_both_kinds_of_steps_are_needed(warmup, seconds):
-    with pytest.raises(ValueError, match="at least one of each"):
-        TimedSteps(warmup, seconds)
-
-
 def test_ways_take_turns_that_alternate_after_their_warm_up(machine):
     ways = {name: machine.way(name, [0] * 5) for name in "ab"}
     measure_steps(ways, [COARSE, FINE], 3, 2, machine)

@@ -13,7 +13,7 @@ from mgexp.results.load import read_stored
 from mgexp.run.files import append_jsonl, read_json, write_json
 from mgexp.run.folder import RunDir, RunsDir, find_runs
 
-YAML = {"TRAIN.BATCH_SIZE": 8, "TRAIN.ENABLE": True, "SOLVER.STEPS": (0, 4, 8), "RNG_SEED": 0}
+OTHER_YAML = {"TRAIN": {"BATCH_SIZE": 16}, "SOLVER": {"STEPS": [0, 4, 8], "BASE_LR": 0.2}}
 
 
 @pytest.fixture
@@ -23,15 +23,16 @@ def runs(tmp_path):
 
 @pytest.fixture
 def append(tmp_path, runs):
-    """Append all runs below `runs`, against a YAML that means YAML."""
+    """Append all runs below `runs`. The YAMLs of both rows are those of the fake runs, with ``changes``."""
     experiments = tmp_path / "experiments" / "quickstart"
     experiments.mkdir(parents=True)
-    for row in ("baseline", "long"):
-        (experiments / f"{row}.yaml").touch()
 
-    def call(resolve=lambda experiment: YAML):
+    def call(**changes):
+        for row in ("baseline", "long"):
+            values = {**CONFIG, **changes.get(row, {})}
+            (experiments / f"{row}.yaml").write_text(yaml.safe_dump(values))
         table = tmp_path / "experiments" / "results.csv"
-        done = append_results(find_runs(runs), table, experiments.parent, resolve)
+        done = append_results(find_runs(runs), table, experiments.parent)
         return done, table.read_text().splitlines() if table.exists() else None
 
     return call
@@ -69,8 +70,7 @@ def test_a_run_trained_again_is_a_line_of_its_own(append, runs, tmp_path):
 def test_a_run_of_another_config_is_refused_and_the_others_go_on(append, runs):
     refused = fake_run(runs, "baseline")
     added = fake_run(runs, "long")
-    changed = {**YAML, "TRAIN.BATCH_SIZE": 16, "SOLVER.BASE_LR": 0.2}
-    done, lines = append(lambda experiment: changed if experiment.endswith("baseline") else YAML)
+    done, lines = append(baseline=OTHER_YAML)
     assert done.added == [added.root]
     assert [*done.refused] == [refused.root]
     rate, size = done.refused[refused.root]
@@ -119,7 +119,7 @@ def test_a_run_that_was_given_other_values_is_no_row(append, runs):
     append_jsonl(
         run.starts_jsonl, {"changes": [], "given": ["TRAIN.BATCH_SIZE", "DATA.PATH_PREFIX"]}
     )
-    done, lines = append(lambda experiment: {**YAML, "TRAIN.BATCH_SIZE": 16, "SOLVER.BASE_LR": 0.2})
+    done, lines = append(baseline=OTHER_YAML)
     assert (done.added, done.refused) == ([], {})
     problem = "TRAIN.BATCH_SIZE: it was given 8, its YAML says 16"
     assert done.not_rows == {run.root: [problem]}
@@ -136,7 +136,7 @@ def test_a_run_that_was_given_the_values_of_its_yaml_is_a_row(append, runs):
 def test_a_run_whose_yaml_changed_is_refused_whatever_else_it_was_given(append, runs):
     run = fake_run(runs, "baseline")
     append_jsonl(run.starts_jsonl, {"changes": [], "given": ["DATA.PATH_PREFIX"]})
-    done, _ = append(lambda experiment: {**YAML, "TRAIN.BATCH_SIZE": 16})
+    done, _ = append(baseline=OTHER_YAML)
     assert [*done.refused] == [run.root]
 
 
@@ -158,12 +158,8 @@ def test_a_run_of_own_videos_is_an_own_row_although_its_yaml_is_in_experiments(a
     place.mkdir()
     (place / "baseline.yaml").touch()
     run = fake_run(tmp_path / "runs" / "own_data", "baseline")
-    fake_run(tmp_path / "runs" / "quickstart", "baseline")
-    done = append_results(
-        find_runs(tmp_path / "runs"), tmp_path / "t.csv", place.parent, lambda _: YAML
-    )
+    done = append_results(find_runs(tmp_path / "runs"), tmp_path / "t.csv", place.parent)
     assert done.own == [run.root]
-    assert len(done.added) == 1
 
 
 def test_a_smoke_run_is_an_own_row(append, runs):
@@ -175,12 +171,9 @@ def test_a_smoke_run_is_an_own_row(append, runs):
 
 def test_a_run_whose_yaml_is_bad_now_is_refused(append, runs):
     fake_run(runs, "baseline")
-
-    def resolve(experiment):
-        raise InputError(["no key TRIAN"])
-
-    done, _ = append(resolve)
-    assert [*done.refused.values()] == [["no key TRIAN"]]
+    done, _ = append(baseline={"TRIAN": {"BATCH_SIZE": 8}})
+    ((problem,),) = done.refused.values()
+    assert "there is no key TRIAN.BATCH_SIZE" in problem
 
 
 def test_an_unfinished_run_is_listed_and_not_appended(append, runs):
@@ -245,7 +238,7 @@ def test_stored_runs_and_run_folders_are_merged_and_the_newest_counts(
         fake_run(runs, "baseline", seed, date=f"2026-11-0{seed + 1}T12:00:00+00:00")
     fake_run(runs / "budget", "as_long", 0, date="2026-11-03T12:00:00+00:00")
     stored = store_gathered(study, gather(), ("open", "close"))
-    assert stored.class_names == ("open", "close")
+    assert stored.comparison.class_names == ("open", "close")
     # Another machine has only the files of the repository, and trains one run again and one more.
     other = tmp_path / "other"
     fake_run(other, "baseline", 1, date="2026-11-08T12:00:00+00:00")
@@ -258,7 +251,7 @@ def test_stored_runs_and_run_folders_are_merged_and_the_newest_counts(
         ("as_long", 0): "03",
     }
     again = store_gathered(study, found, ())
-    assert again.class_names == ("open", "close")
+    assert again.comparison.class_names == ("open", "close")
     # The files alone give the same runs.
     assert have(gather(tmp_path / "nowhere")) == have(found)
     assert [
@@ -302,6 +295,6 @@ def test_stored_runs_of_seeds_and_rows_that_a_study_no_longer_has_stay_in_the_fi
     found = gather_runs(smaller, lambda row, seed: [])
     assert [*found.runs] == [("baseline", 0)]
     page = store_gathered(smaller, found, ())
-    assert [(row.name, [*row.runs]) for row in page.rows] == [("baseline", [0])]
+    assert [(row.name, [*row.runs]) for row in page.comparison.rows] == [("baseline", [0])]
     stored = read_stored(RunsDir(study.folder).stored_jsonl)
     assert {row.name: [*row.runs] for row in stored.rows} == {"baseline": [0, 1], "long": [0]}

@@ -10,10 +10,6 @@ import pytest
 from fake_experiments import result
 
 from mgexp.results.evidence import (
-    FAILS,
-    HOLDS,
-    OPEN,
-    Verdict,
     busy_runs,
     compare_videos,
     estimate_score,
@@ -54,22 +50,22 @@ def test_the_interval_of_an_accuracy_ends_at_0_and_100():
     ("differences", "verdict"),
     [
         # Mean −0.2, standard deviation 0.1, t = 4.303 at 2 degrees: −0.2 ± 0.248.
-        ([-0.1, -0.2, -0.3], HOLDS),
+        ([-0.1, -0.2, -0.3], "**holds**"),
         # −2 ± 2.484: from −4.48 to +0.48.
-        ([-1.0, -2.0, -3.0], OPEN),
+        ([-1.0, -2.0, -3.0], "open"),
         # −2 ± 0.248: below −1.
-        ([-1.9, -2.0, -2.1], FAILS),
+        ([-1.9, -2.0, -2.1], "**fails**"),
         # A whole interval above 0 is not worse either.
-        ([1.9, 2.0, 2.1], HOLDS),
-        ([-0.1], OPEN),
+        ([1.9, 2.0, 2.1], "**holds**"),
+        ([-0.1], "open"),
         # An interval without a width says nothing about the next seed.
-        ([0.0, 0.0], OPEN),
-        ([-2.0, -2.0, -2.0], OPEN),
-        ([200 / 3 - 190 / 3, 190 / 3 - 60.0], OPEN),
+        ([0.0, 0.0], "open"),
+        ([-2.0, -2.0, -2.0], "open"),
+        ([200 / 3 - 190 / 3, 190 / 3 - 60.0], "open"),
     ],
 )
 def test_verdicts_at_a_margin_of_one_point(differences, verdict):
-    assert judge_margin(estimate_mean(differences), 1.0).word == verdict
+    assert judge_margin(estimate_mean(differences), 1.0).startswith(verdict)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +89,9 @@ def test_seeds_to_decide(deviation, distance, num):
 def test_an_open_claim_says_how_many_seeds_would_decide():
     # Standard deviation 1, mean −0.5, so 0.5 from the margin: n = 45 gives (2.0154 + 1.2816)/√45 = 0.4915,
     # and n = 43 gives (2.0181 + 1.2816)/√43 = 0.5032; n = 44: (2.0167 + 1.2816)/√44 = 0.4972.
-    assert judge_margin(estimate_mean([-1.5, -0.5, 0.5]), 1.0) == Verdict(OPEN, 44)
+    assert judge_margin(estimate_mean([-1.5, -0.5, 0.5]), 1.0) == (
+        "open: about 44 seeds would decide"
+    )
 
 
 # --- single videos
@@ -227,7 +225,7 @@ def test_sittings_end_with_an_hour_of_nothing_another_commit_or_machine():
         at("baseline", 2, "12:06:00", commit="d" * 40),
         at("long", 2, "12:07:00", device="Other CPU"),
     ]
-    found = [[(run.row, run.seed) for run in one.runs] for one in sittings(runs)]
+    found = [[(run.row, run.seed) for run in one] for one in sittings(runs)]
     assert found == [
         [("baseline", 0), ("long", 0), ("baseline", 1)],
         [("baseline", 2)],

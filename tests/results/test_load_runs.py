@@ -54,7 +54,6 @@ def test_pairs_are_of_the_same_seed_and_their_seconds_of_one_machine(tmp_path):
     pair = comparison.pair(comparison.row("long"))
     assert pair.seeds == (1, 2)
     assert pair.speed_up.each == (2.0,)
-    assert comparison.seeds == (1, 2, 3, 4)
 
 
 def test_clocks_add_up(tmp_path):

@@ -16,7 +16,7 @@ from mgexp.results.load import load_runs
 from mgexp.results.report import control_table, render, write_report
 from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, read_json, write_json
-from mgexp.run.folder import RunDir
+from mgexp.run.folder import RunDir, RunsDir
 
 NAMES = ("open", "close", "push|pull")
 
@@ -449,7 +449,9 @@ def test_names_stay_text(name):
 
 
 def test_a_report_is_two_files_and_the_figures(two_rows, tmp_path):
-    write_report(tmp_path / "out", "runs", load_runs(tmp_path), [picture("accuracy")])
+    pictures = [picture("accuracy")]
+    text = render("runs", load_runs(tmp_path), pictures)
+    write_report(RunsDir(tmp_path / "out"), text, pictures)
     files = {path.name: path for path in (tmp_path / "out").rglob("*.*")}
     assert files["accuracy.png"].read_bytes() == b"png"
     assert files["accuracy.svg"].read_bytes() == b"<svg>accuracy</svg>"

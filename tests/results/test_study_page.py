@@ -9,6 +9,7 @@ from fake_experiments import result
 from markdown_tables import row, section, tables
 
 from mgexp.config.study import Study
+from mgexp.results.collect import Gathered
 from mgexp.results.model import Comparison, Evaluation, Row, pack_videos
 from mgexp.results.study_page import StudyResults, render_study
 
@@ -61,7 +62,8 @@ def results(study):
     long[2] = replace(long[2], train_seconds=80.0, program_seconds=90.0, other_cores=0.5)
     as_long = [one("as_long", 0, 80.0, 50.0, 5e13, minute=2)]
     rows = (Row("baseline", dict(enumerate(base))), Row("long", dict(enumerate(long))))
-    return StudyResults(study, Comparison(rows, (), (Row("as_long", {0: as_long[0]}),)))
+    shorter = (Row("as_long", {0: as_long[0]}),)
+    return StudyResults(study, Gathered(Comparison(rows, shorter=shorter)))
 
 
 def page(results, prose=PROSE, **changes):
@@ -115,7 +117,7 @@ def test_accuracy_has_an_interval_and_a_verdict(results):
 
 def test_the_interval_of_an_accuracy_is_cut_at_100(results):
     runs = {0: one("baseline", 0, 97.0, 100.0), 1: one("baseline", 1, 99.0, 100.0)}
-    text = page(results, comparison=Comparison((Row("baseline", runs),)))
+    text = page(results, gathered=Gathered(Comparison((Row("baseline", runs),))))
     assert row(table_of(text, "Accuracy"), "baseline")["top-1 (%)"] == "98.00 (85.29 to 100.00)"
     assert "accuracy is cut at 0 and 100 %" in " ".join(text.split())
 
@@ -125,7 +127,7 @@ def test_the_control_at_the_coarsest_shape_is_in_the_table_of_controls_alone(stu
     rows = replace(results.comparison, rows=(*results.comparison.rows, coarse))
     (study.folder / "coarse.yaml").touch()
     study = replace(study, rows=(*study.rows, "coarse"))
-    text = page(replace(results, study=study, comparison=rows))
+    text = page(replace(results, study=study, gathered=Gathered(rows)))
     assert [found["row"] for found in table_of(text, "Accuracy")] == [
         "[baseline](baseline.yaml)",
         "[long](long.yaml)",
@@ -150,7 +152,7 @@ def test_machines_stand_apart_where_seconds_come_from_several(study, results):
     base[1] = replace(base[1], environment=alone)
     long[1] = replace(long[1], environment=alone, train_seconds=25.0)
     rows = (Row("baseline", base), Row("long", long))
-    _, apart = tables(page(results, comparison=Comparison(rows)), "## Training time")
+    _, apart = tables(page(results, gathered=Gathered(Comparison(rows))), "## Training time")
     assert [list(line.values()) for line in apart] == [
         ["Test CPU, 1 core, 1 thread", "[long](long.yaml)", "baseline", "1", "4.00×"],
         ["Test CPU, 2 cores, 2 threads", "[long](long.yaml)", "baseline", "1", "2.00×"],
@@ -207,10 +209,10 @@ def test_prose_opens_the_page_and_follows_the_results(results):
 
 
 def test_results_that_do_not_count_are_named(results):
-    other = replace(results.row("long").runs[1], precision="bf16")
+    other = replace(results.comparison.row("long").runs[1], precision="bf16")
     long = Row("long", {1: other})
-    comparison = replace(results.comparison, rows=(results.row("baseline"), long))
-    text = page(results, comparison=comparison, of_another_recipe=(other,))
+    comparison = replace(results.comparison, rows=(results.comparison.row("baseline"), long))
+    text = page(results, gathered=Gathered(comparison, (other,)))
     lines = section(text, "## To run it again")
     assert lines[-2] == (
         "1 stored run does not count, because the YAML says something else now: study/long."
@@ -219,7 +221,8 @@ def test_results_that_do_not_count_are_named(results):
 
 
 def test_a_page_before_any_run_says_what_will_be_run(study):
-    text = render_study(StudyResults(study, Comparison(())), [], PROSE, "python tools/study.py x")
+    nothing = StudyResults(study, Gathered(Comparison(())))
+    text = render_study(nothing, [], PROSE, "python tools/study.py x")
     assert "**12 of 12 runs are missing" in text
     assert "## Accuracy" not in text
     assert "python tools/study.py x" in text

@@ -60,6 +60,7 @@ def test_the_json_is_printed_alone(bench, arguments, capsys):
         (["DATA.STORE", "nowhere"], "nowhere is no clip store"),
         (["--shards", "nowhere"], "--shards nowhere is no clip store in shards"),
         (["DATA.TRAIN_LIST", ""], "DATA.TRAIN_LIST is not set"),
+        (["--make-videos", "v"], "--make-videos needs the number of training videos"),
     ],
 )
 def test_bad_input_ends_with_2(bench, arguments, capsys, others, said):

@@ -121,6 +121,13 @@ def test_another_table_of_results_leaves_the_page_as_it_is(collect, runs, tmp_pa
     assert not (tmp_path / "experiments" / "README.md").exists()
 
 
+def test_a_table_in_a_folder_that_does_not_exist_is_bad_input(collect, runs, tmp_path):
+    trained_with(fake_run(runs, "baseline"), tmp_path)
+    code, output = collect("--results", str(tmp_path / "lost" / "mine.csv"))
+    assert code == 2
+    assert "there is no folder" in output.err
+
+
 def test_a_folder_without_runs_is_bad_input(collect, runs):
     runs.mkdir(parents=True)
     code, output = collect()

@@ -123,8 +123,13 @@ def test_the_study_is_drawn(plan, tmp_path, capsys):
         (["--cfg", "tiny", "--budget-seconds", "0"], "--budget-seconds 0: give more than 0"),
         (["--cfg", "tiny", "--workers", "-1"], "--workers -1: give 0 or more"),
         (["--cfg", "tiny", "--bandwidth", "0", "1"], "--bandwidth needs numbers above 0"),
+        (["--cfg", "tiny", "--bandwidth", "1", "nan"], "--bandwidth needs numbers above 0"),
         (["--cfg", "tiny", "--output", "nowhere/plan.json"], "there is no folder nowhere"),
         (["--cfg", "tiny", "--num-gpus", "3"], "does not divide over 3 processes"),
+        (
+            ["--cfg", "tiny", "--from", "planned", "--num-gpus", "4", "--gpus-per-node", "3"],
+            "on 4 GPUs: 4 GPUs do not fill nodes of 3: give another number, or nodes of another size\n",
+        ),
         (["--cfg", "tiny", "DATA.NO_SUCH_KEY", "1"], "NO_SUCH_KEY"),
         (["--cfg", "tiny", "--from", "nowhere.json"], "nowhere.json"),
         (["--from", "nowhere.json"], "--from alone has nothing to do"),
@@ -133,6 +138,7 @@ def test_the_study_is_drawn(plan, tmp_path, capsys):
             "--make-videos needs the number of training videos",
         ),
         (["--study", "paper_clusters", "--plot", "a.png"], "--study kinetics_in_15_minutes"),
+        (["--study", "kinetics_in_15_minutes", "--plot", "nowhere/a.png"], "no folder nowhere"),
         (
             ["--study", "paper_clusters", "--make-videos", "v"],
             "--from and --study measure nothing: leave one out",
@@ -140,7 +146,8 @@ def test_the_study_is_drawn(plan, tmp_path, capsys):
     ],
 )
 def test_bad_input_ends_with_2(plan, planned, capsys, arguments, said):
-    given = [str(planned[0]) if word == "tiny" else word for word in arguments]
+    files = {"tiny": str(planned[0]), "planned": str(planned[1])}
+    given = [files.get(word, word) for word in arguments]
     assert plan.main(given) == 2
     assert said in capsys.readouterr().err
 

@@ -50,6 +50,7 @@ def test_videos_without_a_copy_are_named_and_no_failure(prepare, data, tmp_path,
         (["--short-sides", "33"], "--short-sides 33"),
         (["--quantizer", "32"], "--quantizer 32"),
         (["--processes", "0"], "--processes 0"),
+        (["--processes", "0", "--plan"], "--processes 0"),
         (["--list", "none.txt"], "none.txt does not exist"),
         (["LOG_PERIOD", "1"], "KEY VALUE pairs are for --cfg"),
         (

@@ -163,9 +163,10 @@ def test_a_sweep_is_reported_value_by_value(tmp_path, report, capsys):
     for rate in (0.1, 0.2):
         run = fake_run(tmp_path / "runs" / f"SOLVER.BASE_LR={rate}" / "quickstart", "baseline")
         run.config_yaml.write_text(f"{ROW}SOLVER: {{BASE_LR: {rate}}}\n")
-    assert report(tmp_path / "runs", "--output", tmp_path) == 0
-    assert capsys.readouterr().out == f"{tmp_path}/report.md\n{tmp_path}/report.html\n"
-    assert "| quickstart/baseline | 0.2 | seed 1 |" in RunsDir(tmp_path).report_md.read_text()
+    place = tmp_path / "new" / "report"
+    assert report(tmp_path / "runs", "--output", place) == 0
+    assert capsys.readouterr().out == f"{place}/report.md\n{place}/report.html\n"
+    assert "| quickstart/baseline | 0.2 | seed 1 |" in RunsDir(place).report_md.read_text()
 
 
 def test_the_page_has_curves_and_pictures_of_mistakes(runs, report, not_drawn):

@@ -13,7 +13,6 @@ import torch
 from run_files import read_lines, refused, torchrun
 from tiny import NUM_TRAIN, NUM_VAL, command, write_config
 
-from mgexp.config.load import flatten, load_config
 from mgexp.results.collect import append_results
 from mgexp.run.folder import RunDir, find_runs
 from mgexp.train import evaluate
@@ -85,12 +84,7 @@ def test_a_run_of_many_labels_ends_with_its_map(finished, tmp_path):
     assert found["scores"].shape == (NUM_VAL, NUM_CLASSES)
     assert ((found["scores"] > 0) & (found["scores"] < 1)).all()
     assert found["num_views"] == 2
-
-    def resolve(name):
-        return dict(flatten(load_config(cfg.parent / f"{name}.yaml")))
-
-    runs = find_runs(output.parent)
-    append_results(runs, tmp_path / "results.csv", cfg.parent, resolve)
+    append_results(find_runs(output.parent), tmp_path / "results.csv", cfg.parent)
     (row,) = csv.DictReader((tmp_path / "results.csv").open())
     assert (row["top1"], float(row["map"])) == ("", pytest.approx(lines[-1]["map"], abs=1e-4))
 

@@ -170,6 +170,13 @@ def test_a_limit_that_the_launcher_cannot_use_is_bad_input(words, study, runs, c
     assert not runs.started
 
 
+@pytest.mark.parametrize("given", ["0", "-1", "nan"])
+def test_a_time_that_is_none_is_bad_input(given, study, runs, capsys):
+    assert study(f"--minutes={given}") == 2
+    assert f"--minutes {given}: give more than 0" in capsys.readouterr().err
+    assert not runs.started
+
+
 def test_a_second_start_has_nothing_to_do(study, runs, folder):
     study()
     before, page = len(runs.started), (folder / "README.md").read_text()

@@ -15,7 +15,6 @@ from run_files import assert_bit_identical, read_lines
 from tiny import TOOL, data_keys, load_tool, write_config
 
 from mgexp.config import load
-from mgexp.config.load import flatten, load_config
 from mgexp.launch.run import RunOptions
 from mgexp.launch.sweep import _cores
 from mgexp.run.environment import num_cores
@@ -151,10 +150,7 @@ def test_a_second_call_runs_what_is_missing_with_the_code_of_the_first(
     assert all(one["step"] == one["total"] == 10 for one in found)
     experiments = tmp_path / "experiments"
     summary = load_tool("collect").collect(
-        folder / "runs",
-        experiments / "results.csv",
-        experiments,
-        lambda name: dict(flatten(load_config(experiments / f"{name}.yaml"))),
+        folder / "runs", experiments / "results.csv", experiments
     )
     # The last one has the table of values.
     assert [path.parent.name for path in summary.reports] == ["group", "group", "runs"]
