@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from mgexp.config.keys import Config, DataLoaderKeys
 from mgexp.config.load import in_fold
-from mgexp.data.augment import Augment, AugmentByShape
+from mgexp.data.augment import Augment
 from mgexp.data.clips import Batch, TrainingClips, collate
 from mgexp.data.lists import videos_root
 from mgexp.data.records import Record
@@ -136,21 +136,22 @@ def build_training_clips(
     )
 
 
-def build_augment(cfg: Config) -> AugmentByShape | None:
+def build_augment(cfg: Config) -> Augment | None:
     """Build the augmentation of training clips from the AUG keys; None if all of it is off."""
     aug = cfg.AUG
     if not (aug.RANDAUGMENT_OPS or aug.COLOR_JITTER or aug.RE_PROB):
         return None
     # Erased pixels get the mean colour, which normalisation turns into 0, as PySlowFast's AUG.RE_MODE const does.
     red, green, blue = (round(255 * value) for value in cfg.DATA.MEAN)
-    full = Augment(
+    return Augment(
         randaugment_ops=aug.RANDAUGMENT_OPS,
         randaugment_magnitude=aug.RANDAUGMENT_MAGNITUDE,
         color_jitter=aug.COLOR_JITTER,
         erasing_share=aug.RE_PROB,
         erased=(red, green, blue),
+        full=(cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE),
+        coarse_strength=aug.COARSE_STRENGTH,
     )
-    return AugmentByShape(full, aug.COARSE_STRENGTH, cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
 
 
 def build_opener(cfg: Config) -> Opener:

@@ -1,7 +1,7 @@
 """Augmentation of training clips: after all other draws, the same in any process; never of views."""
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -11,7 +11,7 @@ from fakes import FakeFrames
 from tiny import data_keys, tiny_config
 from torch.utils.data import DataLoader
 
-from mgexp.data.augment import Augment, AugmentByShape
+from mgexp.data.augment import Augment
 from mgexp.data.clips import TrainingClips, collate
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, build_training_clips, build_view_loader
@@ -20,8 +20,9 @@ from mgexp.dist import Processes
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 
-AUGMENT = Augment(2, 9, 0.4, 0.5, (115, 115, 115))
-NOTHING = Augment(0, 9, 0.0, 0.0, (115, 115, 115))
+GREY = (115, 115, 115)
+AUGMENT = Augment(2, 9, 0.4, 0.5, GREY, full=(4, 32))
+NOTHING = Augment(0, 9, 0.0, 0.0, GREY, full=(4, 32))
 KEYS = {"AUG.RANDAUGMENT_OPS": 2, "AUG.COLOR_JITTER": 0.4, "AUG.RE_PROB": 1.0}
 
 
@@ -110,22 +111,14 @@ def test_the_same_request_gives_the_same_clip_whatever_came_before():
 
 @pytest.mark.parametrize("strength", [0.0, 0.5, 1.5])
 def test_clips_of_the_full_shape_are_the_same_at_any_strength(strength):
-    by_shape = AugmentByShape(AUGMENT, strength, full_frames=4, full_crop=32)
+    by_shape = replace(AUGMENT, coarse_strength=strength)
     assert equal(frames_of(training_clips(by_shape)), frames_of(training_clips(AUGMENT)))
-
-
-def test_at_strength_1_clips_of_every_shape_are_the_same_bits():
-    by_shape = training_clips(AugmentByShape(AUGMENT, 1.0, full_frames=8, full_crop=64))
-    plain = training_clips(AUGMENT)
-    for frames, crop in [(2, 16), (4, 23), (4, 32)]:
-        requests = [FakeRequest((3, n), frames=frames, crop=crop) for n in range(10)]
-        assert equal([by_shape[r].frames for r in requests], [plain[r].frames for r in requests])
 
 
 def test_coarse_clips_have_the_strength_of_their_shape():
     """2 of 8 frames at half the full crop: a sixteenth of the pixels, so 0 + 1/16 of the strengths."""
-    by_shape = training_clips(AugmentByShape(AUGMENT, 0.0, full_frames=8, full_crop=64))
-    weak = training_clips(Augment(2, round(9 / 16), 0.4 / 16, 0.5 / 16, (115, 115, 115)))
+    by_shape = training_clips(replace(AUGMENT, full=(8, 64), coarse_strength=0.0))
+    weak = training_clips(Augment(2, 1, 0.4 / 16, 0.5 / 16, GREY, full=(8, 64)))
     requests = [FakeRequest((3, n), frames=2, crop=32) for n in range(20)]
     assert equal([by_shape[r].frames for r in requests], [weak[r].frames for r in requests])
 
@@ -161,22 +154,22 @@ def test_by_default_there_is_no_augmentation(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "wanted"),
     [
-        ({"AUG.RANDAUGMENT_OPS": 1}, Augment(1, 9, 0.0, 0.0, (115, 115, 115))),
-        ({"AUG.COLOR_JITTER": 0.4}, Augment(0, 9, 0.4, 0.0, (115, 115, 115))),
+        ({"AUG.RANDAUGMENT_OPS": 1}, Augment(1, 9, 0.0, 0.0, GREY, full=(8, 32))),
+        ({"AUG.COLOR_JITTER": 0.4}, Augment(0, 9, 0.4, 0.0, GREY, full=(8, 32))),
         (
             {"AUG.RE_PROB": 0.25, "DATA.MEAN": [0.0, 0.5, 1.0]},
-            Augment(0, 9, 0.0, 0.25, (0, 128, 255)),
+            Augment(0, 9, 0.0, 0.25, (0, 128, 255), full=(8, 32)),
         ),
         (
             {"AUG.RANDAUGMENT_OPS": 3, "AUG.RANDAUGMENT_MAGNITUDE": 21},
-            Augment(3, 21, 0.0, 0.0, (115, 115, 115)),
+            Augment(3, 21, 0.0, 0.0, GREY, full=(8, 32)),
         ),
     ],
     ids=str,
 )
 def test_keys_become_the_augmentation(keys, wanted, tmp_path):
     clips = build_training_clips(tiny_config(tmp_path, keys), [], open_fake)
-    assert clips.augment == AugmentByShape(wanted, 1.0, full_frames=8, full_crop=32)
+    assert clips.augment == wanted
 
 
 def test_the_strength_of_coarse_clips_is_a_key(tmp_path):
