@@ -1,11 +1,11 @@
-"""I3D, C2D, Slow and TSM: one ResNet, built by pytorchvideo, with four ways to use the time axis. And X3D.
+"""I3D, C2D, Slow and TSM: one ResNet, built by pytorchvideo, with four ways to use the time axis.
 
 Non-local blocks (Wang et al., CVPR 2018) may be inserted between its residual blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,16 +96,14 @@ def resnet(
     depth: int,
     width: int = 64,
     dropout: float,
-    norm: Callable[..., nn.Module],
 ) -> nn.Module:
     """Build a network that turns float clips (B, 3, T, S, S) into logits (B, num_classes).
 
     ``depth`` is one of DEPTHS, and ``width`` is the number of channels of the stem. If ``temporal``
-    pools, T must be 2 or more. ``norm(num_features=, eps=, momentum=)`` makes a normalisation
-    layer: nn.BatchNorm3d or a subclass of it. The head averages over any number of frames and
-    pixels, so a test on larger crops is fully convolutional. The network returns logits in training
-    and in evaluation. The keys of the state_dict are pytorchvideo's own. Raises ValueError for an
-    unknown depth, or channels that cannot be shifted.
+    pools, T must be 2 or more. The head averages over any number of frames and pixels, so a test on
+    larger crops is fully convolutional. The network returns logits in training and in evaluation.
+    The keys of the state_dict are pytorchvideo's own. Raises ValueError for an unknown depth, or
+    channels that cannot be shifted.
     """
     if depth not in DEPTHS:
         raise ValueError(f"a ResNet of depth {depth} is unknown; known depths are {DEPTHS}")
@@ -122,7 +120,6 @@ def resnet(
         model_depth=depth,
         model_num_class=num_classes,
         dropout_rate=dropout,
-        norm=norm,
         stem_dim_out=width,
         stem_conv_kernel_size=(temporal.stem, 7, 7),
         stage1_pool=nn.MaxPool3d if temporal.pools else None,
@@ -160,7 +157,6 @@ def insert_nonlocals(
     places: Sequence[Sequence[int]],
     pool: tuple[int, int, int],
     instantiation: str,
-    norm: Callable[..., nn.Module],
 ) -> nn.Module:
     """Insert non-local blocks into ``model``, a ResNet of this module, and return it.
 
@@ -191,7 +187,6 @@ def insert_nonlocals(
                 dim_inner=channels // 2,
                 pool_size=pool,
                 instantiation=instantiation,
-                norm=norm,
             )
             # With this mark ``init_weights`` lets the block start as the identity, as in
             # PySlowFast. pytorchvideo does not set it.
@@ -199,35 +194,3 @@ def insert_nonlocals(
         if made:
             blocks[int(name)] = NonLocalStage(stage, made)
     return model
-
-
-def x3d(
-    *,
-    num_classes: int,
-    width_factor: float,
-    depth_factor: float,
-    dropout: float,
-    norm: Callable[..., nn.Module],
-) -> nn.Module:
-    """Build X3D (Feichtenhofer, CVPR 2020), which is a ResNet in pytorchvideo too.
-
-    Its head takes the mean over whatever frames and pixels there are. XS, S and M are one network,
-    ``width_factor`` 2 and ``depth_factor`` 2.2, and differ in their clips. L has the depth factor 5.
-    """
-    with no_jit_warning():
-        from pytorchvideo.models.x3d import create_x3d
-    net: Any = create_x3d(
-        model_num_class=num_classes,
-        width_factor=width_factor,
-        depth_factor=depth_factor,
-        dropout_rate=dropout,
-        norm=norm,
-        head_activation=None,
-    )
-    for stage in net.blocks[1:-1]:
-        for block in stage.res_blocks:
-            # PySlowFast marks it too (X3DTransform), pytorchvideo does not.
-            block.branch2.norm_c.block_final_bn = True
-    # pytorchvideo pools with a window of the full shape.
-    net.blocks[-1].pool.pool = nn.AdaptiveAvgPool3d(1)
-    return net  # type: ignore[no-any-return]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
@@ -76,7 +74,6 @@ def slowfast(
     fusion_channel_ratio: int,
     fusion_kernel_frames: int,
     dropout: float,
-    norm: Callable[..., nn.Module],
 ) -> SlowFast:
     """Build a SlowFast network that returns logits, in training and in evaluation.
 
@@ -84,11 +81,9 @@ def slowfast(
     image ResNet-18. ``width`` is the number of channels of the slow stem; the fast
     pathway has 1/``beta_inv`` of them. ``alpha`` is the ratio of fast to slow frames. The fusion
     convolution spans ``fusion_kernel_frames`` fast frames and multiplies their channels by
-    ``fusion_channel_ratio``. ``norm(num_features=, eps=, momentum=)`` makes a normalisation layer,
-    nn.BatchNorm3d or a subclass of it. The released configurations have beta_inv 8 and
-    fusion_channel_ratio 2. With alpha 4 their fusion spans 7 frames (8x8, 16x8) or 5 (R101), with
-    alpha 8 it spans 5 frames (4x16). Raises ValueError for arguments that pytorchvideo would round,
-    or refuse without a reason.
+    ``fusion_channel_ratio``. The released configurations have beta_inv 8 and fusion_channel_ratio 2.
+    With alpha 4 their fusion spans 7 frames (8x8, 16x8) or 5 (R101), with alpha 8 it spans 5 frames
+    (4x16). Raises ValueError for arguments that pytorchvideo would round, or refuse without a reason.
     """
     if width % beta_inv:
         raise ValueError(
@@ -110,7 +105,6 @@ def slowfast(
         model_depth=depth,
         model_num_class=num_classes,
         dropout_rate=dropout,
-        norm=norm,
         stem_dim_outs=(width, width // beta_inv),
         # The default pool has a fixed size, which fits a single shape.
         head_pool=nn.AdaptiveAvgPool3d,

@@ -18,22 +18,15 @@ from mgexp.models.names import is_head
 from mgexp.models.resnet import TEMPORAL, resnet
 from mgexp.models.slowfast import slowfast
 from mgexp.models.weights import fit_weights, named_weights
-from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm, set_num_groups
 from mgexp.optim.build import build_groups
 from mgexp.train.setup import build_row_schedule
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "models.json").read_text())
 
 
-class OtherBatchNorm3d(nn.BatchNorm3d):
-    """A class that pytorchvideo has never heard of."""
-
-
-NORMS = [nn.BatchNorm3d, GroupedBatchNorm3d, OtherBatchNorm3d]
-
-
-def build(name: str, norm: type[nn.Module]) -> nn.Module:
-    common = {"num_classes": 100, "depth": 50, "width": 16, "dropout": 0.5, "norm": norm}
+def build(name: str) -> nn.Module:
+    common = {"num_classes": 100, "depth": 50, "width": 16, "dropout": 0.5}
     if name == "I3D_8x8_R50":
         return resnet(TEMPORAL["I3D"], **common)
     return slowfast(alpha=4, beta_inv=8, fusion_channel_ratio=2, fusion_kernel_frames=7, **common)
@@ -44,19 +37,18 @@ def num_zero_gammas(model: nn.Module) -> int:
     return sum(bool((norm.weight == 0).all()) for norm in norms)
 
 
-@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", GOLDEN["zero_gammas"])
-def test_the_last_gamma_of_every_residual_block_is_zero(name, norm):
-    model = build(name, norm)
+def test_the_last_gamma_of_every_residual_block_is_zero(name):
+    model = build(name)
     init_weights(model)
     assert num_zero_gammas(model) == GOLDEN["zero_gammas"][name]
+    assert num_zero_gammas(group_batchnorm(model)) == GOLDEN["zero_gammas"][name]
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_the_zeros_are_where_the_blocks_end(norm):
+def test_the_zeros_are_where_the_blocks_end():
     from pytorchvideo.models.resnet import ResBlock
 
-    model = build("SLOWFAST_8x8_R50", norm)
+    model = build("SLOWFAST_8x8_R50")
     init_weights(model)
     blocks = [module for module in model.modules() if isinstance(module, ResBlock)]
     assert len(blocks) == 32
@@ -64,17 +56,16 @@ def test_the_zeros_are_where_the_blocks_end(norm):
 
 
 def test_no_gamma_is_zero_on_request():
-    model = build("I3D_8x8_R50", nn.BatchNorm3d)
+    model = build("I3D_8x8_R50")
     init_weights(model, zero_init_final_bn=False)
     assert num_zero_gammas(model) == 0
 
 
-@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", GOLDEN["zero_gammas"])
-def test_weights_are_those_of_pytorchvideos_own_initialisation(name, norm):
+def test_weights_are_those_of_pytorchvideos_own_initialisation(name):
     from pytorchvideo.models.weight_init import init_net_weights
 
-    ours, theirs = build(name, norm), build(name, nn.BatchNorm3d)
+    ours, theirs = build(name), build(name)
     for parameter in ours.parameters():
         nn.init.constant_(parameter, 7.0)  # whatever was there is overwritten
     torch.manual_seed(3)

@@ -23,7 +23,7 @@ SLOW_SHAPES = [pair for pair in SHAPES if pair not in QUICK_SHAPES]
 
 def build(name: str, **changes) -> nn.Module:
     """The R50 network on Kinetics-400, but for ``changes``."""
-    arguments = {"num_classes": 400, "depth": 50, "dropout": 0.5, "norm": nn.BatchNorm3d}
+    arguments = {"num_classes": 400, "depth": 50, "dropout": 0.5}
     return resnet(TEMPORAL[name], **{**arguments, **changes})
 
 
@@ -157,7 +157,7 @@ def test_pytorchvideo_is_imported_late_and_silently():
         "import sys, torch; from mgexp.models.resnet import TEMPORAL, resnet\n"
         "assert 'pytorchvideo' not in sys.modules\n"
         "with torch.device('meta'):\n"
-        "    resnet(TEMPORAL['I3D'], num_classes=2, depth=50, dropout=0.5, norm=torch.nn.BatchNorm3d)\n"
+        "    resnet(TEMPORAL['I3D'], num_classes=2, depth=50, dropout=0.5)\n"
     )
     command = [sys.executable, "-W", "error::FutureWarning", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

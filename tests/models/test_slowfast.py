@@ -10,7 +10,7 @@ from torch import nn
 
 from mgexp.models.build import init_weights
 from mgexp.models.slowfast import SlowFast, slow_frames, slowfast
-from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
+from mgexp.multigrid.batchnorm import group_batchnorm, set_num_groups
 
 # What the released configurations differ in.
 RELEASED = {
@@ -42,7 +42,6 @@ def build(**changes) -> SlowFast:
         "fusion_channel_ratio": 2,
         "fusion_kernel_frames": 7,
         "dropout": 0.5,
-        "norm": nn.BatchNorm3d,
     }
     return slowfast(**{**arguments, **changes})
 
@@ -110,11 +109,11 @@ def test_logits_are_those_of_pytorchvideos_network_with_its_fixed_head():
 
 def test_two_bn_groups_give_the_training_logits_of_two_plain_batches():
     torch.manual_seed(0)
-    grouped = build(width=8, num_classes=5, dropout=0.0, norm=GroupedBatchNorm3d).double()
+    grouped = build(width=8, num_classes=5, dropout=0.0).double()
     init_weights(grouped, zero_init_final_bn=False)
     plain = build(width=8, num_classes=5, dropout=0.0).double()
     plain.load_state_dict(grouped.state_dict())
-    set_num_groups(grouped, 2)
+    set_num_groups(group_batchnorm(grouped), 2)
     clips = torch.randn(4, 3, 8, 32, 32, dtype=torch.float64)
     expected = torch.cat([plain(clips[:2]), plain(clips[2:])])
     torch.testing.assert_close(grouped(clips), expected)
@@ -166,7 +165,7 @@ def test_pytorchvideo_is_imported_late_and_silently():
         "assert 'pytorchvideo' not in sys.modules\n"
         "with torch.device('meta'):\n"
         "    slowfast(num_classes=2, depth=18, alpha=4, beta_inv=8, fusion_channel_ratio=2,\n"
-        "             fusion_kernel_frames=7, dropout=0.5, norm=torch.nn.BatchNorm3d)\n"
+        "             fusion_kernel_frames=7, dropout=0.5)\n"
     )
     command = [sys.executable, "-W", "error::FutureWarning", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
