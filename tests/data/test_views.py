@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader
 
 from mgexp.data.records import VideoRecord
 from mgexp.data.views import EvaluationViews, ViewBatch, collate_views
-from mgexp.errors import InputError
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 
@@ -167,11 +166,6 @@ def test_a_batch_of_broken_videos_alone_has_no_clips():
     assert batch.clips.shape == (0, 3, 4, 32, 32)
     assert len(batch.videos) == len(batch.labels) == 0
     assert batch.errors == ((0, "0.mp4: is broken"), (1, "1.mp4: is broken"))
-
-
-def test_several_views_of_the_same_segments_are_refused():
-    with pytest.raises(InputError, match="10 temporal views"):
-        evaluation_views(stride=None, num_views=10)
 
 
 class _Pinned(torch.Tensor):
