@@ -53,7 +53,7 @@ def test_a_transformer_on_many_gpus_runs_as_the_message_says(name, num_processes
     for one, processes in ((larger, num_processes), (cfg, int(fewer))):
         # Mixup needs an even number of clips in each process.
         schedule = build_row_schedule(one, 10**6, processes)
-        assert build_split_problems(one, schedule, processes) == []
+        assert build_split_problems(one, schedule) == []
 
 
 # --- smoke runs
