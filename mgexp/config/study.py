@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 
@@ -173,17 +173,11 @@ class Study:
         return tuple(tasks)
 
 
+MAPPINGS = ("seeds", "compared_with")
 TYPES: Mapping[str, Any] = {
-    "rows": tuple[str, ...],
-    "margin": float,
-    "target": float,
-    "baseline": str,
-    "controls": tuple[str, ...],
-    "control_seeds": int,
-    "equal_flops": tuple[str, ...],
-    "equal_seconds": tuple[str, ...],
-    "seconds_pairs": int,
-    "classes": str,
+    name: float if name == "target" else kind
+    for name, kind in get_type_hints(Study).items()
+    if name not in ("folder", *MAPPINGS)
 }
 """The keys of study.yaml with one value or a list. ``seeds`` and ``compared_with`` may also be mappings."""
 NEEDED = ("rows", "seeds", "margin")
@@ -205,7 +199,7 @@ def read_study(folder: Path) -> Study:
             raise ValueError(f"it holds {shown(tree)}")
     except (OSError, ValueError) as error:
         raise InputError([f"{path} is not a YAML file of a study: {error}"]) from error
-    known = (*TYPES, "seeds", "compared_with")
+    known = (*TYPES, *MAPPINGS)
     problems = [
         f"there is no key {shown(key)}: there are {', '.join(known)}"
         for key in tree
