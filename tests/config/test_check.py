@@ -27,6 +27,10 @@ def problems_of(*pairs):
             "RESNET.WIDTH_PER_GROUP = 36 does not divide by 8",
         ),
         ("RESNET.WIDTH_PER_GROUP 36", "RESNET.WIDTH_PER_GROUP = 36 is not a multiple of"),
+        (
+            "TRAIN.COMPILE default TRAIN.ACTIVATION_CHECKPOINTING True",
+            "torch cannot compile blocks that are computed twice",
+        ),
         ("DATA.TRAIN_CROP_SIZE 80", "less than DATA.TRAIN_CROP_SIZE = 80"),
         ("TEST.FRAME_ORDER shuffled", "add TRAIN.ENABLE False"),
         ("SOLVER.WARMUP_EPOCHS 12", "SOLVER.WARMUP_EPOCHS = 12 is not less than"),
