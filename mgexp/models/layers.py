@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from mgexp.multigrid.batchnorm import untracked
+from mgexp.multigrid.batchnorm import keeping
 
 
 @contextmanager
@@ -180,6 +180,6 @@ def _run_block(block: nn.Module, x: Any, *more: Any) -> Any:  # noqa: ANN401 - c
 
 def _contexts(
     block: nn.Module,
-) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+) -> tuple[AbstractContextManager[None], AbstractContextManager[object]]:
     """Return the contexts of the first and of the second computation."""
-    return nullcontext(), untracked(block)
+    return nullcontext(), keeping(block)
