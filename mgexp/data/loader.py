@@ -6,7 +6,6 @@ import os
 import signal
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,9 +99,13 @@ def build_train_loader(
     batches: Iterable[Sequence[ClipRequest]],
     device: torch.device,
     opener: Opener,
-    limit: TimeLimit = NO_LIMIT,
+    timeouts: Path | None = None,
 ) -> DataLoader[Any] | FinishedBatches:
-    """Build the loader of ``batches``, one list of requests for each step. One loader serves every shape."""
+    """Build the loader of ``batches``, one list of requests for each step. One loader serves every shape.
+
+    ``timeouts``: the file with the run's time-outs; None: no video has a time limit.
+    """
+    limit = build_time_limit(cfg, timeouts) if timeouts else NO_LIMIT
     clips = build_training_clips(cfg, records, opener, limit)
     loader: DataLoader[Any] = DataLoader(
         clips,
@@ -198,12 +201,12 @@ def build_view_loader(
     processes: Processes,
     opener: Opener,
     first_batch: int = 0,
-    limit: TimeLimit = NO_LIMIT,
+    timeouts: Path | None = None,
 ) -> DataLoader[object]:
     """Build the loader of this process's views: the full protocol, or one centre view at the full training shape.
 
-    ``first_batch``: number of batches of this process to skip at the start. ``limit``: the time
-    limit of a video. Its known time-outs are ignored: a video that hung before is tried again.
+    ``first_batch``: number of batches of this process to skip at the start. ``timeouts``: as in
+    ``build_train_loader``, but a video that hung before is tried again.
     """
     crop = cfg.DATA.TEST_CROP_SIZE if full_protocol else cfg.DATA.TRAIN_CROP_SIZE
     num_crops = cfg.TEST.NUM_SPATIAL_CROPS if full_protocol else 1
@@ -217,7 +220,7 @@ def build_view_loader(
         num_crops=num_crops,
         frame_order=cfg.TEST.FRAME_ORDER,
         opener=opener,
-        limit=replace(limit, known=frozenset()),
+        limit=TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, timeouts) if timeouts else NO_LIMIT,
     )
     # An item of EvaluationViews gives num_crops clips, and TEST.BATCH_SIZE counts clips.
     batch_size = max(1, cfg.TEST.BATCH_SIZE // num_crops)

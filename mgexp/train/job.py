@@ -14,7 +14,7 @@ import torch
 from mgexp import dist
 from mgexp.config.keys import Config, DataLoaderKeys
 from mgexp.config.load import flatten, in_fold, to_yaml
-from mgexp.data.loader import build_time_limit, build_train_loader
+from mgexp.data.loader import build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError, raise_problems
 from mgexp.failure import Explained
@@ -187,8 +187,8 @@ def _train(
                 loop.evaluate()
             rank, repeats = processes.rank, cfg.AUG.REPEATS
             sampler = StepSampler(schedule, cfg.RNG_SEED, state.step, rank, repeats)
-            limit = build_time_limit(cfg, run_dir.timeouts_jsonl)
-            loader = build_train_loader(cfg, inputs.train, sampler, device, inputs.opener, limit)
+            timeouts = run_dir.timeouts_jsonl
+            loader = build_train_loader(cfg, inputs.train, sampler, device, inputs.opener, timeouts)
             metrics = run_dir.metrics_jsonl if processes.is_main else None
             with (
                 Progress(
