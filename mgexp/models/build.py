@@ -12,8 +12,7 @@ from mgexp.config.keys import Config
 from mgexp.errors import InputError
 from mgexp.models.layers import CheckpointedBlocks, drop_by_clip, no_jit_warning
 from mgexp.models.mvit import mvit
-from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
-from mgexp.models.slowfast import slowfast
+from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
 from mgexp.models.vit import VideoTransformer, init_transformer
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm
 from mgexp.multigrid.shape_check import ShapeCheck, check_shapes

@@ -15,8 +15,7 @@ from mgexp.config.load import load_config
 from mgexp.models.build import build_model, build_on_meta, build_problems, init_weights
 from mgexp.models.cost import schedule_shapes
 from mgexp.models.names import is_head
-from mgexp.models.resnet import TEMPORAL, resnet
-from mgexp.models.slowfast import slowfast
+from mgexp.models.resnet import TEMPORAL, resnet, slowfast
 from mgexp.models.weights import fit_weights, named_weights
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm, set_num_groups
 from mgexp.optim.build import build_groups

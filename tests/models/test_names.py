@@ -7,8 +7,7 @@ from fill import GOLDEN
 from mgexp.config.load import config_of
 from mgexp.models import names
 from mgexp.models.build import build_on_meta
-from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
-from mgexp.models.slowfast import slowfast
+from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
 
 COMMON = {"num_classes": 400, "dropout": 0.5}
 

@@ -9,7 +9,7 @@ from golden import GOLDEN, check_gmacs, num_params
 from torch import nn
 
 from mgexp.models.build import init_weights
-from mgexp.models.slowfast import SlowFast, slow_frames, slowfast
+from mgexp.models.resnet import SlowFast, slow_frames, slowfast
 from mgexp.multigrid.batchnorm import group_batchnorm, set_num_groups
 
 # What the released configurations differ in.
@@ -161,7 +161,7 @@ def test_arguments_that_make_no_network_are_refused(changes, message):
 def test_pytorchvideo_is_imported_late_and_silently():
     """In a process of its own; the module needs no import of seconds, and warnings are errors."""
     program = (
-        "import sys, torch; from mgexp.models.slowfast import slowfast\n"
+        "import sys, torch; from mgexp.models.resnet import slowfast\n"
         "assert 'pytorchvideo' not in sys.modules\n"
         "with torch.device('meta'):\n"
         "    slowfast(num_classes=2, depth=18, alpha=4, beta_inv=8, fusion_channel_ratio=2,\n"

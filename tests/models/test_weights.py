@@ -9,8 +9,7 @@ from torch import nn
 
 from mgexp.errors import InputError
 from mgexp.models import names
-from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
-from mgexp.models.slowfast import slowfast
+from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
 from mgexp.models.weights import fit_weights, named_weights, read_weights, write_weights
 
 OURS = {"blocks.0.conv.weight": torch.arange(6.0).view(2, 3), "blocks.0.norm.bias": torch.ones(2)}
