@@ -1,17 +1,13 @@
-"""Non-local blocks: the released network's size, where they stand, and that they start as the identity."""
+"""Non-local blocks: where they stand, and that they start as the identity."""
 
 import pytest
 import torch
-from golden import GOLDEN, check_gmacs, num_params
 from torch import nn
 
 from mgexp.models.build import init_weights
 from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
 
 RELEASED_PLACES = ((), (1, 3), (1, 3, 5), ())
-RELEASED = {"I3D_NLN_8x8_R50": "I3D", "C2D_NLN_8x8_R50": "C2D"}
-SHAPES = [(name, shape) for name in RELEASED for shape in GOLDEN["gmacs"][name]]
-QUICK_SHAPES = [("I3D_NLN_8x8_R50", "2x112"), ("I3D_NLN_8x8_R50", "4x158")]
 
 
 def build(
@@ -29,25 +25,6 @@ def build(
 def build_on_meta(**changes) -> nn.Module:
     with torch.device("meta"):
         return build(**changes)
-
-
-@pytest.mark.parametrize("released", RELEASED)
-def test_number_of_parameters_is_that_of_the_released_configuration(released):
-    model = build_on_meta(name=RELEASED[released])
-    assert num_params(model) == GOLDEN["params"][released]
-
-
-@pytest.mark.parametrize(("released", "shape"), QUICK_SHAPES)
-def test_gmacs_are_those_of_the_released_configuration(released, shape):
-    check_gmacs(build_on_meta(name=RELEASED[released]), released, shape)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("released", "shape"), [pair for pair in SHAPES if pair not in QUICK_SHAPES]
-)
-def test_gmacs_at_every_other_shape(released, shape):
-    check_gmacs(build_on_meta(name=RELEASED[released]), released, shape)
 
 
 @pytest.mark.parametrize("depth", [50, 101])
