@@ -123,10 +123,12 @@ def test_channels_that_cannot_be_shifted_are_refused():
 def test_pytorchvideo_is_imported_late_and_silently():
     """In a process of its own; the legal depths need no import of seconds, and warnings are errors."""
     program = (
-        "import sys, torch; from mgexp.models.resnet import TEMPORAL, resnet\n"
+        "import sys, torch; from mgexp.models.resnet import TEMPORAL, resnet, slowfast\n"
         "assert 'pytorchvideo' not in sys.modules\n"
         "with torch.device('meta'):\n"
         "    resnet(TEMPORAL['I3D'], num_classes=2, depth=50, dropout=0.5)\n"
+        "    slowfast(num_classes=2, depth=18, alpha=4, beta_inv=8, fusion_channel_ratio=2,\n"
+        "             fusion_kernel_frames=7, dropout=0.5)\n"
     )
     command = [sys.executable, "-W", "error::FutureWarning", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

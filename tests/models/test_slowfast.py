@@ -1,8 +1,5 @@
 """SlowFast against pytorchvideo's own network."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -119,17 +116,3 @@ def test_frames_that_alpha_does_not_divide_are_refused():
 def test_arguments_that_make_no_network_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         build(**changes)
-
-
-def test_pytorchvideo_is_imported_late_and_silently():
-    """In a process of its own; the module needs no import of seconds, and warnings are errors."""
-    program = (
-        "import sys, torch; from mgexp.models.resnet import slowfast\n"
-        "assert 'pytorchvideo' not in sys.modules\n"
-        "with torch.device('meta'):\n"
-        "    slowfast(num_classes=2, depth=18, alpha=4, beta_inv=8, fusion_channel_ratio=2,\n"
-        "             fusion_kernel_frames=7, dropout=0.5)\n"
-    )
-    command = [sys.executable, "-W", "error::FutureWarning", "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
