@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from mgexp.convert.pyslowfast import convert
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "pyslowfast_configs.json"
 CONFIGS: dict[str, dict[str, Any]] = json.loads(GOLDEN.read_text())["configs"]
 
@@ -21,6 +23,13 @@ def released(name: str, **changes: Any) -> dict[str, Any]:
         del keys[absent]
     keys.update({key.replace("__", "."): value for key, value in changes.items()})
     return {key: value for key, value in keys.items() if value is not None}
+
+
+def keys_of(name: str, **changes: Any) -> dict[str, Any]:
+    """The keys that one becomes without a problem; a key that is not there has our default."""
+    conversion = convert(released(name, **changes))
+    assert conversion.problems == []
+    return conversion.keys
 
 
 def write_released(path: Path, name: str, **changes: Any) -> Path:
