@@ -1,13 +1,11 @@
 """Problems between keys."""
 
-from pathlib import Path
-
 import pytest
+from tiny import EXPERIMENTS
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import load_config
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 LONG_SHORT = EXPERIMENTS / "quickstart" / "long_short.yaml"
 
 

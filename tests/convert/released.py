@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tiny import write_keys
 
 from mgexp.convert.pyslowfast import convert
 
@@ -34,12 +34,4 @@ def keys_of(name: str, **changes: Any) -> dict[str, Any]:
 
 def write_released(path: Path, name: str, **changes: Any) -> Path:
     """The YAML file of one."""
-    tree: dict[str, Any] = {}
-    for key, value in released(name, **changes).items():
-        *sections, last = key.split(".")
-        node = tree
-        for section in sections:
-            node = node.setdefault(section, {})
-        node[last] = value
-    path.write_text(yaml.safe_dump(tree))
-    return path
+    return write_keys(path, released(name, **changes))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import tiny_config
+from tiny import ROWS, tiny_config
 from torch import nn
 
 from mgexp.config.load import load_config
@@ -217,13 +217,8 @@ def test_a_model_that_does_not_exist_is_a_problem():
     assert "no non-local block can follow block 7 of res3" in problem
 
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-ROWS = {
-    path.relative_to(EXPERIMENTS).with_suffix("").as_posix(): load_config(path)
-    for path in sorted(EXPERIMENTS.rglob("*.yaml"))
-    if path.parent.name != "base" and path.name != "study.yaml"
-}
-STARTED = [name for name, cfg in ROWS.items() if cfg.TRAIN.INIT_WEIGHTS]
+CONFIGS = {name: load_config(path) for name, path in ROWS.items()}
+STARTED = [name for name, cfg in CONFIGS.items() if cfg.TRAIN.INIT_WEIGHTS]
 
 
 def zeros(shapes):
@@ -261,8 +256,8 @@ def files():
 
     with torch.device("meta"):
         image = torchvision.models.resnet50().state_dict()
-    video = build_on_meta(ROWS["main/k400_slowfast_8x8_r50/baseline"]).state_dict()
-    transformer = build_on_meta(ROWS["transformers/k400_vit_b/baseline"]).state_dict()
+    video = build_on_meta(CONFIGS["main/k400_slowfast_8x8_r50/baseline"]).state_dict()
+    transformer = build_on_meta(CONFIGS["transformers/k400_vit_b/baseline"]).state_dict()
     return {
         "resnet50-0676ba61.pth": image,
         "SLOWFAST_8x8_R50.pyth": video,
@@ -273,7 +268,7 @@ def files():
 def test_rows_take_the_weights_that_they_name(files):
     networks = {}  # rows that differ in the schedule alone have one network
     for name in STARTED:
-        cfg = ROWS[name]
+        cfg = CONFIGS[name]
         parts = (cfg.TRAIN.INIT_WEIGHTS, cfg.MODEL, cfg.RESNET, cfg.SLOWFAST, cfg.NONLOCAL, cfg.VIT)
         networks.setdefault(repr(parts), (name, cfg))
     assert networks
@@ -289,7 +284,7 @@ def test_rows_from_images_have_torchvisions_pixels():
     from torchvision.transforms._presets import ImageClassification
 
     preset = ImageClassification(crop_size=224)
-    rows = [ROWS[name] for name in STARTED if "resnet50" in ROWS[name].TRAIN.INIT_WEIGHTS]
+    rows = [CONFIGS[name] for name in STARTED if "resnet50" in CONFIGS[name].TRAIN.INIT_WEIGHTS]
     assert rows != []
     assert {cfg.DATA.MEAN for cfg in rows} == {tuple(preset.mean)}
     assert {cfg.DATA.STD for cfg in rows} == {tuple(preset.std)}
