@@ -62,9 +62,10 @@ def counted(number: float, one: str, more: str = "") -> str:
 
 def duration(seconds: float) -> str:
     """Write seconds in a readable unit: 12.3 s, 14 min 13 s, 49 h 55 min."""
-    if seconds < 120:
+    # The rounded number decides, so that there are neither 120.0 s nor 60 min.
+    if round(seconds, 1) < 120:
         return f"{seconds:.1f} s"
-    if seconds < 3600:
+    if round(seconds) < 3600:
         minutes, rest = divmod(round(seconds), 60)
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(round(seconds / 60), 60)

@@ -1,9 +1,9 @@
-"""Text of strangers on one line."""
+"""Text of strangers on one line, and numbers for people."""
 
 import pytest
 
 from mgexp.errors import InputError, listed
-from mgexp.text import counted, escaped, is_plain, shown
+from mgexp.text import counted, duration, escaped, is_plain, shown
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,18 @@ def test_no_name_can_forge_a_problem_of_a_message():
 )
 def test_a_number_has_the_noun_that_fits(number, words, said):
     assert counted(number, *words) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (12.34, "12.3 s"),
+        (119.94, "119.9 s"),
+        (119.96, "2 min 00 s"),
+        (853, "14 min 13 s"),
+        (3599.6, "1 h 00 min"),
+        (179_700, "49 h 55 min"),
+    ],
+)
+def test_a_duration_has_the_unit_that_it_is_rounded_to(seconds, said):
+    assert duration(seconds) == said

@@ -16,7 +16,15 @@ from mgexp.config.load import load_config
 
 NUM_TRAIN, NUM_VAL, NUM_CLASSES = 24, 8, 2
 NUM_FRAMES, TALL, WIDE = 24, 32, 40
-TOOL = Path(__file__).parents[1] / "tools" / "run_net.py"
+ROOT = Path(__file__).resolve().parents[1]
+TOOL = ROOT / "tools" / "run_net.py"
+EXPERIMENTS = ROOT / "experiments"
+ROWS = {
+    path.relative_to(EXPERIMENTS).with_suffix("").as_posix(): path
+    for path in sorted(EXPERIMENTS.rglob("*.yaml"))
+    if path.parent.name != "base" and path.name != "study.yaml"
+}
+"""The YAML of each row by its name, such as main/k400_slowfast_8x8_r50/baseline."""
 
 LONG_SHORT = {
     "ROW": "long+short",
@@ -125,8 +133,13 @@ def refuse_to_list(monkeypatch, name: str) -> None:
 
 def write_config(path: Path, changes: Mapping[str, Any]) -> Path:
     """A YAML of the tiny row with ``changes``."""
+    return write_keys(path, {**LONG_SHORT, **changes})
+
+
+def write_keys(path: Path, values: Mapping[str, Any]) -> Path:
+    """A YAML of ``values`` by dotted names."""
     tree: dict[str, Any] = {}
-    for name, value in {**LONG_SHORT, **changes}.items():
+    for name, value in values.items():
         *sections, last = name.split(".")
         node = tree
         for section in sections:

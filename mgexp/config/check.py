@@ -49,6 +49,11 @@ def _model_problems(cfg: Config) -> Iterator[str]:
             f"RESNET.WIDTH_PER_GROUP = {cfg.RESNET.WIDTH_PER_GROUP} is not a multiple of "
             f"SLOWFAST.BETA_INV = {cfg.SLOWFAST.BETA_INV}: the fast pathway needs whole channels"
         )
+    if cfg.TRAIN.ACTIVATION_CHECKPOINTING and cfg.TRAIN.COMPILE != "off":
+        yield (
+            f"TRAIN.COMPILE = {cfg.TRAIN.COMPILE} with TRAIN.ACTIVATION_CHECKPOINTING = True: torch cannot "
+            "compile blocks that are computed twice; set TRAIN.COMPILE off or TRAIN.ACTIVATION_CHECKPOINTING False"
+        )
     format_, loss = cfg.DATA.FORMAT, cfg.MODEL.LOSS_FUNC
     is_known = loss in {"cross_entropy", "bce_logit"}
     if is_known and (format_ == "charades") != (loss == "bce_logit"):

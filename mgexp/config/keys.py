@@ -277,7 +277,7 @@ class MvitKeys:
 
 @dataclass(frozen=True)
 class X3dKeys:
-    """X3D (MODEL.MODEL_NAME X3D): mgexp/models/resnet.py."""
+    """X3D (MODEL.MODEL_NAME X3D): mgexp/models/build.py."""
 
     WIDTH_FACTOR: float = key(2.0, "channels / those of the smallest network (XS, S, M and L 2)", POSITIVE)
     DEPTH_FACTOR: float = key(2.2, "blocks / those of the smallest network (XS, S and M 2.2, L 5)", POSITIVE)

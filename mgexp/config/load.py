@@ -43,16 +43,12 @@ def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, li
     # Without its file, most keys would be missing too.
     if not is_file(Path(path)):
         raise InputError(problems)
+    types = {name: key.type for name, key in BY_NAME.items()}
     pairs: dict[str, Any] = {}
     for texts in overrides:
-        if len(texts) % 2:
-            problems.append(f"KEY VALUE pairs: {shown(texts[-1])} has no value")
-            continue
-        for name, text in zip(texts[::2], texts[1::2], strict=True):
-            # Values of text keys stay as they were typed. A folder may be called 2024_01, which Python and YAML
-            # read as a number.
-            stays = name in BY_NAME and is_text(BY_NAME[name].type)
-            pairs[name] = text if stays else from_text(text)
+        found, unpaired = read_pairs(texts, types)
+        pairs |= found
+        problems += unpaired
     chosen: dict[str, Any] = {}
     for where, given in ((str(path), values), ("the command line", pairs)):
         for name, value in given.items():
@@ -67,6 +63,18 @@ def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, li
                 problems.append(f"{where}: {name} = {shown(value)} {error}")
     problems += _stages_left_behind(path, values, pairs, chosen)
     return config_of(chosen), problems
+
+
+def read_pairs(
+    texts: Sequence[str], types: Mapping[str, Any]
+) -> tuple[dict[str, object], list[str]]:
+    """Read KEY VALUE KEY VALUE …, by the ``types`` of the keys. Return values, and a problem if one lacks."""
+    if len(texts) % 2:
+        return {}, [f"KEY VALUE pairs: {shown(texts[-1])} has no value"]
+    # Values of text keys stay as they were typed. A folder may be called 2024_01, which Python and YAML read as a
+    # number.
+    pairs = zip(texts[::2], texts[1::2], strict=True)
+    return {name: t if is_text(types.get(name)) else from_text(t) for name, t in pairs}, []
 
 
 def _stages_left_behind(

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import yaml
 
 from mgexp.config.check import recipe_digest
+from mgexp.config.keys import BY_NAME
 from mgexp.config.load import experiment_name, flatten, load_config
 from mgexp.config.values import as_lists, convert, parse_yaml
 from mgexp.errors import InputError, raise_problems
@@ -30,6 +31,8 @@ FLOPS_NAME, SECONDS_NAME = "as_{row}", "as_{row}_in_seconds"
 """Names of the baselines that take as many FLOPs, or as many seconds, as a row."""
 OTHERS = "others"
 """The key of a mapping that stands for every row without a key of its own."""
+CONTROLS = {*get_args(BY_NAME["TEST.FRAME_ORDER"].type)} - {"forward"}
+"""The frame orders in which a trained baseline may be evaluated."""
 MAX_SEEDS = 1000
 EPOCH_KEYS = ("SOLVER.STEPS", "SOLVER.MAX_EPOCH", "SOLVER.WARMUP_EPOCHS")
 """The keys that a shorter baseline multiplies by one factor. So its rate decays fully, after the same shares."""
@@ -102,6 +105,7 @@ class Study:
             ("seeds", [*self.seeds], known | set(self.budget_rows)),
             ("compared_with", [*self.compared_with], known),
             ("compared_with", [*self.compared_with.values()], set(names)),
+            ("controls", self.controls, CONTROLS),
         ]
         for key, given, allowed in places:
             problems += [
@@ -173,17 +177,11 @@ class Study:
         return tuple(tasks)
 
 
+MAPPINGS = ("seeds", "compared_with")
 TYPES: Mapping[str, Any] = {
-    "rows": tuple[str, ...],
-    "margin": float,
-    "target": float,
-    "baseline": str,
-    "controls": tuple[str, ...],
-    "control_seeds": int,
-    "equal_flops": tuple[str, ...],
-    "equal_seconds": tuple[str, ...],
-    "seconds_pairs": int,
-    "classes": str,
+    name: float if name == "target" else kind
+    for name, kind in get_type_hints(Study).items()
+    if name not in ("folder", *MAPPINGS)
 }
 """The keys of study.yaml with one value or a list. ``seeds`` and ``compared_with`` may also be mappings."""
 NEEDED = ("rows", "seeds", "margin")
@@ -205,7 +203,7 @@ def read_study(folder: Path) -> Study:
             raise ValueError(f"it holds {shown(tree)}")
     except (OSError, ValueError) as error:
         raise InputError([f"{path} is not a YAML file of a study: {error}"]) from error
-    known = (*TYPES, "seeds", "compared_with")
+    known = (*TYPES, *MAPPINGS)
     problems = [
         f"there is no key {shown(key)}: there are {', '.join(known)}"
         for key in tree

@@ -167,25 +167,6 @@ CONVERTED: dict[str, Any] = {
 }
 """The keys that are converted, with PySlowFast's defaults. Each of their values decides about keys of ours."""
 
-FLOATS, INTS = tuple[float, ...], tuple[int, ...]
-TYPES: dict[str, Any] = {
-    "DATA.MEAN": FLOATS,
-    "DATA.STD": FLOATS,
-    "DATA.INPUT_CHANNEL_NUM": INTS,
-    "DATA.TRAIN_JITTER_SCALES": INTS,
-    "MVIT.PATCH_KERNEL": INTS,
-    "MVIT.PATCH_STRIDE": INTS,
-    "MVIT.PATCH_PADDING": INTS,
-    "MULTIGRID.LONG_CYCLE_FACTORS": tuple[tuple[float, float], ...],
-    "MULTIGRID.SHORT_CYCLE_FACTORS": FLOATS,
-    "SOLVER.STEPS": FLOATS,
-    "SOLVER.LRS": FLOATS,
-    "SOLVER.BETAS": FLOATS,
-}
-"""The types of keys whose defaults do not show them, such as (). A default that is a list is a
-table of lists. Its values are taken as they are, as in PySlowFast."""
-
-
 OFF = (False,)
 NONE = (None, 0, 0.0)
 EMPTY: tuple[Any, ...] = ((), [], "", None)
@@ -299,8 +280,18 @@ SECTIONS: dict[str, str] = {
 
 
 def type_of(name: str) -> Any:  # noqa: ANN401 - an annotation
-    """Return the type of a key that is converted."""
-    return TYPES.get(name, type(CONVERTED[name]))
+    """Return the type of a key that is converted, which its default shows.
+
+    A default that is a list is a table of lists. Its values are taken as they are, as in PySlowFast.
+    """
+    default = CONVERTED[name]
+    if name == "MULTIGRID.LONG_CYCLE_FACTORS":
+        return tuple[tuple[float, float], ...]
+    if not isinstance(default, tuple):
+        return type(default)
+    # An empty tuple is one of epochs or rates.
+    kind: Any = type(default[0]) if default else float
+    return tuple[kind, ...]
 
 
 def read(name: str, value: object) -> Any:  # noqa: ANN401 - of the key's own type

@@ -10,15 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from mgexp.config.keys import BY_NAME
-from mgexp.config.load import file_values
+from mgexp.config.load import file_values, read_pairs
 from mgexp.config.values import convert as convert_value
-from mgexp.config.values import from_text, is_text
+from mgexp.config.values import from_text
 from mgexp.convert.conversion import Conversion, Note
 from mgexp.convert.data import convert_data
 from mgexp.convert.keys import CONVERTED, DROPPED, FIXED, SECTIONS, type_of
 from mgexp.convert.network import convert_network
 from mgexp.convert.solver import convert_schedule, convert_solver
-from mgexp.errors import InputError
+from mgexp.errors import InputError, raise_problems
 
 
 def read_pyslowfast(path: Path, overrides: Sequence[str] = ()) -> dict[str, object]:
@@ -26,16 +26,9 @@ def read_pyslowfast(path: Path, overrides: Sequence[str] = ()) -> dict[str, obje
     if not path.is_file():
         raise InputError([f"{path} does not exist: it takes a YAML file of PySlowFast"])
     values, problems = file_values(path)
-    if len(overrides) % 2:
-        problems = [*problems, f"KEY VALUE pairs: {overrides[-1]!r} has no value"]
-    if problems:
-        raise InputError(problems)
-    # The value of a key that is text stays text, because YAML would read a folder named 2024_01 as
-    # 202401.
-    for name, text in zip(overrides[::2], overrides[1::2], strict=True):
-        stays = name in CONVERTED and is_text(type_of(name))
-        values[name] = text if stays else from_text(text)
-    return values
+    pairs, unpaired = read_pairs(overrides, {name: type_of(name) for name in CONVERTED})
+    raise_problems([*problems, *unpaired])
+    return values | pairs
 
 
 def convert(given: Mapping[str, object]) -> Conversion:

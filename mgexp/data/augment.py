@@ -18,16 +18,15 @@ had other work: the smallest and the largest mean of four runs, with 300 small o
 In RandAugment, the slowest of 60 large clips took 0.2 to 0.7 s: its operations moved pixels, and
 then sharpened them.
 
-The strengths may depend on the shape of the clip (``AugmentByShape``). In progressive learning (EfficientNetV2,
+The strengths may depend on the shape of the clip. In progressive learning (EfficientNetV2,
 Tan and Le, ICML 2021, arxiv.org/abs/2104.00298), small images get weaker augmentation.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -45,8 +44,14 @@ class Augment:
     ``randaugment_ops``: number of operations on each clip, with ``randaugment_magnitude`` out of
     MAX_MAGNITUDE. ``color_jitter``: for the value x, factors of brightness, contrast and saturation
     are drawn from [1 − x, 1 + x]. ``erasing_share``: share of the clips in which a rectangle of 2
-    to 33 % of the frame gets the colour ``erased`` (RGB, 0 to 255). Raises ValueError for a number
-    out of range.
+    to 33 % of the frame gets the colour ``erased`` (RGB, 0 to 255).
+
+    Magnitude, jitter and share are those of the ``full`` shape: T frames, crop S. A clip of t × s² has the share
+    v = t·s² / (T·S²) of its pixels. It gets the strengths times c + (1 − c)·v, where c is ``coarse_strength``.
+    With c = 1 all clips get the same strengths; with 0 a clip of half the pixels gets half the strengths; with 2
+    small clips get up to twice the strengths. It is our choice that strengths are linear in v. EfficientNetV2
+    takes equal steps from size to size. The number of RandAugment's operations stays the same, and some
+    operations have no magnitude.
     """
 
     randaugment_ops: int
@@ -54,95 +59,48 @@ class Augment:
     color_jitter: float
     erasing_share: float
     erased: tuple[int, int, int]
-
-    def __post_init__(self) -> None:
-        for name, value, most in (
-            ("randaugment_ops", self.randaugment_ops, math.inf),
-            ("randaugment_magnitude", self.randaugment_magnitude, MAX_MAGNITUDE),
-            ("color_jitter", self.color_jitter, 1),
-            ("erasing_share", self.erasing_share, 1),
-            *(("erased", value, 255) for value in self.erased),
-        ):
-            if not 0 <= value <= most:
-                raise ValueError(f"{name} = {value} is not in 0 to {most}")
+    full: tuple[int, int]
+    coarse_strength: float = 1.0
 
     def __call__(self, frames: Tensor, seed: int) -> Tensor:
-        """Change ``frames``, uint8 (T, S, S, 3), on their device to the same shape, contiguous.
+        """Change ``frames``, uint8 (t, s, s, 3), on their device to the same shape, contiguous.
 
         ``seed`` seeds torch's generator for the CPU. From it torchvision draws everything, also for frames on a
         GPU. Afterwards the generator gets back the state that it had before.
         """
+        num_frames, crop = frames.shape[:2]
         with torch.random.fork_rng(devices=[]):
             # torch.manual_seed would also seed the generators of GPUs, and fork_rng(devices=[]) restores only
             # the generator of the CPU.
             torch.default_generator.manual_seed(seed)
             # torchvision takes (T, 3, S, S) as one sample, so all frames get the same changes.
             planes = frames.permute(0, 3, 1, 2)
-            for transform in self._transforms:
+            for transform in self.transforms(self.factor(num_frames, crop)):
                 planes = transform(planes)
         return planes.permute(0, 2, 3, 1).contiguous()
 
-    # An Augment builds its transforms once. The cache gives all clips of a shape the same Augment.
+    def factor(self, num_frames: int, crop: int) -> float:
+        """Return the factor of the strengths for ``num_frames`` × ``crop``²; exactly 1 at the full shape."""
+        volume = num_frames * crop**2 / (self.full[0] * self.full[1] ** 2)
+        return 1 + (self.coarse_strength - 1) * (1 - volume)
+
     @lru_cache(maxsize=64)  # noqa: B019 - an Augment is a small value, and so is what the cache keeps
-    def times(self, factor: float) -> Augment:
-        """Multiply the magnitude (rounded), the jitter and the share of erased clips by ``factor``.
-
-        The number of RandAugment's operations stays the same, and some operations have no magnitude. Raises
-        ValueError if a product is out of range.
-        """
-        return replace(
-            self,
-            randaugment_magnitude=round(self.randaugment_magnitude * factor),
-            color_jitter=self.color_jitter * factor,
-            erasing_share=self.erasing_share * factor,
-        )
-
-    @cached_property
-    def _transforms(self) -> list[Callable[[Tensor], Tensor]]:
-        """The transforms that are on, in order, for uint8 (T, 3, S, S)."""
+    def transforms(self, factor: float) -> tuple[Callable[[Tensor], Tensor], ...]:
+        """Make the transforms that are on, in order, for uint8 (T, 3, S, S), with strengths times ``factor``."""
         parts: list[Callable[[Tensor], Tensor]] = []
         if self.randaugment_ops:
+            magnitude = round(self.randaugment_magnitude * factor)
             parts.append(
                 transforms_v2.RandAugment(
-                    self.randaugment_ops,
-                    self.randaugment_magnitude,
-                    num_magnitude_bins=MAX_MAGNITUDE + 1,
+                    self.randaugment_ops, magnitude, num_magnitude_bins=MAX_MAGNITUDE + 1
                 )
             )
         if self.color_jitter:
-            strength = self.color_jitter
+            jitter = self.color_jitter * factor
             parts.append(
-                transforms_v2.ColorJitter(
-                    brightness=strength, contrast=strength, saturation=strength
-                )
+                transforms_v2.ColorJitter(brightness=jitter, contrast=jitter, saturation=jitter)
             )
         if self.erasing_share:
-            parts.append(transforms_v2.RandomErasing(self.erasing_share, value=self.erased))
-        return parts
-
-
-@dataclass(frozen=True)
-class AugmentByShape:
-    """Augmentation whose strengths depend on the shape of the clip.
-
-    A clip of ``full_frames`` × ``full_crop``² gets ``full``. A clip of t × s² has the share v =
-    t·s² / (T·S²) of its pixels. It gets the strengths of ``full`` times c + (1 − c)·v, where c is
-    ``coarse_strength``. With c = 1 all clips get the same strengths; with 0 a clip of half the
-    pixels gets half the strengths; with 2 small clips get up to twice the strengths. It is our
-    choice that strengths are linear in v. EfficientNetV2 takes equal steps from size to size.
-    """
-
-    full: Augment
-    coarse_strength: float
-    full_frames: int
-    full_crop: int
-
-    def __call__(self, frames: Tensor, seed: int) -> Tensor:
-        """Change ``frames``, uint8 (t, s, s, 3), as ``Augment`` does."""
-        num_frames, crop = frames.shape[:2]
-        return self.full.times(self.factor(num_frames, crop))(frames, seed)
-
-    def factor(self, num_frames: int, crop: int) -> float:
-        """Return the factor of the strengths for ``num_frames`` × ``crop``²; exactly 1 at the full shape."""
-        volume = num_frames * crop**2 / (self.full_frames * self.full_crop**2)
-        return 1 + (self.coarse_strength - 1) * (1 - volume)
+            share = self.erasing_share * factor
+            parts.append(transforms_v2.RandomErasing(share, value=self.erased))
+        return tuple(parts)

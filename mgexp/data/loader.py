@@ -6,7 +6,6 @@ import os
 import signal
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from mgexp.config.keys import Config, DataLoaderKeys
 from mgexp.config.load import in_fold
-from mgexp.data.augment import Augment, AugmentByShape
+from mgexp.data.augment import Augment
 from mgexp.data.clips import Batch, TrainingClips, collate
 from mgexp.data.lists import videos_root
 from mgexp.data.records import Record
@@ -100,9 +99,13 @@ def build_train_loader(
     batches: Iterable[Sequence[ClipRequest]],
     device: torch.device,
     opener: Opener,
-    limit: TimeLimit = NO_LIMIT,
+    timeouts: Path | None = None,
 ) -> DataLoader[Any] | FinishedBatches:
-    """Build the loader of ``batches``, one list of requests for each step. One loader serves every shape."""
+    """Build the loader of ``batches``, one list of requests for each step. One loader serves every shape.
+
+    ``timeouts``: the file with the run's time-outs; None: no video has a time limit.
+    """
+    limit = build_time_limit(cfg, timeouts) if timeouts else NO_LIMIT
     clips = build_training_clips(cfg, records, opener, limit)
     loader: DataLoader[Any] = DataLoader(
         clips,
@@ -136,21 +139,22 @@ def build_training_clips(
     )
 
 
-def build_augment(cfg: Config) -> AugmentByShape | None:
+def build_augment(cfg: Config) -> Augment | None:
     """Build the augmentation of training clips from the AUG keys; None if all of it is off."""
     aug = cfg.AUG
     if not (aug.RANDAUGMENT_OPS or aug.COLOR_JITTER or aug.RE_PROB):
         return None
     # Erased pixels get the mean colour, which normalisation turns into 0, as PySlowFast's AUG.RE_MODE const does.
     red, green, blue = (round(255 * value) for value in cfg.DATA.MEAN)
-    full = Augment(
+    return Augment(
         randaugment_ops=aug.RANDAUGMENT_OPS,
         randaugment_magnitude=aug.RANDAUGMENT_MAGNITUDE,
         color_jitter=aug.COLOR_JITTER,
         erasing_share=aug.RE_PROB,
         erased=(red, green, blue),
+        full=(cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE),
+        coarse_strength=aug.COARSE_STRENGTH,
     )
-    return AugmentByShape(full, aug.COARSE_STRENGTH, cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
 
 
 def build_opener(cfg: Config) -> Opener:
@@ -197,12 +201,12 @@ def build_view_loader(
     processes: Processes,
     opener: Opener,
     first_batch: int = 0,
-    limit: TimeLimit = NO_LIMIT,
+    timeouts: Path | None = None,
 ) -> DataLoader[object]:
     """Build the loader of this process's views: the full protocol, or one centre view at the full training shape.
 
-    ``first_batch``: number of batches of this process to skip at the start. ``limit``: the time
-    limit of a video. Its known time-outs are ignored: a video that hung before is tried again.
+    ``first_batch``: number of batches of this process to skip at the start. ``timeouts``: as in
+    ``build_train_loader``, but a video that hung before is tried again.
     """
     crop = cfg.DATA.TEST_CROP_SIZE if full_protocol else cfg.DATA.TRAIN_CROP_SIZE
     num_crops = cfg.TEST.NUM_SPATIAL_CROPS if full_protocol else 1
@@ -216,7 +220,7 @@ def build_view_loader(
         num_crops=num_crops,
         frame_order=cfg.TEST.FRAME_ORDER,
         opener=opener,
-        limit=replace(limit, known=frozenset()),
+        limit=TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, timeouts) if timeouts else NO_LIMIT,
     )
     # An item of EvaluationViews gives num_crops clips, and TEST.BATCH_SIZE counts clips.
     batch_size = max(1, cfg.TEST.BATCH_SIZE // num_crops)

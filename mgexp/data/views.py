@@ -18,7 +18,6 @@ from torch.utils.data import Dataset
 from mgexp.data.clips import Times, resize, segment_times
 from mgexp.data.records import Record, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
-from mgexp.errors import InputError
 from mgexp.video.reader import Opener, Region, VideoError
 
 FrameOrder = Literal["forward", "repeated", "shuffled", "reversed"]
@@ -35,8 +34,6 @@ def view_times(
     frames reaches the end of the video. All views start at 0 if the clip is longer than the video.
     Source: released code, slowfast/datasets/decoder.py, get_start_end_idx.
     """
-    if not 0 <= view < num_views:
-        raise ValueError(f"view {view} does not exist: views are 0 to {num_views - 1}")
     steps = np.arange(frames, dtype=np.float64) * (stride / target_fps)
     # As in the released code, one grid frame is counted for the last moment, so that the last view
     # ends with the video. Training counts none: see ``random_times``.
@@ -52,8 +49,6 @@ def view_region(height: int, width: int, index: int, num: int) -> Region:
     One square is the centre; three are left, centre, right, or top, centre, bottom of an upright video.
     Source: released code, slowfast/datasets/transform.py, uniform_crop, whose crop is the whole short side too.
     """
-    if not 0 <= index < num:
-        raise ValueError(f"crop {index} does not exist: crops are 0 to {num - 1}")
     side = min(height, width)
     room = max(height, width) - side
     offset = room * index // (num - 1) if num > 1 else room // 2
@@ -104,10 +99,9 @@ class EvaluationViews(Dataset[View]):
     """``num_views`` temporal views of each video, with ``num_crops`` crops of each view.
 
     Item i is view i % num_views of record i // num_views. All its crops come from one decoding. If
-    ``stride`` is None, a view shows the middle frame of each of ``frames`` segments of the video.
+    ``stride`` is None, the one view shows the middle frame of each of ``frames`` segments of the video.
     Frames are resized to a short side of ``crop`` pixels, so a crop shows all of the short side.
     ``limit``: the time that a video may take.
-    Raises InputError for several views of the same segments.
     """
 
     records: Sequence[Record]
@@ -121,13 +115,6 @@ class EvaluationViews(Dataset[View]):
     opener: Opener
     frame_order: FrameOrder = "forward"
     limit: TimeLimit = NO_LIMIT
-
-    def __post_init__(self) -> None:
-        if self.stride is None and self.num_views != 1:
-            problem = (
-                f"{self.num_views} temporal views of one frame per segment would all be the same"
-            )
-            raise InputError([f"{problem}: use 1 view"])
 
     def __len__(self) -> int:
         return len(self.records) * self.num_views

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,7 +18,7 @@ from pathlib import Path
 import yaml
 
 from mgexp.config.check import differing_keys
-from mgexp.config.load import flatten, load_config
+from mgexp.config.load import flatten, load_config, read_config
 from mgexp.errors import InputError
 from mgexp.launch.resources import Resources, share_of_cores
 from mgexp.launch.run import RunOptions, check_submission, freeze_code, frozen_yaml
@@ -186,9 +187,11 @@ def check_sweep(
 ) -> None:
     """Check every run and write nothing. Raises InputError with all problems, ``problems`` included."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    # Seeds share a configuration, so one run of each row and point stands for all of its seeds.
-    checked = [run for run in sweep.runs if run.seed == sweep.seeds[0]]
-    for run in checked:
+    # Seeds share a configuration, so one run of each row, point and fold stands for all of its seeds.
+    checked: dict[tuple[str, Point, int], SweepRun] = {}
+    for run in sweep.runs:
+        checked.setdefault((run.experiment, run.point, _fold(sweep.options(run))), run)
+    for run in checked.values():
         name = run.name.rpartition("/")[0]
         try:
             check_submission(sweep.options(run), resources, is_here, _conflicts(sweep, run))
@@ -196,11 +199,19 @@ def check_sweep(
             for problem in error.problems:
                 found[problem].append(name)
     texts = [
-        problem if len(names) == len(checked) else f"{', '.join(names)}: {problem}"
+        problem if len(names) == len(checked) else f"{', '.join(dict.fromkeys(names))}: {problem}"
         for problem, names in found.items()
     ]
     if problems or texts:
         raise InputError([*problems, *texts])
+
+
+def _fold(options: RunOptions) -> int:
+    """Return the fold of a run; 0 without folds, or if its configuration cannot be read."""
+    with suppress(InputError):
+        cfg, _ = read_config(options.config, options.overrides)
+        return (options.seed or 0) % max(1, cfg.DATA.NUM_FOLDS)
+    return 0
 
 
 def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
 import torch
 from torch import nn
 
 from mgexp.config.keys import Config
 from mgexp.errors import InputError
-from mgexp.models.layers import CheckpointedBlocks, drop_by_clip
+from mgexp.models.layers import CheckpointedBlocks, drop_by_clip, no_jit_warning
 from mgexp.models.mvit import mvit
-from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, x3d
-from mgexp.models.slowfast import slowfast
+from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
 from mgexp.models.vit import VideoTransformer, init_transformer
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm
 from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
@@ -85,7 +85,6 @@ def build_slowfast(cfg: Config) -> nn.Module:
         fusion_channel_ratio=cfg.SLOWFAST.FUSION_CONV_CHANNEL_RATIO,
         fusion_kernel_frames=cfg.SLOWFAST.FUSION_KERNEL_SZ,
         dropout=cfg.MODEL.DROPOUT_RATE,
-        norm=GroupedBatchNorm3d,
     )
     init_weights(model, cfg.MODEL.FC_INIT_STD, cfg.RESNET.ZERO_INIT_FINAL_BN)
     return model
@@ -100,12 +99,10 @@ def build_resnet(cfg: Config) -> nn.Module:
             depth=cfg.RESNET.DEPTH,
             width=cfg.RESNET.WIDTH_PER_GROUP,
             dropout=cfg.MODEL.DROPOUT_RATE,
-            norm=GroupedBatchNorm3d,
         ),
         places=cfg.NONLOCAL.LOCATION,
         pool=cfg.NONLOCAL.POOL,
         instantiation=cfg.NONLOCAL.INSTANTIATION,
-        norm=GroupedBatchNorm3d,
     )
     init_weights(model, cfg.MODEL.FC_INIT_STD, cfg.RESNET.ZERO_INIT_FINAL_BN)
     return model
@@ -149,16 +146,28 @@ def build_mvit(cfg: Config) -> nn.Module:
 
 
 def build_x3d(cfg: Config) -> nn.Module:
-    """Build X3D."""
-    model = x3d(
-        num_classes=cfg.MODEL.NUM_CLASSES,
+    """Build X3D (Feichtenhofer, CVPR 2020), which is a ResNet in pytorchvideo too.
+
+    Its head takes the mean over whatever frames and pixels there are. XS, S and M are one network,
+    X3D.WIDTH_FACTOR 2 and DEPTH_FACTOR 2.2, and differ in their clips. L has the depth factor 5.
+    """
+    with no_jit_warning():
+        from pytorchvideo.models.x3d import create_x3d
+    model: Any = create_x3d(
+        model_num_class=cfg.MODEL.NUM_CLASSES,
         width_factor=cfg.X3D.WIDTH_FACTOR,
         depth_factor=cfg.X3D.DEPTH_FACTOR,
-        dropout=cfg.MODEL.DROPOUT_RATE,
-        norm=GroupedBatchNorm3d,
+        dropout_rate=cfg.MODEL.DROPOUT_RATE,
+        head_activation=None,
     )
+    for stage in model.blocks[1:-1]:
+        for block in stage.res_blocks:
+            # PySlowFast marks it too (X3DTransform), pytorchvideo does not.
+            block.branch2.norm_c.block_final_bn = True
+    # pytorchvideo pools with a window of the full shape.
+    model.blocks[-1].pool.pool = nn.AdaptiveAvgPool3d(1)
     init_weights(model, cfg.MODEL.FC_INIT_STD, cfg.RESNET.ZERO_INIT_FINAL_BN)
-    return model
+    return model  # type: ignore[no-any-return]
 
 
 MODELS.add("SlowFast", build_slowfast)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from mgexp.multigrid.batchnorm import untracked
+from mgexp.multigrid.batchnorm import keeping
 
 
 @contextmanager
@@ -112,13 +112,10 @@ class DropPath(ClipDropout):
     Which clips depends only on the step and on the place of the clip in the global mini-batch, as in ClipDropout.
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the branch ``x`` (B, ...), with zeros for the dropped clips."""
-        if not self.training or self.p == 0:
-            return x
-        scale = 1 / (1 - self.p) if self.p < 1 else 0.0
-        kept = self.kept(x.detach().flatten(1)[:, :1])
-        return x * kept.view(-1, *[1] * (x.ndim - 1)) * scale
+    def kept(self, x: Tensor) -> Tensor:
+        """Return a bool mask (B, 1, ...) of the branch ``x`` (B, ...): True for a clip that is not dropped."""
+        of_clips = super().kept(x.detach().flatten(1)[:, :1])
+        return of_clips.view(-1, *[1] * (x.ndim - 1))
 
 
 def mix(x: Tensor) -> Tensor:
@@ -180,6 +177,6 @@ def _run_block(block: nn.Module, x: Any, *more: Any) -> Any:  # noqa: ANN401 - c
 
 def _contexts(
     block: nn.Module,
-) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+) -> tuple[AbstractContextManager[None], AbstractContextManager[object]]:
     """Return the contexts of the first and of the second computation."""
-    return nullcontext(), untracked(block)
+    return nullcontext(), keeping(block)

@@ -1,11 +1,12 @@
-"""I3D, C2D, Slow and TSM: one ResNet, built by pytorchvideo, with four ways to use the time axis. And X3D.
+"""The ResNets that pytorchvideo builds, for clips of every shape.
 
-Non-local blocks (Wang et al., CVPR 2018) may be inserted between its residual blocks.
+I3D, C2D, Slow and TSM are one ResNet with four ways to use the time axis. Non-local blocks (Wang et al., CVPR
+2018) may be inserted between its residual blocks. SlowFast (Feichtenhofer et al., ICCV 2019) has two of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,16 +97,14 @@ def resnet(
     depth: int,
     width: int = 64,
     dropout: float,
-    norm: Callable[..., nn.Module],
 ) -> nn.Module:
     """Build a network that turns float clips (B, 3, T, S, S) into logits (B, num_classes).
 
     ``depth`` is one of DEPTHS, and ``width`` is the number of channels of the stem. If ``temporal``
-    pools, T must be 2 or more. ``norm(num_features=, eps=, momentum=)`` makes a normalisation
-    layer: nn.BatchNorm3d or a subclass of it. The head averages over any number of frames and
-    pixels, so a test on larger crops is fully convolutional. The network returns logits in training
-    and in evaluation. The keys of the state_dict are pytorchvideo's own. Raises ValueError for an
-    unknown depth, or channels that cannot be shifted.
+    pools, T must be 2 or more. The head averages over any number of frames and pixels, so a test on
+    larger crops is fully convolutional. The network returns logits in training and in evaluation.
+    The keys of the state_dict are pytorchvideo's own. Raises ValueError for an unknown depth, or
+    channels that cannot be shifted.
     """
     if depth not in DEPTHS:
         raise ValueError(f"a ResNet of depth {depth} is unknown; known depths are {DEPTHS}")
@@ -122,7 +121,6 @@ def resnet(
         model_depth=depth,
         model_num_class=num_classes,
         dropout_rate=dropout,
-        norm=norm,
         stem_dim_out=width,
         stem_conv_kernel_size=(temporal.stem, 7, 7),
         stage1_pool=nn.MaxPool3d if temporal.pools else None,
@@ -160,7 +158,6 @@ def insert_nonlocals(
     places: Sequence[Sequence[int]],
     pool: tuple[int, int, int],
     instantiation: str,
-    norm: Callable[..., nn.Module],
 ) -> nn.Module:
     """Insert non-local blocks into ``model``, a ResNet of this module, and return it.
 
@@ -191,7 +188,6 @@ def insert_nonlocals(
                 dim_inner=channels // 2,
                 pool_size=pool,
                 instantiation=instantiation,
-                norm=norm,
             )
             # With this mark ``init_weights`` lets the block start as the identity, as in
             # PySlowFast. pytorchvideo does not set it.
@@ -201,33 +197,111 @@ def insert_nonlocals(
     return model
 
 
-def x3d(
+class SlowFast(nn.Module):
+    """pytorchvideo's SlowFast network. It selects the frames of its slow pathway itself.
+
+                .-> T frames, few channels -------> fast pathway ---.
+        clips --|                                     |  fusion     |--> pool, concatenate --> fc
+                '-> T/alpha frames, all channels -> slow pathway ---'
+
+    The keys of the state_dict are pytorchvideo's own: blocks.0.multipathway_blocks.0.conv.weight etc.
+    """
+
+    def __init__(self, blocks: nn.ModuleList, alpha: int) -> None:
+        super().__init__()
+        self.blocks = blocks
+        self.alpha = alpha
+
+    def forward(self, clips: Tensor) -> Tensor:
+        """Return logits (B, num_classes) of float clips (B, 3, T, S, S).
+
+        Raises ValueError if alpha does not divide T.
+        """
+        *stages, pool, head = self.blocks
+        pathways = [self.slow_clips(clips), clips]
+        for stage in stages:
+            pathways = stage(pathways)
+        logits: Tensor = head(pool(pathways))
+        return logits
+
+    def slow_clips(self, clips: Tensor) -> Tensor:
+        """Return the slow frames (B, 3, T/alpha, S, S) of clips (B, 3, T, S, S)."""
+        # fvcore counts FLOPs by tracing, where a size is a tensor. Hence the int().
+        frames = slow_frames(int(clips.shape[2]), self.alpha)
+        # We take slices and not an index tensor, whose copy to the GPU would make the CPU wait in
+        # each step. torch.cat also keeps channels_last_3d, while the result of indexing has neither
+        # memory format.
+        return torch.cat([clips[:, :, frame : frame + 1] for frame in frames], dim=2)
+
+
+def slow_frames(num_frames: int, alpha: int) -> tuple[int, ...]:
+    """Return the indices of the slow pathway's frames: linspace(0, T-1, T/alpha), truncated, as PySlowFast does.
+
+    For example, 8 frames with alpha 4 give (0, 7). Raises ValueError if alpha does not divide T.
+    The fusion convolution has the temporal stride alpha, and then would not give one output for
+    each slow frame.
+    """
+    if num_frames % alpha:
+        raise ValueError(
+            f"SlowFast cannot take clips of T = {num_frames} frames with alpha = {alpha}: T must be a "
+            "multiple of alpha, for the fusion to give one output per frame of the slow pathway"
+        )
+    # We compute in whole numbers, which is exact. PySlowFast's float32 linspace gives the same up
+    # to T = 128. For longer clips its rounding sometimes gives the frame before, first at T = 160
+    # with alpha 4.
+    num_slow = num_frames // alpha
+    return tuple(i * (num_frames - 1) // max(num_slow - 1, 1) for i in range(num_slow))
+
+
+def slowfast(
     *,
     num_classes: int,
-    width_factor: float,
-    depth_factor: float,
+    depth: int,
+    width: int = 64,
+    alpha: int,
+    beta_inv: int,
+    fusion_channel_ratio: int,
+    fusion_kernel_frames: int,
     dropout: float,
-    norm: Callable[..., nn.Module],
-) -> nn.Module:
-    """Build X3D (Feichtenhofer, CVPR 2020), which is a ResNet in pytorchvideo too.
+) -> SlowFast:
+    """Build a SlowFast network that returns logits, in training and in evaluation.
 
-    Its head takes the mean over whatever frames and pixels there are. XS, S and M are one network,
-    ``width_factor`` 2 and ``depth_factor`` 2.2, and differ in their clips. L has the depth factor 5.
+    ``depth`` is 18, 50 or 101. 18 is pytorchvideo's network with one bottleneck per stage, not the
+    image ResNet-18. ``width`` is the number of channels of the slow stem; the fast
+    pathway has 1/``beta_inv`` of them. ``alpha`` is the ratio of fast to slow frames. The fusion
+    convolution spans ``fusion_kernel_frames`` fast frames and multiplies their channels by
+    ``fusion_channel_ratio``. The released configurations have beta_inv 8 and fusion_channel_ratio 2.
+    With alpha 4 their fusion spans 7 frames (8x8, 16x8) or 5 (R101), with alpha 8 it spans 5 frames
+    (4x16). Raises ValueError for arguments that pytorchvideo would round, or refuse without a reason.
     """
+    if width % beta_inv:
+        raise ValueError(
+            f"width = {width} channels cannot be divided by beta_inv = {beta_inv} for the fast pathway"
+        )
+    if fusion_kernel_frames % 2 == 0:
+        raise ValueError(
+            f"fusion_kernel_frames = {fusion_kernel_frames} must be odd: an even kernel gives one frame "
+            "more than the slow pathway has"
+        )
     with no_jit_warning():
-        from pytorchvideo.models.x3d import create_x3d
-    net: Any = create_x3d(
+        from pytorchvideo.models.slowfast import create_slowfast
+
+    net = create_slowfast(
+        slowfast_channel_reduction_ratio=beta_inv,
+        slowfast_conv_channel_fusion_ratio=fusion_channel_ratio,
+        slowfast_fusion_conv_kernel_size=(fusion_kernel_frames, 1, 1),
+        slowfast_fusion_conv_stride=(alpha, 1, 1),
+        model_depth=depth,
         model_num_class=num_classes,
-        width_factor=width_factor,
-        depth_factor=depth_factor,
         dropout_rate=dropout,
-        norm=norm,
-        head_activation=None,
+        stem_dim_outs=(width, width // beta_inv),
+        # The default pool has a fixed size, which fits a single shape.
+        head_pool=nn.AdaptiveAvgPool3d,
     )
-    for stage in net.blocks[1:-1]:
-        for block in stage.res_blocks:
-            # PySlowFast marks it too (X3DTransform), pytorchvideo does not.
-            block.branch2.norm_c.block_final_bn = True
-    # pytorchvideo pools with a window of the full shape.
-    net.blocks[-1].pool.pool = nn.AdaptiveAvgPool3d(1)
-    return net  # type: ignore[no-any-return]
+    # pytorchvideo computes some strides with NumPy. torch.compile treats NumPy's integers as unknown sizes, and
+    # then cannot compile these convolutions.
+    for module in net.modules():
+        if isinstance(module, nn.Conv3d):
+            frames, height, width = map(int, module.stride)
+            module.stride = (frames, height, width)
+    return SlowFast(net.blocks, alpha)

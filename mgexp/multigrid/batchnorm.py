@@ -64,9 +64,9 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
     Running statistics describe all groups as one sample. They are the moving averages of
     mean(mean_i) and of mean(var_i) + var(mean_i), with var_i unbiased as in ``nn.BatchNorm3d``.
     With n > 0 a forward pass uses the groups of this process alone, and ``share_statistics`` then
-    adds those of the other processes. With n < 0 it uses the groups of all processes. If ``tracks``
-    is False, the running statistics stay as they are (see ``untracked``). If ``kept`` is a list,
-    the statistics of the groups are appended to it instead (see ``keeping``).
+    adds those of the other processes. With n < 0 it uses the groups of all processes. If ``kept``
+    is a list, the statistics of the groups are appended to it instead, and the running statistics
+    stay as they are (see ``keeping``).
 
     Raises ValueError in training if the clips do not divide into the groups.
     """
@@ -74,20 +74,16 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1) -> None:
         super().__init__(num_features, eps, momentum)
         self.num_groups = 1
-        self.tracks = True
         self.kept: list[GroupStats] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        is_plain = self.num_groups == 1 and self.tracks and self.kept is None
-        if not self.training or is_plain:
+        if not self.training or (self.num_groups == 1 and self.kept is None):
             return super().forward(x)
         self._check_input_dim(x)
         if self.num_groups > 0:
             out, means, variances = self._normalize_blocks(x)
         else:
             out, means, variances = self._normalize_part(x)
-        if not self.tracks:
-            return out
         if self.kept is not None:
             # A group has a part of the values of this process, or those of several processes.
             own = x.numel() // x.shape[1]
@@ -173,24 +169,25 @@ GROUPED: dict[type[nn.Module], type[GroupedBatchNorm3d]] = {
 def keeping(model: nn.Module) -> Iterator[list[GroupedBatchNorm3d]]:
     """Keep the statistics of all groups of the training passes in the block; yield the layers.
 
-    Each layer holds its statistics in ``kept``.
-    The running statistics do not move.
+    Each layer holds its statistics in ``kept``. The running statistics do not move. The block may
+    lie in another one, which keeps nothing of it: training passes that are computed a second time.
     """
     layers = grouped_layers(model)
+    before = [layer.kept for layer in layers]
     for layer in layers:
         layer.kept = []
     try:
         yield layers
     finally:
-        for layer in layers:
-            layer.kept = None
+        for layer, kept in zip(layers, before, strict=True):
+            layer.kept = kept
 
 
 @contextmanager
 def one_sample(model: nn.Module) -> Iterator[None]:
     """Count the mini-batches that are trained in the block as one.
 
-    The running statistics move once, at the end of the block.
+    The running statistics move once, at the end of the block, unless it lies in a block of ``keeping``.
     """
     with keeping(model) as layers:
         yield
@@ -198,7 +195,7 @@ def one_sample(model: nn.Module) -> Iterator[None]:
     # This comes after the last mini-batch, so an error in the block leaves the running statistics
     # unchanged.
     for layer, kept in zip(layers, found, strict=True):
-        if kept:
+        if kept and layer.kept is None:
             means, variances, _ = zip(*kept, strict=True)
             layer.track(torch.cat(means), torch.cat(variances))
 
@@ -247,22 +244,6 @@ def share_statistics(model: nn.Module, momentum: float | None = None) -> None:
 def grouped_layers(model: nn.Module) -> list[GroupedBatchNorm3d]:
     """Return the layers of ``model`` that take statistics over groups."""
     return [module for module in model.modules() if isinstance(module, GroupedBatchNorm3d)]
-
-
-@contextmanager
-def untracked(model: nn.Module) -> Iterator[None]:
-    """Leave the running statistics unchanged in the block.
-
-    This is for training passes that are computed a second time.
-    """
-    layers = grouped_layers(model)
-    for layer in layers:
-        layer.tracks = False
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.tracks = True
 
 
 def group_batchnorm(model: nn.Module) -> nn.Module:

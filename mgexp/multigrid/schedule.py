@@ -238,27 +238,25 @@ class StepShape:
         return f"{self.clips}x{self.frames}x{self.crop}²"
 
 
-def step_shape(
-    schedule: Schedule, phase: Phase, shape: BatchShape, num_processes: int = 1
-) -> StepShape:
+def step_shape(schedule: Schedule, phase: Phase, shape: BatchShape) -> StepShape:
     """Return the mini-batch of one process in a step of ``shape`` in ``phase``."""
-    clips = shape.clips(schedule.recipe.clips) // num_processes
+    clips = shape.clips(schedule.recipe.clips) // schedule.num_processes
     return StepShape(shape.frames, shape.crop, clips, phase.num_bn_groups)
 
 
-def step_counts(schedule: Schedule, num_processes: int = 1) -> Counter[StepShape]:
+def step_counts(schedule: Schedule) -> Counter[StepShape]:
     """Count the steps of the schedule that have each shape."""
     counts: Counter[StepShape] = Counter()
     for phase in schedule.phases:
         for shape, num_steps in phase.turns.steps_by_shape(phase.num_steps):
-            counts[step_shape(schedule, phase, shape, num_processes)] += num_steps
+            counts[step_shape(schedule, phase, shape)] += num_steps
     return counts
 
 
-def base_shapes(schedule: Schedule, num_processes: int = 1) -> tuple[StepShape, ...]:
+def base_shapes(schedule: Schedule) -> tuple[StepShape, ...]:
     """Return the base shapes of the phases, each once.
 
     The crops of the short cycle are not among them.
     """
-    shapes = (step_shape(schedule, p, p.cycle.base, num_processes) for p in schedule.phases)
+    shapes = (step_shape(schedule, p, p.cycle.base) for p in schedule.phases)
     return tuple(dict.fromkeys(shapes))

@@ -97,9 +97,7 @@ class Lars(_GroupOptimizer):
     As in the paper, v includes the learning rate. So after a change of the rate, the gradients of
     earlier steps keep their old rate. torch's SGD multiplies v by the new rate. ``nesterov`` is not
     in the paper. It works as in torch's SGD, and gives the same steps if λ is 1 and the rate does
-    not change.
-
-    Raises ValueError for numbers out of range.
+    not change. ``momentum`` is in [0, 1), and ``trust_coefficient`` is more than 0.
     """
 
     def __init__(
@@ -111,10 +109,6 @@ class Lars(_GroupOptimizer):
         weight_decay: float = 0.0,
         trust_coefficient: float = 0.001,
     ) -> None:
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum = {momentum} is not in [0, 1)")
-        if trust_coefficient <= 0:
-            raise ValueError(f"trust_coefficient = {trust_coefficient} is not more than 0")
         rates = {"lr": lr, "momentum": momentum, "nesterov": nesterov}
         trust = {"trust_coefficient": trust_coefficient, "adapts": True}
         super().__init__(params, {**rates, "weight_decay": weight_decay, **trust})
@@ -153,10 +147,9 @@ class Lamb(_GroupOptimizer):
     ratio |w|/|u| is 1 if one of the norms is 0. Not every implementation corrects the bias. Here
     the correction is also exact for decay rates that vary.
 
-    A ``period`` has 2 or more steps. Within it the decay rates ``betas`` are multiplied by a
-    coefficient that falls from 1 to 0 along ``curve``. Each parameter counts its own steps in its
-    state. In a group with ``adapts`` False the ratio is 1, which without a period is AdamW. Raises
-    ValueError for numbers out of range.
+    A ``period`` has 2 or more steps. Within it the decay rates ``betas``, in [0, 1), are multiplied
+    by a coefficient that falls from 1 to 0 along ``curve``. Each parameter counts its own steps in
+    its state. In a group with ``adapts`` False the ratio is 1, which without a period is AdamW.
     """
 
     def __init__(
@@ -169,12 +162,6 @@ class Lamb(_GroupOptimizer):
         period: int | None = None,
         curve: Curve = "cosine",
     ) -> None:
-        if not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"betas = {betas} are not in [0, 1)")
-        if period is not None and period < 2:
-            raise ValueError(f"period = {period} steps: a period has 2 or more")
-        if curve not in CURVES:
-            raise ValueError(f"curve = {curve!r} is none of {', '.join(CURVES)}")
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**defaults, "period": period, "curve": curve, "adapts": True})
 

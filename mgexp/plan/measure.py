@@ -158,7 +158,7 @@ def build_checked_schedule(
     raise_problems(found)
     if checks_model:
         raise_problems(build_problems(cfg, schedule_shapes(schedule)))
-        raise_problems(build_split_problems(cfg, schedule, num_processes))
+        raise_problems(build_split_problems(cfg, schedule))
     return schedule
 
 
@@ -189,7 +189,7 @@ def measure_rows(
     # Loading comes first, so that the steps get all the time that it leaves.
     tell(f"measuring the loading of clips, up to {LOADING_SHARE * budget_seconds:.0f} s")
     loading = build_loading_seconds(cfg, schedules, LOADING_SHARE * budget_seconds)
-    cycles = [shapes for one in schedules for _, shapes in leg_shapes(one, num_gpus)]
+    cycles = [shapes for one in schedules for _, shapes in leg_shapes(one)]
     threads, device = torch.get_num_threads(), device_of(cfg.DEVICE)
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or threads)
     try:

@@ -29,10 +29,10 @@ def build_memory(cfg: Config, schedule: Schedule, num_processes: int) -> dict[st
     is what these keep for the backward pass in fp32. Raises InputError if a mini-batch cannot be cut, or if the
     optimizer cannot be counted.
     """
-    raise_problems(build_split_problems(cfg, schedule, num_processes))
+    raise_problems(build_split_problems(cfg, schedule))
     model = build_model(cfg)
     most: dict[tuple[int, int, int], int] = {}
-    for step in step_counts(schedule, num_processes):
+    for step in step_counts(schedule):
         # The BN groups of a shape differ from phase to phase, and so may its parts.
         size = (step.frames, step.crop, step.clips)
         most[size] = max(most.get(size, 0), build_clips_at_once(cfg, model, step))

@@ -28,7 +28,7 @@ from mgexp.dist import device_of
 from mgexp.models.build import own_names
 from mgexp.models.layers import Draws
 from mgexp.models.weights import fit_weights, read_weights
-from mgexp.multigrid.batchnorm import untracked
+from mgexp.multigrid.batchnorm import keeping
 from mgexp.multigrid.recipe import Scaling
 from mgexp.multigrid.sampler import ClipRequest, StepSampler
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes
@@ -154,7 +154,7 @@ def measure_noise(step: TrainStep, batches: Iterable[Any], clips: int) -> NoiseS
     for number, batch in enumerate(batches):
         check_clips(batch)
         there = batch.map(lambda tensor: tensor.to(step.normalizer.device))
-        with untracked(step.model):
+        with keeping(step.model):
             exact.backward(there, 1, Draws(SEED_OFFSET, number))
         parts = [p.grad.flatten() for p in step.model.parameters() if p.grad is not None]
         gradient = torch.cat(parts)

@@ -184,14 +184,14 @@ class RowPrediction:
         return f"{self.name} on {'1 process' if self.num_gpus == 1 else f'{self.num_gpus:,} GPUs'}"
 
 
-def leg_shapes(schedule: Schedule, num_processes: int) -> list[tuple[Leg, tuple[StepShape, ...]]]:
+def leg_shapes(schedule: Schedule) -> list[tuple[Leg, tuple[StepShape, ...]]]:
     """List each leg with the mini-batches of one process, in the order of its cycle."""
     # All phases with one cycle have the same BN groups, so any of these phases gives them.
     phase_of = {phase.cycle: phase for phase in schedule.phases}
     found = []
     for leg in legs_of(schedule):
         phase = phase_of[leg.cycle]
-        shapes = (step_shape(schedule, phase, one, num_processes) for one in leg.cycle.shapes)
+        shapes = (step_shape(schedule, phase, one) for one in leg.cycle.shapes)
         found.append((leg, tuple(shapes)))
     return found
 
@@ -212,7 +212,7 @@ def predict(
     """
     legs = []
     used: dict[StepShape, StepCost] = {}
-    for leg, shapes in leg_shapes(schedule, num_gpus):
+    for leg, shapes in leg_shapes(schedule):
         costs = [cost_of(steps, shape) for shape in shapes]
         # Legs share shapes, and a run pays for the first use of a shape once.
         used.update(zip(shapes, costs, strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mgexp.errors import InputError
-from mgexp.run.files import atomic_write_text
+from mgexp.run.files import write_rows
 
 COLUMNS = ("label", "predicted", "num_videos", "percent")
 
@@ -95,13 +94,11 @@ def write_confusion(path: Path, counts: Counts) -> None:
     found = {(label, predicted): num for label, predicted, num in counts}
     # A class that the model never recognised also has a line, with the accuracy 0.
     pairs = sorted({*found, *((label, label) for label in num_videos)})
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows: list[Sequence[object]] = [COLUMNS]
     for label, predicted in pairs:
         num = found.get((label, predicted), 0)
-        writer.writerow((label, predicted, num, f"{100 * num / num_videos[label]:.2f}"))
-    atomic_write_text(path, text.getvalue())
+        rows.append((label, predicted, num, f"{100 * num / num_videos[label]:.2f}"))
+    write_rows(path, rows)
 
 
 def read_confusion(path: Path) -> Confusion | None:

@@ -6,6 +6,7 @@ Files are replaced whole (`atomic_file`). A file of lines grows, and a kill tear
 
 from __future__ import annotations
 
+import csv
 import errno
 import fcntl
 import hashlib
@@ -13,7 +14,7 @@ import io
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from itertools import count
@@ -86,6 +87,13 @@ def atomic_write_text(path: Path, text: str) -> None:
     """Write `text` in UTF-8. No reader ever sees a part of it."""
     with atomic_file(path) as file:
         file.write(text.encode())
+
+
+def write_rows(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    """Write rows of a CSV file atomically. The first has the names of the columns; None is an empty cell."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    atomic_write_text(path, text.getvalue())
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:

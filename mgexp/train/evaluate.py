@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from mgexp import dist
 from mgexp.config.keys import Config
-from mgexp.data.loader import build_time_limit, build_view_loader
+from mgexp.data.loader import build_view_loader
 from mgexp.data.records import Record
 from mgexp.dist import Processes
 from mgexp.errors import InputError, listed
@@ -89,11 +89,9 @@ def build_protocol(
     With ``full`` False only TRAIN.EVALUATION_VIDEOS of the validation videos are used.
     """
     records = evenly_spaced(inputs.val, 0 if full else cfg.TRAIN.EVALUATION_VIDEOS)
-    limit = build_time_limit(cfg, run_dir.timeouts_jsonl)
+    arguments = (cfg, records, full, device, processes, inputs.opener)
     return Protocol(
-        partial(
-            build_view_loader, cfg, records, full, device, processes, inputs.opener, limit=limit
-        ),
+        partial(build_view_loader, *arguments, timeouts=run_dir.timeouts_jsonl),
         records=records,
         num_clips=cfg.TEST.NUM_ENSEMBLE_VIEWS if full else 1,
         num_crops=cfg.TEST.NUM_SPATIAL_CROPS if full else 1,

@@ -14,7 +14,7 @@ import torch
 from mgexp import dist
 from mgexp.config.keys import Config, DataLoaderKeys
 from mgexp.config.load import flatten, in_fold, to_yaml
-from mgexp.data.loader import build_time_limit, build_train_loader
+from mgexp.data.loader import build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError, raise_problems
 from mgexp.failure import Explained
@@ -170,7 +170,7 @@ def _train(
             step = build_step(cfg, model, state, task, normalizer, precision)
             resume.take_over(run_dir, state, choice, processes)
             # The check follows ``take_over``, so that it sees the weights of the first step.
-            shapes = [*step_counts(schedule, processes.count)]
+            shapes = [*step_counts(schedule)]
             require_precision(state.model, shapes, task, normalizer, precision, processes)
             # NUM_WORKERS = auto times the step itself, so the number of workers is known only now.
             job = _with_workers(job, step, task, clock)
@@ -187,8 +187,8 @@ def _train(
                 loop.evaluate()
             rank, repeats = processes.rank, cfg.AUG.REPEATS
             sampler = StepSampler(schedule, cfg.RNG_SEED, state.step, rank, repeats)
-            limit = build_time_limit(cfg, run_dir.timeouts_jsonl)
-            loader = build_train_loader(cfg, inputs.train, sampler, device, inputs.opener, limit)
+            timeouts = run_dir.timeouts_jsonl
+            loader = build_train_loader(cfg, inputs.train, sampler, device, inputs.opener, timeouts)
             metrics = run_dir.metrics_jsonl if processes.is_main else None
             with (
                 Progress(
@@ -220,7 +220,7 @@ def _with_workers(job: Job, step: TrainStep, task: Task, clock: Clock) -> Job:
         return job
     # The steps of all shapes take about equally long, so we time the full shape alone, on black
     # clips.
-    shapes = step_counts(job.inputs.schedule, job.processes.count)
+    shapes = step_counts(job.inputs.schedule)
     full = max(shapes, key=lambda shape: shape.frames * shape.crop**2)
     trial = partial(warm_up, step, [full], task, progress=False)
     # The trial is the first use of that shape, which counts as training.

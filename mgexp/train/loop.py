@@ -162,7 +162,7 @@ class Loop:
             if not is_out_of_memory(error):
                 raise
             shape = StepShape(plan.frames, plan.crop, len(batch.clips), plan.num_bn_groups)
-            shapes = step_counts(self.schedule, self.processes.count)
+            shapes = step_counts(self.schedule)
             text = shape_message(first_line(error), shape, shapes, self.train_step)
             raise TrainingError(f"step {plan.step} (epoch {plan.epoch:.2f}): {text}") from error
         pending.timer.stop()

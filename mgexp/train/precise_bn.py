@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from mgexp.config.keys import Config
-from mgexp.data.loader import build_time_limit, build_train_loader
+from mgexp.data.loader import build_train_loader
 from mgexp.dist import Processes
 from mgexp.multigrid.batchnorm import grouped_layers, keeping, set_num_groups, share_statistics
 from mgexp.multigrid.phases import num_bn_groups
@@ -65,14 +65,10 @@ def build_precise_bn(
     schedule = inputs.schedule
     max_batches, num_videos = cfg.BN.NUM_BATCHES_PRECISE, schedule.num_videos
     requests = precise_requests(schedule.recipe, num_videos, cfg.RNG_SEED, max_batches, processes)
-
-    def load() -> Iterable[Any]:
-        # Each evaluation reads the time-outs again, to leave out the videos that hung meanwhile.
-        limit = build_time_limit(cfg, timeouts)
-        return build_train_loader(cfg, inputs.train, requests, device, inputs.opener, limit)
-
+    # Each evaluation builds the loader anew, which leaves out the videos that hung meanwhile.
+    arguments = (cfg, inputs.train, requests, device, inputs.opener, timeouts)
     groups = num_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)
-    return PreciseBn(load, groups)
+    return PreciseBn(partial(build_train_loader, *arguments), groups)
 
 
 @torch.no_grad()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model
 from mgexp.run.confusion import name_of
-from mgexp.run.files import atomic_write_text
+from mgexp.run.files import write_rows
 from mgexp.run.folder import RunDir
 from mgexp.run.torch_file import load_torch
 from mgexp.text import counted
@@ -104,17 +102,15 @@ def write_csv(path: Path, found: Iterable[Prediction], names: Sequence[str]) -> 
 
     ``seconds`` is the moment in a stream that the prediction is for; it is empty for a whole video.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows: list[Sequence[object]] = [COLUMNS]
     for one in found:
-        seconds = "" if one.seconds is None else f"{one.seconds:.3f}"
+        seconds = None if one.seconds is None else f"{one.seconds:.3f}"
         for rank, (label, share) in enumerate(one.classes, start=1):
             name = name_of(label, names)
-            writer.writerow((one.path, seconds, rank, label, name, f"{share:.6f}", ""))
+            rows.append((one.path, seconds, rank, label, name, f"{share:.6f}", None))
         if one.error:
-            writer.writerow((one.path, seconds, "", "", "", "", one.error))
-    atomic_write_text(path, text.getvalue())
+            rows.append((one.path, seconds, None, None, None, None, one.error))
+    write_rows(path, rows)
 
 
 def load_run(root: Path) -> tuple[RunDir, Config]:

@@ -8,8 +8,6 @@ change.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +34,7 @@ from mgexp.run.files import (
     read_json,
     read_jsonl,
     write_json,
+    write_rows,
 )
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER
@@ -164,12 +163,8 @@ def write_folder(
         )
     atomic_write_text(run_dir.config_yaml, config_yaml)
     write_json(run_dir.dataset_json, videos)
-    text = io.StringIO()
     rows = schedule_rows(schedule)
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    atomic_write_text(run_dir.schedule_csv, text.getvalue())
+    write_rows(run_dir.schedule_csv, [[*rows[0]], *([*row.values()] for row in rows)])
     if initial:
         write_json(run_dir.init_weights_json, initial.record())
         LOGGER.info("%s", initial.summary())

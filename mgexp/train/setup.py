@@ -151,16 +151,16 @@ def build_inputs(
     if is_here:
         found += build_memory_problems(cfg, schedule, num_processes, num_local or num_processes)
     raise_problems(found)
-    raise_problems(build_split_problems(cfg, schedule, num_processes))
+    raise_problems(build_split_problems(cfg, schedule))
     videos = (train_records, val_records, train.missing, train.num_listed)
     return Inputs(*videos, schedule, opener, build_class_names(cfg), tuple(warnings))
 
 
-def build_split_problems(cfg: Config, schedule: Schedule, num_processes: int) -> list[str]:
+def build_split_problems(cfg: Config, schedule: Schedule) -> list[str]:
     """List why TRAIN.MAX_CLIPS_PER_GPU cannot split the mini-batches of the schedule."""
     max_clips = cfg.TRAIN.MAX_CLIPS_PER_GPU
     has_groups = not max_clips or bool(grouped_layers(build_to_look_at(cfg)))
-    shapes = step_counts(schedule, num_processes)
+    shapes = step_counts(schedule)
     return [*split_problems(shapes, max_clips, has_groups, is_mixed(cfg.AUG))]
 
 

@@ -6,19 +6,12 @@ import datetime
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import yaml
 from hypothesis import strategies as st
+from tiny import ROWS
 
 from mgexp.config.keys import BY_NAME, KEYS
-
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-ROWS = sorted(
-    path
-    for path in EXPERIMENTS.rglob("*.yaml")
-    if path.parent.name != "base" and path.name != "study.yaml"
-)
 
 # fmt: off
 NUMBERS = (
@@ -199,7 +192,7 @@ class Raw:
 @st.composite
 def cases(draw):
     """A row, changed in its file, by pairs, in its bases, or all of these."""
-    row = draw(st.sampled_from(ROWS))
+    row = draw(st.sampled_from([*ROWS.values()]))
     tree = yaml.safe_load(row.read_text())
     tree["_BASE_"] = str(row.parent / tree["_BASE_"])
     pairs = []

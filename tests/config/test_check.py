@@ -1,13 +1,11 @@
 """Problems between keys."""
 
-from pathlib import Path
-
 import pytest
+from tiny import EXPERIMENTS
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import load_config
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 LONG_SHORT = EXPERIMENTS / "quickstart" / "long_short.yaml"
 
 
@@ -27,6 +25,10 @@ def problems_of(*pairs):
             "RESNET.WIDTH_PER_GROUP = 36 does not divide by 8",
         ),
         ("RESNET.WIDTH_PER_GROUP 36", "RESNET.WIDTH_PER_GROUP = 36 is not a multiple of"),
+        (
+            "TRAIN.COMPILE default TRAIN.ACTIVATION_CHECKPOINTING True",
+            "torch cannot compile blocks that are computed twice",
+        ),
         ("DATA.TRAIN_CROP_SIZE 80", "less than DATA.TRAIN_CROP_SIZE = 80"),
         ("TEST.FRAME_ORDER shuffled", "add TRAIN.ENABLE False"),
         ("SOLVER.WARMUP_EPOCHS 12", "SOLVER.WARMUP_EPOCHS = 12 is not less than"),

@@ -15,10 +15,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from cases import EXPERIMENTS, ROWS, Case, cases
+from cases import Case, cases
 from hypothesis import HealthCheck, Phase, given, settings
 from schedule_rules import broken_rules
-from tiny import load_tool
+from tiny import EXPERIMENTS, ROWS, load_tool
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME
@@ -158,7 +158,9 @@ def test_a_configuration_is_a_schedule_or_a_message(num, tmp_path, record_proper
 
 
 def test_the_rows_themselves_are_valid(tmp_path):
-    assert all(broken_rules(build_row_schedule(load_config(path), 9000), 1) == [] for path in ROWS)
+    assert all(
+        broken_rules(build_row_schedule(load_config(path), 9000), 1) == [] for path in ROWS.values()
+    )
 
 
 def case(*pairs):

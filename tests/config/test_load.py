@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tiny import EXPERIMENTS
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME, KEYS
 from mgexp.config.load import config_of, experiment_name, flatten, load_config, read_config, to_yaml
 from mgexp.errors import InputError
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 YAMLS = sorted(path for path in EXPERIMENTS.rglob("*.yaml") if path.name != "study.yaml")
 
 

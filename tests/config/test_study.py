@@ -95,6 +95,8 @@ def test_rows_of_other_folders_and_other_bases(write, tmp_path):
         ({"compared_with": ["long"]}, "is not a mapping"),
         ({"margins": 1}, "there is no key 'margins': there are rows, margin"),
         ({"equal_seconds": ["short"]}, "short, which has 1 seed, less than seconds_pairs = 3"),
+        ({"controls": ["backward"]}, "backward, which is none of repeated, reversed, shuffled"),
+        ({"controls": ["forward"]}, "controls names forward, which is none of"),
         ({"control_seeds": 0}, "seconds_pairs and control_seeds take 1 or more"),
     ],
 )

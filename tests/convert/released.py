@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tiny import write_keys
+
+from mgexp.convert.pyslowfast import convert
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pyslowfast_configs.json"
 CONFIGS: dict[str, dict[str, Any]] = json.loads(GOLDEN.read_text())["configs"]
@@ -23,14 +25,13 @@ def released(name: str, **changes: Any) -> dict[str, Any]:
     return {key: value for key, value in keys.items() if value is not None}
 
 
+def keys_of(name: str, **changes: Any) -> dict[str, Any]:
+    """The keys that one becomes without a problem; a key that is not there has our default."""
+    conversion = convert(released(name, **changes))
+    assert conversion.problems == []
+    return conversion.keys
+
+
 def write_released(path: Path, name: str, **changes: Any) -> Path:
     """The YAML file of one."""
-    tree: dict[str, Any] = {}
-    for key, value in released(name, **changes).items():
-        *sections, last = key.split(".")
-        node = tree
-        for section in sections:
-            node = node.setdefault(section, {})
-        node[last] = value
-    path.write_text(yaml.safe_dump(tree))
-    return path
+    return write_keys(path, released(name, **changes))

@@ -1,19 +1,13 @@
 """Videos, colours, augmentation and tests of PySlowFast."""
 
 import pytest
-from released import released
+from released import keys_of, released
 
 from mgexp.convert.pyslowfast import convert
 
 STEPWISE = "Kinetics/SLOWFAST_8x8_R50_stepwise"
 SSV2 = "SSv2/SLOWFAST_16x8_R50"
 CHARADES = "Charades/SLOWFAST_16x8_R50"
-
-
-def keys_of(name, **changes):
-    conversion = convert(released(name, **changes))
-    assert conversion.problems == []
-    return conversion.keys
 
 
 def why(name, key, **changes):

@@ -1,6 +1,11 @@
-"""Frames of videos that are made up."""
+"""Videos that are made up, and requests for clips of them."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
+
+from mgexp.video.reader import VideoError
 
 
 class FakeFrames:
@@ -16,3 +21,40 @@ class FakeFrames:
     def rgb(self, region=None):
         self.region = region
         return self.pixels if region is None else self.pixels[:, region.rows, region.columns]
+
+
+class FakeReader:
+    """A video of 2 s at 30 fps, 32 x 48: each pixel holds its frame, its row and its column."""
+
+    duration_seconds = 2.0
+    height = 32
+    width = 48
+
+    def frames_at(self, times_seconds, short_side):
+        frames = np.zeros((len(times_seconds), self.height, self.width, 3), dtype=np.uint8)
+        shown = np.minimum(np.floor(times_seconds * 30 + 1e-6), 59)
+        frames[..., 0] = shown[:, None, None]
+        frames[..., 1] = np.arange(self.height)[:, None]
+        frames[..., 2] = np.arange(self.width)
+        return FakeFrames(frames)
+
+
+def opener_of(reader, broken=()):
+    """Opens every path as ``reader``, but for the ``broken`` ones."""
+
+    @contextmanager
+    def opener(path):
+        if path in broken:
+            raise VideoError(path, "is broken")
+        yield reader
+
+    return opener
+
+
+@dataclass(frozen=True)
+class FakeRequest:
+    index: int = 0
+    frames: int = 4
+    crop: int = 32
+    stride_range: tuple[int, int] | None = (2, 8)
+    seed: tuple[int, int] = (0, 0)

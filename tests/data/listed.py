@@ -16,6 +16,12 @@ def write_videos(folder, *names):
     return folder
 
 
+def written(path, content):
+    """The path of a file with this text, or these bytes."""
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
 def names_and_labels(root, videos):
     """(path from the root, label) of the records, that there must be no problem with."""
     assert videos.problems == ()

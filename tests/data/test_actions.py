@@ -1,41 +1,14 @@
 """Labels of clips and views of videos with many actions."""
 
-from contextlib import contextmanager
-from dataclasses import dataclass
-
-import numpy as np
 import pytest
 import torch
-from fakes import FakeFrames
+from fakes import FakeReader, FakeRequest, opener_of
 
 from mgexp.data.clips import TrainingClips, collate
 from mgexp.data.records import Action, ActionRecord
 from mgexp.data.views import EvaluationViews, collate_views
 
-
-@dataclass(frozen=True)
-class FakeRequest:
-    seed: tuple[int, int]
-    stride_range: tuple[int, int] | None
-    index: int = 0
-    frames: int = 2
-    crop: int = 32
-
-
-class FakeReader:
-    """A video of 2 s at 30 fps, 32 x 32: each pixel holds the number of its frame."""
-
-    duration_seconds = 2.0
-
-    def frames_at(self, times_seconds, short_side):
-        frames = np.zeros((len(times_seconds), 32, 32, 3), dtype=np.uint8)
-        frames[:] = np.minimum(np.floor(times_seconds * 30), 59)[:, None, None, None]
-        return FakeFrames(frames)
-
-
-@contextmanager
-def opener(path):
-    yield FakeReader()
+OPENER = opener_of(FakeReader())
 
 
 def clips_of(actions, stride):
@@ -47,10 +20,11 @@ def clips_of(actions, stride):
         full_crop=32,
         inverse_uniform=False,
         flip=False,
-        opener=opener,
+        opener=OPENER,
     )
     stride_range = None if stride is None else (stride, stride)
-    return [source[FakeRequest((0, position), stride_range)] for position in range(60)]
+    requests = [FakeRequest(0, 2, 32, stride_range, (0, position)) for position in range(60)]
+    return [source[request] for request in requests]
 
 
 # Class 0 in the first second, class 1 in the second, class 2 after the end of the video. A stride of 15 frames
@@ -90,7 +64,7 @@ def test_labels_of_a_view_are_those_of_the_whole_video():
         target_fps=30,
         num_views=2,
         num_crops=3,
-        opener=opener,
+        opener=OPENER,
     )
     batch = collate_views([views[item] for item in range(4)])
     assert batch.labels.dtype == torch.float32

@@ -1,40 +1,30 @@
 """Augmentation of training clips: after all other draws, the same in any process; never of views."""
 
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from fakes import FakeFrames
+from fakes import FakeFrames, FakeRequest, opener_of
 from tiny import data_keys, tiny_config
 from torch.utils.data import DataLoader
 
-from mgexp.data.augment import Augment, AugmentByShape
+from mgexp.data.augment import Augment
 from mgexp.data.clips import TrainingClips, collate
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, build_training_clips, build_view_loader
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes
 from mgexp.video.pyav import PyavReader
-from mgexp.video.reader import VideoError
 
-AUGMENT = Augment(2, 9, 0.4, 0.5, (115, 115, 115))
-NOTHING = Augment(0, 9, 0.0, 0.0, (115, 115, 115))
+GREY = (115, 115, 115)
+AUGMENT = Augment(2, 9, 0.4, 0.5, GREY, full=(4, 32))
+NOTHING = Augment(0, 9, 0.0, 0.0, GREY, full=(4, 32))
 KEYS = {"AUG.RANDAUGMENT_OPS": 2, "AUG.COLOR_JITTER": 0.4, "AUG.RE_PROB": 1.0}
 
 
-@dataclass(frozen=True)
-class FakeRequest:
-    seed: tuple[int, int]
-    index: int = 0
-    frames: int = 4
-    crop: int = 32
-    stride_range: tuple[int, int] | None = (1, 3)
-
-
-class FakeReader:
+class RandomReader:
     """A video of 2 s, 40 x 48, of random pixels; all frames are alike."""
 
     duration_seconds = 2.0
@@ -43,13 +33,6 @@ class FakeReader:
         rng = np.random.default_rng(0)
         frame = rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)
         return FakeFrames(frame[None].repeat(len(times_seconds), axis=0))
-
-
-@contextmanager
-def open_fake(broken, path):
-    if path in broken:
-        raise VideoError(path, "is broken")
-    yield FakeReader()
 
 
 def training_clips(augment, broken=()):
@@ -61,12 +44,12 @@ def training_clips(augment, broken=()):
         inverse_uniform=False,
         flip=True,
         augment=augment,
-        opener=partial(open_fake, broken),
+        opener=opener_of(RandomReader(), broken),
     )
 
 
 def frames_of(clips, num=20):
-    return [clips[FakeRequest((3, position))].frames for position in range(num)]
+    return [clips[FakeRequest(seed=(3, position))].frames for position in range(num)]
 
 
 def equal(one, other):
@@ -97,36 +80,28 @@ def test_the_draw_of_the_augmentation_follows_the_others():
         drawn.append(seed)
         return frames
 
-    training_clips(draw)[FakeRequest((3, 0))]
+    training_clips(draw)[FakeRequest(seed=(3, 0))]
     assert drawn[0] not in np.random.default_rng((3, 0)).integers(2**63, size=2)
 
 
 def test_the_same_request_gives_the_same_clip_whatever_came_before():
     wanted = frames_of(training_clips(AUGMENT))
     clips = training_clips(AUGMENT)
-    found = [clips[FakeRequest((3, position))].frames for position in reversed(range(20))]
+    found = [clips[FakeRequest(seed=(3, position))].frames for position in reversed(range(20))]
     assert equal(found[::-1], wanted)
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.5, 1.5])
 def test_clips_of_the_full_shape_are_the_same_at_any_strength(strength):
-    by_shape = AugmentByShape(AUGMENT, strength, full_frames=4, full_crop=32)
+    by_shape = replace(AUGMENT, coarse_strength=strength)
     assert equal(frames_of(training_clips(by_shape)), frames_of(training_clips(AUGMENT)))
-
-
-def test_at_strength_1_clips_of_every_shape_are_the_same_bits():
-    by_shape = training_clips(AugmentByShape(AUGMENT, 1.0, full_frames=8, full_crop=64))
-    plain = training_clips(AUGMENT)
-    for frames, crop in [(2, 16), (4, 23), (4, 32)]:
-        requests = [FakeRequest((3, n), frames=frames, crop=crop) for n in range(10)]
-        assert equal([by_shape[r].frames for r in requests], [plain[r].frames for r in requests])
 
 
 def test_coarse_clips_have_the_strength_of_their_shape():
     """2 of 8 frames at half the full crop: a sixteenth of the pixels, so 0 + 1/16 of the strengths."""
-    by_shape = training_clips(AugmentByShape(AUGMENT, 0.0, full_frames=8, full_crop=64))
-    weak = training_clips(Augment(2, round(9 / 16), 0.4 / 16, 0.5 / 16, (115, 115, 115)))
-    requests = [FakeRequest((3, n), frames=2, crop=32) for n in range(20)]
+    by_shape = training_clips(replace(AUGMENT, full=(8, 64), coarse_strength=0.0))
+    weak = training_clips(Augment(2, 1, 0.4 / 16, 0.5 / 16, GREY, full=(8, 64)))
+    requests = [FakeRequest(seed=(3, n), frames=2, crop=32) for n in range(20)]
     assert equal([by_shape[r].frames for r in requests], [weak[r].frames for r in requests])
 
 
@@ -139,7 +114,7 @@ def test_a_replaced_video_is_augmented_as_a_function_of_the_position():
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_change_nothing(workers):
     requests = [
-        [FakeRequest((3, position), frames=frames, crop=crop) for position in range(4)]
+        [FakeRequest(seed=(3, position), frames=frames, crop=crop) for position in range(4)]
         for frames, crop in [(2, 16), (4, 32)]
     ]
 
@@ -154,34 +129,34 @@ def test_workers_change_nothing(workers):
 
 
 def test_by_default_there_is_no_augmentation(tmp_path):
-    clips = build_training_clips(tiny_config(tmp_path), [], open_fake)
+    clips = build_training_clips(tiny_config(tmp_path), [], PyavReader)
     assert clips.augment is None
 
 
 @pytest.mark.parametrize(
     ("keys", "wanted"),
     [
-        ({"AUG.RANDAUGMENT_OPS": 1}, Augment(1, 9, 0.0, 0.0, (115, 115, 115))),
-        ({"AUG.COLOR_JITTER": 0.4}, Augment(0, 9, 0.4, 0.0, (115, 115, 115))),
+        ({"AUG.RANDAUGMENT_OPS": 1}, Augment(1, 9, 0.0, 0.0, GREY, full=(8, 32))),
+        ({"AUG.COLOR_JITTER": 0.4}, Augment(0, 9, 0.4, 0.0, GREY, full=(8, 32))),
         (
             {"AUG.RE_PROB": 0.25, "DATA.MEAN": [0.0, 0.5, 1.0]},
-            Augment(0, 9, 0.0, 0.25, (0, 128, 255)),
+            Augment(0, 9, 0.0, 0.25, (0, 128, 255), full=(8, 32)),
         ),
         (
             {"AUG.RANDAUGMENT_OPS": 3, "AUG.RANDAUGMENT_MAGNITUDE": 21},
-            Augment(3, 21, 0.0, 0.0, (115, 115, 115)),
+            Augment(3, 21, 0.0, 0.0, GREY, full=(8, 32)),
         ),
     ],
     ids=str,
 )
 def test_keys_become_the_augmentation(keys, wanted, tmp_path):
-    clips = build_training_clips(tiny_config(tmp_path, keys), [], open_fake)
-    assert clips.augment == AugmentByShape(wanted, 1.0, full_frames=8, full_crop=32)
+    clips = build_training_clips(tiny_config(tmp_path, keys), [], PyavReader)
+    assert clips.augment == wanted
 
 
 def test_the_strength_of_coarse_clips_is_a_key(tmp_path):
     cfg = tiny_config(tmp_path, {"AUG.COLOR_JITTER": 0.4, "AUG.COARSE_STRENGTH": 0.5})
-    clips = build_training_clips(cfg, [], open_fake)
+    clips = build_training_clips(cfg, [], PyavReader)
     assert clips.augment.factor(8, 32) == 1
     assert clips.augment.factor(2, 16) == 0.5 + 0.5 / 16
 
@@ -202,6 +177,8 @@ def test_training_clips_of_a_configuration_are_augmented(tiny_data, tmp_path):
     def clip(**keys):
         cfg = tiny_config(tmp_path, {**data_keys(tiny_data), **keys})
         records = build_list(cfg, "TRAIN_LIST").records
-        return build_training_clips(cfg, records, build_opener(cfg))[FakeRequest((0, 0))].frames
+        return build_training_clips(cfg, records, build_opener(cfg))[
+            FakeRequest(seed=(0, 0))
+        ].frames
 
     assert not torch.equal(clip(**KEYS), clip())

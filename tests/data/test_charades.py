@@ -1,7 +1,7 @@
 """The official CSV of Charades, with the first rows as they are published and rows written by hand."""
 
 import pytest
-from listed import the_problem, windows, write_videos
+from listed import the_problem, windows, write_videos, written
 
 from mgexp.data.formats import read_charades
 from mgexp.data.records import Action, ActionRecord
@@ -24,9 +24,7 @@ def root(tmp_path):
 @pytest.fixture
 def read(tmp_path, root):
     def read(content, num_classes=157):
-        path = tmp_path / "list.csv"
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return read_charades(path, root, num_classes)
+        return read_charades(written(tmp_path / "list.csv", content), root, num_classes)
 
     return read
 

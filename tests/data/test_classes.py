@@ -1,7 +1,7 @@
 """Lists of classes in their official forms."""
 
 import pytest
-from listed import windows
+from listed import windows, written
 
 from mgexp.data.classes import class_list, number_classes, read_class_names, read_classes
 from mgexp.errors import InputError
@@ -10,9 +10,7 @@ from mgexp.errors import InputError
 @pytest.fixture
 def read(tmp_path):
     def read(content, num_classes=2, name="classes.txt"):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return read_classes(path, num_classes)
+        return read_classes(written(tmp_path / name, content), num_classes)
 
     return read
 
@@ -39,7 +37,7 @@ def test_official_forms(name, content, read):
 
 @OFFICIAL
 def test_names_alone_are_read_from_the_same_forms(name, content, tmp_path):
-    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    written(tmp_path / name, content)
     assert read_class_names(tmp_path / name) == ("air drumming", "zumba")
 
 

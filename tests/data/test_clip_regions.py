@@ -104,11 +104,6 @@ def test_squares_of_views(frame, num, regions):
     assert [view_region(*frame, index, num) for index in range(num)] == regions
 
 
-def test_crops_that_do_not_exist_are_refused():
-    with pytest.raises(ValueError, match="crop 3 does not exist"):
-        view_region(64, 80, 3, 3)
-
-
 def test_a_region_of_the_right_size_is_cut_and_not_resized():
     frames = random_frames(4, 64, 80)
     clip = resize(torch.from_numpy(frames)[:, 3:35, 5:37], 32)

@@ -9,7 +9,7 @@ import av
 import numpy as np
 import pytest
 import torch
-from fakes import FakeFrames
+from fakes import FakeFrames, FakeReader, FakeRequest, opener_of
 from torch.utils.data import DataLoader
 
 from mgexp.data import clips as module
@@ -18,40 +18,6 @@ from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import Region, VideoError
-
-
-@dataclass(frozen=True)
-class FakeRequest:
-    index: int = 0
-    frames: int = 4
-    crop: int = 32
-    stride_range: tuple[int, int] | None = (2, 8)
-    seed: tuple[int, int] = (0, 0)
-
-
-class FakeReader:
-    """A video of 2 s at 30 fps, 32 x 48: each pixel holds its frame, its row and its column."""
-
-    duration_seconds = 2.0
-    height = 32
-    width = 48
-
-    def frames_at(self, times_seconds, short_side):
-        frames = np.zeros((len(times_seconds), self.height, self.width, 3), dtype=np.uint8)
-        frames[..., 0] = np.minimum(np.floor(times_seconds * 30), 59)[:, None, None]
-        frames[..., 1] = np.arange(self.height)[:, None]
-        frames[..., 2] = np.arange(self.width)
-        return FakeFrames(frames)
-
-
-def opener_that_fails_for(*paths):
-    @contextmanager
-    def opener(path):
-        if path in paths:
-            raise VideoError(path, "is broken")
-        yield FakeReader()
-
-    return opener
 
 
 def training_clips(num_records=20, broken=(), **changes):
@@ -63,7 +29,7 @@ def training_clips(num_records=20, broken=(), **changes):
         "flip": False,
     }
     records = [VideoRecord(f"{index}.mp4", 100 + index) for index in range(num_records)]
-    opener = opener_that_fails_for(*(f"{index}.mp4" for index in broken))
+    opener = opener_of(FakeReader(), [f"{index}.mp4" for index in broken])
     return TrainingClips(records, opener=opener, **(arguments | changes))
 
 

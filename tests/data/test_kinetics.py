@@ -1,7 +1,7 @@
 """The official CSV of Kinetics, against files and rows written by hand."""
 
 import pytest
-from listed import names_and_labels, the_problem, windows, write_videos
+from listed import names_and_labels, the_problem, windows, write_videos, written
 
 from mgexp.data.formats import kinetics_labels, read_kinetics
 
@@ -23,9 +23,7 @@ def root(tmp_path):
 @pytest.fixture
 def read(tmp_path, root):
     def read(content, split="train", folder=root):
-        path = tmp_path / "list.csv"
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return read_kinetics(path, folder, CLASSES, split)
+        return read_kinetics(written(tmp_path / "list.csv", content), folder, CLASSES, split)
 
     return read
 

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from listed import write_videos, written
 
 from mgexp.data.formats import read_list
 from mgexp.data.records import VideoRecord
@@ -11,12 +12,7 @@ from mgexp.data.records import VideoRecord
 @pytest.fixture
 def root(tmp_path):
     """A folder of videos, each of one byte."""
-    folder = tmp_path / "videos"
-    for name in ("run/a.mp4", "run/b.mp4", "my walk/c d.mp4"):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x")
-    return folder
+    return write_videos(tmp_path / "videos", "run/a.mp4", "run/b.mp4", "my walk/c d.mp4")
 
 
 @pytest.fixture
@@ -24,9 +20,7 @@ def read(tmp_path, root):
     """Reads a list file of the given text, or bytes, with three classes."""
 
     def read(content, **how):
-        path = tmp_path / "train.csv"
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return read_list(path, root, num_classes=3, **how)
+        return read_list(written(tmp_path / "train.csv", content), root, num_classes=3, **how)
 
     return read
 

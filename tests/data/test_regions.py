@@ -5,8 +5,9 @@ from functools import partial
 
 import pytest
 import torch
+from fakes import FakeRequest
 from run_files import losses
-from test_augmented_clips import AUGMENT, FakeRequest, training_clips
+from test_augmented_clips import AUGMENT, training_clips
 from tiny import command, data_keys, run_net, tiny_config, write_config
 from torch.utils.data import DataLoader
 
@@ -18,7 +19,7 @@ from mgexp.video.pyav import PyavReader
 CPU = torch.device("cpu")
 # Both larger and smaller than the regions, and of their size: the videos have 40 x 48 pixels.
 REQUESTS = [
-    [FakeRequest((3, position), frames=frames, crop=crop) for position in range(6)]
+    [FakeRequest(seed=(3, position), frames=frames, crop=crop) for position in range(6)]
     for frames, crop in [(2, 16), (4, 32), (3, 32)]
 ]
 

@@ -1,7 +1,7 @@
 """The official lists of UCF-101, written by hand."""
 
 import pytest
-from listed import names_and_labels, the_problem, windows, write_videos
+from listed import names_and_labels, the_problem, windows, write_videos, written
 
 from mgexp.data.formats import read_ucf101
 
@@ -24,9 +24,7 @@ def root(tmp_path):
 @pytest.fixture
 def read(tmp_path, root):
     def read(content):
-        path = tmp_path / "list01.txt"
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return read_ucf101(path, root, CLASSES)
+        return read_ucf101(written(tmp_path / "list01.txt", content), root, CLASSES)
 
     return read
 

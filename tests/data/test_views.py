@@ -5,27 +5,13 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
-from fakes import FakeFrames
+from fakes import FakeReader
 from torch.utils.data import DataLoader
 
 from mgexp.data.records import VideoRecord
 from mgexp.data.views import EvaluationViews, ViewBatch, collate_views
-from mgexp.errors import InputError
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
-
-
-class FakeReader:
-    """A video of 2 s at 30 fps, 32 x 48: each pixel holds its frame, its row and its column."""
-
-    duration_seconds = 2.0
-
-    def frames_at(self, times_seconds, short_side):
-        frames = np.zeros((len(times_seconds), 32, 48, 3), dtype=np.uint8)
-        frames[..., 0] = np.floor(times_seconds * 30 + 1e-6)[:, None, None]
-        frames[..., 1] = np.arange(32)[:, None]
-        frames[..., 2] = np.arange(48)
-        return FakeFrames(frames)
 
 
 def evaluation_views(broken=(), num_records=5, **changes):
@@ -167,11 +153,6 @@ def test_a_batch_of_broken_videos_alone_has_no_clips():
     assert batch.clips.shape == (0, 3, 4, 32, 32)
     assert len(batch.videos) == len(batch.labels) == 0
     assert batch.errors == ((0, "0.mp4: is broken"), (1, "1.mp4: is broken"))
-
-
-def test_several_views_of_the_same_segments_are_refused():
-    with pytest.raises(InputError, match="10 temporal views"):
-        evaluation_views(stride=None, num_views=10)
 
 
 class _Pinned(torch.Tensor):

@@ -134,7 +134,7 @@ def test_batches_arrive_whole_and_in_order(device):
 
 
 @pytest.mark.parametrize(
-    "augment", [None, Augment(1, 9, 0.4, 0.5, (115, 115, 115))], ids=["plain", "augmented"]
+    "augment", [None, Augment(1, 9, 0.4, 0.5, (115,) * 3, full=(4, 32))], ids=["plain", "augmented"]
 )
 def test_a_gpu_makes_the_clips_of_a_cpu(device, augment):
     """Rounding differs. An operation such as posterize makes a large difference of a small one, but rarely."""

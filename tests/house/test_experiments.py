@@ -5,21 +5,14 @@ import re
 import runpy
 import shlex
 from collections import Counter
-from pathlib import Path
 
 import yaml
+from tiny import EXPERIMENTS, ROOT, ROWS
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import flatten, load_config
 from mgexp.config.study import row_yamls
 
-ROOT = Path(__file__).resolve().parents[2]
-EXPERIMENTS = ROOT / "experiments"
-ROWS = {
-    path.relative_to(EXPERIMENTS).with_suffix("").as_posix(): path
-    for path in sorted(EXPERIMENTS.rglob("*.yaml"))
-    if path.parent.name != "base" and path.name != "study.yaml"
-}
 ABLATIONS = [name for name in ROWS if name.startswith("ablations/")]
 MAX_LINES = 15
 OF_THE_ROW = {"ROW", "EXPECTED"}

@@ -8,32 +8,24 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import tiny_config
+from tiny import ROWS, tiny_config
 from torch import nn
 
 from mgexp.config.load import load_config
 from mgexp.models.build import build_model, build_on_meta, build_problems, init_weights
 from mgexp.models.cost import schedule_shapes
 from mgexp.models.names import is_head
-from mgexp.models.resnet import TEMPORAL, resnet
-from mgexp.models.slowfast import slowfast
+from mgexp.models.resnet import TEMPORAL, resnet, slowfast
 from mgexp.models.weights import fit_weights, named_weights
-from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm, set_num_groups
 from mgexp.optim.build import build_groups
 from mgexp.train.setup import build_row_schedule
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "models.json").read_text())
 
 
-class OtherBatchNorm3d(nn.BatchNorm3d):
-    """A class that pytorchvideo has never heard of."""
-
-
-NORMS = [nn.BatchNorm3d, GroupedBatchNorm3d, OtherBatchNorm3d]
-
-
-def build(name: str, norm: type[nn.Module]) -> nn.Module:
-    common = {"num_classes": 100, "depth": 50, "width": 16, "dropout": 0.5, "norm": norm}
+def build(name: str) -> nn.Module:
+    common = {"num_classes": 100, "depth": 50, "width": 16, "dropout": 0.5}
     if name == "I3D_8x8_R50":
         return resnet(TEMPORAL["I3D"], **common)
     return slowfast(alpha=4, beta_inv=8, fusion_channel_ratio=2, fusion_kernel_frames=7, **common)
@@ -44,19 +36,18 @@ def num_zero_gammas(model: nn.Module) -> int:
     return sum(bool((norm.weight == 0).all()) for norm in norms)
 
 
-@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", GOLDEN["zero_gammas"])
-def test_the_last_gamma_of_every_residual_block_is_zero(name, norm):
-    model = build(name, norm)
+def test_the_last_gamma_of_every_residual_block_is_zero(name):
+    model = build(name)
     init_weights(model)
     assert num_zero_gammas(model) == GOLDEN["zero_gammas"][name]
+    assert num_zero_gammas(group_batchnorm(model)) == GOLDEN["zero_gammas"][name]
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_the_zeros_are_where_the_blocks_end(norm):
+def test_the_zeros_are_where_the_blocks_end():
     from pytorchvideo.models.resnet import ResBlock
 
-    model = build("SLOWFAST_8x8_R50", norm)
+    model = build("SLOWFAST_8x8_R50")
     init_weights(model)
     blocks = [module for module in model.modules() if isinstance(module, ResBlock)]
     assert len(blocks) == 32
@@ -64,17 +55,16 @@ def test_the_zeros_are_where_the_blocks_end(norm):
 
 
 def test_no_gamma_is_zero_on_request():
-    model = build("I3D_8x8_R50", nn.BatchNorm3d)
+    model = build("I3D_8x8_R50")
     init_weights(model, zero_init_final_bn=False)
     assert num_zero_gammas(model) == 0
 
 
-@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", GOLDEN["zero_gammas"])
-def test_weights_are_those_of_pytorchvideos_own_initialisation(name, norm):
+def test_weights_are_those_of_pytorchvideos_own_initialisation(name):
     from pytorchvideo.models.weight_init import init_net_weights
 
-    ours, theirs = build(name, norm), build(name, nn.BatchNorm3d)
+    ours, theirs = build(name), build(name)
     for parameter in ours.parameters():
         nn.init.constant_(parameter, 7.0)  # whatever was there is overwritten
     torch.manual_seed(3)
@@ -227,13 +217,8 @@ def test_a_model_that_does_not_exist_is_a_problem():
     assert "no non-local block can follow block 7 of res3" in problem
 
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-ROWS = {
-    path.relative_to(EXPERIMENTS).with_suffix("").as_posix(): load_config(path)
-    for path in sorted(EXPERIMENTS.rglob("*.yaml"))
-    if path.parent.name != "base" and path.name != "study.yaml"
-}
-STARTED = [name for name, cfg in ROWS.items() if cfg.TRAIN.INIT_WEIGHTS]
+CONFIGS = {name: load_config(path) for name, path in ROWS.items()}
+STARTED = [name for name, cfg in CONFIGS.items() if cfg.TRAIN.INIT_WEIGHTS]
 
 
 def zeros(shapes):
@@ -271,8 +256,8 @@ def files():
 
     with torch.device("meta"):
         image = torchvision.models.resnet50().state_dict()
-    video = build_on_meta(ROWS["main/k400_slowfast_8x8_r50/baseline"]).state_dict()
-    transformer = build_on_meta(ROWS["transformers/k400_vit_b/baseline"]).state_dict()
+    video = build_on_meta(CONFIGS["main/k400_slowfast_8x8_r50/baseline"]).state_dict()
+    transformer = build_on_meta(CONFIGS["transformers/k400_vit_b/baseline"]).state_dict()
     return {
         "resnet50-0676ba61.pth": image,
         "SLOWFAST_8x8_R50.pyth": video,
@@ -283,7 +268,7 @@ def files():
 def test_rows_take_the_weights_that_they_name(files):
     networks = {}  # rows that differ in the schedule alone have one network
     for name in STARTED:
-        cfg = ROWS[name]
+        cfg = CONFIGS[name]
         parts = (cfg.TRAIN.INIT_WEIGHTS, cfg.MODEL, cfg.RESNET, cfg.SLOWFAST, cfg.NONLOCAL, cfg.VIT)
         networks.setdefault(repr(parts), (name, cfg))
     assert networks
@@ -299,7 +284,7 @@ def test_rows_from_images_have_torchvisions_pixels():
     from torchvision.transforms._presets import ImageClassification
 
     preset = ImageClassification(crop_size=224)
-    rows = [ROWS[name] for name in STARTED if "resnet50" in ROWS[name].TRAIN.INIT_WEIGHTS]
+    rows = [CONFIGS[name] for name in STARTED if "resnet50" in CONFIGS[name].TRAIN.INIT_WEIGHTS]
     assert rows != []
     assert {cfg.DATA.MEAN for cfg in rows} == {tuple(preset.mean)}
     assert {cfg.DATA.STD for cfg in rows} == {tuple(preset.std)}

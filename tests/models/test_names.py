@@ -7,10 +7,9 @@ from fill import GOLDEN
 from mgexp.config.load import config_of
 from mgexp.models import names
 from mgexp.models.build import build_on_meta
-from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
-from mgexp.models.slowfast import slowfast
+from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
 
-COMMON = {"num_classes": 400, "dropout": 0.5, "norm": torch.nn.BatchNorm3d}
+COMMON = {"num_classes": 400, "dropout": 0.5}
 
 
 def network(golden_name: str, depth: int = 50) -> torch.nn.Module:
@@ -29,7 +28,7 @@ def network(golden_name: str, depth: int = 50) -> torch.nn.Module:
         model = resnet(TEMPORAL[kind], depth=depth, **COMMON)
         if "nonlocal" in golden_name:
             places = ((), (1, 3), (1, 3, 5), ())
-            options = {"pool": (1, 2, 2), "instantiation": "softmax", "norm": COMMON["norm"]}
+            options = {"pool": (1, 2, 2), "instantiation": "softmax"}
             insert_nonlocals(model, places=places, **options)
         return model
 

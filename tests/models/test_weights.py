@@ -9,8 +9,7 @@ from torch import nn
 
 from mgexp.errors import InputError
 from mgexp.models import names
-from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
-from mgexp.models.slowfast import slowfast
+from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
 from mgexp.models.weights import fit_weights, named_weights, read_weights, write_weights
 
 OURS = {"blocks.0.conv.weight": torch.arange(6.0).view(2, 3), "blocks.0.norm.bias": torch.ones(2)}
@@ -112,7 +111,7 @@ def test_names_of_no_convention(tensors, some):
         named_weights("w.pyth", tensors)
 
 
-SMALL = {"num_classes": 5, "depth": 50, "width": 8, "dropout": 0.0, "norm": torch.nn.BatchNorm3d}
+SMALL = {"num_classes": 5, "depth": 50, "width": 8, "dropout": 0.0}
 
 
 def small(name: str = "I3D", seed: int = 0, **changes) -> torch.nn.Module:
@@ -234,11 +233,7 @@ def test_weights_without_a_head_leave_ours():
 
 def small_nonlocal() -> torch.nn.Module:
     return insert_nonlocals(
-        small(),
-        places=((), (1,), (), ()),
-        pool=(1, 2, 2),
-        instantiation="softmax",
-        norm=torch.nn.BatchNorm3d,
+        small(), places=((), (1,), (), ()), pool=(1, 2, 2), instantiation="softmax"
     )
 
 

@@ -18,6 +18,7 @@ from mgexp.multigrid.batchnorm import (
     folds,
     group_batchnorm,
     keeping,
+    one_sample,
     set_num_groups,
     share_statistics,
 )
@@ -381,6 +382,17 @@ def test_statistics_of_several_momenta_or_none_cannot_be_shared(momenta, monkeyp
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
     with pytest.raises(ValueError, match="one momentum above 0"):
         share_statistics(nn.Sequential(*(make_norm(momentum=one) for one in momenta)))
+
+
+def test_passes_inside_a_block_that_keeps_move_nothing():
+    norm, x = make_norm(), make_clips(8)
+    with keeping(norm) as (layer,):
+        with keeping(norm):
+            norm(x)
+        assert layer.kept == []
+        with one_sample(norm):
+            norm(x)
+    assert norm.kept is None and norm.running_mean.abs().sum() == 0
 
 
 @pytest.mark.usefixtures("way")

@@ -341,7 +341,7 @@ def test_counts_are_those_of_the_plans(tmp_path, num_processes):
         StepShape(plan.frames, plan.crop, plan.clips // num_processes, plan.num_bn_groups)
         for plan in plans
     )
-    assert step_counts(schedule, num_processes) == expected
+    assert step_counts(schedule) == expected
 
 
 def test_base_shapes_are_those_of_the_long_cycle(tmp_path):
@@ -358,4 +358,4 @@ def test_base_shapes_are_those_of_the_long_cycle(tmp_path):
 
 def test_a_process_has_its_share_of_the_clips(tmp_path):
     schedule = build_row_schedule(tiny_config(tmp_path), 10_000, 2)
-    assert base_shapes(schedule, 2)[-1] == StepShape(8, 32, 2, -2)
+    assert base_shapes(schedule)[-1] == StepShape(8, 32, 2, -2)

@@ -1,9 +1,11 @@
 """LARS compared with numbers by hand, plain Python floats, and torch's SGD."""
 
+from functools import partial
+
 import by_hand
 import pytest
 import torch
-from problems import draws, parameter, step_with
+from problems import assert_a_loaded_state_goes_on, draws, parameter, step_with
 
 from mgexp.optim.large_batch import Lars
 
@@ -83,17 +85,8 @@ def test_a_parameter_without_gradient_stays():
 
 
 def test_a_loaded_state_continues_the_saved_one(tmp_path):
-    whole, first, second = (parameter(START, torch.float32) for _ in range(3))
-    make = {"trust_coefficient": 0.05, "weight_decay": 0.1, "nesterov": True}
-    step_with(Lars([whole], 1.0, **make), whole, GRADIENTS, RATES)
-    optimizer = Lars([first], 1.0, **make)
-    step_with(optimizer, first, GRADIENTS[:4], RATES[:4])
-    torch.save(optimizer.state_dict(), tmp_path / "state")
-    second.data.copy_(first.data)
-    again = Lars([second], 1.0, **make)
-    again.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
-    step_with(again, second, GRADIENTS[4:], RATES[4:])
-    assert torch.equal(second, whole)
+    make = partial(Lars, lr=1.0, trust_coefficient=0.05, weight_decay=0.1, nesterov=True)
+    assert_a_loaded_state_goes_on(make, START, GRADIENTS, RATES, tmp_path)
 
 
 def test_a_step_returns_the_loss_of_its_closure():
@@ -107,15 +100,3 @@ def test_a_step_returns_the_loss_of_its_closure():
 
     assert Lars([param], 1.0, trust_coefficient=0.25).step(loss).item() == 4.0
     assert param.item() == pytest.approx(1.5)  # a quarter of its size
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"momentum": 1.0}, r"momentum = 1.0 is not in \[0, 1\)"),
-        ({"trust_coefficient": 0.0}, "trust_coefficient = 0.0 is not more than 0"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(changes, said):
-    with pytest.raises(ValueError, match=said):
-        Lars([parameter(START)], 0.1, **changes)

@@ -74,7 +74,7 @@ def test_a_baseline_is_its_steps_and_what_comes_once():
 def test_a_step_of_a_short_cycle_is_a_mean_over_it():
     multigrid = Multigrid(short_factors=(0.5, 0.5**0.5))
     schedule = build_schedule(RECIPE, multigrid, num_videos=80)
-    (_, shapes), *_ = leg_shapes(schedule, 1)
+    (_, shapes), *_ = leg_shapes(schedule)
     costs = {
         shape: StepCost(seconds, 0.0)
         for shape, seconds in zip(shapes, (1.0, 2.0, 6.0), strict=True)

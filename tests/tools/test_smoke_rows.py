@@ -8,19 +8,12 @@ it has its own. Weights to start from are left out; tests/models/test_row_weight
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-from tiny import NUM_TRAIN, NUM_VAL, command
+from tiny import NUM_TRAIN, NUM_VAL, ROWS, command
 
 from mgexp.config.load import load_config
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-ROWS = {
-    path.relative_to(EXPERIMENTS).with_suffix("").as_posix(): path
-    for path in sorted(EXPERIMENTS.rglob("*.yaml"))
-    if path.parent.name != "base" and path.name != "study.yaml"
-}
 TABLES = sorted({name.split("/")[0] for name in ROWS})
 FULL_CROP = 224
 """Rows of this crop are cut; those of the quickstart's size are not."""

@@ -91,6 +91,19 @@ def test_all_problems_of_all_rows_are_one_message(sweep, rows, folder, capsys):
     assert not folder.exists()
 
 
+def test_the_lists_of_every_fold_are_looked_at(sweep, rows, tiny_data, folder, tmp_path, capsys):
+    for name in ("train", "val"):
+        (tmp_path / f"{name}_0.txt").write_text((tiny_data / f"{name}.txt").read_text())
+    lists = ("DATA.TRAIN_LIST", f"{tmp_path}/train_{{fold}}.txt", "DATA.NUM_FOLDS", "2")
+    lists = (*lists, "DATA.VAL_LIST", f"{tmp_path}/val_{{fold}}.txt")
+    words = [*rows, "--seeds", "3", "--output", str(folder), "--dry-run", *lists]
+    assert sweep(words) == 2
+    message = capsys.readouterr().err
+    assert "all/group/baseline, all/group/other: list file" in message
+    assert message.count("train_1.txt does not exist") == 1
+    assert "_0.txt" not in message
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -1,7 +1,5 @@
 """Frames at given times, by every decoder, against the numbers that the frames show and a plain decoder."""
 
-import wave
-
 import av
 import numpy as np
 import pytest
@@ -25,6 +23,7 @@ from videos import (
     numbers_of,
     picture,
     write_video,
+    write_wav,
 )
 
 from mgexp.video.reader import VideoError
@@ -76,21 +75,13 @@ def test_a_file_with_the_wrong_suffix_opens(opener, tmp_path):
     assert numbers_of(frames_at(opener, path.rename(tmp_path / "video.mp4"), [0.55])) == [16]
 
 
-def write_sound(path):
-    with wave.open(str(path), "wb") as sound:
-        sound.setnchannels(1)
-        sound.setsampwidth(2)
-        sound.setframerate(8000)
-        sound.writeframes(bytes(8000))
-
-
 @pytest.mark.parametrize(
     ("write", "reason"),
     [
         (lambda path: None, "cannot be opened: No such file or directory"),
         (lambda path: path.write_bytes(b""), "cannot be opened: Invalid data"),
         (lambda path: path.write_text("not a video"), "cannot be opened: Invalid data"),
-        (write_sound, "has no video stream"),
+        (write_wav, "has no video stream"),
     ],
 )
 def test_a_file_that_is_no_video_is_a_video_error(opener, tmp_path, write, reason):

@@ -1,13 +1,12 @@
 """Odd and broken files: each ends as frames or as one VideoError, by both decoders alike."""
 
-import wave
 from fractions import Fraction
 
 import av
 import numpy as np
 import pytest
 from decode_files import DECODERS
-from videos import GOP_8, LONG_GOP, TICKS_PER_FRAME, numbers_of, write_video
+from videos import GOP_8, LONG_GOP, TICKS_PER_FRAME, numbers_of, write_video, write_wav
 
 from mgexp.video.reader import VideoError
 
@@ -26,14 +25,6 @@ def write_sound_mp4(path):
         frame = av.AudioFrame.from_ndarray(np.zeros((1, 8000), np.float32), "fltp", "mono")
         frame.sample_rate = 8000
         container.mux([*stream.encode(frame), *stream.encode()])
-
-
-def write_wav(path):
-    with wave.open(str(path), "wb") as sound:
-        sound.setnchannels(1)
-        sound.setsampwidth(2)
-        sound.setframerate(8000)
-        sound.writeframes(bytes(8000))
 
 
 def write_header_alone(path):

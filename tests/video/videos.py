@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import wave
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -87,3 +88,12 @@ def decode_all(path: Path) -> np.ndarray:
     """All frames of a file, in the order in which a plain decoder gives them: the witness of the reader."""
     with av.open(str(path)) as container:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+
+
+def write_wav(path: Path) -> None:
+    """Write a second of silence, which has no picture."""
+    with wave.open(str(path), "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(8000)
+        sound.writeframes(bytes(8000))
