@@ -219,15 +219,16 @@ def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
 def _base_path(named: str, folder: Path) -> Path:
     """Return the file that a ``_BASE_`` of a YAML in ``folder`` names.
 
-    If it is not there, it is looked for by its name in experiments/base of the repository: own_data.yaml, or
-    base/own_data.yaml. Raises OSError if it is in neither place.
+    If it is not there, it is looked for by its name in experiments/base of the repository: own_data.yaml,
+    base/own_data.yaml, or ../base/own_data.yaml as in a copied row. Raises OSError if it is in neither place.
     """
     # Unlike Path.expanduser, this function raises no error for an unknown user.
     expanded = Path(os.path.expanduser(named))  # noqa: PTH111
     beside = folder / expanded
-    if is_there(beside) or ".." in expanded.parts or expanded.is_absolute():
+    name = named.removeprefix("../base/").removeprefix("base/")
+    if is_there(beside) or ".." in Path(name).parts or expanded.is_absolute():
         return beside
-    ours = BASES / named.removeprefix("base/")
+    ours = BASES / name
     if not is_file(ours):
         raise OSError(0, f"No such file there, nor in {BASES}", str(beside))
     return ours

@@ -117,6 +117,19 @@ def test_base_is_relative_to_its_file_and_loses_to_it(write):
     assert (cfg.TRAIN.NUM_THREADS, cfg.LOG_PERIOD) == (3, 7)
 
 
+@pytest.mark.parametrize("row", ["slowfast_baseline", "slowfast_long", "finetune_long_short"])
+def test_a_copied_row_finds_the_base_of_its_original(write, row):
+    original = EXPERIMENTS / "own_data" / f"{row}.yaml"
+    copy = write(original.read_text(), "elsewhere/mine.yaml")
+    assert dict(flatten(load_config(copy))) == dict(flatten(load_config(original)))
+
+
+def test_a_base_above_the_folder_is_not_looked_for_elsewhere(write):
+    problem = only_problem(write("_BASE_: ../own_data.yaml", "elsewhere/mine.yaml"))
+    assert "elsewhere/../own_data.yaml cannot be read: No such file" in problem
+    assert "nor in" not in problem
+
+
 def test_missing_base_is_named(write):
     problem = only_problem(write("_BASE_: nowhere.yaml"))
     assert "row.yaml: its _BASE_" in problem
