@@ -155,6 +155,11 @@ def config_of(values: Mapping[str, Any]) -> Config:
     return replace(cfg, **top, **changed)
 
 
+def fold_of(seed: int, num_folds: int) -> int:
+    """Return the fold of a run with this seed; 0 without folds."""
+    return seed % num_folds if num_folds else 0
+
+
 def in_fold(cfg: Config) -> Config:
     """Return the configuration with the lists of its fold, which is RNG_SEED modulo DATA.NUM_FOLDS.
 
@@ -163,7 +168,7 @@ def in_fold(cfg: Config) -> Config:
     data = cfg.DATA
     if not data.NUM_FOLDS:
         return cfg
-    fold = str(cfg.RNG_SEED % data.NUM_FOLDS)
+    fold = str(fold_of(cfg.RNG_SEED, data.NUM_FOLDS))
     train, val = data.TRAIN_LIST.replace(FOLD, fold), data.VAL_LIST.replace(FOLD, fold)
     return replace(cfg, DATA=replace(data, TRAIN_LIST=train, VAL_LIST=val))
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 from mgexp.config.check import differing_keys
-from mgexp.config.load import flatten, load_config, read_config
+from mgexp.config.load import flatten, fold_of, load_config, read_config
 from mgexp.errors import InputError
 from mgexp.launch.resources import Resources, share_of_cores
 from mgexp.launch.run import RunOptions, check_submission, freeze_code, frozen_yaml
@@ -210,7 +210,7 @@ def _fold(options: RunOptions) -> int:
     """Return the fold of a run; 0 without folds, or if its configuration cannot be read."""
     with suppress(InputError):
         cfg, _ = read_config(options.config, options.overrides)
-        return (options.seed or 0) % max(1, cfg.DATA.NUM_FOLDS)
+        return fold_of(options.seed or 0, cfg.DATA.NUM_FOLDS)
     return 0
 
 

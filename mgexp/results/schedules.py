@@ -118,6 +118,11 @@ def load_schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[R
     return tuple(rows)
 
 
+def load_flops(comparison: Comparison, yamls: Mapping[str, Path]) -> dict[str, int]:
+    """Count the training FLOPs of a whole run of each row whose schedule `load_schedules` knows."""
+    return {one.name: one.work[1] for one in load_schedules(comparison, yamls)}
+
+
 def new_budgets(study: Study, gathered: Gathered) -> dict[str, str]:
     """Write the YAMLs of shorter baselines that are missing and can be known, by name.
 
@@ -131,7 +136,7 @@ def new_budgets(study: Study, gathered: Gathered) -> dict[str, str]:
     rows = {row for name, row in missing.items() if name not in in_seconds}
     if rows:
         yamls = {row: study.yamls[row] for row in {*rows, study.baseline}}
-        flops = {one.name: one.work[1] for one in load_schedules(gathered.comparison, yamls)}
+        flops = load_flops(gathered.comparison, yamls)
         lost = [row for row in yamls if row not in flops]
         if lost:
             problem = f"the FLOPs of {', '.join(sorted(lost))} are unknown: give DATA.NUM_VIDEOS"

@@ -22,7 +22,7 @@ from mgexp.results.collect import RESUMED_WITH_OVERRIDE, Gathered
 from mgexp.results.evidence import judge_margin
 from mgexp.results.load import read_stored
 from mgexp.results.model import COARSE_CONTROL, Comparison
-from mgexp.results.schedules import load_schedules
+from mgexp.results.schedules import load_flops
 from mgexp.results.study_page import StudyResults
 from mgexp.results.tables import NONE, difference_text, interval_text
 from mgexp.run.files import free_path, read_jsonl, short_path
@@ -91,7 +91,7 @@ def _in_baselines(study: Study, left: Sequence[Task]) -> str:
     runs = [study.budget_rows.get(task.row, task.row) for task in left if not task.is_control]
     yamls = {row: study.yamls[row] for row in {*runs, study.baseline}}
     try:
-        flops = {one.name: one.work[1] for one in load_schedules(Comparison(()), yamls)}
+        flops = load_flops(Comparison(()), yamls)
     except InputError:  # the first run reports all that is wrong with its schedule
         return ""
     if flops.keys() < yamls.keys():

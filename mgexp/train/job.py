@@ -13,7 +13,7 @@ import torch
 
 from mgexp import dist
 from mgexp.config.keys import Config, DataLoaderKeys
-from mgexp.config.load import flatten, in_fold, to_yaml
+from mgexp.config.load import flatten, fold_of, in_fold, to_yaml
 from mgexp.data.loader import build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError, raise_problems
@@ -312,7 +312,7 @@ def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
         data, seed = in_fold(job.cfg).DATA, job.cfg.RNG_SEED
         fold = f"RNG_SEED {seed} modulo DATA.NUM_FOLDS {data.NUM_FOLDS}"
         lists = f"{data.TRAIN_LIST} and {data.VAL_LIST}"
-        LOGGER.info("fold %d (%s): %s", seed % data.NUM_FOLDS, fold, lists)
+        LOGGER.info("fold %d (%s): %s", fold_of(seed, data.NUM_FOLDS), fold, lists)
     num_workers = job.cfg.DATA_LOADER.NUM_WORKERS
     threads = counted(torch.get_num_threads(), "thread")
     cores = f"{threads} on {num_cores()} of {counted(os.cpu_count() or 1, 'core')}"

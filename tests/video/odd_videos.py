@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import wave
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -39,16 +38,6 @@ def cut(path: Path, share: float) -> Path:
     """Leaves the first part of the file."""
     data = path.read_bytes()
     path.write_bytes(data[: round(share * len(data))])
-    return path
-
-
-def write_sound(path: Path) -> Path:
-    """A tenth of a second of silence, without a picture."""
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(8000)
-        file.writeframes(bytes(1600))
     return path
 
 

@@ -12,9 +12,8 @@ from odd_videos import (
     damage_frames,
     write_four_seconds,
     write_pictures,
-    write_sound,
 )
-from videos import LONG_GOP, write_video
+from videos import LONG_GOP, write_video, write_wav
 
 from mgexp.run.files import read_jsonl
 from mgexp.run.folder import CheckDir
@@ -47,7 +46,7 @@ MAKERS = {
     "missing": lambda path: path / "a.mp4",
     "empty_file": lambda path: write_bytes(path / "a.mp4", b""),
     "open_fails": lambda path: write_bytes(path / "a.mp4", b"no video" * 50),
-    "no_video_stream": lambda path: write_sound(path / "a.wav"),
+    "no_video_stream": lambda path: write_wav(path / "a.wav"),
     "zero_frames": lambda path: write_bytes(path / "a.gif", EMPTY_GIF),
     "decode_error_partial": lambda path: damage_frames(
         write_four_seconds(path / "a.mp4"), range(5, 40)

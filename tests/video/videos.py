@@ -90,10 +90,11 @@ def decode_all(path: Path) -> np.ndarray:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
 
 
-def write_wav(path: Path) -> None:
-    """Write a second of silence, which has no picture."""
+def write_wav(path: Path) -> Path:
+    """Write half a second of silence, which has no picture."""
     with wave.open(str(path), "wb") as sound:
         sound.setnchannels(1)
         sound.setsampwidth(2)
         sound.setframerate(8000)
         sound.writeframes(bytes(8000))
+    return path
