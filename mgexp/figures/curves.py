@@ -7,7 +7,7 @@ from html import escape
 
 import simplejson
 
-from mgexp.figures.scores import Scale, accuracy_scales
+from mgexp.figures.scores import LEAST_POINTS, Scale, accuracy_scales
 from mgexp.figures.style import row_label, row_styles
 from mgexp.results.html import Block
 from mgexp.results.model import Comparison, Row, Run
@@ -44,6 +44,7 @@ def curves_block(comparison: Comparison, rows: Sequence[RowSchedule]) -> Block |
         "label": f"{comparison.metric} (%)",
         "axes": [scale.label for scale in scales],
         "lines": lines,
+        "least_span": LEAST_POINTS,
     }
     # "<" could end the script element, for instance in the name of a row.
     text = simplejson.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

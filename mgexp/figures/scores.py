@@ -138,8 +138,7 @@ def _draw_curves(
                 axes.plot(*zip(*known, strict=True), color=colour, lw=0.9, alpha=0.75)
             draw_seeds(axes, [scale.end(run)], [run.score], colour)
     scores = [s for run in comparison.runs for s in (run.score, *(e.score for e in run.curve))]
-    span = max(1.0, max(scores) - min(scores))
-    axes.set_ylim(min(scores) - 0.05 * span, max(scores) + 0.05 * span)
+    axes.set_ylim(*limits([], *scores, least_span=LEAST_POINTS))
     axes.set_xlim(left=0)
     axes.set_xlabel(scale.label)
     round_numbers(axes.xaxis, 5, "{:,.10g}".format)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import median
 
 from mgexp.config.check import LIST_KEYS, differing_keys
 from mgexp.config.load import flatten, from_yaml, load_config
@@ -54,7 +54,7 @@ def seconds_of(study: Study, gathered: Gathered, tasks: Iterable[Task]) -> float
 
 
 def _seconds_of_rows(study: Study, gathered: Gathered) -> dict[str, float]:
-    """Estimate the seconds of a run of each row.
+    """Estimate the seconds of a run of each row: the median, because one run may have stood still for hours.
 
     A shorter baseline that was never run takes its share of the baseline's seconds. Any other row that was never
     run may take as long as the longest.
@@ -62,7 +62,7 @@ def _seconds_of_rows(study: Study, gathered: Gathered) -> dict[str, float]:
     runs: dict[str, list[float]] = defaultdict(list)
     for (row, _), run in gathered.runs.items():
         runs[row].append(run.program_seconds)
-    known = {row: fmean(runs[row]) for row in study.yamls if row in runs}
+    known = {row: median(runs[row]) for row in study.yamls if row in runs}
     longest = max(known.values(), default=0.0)
     found = {row: known.get(row, longest) for row in study.yamls}
     for row in (study.budget_rows.keys() - known.keys()) if study.baseline in known else ():

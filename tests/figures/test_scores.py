@@ -70,9 +70,10 @@ def test_a_final_score_of_one_seed_is_hollow():
 
 def test_half_a_point_does_not_fill_an_axis():
     runs = [run("baseline", top1=97.58), run("long", top1=97.0)]
-    ends = draw_accuracy(comparison(*runs), []).axes[0]
-    low, high = ends.get_ylim()
-    assert high - low >= 5
+    ends, _, _, curves, *_ = draw_accuracy(comparison(*runs), []).axes
+    for axes in (ends, curves):
+        low, high = axes.get_ylim()
+        assert high - low >= 5
 
 
 def test_the_control_is_not_enlarged():

@@ -30,6 +30,11 @@ def report(tmp_path_factory):
     ):
         curve = ((seconds / 4, top1 / 2), (seconds / 2, 0.8 * top1))
         fake_run(folder, row, 0, top1=top1, train_seconds=seconds, curve=curve)
+    return write_report(folder)
+
+
+def write_report(folder):
+    """Write a report of the runs of a folder, with curves."""
     comparison = load_runs(folder)
     figure = Picture("accuracy", "a figure", "Words.", b"", SVG)
     text = render("runs", comparison, [figure])
@@ -88,6 +93,26 @@ def test_a_curve_tells_the_value_under_the_cursor(report, tmp_path):
     values = said(dom(report, tmp_path, script)).split("; ")
     assert "baseline, seed 0: 48.50 % at 50 (training time (seconds))" in values
     assert "long, seed 0: 9.50 % at 80 (training time (seconds)), the final evaluation" in values
+
+
+def test_half_a_point_does_not_fill_the_axis_of_the_curves(tmp_path):
+    for row, top1 in (("baseline", 97.5), ("long", 97.0)):
+        fake_run(tmp_path, row, 0, top1=top1, curve=((50.0, top1),))
+    page = write_report(tmp_path)
+    script = """
+        const over = document.querySelector(".u-over"), box = over.getBoundingClientRect();
+        const found = {};
+        for (let x = 0; x < box.width; x += 6) for (let y = 0; y < box.height; y += 2) {
+            const at = { clientX: box.left + x, clientY: box.top + y, bubbles: true };
+            over.dispatchEvent(new MouseEvent("mousemove", at));
+            const name = document.querySelector(".values").textContent.split(",")[0];
+            (found[name] ??= []).push(y);
+        }
+        const middle = (ys) => (Math.min(...ys) + Math.max(...ys)) / 2;
+        document.title = (middle(found.long) - middle(found.baseline)) / box.height;
+    """
+    # Half a point on an axis of 5 points and some room.
+    assert 0.02 < float(said(dom(page, tmp_path, script))) < 0.2
 
 
 def test_a_row_can_be_hidden(report, tmp_path):

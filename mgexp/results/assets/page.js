@@ -102,6 +102,13 @@
         `(${axis})${isLast ? ", the final evaluation" : ""}`;
     };
 
+    // On an axis with less than this span, a small difference would look large.
+    const range = (plot, low, high) => {
+      if (low == null) return [low, high];
+      const more = Math.max(0, data.least_span - (high - low)) / 2;
+      return uPlot.rangeNum(low - more, high + more, 0.1, true);
+    };
+
     const show = () => {
       const axis = Number(choice.value);
       const lines = data.lines.map((line) => {
@@ -115,7 +122,7 @@
         width, height: Math.max(220, Math.min(360, width * 0.55)),
         legend: { show: false },
         cursor: { points: { size: 9 }, drag: { x: true, y: true, uni: 20 } },
-        scales: { x: { time: false } },
+        scales: { x: { time: false }, y: { range } },
         axes: [
           { label: data.axes[axis], labelSize: 22, font, labelFont: font, grid: { stroke: "#e4e4e4", width: 1 } },
           { label: data.label, labelSize: 22, font, labelFont: font, size: 46, grid: { stroke: "#e4e4e4", width: 1 } },
