@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import textwrap
@@ -17,6 +18,8 @@ from mgexp.run.remote import is_remote
 MAX_HELP_COLUMNS = 100
 STOPPED = 4
 """The exit code of a tool that Ctrl-C ended."""
+OUTPUT_CLOSED = 141
+"""The exit code of a tool whose output was closed, as by `| head`: that of a program which SIGPIPE ended."""
 
 
 class ToolParser(argparse.ArgumentParser):
@@ -86,9 +89,17 @@ class _HelpAll(argparse.Action):
 
 
 def run_tool(main: Callable[[list[str]], int]) -> int:
-    """Return the exit code of ``main``. Ctrl-C gives one line and the code 4 in place of a traceback."""
+    """Return the exit code of ``main``. Ctrl-C and an output that nobody reads any more give no traceback."""
     try:
-        return main(sys.argv[1:])
+        try:
+            return main(sys.argv[1:])
+        finally:
+            # A short text waits in the buffer until here.
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more when it ends. That must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OUTPUT_CLOSED
     except KeyboardInterrupt:
         print(f"{Path(sys.argv[0]).name}: stopped by Ctrl-C", file=sys.stderr)
         return STOPPED
@@ -151,8 +162,7 @@ def add_import_option(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.py",
         action="append",
         type=_import,
-        help="file that registers a network, an optimizer, a loss or a reader of addresses of one's own; see "
-        "docs/own_model.md and docs/clip_store.md",
+        help="file with a network, an optimizer, a loss or a reader of addresses of one's own: docs/own_model.md",
     )
 
 

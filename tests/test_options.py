@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from math import nan
 
 from mgexp.options import not_positive, run_tool, too_small, without_folder
@@ -42,3 +44,13 @@ def test_ctrl_c_gives_one_line_and_the_code_4(capsys, monkeypatch):
 def test_a_tool_gets_its_arguments_and_gives_its_code(monkeypatch):
     monkeypatch.setattr("sys.argv", ["tools/plan.py", "--json"])
     assert run_tool(lambda arguments: 3 if arguments == ["--json"] else 1) == 3
+
+
+def test_output_that_nobody_reads_gives_no_traceback():
+    code = "import sys; from mgexp.options import run_tool; sys.exit(run_tool(lambda _: print('x' * 99999) or 0))"
+    command = [sys.executable, "-c", code]
+    tool = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    tool.stdout.close()
+    assert tool.stderr.read() == b""
+    assert tool.wait() == 141
+    tool.stderr.close()

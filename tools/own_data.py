@@ -58,7 +58,7 @@ MOST_LINES = 30
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = ToolParser(__doc__)
+    parser = ToolParser(__doc__, "VIDEOS [options]")
     add = parser.add_argument
     add("videos", type=Path, metavar="VIDEOS", help="folder of the videos")
     add(
@@ -93,18 +93,19 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         action="store_true",
         help="take videos outside VIDEOS that links lead to, if you trust the links",
     )
-    add(
+    rare = parser.add_rare_group("decoding the videos").add_argument
+    rare(
         "--quick",
         action="store_true",
         help="decode the first and the last second of each video only",
     )
-    add(
+    rare(
         "--processes",
         type=int,
         default=num_cores(),
         help="videos decoded at the same time (default: the cores)",
     )
-    add("--time-limit", type=float, default=120.0, help="seconds for one video (default: 120)")
+    rare("--time-limit", type=float, default=120.0, help="seconds for one video (default: 120)")
     return parser.parse_args(arguments)
 
 

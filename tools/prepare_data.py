@@ -83,7 +83,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_intermixed_args(arguments)  # fmt: skip
 
 
-def add_copy_options(parser: argparse.ArgumentParser) -> None:
+def add_copy_options(parser: ToolParser) -> None:
     """Add the options that say which copies the store gets, and how they are made."""
     add = parser.add_argument
     add(
@@ -95,18 +95,6 @@ def add_copy_options(parser: argparse.ArgumentParser) -> None:
         "the row are read from; else 320 224 160)",
     )
     add(
-        "--quantizer",
-        type=int,
-        default=DEFAULT_QUANTIZER,
-        help=f"quality of MPEG-2, from 1 (best) to 31 (smallest files); default: {DEFAULT_QUANTIZER}",
-    )
-    add(
-        "--processes",
-        type=int,
-        default=num_cores(),
-        help="videos encoded at the same time (default: one for each core)",
-    )
-    add(
         "--shards",
         type=gigabytes,
         metavar="GIGABYTES",
@@ -116,6 +104,19 @@ def add_copy_options(parser: argparse.ArgumentParser) -> None:
         "--verify",
         action="store_true",
         help="read all copies in tar files, and make those again whose sums are wrong",
+    )
+    rare = parser.add_rare_group("encoding the copies").add_argument
+    rare(
+        "--quantizer",
+        type=int,
+        default=DEFAULT_QUANTIZER,
+        help=f"quality of MPEG-2, from 1 (best) to 31 (smallest files); default: {DEFAULT_QUANTIZER}",
+    )
+    rare(
+        "--processes",
+        type=int,
+        default=num_cores(),
+        help="videos encoded at the same time (default: one for each core)",
     )
 
 

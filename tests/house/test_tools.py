@@ -20,9 +20,9 @@ each_tool = pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.stem)
 
 
 def helped(tool, monkeypatch, capsys, option="--help"):
-    """Return what a tool prints on a terminal of 100 columns."""
+    """Return what a tool prints on a terminal of 80 columns."""
     monkeypatch.setattr(sys, "argv", [str(tool), option])
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as exited:
         runpy.run_path(str(tool), run_name="__main__")
     assert exited.value.code == 0
