@@ -9,6 +9,7 @@ each frame, cut out and made 250 pixels wide, as cropped/F01/words/01/01/color_0
 terms of use of these frames. So keep them and the clips to yourself: this project contains none of them.
 
     <output>/videos/F01/words/01/01.mp4         96 x 96 pixels, 15 frames per second, every frame coded by itself
+    <output>/equal_contrast/videos/...          the same clips, all with the same mean and contrast
     <output>/train_0.csv, val_0.csv, ...        five folds: the speakers of val_0 are not in train_0
     <output>/search_train_0.csv, ...            five folds of other groups of speakers, to tune a recipe with
 
@@ -69,6 +70,10 @@ FRAMES_PER_SECOND = 15
 """The frame rate of MIRACL-VC1's camera, from memory. It has no effect on rows with TEMPORAL_GRID segments."""
 QUANTIZER = 8
 """The QP of H.264: nearly no visible loss."""
+EQUAL = "equal_contrast"
+"""Folder of the second set of videos. The lists are the same: DATA.PATH_PREFIX chooses the set."""
+EQUAL_MEAN, EQUAL_STD = 128, 45
+"""Mean and standard deviation of the pixels of each clip there. The speakers had different light."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +126,22 @@ def find_clips(checkout: Path) -> tuple[list[Clip], list[str]]:
     return clips, gaps
 
 
+def with_equal_contrast(pictures: np.ndarray) -> np.ndarray:
+    """Shift and scale the pixels (T, H, W, 3) of a clip to EQUAL_MEAN and EQUAL_STD."""
+    scale = EQUAL_STD / max(float(pictures.std()), 1.0)
+    return ((pictures - pictures.mean()) * scale + EQUAL_MEAN).round().clip(0, 255).astype(np.uint8)
+
+
 def write_clip(folder: Path, clip: Clip) -> None:
-    """Write the video of a clip. It appears whole or not at all."""
-    path = folder / clip.path
+    """Write both videos of a clip."""
+    images = (read_image(str(image)) for image in clip.images)
+    pictures = np.stack([resized(image, (PIXELS, PIXELS)) for image in images])
+    write_video(folder / clip.path, pictures)
+    write_video(folder / EQUAL / clip.path, with_equal_contrast(pictures))
+
+
+def write_video(path: Path, pictures: np.ndarray) -> None:
+    """Write pictures (T, H, W, 3) as a video. It appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     # With g = 1 every frame is coded by itself. With one thread, the bytes do not depend on the number of cores.
@@ -133,8 +151,7 @@ def write_clip(folder: Path, clip: Clip) -> None:
         stream.height = stream.width = PIXELS
         stream.pix_fmt = "yuv420p"
         stream.codec_context.thread_count = 1
-        for image in clip.images:
-            picture = np.ascontiguousarray(resized(read_image(str(image)), (PIXELS, PIXELS)))
+        for picture in pictures:
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format="yuv420p")
             container.mux(stream.encode(frame))
         # encode() without a frame gives the last frames, which the encoder still keeps.
@@ -155,7 +172,11 @@ def write_lists(folder: Path, clips: Sequence[Clip]) -> None:
 def make_miracl(checkout: Path, folder: Path, num_processes: int, progress: bool) -> list[str]:
     """Make the clips that do not exist, then all lists. Return the lines that say what was done."""
     clips, gaps = find_clips(checkout)
-    lacking = [clip for clip in clips if not (folder / clip.path).exists()]
+    lacking = [
+        clip
+        for clip in clips
+        if not all((place / clip.path).exists() for place in (folder, folder / EQUAL))
+    ]
     written = map_in_processes(partial(write_clip, folder), lacking, num_processes)
     # With disable=None, tqdm shows the bar only on a terminal.
     bar = tqdm(total=len(lacking), unit=" clips", disable=None if progress else True)

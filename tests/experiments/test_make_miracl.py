@@ -90,10 +90,22 @@ def test_a_clip_has_its_images_as_squares(small, checkout, tmp_path):
         assert container.streams.video[0].frames == 2
 
 
+def test_a_second_video_of_each_clip_has_the_same_mean_and_contrast(small, checkout, tmp_path):
+    assert main([str(checkout), "--output", str(tmp_path), "--processes", "1"]) == 0
+    for speaker in ("F01", "M02"):
+        with av.open(
+            str(tmp_path / f"equal_contrast/videos/{speaker}/words/01/01.mp4")
+        ) as container:
+            frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+        # The images are grey 20, 40 and 60: mean 40, standard deviation 16.3.
+        expected = [128 + (grey - 40) * 45 / 16.33 for grey in (20, 40, 60)]
+        np.testing.assert_allclose([frame.mean() for frame in frames], expected, atol=2)
+
+
 def test_a_second_start_makes_only_what_is_missing(small, checkout, tmp_path, capsys):
     arguments = [str(checkout), "--output", str(tmp_path), "--processes", "1"]
     assert main(arguments) == 0
-    lost = tmp_path / "videos/F02/words/01/01.mp4"
+    lost = tmp_path / "equal_contrast/videos/F02/words/01/01.mp4"
     content = lost.read_bytes()
     lost.unlink()
     capsys.readouterr()
