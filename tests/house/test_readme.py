@@ -26,6 +26,8 @@ PAGES = (
     "experiments/README.md",
 )
 MAX_README_LINES = 150
+READERS = ("show_schedule.py", "study.py --status", "show_model.py --check")
+"""Tools and options that need seconds and no videos. The tests of the tools run the others, on small videos."""
 
 
 def expanded(word):
@@ -100,6 +102,18 @@ def test_a_tool_takes_the_command(words, monkeypatch, own_code):
     if getattr(options, "cfg", None):
         keys = options.overrides if hasattr(options, "overrides") else options.words
         assert read_config(Path(options.cfg), keys)[1] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [one for one in PYTHON_TOOLS if any(set(reader.split()) <= set(one) for reader in READERS)],
+    ids=" ".join,
+)
+def test_a_command_that_needs_no_videos_runs(words, monkeypatch, capsys, own_code):
+    name, *own = words
+    monkeypatch.chdir(ROOT)
+    assert load_tool(name.removesuffix(".py")).main(own) == 0
+    assert capsys.readouterr().out.count("\n") >= 3
 
 
 @pytest.mark.parametrize("page", PAGES)
