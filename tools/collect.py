@@ -114,6 +114,13 @@ class Summary(NamedTuple):
             for run, problems in runs.items():
                 lines.append((word, "\n".join([str(run), *(f"  - {p}" for p in problems)])))
         lines += [("report", path) for path in self.reports]
+        if lines and not self.reports:
+            lines += [
+                (
+                    "no report",
+                    "it compares rows: give the folder that holds the folders of the rows",
+                )
+            ]
         lines += [("tables", self.tables)] if self.tables else []
         lines += [("site", self.site)] if self.site else []
         return "\n".join(f"{word:<12}{what}" for word, what in lines)

@@ -263,7 +263,7 @@ def group_batchnorm(model: nn.Module) -> nn.Module:
     return model
 
 
-OTHER_KINDS = (nn.BatchNorm3d, nn.BatchNorm2d, nn.SyncBatchNorm)
+OTHER_KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 """A layer that is one of these or derives from one takes statistics over clips."""
 
 

@@ -191,7 +191,9 @@ def _run_problem(model: nn.Module, shape: tuple[int, int]) -> str:
     # A network may raise anything for a shape that it does not expect.
     except Exception as error:
         text = (str(error).strip().splitlines() or [""])[0]
-        return f"it does not run: {type(error).__name__}: {text}"
+        # A ValueError is meant for people, and says all itself.
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        return f"it does not run: {kind}{text}"
     if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 2:
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         return f"two clips give {found}, not two rows of logits"

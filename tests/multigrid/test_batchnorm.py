@@ -483,9 +483,11 @@ def test_frames_in_the_batch_are_normalised_over_groups_of_clips(groups):
     assert model.state_dict().keys() == nn.Sequential(nn.BatchNorm2d(3)).state_dict().keys()
 
 
-def test_a_network_whose_layers_get_no_groups_is_refused():
-    with pytest.raises(ValueError, match="no layer was given groups: SyncBatchNorm is neither"):
-        group_batchnorm(nn.Sequential(nn.SyncBatchNorm(3)))
+@pytest.mark.parametrize("layer", [nn.SyncBatchNorm, nn.BatchNorm1d])
+def test_a_network_whose_layers_get_no_groups_is_refused(layer):
+    said = f"no layer was given groups: {layer.__name__} is neither"
+    with pytest.raises(ValueError, match=said):
+        group_batchnorm(nn.Sequential(layer(3)))
 
 
 def test_a_network_without_batch_normalisation_needs_no_groups():

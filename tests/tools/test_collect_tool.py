@@ -31,9 +31,9 @@ def collect(tmp_path, runs, monkeypatch, capsys):
     monkeypatch.setattr("mgexp.figures.report_figures.draw_figures", lambda *_: [])
     monkeypatch.setattr("mgexp.figures.report_figures.load_schedules", lambda *_: ())
 
-    def call(*arguments):
+    def call(*arguments, folder=runs.parent):
         results = ["--results", str(experiments / "results.csv")]
-        return tool.main([str(runs.parent), *results, *arguments]), capsys.readouterr()
+        return tool.main([str(folder), *results, *arguments]), capsys.readouterr()
 
     return call
 
@@ -57,6 +57,14 @@ def test_runs_are_collected_and_reported(collect, runs, tmp_path):
     assert (tmp_path / "experiments" / "results.csv").read_text().count("\n") == 2
     assert "- long: not run." in (runs / "report.md").read_text()
     assert (runs / "report.html").exists()
+
+
+def test_a_run_alone_gets_no_report_and_the_tool_says_why(collect, runs, tmp_path):
+    run = trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
+    code, output = collect(folder=run.root)
+    assert code == 0
+    assert "no report   it compares rows" in output.out
+    assert not (runs / "report.md").exists()
 
 
 def test_a_second_start_changes_nothing(collect, runs, tmp_path):
