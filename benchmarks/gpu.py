@@ -6,7 +6,8 @@
     bash benchmarks/gpu.sh --device cpu --tiny    the same code on a CPU, with small shapes
 
 A piece is a few commands of tools/. It runs for at most eight minutes at a time. If it needs more, or is stopped,
-the next call continues it. A piece prints its tables and keeps them in DIR/<piece>.txt, with its numbers as JSON
+the next call continues it: commands that ended are not run again, a training continues where it saved, and any
+other command starts anew. A piece prints its tables and keeps them in DIR/<piece>.txt, with its numbers as JSON
 beside them. At the end, DIR/page.md has all tables. A piece that failed does not stop the others. The next call
 tries it again. Close other programs first.
 Exit 0: all pieces are done; 1 a piece failed; 2 bad input; 4 pieces are left (start again).
@@ -30,10 +31,14 @@ from statistics import median
 
 from plain_step import WAYS
 
+from mgexp.config.load import read_config
 from mgexp.errors import InputError
+from mgexp.multigrid.schedule import base_shapes
 from mgexp.options import ToolParser
+from mgexp.plan.measure import build_checked_schedule
 from mgexp.run.environment import REPOSITORY, describe
 from mgexp.run.files import atomic_write_text, lock_file, read_json, write_json
+from mgexp.run.folder import RUNS
 from mgexp.text import duration
 from mgexp.train.result import Outcome
 
@@ -46,7 +51,25 @@ SLOWFAST = "experiments/main/k400_slowfast_8x8_r50"
 I3D = "experiments/models/k400_i3d_8x8_r50"
 VIT = "experiments/transformers/k400_vit_b"
 MVIT = "experiments/transformers/k400_mvit_v2_s"
+NETWORKS = {SLOWFAST: "SlowFast R50", I3D: "I3D R50", VIT: "ViT-B", MVIT: "MViTv2-S"}
+QUICKSTART, STUDY = Path("experiments/quickstart"), Path("experiments/quickstart_224")
 QUICKSTART_ROWS = ("baseline", "short", "long", "long_short")
+SMALL_STUDY = {
+    "baseline.yaml": """_BASE_: quickstart.yaml
+ROW: baseline
+DEVICE: {device}
+TRAIN: {{EVALUATION_VIDEOS: 0, NUM_EVALUATIONS: 1}}
+DATA: {{NUM_FRAMES: 8, SAMPLING_RATE: 4, TRAIN_CROP_SIZE: 32, TEST_CROP_SIZE: 32, TRAIN_JITTER_SCALES: [32, 40]}}
+RESNET: {{WIDTH_PER_GROUP: 8}}
+SOLVER: {{STEPS: [0, 0.3, 0.4], MAX_EPOCH: 0.5, WARMUP_EPOCHS: 0.1}}
+""",
+    "short.yaml": """_BASE_: baseline.yaml
+ROW: short
+MULTIGRID: {{SHORT_CYCLE: True, EPOCH_FACTOR: 1.0}}
+""",
+    "study.yaml": "rows: [baseline, short]\nseeds: 1\nmargin: 2.0\n",
+}
+"""The files of a study that takes a minute, with {device} to be filled in."""
 TINY_CLIPS = {
     "DATA.NUM_FRAMES": "16",
     "DATA.TRAIN_CROP_SIZE": "32",
@@ -109,22 +132,43 @@ def tool(name: str, *arguments: str) -> Command:
     return [sys.executable, f"tools/{name}.py", *arguments]
 
 
-def steps(name: str, cfg: str, ways: Sequence[str]) -> Callable[[Place], list[Command]]:
-    """Make the commands that time the steps of a row in some ways at its base shapes."""
+def step(name: str, cfg: str, ways: Sequence[str]) -> Piece:
+    """Make the piece that times the steps of a row in some ways at its base shapes.
+
+    Compiling a shape takes minutes, so each compiled shape has a command of its own.
+    """
+    is_compiled = not {*ways} <= {*WAYS}
 
     def commands(place: Place) -> list[Command]:
         small = chain.from_iterable(TINY_NETWORKS[cfg].items() if place.is_tiny else ())
         keys = [*place.keys, "TRAIN.INIT_WEIGHTS", "", *small]
-        files = ["--output", place.file(f"{name}.json")]
-        counts = ["--steps", "2", "--warmup", "1"] if place.is_tiny else ["--steps", "11"]
-        shapes = ["--batch-size", str(CLIPS), "--base-shapes", *counts, "--ways", *ways]
         # A CPU takes minutes to compile a shape, and to pool the tokens of MViT. The baseline has only one.
-        is_slow = cfg == MVIT or not {*ways} <= {*WAYS}
-        is_one_shape = place.is_tiny and is_slow
-        row = ["--cfg", f"{cfg}/{'baseline' if is_one_shape else 'long_short'}.yaml"]
-        return [tool("bench_step", *keys, *row, *files, *shapes)]
+        is_one_shape = place.is_tiny and (is_compiled or cfg == MVIT)
+        row = f"{cfg}/{'baseline' if is_one_shape else 'long_short'}.yaml"
+        counts = ["--steps", "2", "--warmup", "1"] if place.is_tiny else ["--steps", "11"]
+        shapes = [
+            "--cfg",
+            row,
+            "--batch-size",
+            str(CLIPS),
+            "--base-shapes",
+            *counts,
+            "--ways",
+            *ways,
+        ]
+        if not is_compiled:
+            return [tool("bench_step", *keys, "--output", place.file(f"{name}.json"), *shapes)]
+        clips = ["TRAIN.BATCH_SIZE", str(CLIPS)]
+        schedule = build_checked_schedule(
+            *read_config(Path(row), [*keys, *clips]), checks_model=False
+        )
+        return [
+            tool("bench_step", *keys, "--output", place.file(f"{name}_{one}.json"), *shapes, "--shapes", one)
+            for one in (f"{shape.frames}x{shape.crop}" for shape in base_shapes(schedule))
+        ]  # fmt: skip
 
-    return commands
+    words = {"compiled": ", compiled", "cuda_graphs": ", with CUDA graphs"}
+    return Piece(name, f"A step of {NETWORKS[cfg]}{words.get(ways[-1], '')}", commands)
 
 
 def loading(place: Place) -> list[Command]:
@@ -165,14 +209,25 @@ def quickstart(place: Place) -> list[Command]:
 
 
 def plan(place: Place) -> list[Command]:
-    """Make the commands that predict the rows of the quickstart, and compare them with their runs."""
-    cfg = ["--cfg", "experiments/quickstart/baseline.yaml"]
-    found, budget = place.file("plan_quickstart.json"), "2" if place.is_tiny else "60"
-    rows = [place.output / "quickstart" / row / "seed0" for row in QUICKSTART_ROWS]
-    runs = [os.fspath(run) for run in rows if (run / "result.json").exists()]
-    predict = tool("plan", *cfg, "--budget-seconds", budget, "--output", found, *place.keys)
-    compare = tool("plan", "--from", found, "--measured-run", *runs)
-    return [predict, compare] if runs and not place.is_tiny else [predict]
+    """Make the commands that predict the quickstart and the study, and compare them with their runs."""
+    budget = "2" if place.is_tiny else "60"
+    commands = []
+    for name, rows, runs in (
+        ("quickstart", QUICKSTART, place.output / "quickstart"),
+        ("quickstart_224", *study_folders(place)),
+    ):
+        # A smoke run takes other steps than its row.
+        if place.is_tiny and rows == QUICKSTART:
+            continue
+        found = place.file(f"plan_{name}.json")
+        budgets = ["--budget-seconds", budget, "--output", found]
+        cfg = os.fspath(rows / "baseline.yaml")
+        commands += [tool("plan", "--cfg", cfg, *budgets, *place.keys)]
+        trained = sorted(run.parent for run in runs.glob("*/seed0/result.json"))
+        if trained:
+            measured = [os.fspath(run) for run in trained]
+            commands += [tool("plan", "--from", found, "--measured-run", *measured)]
+    return commands
 
 
 def plan_kinetics(place: Place) -> list[Command]:
@@ -183,19 +238,25 @@ def plan_kinetics(place: Place) -> list[Command]:
     return [tool("plan", *cfg, "--budget-seconds", budget, *files, *place.kinetics, *batch)]
 
 
+def study_folders(place: Place) -> tuple[Path, Path]:
+    """Return the folders of the rows of the study and of its runs. A small study has its own."""
+    if place.is_tiny:
+        return place.output / "small_study", place.output / "small_study" / "runs"
+    return STUDY, Path(RUNS, STUDY.name)
+
+
 def study_224(place: Place) -> list[Command]:
     """Make the commands of the study at 224 pixels, which writes its page beside its rows.
 
     A study has all its keys in its files, and DEVICE auto takes the GPU. It continues where it stopped. It repeats
     no run, also with --again.
     """
-    rows = "experiments/quickstart_224"
+    rows, _ = study_folders(place)
     if place.is_tiny:
-        run = ["--output", place.file("quickstart_224/long_short/seed0"), "--smoke", *place.keys]
-        study = tool("run_net", "--cfg", f"{rows}/long_short.yaml", *run)
-    else:
-        study = tool("study", rows)
-    return [[sys.executable, "tools/make_quickstart.py"], study]
+        rows.mkdir(parents=True, exist_ok=True)
+        for name, text in SMALL_STUDY.items():
+            atomic_write_text(rows / name, text.format(device=place.device))
+    return [[sys.executable, "tools/make_quickstart.py"], tool("study", os.fspath(rows))]
 
 
 def tests(place: Place) -> list[Command]:
@@ -205,14 +266,18 @@ def tests(place: Place) -> list[Command]:
 
 
 def bn_groups(place: Place) -> list[Command]:
-    """Make the command that compares two ways to normalise groups of clips, up to 64 groups of 8."""
-    groups = [str(number) for number in (1, 2, 4, 8, 16, 64)]
-    numbers = ["--groups", *groups, "--clips-per-group", "8", "--crop", "112"]
-    if place.is_tiny:
-        numbers = ["--groups", "1", "8", "--steps", "1", "--crop", "32"]
-    files, depth = ["--output", place.file("bn_groups.json")], ["RESNET.DEPTH", "18"]
-    keys = [*place.kinetics, *(depth if place.is_tiny else [])]
-    return [[sys.executable, "benchmarks/bn_groups.py", *numbers, *files, *keys]]
+    """Make the commands that compare two ways to normalise groups of clips, up to 64 groups of 8."""
+    sizes = (
+        ["--steps", "1", "--crop", "32"]
+        if place.is_tiny
+        else ["--clips-per-group", "8", "--crop", "112"]
+    )
+    keys = [*place.kinetics, *(["RESNET.DEPTH", "18"] if place.is_tiny else [])]
+    script = [sys.executable, "benchmarks/bn_groups.py", *sizes, *keys]
+    return [
+        [*script, "--groups", str(number), "--output", place.file(f"bn_groups_{number}.json")]
+        for number in ((1, 8) if place.is_tiny else (1, 2, 4, 8, 16, 64))
+    ]
 
 
 def precision(place: Place) -> list[Command]:
@@ -225,27 +290,18 @@ PIECES = (
     Piece("doctor", "The machine", lambda place: [tool("doctor")]),
     Piece("tests", "Tests of what only a GPU does", tests),
     Piece("precision", "Precision and steps at the shapes of Kinetics-400", precision),
-    Piece("step_slowfast", "A step of SlowFast R50", steps("step_slowfast", SLOWFAST, WAYS)),
-    Piece(
-        "step_slowfast_compiled",
-        "A step of SlowFast R50, compiled",
-        steps("step_slowfast_compiled", SLOWFAST, ("ours", "compiled")),
-    ),
-    Piece(
-        "step_slowfast_graphs",
-        "A step of SlowFast R50, with CUDA graphs",
-        steps("step_slowfast_graphs", SLOWFAST, ("ours", "cuda_graphs")),
-    ),
+    step("step_slowfast", SLOWFAST, WAYS),
+    step("step_slowfast_compiled", SLOWFAST, ("ours", "compiled")),
+    step("step_slowfast_graphs", SLOWFAST, ("ours", "cuda_graphs")),
     Piece("bn_groups", "BN groups one after the other and at once", bn_groups),
-    Piece("step_i3d", "A step of I3D R50", steps("step_i3d", I3D, WAYS)),
+    step("step_i3d", I3D, WAYS),
+    step("step_i3d_compiled", I3D, ("ours", "compiled")),
     # Transformers have no BN groups.
-    Piece("step_vit", "A step of ViT-B", steps("step_vit", VIT, ("ours", "plain"))),
-    Piece(
-        "step_vit_compiled",
-        "A step of ViT-B, compiled",
-        steps("step_vit_compiled", VIT, ("ours", "compiled")),
-    ),
-    Piece("step_mvit", "A step of MViTv2-S", steps("step_mvit", MVIT, ("ours", "plain"))),
+    step("step_vit", VIT, ("ours", "plain")),
+    step("step_vit_compiled", VIT, ("ours", "compiled")),
+    step("step_vit_graphs", VIT, ("ours", "cuda_graphs")),
+    step("step_mvit", MVIT, ("ours", "plain")),
+    step("step_mvit_compiled", MVIT, ("ours", "compiled")),
     Piece("loading", "Loading, and how many cores keep up", loading),
     Piece("nvdec", "Decoding on the GPU", nvdec),
     Piece("quickstart", "The rows of the quickstart", quickstart),
@@ -309,19 +365,27 @@ def measure_all(options: argparse.Namespace) -> Outcome:
 
 
 def measure(piece: Piece, place: Place, again: bool) -> Outcome:
-    """Run the commands of a piece that is not done, for at most LIMIT_SECONDS."""
-    record = place.output / f"{piece.name}.done.json"
+    """Run the commands of a piece that did not end yet, for at most LIMIT_SECONDS."""
+    record, part = (place.output / f"{piece.name}.{kind}.json" for kind in ("done", "part"))
     if record.exists() and not again:
         return Outcome.OK
+    if record.exists():
+        part.unlink(missing_ok=True)
     record.unlink(missing_ok=True)
+    ended: dict[str, str] = read_json(part) if part.exists() else {}
     print(f"\n=== {piece.name}: {piece.title}", flush=True)
     started, code, text = time.monotonic(), int(Outcome.OK), ""
     for command in piece.commands(place):
-        left = LIMIT_SECONDS - (time.monotonic() - started)
-        code, printed = run(command, left)
-        text += f"$ {shown(command)}\n{printed.strip()}\n\n"
+        name = shown(command)
+        if name in ended:
+            printed = ended[name]
+        else:
+            code, printed = run(command, LIMIT_SECONDS - (time.monotonic() - started))
+        text += f"$ {name}\n{printed.strip()}\n\n"
         if code not in DONE:
             break
+        ended[name] = printed
+        write_json(part, ended)
     atomic_write_text(place.output / f"{piece.name}.txt", text)
     if code not in DONE:
         is_stopped = code == Outcome.INTERRUPTED

@@ -35,7 +35,7 @@ import torch
 from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
 from mgexp.dist import device_of
-from mgexp.errors import InputError, TrainingError
+from mgexp.errors import InputError, TrainingError, raise_problems
 from mgexp.models.build import build_model, network_title
 from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, activation_bytes, macs_by_shape
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes, step_counts
@@ -79,6 +79,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="measure the phases' own shapes only, not the smaller crops of the short cycle",
     )
     add(
+        "--shapes",
+        nargs="+",
+        metavar="TxS",
+        help="measure only shapes such as 8x224: frames x crop",
+    )
+    add(
         "--ways",
         nargs="+",
         choices=(*WAYS, *COMPILED),
@@ -93,7 +99,8 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     try:
         cfg, schedule = read(options)
-        times = bench(cfg, schedule, options)
+        shapes = chosen_shapes(schedule, options)
+        times = bench(cfg, schedule, shapes, options)
     except InputError as error:
         print(f"bench_step.py: {error}", file=sys.stderr)
         return 2
@@ -137,12 +144,25 @@ def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
     return cfg, build_checked_schedule(cfg, found)
 
 
-def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> StepTimes:
-    """Measure every way at the shapes of the schedule."""
+def chosen_shapes(schedule: Schedule, options: argparse.Namespace) -> tuple[StepShape, ...]:
+    """Return the shapes that the options ask for. Raises InputError for one that the schedule lacks."""
+    shapes = base_shapes(schedule) if options.base_shapes else tuple(step_counts(schedule))
+    if not options.shapes:
+        return shapes
+    names = {f"{shape.frames}x{shape.crop}": shape for shape in shapes}
+    unknown = [name for name in options.shapes if name not in names]
+    raise_problems(
+        [f"--shapes {name}: the row has the shapes {', '.join(names)}" for name in unknown]
+    )
+    return tuple(names[name] for name in options.shapes)
+
+
+def bench(
+    cfg: Config, schedule: Schedule, shapes: tuple[StepShape, ...], options: argparse.Namespace
+) -> StepTimes:
+    """Measure every way at the shapes."""
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     device = device_of(cfg.DEVICE)
-    base = base_shapes(schedule)
-    shapes = base if options.base_shapes else tuple(step_counts(schedule))
     # Clocks and temperatures change during a long measurement, so the peak is measured before and after it.
     dtype = resolve_precision(cfg.TRAIN.PRECISION, device).dtype
     peak = measure_peak(device, dtype)
@@ -153,7 +173,7 @@ def bench(cfg: Config, schedule: Schedule, options: argparse.Namespace) -> StepT
             ways, shapes, options.steps, options.warmup, Stopwatch(device), progress=True
         )
     peak = peak.best_of(measure_peak(device, dtype))
-    return StepTimes(timed, base=base, peak=peak, **costs_of(cfg, shapes))
+    return StepTimes(timed, base=base_shapes(schedule), peak=peak, **costs_of(cfg, shapes))
 
 
 def costs_of(cfg: Config, shapes: tuple[StepShape, ...]) -> dict[str, Any]:

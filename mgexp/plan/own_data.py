@@ -313,8 +313,8 @@ class Plan:
         if self.has_few_steps:
             lines.append(
                 f"It has fewer than {FEW_STEPS} steps, or a phase with fewer than {FEW_PHASE_STEPS}. In our "
-                "studies this was too few to learn, so study.yaml leaves it out. "
-                f"--steps {self.enough_steps} would be enough."
+                "studies this was too few to learn, so study.yaml leaves it out and compares nothing. "
+                f"With --steps {self.enough_steps} it compares both."
             )
         return lines
 
@@ -460,7 +460,8 @@ def study_text(project: ProjectDir, plan: Plan, lists: Lists) -> str:
     if plan.has_few_steps:
         text.insert(
             2,
-            "# Too few steps for long (see long.yaml). To try it all the same, add it to rows.",
+            "# It compares nothing yet: long has too few steps (see long.yaml). Make the project again with "
+            f"--steps {plan.enough_steps}, or add long to rows.",
         )
     else:
         text.append(

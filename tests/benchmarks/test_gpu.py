@@ -13,6 +13,8 @@ from pathlib import Path
 import gpu
 import pytest
 
+from mgexp.config.load import read_config
+
 SCRIPT = Path(gpu.__file__).with_name("gpu.sh")
 OPTIONS = ("--device", "cpu", "--tiny")
 
@@ -99,6 +101,21 @@ except KeyboardInterrupt:
     assert (folder / "next.done.json").exists()
 
 
+def test_a_command_that_ended_is_not_run_again_in_a_piece_that_is_not_done(run, tmp_path):
+    marks, mended = tmp_path / "marks", tmp_path / "mended"
+    first = f"open({str(marks)!r}, 'a').write('x'); print('first')"
+    second = f"import pathlib; print('second'); raise SystemExit(not pathlib.Path({str(mended)!r}).exists())"
+    assert run(piece("two", first, second))[0] == 1
+    mended.touch()
+    code, folder = run(piece("two", first, second))
+    assert code == 0
+    assert marks.read_text() == "x"
+    text = (folder / "two.txt").read_text()
+    assert text.index("\nfirst\n") < text.index("\nsecond\n")
+    assert run(piece("two", first, second), options=["--again"])[0] == 0
+    assert marks.read_text() == "xx"
+
+
 def test_a_command_that_does_not_save_is_killed(monkeypatch):
     monkeypatch.setattr(gpu, "GRACE_SECONDS", 1.0)
     deaf = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)"
@@ -153,11 +170,37 @@ def test_transformers_are_timed_whole_and_tried_with_few_channels(tmp_path):
             assert command[command.index("--ways") + 1 :] == ["ours", "plain"]
 
 
+def test_a_compiled_shape_has_a_command_of_its_own(tmp_path):
+    pieces = {one.name: one.commands for one in gpu.PIECES}
+    small, whole = (
+        pieces["step_i3d_compiled"](gpu.Place(tmp_path, "cpu", tiny)) for tiny in (True, False)
+    )
+    shapes = [command[command.index("--shapes") + 1] for command in whole]
+    assert shapes == ["2x158", "4x158", "4x224", "8x224"]
+    assert [command[command.index("--output") + 1] for command in whole] == [
+        str(tmp_path / f"step_i3d_compiled_{shape}.json") for shape in shapes
+    ]
+    assert len(small) == 1
+
+
 def test_the_study_at_224_pixels_is_tried_small(tmp_path):
     small, whole = (gpu.study_224(gpu.Place(tmp_path, "cpu", tiny))[-1] for tiny in (True, False))
-    assert small[1:3] == ["tools/run_net.py", "--cfg"]
-    assert "--smoke" in small
+    folder = tmp_path / "small_study"
+    assert small[1:] == ["tools/study.py", str(folder)]
     assert whole[1:] == ["tools/study.py", "experiments/quickstart_224"]
+    for row in ("baseline", "short"):
+        cfg, problems = read_config(folder / f"{row}.yaml", [])
+        assert problems == []
+        assert (cfg.DEVICE, cfg.DATA.TRAIN_CROP_SIZE) == ("cpu", 32)
+
+
+def test_predictions_are_compared_with_the_runs_of_the_study(tmp_path):
+    place = gpu.Place(tmp_path, "cpu", is_tiny=True)
+    run = tmp_path / "small_study" / "runs" / "short" / "seed0"
+    assert len(gpu.plan(place)) == 1
+    run.mkdir(parents=True)
+    (run / "result.json").write_text("{}")
+    assert gpu.plan(place)[-1][-2:] == ["--measured-run", str(run)]
 
 
 def test_a_folder_in_use_is_left_alone(run, tmp_path, capsys):

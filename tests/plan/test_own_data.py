@@ -241,7 +241,11 @@ def test_with_too_few_steps_the_study_has_the_baseline_alone(project):
     assert text.startswith(
         "# The claim: long, if you add it, is not worse than the baseline by more than"
     )
-    assert f"--steps {plan.enough_steps} would be enough" in own_data.long_text(project, plan)
+    assert "compares nothing yet: long has too few steps" in text
+    assert f"Make the project again with --steps {plan.enough_steps}, or" in text
+    assert f"With --steps {plan.enough_steps} it compares both." in own_data.long_text(
+        project, plan
+    )
 
 
 @pytest.mark.parametrize("num_train", [20, 105, 3000])
