@@ -41,6 +41,13 @@ def test_it_measures_every_way_at_the_base_shapes(bench, arguments, tmp_path, ca
     assert found["batch_size"] == 4
 
 
+def test_one_shape_is_measured_alone(bench, arguments, capsys):
+    chosen = ("--base-shapes", "--shapes", "8x32", "--ways", "plain", "--json")
+    assert bench.main(arguments(*chosen)) == 0
+    found = simplejson.loads(capsys.readouterr().out)
+    assert [(s["frames"], s["crop"], s["is_base"]) for s in found["shapes"]] == [(8, 32, True)]
+
+
 def test_the_json_is_printed_alone_and_the_batch_size_is_ours(bench, arguments, capsys):
     ways = ("--batch-size", 8, "--ways", "one_group", "--json")
     assert bench.main(arguments("MULTIGRID.LONG_CYCLE", "False", *ways)) == 0
@@ -80,6 +87,7 @@ def test_flops_are_three_forward_passes_of_every_clip(bench, arguments, monkeypa
         (["--batch-size", "3"], "BN_BASE_SIZE"),
         (["TRAIN.MAX_CLIPS_PER_GPU", "2"], "raise it to 4 or more"),
         (["--output", "nowhere/x.json"], "there is no folder nowhere"),
+        (["--shapes", "9x9"], "--shapes 9x9: the row has the shapes "),
         (["SOLVER.STEPS", "[0]"], "two stages"),
         (["NO.KEY", "1"], "NO.KEY"),
     ],
