@@ -173,7 +173,8 @@ def bench(
             ways, shapes, options.steps, options.warmup, Stopwatch(device), progress=True
         )
     peak = peak.best_of(measure_peak(device, dtype))
-    return StepTimes(timed, base=base_shapes(schedule), peak=peak, **costs_of(cfg, shapes))
+    base = tuple(shape for shape in base_shapes(schedule) if shape in shapes)
+    return StepTimes(timed, base=base, peak=peak, **costs_of(cfg, shapes))
 
 
 def costs_of(cfg: Config, shapes: tuple[StepShape, ...]) -> dict[str, Any]:
