@@ -8,8 +8,8 @@
 A piece is a few commands of tools/. It runs for at most eight minutes at a time. If it needs more, or is stopped,
 the next call continues it: commands that ended are not run again, a training continues where it saved, and any
 other command starts anew. A piece prints its tables and keeps them in DIR/<piece>.txt, with its numbers as JSON
-beside them. At the end, DIR/page.md has all tables. A piece that failed does not stop the others. The next call
-tries it again. Close other programs first.
+beside them. At the end, benchmarks/<GPU>.md has all tables (with --tiny or on a CPU, DIR/page.md). A piece that
+failed does not stop the others. The next call tries it again. Close other programs first.
 Exit 0: all pieces are done; 1 a piece failed; 2 bad input; 4 pieces are left (start again).
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -358,8 +359,9 @@ def measure_all(options: argparse.Namespace) -> Outcome:
         except KeyboardInterrupt:
             print("gpu.sh: interrupted: start the same command again to continue", file=sys.stderr)
             outcomes.append(Outcome.INTERRUPTED)
-        atomic_write_text(output / "page.md", page(place, environment))
-    print(f"\n{output / 'page.md'} has all tables")
+        written = page_file(place, environment)
+        atomic_write_text(written, page(place, environment))
+    print(f"\n{written} has all tables")
     worst = (Outcome.FAILED, Outcome.INTERRUPTED)
     return next((outcome for outcome in worst if outcome in outcomes), Outcome.OK)
 
@@ -439,6 +441,14 @@ def run(command: Command, seconds: float) -> tuple[int, str]:
 def shown(command: Command) -> str:
     """Write a command as a user would type it."""
     return shlex.join(["python", *command[1:]])
+
+
+def page_file(place: Place, environment: Mapping[str, object]) -> Path:
+    """Return the file of the page. That of a GPU is beside the pages of others, so that it can be shared."""
+    if place.is_tiny or place.device == "cpu":
+        return place.output / "page.md"
+    name = re.sub(r"[^a-z0-9]+", "_", str(environment["gpu"]).lower()).strip("_")
+    return Path("benchmarks", f"{name}.md")
 
 
 def page(place: Place, environment: Mapping[str, object]) -> str:

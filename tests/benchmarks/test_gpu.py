@@ -51,6 +51,20 @@ def test_the_page_has_what_each_piece_printed(run):
     assert (folder / "second.txt").read_text().endswith("another\n\n")
 
 
+@pytest.mark.parametrize(
+    ("device", "is_tiny", "wanted"),
+    [
+        ("cuda", False, "benchmarks/nvidia_h100_80gb_hbm3.md"),
+        ("cuda", True, "found/page.md"),
+        ("cpu", False, "found/page.md"),
+    ],
+)
+def test_the_page_of_a_gpu_is_beside_those_of_others(device, is_tiny, wanted):
+    place = gpu.Place(Path("found"), device, is_tiny)
+    found = gpu.page_file(place, {"gpu": "NVIDIA H100 80GB HBM3"})
+    assert found == Path(wanted)
+
+
 def test_a_piece_that_is_done_is_not_run_again_unless_it_is_wanted(run, tmp_path):
     marks = tmp_path / "marks"
     once = piece("once", f"open({str(marks)!r}, 'a').write('x')")
