@@ -5,11 +5,13 @@
     bash benchmarks/gpu.sh --only step_slowfast   one piece
     bash benchmarks/gpu.sh --device cpu --tiny    the same code on a CPU, with small shapes
 
-A piece is a few commands of tools/. It runs for at most eight minutes at a time. If it needs more, or is stopped,
-the next call continues it: commands that ended are not run again, a training continues where it saved, and any
-other command starts anew. A piece prints its tables and keeps them in DIR/<piece>.txt, with its numbers as JSON
-beside them. At the end, benchmarks/<GPU>.md has all tables (with --tiny or on a CPU, DIR/page.md). A piece that
-failed does not stop the others. The next call tries it again. Close other programs first.
+A piece is a few commands of tools/. It runs for at most eight minutes at a time. If it needs more, or is stopped
+or killed, the next call continues it: commands that ended are not run again, a training continues where it saved,
+and any other command starts anew. If such a command had all eight minutes and did not end, it gets twice the time
+in the next call, so a slow machine ends it too. A piece prints its tables and keeps them in DIR/<piece>.txt, with
+its numbers as JSON beside them. At the end, benchmarks/<GPU>.md has all tables (with --tiny or on a CPU,
+DIR/page.md). A piece that failed does not stop the others. The next call tries it again. Close other programs
+first.
 Exit 0: all pieces are done; 1 a piece failed; 2 bad input; 4 pieces are left (start again).
 """
 
@@ -89,6 +91,8 @@ TINY_NETWORKS: Mapping[str, Mapping[str, str]] = {
 }
 """The keys that make the network of a row small."""
 
+STOPPED = -int(signal.SIGTERM)
+"""The exit code of a command that was stopped and did not save."""
 DONE = (Outcome.OK, Outcome.MISSED)
 """MISSED is a finding and no failure: a problem that the doctor saw, or an accuracy that was expected."""
 
@@ -367,14 +371,15 @@ def measure_all(options: argparse.Namespace) -> Outcome:
 
 
 def measure(piece: Piece, place: Place, again: bool) -> Outcome:
-    """Run the commands of a piece that did not end yet, for at most LIMIT_SECONDS."""
+    """Run the commands of a piece that did not end yet, for LIMIT_SECONDS or the time that ``part`` says."""
     record, part = (place.output / f"{piece.name}.{kind}.json" for kind in ("done", "part"))
     if record.exists() and not again:
         return Outcome.OK
     if record.exists():
         part.unlink(missing_ok=True)
     record.unlink(missing_ok=True)
-    ended: dict[str, str] = read_json(part) if part.exists() else {}
+    found = read_json(part) if part.exists() else {"ended": {}, "limit_seconds": LIMIT_SECONDS}
+    ended, limit, num_before = found["ended"], found["limit_seconds"], len(found["ended"])
     print(f"\n=== {piece.name}: {piece.title}", flush=True)
     started, code, text = time.monotonic(), int(Outcome.OK), ""
     for command in piece.commands(place):
@@ -382,15 +387,18 @@ def measure(piece: Piece, place: Place, again: bool) -> Outcome:
         if name in ended:
             printed = ended[name]
         else:
-            code, printed = run(command, LIMIT_SECONDS - (time.monotonic() - started))
+            code, printed = run(command, limit - (time.monotonic() - started))
         text += f"$ {name}\n{printed.strip()}\n\n"
+        if code in DONE:
+            ended[name] = printed
+        # Without more time, a command that had all of it and did not save would never end.
+        is_too_slow = code == STOPPED and len(ended) == num_before
+        write_json(part, {"ended": ended, "limit_seconds": limit * (2 if is_too_slow else 1)})
         if code not in DONE:
             break
-        ended[name] = printed
-        write_json(part, ended)
     atomic_write_text(place.output / f"{piece.name}.txt", text)
     if code not in DONE:
-        is_stopped = code == Outcome.INTERRUPTED
+        is_stopped = code in (STOPPED, Outcome.INTERRUPTED)
         said = "is not done, and continues in the next call" if is_stopped else "failed"
         print(f"=== {piece.name} {said}: exit code {code}", flush=True)
         return Outcome.INTERRUPTED if is_stopped else Outcome.FAILED
@@ -403,8 +411,8 @@ def measure(piece: Piece, place: Place, again: bool) -> Outcome:
 def run(command: Command, seconds: float) -> tuple[int, str]:
     """Run a command, show what it prints, and return its exit code and its standard output.
 
-    After ``seconds``, or after Ctrl-C, it gets SIGTERM, so that it saves. Later it is killed. A command that was
-    stopped in this way has the exit code 4.
+    After ``seconds``, or after Ctrl-C, it gets SIGTERM, so that it saves. Later it is killed. If it was stopped in
+    this way, its exit code is 4 if it has saved, and else STOPPED.
     """
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY, start_new_session=True
@@ -433,7 +441,8 @@ def run(command: Command, seconds: float) -> tuple[int, str]:
         if isinstance(error, KeyboardInterrupt):
             raise
         reader.join()
-        return Outcome.INTERRUPTED, "".join(lines)
+        has_saved = process.returncode == Outcome.INTERRUPTED
+        return Outcome.INTERRUPTED if has_saved else STOPPED, "".join(lines)
     reader.join()
     return process.returncode, "".join(lines)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import gpu
@@ -115,26 +116,45 @@ except KeyboardInterrupt:
     assert (folder / "next.done.json").exists()
 
 
-def test_a_command_that_ended_is_not_run_again_in_a_piece_that_is_not_done(run, tmp_path):
+def test_a_killed_piece_continues_with_the_command_that_did_not_end(run, tmp_path):
+    """The second command kills the script that runs it, as a machine that is switched off would."""
     marks, mended = tmp_path / "marks", tmp_path / "mended"
     first = f"open({str(marks)!r}, 'a').write('x'); print('first')"
-    second = f"import pathlib; print('second'); raise SystemExit(not pathlib.Path({str(mended)!r}).exists())"
-    assert run(piece("two", first, second))[0] == 1
+    second = (
+        "import os, pathlib, signal; print('second'); "
+        f"pathlib.Path({str(mended)!r}).exists() or os.kill(os.getppid(), signal.SIGKILL)"
+    )
+    two = piece("two", first, second)
+    script = get_context("fork").Process(target=run, args=(two,))
+    script.start()
+    script.join()
+    assert script.exitcode == -signal.SIGKILL
     mended.touch()
-    code, folder = run(piece("two", first, second))
+    code, folder = run(two)
     assert code == 0
     assert marks.read_text() == "x"
     text = (folder / "two.txt").read_text()
     assert text.index("\nfirst\n") < text.index("\nsecond\n")
-    assert run(piece("two", first, second), options=["--again"])[0] == 0
+    assert run(two, options=["--again"])[0] == 0
     assert marks.read_text() == "xx"
+
+
+def test_a_command_that_is_too_slow_gets_more_time_until_it_ends(run, monkeypatch):
+    """It starts anew in each call, as the timing of steps does."""
+    monkeypatch.setattr(gpu, "LIMIT_SECONDS", 1.0)
+    slow = piece("slow", "import time; time.sleep(3)")
+    codes = [run(slow)[0]]
+    while codes[-1] == 4 and len(codes) < 8:
+        codes.append(run(slow)[0])
+    assert codes == [*[4] * (len(codes) - 1), 0]
+    assert len(codes) > 2
 
 
 def test_a_command_that_does_not_save_is_killed(monkeypatch):
     monkeypatch.setattr(gpu, "GRACE_SECONDS", 1.0)
     deaf = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)"
     begin = time.monotonic()
-    assert gpu.run(python(deaf), 1.0) == (4, "")
+    assert gpu.run(python(deaf), 1.0) == (gpu.STOPPED, "")
     assert time.monotonic() - begin < 30
 
 
