@@ -5,7 +5,7 @@
 
 The paper trained on 128 GPUs with 8 clips of the full shape on each. The study takes the speed of a V100 that
 kinetics_in_15_minutes.py fits, and its model of communication. It asks whether larger or smaller messages, or
-gradients in bf16, would shorten the training. mgexp would have keys for them if they did.
+gradients in bf16 (TRAIN.BF16_ALLREDUCE), would shorten the training.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Sending:
 
 
 TODAY = Sending()
-IN_BF16 = "gradients in bf16 (bf16_compress_hook)"
+IN_BF16 = "gradients in bf16 (TRAIN.BF16_ALLREDUCE)"
 SENDINGS = {
     "as today: fp32, 25 MB, during backward": TODAY,
     "messages of 5 MB (bucket_cap_mb)": Sending(bucket_bytes=5 * MB),

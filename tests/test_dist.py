@@ -57,6 +57,14 @@ def problem_of(processes, own):
     return ""
 
 
+def gradient(processes, rank, in_bf16):
+    """The gradient that the processes share, if their own are 1 and 1 + 2⁻¹⁰."""
+    layer = torch.nn.Linear(1, 1, bias=False)
+    model = dist.shared(processes, layer, in_bf16=in_bf16)
+    model(torch.tensor([[1 + rank * 2**-10]])).sum().backward()
+    return layer.weight.grad.item()
+
+
 def together(rank, port, results):
     """What one of two processes finds."""
     import os
@@ -80,6 +88,7 @@ def together(rank, port, results):
             dist.any_true(processes, (rank == 1, False, True), CPU),
             dist.merge(processes, {rank: f"from {rank}", 7: "from both"}),
             layer.weight.item(),
+            *(gradient(processes, rank, in_bf16) for in_bf16 in (False, True)),
         )
     assert not torch.distributed.is_initialized()
 
@@ -98,6 +107,7 @@ def test_two_processes_find_the_same():
         differs = "the list of process 0 is list 0, of process 1 it is list 1: "
         wanted = (
             *(3.0, 2.0, 1.5, Counter(a=2, b=1), differs, ""),
-            *((True, False, True), merged, 10.0),
+            # The mean of 1 and 1 + 2⁻¹⁰ is exact in fp32. In bf16, which has 8 bits, 1 + 2⁻¹⁰ is 1.
+            *((True, False, True), merged, 10.0, 1 + 2**-11, 1.0),
         )
         assert dict(results) == {0: wanted, 1: wanted}

@@ -226,7 +226,7 @@ DROPPED: dict[str, str] = {
     "TEST.SAVE_RESULTS_PATH": "scores of all videos are always kept, in scores_….npz of the run folder",
     "MODEL.SINGLE_PATHWAY_ARCH": "the pathways follow from MODEL.MODEL_NAME",
     "MODEL.MULTI_PATHWAY_ARCH": "the pathways follow from MODEL.MODEL_NAME",
-    "MODEL.FP16_ALLREDUCE": "gradients are exchanged in full precision",
+    "MODEL.FP16_ALLREDUCE": "TRAIN.BF16_ALLREDUCE exchanges gradients in bf16, which do not overflow",
     "MVIT.SEP_POS_EMBED": "it says how absolute positions are stored, and the network has none",
     "MVIT.SEPARATE_QKV": "one layer or three for queries, keys and values: the function is the same",
     "RESNET.INPLACE_RELU": "saves memory, changes no result",

@@ -166,7 +166,7 @@ def _train(
             task = build_task(cfg)
             normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
             state = build_first_state(cfg, job.initial, precision, device, clock)
-            model = dist.shared(processes, state.model)
+            model = dist.shared(processes, state.model, in_bf16=cfg.TRAIN.BF16_ALLREDUCE)
             step = build_step(cfg, model, state, task, normalizer, precision)
             resume.take_over(run_dir, state, choice, processes)
             # The check follows ``take_over``, so that it sees the weights of the first step.
