@@ -53,17 +53,21 @@ def test_the_page_has_what_each_piece_printed(run):
 
 
 @pytest.mark.parametrize(
-    ("device", "is_tiny", "wanted"),
+    ("options", "wanted"),
     [
-        ("cuda", False, "benchmarks/nvidia_h100_80gb_hbm3.md"),
-        ("cuda", True, "found/page.md"),
-        ("cpu", False, "found/page.md"),
+        ((), "benchmarks/nvidia_h100_80gb_hbm3.md"),
+        (("--tiny",), "found/page.md"),
+        (("--device", "cpu"), "found/page.md"),
     ],
 )
-def test_the_page_of_a_gpu_is_beside_those_of_others(device, is_tiny, wanted):
-    place = gpu.Place(Path("found"), device, is_tiny)
-    found = gpu.page_file(place, {"gpu": "NVIDIA H100 80GB HBM3"})
-    assert found == Path(wanted)
+def test_the_page_of_a_gpu_is_beside_those_of_others(options, wanted, tmp_path, monkeypatch):
+    machine = {**gpu.describe(), "gpu": "NVIDIA H100 80GB HBM3"}
+    monkeypatch.setattr(gpu, "describe", lambda: machine)
+    monkeypatch.setattr(gpu, "PIECES", (piece("first", "print('a table')"),))
+    monkeypatch.chdir(tmp_path)
+    Path("benchmarks").mkdir()
+    assert gpu.main(["--output", "found", *options]) == 0
+    assert "\na table\n" in Path(wanted).read_text()
 
 
 def test_a_piece_that_is_done_is_not_run_again_unless_it_is_wanted(run, tmp_path):
