@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from plain_step import WAYS
 
@@ -388,8 +389,9 @@ def measure(piece: Piece, place: Place, again: bool) -> Outcome:
     if record.exists():
         part.unlink(missing_ok=True)
     record.unlink(missing_ok=True)
-    found = read_json(part) if part.exists() else {"ended": {}, "limit_seconds": LIMIT_SECONDS}
-    ended, limit, num_before = found["ended"], found["limit_seconds"], len(found["ended"])
+    found: dict[str, Any] = read_json(part) if part.exists() else {}
+    ended, limit = found.get("ended", {}), found.get("limit_seconds", LIMIT_SECONDS)
+    num_before = len(ended)
     print(f"\n=== {piece.name}: {piece.title}", flush=True)
     started, code, text = time.monotonic(), int(Outcome.OK), ""
     for command in piece.commands(place):

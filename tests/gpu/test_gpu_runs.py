@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from run_files import assert_bit_identical, interrupt_in, losses, read_lines, torchrun
-from tiny import command, data_keys, run_net, write_config
+from tiny import VIT, command, data_keys, run_net, write_config
 
 pytestmark = pytest.mark.gpu
 
@@ -60,6 +60,23 @@ def test_an_interrupted_run_continues(cfg, whole, workers, device, tmp_path, mon
         assert one == pytest.approx(other, rel=0.05)
     if device.type == "cpu":
         assert_bit_identical(folder, whole)
+
+
+def test_an_interrupted_transformer_has_the_same_bits(tiny_data, device, tmp_path, monkeypatch):
+    """torch can add in a fixed order in all its operations, but not in the AdaptiveAvgPool3d of other networks."""
+    keys = {**data_keys(tiny_data), **VIT, "VIT.POSITIONS": "rotary", "DEVICE": device.type}
+    cfg = write_config(tmp_path / "vit.yaml", keys)
+    whole, folder = tmp_path / "whole", tmp_path / "run"
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert run_net().main(command(cfg, whole, *EXACT)) == 0
+        with monkeypatch.context() as patch:
+            interrupt_in(4, patch)
+            assert run_net().main(command(cfg, folder, *EXACT)) == 4
+        assert run_net().main(command(cfg, folder, *EXACT)) == 0
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert_bit_identical(folder, whole)
 
 
 def test_one_process_over_nccl_is_one_process(cfg, whole, tmp_path):

@@ -5,6 +5,7 @@ docs/gpu.md names the test of each branch.
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,9 +22,15 @@ from mgexp.data.loader import DeviceBatches, build_train_loader
 from mgexp.data.regions import FinishedBatches, Regions
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.launch.resources import Resources, local_problems
+from mgexp.launch.resources import (
+    Resources,
+    add_resource_arguments,
+    local_problems,
+    read_resources,
+)
 from mgexp.multigrid.schedule import StepShape
 from mgexp.optim.build import build_optimizer
+from mgexp.options import ToolParser
 from mgexp.plan.advice import time_gradients
 from mgexp.plan.doctor import gpu_finding
 from mgexp.plan.timing import Stopwatch
@@ -47,17 +54,22 @@ MODELS = {
 }
 
 
-def test_the_page_names_every_file_with_a_branch_and_tests_that_exist():
+def test_the_page_names_every_branch_and_tests_that_exist():
     page = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
     tests = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/*.py"))
     named = re.findall(r"`(test_\w+)`", page)
     assert len(named) > 30
     assert [name for name in named if f"def {name}(" not in tests] == []
     branch = re.compile(r"""torch\.cuda\.|type [!=]= "(cuda|cpu)\"""")
-    files = [path for path in ROOT.glob("mgexp/**/*.py") if branch.search(path.read_text("utf-8"))]
-    paths = [path.relative_to(ROOT).as_posix() for path in files]
-    # This one only decides whether DEVICE cuda is a problem: test_setup.py.
-    assert [path for path in paths if f"`{path}`" not in page] == ["mgexp/train/setup.py"]
+    branches = {
+        (path.relative_to(ROOT).as_posix(), getattr(node, "name", "outside of functions"))
+        for path in ROOT.glob("mgexp/**/*.py")
+        for text in [path.read_text(encoding="utf-8")]
+        if branch.search(text)
+        for node in ast.parse(text).body
+        if branch.search(ast.get_source_segment(text, node))
+    }
+    assert {*re.findall(r"`(mgexp/\S+\.py)` `(\w+)`", page)} == branches
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -247,16 +259,21 @@ def test_gpus_talk_over_nccl(fake_gpu, monkeypatch):
 
 
 @pytest.mark.usefixtures("fake_gpu")
-def test_more_gpus_than_there_are_is_a_problem():
-    assert [*local_problems(Resources(gpus_per_node=1))] == []
+def test_a_run_takes_one_gpu_and_no_more_than_there_are():
+    parser = ToolParser("", "")
+    add_resource_arguments(parser)
+    found, _ = read_resources(parser.parse_args([], SimpleNamespace(launcher="here")))
+    assert found.gpus_per_node == 1
+    assert [*local_problems(found)] == []
     (problem,) = local_problems(Resources(gpus_per_node=2))
     assert "this machine has 1" in problem
 
 
+@pytest.mark.parametrize("method", ["sgd", "adamw"])
 @pytest.mark.usefixtures("fake_gpu")
-def test_sgd_on_a_gpu_is_not_fused(tmp_path):
+def test_the_update_on_a_gpu_is_not_fused(method, tmp_path):
     """The scaler of fp16 treats the fused update differently."""
-    cfg, model = tiny_config(tmp_path), nn.Linear(2, 2)
+    cfg, model = tiny_config(tmp_path, {"SOLVER.OPTIMIZING_METHOD": method}), nn.Linear(2, 2)
     assert build_optimizer(cfg, model).param_groups[0]["fused"]
     assert not build_optimizer(cfg, model.to(GPU)).param_groups[0]["fused"]
 

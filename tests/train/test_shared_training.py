@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, islice
 
 import pytest
 import torch
-from shared_training import Training, in_processes
-from tiny import RECIPE_OF_TRANSFORMERS, VIT
+from shared_training import CPU, SEED, Training, in_processes
+from tiny import NUM_TRAIN, RECIPE_OF_TRANSFORMERS, VIT, data_keys, tiny_config
+
+from mgexp.data.lists import build_list
+from mgexp.data.loader import build_train_loader
+from mgexp.data.regions import FinishedBatches
+from mgexp.multigrid.sampler import StepSampler
+from mgexp.train.setup import build_row_schedule
+from mgexp.video.pyav import PyavReader
 
 COUNTS = (2, 4)
 
@@ -138,3 +145,27 @@ def test_a_transformer_is_that_of_one_process(more, tmp_path):
     found = in_processes(train, 2, tmp_path, changes)[0]
     assert unequal(found["tensors"], wanted["tensors"], 1e-8) == {}
     assert wanted["losses"][-1] < wanted["losses"][0]
+
+
+def first_clips(processes, folder, data):
+    """The clips of the first steps, with labels, which the device of training resizes and augments."""
+    folder.mkdir()
+    augmented = {"AUG.RANDAUGMENT_OPS": 2, "AUG.COLOR_JITTER": 0.4, "AUG.RE_PROB": 0.5}
+    cfg = tiny_config(folder, {**data_keys(data), **augmented, "AUG.DEVICE": "training"})
+    schedule = build_row_schedule(cfg, NUM_TRAIN, processes.count)
+    steps = islice(StepSampler(schedule, SEED, 0, processes.rank), 4)
+    records = build_list(cfg, "TRAIN_LIST").records
+    loader = build_train_loader(cfg, records, steps, CPU, PyavReader)
+    assert isinstance(loader, FinishedBatches)
+    return [batch.tensors() for batch in loader]
+
+
+@pytest.mark.slow
+def test_clips_that_the_device_makes_are_those_of_one_process(tiny_data, tmp_path):
+    """Seeds of the augmentation belong to clips, and not to processes."""
+    (alone,) = in_processes(first_clips, 1, tmp_path / "alone", tiny_data)
+    shared = in_processes(first_clips, 2, tmp_path, tiny_data)
+    assert len({len(clips) for clips, *_ in alone}) > 1  # steps of several shapes
+    for step, wanted in enumerate(alone):
+        parts = zip(*(one[step] for one in shared), strict=True)
+        assert all(map(torch.equal, map(torch.cat, parts), wanted))
