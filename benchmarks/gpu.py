@@ -153,13 +153,12 @@ def step(name: str, cfg: str, ways: Sequence[str]) -> Piece:
     is_compiled = not {*ways} <= {*WAYS}
 
     def commands(place: Place) -> list[Command]:
-        small = chain.from_iterable(TINY_NETWORKS[cfg].items() if place.is_tiny else ())
         # A CPU takes minutes to compile a shape, and to pool the tokens of MViT. The baseline has only one, and
         # it may have any clips.
         is_one_shape = place.is_tiny and (is_compiled or cfg == MVIT)
-        few = chain.from_iterable(TINY_CLIPS_OF_TRANSFORMERS.items())
-        small = (*small, *(few if is_one_shape and cfg in (VIT, MVIT) else ()))
-        keys = [*place.keys, "TRAIN.INIT_WEIGHTS", "", *small]
+        small = {**TINY_NETWORKS[cfg]} if place.is_tiny else {}
+        small |= TINY_CLIPS_OF_TRANSFORMERS if is_one_shape and cfg in (VIT, MVIT) else {}
+        keys = [*place.keys, "TRAIN.INIT_WEIGHTS", "", *chain.from_iterable(small.items())]
         row = f"{cfg}/{'baseline' if is_one_shape else 'long_short'}.yaml"
         counts = ["--steps", "2", "--warmup", "1"] if place.is_tiny else ["--steps", "11"]
         shapes = [
