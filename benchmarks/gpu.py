@@ -86,11 +86,18 @@ TINY_NETWORKS: Mapping[str, Mapping[str, str]] = {
     # Compiling takes as long for small layers as for large ones, so the small SlowFast has few of them.
     SLOWFAST: {**TINY_CLIPS, "RESNET.DEPTH": "18"},
     I3D: TINY_CLIPS,
-    # The clips of transformers stay large, because they must divide into patches at every shape.
+    # For a schedule the clips of transformers stay large, because they must divide into patches at every shape.
     VIT: {"VIT.EMBED_DIM": "16", "VIT.DEPTH": "1", "VIT.NUM_HEADS": "1"},
-    MVIT: {"MVIT.EMBED_DIM": "8", "MVIT.DEPTH": "4", "MVIT.STAGES": "[1,2,3]"},
+    MVIT: {"MVIT.EMBED_DIM": "8", "MVIT.DEPTH": "2", "MVIT.STAGES": "[1]"},
 }
 """The keys that make the network of a row small."""
+TINY_CLIPS_OF_TRANSFORMERS = {
+    "DATA.NUM_FRAMES": "4",
+    "DATA.TRAIN_CROP_SIZE": "64",
+    "DATA.TEST_CROP_SIZE": "64",
+    "DATA.TRAIN_JITTER_SCALES": "[64,80]",
+}
+"""The keys that make the clips of a baseline small."""
 
 STOPPED = -int(signal.SIGTERM)
 """The exit code of a command that was stopped and did not save."""
@@ -146,10 +153,12 @@ def step(name: str, cfg: str, ways: Sequence[str]) -> Piece:
     is_compiled = not {*ways} <= {*WAYS}
 
     def commands(place: Place) -> list[Command]:
-        small = chain.from_iterable(TINY_NETWORKS[cfg].items() if place.is_tiny else ())
-        keys = [*place.keys, "TRAIN.INIT_WEIGHTS", "", *small]
-        # A CPU takes minutes to compile a shape, and to pool the tokens of MViT. The baseline has only one.
+        # A CPU takes minutes to compile a shape, and to pool the tokens of MViT. The baseline has only one, and
+        # it may have any clips.
         is_one_shape = place.is_tiny and (is_compiled or cfg == MVIT)
+        small = {**TINY_NETWORKS[cfg]} if place.is_tiny else {}
+        small |= TINY_CLIPS_OF_TRANSFORMERS if is_one_shape and cfg in (VIT, MVIT) else {}
+        keys = [*place.keys, "TRAIN.INIT_WEIGHTS", "", *chain.from_iterable(small.items())]
         row = f"{cfg}/{'baseline' if is_one_shape else 'long_short'}.yaml"
         counts = ["--steps", "2", "--warmup", "1"] if place.is_tiny else ["--steps", "11"]
         shapes = [

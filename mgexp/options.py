@@ -16,6 +16,8 @@ from mgexp.registry import OwnFile, import_file
 from mgexp.run.remote import is_remote
 
 MAX_HELP_COLUMNS = 100
+BAD_INPUT = 2
+"""The exit code of a tool that was given something it cannot use."""
 STOPPED = 4
 """The exit code of a tool that Ctrl-C ended."""
 OUTPUT_CLOSED = 141
@@ -88,8 +90,17 @@ class _HelpAll(argparse.Action):
         parser.exit()
 
 
+def say(message: str) -> None:
+    """Print a message on standard error, unless it is empty. It begins with the name of the tool."""
+    if message:
+        print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr, flush=True)
+
+
 def run_tool(main: Callable[[list[str]], int]) -> int:
-    """Return the exit code of ``main``. Ctrl-C and an output that nobody reads any more give no traceback."""
+    """Return the exit code of ``main``. An InputError gives its message and the code 2.
+
+    Ctrl-C and an output that nobody reads any more give no traceback.
+    """
     try:
         try:
             return main(sys.argv[1:])
@@ -100,8 +111,11 @@ def run_tool(main: Callable[[list[str]], int]) -> int:
         # Python flushes once more when it ends. That must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OUTPUT_CLOSED
+    except InputError as error:
+        say(str(error))
+        return BAD_INPUT
     except KeyboardInterrupt:
-        print(f"{Path(sys.argv[0]).name}: stopped by Ctrl-C", file=sys.stderr)
+        say("stopped by Ctrl-C")
         return STOPPED
 
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from math import nan
 
-from mgexp.options import not_positive, run_tool, too_small, without_folder
+from mgexp.errors import InputError
+from mgexp.options import not_positive, run_tool, say, too_small, without_folder
 
 
 def test_what_was_not_given_is_no_problem(tmp_path):
@@ -54,3 +55,18 @@ def test_output_that_nobody_reads_gives_no_traceback():
     assert tool.stderr.read() == b""
     assert tool.wait() == 141
     tool.stderr.close()
+
+
+def test_bad_input_gives_its_message_and_the_code_2(capsys, monkeypatch):
+    def main(arguments):
+        raise InputError(["--steps 0: give 1 or more"])
+
+    monkeypatch.setattr("sys.argv", ["tools/plan.py"])
+    assert run_tool(main) == 2
+    message = "plan.py: 1 problem found:\n  - --steps 0: give 1 or more\n"
+    assert capsys.readouterr() == ("", message)
+
+
+def test_an_empty_message_is_not_printed(capsys):
+    say("")
+    assert capsys.readouterr() == ("", "")

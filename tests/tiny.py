@@ -10,9 +10,11 @@ from typing import Any
 
 import av
 import numpy as np
+import pytest
 import yaml
 
 from mgexp.config.load import load_config
+from mgexp.options import run_tool
 
 NUM_TRAIN, NUM_VAL, NUM_CLASSES = 24, 8, 2
 NUM_FRAMES, TALL, WIDE = 24, 32, 40
@@ -155,10 +157,19 @@ def tiny_config(folder: Path, changes: Mapping[str, Any] | None = None) -> Any:
 
 
 def load_tool(name: str) -> ModuleType:
-    """tools/<name>.py as a module, a new one each time."""
-    spec = importlib.util.spec_from_file_location(name, TOOL.with_name(f"{name}.py"))
+    """tools/<name>.py as a module, a new one each time. Its ``main`` ends as the command does."""
+    path = TOOL.with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    own_main = module.main
+
+    def main(arguments: Sequence[str]) -> int:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.argv", [str(path), *arguments])
+            return run_tool(own_main)
+
+    module.main = main
     return module
 
 

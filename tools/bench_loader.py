@@ -36,6 +36,7 @@ from mgexp.options import (
     add_measuring_options,
     not_positive,
     run_tool,
+    say,
     too_small,
     without_folder,
 )
@@ -105,11 +106,8 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     try:
         found, text = run(options)
-    except InputError as error:
-        print(f"bench_loader.py: {error}", file=sys.stderr)
-        return 2
     except (VideoError, StoreError, OSError) as error:
-        print(f"bench_loader.py: {error}", file=sys.stderr)
+        say(str(error))
         return 1
     print(simplejson.dumps(found, indent=2) if options.json else text)
     return 0

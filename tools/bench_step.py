@@ -35,17 +35,11 @@ import torch
 from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
 from mgexp.dist import device_of
-from mgexp.errors import InputError, TrainingError, raise_problems
+from mgexp.errors import TrainingError, raise_problems
 from mgexp.models.build import build_model, network_title
 from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, activation_bytes, macs_by_shape
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes, step_counts
-from mgexp.options import (
-    ToolParser,
-    add_timing_options,
-    run_tool,
-    timing_problems,
-    too_small,
-)
+from mgexp.options import ToolParser, add_timing_options, run_tool, say, timing_problems, too_small
 from mgexp.plan.measure import build_checked_schedule
 from mgexp.plan.memory import build_held_bytes
 from mgexp.plan.timing import Stopwatch, measure_steps
@@ -101,11 +95,8 @@ def main(arguments: list[str]) -> int:
         cfg, schedule = read(options)
         shapes = chosen_shapes(schedule, options)
         times = bench(cfg, schedule, shapes, options)
-    except InputError as error:
-        print(f"bench_step.py: {error}", file=sys.stderr)
-        return 2
     except (TrainingError, RuntimeError) as error:
-        print(f"bench_step.py: a step failed: {error}", file=sys.stderr)
+        say(f"a step failed: {error}")
         return 1
     environment, device = describe(), device_of(cfg.DEVICE)
     precision = resolve_precision(cfg.TRAIN.PRECISION, device).name

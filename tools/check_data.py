@@ -24,11 +24,8 @@ from pathlib import Path
 
 import simplejson
 
-from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME
-from mgexp.config.load import read_config
-from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
-from mgexp.errors import InputError, raise_problems
+from mgexp.data.lists import Listing, chosen_listing
 from mgexp.options import (
     ToolParser,
     add_import_option,
@@ -73,18 +70,12 @@ def listing_of(options: argparse.Namespace) -> Listing:
     """Return the videos to check. Raises InputError with all problems of the command line."""
     has_row, words = options.cfg is not None, options.words
     # With --cfg, a word in the place of a KEY that is a file is a list by mistake. choice_problems reports it.
-    names = [word for word in words[::2] if Path(word).is_file()] if has_row else words
-    lists = [Path(name) for name in names]
-    problems = [*choice_problems(lists, options.root, options.separator, options.cfg)]
-    problems += too_small({"--processes": options.processes})
+    lists = [word for word in words[::2] if Path(word).is_file()] if has_row else words
+    pairs = words if has_row or BY_NAME.keys() & words[:1] else []
+    problems = too_small({"--processes": options.processes})
     problems += not_positive({"--time-limit": options.time_limit})
-    if not has_row and words and words[0] in BY_NAME:
-        problems.append(f"{words[0]}: KEY VALUE pairs are for --cfg, which is not given")
-    raise_problems(problems)
-    if not has_row:
-        return read_listing(lists, options.root, options.separator or SEPARATOR)
-    cfg, problems = read_config(options.cfg, words)
-    return build_listing(cfg, [*problems, *cross_problems(cfg)], with_quarantined=True)
+    choice = ([*map(Path, lists)], options.root, options.separator, options.cfg, pairs)
+    return chosen_listing(*choice, problems, with_quarantined=True)
 
 
 def main(arguments: list[str]) -> int:
@@ -95,9 +86,6 @@ def main(arguments: list[str]) -> int:
     try:
         listing = listing_of(options)
         summary = check_in_folder(folder, listing.paths, listing.root, *how)
-    except InputError as error:
-        print(f"check_data.py: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print("interrupted: run the same command again to check the rest", file=sys.stderr)
         return 4

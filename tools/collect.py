@@ -61,17 +61,13 @@ def main(arguments: list[str]) -> int:
     """Collect and print."""
     options = parse(arguments)
     summary = Summary(Collected(), (), None)
-    try:
-        raise_problems(without_folder({"--results": options.results}))
-        names = read_class_names(options.classes) if options.classes else ()
-        if options.runs:
-            summary = collect(options.runs, options.results, EXPERIMENTS, names)
-        if options.site:
-            index = write_site(ExperimentsDir(EXPERIMENTS), options.site, stored_curves)
-            summary = summary._replace(site=index)
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
+    raise_problems(without_folder({"--results": options.results}))
+    names = read_class_names(options.classes) if options.classes else ()
+    if options.runs:
+        summary = collect(options.runs, options.results, EXPERIMENTS, names)
+    if options.site:
+        index = write_site(ExperimentsDir(EXPERIMENTS), options.site, stored_curves)
+        summary = summary._replace(site=index)
     print(simplejson.dumps(summary.as_json(), indent=2) if options.json else summary.as_text())
     return 2 if summary.collected.refused else 0
 

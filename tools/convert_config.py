@@ -27,7 +27,7 @@ from mgexp.config.load import read_config
 from mgexp.convert.conversion import Conversion
 from mgexp.convert.pyslowfast import convert, read_pyslowfast
 from mgexp.errors import InputError, collected, raise_problems
-from mgexp.options import ToolParser, not_new, run_tool
+from mgexp.options import ToolParser, not_new, run_tool, say
 from mgexp.run.files import atomic_write_text
 from mgexp.train.setup import build_row_schedule
 
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
         if options.output:
             atomic_write_text(options.output, text)
     except (InputError, OSError) as error:
-        print(f"convert_config.py: nothing was written; {error}", file=sys.stderr)
+        say(f"nothing was written; {error}")
         return 2
     if not options.output:
         print(text, end="")

@@ -29,7 +29,7 @@ from mgexp.errors import InputError, raise_problems
 from mgexp.models.build import build_to_look_at, own_names
 from mgexp.models.legacy import WHY_NOT_PICKLES, read_caffe2
 from mgexp.models.weights import WeightsFile, fit_weights, read_weights, write_weights
-from mgexp.options import ToolParser, add_import_option, not_new, run_tool
+from mgexp.options import ToolParser, add_import_option, not_new, run_tool, say
 
 ENDINGS = (".safetensors", ".pyth", ".pt")
 
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
         fit = fit_weights(read_any(options.input, own_names(cfg.MODEL.MODEL_NAME, model)), model)
         write_weights(options.output, fit.used)
     except (InputError, ValueError, OSError) as error:
-        print(f"convert_weights.py: nothing was written; {error}", file=sys.stderr)
+        say(f"nothing was written; {error}")
         return 2
     print(simplejson.dumps(fit.record(), indent=2) if options.json else fit.summary())
     if not options.json:

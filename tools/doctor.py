@@ -78,9 +78,6 @@ def main(arguments: list[str]) -> int:
             from mgexp.run.folder import RunDir
 
             note(build_row_findings(*row, RunDir(options.run) if options.run else None))
-    except InputError as error:
-        print(f"doctor.py: {error}", file=sys.stderr)
-        return 2
     except ImportError as error:
         # The usual cause is a torchvision that does not fit torch. The findings on the machine then name the
         # remedy.

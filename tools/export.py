@@ -33,8 +33,8 @@ from mgexp.deploy.export import (
     write_loader,
     write_plain_files,
 )
-from mgexp.errors import InputError, TrainingError, collected, raise_problems
-from mgexp.options import ToolParser, add_import_option, run_tool
+from mgexp.errors import TrainingError, collected, raise_problems
+from mgexp.options import ToolParser, add_import_option, run_tool, say
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.predict import build_predictor, load_run, read_names
 
@@ -94,9 +94,6 @@ def main(arguments: list[str]) -> int:
     try:
         with StopRequest().listening() as stop, stop.at_once():
             export(options)
-    except InputError as error:
-        say(f"nothing was exported; {error}")
-        return 2
     except (TrainingError, OSError) as error:  # an OSError: the disk is full, for instance
         say(str(error))
         return 1
@@ -104,11 +101,6 @@ def main(arguments: list[str]) -> int:
         say(f"stopped by {stopped.signal_name}; files that were not checked yet are not kept")
         return 4
     return 0
-
-
-def say(message: str) -> None:
-    """Print a message for the user on standard error."""
-    print(f"export.py: {message}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

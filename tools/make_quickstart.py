@@ -15,7 +15,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from mgexp.errors import InputError
 from mgexp.options import run_tool
 from mgexp.run.environment import num_cores
 
@@ -34,9 +33,6 @@ def main(arguments: list[str]) -> int:
         given = {name: value for name, value in vars(options).items() if name in names}
         video_set = replace(SETS[options.set], **given)
         made = make_quickstart(options.output, video_set, options.processes, progress=True)
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print("interrupted: run the same command again to make the rest", file=sys.stderr)
         return 4

@@ -141,9 +141,6 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     try:
         run(options)
-    except InputError as error:
-        print(f"own_data.py: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print("interrupted: run the same command again to check the rest", file=sys.stderr)
         return 4

@@ -39,6 +39,7 @@ from mgexp.options import (
     add_import_option,
     not_positive,
     run_tool,
+    say,
     too_small,
     without_folder,
 )
@@ -125,27 +126,17 @@ def keys_first(arguments: Sequence[str]) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Measure, predict, compare and print."""
     options = parse(arguments)
-    try:
-        check(options)
-        if options.study:
-            return show_study(options)
-        found, text = plan(options)
-        runs = [measured_run(folder, found["predictions"]) for folder in options.measured_run]
-    except InputError as error:
-        say(str(error))
-        return 2
-    if runs:
+    check(options)
+    if options.study:
+        return show_study(options)
+    found, text = plan(options)
+    if runs := [measured_run(folder, found["predictions"]) for folder in options.measured_run]:
         found["measured_runs"] = runs
         text = "\n\n".join(part for part in (text, run_table(runs)) if part)
     if options.output:
         write_json(options.output, found)
     print(simplejson.dumps(found, indent=2) if options.json else text)
     return 0
-
-
-def say(message: str) -> None:
-    """Print a message for the user on standard error."""
-    print(f"plan.py: {message}", file=sys.stderr)
 
 
 def check(options: argparse.Namespace) -> None:

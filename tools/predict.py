@@ -17,7 +17,6 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 # mgexp comes before torch, because it sets how torch's threads wait.
 import mgexp  # noqa: F401
@@ -35,9 +34,9 @@ from mgexp.deploy.show import Style, overlay_file, watch
 from mgexp.deploy.stream import SPAN_SECONDS, Source, build_window, camera
 from mgexp.dist import Processes, device_of
 from mgexp.errors import InputError, collected, raise_problems
-from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, without_folder
+from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, say, without_folder
 from mgexp.run.confusion import name_of
-from mgexp.run.log import progress_bar
+from mgexp.run.log import with_progress
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.text import counted
 from mgexp.train.predict import (
@@ -53,8 +52,6 @@ from mgexp.video.reader import VideoError
 
 NUM_BEST, NUM_DRAWN = 5, 3
 EVERY_SECONDS = 0.5
-
-Item = TypeVar("Item")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -188,9 +185,7 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
         seen = build_predictions(cfg, predictor, found.videos, device, num_best)
         code = report(options, seen, names, stop, total=len(found.videos))
         if style and window and not code:
-            overlay_file(
-                *(found.videos[0], options.overlay, window, predictor.scores, style, progress)
-            )
+            overlay_file(found.videos[0], options.overlay, window, predictor.scores, style)
             say(f"wrote {options.overlay}")
     return code
 
@@ -208,7 +203,7 @@ def report(
     """
     seen: list[Prediction] = []
     try:
-        for one in progress(found, "videos", total) if options.json else found:
+        for one in with_progress(found, total, "", "videos") if options.json else found:
             seen.append(one)
             if one.error:
                 say(one.error)
@@ -250,23 +245,12 @@ def as_text(found: Prediction, names: Sequence[str]) -> str:
     return "\n".join([found.path, *(f"{share:6.1f} %  {name}" for share, name in best)])
 
 
-def progress(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
-    """Yield the items. Meanwhile show how many are done: see ``progress_bar``."""
-    with progress_bar(total, "", desc=what) as bar:
-        for item in items:
-            yield item
-            bar.update()
-
-
 def main(arguments: list[str]) -> int:
     """Predict, and turn an error into an exit code and one message."""
     options = parse(arguments)
     try:
         with StopRequest().listening() as stop:
             return predict(options, stop)
-    except InputError as error:
-        say(str(error))
-        return 2
     except VideoError as error:
         say(str(error))
         return 3
@@ -276,11 +260,6 @@ def main(arguments: list[str]) -> int:
     except Interrupted as stopped:
         say(f"stopped by {stopped.signal_name}")
         return 4
-
-
-def say(message: str) -> None:
-    """Print a message for the user on standard error."""
-    print(f"predict.py: {message}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -33,12 +33,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME
 from mgexp.config.load import read_config
-from mgexp.data.lists import SEPARATOR, Listing, build_listing, choice_problems, read_listing
-from mgexp.errors import InputError, listed, raise_problems
-from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, too_small
+from mgexp.data.lists import chosen_listing
+from mgexp.errors import listed, raise_problems
+from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say, too_small
 from mgexp.run.environment import num_cores
 from mgexp.text import counted
 from mgexp.train.setup import build_store_levels
@@ -140,24 +139,20 @@ def main(arguments: list[str]) -> int:
     """Fill the store or print the plan, and turn an error into an exit code and one message."""
     options = parse(arguments)
     try:
-        listing = listing_of(options)
+        choice = (options.lists, options.root, options.separator, options.cfg, options.overrides)
+        problems = too_small({"--processes": options.processes})
+        listing = chosen_listing(*choice, problems, with_quarantined=False)
         order, present = order_of(options, listing.root), listing.present()
         if options.plan:
             print(plan(options, present.names, order))
             return 0
         store = StoreDir(options.store)
         filled = fill_store(store, order, listing.names, options.processes, progress=True)
-    except InputError as error:
-        print(f"prepare_data.py: {error}", file=sys.stderr)
-        return 2
     except (StoreError, OSError) as error:
-        print(f"prepare_data.py: {error}", file=sys.stderr)
+        say(str(error))
         return 1
     except KeyboardInterrupt:
-        print(
-            "prepare_data.py: interrupted; start the same command again to make the rest",
-            file=sys.stderr,
-        )
+        say("interrupted; start the same command again to make the rest")
         return 4
     print(summary(options.store, filled))
     return 0
@@ -171,25 +166,10 @@ def order_of(options: argparse.Namespace, root: Path) -> Order:
         raise_problems(problems)
         sides = build_store_levels(cfg)
         pixels = " ".join(map(str, sides))
-        print(f"prepare_data.py: short sides {pixels}, from the shapes of the row", file=sys.stderr)
+        say(f"short sides {pixels}, from the shapes of the row")
     chosen = tuple(sides or DEFAULT_SHORT_SIDES)
     shard_bytes = None if options.shards is None else round(options.shards * 10**9)
     return Order(root, chosen, options.quantizer, shard_bytes, options.verify)
-
-
-def listing_of(options: argparse.Namespace) -> Listing:
-    """Return the videos of the row or of the lists, also missing files. Raises InputError with all problems."""
-    problems = [*choice_problems(options.lists, options.root, options.separator, options.cfg)]
-    problems += too_small({"--processes": options.processes})
-    if options.cfg is None and options.overrides:
-        problems.append(
-            f"{options.overrides[0]}: KEY VALUE pairs are for --cfg, which is not given"
-        )
-    raise_problems(problems)
-    if options.lists:
-        return read_listing(options.lists, options.root, options.separator or SEPARATOR)
-    cfg, problems = read_config(options.cfg, options.overrides)
-    return build_listing(cfg, [*problems, *cross_problems(cfg)], with_quarantined=False)
 
 
 def summary(store: Path, filled: Filled) -> str:

@@ -38,20 +38,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     """Write the report, and print where it is."""
     options = parse(arguments)
-    try:
-        names = read_class_names(options.classes) if options.classes else ()
-        rows = [path.stem for path in row_yamls(options.folder)]
-        output = options.output or options.folder
-        if (output / STUDY_YAML).is_file():
-            problem = f"{output / 'figures'} belongs to the page of tools/study.py"
-            raise InputError([f"{problem}: give another folder with --output"])
-        has_rows = rows or any(RunsDir(options.folder).runs())
-        # The runs of a sweep lie in a folder for each choice of values.
-        if has_rows or not write_value_report(options.folder, output):
-            report_with_figures(options.folder, rows, names, output)
-    except InputError as error:
-        print(f"report: {error}", file=sys.stderr)
-        return 2
+    names = read_class_names(options.classes) if options.classes else ()
+    rows = [path.stem for path in row_yamls(options.folder)]
+    output = options.output or options.folder
+    if (output / STUDY_YAML).is_file():
+        problem = f"{output / 'figures'} belongs to the page of tools/study.py"
+        raise InputError([f"{problem}: give another folder with --output"])
+    has_rows = rows or any(RunsDir(options.folder).runs())
+    # The runs of a sweep lie in a folder for each choice of values.
+    if has_rows or not write_value_report(options.folder, output):
+        report_with_figures(options.folder, rows, names, output)
     written = RunsDir(output)
     print(f"{written.report_md}\n{written.report_html}")
     return 0

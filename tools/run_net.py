@@ -22,7 +22,7 @@ from mgexp.errors import InputError
 from mgexp.launch.resources import LAUNCHERS, add_resource_arguments, read_resources
 from mgexp.launch.run import RunOptions, run_in_process
 from mgexp.launch.submit import to_local, to_queue
-from mgexp.options import ToolParser, add_import_option, local_folder, run_tool
+from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say
 from mgexp.train.result import Outcome
 
 
@@ -105,21 +105,12 @@ def main(arguments: list[str]) -> Outcome:
     options = parse(arguments)
     # These problems are reported later, in one message with the problems of the configuration.
     resources, problems = read_resources(options)
-    try:
-        if options.launcher == "local":
-            return to_local(read(options), resources, problems, say)
-        if options.launcher == "slurm":
-            return to_queue(read(options), resources, problems, say)
-    except InputError as error:
-        say(f"nothing was started; {error}")
-        return Outcome.BAD_INPUT
+    if options.launcher == "local":
+        return to_local(read(options), resources, problems, say)
+    if options.launcher == "slurm":
+        return to_queue(read(options), resources, problems, say)
     processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
     return run_in_process(read(options), processes, say, problems=problems)
-
-
-def say(message: str) -> None:
-    """Print a message for the user on standard error."""
-    print(f"run_net.py: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

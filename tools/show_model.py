@@ -25,7 +25,6 @@ import simplejson
 from torch import nn
 
 from mgexp.config.load import read_config
-from mgexp.errors import InputError
 from mgexp.models.build import build_model, network_title
 from mgexp.models.cost import activation_bytes, macs_by_shape, num_params, schedule_shapes
 from mgexp.multigrid.schedule import Schedule
@@ -53,12 +52,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     """Print a table, or JSON. Return 1 if the check found a fault, and 2 if the configuration is wrong."""
     options = parse(arguments)
-    try:
-        cfg, problems = read_config(options.cfg, options.overrides)
-        schedule = build_checked_schedule(cfg, problems, checks_model=not options.check)
-    except InputError as error:
-        print(f"show_model.py: {error}", file=sys.stderr)
-        return 2
+    cfg, problems = read_config(options.cfg, options.overrides)
+    schedule = build_checked_schedule(cfg, problems, checks_model=not options.check)
     model = build_model(cfg)
     title = network_title(cfg.MODEL.MODEL_NAME, cfg.RESNET.DEPTH)
     name = f"{title}, {cfg.MODEL.NUM_CLASSES} classes"

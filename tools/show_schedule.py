@@ -16,7 +16,6 @@ from pathlib import Path
 import simplejson
 
 from mgexp.config.load import read_config
-from mgexp.errors import InputError
 from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.plan.measure import build_checked_schedule
 from mgexp.plan.memory import build_memory, memory_table
@@ -42,16 +41,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     """Print the table, or JSON. Return 2 if the configuration is wrong."""
     options = parse(arguments)
-    try:
-        cfg, problems = read_config(options.cfg, options.overrides)
-        num_videos, missing = build_num_videos(cfg, options.num_videos)
-        schedule = build_checked_schedule(
-            cfg, [*problems, *missing], num_videos, options.num_gpus, checks_model=False
-        )
-        memory = build_memory(cfg, schedule, options.num_gpus) if options.memory else None
-    except InputError as error:
-        print(f"show_schedule.py: {error}", file=sys.stderr)
-        return 2
+    cfg, problems = read_config(options.cfg, options.overrides)
+    num_videos, missing = build_num_videos(cfg, options.num_videos)
+    schedule = build_checked_schedule(
+        cfg, [*problems, *missing], num_videos, options.num_gpus, checks_model=False
+    )
+    memory = build_memory(cfg, schedule, options.num_gpus) if options.memory else None
     if options.json:
         found = schedule_json(schedule) | ({"memory": memory} if memory else {})
         print(simplejson.dumps(found, indent=2))

@@ -44,7 +44,7 @@ from mgexp.launch.run import RunOptions, with_cpus
 from mgexp.launch.submit import to_local
 from mgexp.launch.sweep import Sweep, SweepRun, age_of_code, check_sweep, freeze, submit_array, thaw
 from mgexp.launch.sweep_state import IN_HAND, states
-from mgexp.options import ToolParser, add_import_option, not_positive, run_tool
+from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, say
 from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
 from mgexp.results.evidence import busy_runs
 from mgexp.results.html import Picture
@@ -118,9 +118,6 @@ def main(arguments: Sequence[str]) -> int:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return run(options)
-    except InputError as error:
-        say(str(error))
-        return Outcome.BAD_INPUT
     except KeyboardInterrupt:
         say("interrupted: start the same command again to continue")
         return Outcome.INTERRUPTED
@@ -428,12 +425,6 @@ def submit(board: Board, resources: Resources, options: argparse.Namespace) -> O
             say(f"{num} submitted; follow: python tools/sweep.py status {board.sweep_dir.root}")
             say(age_of_code(sweep.folder))
     return Outcome.OK
-
-
-def say(text: str) -> None:
-    """Print a message for the user on standard error, unless it is empty."""
-    if text:
-        print(f"study.py: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

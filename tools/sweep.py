@@ -41,10 +41,9 @@ from mgexp.launch.sweep import (
     submit_array,
 )
 from mgexp.launch.sweep_state import COLUMNS, IN_HAND, RunState, all_names, states
-from mgexp.options import ToolParser, add_import_option, local_folder, run_tool
+from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say
 from mgexp.run.folder import SweepDir, default_sweep_dir
 from mgexp.text import aligned, counted
-from mgexp.train.result import Outcome
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -106,13 +105,9 @@ def parse_command(name: str, arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Run a command, and turn an error into an exit code and one message."""
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", ())
-    try:
-        if name in COMMANDS:
-            return COMMANDS[name](parse_command(name, rest))
-        return run(parse(rest if name == "run" else arguments))
-    except InputError as error:
-        print(f"sweep.py: {error}", file=sys.stderr)
-        return Outcome.BAD_INPUT
+    if name in COMMANDS:
+        return COMMANDS[name](parse_command(name, rest))
+    return run(parse(rest if name == "run" else arguments))
 
 
 def status(options: argparse.Namespace) -> int:
@@ -255,12 +250,6 @@ def show(found: Sequence[RunState], as_json: bool) -> None:
         print(simplejson.dumps([asdict(one) for one in found], indent=2))
     else:
         print(aligned([COLUMNS, *(one.cells() for one in found)]))
-
-
-def say(text: str) -> None:
-    """Print a message for the user on standard error, unless it is empty."""
-    if text:
-        print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

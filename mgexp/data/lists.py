@@ -9,8 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config, DataKeys
-from mgexp.config.load import in_fold
+from mgexp.config.load import in_fold, read_config
 from mgexp.data.classes import Classes, number_classes, read_classes
 from mgexp.data.formats import (
     HMDB51_FILE,
@@ -346,6 +347,30 @@ def choice_problems(
         yield "--root is missing: give the folder that the paths of the lists are relative to"
     if separator == "":
         yield "--separator is empty: use one character or more"
+
+
+def chosen_listing(
+    lists: Sequence[Path],
+    root: Path | None,
+    separator: str | None,
+    yaml: Path | None,
+    pairs: Sequence[str],
+    problems: Sequence[str],
+    with_quarantined: bool,
+) -> Listing:
+    """Read the videos that the options of a tool choose. Raises InputError with these ``problems`` and all others.
+
+    The options are those of ``choice_problems`` and the KEY VALUE ``pairs`` for the configuration.
+    """
+    problems = [*choice_problems(lists, root, separator, yaml), *problems]
+    if yaml is None and pairs:
+        problems.append(f"{pairs[0]}: KEY VALUE pairs are for --cfg, which is not given")
+    raise_problems(problems)
+    if yaml is not None:
+        cfg, problems = read_config(yaml, pairs)
+        return build_listing(cfg, [*problems, *cross_problems(cfg)], with_quarantined)
+    assert root is not None  # it was a problem
+    return read_listing(lists, root, separator or SEPARATOR)
 
 
 def read_listing(lists: Sequence[Path], root: Path, separator: str = SEPARATOR) -> Listing:

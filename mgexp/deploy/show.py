@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from mgexp.deploy.overlay import Panel, Write, open_video, written_size
 from mgexp.deploy.stream import (
-    Frame,
     Scores,
     SlidingClips,
     Source,
@@ -19,6 +18,7 @@ from mgexp.deploy.stream import (
     open_frames,
     timeline,
 )
+from mgexp.run.log import with_progress
 from mgexp.train.predict import Prediction, best_of
 from mgexp.video.reader import FramesArray, VideoError
 
@@ -60,23 +60,16 @@ def open_overlay(path: Path, style: Style, waiting: str = "") -> Iterator[Draw]:
         yield draw
 
 
-def overlay_file(
-    video: str,
-    path: Path,
-    window: Window,
-    scores: Scores,
-    style: Style,
-    progress: Callable[[Iterable[Frame], str], Iterable[Frame]],
-) -> None:
+def overlay_file(video: str, path: Path, window: Window, scores: Scores, style: Style) -> None:
     """Write ``video`` to ``path`` with the classes of the clip around each frame.
 
     The video is read twice, so that a frame can show what follows it, and memory does not grow with the pictures.
     Raises VideoError if it cannot be read.
     """
     with open_frames(Source(video)) as frames:
-        line = timeline(progress(frames, "frames seen"), window, scores)
+        line = timeline(with_progress(frames, None, "", "frames seen"), window, scores)
     with open_overlay(path, style) as draw, open_frames(Source(video)) as frames:
-        for seconds, picture in progress(frames, "frames drawn"):
+        for seconds, picture in with_progress(frames, None, "", "frames drawn"):
             draw(picture, seconds, line.at(seconds))
 
 

@@ -115,9 +115,7 @@ def _draw_ends(
             finals.append(final)
             draw_mean(axes, without_interval(row.each(scale.end)), final, styles[row.name])
     if finals:
-        # No score is above 100 %. The other 3 are room for its point.
-        low, high = limits(finals, least_span=LEAST_POINTS)
-        axes.set_ylim(low, min(high, 103.0))
+        _limit_percent(axes, finals)
     round_numbers(axes.yaxis, 5)
     axes.tick_params(labelbottom=False)
     quiet_grid(axes)
@@ -138,11 +136,17 @@ def _draw_curves(
                 axes.plot(*zip(*known, strict=True), color=colour, lw=0.9, alpha=0.75)
             draw_seeds(axes, [scale.end(run)], [run.score], colour)
     scores = [s for run in comparison.runs for s in (run.score, *(e.score for e in run.curve))]
-    axes.set_ylim(*limits([], *scores, least_span=LEAST_POINTS))
+    _limit_percent(axes, [], *scores)
     axes.set_xlim(left=0)
     axes.set_xlabel(scale.label)
     round_numbers(axes.xaxis, 5, "{:,.10g}".format)
     quiet_grid(axes)
+
+
+def _limit_percent(axes: Axes, estimates: Sequence[Estimate], *scores: float) -> None:
+    """Show at least LEAST_POINTS. No score is below 0 or above 100 %, and the other 3 are room for its point."""
+    low, high = limits(estimates, *scores, least_span=LEAST_POINTS)
+    axes.set_ylim(max(low, -3.0), min(high, 103.0))
 
 
 # --- speed-up against accuracy
@@ -291,7 +295,7 @@ def _draw_scores(axes: Axes, comparison: Comparison, styles: Mapping[str, RowSty
         # Draw the mark of the mean in front. The seeds lie closer together than its width and would hide it.
         axes.plot(at, fmean(row.scores), marker, ms=4.4, color=colour, zorder=6)
     axes.set_xlim(left=0)
-    axes.margins(y=0.08)
+    _limit_percent(axes, [], *(score for row in (*baselines, *rows) for score in row.scores))
     axes.set_xlabel(label)
     axes.set_ylabel(f"final {comparison.metric} (%)")
     round_numbers(axes.xaxis, 5, "{:,g}".format)

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from mgexp.config.keys import Config
 from mgexp.data.loader import build_train_loader
@@ -36,7 +35,7 @@ from mgexp.optim.build import set_rates
 from mgexp.plan.doctor import Finding
 from mgexp.plan.ways import build_training_step
 from mgexp.run.folder import RunDir
-from mgexp.run.log import progress_bar
+from mgexp.run.log import with_progress
 from mgexp.run.remote import local_file
 from mgexp.run.torch_file import load_torch
 from mgexp.train.precision import Precision
@@ -190,8 +189,8 @@ def build_noise_findings(cfg: Config, inputs: Inputs, run_dir: RunDir | None) ->
         device = step.normalizer.device
         batches = build_train_loader(cfg, inputs.train, requests, device, inputs.opener)
         where = f"after {num_steps} steps" if num_steps else "before training"
-        with progress_bar(len(requests), " gradients", desc=f"noise {where}") as bar:
-            found[num_steps] = measure_noise(step, counted(batches, bar), clips)
+        shown = with_progress(batches, len(requests), " gradients", f"noise {where}")
+        found[num_steps] = measure_noise(step, shown, clips)
         yield Finding(
             "gradient noise",
             "OK",
@@ -200,13 +199,6 @@ def build_noise_findings(cfg: Config, inputs: Inputs, run_dir: RunDir | None) ->
         )
     rule, noise = schedule.multigrid.lr_scaling, schedule.multigrid.noise_scale
     yield scaling_finding(found, rule, noise, schedule.recipe.clips, shape.clips)
-
-
-def counted(batches: Iterable[Any], bar: tqdm[Any]) -> Iterator[Any]:
-    """Yield the batches, and count on ``bar`` those that are done."""
-    for batch in batches:
-        yield batch
-        bar.update()
 
 
 def noise_requests(

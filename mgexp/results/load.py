@@ -190,13 +190,14 @@ def _start(run_dir: RunDir, experiment: str) -> tuple[bool, str]:
 def _yaml_of(experiment: str, run_dir: RunDir) -> str:
     """Return the path of a YAML from the name of its experiment, which has a folder only in experiments/.
 
-    The YAML of one's own is looked for above its run, as in PROJECT/runs/smoke/<row>/seed<N>.
+    The YAML of one's own is looked for above its run, as in PROJECT/runs/smoke/<row>/seed<N>. A YAML at another
+    place is not found. Then the copy in the run folder, which has all keys, stands for it.
     """
     if "/" in experiment:
         return f"experiments/{experiment}.yaml"
     above = [place for folder in run_dir.root.parents[:4] for place in (folder, folder / BUDGET)]
-    yamls = (place / f"{experiment}.yaml" for place in above)
-    return next((short_path(one) for one in yamls if one.exists()), f"{experiment}.yaml")
+    yamls = [*(place / f"{experiment}.yaml" for place in above), run_dir.config_yaml]
+    return next(short_path(one) for one in yamls if one.exists())
 
 
 def read_result(run_dir: RunDir) -> Run:

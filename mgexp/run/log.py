@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import resource
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from tqdm import tqdm
@@ -21,6 +21,8 @@ from mgexp.text import escaped
 LOGGER = logging.getLogger("mgexp")
 # On a terminal the bar shows the steps. In log.txt and elsewhere each reported step is a line.
 STEP_LEVEL = logging.DEBUG
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,14 @@ def progress_bar(
         else f"{'{desc}: ' if desc else ''}{{n_fmt}}/{{total_fmt}}{{unit}} [{{elapsed}}<{{remaining}}]",
         leave=is_terminal,
     )
+
+
+def with_progress(items: Iterable[Item], total: int | None, unit: str, desc: str) -> Iterator[Item]:
+    """Yield the items, and show on a ``progress_bar`` how many are done."""
+    with progress_bar(total, unit, desc=desc) as bar:
+        for item in items:
+            yield item
+            bar.update()
 
 
 class _Lines:

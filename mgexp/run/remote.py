@@ -99,9 +99,7 @@ def local_file(text: str) -> Path:
         return Path(text)
     if text in _KNOWN and _KNOWN[text].exists():
         return _KNOWN[text]
-    named = _NAMED_SUM.search(text)
-    published = _PUBLISHED_SUM.match(text)
-    address = text[: named.start()] if named else text
+    expected, address = expected_sum(text), _NAMED_SUM.sub("", text)
     if "#" in address and address.lower().startswith("http"):
         raise InputError([f"{text}: after # there is no sha256= with 64 digits: correct it"])
     # PathManager would take an unknown prefix for a path of this machine.
@@ -110,7 +108,6 @@ def local_file(text: str) -> Path:
         remedy = f"give --import FILE.py with a file that registers one for {prefix}://"
         raise InputError([f"{text}: no handler reads it: {remedy} (docs/clip_store.md)"])
     file = _fetch(address)
-    expected = named[1].lower() if named else published[1] if published else ""
     if expected and not (found := sha256_of(file)).startswith(expected):
         # A copy of the web is ours. A handler may give a file that is not.
         is_ours = file.is_relative_to(cache_folder())
@@ -121,6 +118,12 @@ def local_file(text: str) -> Path:
         raise InputError([f"{text}: {problem}: ask who published it, or correct the sum"])
     _KNOWN[text] = file
     return file
+
+
+def expected_sum(text: str) -> str:
+    """Return the first digits of the SHA-256 that the file of an address must have, or "" if nobody says any."""
+    said = _NAMED_SUM.search(text) or _PUBLISHED_SUM.match(text)
+    return said[1].lower() if said else ""
 
 
 def _folder_of(address: str) -> Path:

@@ -38,6 +38,7 @@ from mgexp.run.files import (
 )
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER
+from mgexp.run.remote import expected_sum, is_remote
 from mgexp.run.schedule_table import schedule_rows
 from mgexp.run.torch_file import DamagedFileError, load_torch, read_seal
 from mgexp.train.checkpoint import State
@@ -166,8 +167,12 @@ def write_folder(
     rows = schedule_rows(schedule)
     write_rows(run_dir.schedule_csv, [[*rows[0]], *([*row.values()] for row in rows)])
     if initial:
-        write_json(run_dir.init_weights_json, initial.record())
+        record = initial.record()
+        write_json(run_dir.init_weights_json, record)
         LOGGER.info("%s", initial.summary())
+        address = yaml.safe_load(config_yaml)["TRAIN"]["INIT_WEIGHTS"]
+        if is_remote(address) and not expected_sum(address):
+            LOGGER.info("no checksum is known for this file; it has #sha256=%s", record["sha256"])
     elif not steps:
         run_dir.init_weights_json.unlink(missing_ok=True)
 

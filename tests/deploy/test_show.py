@@ -23,10 +23,6 @@ def brightness(clip):
     return torch.stack([1 - share, share])
 
 
-def plain(items, what):
-    return items
-
-
 @pytest.fixture
 def video(tmp_path):
     """Two seconds, the first of them black and the second white."""
@@ -51,7 +47,7 @@ def test_the_written_label_changes_when_the_video_does(video, tmp_path, monkeypa
     monkeypatch.setattr(
         show.Panel, "draw", lambda panel, picture, best: drawn.append(best) or picture
     )
-    overlay_file(str(video), tmp_path / "out.mp4", WINDOW, brightness, STYLE, plain)
+    overlay_file(str(video), tmp_path / "out.mp4", WINDOW, brightness, STYLE)
     labels = [best[0][0] for best in drawn]
     assert len(labels) == 60
     # A clip has a middle each 0.2 s, so the label may change 0.1 s too early or too late.
@@ -59,7 +55,7 @@ def test_the_written_label_changes_when_the_video_does(video, tmp_path, monkeypa
 
 
 def test_the_written_video_has_the_frames_and_times_of_the_file(video, tmp_path):
-    overlay_file(str(video), tmp_path / "out.mp4", WINDOW, brightness, STYLE, plain)
+    overlay_file(str(video), tmp_path / "out.mp4", WINDOW, brightness, STYLE)
     found, wanted = pictures(tmp_path / "out.mp4"), pictures(video)
     assert [time for time, _ in found] == pytest.approx([time for time, _ in wanted], abs=1e-4)
     # The picture is the video's, and letters are below it.
@@ -73,9 +69,7 @@ def test_the_written_video_has_the_frames_and_times_of_the_file(video, tmp_path)
 def test_a_file_that_cannot_be_read_leaves_nothing(tmp_path):
     (tmp_path / "a.mp4").write_bytes(b"no video")
     with pytest.raises(VideoError):
-        overlay_file(
-            str(tmp_path / "a.mp4"), tmp_path / "out.mp4", WINDOW, brightness, STYLE, plain
-        )
+        overlay_file(str(tmp_path / "a.mp4"), tmp_path / "out.mp4", WINDOW, brightness, STYLE)
     assert not (tmp_path / "out.mp4").exists()
 
 

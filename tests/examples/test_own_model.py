@@ -2,13 +2,12 @@
 
 import json
 import re
-import runpy
 from pathlib import Path
 
 import pytest
 import yaml
 from run_files import losses
-from tiny import command, data_keys, run_net, write_config
+from tiny import command, data_keys, load_tool, run_net, write_config
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "own_model.py"
@@ -29,7 +28,7 @@ def test_the_network_trains_and_predicts(cfg, tiny_data, tmp_path, capsys):
     assert len(losses(run)) == 10
     environment = json.loads((run / "environment.json").read_text())
     assert environment["imports"].startswith(f"{EXAMPLE} (")
-    predict = runpy.run_path(str(ROOT / "tools/predict.py"))["main"]
+    predict = load_tool("predict").main
     capsys.readouterr()
     arguments = [str(tiny_data / "val0.mp4"), "--run", str(run), "--import", str(EXAMPLE)]
     assert predict([*arguments, "--json"]) == 0
@@ -70,7 +69,7 @@ def test_a_network_that_reads_numbers_as_it_is_made_starts_from_its_own_weights(
 def test_the_yaml_is_a_row_over_the_quickstart():
     values = yaml.safe_load(EXAMPLE.with_suffix(".yaml").read_text())
     assert (EXAMPLE.parent / values["_BASE_"]).is_file()
-    show = runpy.run_path(str(ROOT / "tools/show_model.py"))["main"]
+    show = load_tool("show_model").main
     names = ["--import", str(EXAMPLE), "--cfg", str(EXAMPLE.with_suffix(".yaml"))]
     assert show([*names, "--check"]) == 0
 

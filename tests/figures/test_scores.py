@@ -76,6 +76,13 @@ def test_half_a_point_does_not_fill_an_axis():
         assert high - low >= 5
 
 
+def test_no_axis_of_percent_goes_far_beyond_0_and_100():
+    runs = [run("baseline", top1=99.0, curve=((100, 1.0, 2.0),)), run("long", top1=2.0)]
+    for axes in draw_accuracy(comparison(*runs), []).axes:
+        assert axes.get_ylim()[0] >= -3
+        assert axes.get_ylim()[1] <= 103
+
+
 def test_the_control_is_not_enlarged():
     runs = [run("baseline", top1=97.0), run("coarse", top1=48.0)]
     ends, _, _, curves, *_ = draw_accuracy(comparison(*runs), []).axes
@@ -263,6 +270,12 @@ def test_a_gain_is_the_mean_difference_of_equal_seeds_with_its_interval(at_equal
     (seeds,) = (line for line in gains.get_lines() if line.get_markersize() == 3)
     assert [*seeds.get_xdata()] == [6.0, 8.0]
     assert [tick.get_text() for tick in gains.get_yticklabels()] == ["long + short"]
+
+
+def test_half_a_point_at_equal_flops_does_not_fill_an_axis(at_equal_flops):
+    near = replace(at_equal_flops, shorter=(shorter("long_short", {0: 98.0, 1: 97.5}, 1e12),))
+    low, high = draw_equal_flops(near).axes[0].get_ylim()
+    assert high - low >= 5
 
 
 def test_a_gain_of_one_seed_is_hollow(at_equal_flops):

@@ -2,12 +2,11 @@
 
 import csv
 import re
-import runpy
 import shlex
 from collections import Counter
 
 import yaml
-from tiny import EXPERIMENTS, ROOT, ROWS
+from tiny import EXPERIMENTS, ROWS, load_tool
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import flatten, load_config
@@ -157,7 +156,7 @@ def test_both_sets_of_ablations_change_the_same():
 
 
 def test_the_schedule_is_shown_without_data(capsys, monkeypatch, tmp_path):
-    show_schedule = runpy.run_path(str(ROOT / "tools" / "show_schedule.py"))["main"]
+    show_schedule = load_tool("show_schedule").main
     monkeypatch.chdir(tmp_path)  # where no list is
     for name, path in ROWS.items():
         assert show_schedule(["--cfg", str(path)]) == 0, name

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
+from fake_runs import fake_run
 from tiny import load_tool
 
-from mgexp.config.load import read_config
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "convert"))
+
+from released import write_released  # noqa: E402
+
+from mgexp.config.load import read_config  # noqa: E402
+
 PAGES = (
     *(
         "README.md",
@@ -26,8 +33,24 @@ PAGES = (
     "experiments/README.md",
 )
 MAX_README_LINES = 150
-READERS = ("show_schedule.py", "study.py --status", "show_model.py --check")
-"""Tools and options that need seconds and no videos. The tests of the tools run the others, on small videos."""
+PAGES_WITH_TESTS = ("docs/clip_store.md", "docs/own_videos.md", "docs/predict.md")
+"""Tests of their own in tests/tools run all commands of these pages."""
+NOT_RUN = {
+    r"bench_(loader|step)\.py": "measures for minutes: tests/tools/test_bench_*.py",
+    r"check_data\.py|prepare_data\.py": "reads a data set: tests/tools/test_formats.py, with small ones",
+    r"collect\.py": "writes into experiments/: tests/tools/test_collect_tool.py",
+    r"convert_weights\.py": "reads a published file: tests/tools/test_convert_weights.py",
+    r"doctor\.py --cfg": "measures for half a minute: tests/tools/test_doctor_tool.py",
+    r"make_quickstart\.py": "makes 4,500 videos: tests/experiments/test_quickstart_videos.py",
+    r"own_data\.py": "reads videos of one's own: tests/tools/test_own_data_tool.py",
+    r"plan\.py": "measures for a minute: tests/tools/test_plan.py",
+    r"predict\.py": "reads a trained network: tests/tools/test_predict_tool.py",
+    r"run_net\.py (?!--list-keys)": "trains for hours: tests/tools/test_smoke_rows.py, for some steps",
+    r"show_model\.py (?!.*--check)": "counts for half a minute: tests/tools/test_show_model.py",
+    r"study\.py (?!.*--status)": "trains for hours: tests/tools/test_study_tool.py",
+    r"sweep\.py (?!.*--dry-run)": "needs Slurm or a sweep: tests/tools/test_sweep_tool.py",
+}
+"""The commands that are only parsed here, as regular expressions: why, and which test runs the tool."""
 
 
 def expanded(word):
@@ -55,10 +78,19 @@ def of_tool(words):
     return None if place is None else (words[place].removeprefix("tools/"), words[place + 1 :])
 
 
-OF_TOOLS = sorted(
-    {(name, *own) for _, words in commands() for name, own in [of_tool(words) or ("", [])] if name}
-)
+def of_tools(without=()):
+    """(name of the tool, *arguments) of the commands of all pages but ``without``, each once."""
+    found = (of_tool(words) for page, words in commands() if page not in without)
+    return sorted({(name, *own) for name, own in filter(None, found)})
+
+
+OF_TOOLS = of_tools()
 PYTHON_TOOLS = [one for one in OF_TOOLS if one[0].endswith(".py")]
+RUN_HERE = [
+    one
+    for one in of_tools(PAGES_WITH_TESTS)
+    if one in PYTHON_TOOLS and not re.match("|".join(NOT_RUN), " ".join(one))
+]
 
 
 def test_readme_is_a_page_to_land_on():
@@ -104,16 +136,39 @@ def test_a_tool_takes_the_command(words, monkeypatch, own_code):
         assert read_config(Path(options.cfg), keys)[1] == []
 
 
-@pytest.mark.parametrize(
-    "words",
-    [one for one in PYTHON_TOOLS if any(set(reader.split()) <= set(one) for reader in READERS)],
-    ids=" ".join,
-)
-def test_a_command_that_needs_no_videos_runs(words, monkeypatch, capsys, own_code):
+@pytest.fixture
+def place(tmp_path, tiny_data, monkeypatch):
+    """A working folder with the rows, and small files in the place of those that commands read."""
+    for name in ("experiments", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "data").mkdir()
+    quickstart = Path(shutil.copytree(tiny_data, tmp_path / "data" / "quickstart"))
+    for split in ("train", "val"):
+        (quickstart / f"{split}.txt").rename(quickstart / f"{split}.csv")
+    for row in ("baseline", "long"):
+        fake_run(tmp_path / "runs" / "quickstart", row)
+    for name in ("SLOWFAST_8x8_R50", "MVITv2_S_16x4"):
+        write_released(tmp_path / f"{name}.yaml", f"Kinetics/{name}")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("words", RUN_HERE, ids=" ".join)
+def test_a_command_that_needs_seconds_runs(words, place, capsys, own_code):
     name, *own = words
-    monkeypatch.chdir(ROOT)
-    assert load_tool(name.removesuffix(".py")).main(own) == 0
-    assert capsys.readouterr().out.count("\n") >= 3
+    try:
+        code = load_tool(name.removesuffix(".py")).main(own)
+    except SystemExit as done:  # --list-keys
+        code = done.code or 0
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    assert printed.out.count("\n") >= 2
+
+
+def test_what_is_not_run_is_on_a_page_and_names_a_test():
+    commands_of_tools = [" ".join(one) for one in PYTHON_TOOLS]
+    for pattern, why in NOT_RUN.items():
+        assert any(re.match(pattern, one) for one in commands_of_tools), pattern
+        assert [*ROOT.glob(re.search(r"tests/\S+\.py", why)[0])], why
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -337,7 +337,7 @@ def test_commands_of_own_runs_name_their_yaml_and_their_folder(tmp_path, monkeyp
     assert commands == {
         "baseline": f"{tool} 'my project/baseline.yaml' --output 'my project/runs/baseline/seed0' --seed 0",
         "as_long": f"{tool} 'my project/budget/as_long.yaml' --output 'my project/runs/as_long/seed0' --seed 0",
-        "gone": f"{tool} gone.yaml --output 'my project/runs/gone/seed0' --seed 0",
+        "gone": f"{tool} 'my project/runs/gone/seed0/config.yaml' --output 'my project/runs/gone/seed0' --seed 0",
     }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from mgexp.run import log
 from mgexp.run.files import read_jsonl
-from mgexp.run.log import LOGGER, Progress, StepRecord, logging_to, progress_bar
+from mgexp.run.log import LOGGER, Progress, StepRecord, logging_to, progress_bar, with_progress
 
 
 def record(step, seconds=0.5, waited=0.1):
@@ -87,6 +87,14 @@ def test_a_line_begins_with_what_is_done(capsys):
     with progress_bar(2, " steps", desc="timing") as bar:
         bar.update()
     assert capsys.readouterr().err.splitlines()[0].split(" [")[0] == "timing: 0/2 steps"
+
+
+def test_items_are_counted_also_if_their_number_is_unknown(capsys, monkeypatch):
+    monkeypatch.setattr(log, "LINE_SECONDS", 0)
+    assert [*with_progress("abcd", 4, " videos", "seen")] == list("abcd")
+    assert "seen: 2/4 videos [" in capsys.readouterr().err
+    assert [*with_progress("abcd", None, "", "frames drawn")] == list("abcd")
+    assert "frames drawn: 2/? [" in capsys.readouterr().err
 
 
 def test_a_bar_may_be_off(capsys):

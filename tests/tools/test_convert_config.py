@@ -1,10 +1,10 @@
 """convert_config.py: a YAML that is accepted, or one message and nothing written."""
 
-import runpy
 import sys
 from pathlib import Path
 
 import pytest
+from tiny import load_tool
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "convert"))
@@ -19,7 +19,7 @@ STEPWISE = "Kinetics/SLOWFAST_8x8_R50_stepwise"
 @pytest.fixture
 def convert(tmp_path, capsys):
     """Runs the tool on a released file; returns (exit code, stdout, stderr)."""
-    main = runpy.run_path(str(ROOT / "tools" / "convert_config.py"))["main"]
+    main = load_tool("convert_config").main
 
     def run(name, *arguments, **changes):
         path = write_released(tmp_path / "theirs.yaml", name, **changes)

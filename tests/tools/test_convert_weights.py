@@ -2,12 +2,12 @@
 
 import json
 import pickle
-import runpy
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from tiny import load_tool
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "models"))
@@ -31,7 +31,7 @@ def model():
 @pytest.fixture
 def convert(capsys):
     """Runs the tool; returns (exit code, stdout, stderr)."""
-    main = runpy.run_path(str(ROOT / "tools" / "convert_weights.py"))["main"]
+    main = load_tool("convert_weights").main
 
     def run(source, output, *arguments):
         code = main([str(source), str(output), "--cfg", str(ROW), *SMALL, *arguments])
@@ -132,7 +132,7 @@ MODELS.add("Linear", lambda cfg: nn.Linear(2, cfg.MODEL.NUM_CLASSES))
     (tmp_path / "my_network.py").write_text(code)
     (tmp_path / "row.yaml").write_text("MODEL: {MODEL_NAME: Linear, NUM_CLASSES: 3}")
     torch.save({"weight": torch.ones(3, 2), "bias": torch.zeros(3)}, tmp_path / "mine.pt")
-    main = runpy.run_path(str(ROOT / "tools" / "convert_weights.py"))["main"]
+    main = load_tool("convert_weights").main
     paths = (tmp_path / "mine.pt", tmp_path / "ours.pt", "--cfg", tmp_path / "row.yaml")
     assert main([*map(str, paths), "--import", str(tmp_path / "my_network.py")]) == 0
     assert "2 tensors written" in capsys.readouterr().out

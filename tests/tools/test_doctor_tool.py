@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def doctor(capsys):
     """Runs the tool; returns (exit code, stdout, stderr)."""
-    main = runpy.run_path(str(ROOT / "tools" / "doctor.py"))["main"]
+    main = load_tool("doctor").main
 
     def run(*arguments):
         code = main([str(argument) for argument in arguments])

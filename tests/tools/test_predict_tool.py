@@ -282,37 +282,14 @@ def test_ctrl_c_ends_a_camera_and_keeps_its_video(interrupted_predict, tiny_data
 
 
 def test_ctrl_c_in_an_overlay_leaves_no_part_of_it(finished_run, tiny_data, tmp_path, monkeypatch):
-    tool = load_tool("predict")
-
-    def interrupting(items, what, total=None):
+    def interrupting(items, total, unit, what):
         for number, item in enumerate(items):
             if (number, what) == (3, "frames drawn"):
                 os.kill(os.getpid(), signal.SIGINT)
             yield item
 
-    monkeypatch.setattr(tool, "progress", interrupting)
+    monkeypatch.setattr("mgexp.deploy.show.with_progress", interrupting)
     out = tmp_path / "out.mp4"
     arguments = [tiny_data / "val0.mp4", "--overlay", out, "--run", finished_run]
-    assert tool.main([*map(str, arguments)]) == 4
+    assert load_tool("predict").main([*map(str, arguments)]) == 4
     assert list(tmp_path.iterdir()) == []
-
-
-def test_progress_is_a_line_where_there_is_no_terminal(monkeypatch, capsys):
-    tool = load_tool("predict")
-    monkeypatch.setattr("mgexp.run.log.LINE_SECONDS", 0.0)
-    assert list(tool.progress("abcd", "videos", 4)) == list("abcd")
-    assert "videos: 2/4 [" in capsys.readouterr().err
-    assert list(tool.progress("abcd", "frames drawn")) == list("abcd")
-    assert "frames drawn: 2/? [" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["predict", "export"])
-def test_help_fits_a_screen_and_begins_with_an_example(name, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "100")
-    with pytest.raises(SystemExit):
-        load_tool(name).parse(["--help"])
-    text = capsys.readouterr().out
-    lines = text.splitlines()
-    assert text.index(f"\n  python tools/{name}.py ") < text.index("Exit codes")
-    assert len(lines) <= 40
-    assert max(map(len, lines)) <= 100

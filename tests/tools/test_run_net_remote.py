@@ -29,11 +29,14 @@ def cache(tmp_path, monkeypatch) -> None:
 def test_a_run_starts_from_weights_of_a_web_server(main, cfg, output, finished_run):
     digest = hashlib.sha256((finished_run / "model.pt").read_bytes()).hexdigest()
     with served(finished_run) as (address, _):
-        weights = ("TRAIN.INIT_WEIGHTS", f"{address}/model.pt#sha256={digest}")
-        assert main(command(cfg, output, *weights)) == 0
-    found = read_json(output / "init_weights.json")
-    assert found["sha256"] == digest
-    assert found["left"] == []
+        for checked in ("", f"#sha256={digest}"):
+            weights = ("TRAIN.INIT_WEIGHTS", f"{address}/model.pt{checked}")
+            assert main(command(cfg, output / checked, *weights)) == 0
+            found = read_json(output / checked / "init_weights.json")
+            assert found["sha256"] == digest
+            assert found["left"] == []
+            said = f"no checksum is known for this file; it has #sha256={digest}"
+            assert (output / checked / "log.txt").read_text().count(said) == (not checked)
 
 
 def test_weights_with_another_sum_are_refused(main, cfg, output, finished_run, capsys):

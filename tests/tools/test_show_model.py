@@ -1,10 +1,10 @@
 """show_model.py: the JSON of the contract, the table, and messages for what is wrong."""
 
 import json
-import runpy
 from pathlib import Path
 
 import pytest
+from tiny import load_tool
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "models.json").read_text())
@@ -15,7 +15,7 @@ QUICKSTART = ROOT / "experiments" / "quickstart" / "long_short.yaml"
 @pytest.fixture
 def show(capsys):
     """Runs the tool on a row with further arguments; returns (exit code, stdout, stderr)."""
-    main = runpy.run_path(str(ROOT / "tools" / "show_model.py"))["main"]
+    main = load_tool("show_model").main
 
     def run(row, *arguments):
         code = main(["--cfg", str(row), *arguments])

@@ -1,10 +1,10 @@
 """show_schedule.py: the JSON of the contract, the table, and messages for what is wrong."""
 
 import json
-import runpy
 from pathlib import Path
 
 import pytest
+from tiny import load_tool
 
 ROOT = Path(__file__).parents[2]
 MAIN = ROOT / "experiments" / "main"
@@ -31,7 +31,7 @@ PAGE = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
 @pytest.fixture(scope="module")
 def main():
     """The tool's entry point."""
-    return runpy.run_path(str(ROOT / "tools" / "show_schedule.py"))["main"]
+    return load_tool("show_schedule").main
 
 
 @pytest.fixture
