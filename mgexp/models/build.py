@@ -60,6 +60,12 @@ def build_network(cfg: Config) -> nn.Module:
             raise
         problem = f"MODEL.MODEL_NAME = {name} cannot be built: {type(error).__name__}: {error}"
         raise InputError([problem]) from error
+    # pytorchvideo computes some strides with NumPy. torch.compile treats NumPy's integers as unknown sizes, and
+    # then cannot compile these convolutions.
+    for module in made.modules():
+        if isinstance(module, nn.Conv3d):
+            frames, height, width = map(int, module.stride)
+            module.stride = (frames, height, width)
     model = drop_by_clip(group_batchnorm(made))
     norms = (one for one in model.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm))
     others = {type(one).__name__ for one in norms if not isinstance(one, GroupedBatchNorm3d)}

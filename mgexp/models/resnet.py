@@ -298,10 +298,4 @@ def slowfast(
         # The default pool has a fixed size, which fits a single shape.
         head_pool=nn.AdaptiveAvgPool3d,
     )
-    # pytorchvideo computes some strides with NumPy. torch.compile treats NumPy's integers as unknown sizes, and
-    # then cannot compile these convolutions.
-    for module in net.modules():
-        if isinstance(module, nn.Conv3d):
-            frames, height, width = map(int, module.stride)
-            module.stride = (frames, height, width)
     return SlowFast(net.blocks, alpha)

@@ -54,6 +54,14 @@ def test_the_zeros_are_where_the_blocks_end():
     assert all((block.branch2.norm_c.weight == 0).all() for block in blocks)
 
 
+@pytest.mark.parametrize("name", ["SlowFast", "I3D", "C2D", "TSM", "X3D"])
+def test_strides_are_pythons_integers(name, tmp_path):
+    """torch.compile cannot compile convolutions whose strides are NumPy's."""
+    model = build_on_meta(tiny_config(tmp_path, {"MODEL.MODEL_NAME": name, "RESNET.DEPTH": 50}))
+    convolutions = [one for one in model.modules() if isinstance(one, nn.Conv3d)]
+    assert {type(s) for one in convolutions for s in one.stride} == {int}
+
+
 def test_no_gamma_is_zero_on_request():
     model = build("I3D_8x8_R50")
     init_weights(model, zero_init_final_bn=False)

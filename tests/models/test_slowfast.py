@@ -46,12 +46,6 @@ def test_state_dict_is_pytorchvideos_own():
     ]
 
 
-def test_strides_are_pythons_integers():
-    """torch.compile cannot compile convolutions whose strides are NumPy's."""
-    convolutions = [m for m in build_on_meta(depth=50).modules() if isinstance(m, nn.Conv3d)]
-    assert {type(s) for conv in convolutions for s in conv.stride} == {int}
-
-
 def test_logits_are_those_of_pytorchvideos_network_with_its_fixed_head():
     from pytorchvideo.models.slowfast import create_slowfast
 
