@@ -139,7 +139,7 @@ class PrintFigure(Figure):
 def with_few_colours(png: io.BytesIO) -> bytes:
     """Write a PNG with a palette of 256 colours, which makes the file a third as large."""
     few, file = Image.open(png).convert("RGB").quantize(256, dither=Image.Dither.NONE), io.BytesIO()
-    few.save(file, "png", optimize=True)
+    few.save(file, "png", optimize=True, dpi=(DOTS_PER_INCH, DOTS_PER_INCH))
     return file.getvalue()
 
 

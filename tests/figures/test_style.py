@@ -5,6 +5,7 @@ import re
 from xml.etree import ElementTree
 
 import matplotlib.image
+from PIL import Image
 
 from mgexp.figures.style import COLOURS, PrintFigure, ink, printed, round_ticks, row_styles
 
@@ -17,7 +18,9 @@ def figure():
 
 
 def test_a_png_has_200_dots_per_inch():
-    picture = matplotlib.image.imread(io.BytesIO(figure().file("png")))
+    file = figure().file("png")
+    assert Image.open(io.BytesIO(file)).mode == "P"
+    picture = matplotlib.image.imread(io.BytesIO(file))
     assert picture.shape[:2] == (400, 1375)
 
 
