@@ -68,13 +68,14 @@ def test_workers_without_shared_memory(cfg, output, tmp_path):
 
 LIMITED = """
 import importlib.util, resource, sys
-spec = importlib.util.spec_from_file_location("run_net", sys.argv[1])
+del sys.argv[0]  # so that messages begin with the name of the tool
+spec = importlib.util.spec_from_file_location("run_net", sys.argv[0])
 run_net = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(run_net)
 import mgexp.train.job  # libraries that are loaded later would need a part of the limit
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + int(float(sys.argv[2]) * 2**20),) * 2)
-sys.exit(run_net.main(sys.argv[3:]))
+resource.setrlimit(resource.RLIMIT_AS, (used + int(float(sys.argv[1]) * 2**20),) * 2)
+sys.exit(run_net.main(sys.argv[2:]))
 """
 LARGER = ("TRAIN.BATCH_SIZE", 16, "RESNET.WIDTH_PER_GROUP", 32, "TRAIN.NUM_EVALUATIONS", 1)
 
@@ -163,8 +164,8 @@ def _is_stuck(output):
 
 DEADLOCK = """
 import ctypes, importlib.util, sys
-from contextlib import contextmanager
-spec = importlib.util.spec_from_file_location("run_net", sys.argv[1])
+del sys.argv[0]
+spec = importlib.util.spec_from_file_location("run_net", sys.argv[0])
 run_net = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(run_net)
 from mgexp.video import pyav
@@ -176,7 +177,7 @@ def frames_at(reader, times, short_side=None):
         libc.pthread_mutex_lock(lock)
     return plain(reader, times, short_side)
 pyav.PyavReader.frames_at = frames_at
-sys.exit(run_net.main(sys.argv[2:]))
+sys.exit(run_net.main(sys.argv[1:]))
 """
 
 
