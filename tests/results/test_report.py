@@ -96,7 +96,9 @@ def test_seconds_of_another_sitting_are_told(report, two_rows, tmp_path):
 
 
 def test_one_line_names_all_runs_beside_other_programs(report, two_rows, tmp_path):
+    ratio = "Other programs ran beside it or the baseline, so this ratio of times means little."
     assert "busy" not in report()
+    assert ratio not in report()
     for place in ("long_short/seed2", "long_short/seed1", "baseline/seed2"):
         path = RunDir(tmp_path / place).result_json
         write_json(path, {**read_json(path), "other_cores": 0.62})
@@ -105,6 +107,8 @@ def test_one_line_names_all_runs_beside_other_programs(report, two_rows, tmp_pat
     names = f"{root}/baseline (seed 2), {root}/long_short (seeds 1, 2)."
     assert found.startswith(f"**The seconds of busy runs mean little**: {names} In each, ")
     assert "other programs kept more than 0.15 cores busy, or its steps took more than 1.2" in found
+    (verdict,) = (line for line in report().splitlines() if line.startswith("- **long_short**"))
+    assert ratio in verdict
 
 
 def test_the_table_of_differences(report, two_rows):
