@@ -204,7 +204,9 @@ def _verdict(comparison: Comparison, row: Row, videos: VideoDifference | None) -
     )
     busy = busy_runs(comparison.runs)
     if any((run.experiment, run.seed) in busy for both in pair.timed.runs for run in both):
-        sentences.append("Other programs ran beside it or the baseline, so this ratio of times means little.")
+        sentences.append(
+            "Other programs ran beside it or the baseline, so this ratio of times means little."
+        )
     if pair.timed.seeds_apart:
         names = seeds_text(pair.timed.seeds_apart)
         sentences.append(
