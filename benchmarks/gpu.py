@@ -127,8 +127,11 @@ class Place:
     @property
     def kinetics(self) -> Command:
         """Return the KEY VALUE pairs of the Kinetics rows."""
-        small = chain.from_iterable(TINY_CLIPS.items() if self.is_tiny else ())
-        return [*self.keys, "TRAIN.INIT_WEIGHTS", "", *small]
+        return self.kinetics_with(TINY_CLIPS if self.is_tiny else {})
+
+    def kinetics_with(self, small: Mapping[str, str]) -> Command:
+        """Return the KEY VALUE pairs of a Kinetics row with the keys that make it small."""
+        return [*self.keys, "TRAIN.INIT_WEIGHTS", "", *chain.from_iterable(small.items())]
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,7 @@ def step(name: str, cfg: str, ways: Sequence[str]) -> Piece:
         is_one_shape = place.is_tiny and (is_compiled or cfg == MVIT)
         small = {**TINY_NETWORKS[cfg]} if place.is_tiny else {}
         small |= TINY_CLIPS_OF_TRANSFORMERS if is_one_shape and cfg in (VIT, MVIT) else {}
-        keys = [*place.keys, "TRAIN.INIT_WEIGHTS", "", *chain.from_iterable(small.items())]
+        keys = place.kinetics_with(small)
         row = f"{cfg}/{'baseline' if is_one_shape else 'long_short'}.yaml"
         counts = ["--steps", "2", "--warmup", "1"] if place.is_tiny else ["--steps", "11"]
         shapes = [

@@ -6,9 +6,10 @@ mgexp/figures/report_figures.py draws the figures and calls both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 
 from mgexp.results.evidence import (
+    RunKey,
     VideoDifference,
     busy_runs,
     compare_videos,
@@ -154,11 +155,12 @@ def _opening(comparison: Comparison, videos: Mapping[str, VideoDifference | None
             "the videos and with a small network. Their accuracy and their speed-ups say nothing."
         )
         yield ""
+    busy = busy_runs(comparison.runs)
     for row in comparison.compared:
-        yield f"- **{row.name}**: {_verdict(comparison, row, videos[row.name])}"
+        yield f"- **{row.name}**: {_verdict(comparison, row, videos[row.name], busy)}"
     if comparison.compared:
         yield ""
-    if busy := busy_runs(comparison.runs):
+    if busy:
         yield f"**The seconds of busy runs mean little**: {company_text(busy)}"
         yield ""
     yield from data_text(comparison)
@@ -169,7 +171,9 @@ def _opening(comparison: Comparison, videos: Mapping[str, VideoDifference | None
         yield "```"
 
 
-def _verdict(comparison: Comparison, row: Row, videos: VideoDifference | None) -> str:
+def _verdict(
+    comparison: Comparison, row: Row, videos: VideoDifference | None, busy: Set[RunKey]
+) -> str:
     """Say what a row gains and what it loses against the baseline."""
     pair = comparison.pair(row)
     difference = pair.difference
@@ -202,7 +206,6 @@ def _verdict(comparison: Comparison, row: Row, videos: VideoDifference | None) -
         f"It takes {ratio_text(pair.flop_saving)} fewer FLOPs, and its training is {ratio_text(pair.speed_up)} "
         f"as fast{timed_seeds(pair)}."
     )
-    busy = busy_runs(comparison.runs)
     if any((run.experiment, run.seed) in busy for both in pair.timed.runs for run in both):
         sentences.append(
             "Other programs ran beside it or the baseline, so this ratio of times means little."

@@ -5,20 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 from fake_runs import fake_run
+from released import write_released
 from tiny import load_tool
 
+from mgexp.config.load import read_config
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "convert"))
-
-from released import write_released  # noqa: E402
-
-from mgexp.config.load import read_config  # noqa: E402
-
 PAGES = (
     *(
         "README.md",

@@ -1,17 +1,14 @@
 """convert_config.py: a YAML that is accepted, or one message and nothing written."""
 
-import sys
 from pathlib import Path
 
 import pytest
+from released import write_released
 from tiny import load_tool
 
+from mgexp.config.load import load_config
+
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "convert"))
-
-from released import write_released  # noqa: E402
-
-from mgexp.config.load import load_config  # noqa: E402
 
 STEPWISE = "Kinetics/SLOWFAST_8x8_R50_stepwise"
 
