@@ -125,7 +125,7 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
             )
         if not has_list:
             problems.append("--run needs the row's videos: give DATA.TRAIN_LIST and DATA.VAL_LIST")
-    problems += device_problems(cfg.DEVICE, torch.cuda.is_available())
+    problems += device_problems(cfg.DEVICE, torch.cuda.is_available(), cfg.TRAIN.COMPILE)
     with collected(problems):
         resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
     return cfg, build_checked_schedule(cfg, problems, num_videos)

@@ -110,8 +110,7 @@ def _prepare_torch(job: Job) -> Precision:
     torch.set_num_threads(job.cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     precision = resolve_precision(job.cfg.TRAIN.PRECISION, job.device)
     precision.set_backends()
-    if job.device.type == "cpu":
-        keep_memory()
+    keep_memory(job.device)
     return precision
 
 

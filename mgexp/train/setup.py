@@ -119,7 +119,7 @@ def build_inputs(
     found = [*problems, *cross_problems(cfg)]
     cfg = in_fold(cfg)
     if is_here:
-        found += device_problems(cfg.DEVICE, torch.cuda.is_available())
+        found += device_problems(cfg.DEVICE, torch.cuda.is_available(), cfg.TRAIN.COMPILE)
         with collected(found):
             resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
     # An evaluation of a finished run uses no trackers.
@@ -164,10 +164,13 @@ def build_split_problems(cfg: Config, schedule: Schedule) -> list[str]:
     return [*split_problems(shapes, max_clips, has_groups, is_mixed(cfg.AUG))]
 
 
-def device_problems(device: str, has_cuda: bool) -> Iterator[str]:
-    """Yield a problem if a GPU was asked for and there is none."""
+def device_problems(device: str, has_cuda: bool, compile_mode: str = "off") -> Iterator[str]:
+    """Yield a problem if a GPU was asked for and there is none, or if TRAIN.COMPILE needs one."""
     if device == "cuda" and not has_cuda:
         yield "DEVICE = cuda, but torch finds no GPU: see nvidia-smi, or set DEVICE auto or cpu"
+    # On a CPU torch would compile without graphs, and say nothing.
+    elif compile_mode == "cuda_graphs" and (device == "cpu" or not has_cuda):
+        yield "TRAIN.COMPILE = cuda_graphs, but the device is a CPU: set TRAIN.COMPILE default or off"
 
 
 def list_problems(train: VideoList, val: VideoList, max_share: float) -> Iterator[str]:

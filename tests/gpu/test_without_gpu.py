@@ -28,6 +28,7 @@ from mgexp.launch.resources import (
     local_problems,
     read_resources,
 )
+from mgexp.models.build import build_model
 from mgexp.multigrid.schedule import StepShape
 from mgexp.optim.build import build_optimizer
 from mgexp.options import ToolParser
@@ -35,11 +36,14 @@ from mgexp.plan.advice import time_gradients
 from mgexp.plan.doctor import gpu_finding
 from mgexp.plan.timing import Stopwatch
 from mgexp.plan.ways import build_training_step
-from mgexp.run.clock import StepTimer
-from mgexp.run.environment import describe
+from mgexp.run.clock import Clock, StepTimer
+from mgexp.run.environment import cpu_model, describe
 from mgexp.run.log import max_memory_bytes
 from mgexp.train import precision_check
+from mgexp.train.checkpoint import State
 from mgexp.train.precision import Precision, resolve_precision
+from mgexp.train.result import build_result
+from mgexp.train.setup import build_row_schedule
 from mgexp.train.step import Normalizer
 from mgexp.video.pyav import PyavReader
 
@@ -231,6 +235,20 @@ def test_steps_are_timed_by_events(fake_gpu):
 def test_the_gpu_and_its_memory_are_recorded():
     assert describe()["gpu"] == "Fake GPU"
     assert max_memory_bytes() == 3 * 2**30
+
+
+@pytest.mark.usefixtures("fake_gpu")
+def test_the_result_names_the_device_that_trained(tmp_path):
+    cfg = tiny_config(tmp_path)
+    model = build_model(cfg)
+    state = State(model, build_optimizer(cfg, model), Clock())
+    inputs = SimpleNamespace(train=(), missing=(), schedule=build_row_schedule(cfg, 24))
+
+    def named(device):
+        return build_result(cfg, "tiny", device, Precision("fp32"), inputs, state, {})["device"]
+
+    assert named(GPU) == "Fake GPU"
+    assert named(torch.device("cpu")) == cpu_model()
 
 
 def test_the_doctor_describes_the_gpu(fake_gpu, monkeypatch):

@@ -68,6 +68,18 @@ def test_a_compiled_network_trains_like_the_plain_one():
     torch.testing.assert_close(model.state_dict(), plain.state_dict())
 
 
+@pytest.mark.parametrize(
+    ("mode", "wanted"), [("default", "default"), ("cuda_graphs", "reduce-overhead")]
+)
+def test_torch_gets_its_own_name_of_the_mode(mode, wanted, monkeypatch):
+    """torch makes CUDA graphs in the mode reduce-overhead, and each shape gets its own."""
+    seen = []
+    monkeypatch.setattr(Network, "compile", lambda _, **options: seen.append(options))
+    with compiled(Network(), mode, 2):
+        assert torch._dynamo.config.recompile_limit == 2
+    assert seen == [{"fullgraph": True, "dynamic": False, "mode": wanted}]
+
+
 def test_a_shape_too_many_is_an_error(monkeypatch):
     model = Network()
     step = step_of(model)

@@ -303,6 +303,13 @@ def test_a_gpu_that_was_asked_for_must_be_there():
     assert [*device_problems("cuda", has_cuda=True), *device_problems("auto", has_cuda=False)] == []
 
 
+def test_cuda_graphs_need_a_gpu():
+    for device, has_cuda in (("auto", False), ("cpu", True)):
+        (problem,) = device_problems(device, has_cuda, "cuda_graphs")
+        assert problem.startswith("TRAIN.COMPILE = cuda_graphs, but the device is a CPU")
+    assert [*device_problems("auto", True, "cuda_graphs"), *device_problems("cpu", True)] == []
+
+
 MEGABYTE = 10**6
 
 
