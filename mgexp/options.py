@@ -96,10 +96,10 @@ def say(message: str) -> None:
         print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr, flush=True)
 
 
-def run_tool(main: Callable[[list[str]], int]) -> int:
+def run_tool(main: Callable[[list[str]], int], remedy: str = "") -> int:
     """Return the exit code of ``main``. An InputError gives its message and the code 2.
 
-    Ctrl-C and an output that nobody reads any more give no traceback.
+    Ctrl-C and an output that nobody reads any more give no traceback. ``remedy`` says what to do after Ctrl-C.
     """
     try:
         try:
@@ -115,7 +115,7 @@ def run_tool(main: Callable[[list[str]], int]) -> int:
         say(str(error))
         return BAD_INPUT
     except KeyboardInterrupt:
-        say("stopped by Ctrl-C")
+        say(": ".join(filter(None, ("stopped by Ctrl-C", remedy))))
         return STOPPED
 
 

@@ -40,6 +40,8 @@ def test_ctrl_c_gives_one_line_and_the_code_4(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["tools/plan.py"])
     assert run_tool(main) == 4
     assert capsys.readouterr().err == "plan.py: stopped by Ctrl-C\n"
+    assert run_tool(main, "start it again") == 4
+    assert capsys.readouterr().err == "plan.py: stopped by Ctrl-C: start it again\n"
 
 
 def test_a_tool_gets_its_arguments_and_gives_its_code(monkeypatch):

@@ -83,12 +83,8 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     folder = CheckDir(options.output)
     how = (options.quick, options.processes, options.time_limit)
-    try:
-        listing = listing_of(options)
-        summary = check_in_folder(folder, listing.paths, listing.root, *how)
-    except KeyboardInterrupt:
-        print("interrupted: run the same command again to check the rest", file=sys.stderr)
-        return 4
+    listing = listing_of(options)
+    summary = check_in_folder(folder, listing.paths, listing.root, *how)
     if options.json:
         files = {"videos": str(folder.videos_jsonl), "quarantine": str(folder.quarantine_txt)}
         print(simplejson.dumps({**summary.as_json(), **files}, indent=2))
@@ -99,4 +95,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_tool(main))
+    sys.exit(run_tool(main, "start the same command again to check the rest"))

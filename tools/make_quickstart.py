@@ -28,14 +28,10 @@ def main(arguments: list[str]) -> int:
     """Parse the command line, make the videos, and print how many were made."""
     options = parse(arguments)
     start = time.perf_counter()
-    try:
-        names = ("num_train", "num_val", "seed")
-        given = {name: value for name, value in vars(options).items() if name in names}
-        video_set = replace(SETS[options.set], **given)
-        made = make_quickstart(options.output, video_set, options.processes, progress=True)
-    except KeyboardInterrupt:
-        print("interrupted: run the same command again to make the rest", file=sys.stderr)
-        return 4
+    names = ("num_train", "num_val", "seed")
+    given = {name: value for name, value in vars(options).items() if name in names}
+    video_set = replace(SETS[options.set], **given)
+    made = make_quickstart(options.output, video_set, options.processes, progress=True)
     seconds = time.perf_counter() - start
     print(f"{options.output}: {made.num_made} videos made in {seconds:.0f} s, {made.num_kept} kept")
     return 0
@@ -63,4 +59,4 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(run_tool(main))
+    sys.exit(run_tool(main, "start the same command again to make the rest"))

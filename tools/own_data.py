@@ -137,18 +137,8 @@ def add_list_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Look, write and say what was done."""
+    """Find, check, split, write and say what was done."""
     options = parse(arguments)
-    try:
-        run(options)
-    except KeyboardInterrupt:
-        print("interrupted: run the same command again to check the rest", file=sys.stderr)
-        return 4
-    return 0
-
-
-def run(options: argparse.Namespace) -> None:
-    """Find, check, split and write."""
     project = project_of(options)
     found = find(options)
     videos, lines = grouped(found.videos, options.group_regex)
@@ -167,6 +157,7 @@ def run(options: argparse.Namespace) -> None:
     print(said(project, plan))
     # Last, because the split decides what the accuracy means.
     print("\n".join(lists.groups_text()))
+    return 0
 
 
 def project_of(options: argparse.Namespace) -> ProjectDir:
@@ -333,4 +324,4 @@ def said(project: ProjectDir, plan: Plan) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run_tool(main))
+    sys.exit(run_tool(main, "start the same command again to check the rest"))

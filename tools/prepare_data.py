@@ -151,9 +151,6 @@ def main(arguments: list[str]) -> int:
     except (StoreError, OSError) as error:
         say(str(error))
         return 1
-    except KeyboardInterrupt:
-        say("interrupted; start the same command again to make the rest")
-        return 4
     print(summary(options.store, filled))
     return 0
 
@@ -206,4 +203,4 @@ def failures(sample: Sample) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run_tool(main))
+    sys.exit(run_tool(main, "start the same command again to make the rest"))

@@ -112,15 +112,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run or report, and turn an error into an exit code and one message."""
+    """Run or report."""
     options = parse(arguments)
     # SIGTERM then works as Ctrl-C: the active run saves and ends.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return run(options)
-    except KeyboardInterrupt:
-        say("interrupted: start the same command again to continue")
-        return Outcome.INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -428,4 +425,4 @@ def submit(board: Board, resources: Resources, options: argparse.Namespace) -> O
 
 
 if __name__ == "__main__":
-    sys.exit(run_tool(main))
+    sys.exit(run_tool(main, "start the same command again to continue"))

@@ -147,7 +147,8 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
         # The log is the outermost block, so it records an error after the others have explained it.
         with logging_to(run_dir.log_txt), explained(), explaining_faults(run_dir):
             resume.set_aside(run_dir, choice)
-            resume.write_folder(run_dir, config, videos, schedule, changes, job.initial, job.given)
+            resume.write_folder(run_dir, config, videos, schedule, changes, job.given)
+            resume.write_initial(run_dir, job.initial, job.cfg.TRAIN.INIT_WEIGHTS)
             yield choice
 
 

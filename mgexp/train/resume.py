@@ -127,13 +127,11 @@ def write_folder(
     videos: Mapping[str, object],
     schedule: Schedule,
     changes: Sequence[str] = (),
-    initial: Fit | None = None,
     given: Sequence[str] = (),
 ) -> None:
     """Record what this start runs, before its first step.
 
-    ``changes`` come from ``check_folder``. ``initial`` are the first weights; it is None for random
-    weights and after a checkpoint. ``given`` are the keys that the user gave on the command line.
+    ``changes`` come from ``check_folder``. ``given`` are the keys that the user gave on the command line.
     """
     environment, steps = describe(), run_dir.checkpoint_steps()
     # environment.json describes the machine of the first start, starts.jsonl the one of every
@@ -166,14 +164,20 @@ def write_folder(
     write_json(run_dir.dataset_json, videos)
     rows = schedule_rows(schedule)
     write_rows(run_dir.schedule_csv, [[*rows[0]], *([*row.values()] for row in rows)])
+
+
+def write_initial(run_dir: RunDir, initial: Fit | None, address: str) -> None:
+    """Record the first weights, of the file that ``address`` names.
+
+    ``initial`` is None for random weights and after a checkpoint.
+    """
     if initial:
         record = initial.record()
         write_json(run_dir.init_weights_json, record)
         LOGGER.info("%s", initial.summary())
-        address = yaml.safe_load(config_yaml)["TRAIN"]["INIT_WEIGHTS"]
         if is_remote(address) and not expected_sum(address):
             LOGGER.info("no checksum is known for this file; it has #sha256=%s", record["sha256"])
-    elif not steps:
+    elif not run_dir.checkpoint_steps():
         run_dir.init_weights_json.unlink(missing_ok=True)
 
 
