@@ -266,7 +266,7 @@ class Board:
         """Rename the folders of the runs that had company, so that they are trained again."""
         busy = busy_runs(self.gathered.runs.values())
         for key, one in self.gathered.runs.items():
-            if (one.experiment, one.seed) in busy:
+            if one.key in busy:
                 self.again.add(key)
                 for root in (folder.root for folder in self.run_dirs(*key)):
                     if root.exists():

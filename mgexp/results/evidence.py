@@ -19,6 +19,7 @@ from mgexp.results.model import (
     Pair,
     Row,
     Run,
+    RunKey,
     estimate_mean,
     t_quantile_95,
 )
@@ -37,9 +38,6 @@ BUSY_RATIO = 1.2
 """A run is busy if its steps took this many times the median of its row in the sitting. Assumption, as above."""
 LEAST_FOR_MEDIAN = 3
 """The fewest runs of a row in a sitting whose median says what is usual."""
-
-RunKey = tuple[str, int]
-"""The experiment and the seed of a run."""
 
 
 # --- a claim with a margin
@@ -240,7 +238,7 @@ def busy_runs(runs: Iterable[Run]) -> Set[RunKey]:
         for same in rows.values():
             usual = median(run.steady_seconds / run.steps for run in same)
             found |= {
-                (run.experiment, run.seed)
+                run.key
                 for run in same
                 if (run.other_cores or 0.0) > BUSY_CORES
                 or (
@@ -257,12 +255,11 @@ def fair_pair(pair: Pair, busy: Set[RunKey]) -> Pair:
     kept = {
         run.seed
         for run, base in pair.runs
-        if run.seed not in apart
-        and not {(run.experiment, run.seed), (base.experiment, base.seed)} & busy
+        if run.seed not in apart and busy.isdisjoint({run.key, base.key})
     }
     return pair.only(kept)
 
 
 def quiet_row(row: Row, busy: Set[RunKey]) -> Row:
     """Keep the runs of a row that no other program disturbed."""
-    return replace(row, runs={s: r for s, r in row.runs.items() if (r.experiment, s) not in busy})
+    return replace(row, runs={s: r for s, r in row.runs.items() if r.key not in busy})

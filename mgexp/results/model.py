@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
@@ -99,6 +99,9 @@ def estimate_ratio(ratios: Sequence[float]) -> Estimate | None:
 
 
 # --- a run
+
+RunKey = tuple[str, int]
+"""The experiment and the seed of a run."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +231,11 @@ class Run:
         return score
 
     @property
+    def key(self) -> RunKey:
+        """What names the run in a study."""
+        return self.experiment, self.seed
+
+    @property
     def setting(self) -> Setting:
         """The setting, which decides what of two runs can be compared."""
         threads = self.environment.get("threads")
@@ -332,11 +340,13 @@ class Row:
 class Pair:
     """A row and the row that it is compared with, its base, seed by seed.
 
-    A seed is compared only if both rows have finished it, in settings that allow it.
+    A seed is compared only if both rows have finished it, in settings that allow it. The seconds of ``busy`` runs
+    are not compared, because other programs worked beside them.
     """
 
     own: Row
     base: Row
+    busy: Set[RunKey] = frozenset()
 
     @cached_property
     def runs(self) -> tuple[tuple[Run, Run], ...]:
@@ -349,8 +359,14 @@ class Pair:
 
     @cached_property
     def timed(self) -> Pair:
-        """The pair with only the seeds that have the same setting in both rows: their seconds can be compared."""
-        return self.only([run.seed for run, base in self.runs if run.setting == base.setting])
+        """The pair with the seeds whose seconds can be compared: one setting in both rows, and no busy run."""
+        return self.only(
+            [
+                run.seed
+                for run, base in self.runs
+                if run.setting == base.setting and self.busy.isdisjoint({run.key, base.key})
+            ]
+        )
 
     def only(self, seeds: Collection[int]) -> Pair:
         """Keep some seeds."""
@@ -358,7 +374,7 @@ class Pair:
         def keep(row: Row) -> Row:
             return replace(row, runs={seed: run for seed, run in row.runs.items() if seed in seeds})
 
-        return Pair(keep(self.own), keep(self.base))
+        return Pair(keep(self.own), keep(self.base), self.busy)
 
     def _both(self) -> Iterator[tuple[Run, Run]]:
         """Yield (run, run of the base) for each seed that both have, also if their settings differ."""

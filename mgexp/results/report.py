@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 
 from mgexp.results.evidence import (
-    RunKey,
     VideoDifference,
     busy_runs,
     compare_videos,
@@ -23,6 +22,7 @@ from mgexp.results.model import (
     Pair,
     Row,
     Run,
+    RunKey,
     estimate_mean,
     estimate_ratio,
 )
@@ -206,7 +206,7 @@ def _verdict(
         f"It takes {ratio_text(pair.flop_saving)} fewer FLOPs, and its training is {ratio_text(pair.speed_up)} "
         f"as fast{timed_seeds(pair)}."
     )
-    if any((run.experiment, run.seed) in busy for both in pair.timed.runs for run in both):
+    if any(run.key in busy for both in pair.timed.runs for run in both):
         sentences.append(
             "Other programs ran beside it or the baseline, so this ratio of times means little."
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +13,10 @@ from pathlib import Path
 from mgexp.config.study import STUDY_YAML
 from mgexp.config.values import BASE_KEY, parse_yaml
 from mgexp.errors import InputError, raise_problems
-from mgexp.results.load import read_results
-from mgexp.results.model import BASELINE, Pair, Row, Run, ScoreSetting, row_order
-from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
+from mgexp.results.evidence import busy_runs
+from mgexp.results.load import read_results, read_stored
+from mgexp.results.model import BASELINE, Pair, Row, Run, RunKey, ScoreSetting, row_order
+from mgexp.run.folder import METRIC_NAMES, ExperimentsDir, RunsDir
 
 WITHOUT_TABLE = ("base", "own_data")
 """Folders of experiments/ that hold no rows: the shared base files, and files to copy for your own videos."""
@@ -262,12 +263,13 @@ def count_results(runs: Iterable[Run]) -> Counted:
 
 @dataclass(frozen=True)
 class Page:
-    """Everything that the page shows. `root` is the folder experiments/."""
+    """Everything that the page shows. `root` is the folder experiments/, `busy` are the busy runs of studies."""
 
     root: Path
     experiments: Experiments
     published: tuple[Published, ...]
     results: tuple[Run, ...]
+    busy: Set[RunKey] = frozenset()
 
     @cached_property
     def counted(self) -> Counted:
@@ -299,18 +301,21 @@ class Page:
     def _pair(self, row: Row, base: Experiment | None) -> Pair | None:
         if base is None or not row.runs:
             return None
-        return Pair(
-            row, self.counted.rows.get(base.name, {}).get(row.setting.of_scores, Row(base.name))
-        )
+        of_base = self.counted.rows.get(base.name, {})
+        return Pair(row, of_base.get(row.setting.of_scores, Row(base.name)), self.busy)
 
 
 def read_page(experiments: ExperimentsDir) -> Page:
     """Read all files. Raises InputError if one cannot be understood or names a row that does not exist."""
+    tables = sorted({path.parent for path in experiments.root.rglob("*.yaml")})
+    stored = [read_stored(RunsDir(folder).stored_jsonl) for folder in tables]
     page = Page(
         experiments.root,
         read_experiments(experiments.root),
         read_published(experiments.published_csv),
         read_results(experiments.results_csv),
+        # results.csv does not say beside what a run trained.
+        busy_runs(run for one in stored for run in one.runs),
     )
     names = [one.experiment for one in page.published]
     unknown = [f"{name}.yaml" for name in names if name not in page.experiments.rows]

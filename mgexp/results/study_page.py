@@ -13,7 +13,6 @@ from statistics import fmean, median
 from mgexp.config.study import SECONDS_NAME, Study
 from mgexp.results.collect import Gathered
 from mgexp.results.evidence import (
-    RunKey,
     busy_runs,
     compare_videos,
     estimate_score,
@@ -35,6 +34,7 @@ from mgexp.results.model import (
     Pair,
     Row,
     Run,
+    RunKey,
     estimate_mean,
 )
 from mgexp.results.report import class_tables, control_table, data_text, how, time_table
@@ -409,7 +409,7 @@ def _sittings(results: StudyResults) -> Iterator[str]:
             ("runs", lambda runs: f"{len(runs)}"),
             (
                 "busy",
-                lambda runs: f"{sum((run.experiment, run.seed) in results.busy for run in runs)}",
+                lambda runs: f"{sum(run.key in results.busy for run in runs)}",
             ),
         ],
         ("machine", "commit", "to"),

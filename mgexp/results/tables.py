@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from statistics import fmean, stdev
 from typing import TypeVar
 
-from mgexp.results.evidence import BUSY_CORES, BUSY_RATIO, RunKey, VideoDifference
-from mgexp.results.model import Estimate, Pair
+from mgexp.results.evidence import BUSY_CORES, BUSY_RATIO, VideoDifference
+from mgexp.results.model import Estimate, Pair, RunKey
 
 T = TypeVar("T")
 NONE = "–"

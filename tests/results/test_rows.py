@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_experiments import CPU, GPU, experiments_with, result
 
 from mgexp.errors import InputError
-from mgexp.results.rows import Published, count_results, read_experiments, read_published
+from mgexp.results.load import write_stored
+from mgexp.results.model import Comparison, Row
+from mgexp.results.rows import (
+    Published,
+    count_results,
+    read_experiments,
+    read_page,
+    read_published,
+)
 
 OVER_BASE = "_BASE_: ../base/small.yaml\n"
 ROOT = Path(__file__).parents[2] / "experiments"
@@ -245,3 +254,26 @@ def test_seeds_of_another_recipe_do_not_count_results():
     found = count_results([before, result("q/x", 0, 48.0, steps=375)])
     assert scores(found) == {"q/x": [(CPU, {0: 48.0})]}
     assert found.of_another_recipe == (before,)
+
+
+def test_the_seconds_of_busy_runs_of_a_study_are_not_compared(tmp_path):
+    """results.csv does not know them, but runs.jsonl beside the YAMLs does."""
+    yamls = {"a/baseline": "_BASE_: ../base/b.yaml\n", "a/long": "_BASE_: ../base/b.yaml\nA: 1\n"}
+    seconds = dict.fromkeys(("evaluate", "precise_bn", "checkpoint", "shape_warmup"), 0.0)
+    base, own = (
+        [replace(result(name, seed), other_seconds=seconds) for seed in (0, 1)] for name in yamls
+    )
+    experiments = experiments_with(tmp_path, yamls, *base, *own)
+    stored = Comparison(
+        (
+            Row("baseline", {0: base[0], 1: base[1]}),
+            Row("long", {0: replace(own[0], other_cores=0.5), 1: own[1]}),
+        )
+    )
+    write_stored(tmp_path / "a" / "runs.jsonl", stored)
+    page = read_page(experiments)
+    assert page.busy == {("a/long", 0)}
+    (row,) = page.rows_of(page.experiments.rows["a/long"])
+    pair = page.against_baseline(row)
+    assert pair.seeds == (0, 1)
+    assert pair.timed.seeds == (1,)
