@@ -163,8 +163,6 @@ class CheckpointedBlocks(nn.ModuleList):
             checkpoint,
             partial(_run_block, block),
             use_reentrant=False,
-            # Dropout is by clip and takes nothing from a generator.
-            preserve_rng_state=False,
             context_fn=partial(_contexts, block),
         )
 

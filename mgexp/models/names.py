@@ -91,9 +91,18 @@ _CAFFE2_NORM_ENDS = {
 _CAFFE2_TRAINING_STATE = re.compile(r".*_momentum|lr|model_iter|optimizer_iteration_\w+")
 
 
-def is_head(name: str) -> bool:
-    """Return whether one of our tensors belongs to the classifier."""
-    return _HEAD.fullmatch(name) is not None
+def head_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the classifier's tensors, of all names of a network in its order.
+
+    The classifier is called ``head``. In pytorchvideo's networks it is the ``proj`` of the last block. A network
+    of one's own may have a layer of this name in every block.
+    """
+    found = [name for name in names if _HEAD.fullmatch(name)]
+    layers = [name.rpartition(".")[0] for name in found]
+    chosen = next(
+        (layer for layer in layers if layer.startswith("head")), layers[-1] if layers else ""
+    )
+    return tuple(name for name, layer in zip(found, layers, strict=True) if layer == chosen)
 
 
 def is_counter(name: str) -> bool:

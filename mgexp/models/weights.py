@@ -226,10 +226,11 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
             frames = ours.shape[2]
             tensor = tensor.unsqueeze(2).repeat(1, 1, frames, 1, 1) / frames
         # Positions of a picture, or of clips of another size.
-        if name == POSITIONS and tensor.shape[:2] == ours.shape[:2] != tensor.shape:
+        is_grid = name == POSITIONS and isinstance(model, VideoTransformer)
+        if is_grid and tensor.shape[:2] == ours.shape[:2] and tensor.shape != ours.shape:
             tensor = F.interpolate(tensor, ours.shape[2:], mode="trilinear")
         found[name] = tensor
-    head = tuple(name for name in state if names.is_head(name))
+    head = names.head_of(state)
     # A classifier of other classes is of no use for ours, so neither its weights nor its bias are
     # loaded.
     fits = all(name in found and found[name].shape[:1] == state[name].shape[:1] for name in head)

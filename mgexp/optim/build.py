@@ -12,7 +12,7 @@ from torch import nn
 
 from mgexp.config.keys import Config, SolverKeys
 from mgexp.errors import InputError
-from mgexp.models.names import is_head
+from mgexp.models.names import head_of
 from mgexp.optim.large_batch import Lamb, Lars
 from mgexp.registry import OPTIMIZERS
 
@@ -47,7 +47,8 @@ def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
     groups: dict[Settings, list[nn.Parameter]] = defaultdict(list)
     # As in PySlowFast, a network may name parameters without decay, such as tables of positions.
     undecayed: set[str] = getattr(model, "no_weight_decay", set)()
-    of_layer = layer_factors([name for name, _ in model.named_parameters()], solver.LAYER_DECAY)
+    names = [name for name, _ in model.named_parameters()]
+    of_layer, head = layer_factors(names, solver.LAYER_DECAY), head_of(names)
     for name, parameter in model.named_parameters():
         is_bias = parameter.ndim <= 1
         has_no_decay = name in undecayed or (is_bias and solver.ZERO_WD_1D_PARAM)
@@ -57,7 +58,7 @@ def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
             settings = Settings(
                 weight_decay=0.0 if has_no_decay else solver.WEIGHT_DECAY,
                 lr_factor=(solver.BIAS_LR_FACTOR if is_bias else 1.0)
-                * (solver.HEAD_LR_FACTOR if is_head(name) else 1.0)
+                * (solver.HEAD_LR_FACTOR if name in head else 1.0)
                 * of_layer[name],
                 # Vectors take no trust ratio. They are small or zero at the start, so their norm
                 # says nothing about the step that they need.

@@ -96,7 +96,8 @@ def build_evaluation(cfg: Config, inputs: Inputs, predictor: Predictor, size: Si
     requests = precise_requests(recipe, num_videos, cfg.RNG_SEED, max_batches, Processes())
     loader = build_train_loader(cfg, inputs.train, requests, device, inputs.opener)
     groups = num_bn_groups(recipe.clips, 1, cfg.MULTIGRID.BN_BASE_SIZE)
-    model = with_precise_bn(copy.deepcopy(predictor.model), loader, groups, predictor.normalizer)
+    clone, limit = copy.deepcopy(predictor.model), cfg.TRAIN.MAX_CLIPS_PER_GPU
+    model = with_precise_bn(clone, loader, groups, predictor.normalizer, limit)
     records = evenly_spaced(inputs.val, MAX_VIDEOS)
     keys = replace(
         cfg.DATA,

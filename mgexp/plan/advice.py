@@ -84,7 +84,8 @@ def _build_findings(cfg: Config, schedule: Schedule, run_dir: RunDir | None) -> 
     counts = step_counts(schedule)
     checked: list[ShapeCheck] = []
     if not precision.is_exact:
-        checked += check_shapes(step.model, [*counts], way.data.task, step.normalizer, precision)
+        cut = step.part_shapes(counts)
+        checked += check_shapes(step.model, cut, way.data.task, step.normalizer, precision)
     yield from precision_findings(precision, checked)
     for problem in build_memory_problems(cfg, schedule, 1, 1):
         yield Finding("shared memory of the row", "problem", problem, "see the line above")

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import torch
 
 from mgexp.config.keys import Config, DataLoaderKeys
-from mgexp.data.loader import build_opener
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.plan.loading import build_clip_seconds, legs_of
@@ -60,7 +59,7 @@ def build_chooser(
         return None
     legs, records = legs_of(inputs.schedule), evenly_spaced(inputs.train, NUM_VIDEOS)
     try:
-        seconds = build_clip_seconds(cfg, legs, records, build_opener(cfg))
+        seconds = build_clip_seconds(cfg, legs, records, inputs.opener)
     except VideoError as error:
         raise InputError([f"DATA_LOADER.NUM_WORKERS = auto: {error}; give a number"]) from error
     load_core_seconds = max(leg.core_seconds_per_step(seconds) for leg in legs) / processes.count

@@ -82,7 +82,7 @@ def seconds_since_process_start(stat: Path = Path("/proc/self/stat")) -> float:
 
 
 class StepTimer:
-    """A timer of steps from ``start`` to ``stop``. ``read`` gives the seconds of the steps since its last call.
+    """A timer of steps from ``start`` to ``stop``. ``computed`` marks the end of the computation between them.
 
     A GPU computes while Python continues. So the timer puts events into the GPU's queue, and reads them later,
     all at once.
@@ -91,34 +91,38 @@ class StepTimer:
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
         self._starts: list[Any] = []
+        self._computed: list[Any] = []
         self._ends: list[Any] = []
 
     def start(self) -> None:
         """Note the start of a step, before the wait for its clips."""
         self._starts.append(self._now())
 
+    def computed(self) -> None:
+        """Note that the last work of a step was queued. Until ``stop`` the device waits for the next clips."""
+        self._computed.append(self._now())
+
     def stop(self) -> None:
-        """Note the end of a step, after the last work of the step was queued."""
+        """Note the end of a step, after the wait for the clips of the next one."""
         self._ends.append(self._now())
 
     def drop(self) -> None:
         """Forget the last start: the step was not taken."""
         self._starts.pop()
 
-    def is_device_idle(self) -> bool:
-        """Return whether the device has finished every step that was stopped. A CPU always has."""
-        return not self._on_gpu or not self._ends or bool(self._ends[-1].query())
-
-    def read(self) -> list[float]:
-        """Return the seconds of each step. On a GPU, wait until the last step is done."""
-        pairs = list(zip(self._starts, self._ends, strict=True))
-        self._starts, self._ends = [], []
+    def read(self) -> list[tuple[float, float]]:
+        """Return (seconds, seconds after ``computed``) of each step since the last call. Wait for the last."""
+        marks = list(zip(self._starts, self._computed, self._ends, strict=True))
+        self._starts, self._computed, self._ends = [], [], []
         if not self._on_gpu:
-            return [end - start for start, end in pairs]
+            return [(end - start, end - computed) for start, computed, end in marks]
         # A GPU does the work of its queue in order, so the last event comes after all others.
-        if pairs:
-            pairs[-1][1].synchronize()
-        return [start.elapsed_time(end) / 1000 for start, end in pairs]
+        if marks:
+            marks[-1][2].synchronize()
+        return [
+            (start.elapsed_time(end) / 1000, computed.elapsed_time(end) / 1000)
+            for start, computed, end in marks
+        ]
 
     def _now(self) -> Any:  # noqa: ANN401 - seconds, or an event of a GPU
         if not self._on_gpu:

@@ -287,7 +287,10 @@ class Evaluator:
             # for ever.
             device = self.normalizer.device
             batches = watched_together(self.stop, self.precise_bn.batches(), self.processes, device)
-            return with_precise_bn(clone, batches, self.precise_bn.num_groups, self.normalizer)
+            source = self.precise_bn
+            return with_precise_bn(
+                clone, batches, source.num_groups, self.normalizer, source.max_clips, source.draws
+            )
 
     def evaluate(self, model: nn.Module, state: State, protocol: Protocol) -> Evaluation:
         """Score ``model`` and write a line to evaluations.jsonl; under the full protocol save the scores too."""
@@ -307,9 +310,10 @@ class Evaluator:
                 except Interrupted:
                     part.save(scores)
                     raise
+                # Another process may leave at a signal, and this one with it. ``reduce``, which sums over the
+                # processes in place, comes later.
+                part.save(scores)
             check_decoded(dist.merge(self.processes, errors))
-            # ``reduce`` sums over the processes in place, so the part must be saved before it.
-            part.save(scores)
             found = scores.reduce(self.processes)
         if self.processes.is_main:
             self._record(found, state, protocol)

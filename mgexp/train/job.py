@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -160,7 +160,7 @@ def _train(
     inputs, processes = job.inputs, job.processes
     schedule, clock = inputs.schedule, Clock()
     clock.add("program", seconds_since_process_start())
-    with stop.listening(), clock.measure("program"):
+    with stop.listening(), clock.measure("program"), ExitStack() as opened:
         # Until the first step there is nothing to save, so a signal may end the process at once.
         with stop.at_once():
             task = build_task(cfg)
@@ -171,7 +171,11 @@ def _train(
             resume.take_over(run_dir, state, choice, processes)
             # The check follows ``take_over``, so that it sees the weights of the first step.
             shapes = [*step_counts(schedule)]
-            require_precision(state.model, shapes, task, normalizer, precision, processes)
+            parts = step.part_shapes(shapes)
+            require_precision(state.model, parts, task, normalizer, precision, processes)
+            opened.enter_context(
+                compiled_step(cfg.TRAIN.COMPILE, step, state, task, shapes, processes.is_main)
+            )
             # NUM_WORKERS = auto times the step itself, so the number of workers is known only now.
             job = _with_workers(job, step, task, clock)
             cfg = job.cfg
@@ -182,8 +186,10 @@ def _train(
             if processes.is_main:
                 _begin_records(job, state.step, trackers)
         try:
-            # A milestone saves before it evaluates. A kill may have come between the two.
-            if state.step in loop.milestones and not resume.is_evaluated(run_dir, state.step):
+            # A milestone saves before it evaluates. A kill may have come between the two. Rank 0 decides for all,
+            # because on a shared disk the others may still see an older file.
+            is_evaluated = processes.is_main and resume.is_evaluated(run_dir, state.step)
+            if state.step in loop.milestones and not dist.from_main(processes, is_evaluated):
                 loop.evaluate()
             rank, repeats = processes.rank, cfg.AUG.REPEATS
             sampler = StepSampler(schedule, cfg.RNG_SEED, state.step, rank, repeats)
@@ -195,7 +201,6 @@ def _train(
                     metrics, state.step, schedule.total_steps, cfg.LOG_PERIOD, trackers.step
                 ) as progress,
                 stop.at_once(),
-                compiled_step(cfg.TRAIN.COMPILE, step, state, task, shapes, processes.is_main),
             ):
                 # iter() starts the workers. Meanwhile a signal may still end the run at once.
                 batches = iter(loader)

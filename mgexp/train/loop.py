@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -123,21 +123,23 @@ class Loop:
         return self.train_step.normalizer.device
 
     def _take(self, source: DeviceBatches, pending: PendingSteps) -> tuple[Batch | None, float]:
-        """Return the clips of the next step and the seconds of waiting; None if a signal ended the wait.
-
-        A signal ends the wait only in a run of one process. In a larger run the other processes
-        would begin the step and wait there for this one, so it stops at the next settlement
-        instead.
-        """
-        is_alone = self.processes.count == 1
+        """Return the clips of the next step and the seconds of waiting; None if a signal ended the wait."""
         pending.timer.start()
         start = time.perf_counter()
         try:
-            with self.stop.at_once() if is_alone else nullcontext():
+            with self._wait():
                 return source.take(), time.perf_counter() - start
         except Interrupted:
             pending.timer.drop()
             return None, 0.0
+
+    def _wait(self) -> AbstractContextManager[None]:
+        """Return the context of a wait for clips, which a signal ends in a run of one process.
+
+        In a larger run the other processes would begin the step and wait there for this one, so it stops at the
+        next settlement instead.
+        """
+        return self.stop.at_once() if self.processes.count == 1 else nullcontext()
 
     def _step(
         self,
@@ -165,14 +167,11 @@ class Loop:
             shapes = step_counts(self.schedule)
             text = shape_message(first_line(error), shape, shapes, self.train_step)
             raise TrainingError(f"step {plan.step} (epoch {plan.epoch:.2f}): {text}") from error
+        pending.timer.computed()
+        # After a signal there are no clips ahead, and the next ``_take`` ends the run.
+        with suppress(Interrupted), self._wait():
+            source.fetch_ahead()
         pending.timer.stop()
-        start = time.perf_counter()
-        source.fetch_ahead()
-        # A device that still computes does not wait for clips, so this time counts only if it is
-        # idle.
-        if pending.timer.is_device_idle():
-            waited += time.perf_counter() - start
-        self.state.clock.add("input_wait", waited)
         pending.steps.append((plan, waited, loss))
 
     def _is_due(self, step: int, pending: PendingSteps) -> bool:
@@ -258,7 +257,7 @@ class LoadedClips:
 class PendingSteps:
     """Steps that the device has started and whose results are not read yet.
 
-    ``steps`` holds (plan, seconds of waiting for clips, loss on the device) of each. Their losses
+    ``steps`` holds (plan, seconds of waiting for its own clips, loss on the device) of each. Their losses
     and times are read together, because each reading waits for the GPU. ``step_seconds`` is the
     time of the latest step that was read.
     """
@@ -282,11 +281,15 @@ class PendingSteps:
         # The mean over processes is the loss of the global mini-batch. All processes get the same
         # number, so either all of them stop at it or none.
         losses = dist.mean_(self._processes, torch.stack([loss for _, _, loss in steps])).tolist()
-        for (plan, waited, _), loss, seconds in zip(steps, losses, self.timer.read(), strict=True):
+        timed = self.timer.read()
+        for (plan, own_wait, _), loss, (seconds, idle) in zip(steps, losses, timed, strict=True):
             if not math.isfinite(loss):
                 raise TrainingError(self._not_finite(plan, loss, saved_step))
             self._losses.append(loss)
             self.step_seconds = seconds
+            # A GPU waits for clips mostly after a step, while those of the next one are loaded.
+            waited = own_wait + idle
+            self._clock.add("input_wait", waited)
             # The first step of a shape also chooses kernels and allocates memory. The time by which
             # it exceeds the second step of that shape counts as warm-up. A 0 marks a shape whose
             # warm-up is counted.

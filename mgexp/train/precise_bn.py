@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +22,32 @@ from torch import Tensor, nn
 from mgexp.config.keys import Config
 from mgexp.data.loader import build_train_loader
 from mgexp.dist import Processes
+from mgexp.models.layers import Draws, set_draws
 from mgexp.multigrid.batchnorm import grouped_layers, keeping, set_num_groups, share_statistics
 from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.recipe import Recipe
 from mgexp.multigrid.sampler import ClipRequest, Stream
 from mgexp.train.setup import Inputs
-from mgexp.train.step import Normalizer, check_clips
+from mgexp.train.step import Normalizer, check_clips, seed_step, split
 
 SEED_OFFSET = 1_000_003
 """Added to the seed of training, so that the clips are other draws from the same videos."""
 
 
+FIRST_DRAWS = Draws(seed=0, step=0)
+
+
 @dataclass(frozen=True)
 class PreciseBn:
-    """Source of precise statistics: ``batches()`` loads clips, which form ``num_groups`` BN groups."""
+    """Source of precise statistics: ``batches()`` loads clips, which form ``num_groups`` BN groups.
+
+    See ``with_precise_bn`` for ``max_clips`` and ``draws``.
+    """
 
     batches: Callable[[], Iterable[Any]]
     num_groups: int
+    max_clips: int = 0
+    draws: Draws = FIRST_DRAWS
 
 
 def precise_requests(
@@ -68,17 +78,30 @@ def build_precise_bn(
     # Each evaluation builds the loader anew, which leaves out the videos that hung meanwhile.
     arguments = (cfg, inputs.train, requests, device, inputs.opener, timeouts)
     groups = num_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)
-    return PreciseBn(partial(build_train_loader, *arguments), groups)
+    first_clip = processes.rank * schedule.recipe.clips // processes.count
+    return PreciseBn(
+        partial(build_train_loader, *arguments),
+        groups,
+        cfg.TRAIN.MAX_CLIPS_PER_GPU,
+        Draws(cfg.RNG_SEED + SEED_OFFSET, 0, first_clip),
+    )
 
 
 @torch.no_grad()
 def with_precise_bn(
-    model: nn.Module, batches: Iterable[Any], num_groups: int, normalizer: Normalizer
+    model: nn.Module,
+    batches: Iterable[Any],
+    num_groups: int,
+    normalizer: Normalizer,
+    max_clips: int = 0,
+    draws: Draws = FIRST_DRAWS,
 ) -> nn.Module:
     """Replace the statistics of ``model``, a copy, by those of ``batches``; return it in eval mode.
 
     The model normalises in ``num_groups`` groups, as training does at the full shape. Every process
-    must call this with its share of the batches. All processes get the same statistics.
+    must call this with its share of the batches. All processes get the same statistics. At most
+    ``max_clips`` clips go through the network at once (0: all of them). ``draws`` belongs to the first
+    clip of the first batch.
     """
     # A network may have no batch norm, as most transformers. Then no batch is loaded.
     if not grouped_layers(model):
@@ -86,27 +109,35 @@ def with_precise_bn(
     # In training mode the layers normalise with the statistics of each batch, as in training. With
     # the running statistics a deeper layer would see other inputs than it has in training.
     model.train()
-    set_num_groups(model, num_groups)
     population = Population()
     with keeping(model) as layers:
-        for batch in batches:
+        for number, batch in enumerate(batches):
             check_clips(batch)
             # ``population`` keeps means over all batches, so the layers need only those of one
             # batch.
             for layer in layers:
                 layer.kept = []
-            model(normalizer(batch.clips, batch.flipped))
-            kept = [stats for layer in layers for stats in layer.kept or ()]
-            population.add(
-                torch.cat([stats.means for stats in kept], dim=1),
-                torch.cat([stats.biased_variances() for stats in kept], dim=1),
-            )
+            # A network may have dropout before a norm. It draws the same after a resume.
+            seed_step(draws.seed, number)
+            for part in split(len(batch.clips), num_groups, max_clips):
+                set_num_groups(model, part.num_bn_groups)
+                set_draws(model, replace(draws, step=number).after(part.first))
+                own = batch.map(itemgetter(slice(part.first, part.first + part.clips)))
+                model(normalizer(own.clips, own.flipped))
+            kept = [layer.kept or [] for layer in layers]
+            means = [torch.cat([stats.means for stats in parts]) for parts in kept]
+            variances = [torch.cat([stats.biased_variances() for stats in parts]) for parts in kept]
+            population.add(torch.cat(means, dim=1), torch.cat(variances, dim=1))
     sizes = [layer.num_features for layer in layers]
     # All groups have equally many values. So the variance of the population is the mean of the
     # groups' variances plus the variance of their means, without weights.
-    variances = (population.within + population.between).split_with_sizes(sizes)
-    means = population.mean.split_with_sizes(sizes)
-    for layer, mean, variance in zip(layers, means, variances, strict=True):
+    found = zip(
+        layers,
+        population.mean.split_with_sizes(sizes),
+        (population.within + population.between).split_with_sizes(sizes),
+        strict=True,
+    )
+    for layer, mean, variance in found:
         assert layer.running_mean is not None and layer.running_var is not None
         layer.running_mean.copy_(mean)
         layer.running_var.copy_(variance)

@@ -61,7 +61,7 @@ from mgexp.run.files import read_json, write_json
 from mgexp.run.log import LOGGER
 from mgexp.run.remote import cache_folder
 from mgexp.train.precision import Precision
-from mgexp.train.step import Normalizer
+from mgexp.train.step import Normalizer, keeping_random_state
 from mgexp.train.task import Loss, Task
 
 COARSE = 8
@@ -332,14 +332,14 @@ def check_shapes(
     normalizer: Normalizer,
     precision: Precision,
 ) -> list[ShapeCheck]:
-    """Check every layer at every shape on a copy, with all clips of one process at once.
+    """Check every layer at every shape on a copy. ``shapes`` have the clips that go through the network at once.
 
     The model, its buffers and torch's random state stay the same. The check needs the memory of a
     second model and about the memory of a training step.
     """
     device = normalizer.device
     checked = []
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with keeping_random_state(device):
         check = LayerCheck(copy_to_check(model), task.loss, normalizer)
         for shape in shapes:
             # The wrong kernels may end the process, so this line must be in the log before they run.

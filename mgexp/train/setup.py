@@ -161,6 +161,13 @@ def build_split_problems(cfg: Config, schedule: Schedule) -> list[str]:
     max_clips = cfg.TRAIN.MAX_CLIPS_PER_GPU
     has_groups = not max_clips or bool(grouped_layers(build_to_look_at(cfg)))
     shapes = step_counts(schedule)
+    most = max(shape.clips for shape in shapes)
+    # A graph writes the gradients of every part to the same memory, where they should add up.
+    if cfg.TRAIN.COMPILE == "cuda_graphs" and 0 < max_clips < most:
+        return [
+            f"TRAIN.COMPILE = cuda_graphs with TRAIN.MAX_CLIPS_PER_GPU = {max_clips}: a process has up to {most} "
+            "clips in a step, and graphs cannot add up the gradients of several parts; set TRAIN.COMPILE default"
+        ]
     return [*split_problems(shapes, max_clips, has_groups, is_mixed(cfg.AUG))]
 
 

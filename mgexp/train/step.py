@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from operator import itemgetter
@@ -246,6 +246,17 @@ class TrainStep:
         """Cut a mini-batch into the parts that go through the network one after the other."""
         return split(clips, self.num_pieces(clips, num_bn_groups), self.max_clips)
 
+    def part_shapes(self, shapes: Iterable[StepShape]) -> list[StepShape]:
+        """List the shapes that go through the network: those of the parts where a mini-batch is cut."""
+        found: dict[StepShape, None] = {}
+        for shape in shapes:
+            parts = self.parts(shape.clips, shape.num_bn_groups)
+            cut = [
+                replace(shape, clips=one.clips, num_bn_groups=one.num_bn_groups) for one in parts
+            ]
+            found |= dict.fromkeys(cut if len(cut) > 1 else [shape])
+        return [*found]
+
     def num_pieces(self, clips: int, num_bn_groups: int) -> int:
         """Count the pieces of a mini-batch that cannot be cut."""
         return num_pieces(clips, num_bn_groups, self.has_batchnorm, self.in_pairs)
@@ -308,6 +319,12 @@ def build_step(
     )
 
 
+def keeping_random_state(device: torch.device) -> AbstractContextManager[None]:
+    """Put torch's random state back after the block, on the CPU and on ``device``."""
+    # By default torch would look at every GPU of the machine.
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])
+
+
 def seed_step(seed: int, step: int) -> None:
     """Seed torch's generator for ``step``, the same in every process."""
     # mgexp itself does not draw from torch's generator during training, even in dropout. A user's
@@ -348,7 +365,7 @@ def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: 
     # A training pass moves the running statistics of batch norm, so we put these back at the end.
     before = {name: buffer.clone() for name, buffer in step.model.named_buffers()}
     bar = progress_bar(len(shapes), " shapes", desc="compiling", is_shown=progress)
-    with bar, torch.random.fork_rng():
+    with bar, keeping_random_state(device):
         for shape in shapes:
             # The loader gives clips (B, 3, T, S, S) in this memory format. For another format torch
             # would compile again.
@@ -379,9 +396,9 @@ def compiled_step(
     if mode == "off":
         yield
         return
-    # There are twice as many graphs as shapes, because forward and backward are compiled
-    # separately.
-    with compiled(state.model, mode, num_graphs=2 * len(shapes)):
+    # Each part of a mini-batch has a graph of its own: it finds the statistics that the parts before it kept.
+    num_graphs = sum(len(step.parts(shape.clips, shape.num_bn_groups)) for shape in shapes)
+    with compiled(state.model, mode, num_graphs):
         start = time.monotonic()
         with state.clock.measure("train"), state.clock.measure("shape_warmup"):
             warm_up(step, shapes, task, progress)

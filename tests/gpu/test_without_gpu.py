@@ -44,7 +44,7 @@ from mgexp.train.checkpoint import State
 from mgexp.train.precision import Precision, resolve_precision
 from mgexp.train.result import build_result
 from mgexp.train.setup import build_row_schedule
-from mgexp.train.step import Normalizer
+from mgexp.train.step import Normalizer, keeping_random_state
 from mgexp.video.pyav import PyavReader
 
 ROOT = Path(__file__).parents[2]
@@ -222,13 +222,21 @@ def test_steps_are_timed_by_events(fake_gpu):
     timer = StepTimer(GPU)
     fake_gpu.calls.clear()
     timer.start()
+    timer.computed()
     timer.stop()
-    assert timer.is_device_idle()
-    assert timer.read() == [0.25]
+    assert timer.read() == [(0.25, 0.25)]
     each = ["Event", "event.record"]
     assert fake_gpu.calls == [
-        *each, *each, "event.query", "event.synchronize", "event.elapsed_time"
+        *each, *each, *each, "event.synchronize", "event.elapsed_time", "event.elapsed_time"
     ]  # fmt: skip
+
+
+def test_the_random_state_of_the_gpu_is_kept(monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch.random, "fork_rng", seen.append)
+    for device in (GPU, torch.device("cpu")):
+        keeping_random_state(device)
+    assert seen == [[GPU], []]
 
 
 @pytest.mark.usefixtures("fake_gpu")

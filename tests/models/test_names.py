@@ -114,5 +114,14 @@ def test_a_tensor_that_a_convention_does_not_have_keeps_its_name(model, name, na
 @pytest.mark.parametrize("name", ["ViT", "MViT", "X3D", "SlowFast", "I3D"])
 def test_the_head_is_the_classifier_alone(name):
     model = build_on_meta(config_of({"MODEL.MODEL_NAME": name, "MODEL.NUM_CLASSES": 7}))
-    heads = [tensor.shape for key, tensor in model.state_dict().items() if names.is_head(key)]
+    state = model.state_dict()
+    heads = [state[name].shape for name in names.head_of(state)]
     assert [shape[0] for shape in heads] == [7, 7]
+
+
+def test_projections_in_the_blocks_of_a_network_of_ones_own_are_no_classifier():
+    blocks = [f"blocks.{number}.proj.{end}" for number in (0, 1) for end in ("weight", "bias")]
+    head = ["head.weight", "head.bias"]
+    assert names.head_of([*blocks, *head]) == names.head_of([*head, *blocks]) == tuple(head)
+    assert names.head_of(blocks) == tuple(blocks[2:])
+    assert names.head_of(["stem.weight"]) == ()

@@ -219,6 +219,25 @@ def test_a_head_of_another_size_is_left_and_named():
     )
 
 
+class OwnPositions(torch.nn.Module):
+    """A network of one's own, whose positions are no grid: (1, tokens, channels)."""
+
+    def __init__(self, num_tokens: int):
+        super().__init__()
+        self.positions = torch.nn.Parameter(torch.randn(1, num_tokens, 4))
+        self.head = torch.nn.Linear(4, 2)
+
+
+def test_positions_of_a_network_of_ones_own_are_loaded_as_they_are(tmp_path):
+    theirs, ours = OwnPositions(6), OwnPositions(6)
+    write_weights(tmp_path / "own.pyth", theirs.state_dict())
+    file = read_weights(tmp_path / "own.pyth", ours.state_dict())
+    fit_weights(file, ours).load_into(ours)
+    assert torch.equal(ours.positions, theirs.positions)
+    with pytest.raises(InputError, match=r"positions is \(1, 6, 4\) in the file and \(1, 9, 4\)"):
+        fit_weights(file, OwnPositions(9))
+
+
 def test_weights_without_a_head_leave_ours():
     tensors = {name: value for name, value in small().state_dict().items() if "proj" not in name}
     model = small(seed=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,16 @@ def test_the_precision_is_checked_before_a_step_is_timed(cfg, output, main, caps
     monkeypatch.setattr(TrainStep, "backward", no_memory)
     pairs = ("DATA_LOADER.NUM_WORKERS", "auto")
     assert "wrong kernels" in refused(main, capsys, command(cfg, output, *pairs))
+
+
+def test_workers_are_chosen_for_the_compiled_step(cfg, output, main, capsys, monkeypatch):
+    def refuse(*arguments):
+        raise InputError(["compiled, then timed" if compiled else "timed, but not compiled"])
+
+    compiled = []
+    monkeypatch.setattr(job, "compiled_step", lambda *_: nullcontext(compiled.append(True)))
+    monkeypatch.setattr(job, "_with_workers", refuse)
+    assert "compiled, then timed" in refused(main, capsys, command(cfg, output))
 
 
 def test_a_smoke_run_keeps_the_shapes(cfg, output, main):

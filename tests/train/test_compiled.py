@@ -1,6 +1,8 @@
 """A compiled network trains like the plain one, and never falls back to it without a message."""
 
 import copy
+from dataclasses import replace
+from functools import partialmethod
 
 import pytest
 import torch
@@ -13,7 +15,9 @@ from mgexp.models.build import build_model
 from mgexp.models.layers import ClipDropout, Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
-from mgexp.train.step import Normalizer, TrainStep, compiled, warm_up
+from mgexp.run.clock import Clock
+from mgexp.train.checkpoint import State
+from mgexp.train.step import Normalizer, TrainStep, compiled, compiled_step, warm_up
 from mgexp.train.task import one_label
 
 CPU = torch.device("cpu")
@@ -86,6 +90,18 @@ def test_a_shape_too_many_is_an_error(monkeypatch):
     with compiled(model, "default", 1), pytest.raises(Exception, match=r"[Rr]ecompile"):
         model.compile(backend="eager", fullgraph=True, dynamic=False)
         warm_up(step, SHAPES, TASK, progress=False)
+
+
+def test_each_part_of_a_mini_batch_may_have_its_graph(monkeypatch):
+    eager = partialmethod(nn.Module.compile, backend="eager")
+    monkeypatch.setattr(Network, "compile", lambda self, mode, **more: eager.__get__(self)(**more))
+    model = Network()
+    step = replace(step_of(model), max_clips=2)
+    shapes = [StepShape(2, 8, 8, 4), StepShape(4, 8, 4, 2)]
+    state = State(model, step.optimizer, Clock())
+    with compiled_step("default", step, state, TASK, shapes, progress=False):
+        for shape in shapes:
+            step(batch_of(shape), shape.num_bn_groups, Draws(seed=0, step=1))
 
 
 def test_a_part_that_cannot_be_compiled_is_an_error():

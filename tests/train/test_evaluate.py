@@ -17,6 +17,7 @@ from mgexp.models.build import build_model
 from mgexp.optim.build import build_optimizer
 from mgexp.run.clock import Clock
 from mgexp.run.folder import RunDir
+from mgexp.stop import Interrupted
 from mgexp.train.checkpoint import State
 from mgexp.train.evaluate import (
     Evaluator,
@@ -220,8 +221,8 @@ def test_without_precise_statistics_the_copy_is_the_model(tmp_path):
     assert state.clock.seconds("precise_bn") == 0
 
 
-def final_evaluation(tmp_path, labels, **changes):
-    """Evaluate two videos of one view each with the untrained model of the tiny row."""
+def evaluation(tmp_path, labels, processes=Processes(), **changes):  # noqa: B008
+    """An evaluation of two videos of one view each with the untrained model of the tiny row."""
     cfg = tiny_config(tmp_path, changes)
     model = build_model(cfg)
     state = State(model, build_optimizer(cfg, model), Clock())
@@ -230,8 +231,24 @@ def final_evaluation(tmp_path, labels, **changes):
     records = (VideoRecord("a.mp4", 0), VideoRecord("b.mp4", 1))
     protocol = Protocol(lambda first: [view][first:], records, 1, 1, batch_size=2, is_full=True)
     task = build_task(cfg)
-    evaluator = Evaluator(RunDir(tmp_path), NORMALIZER, Processes(), task, None, 600.0)
+    return Evaluator(RunDir(tmp_path), NORMALIZER, processes, task, None, 600.0), state, protocol
+
+
+def final_evaluation(tmp_path, labels, **changes):
+    evaluator, state, protocol = evaluation(tmp_path, labels, **changes)
     return evaluator.evaluate_finally(state, protocol)
+
+
+def test_a_process_that_is_done_keeps_its_scores_if_another_leaves(tmp_path, monkeypatch):
+    def interrupted(processes, flags, device):
+        return (True,) if processes.count > 1 else flags
+
+    monkeypatch.setattr("mgexp.dist.any_true", interrupted)
+    monkeypatch.setattr("mgexp.dist.from_main", lambda processes, value: value)
+    evaluator, state, protocol = evaluation(tmp_path, [0, 1], Processes(0, 2))
+    with pytest.raises(Interrupted):
+        evaluator.evaluate(state.model, state, protocol)
+    assert evaluator._part(state, protocol).read()["num_batches"] == 1
 
 
 def test_which_classes_are_confused_is_written(tmp_path):

@@ -171,6 +171,22 @@ def test_a_signal_ends_the_wait_for_clips(settle_steps, tmp_path):
     assert [line["step"] for line in read_jsonl(bench.path)] == [0, 1]
 
 
+def test_a_signal_ends_the_wait_for_the_clips_of_the_next_step(tmp_path, monkeypatch):
+    """On a GPU the loop waits there. The step before it is done."""
+    bench, ended = Bench(tmp_path), []
+
+    def fetch_ahead(source):
+        if bench.state.step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            ended.append("the wait")
+
+    monkeypatch.setattr(loop.DeviceBatches, "fetch_ahead", fetch_ahead)
+    with bench.stop.listening():
+        assert not bench.run()
+    assert ended == []
+    assert bench.calls == [("save", 3)]
+
+
 def test_several_processes_stop_after_the_same_step(tmp_path, monkeypatch):
     """This process waits for clips, but the other one has its clips already."""
     monkeypatch.setattr("mgexp.dist.any_true", lambda processes, flags, device: flags)
@@ -196,19 +212,26 @@ def test_a_step_on_disk_is_not_saved_again(tmp_path):
 
 def test_slow_steps_are_looked_at_more_often(tmp_path, monkeypatch):
     """Steps take 2 s each, so a signal must not wait for five of them."""
-    monkeypatch.setattr("mgexp.train.loop.StepTimer.read", lambda timer: [2.0] * timer_steps(timer))
+    monkeypatch.setattr(
+        "mgexp.train.loop.StepTimer.read", lambda timer: [(2.0, 0.5)] * timer_steps(timer)
+    )
     bench = Bench(tmp_path, settle_steps=5)
     agreed = []
     agree = bench.loop._agree
     bench.loop._agree = lambda pending: agreed.append(bench.state.step) or agree(pending)
     assert bench.run()
     assert agreed == [5, 8, 10]
+    # A GPU waits after its step, and this wait is a part of the step.
+    lines = read_jsonl(bench.path)
+    assert {line["step_seconds"] for line in lines} == {2.0}
+    assert all(0.5 <= line["input_wait_seconds"] < 1.0 for line in lines)
+    assert 5.0 <= bench.state.clock.seconds("input_wait") < 6.0
 
 
 def timer_steps(timer):
     """Count the steps that were timed since the last reading."""
     num = len(timer._ends)
-    timer._starts, timer._ends = [], []
+    timer._starts, timer._computed, timer._ends = [], [], []
     return num
 
 

@@ -1,13 +1,13 @@
 """Precise statistics compared with those of the whole population, in float64."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 from tiny import tiny_config
 from torch import nn
 
+from mgexp.data.clips import Batch
 from mgexp.dist import Processes
+from mgexp.models.layers import ClipDropout, Draws, set_draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.train.precise_bn import precise_requests, with_precise_bn
 from mgexp.train.setup import build_row_schedule
@@ -16,10 +16,8 @@ from mgexp.train.step import Normalizer
 IDENTITY = Normalizer((0.0,) * 3, (1 / 255,) * 3, torch.device("cpu"))
 
 
-@dataclass
-class Clips:
-    clips: torch.Tensor
-    flipped: None = None
+def batch_of(clips):
+    return Batch(clips, torch.zeros(len(clips)), ())
 
 
 @pytest.mark.parametrize("num_groups", [1, 2, 4])
@@ -30,7 +28,7 @@ def test_statistics_are_those_of_all_batches(num_groups):
         for high in (50, 100, 250)
     ]
     model = nn.Sequential(GroupedBatchNorm3d(3))
-    found = with_precise_bn(model, map(Clips, draws), num_groups, IDENTITY)
+    found = with_precise_bn(model, map(batch_of, draws), num_groups, IDENTITY)
     population = torch.cat(draws).double().transpose(0, 1).flatten(1)
     torch.testing.assert_close(
         found[0].running_mean.double(), population.mean(1), rtol=1e-6, atol=0
@@ -39,6 +37,39 @@ def test_statistics_are_those_of_all_batches(num_groups):
         found[0].running_var.double(), population.var(1, correction=0), rtol=1e-5, atol=0
     )
     assert not found.training
+
+
+def test_batches_in_parts_are_batches_at_once():
+    draws = torch.randint(0, 250, (2, 10, 3, 2, 8, 8), dtype=torch.uint8)
+    seen = []
+
+    def found(max_clips):
+        model = nn.Sequential(GroupedBatchNorm3d(3))
+        model.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+        return with_precise_bn(model, map(batch_of, draws), 5, IDENTITY, max_clips).state_dict()
+
+    torch.testing.assert_close(found(4), found(0))
+    assert seen == [2, 4, 4, 2, 4, 4, 10, 10]
+
+
+def test_dropout_before_a_norm_draws_the_same_in_each_evaluation():
+    """After a resume the layers have no draws of a last step."""
+    batches = [batch_of(torch.full((4, 3, 2, 8, 8), 200, dtype=torch.uint8))]
+
+    def found(last, seed=7):
+        model = nn.Sequential(ClipDropout(0.5), RandomDropout(), GroupedBatchNorm3d(3))
+        set_draws(model, Draws(seed=0, step=last))
+        torch.manual_seed(last)
+        draws = Draws(seed=seed, step=0)
+        return with_precise_bn(model, batches, 2, IDENTITY, draws=draws)[2].running_var
+
+    assert torch.equal(found(1), found(2))
+    assert not torch.equal(found(1), found(1, seed=8))
+
+
+class RandomDropout(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.3)
 
 
 def test_requests_are_full_shape_batches_of_an_epoch_at_most(tmp_path):

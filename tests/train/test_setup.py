@@ -23,6 +23,7 @@ from mgexp.train.setup import (
     build_ready_bytes,
     build_recipe,
     build_row_schedule,
+    build_split_problems,
     build_store_levels,
     device_problems,
     frame_problems,
@@ -301,6 +302,16 @@ def test_a_gpu_that_was_asked_for_must_be_there():
     (problem,) = device_problems("cuda", has_cuda=False)
     assert "DEVICE" in problem
     assert [*device_problems("cuda", has_cuda=True), *device_problems("auto", has_cuda=False)] == []
+
+
+def test_cuda_graphs_cannot_add_up_parts(tmp_path):
+    keys = {"TRAIN.COMPILE": "cuda_graphs", "TRAIN.MAX_CLIPS_PER_GPU": 16}
+    cfg = tiny_config(tmp_path, keys)
+    (problem,) = build_split_problems(cfg, build_row_schedule(cfg, 24))
+    assert "TRAIN.MAX_CLIPS_PER_GPU = 16: a process has up to 64 clips in a step" in problem
+    for other in ({"TRAIN.COMPILE": "default"}, {"TRAIN.MAX_CLIPS_PER_GPU": 64}):
+        cfg = tiny_config(tmp_path, {**keys, **other})
+        assert build_split_problems(cfg, build_row_schedule(cfg, 24)) == []
 
 
 def test_cuda_graphs_need_a_gpu():

@@ -13,7 +13,7 @@ from torch import nn
 
 from mgexp.data.clips import Batch
 from mgexp.models.build import build_model
-from mgexp.models.layers import Draws
+from mgexp.models.layers import CheckpointedBlocks, Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.ways import build_training_step
@@ -159,6 +159,36 @@ def test_a_step_that_computes_twice_is_the_same(tmp_path):
     torch.testing.assert_close(trained(twice, batch, 4), trained(model, batch, 0))
 
 
+class Noisy(nn.Module):
+    """Blocks that draw from torch's generator, as those of a network of one's own may."""
+
+    def __init__(self, blocks):
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = blocks(nn.Sequential(nn.Linear(8, 8), RandomDropout()) for _ in range(3))
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class RandomDropout(nn.Module):
+    def forward(self, x):
+        return F.dropout(x)
+
+
+def test_blocks_that_are_computed_twice_draw_the_same_numbers():
+    gradients = []
+    for blocks in (nn.ModuleList, CheckpointedBlocks):
+        model = Noisy(blocks)
+        torch.manual_seed(1)
+        model(torch.ones(4, 8)).sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
+
+
 def test_computing_twice_keeps_less(tmp_path):
     def kept_bytes(model):
         model.train()
@@ -195,6 +225,19 @@ def test_no_step_waits_for_the_device(tmp_path):
     assert counts["aten::convolution"] > 0  # the step is in it
     waits = {"aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero"}
     assert waits & counts.keys() == set()
+
+
+def test_the_shapes_of_parts_are_those_that_the_network_sees(tmp_path):
+    whole, cut, spanning = StepShape(4, 16, 20, 5), StepShape(8, 16, 8, 2), StepShape(8, 32, 4, -2)
+    seen = []
+    model = nn.Sequential(GroupedBatchNorm3d(3), Mean())
+    model.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    step = step_of(model, max_clips=8)
+    assert step.part_shapes([whole, cut, spanning]) == [
+        StepShape(4, 16, 4, 1), StepShape(4, 16, 8, 2), cut, spanning
+    ]  # fmt: skip
+    step(batch_of([0] * 20, [0] * 20), 5, DRAWS)
+    assert seen == [4, 8, 8]
 
 
 def test_draws_of_torch_are_a_function_of_seed_and_step():
