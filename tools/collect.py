@@ -28,8 +28,7 @@ from mgexp.errors import InputError, raise_problems
 from mgexp.figures.report_figures import report_with_figures, stored_curves
 from mgexp.options import ToolParser, run_tool, without_folder
 from mgexp.results.collect import Collected, append_results
-from mgexp.results.page import write_page
-from mgexp.results.site import write_site
+from mgexp.results.page import write_page, write_site
 from mgexp.results.value_table import write_value_report
 from mgexp.run.files import read_json
 from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_runs

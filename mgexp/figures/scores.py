@@ -27,16 +27,8 @@ from mgexp.figures.style import (
     signed,
     without_interval,
 )
-from mgexp.results.evidence import estimate_score
-from mgexp.results.model import (
-    BASELINE,
-    Comparison,
-    Estimate,
-    Evaluation,
-    Pair,
-    Row,
-    Run,
-)
+from mgexp.results.estimates import Estimate, estimate_score
+from mgexp.results.model import BASELINE, Comparison, Evaluation, Pair, Row, Run
 from mgexp.results.schedules import RowSchedule
 from mgexp.results.tables import points_text
 

@@ -23,7 +23,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
-from mgexp.results.model import BASELINE, COARSE_CONTROL, Estimate
+from mgexp.results.estimates import Estimate
+from mgexp.results.model import BASELINE, COARSE_CONTROL
 
 # Source: Okabe & Ito, "Color Universal Design" (2008). People with any common colour blindness can distinguish
 # them.

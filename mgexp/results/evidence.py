@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median, stdev
 
 import numpy as np
 
+from mgexp.results.estimates import Estimate, t_quantile_95
 from mgexp.results.model import (
     SITTING_SECONDS,
-    Z_95,
-    Estimate,
     Evaluation,
     Pair,
     Row,
     Run,
     RunKey,
-    estimate_mean,
-    t_quantile_95,
 )
 
 Z_POWER_90 = 1.2816
@@ -86,30 +83,7 @@ def seeds_to_decide(deviation: float, distance: float) -> int | None:
     return None
 
 
-def estimate_score(scores: Sequence[float]) -> Estimate | None:
-    """Estimate a mean in percent as `estimate_mean` does, with an interval that ends at 0 and 100."""
-    # Student's t knows no ends. With few seeds, or near 100 %, its interval has values that no network can reach.
-    found = estimate_mean(scores)
-    if found is None or found.interval is None:
-        return found
-    low, high = found.interval
-    return replace(found, interval=(max(0.0, low), min(100.0, high)))
-
-
 # --- single videos
-
-
-def wilson_interval(percent: float, num_videos: int) -> tuple[float, float]:
-    """Return the 95 % interval of an accuracy in percent that was measured on ``num_videos`` videos.
-
-    It is the score interval, which also holds for few videos and near 0 and 100 %. Source: E. B. Wilson, Journal
-    of the American Statistical Association 22 (1927).
-    """
-    share, square = percent / 100, Z_95**2
-    center = (share + square / (2 * num_videos)) / (1 + square / num_videos)
-    spread = share * (1 - share) / num_videos + square / (4 * num_videos**2)
-    half = Z_95 * math.sqrt(spread) / (1 + square / num_videos)
-    return 100 * max(0.0, center - half), 100 * min(1.0, center + half)
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,18 @@ Reports, tables and figures are made from these classes. `load.py` reads them fr
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
-from statistics import fmean, geometric_mean, stdev
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mgexp.errors import InputError
+from mgexp.results.estimates import Estimate, estimate_mean, estimate_ratio
 from mgexp.run.confusion import Confusion, sum_confusions
 from mgexp.run.folder import METRIC_NAMES
 
@@ -29,73 +29,6 @@ ROW_ORDER = (BASELINE, "short", "long", "long_short")
 SITTING_SECONDS = 3600.0
 """The seconds of runs that are further apart than this are not compared. Other work on a shared machine starts and
 ends: hours later the same steps took 1.5 times as long (measured)."""
-
-# Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom. With this table we do not need SciPy,
-# which nothing else here uses. Source: NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2.
-T_QUANTILES_95 = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-Z_95 = 1.959964
-"""The two-sided 95 % quantile of the normal distribution."""
-
-
-# --- one number over several seeds
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds with its 95 % interval. ``interval`` is None for one seed."""
-
-    each: tuple[float, ...]
-    mean: float
-    interval: tuple[float, float] | None
-
-    def holds(self, value: float) -> bool:
-        """Return whether the interval contains ``value``. Then the mean may differ from ``value`` by chance."""
-        return self.interval is not None and self.interval[0] <= value <= self.interval[1]
-
-
-def t_quantile_95(freedom: int) -> float:
-    """Return the two-sided 95 % quantile of Student's t for a number of degrees of freedom.
-
-    Beyond the table this is the expansion 26.7.5 in Abramowitz & Stegun, Handbook of Mathematical Functions
-    (1964). From 30 degrees of freedom on, four terms give every digit of the published tables.
-    """
-    if freedom <= len(T_QUANTILES_95):
-        return T_QUANTILES_95[freedom - 1]
-    z = Z_95
-    terms: tuple[float, ...] = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return math.fsum(term / freedom**power for power, term in enumerate(terms))
-
-
-def estimate_mean(values: Sequence[float]) -> Estimate | None:
-    """Estimate the mean with the interval of Student's t. Return None if there is no value."""
-    num = len(values)
-    if num == 0:
-        return None
-    mean = fmean(values)
-    if num == 1:
-        return Estimate(tuple(values), mean, None)
-    # A row has three to twenty seeds: too few for the quantile of the normal distribution.
-    half_width = t_quantile_95(num - 1) * (stdev(values) / math.sqrt(num))
-    return Estimate(tuple(values), mean, (mean - half_width, mean + half_width))
-
-
-def estimate_ratio(ratios: Sequence[float]) -> Estimate | None:
-    """Estimate the geometric mean with the interval of Student's t on the logarithms. None without ratios."""
-    # On the logarithms a speed-up of 2 and one of ½ cancel. Their arithmetic mean would be 1.25.
-    logs = estimate_mean([math.log(ratio) for ratio in ratios])
-    if logs is None:
-        return None
-    interval = logs.interval and (math.exp(logs.interval[0]), math.exp(logs.interval[1]))
-    return Estimate(tuple(ratios), geometric_mean(ratios), interval)
 
 
 # --- a run

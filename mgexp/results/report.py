@@ -8,24 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 
-from mgexp.results.evidence import (
-    VideoDifference,
-    busy_runs,
-    compare_videos,
-    is_constant,
-    wilson_interval,
-)
+from mgexp.results.estimates import estimate_mean, estimate_ratio, wilson_interval
+from mgexp.results.evidence import VideoDifference, busy_runs, compare_videos, is_constant
 from mgexp.results.html import Block, Picture, to_html
-from mgexp.results.model import (
-    COARSE_CONTROL,
-    Comparison,
-    Pair,
-    Row,
-    Run,
-    RunKey,
-    estimate_mean,
-    estimate_ratio,
-)
+from mgexp.results.model import COARSE_CONTROL, Comparison, Pair, Row, Run, RunKey
 from mgexp.results.tables import (
     INTERVAL,
     NONE,

@@ -12,10 +12,10 @@ from statistics import fmean, median
 
 from mgexp.config.study import SECONDS_NAME, Study
 from mgexp.results.collect import Gathered
+from mgexp.results.estimates import Estimate, estimate_mean, estimate_score
 from mgexp.results.evidence import (
     busy_runs,
     compare_videos,
-    estimate_score,
     fair_pair,
     first_at,
     judge_margin,
@@ -30,12 +30,10 @@ from mgexp.results.model import (
     BASELINE,
     COARSE_CONTROL,
     Comparison,
-    Estimate,
     Pair,
     Row,
     Run,
     RunKey,
-    estimate_mean,
 )
 from mgexp.results.report import class_tables, control_table, data_text, how, time_table
 from mgexp.results.tables import (

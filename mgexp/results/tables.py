@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from statistics import fmean, stdev
 from typing import TypeVar
 
+from mgexp.results.estimates import Estimate
 from mgexp.results.evidence import BUSY_CORES, BUSY_RATIO, VideoDifference
-from mgexp.results.model import Estimate, Pair, RunKey
+from mgexp.results.model import Pair, RunKey
 
 T = TypeVar("T")
 NONE = "–"

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from mgexp.config.check import LIST_KEYS, differing_keys, value_of
 from mgexp.config.load import from_yaml
+from mgexp.results.estimates import Estimate, estimate_mean
 from mgexp.results.load import load_runs
-from mgexp.results.model import Estimate, Row, estimate_mean
+from mgexp.results.model import Row
 from mgexp.results.report import write_report
 from mgexp.results.tables import markdown, mean_text, plain_cell, seeds_cell, with_brackets
 from mgexp.run.folder import METRIC_NAMES, RunsDir, find_row_folders

@@ -8,13 +8,16 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from mgexp import dist
 from mgexp.config.keys import Config, DataLoaderKeys
 from mgexp.config.load import flatten, fold_of, in_fold, to_yaml
 from mgexp.data.loader import build_train_loader
+from mgexp.data.regions import FinishedBatches
 from mgexp.dist import Processes
 from mgexp.errors import InputError, raise_problems
 from mgexp.failure import Explained
@@ -186,15 +189,8 @@ def _train(
             if processes.is_main:
                 _begin_records(job, state.step, trackers)
         try:
-            # A milestone saves before it evaluates. A kill may have come between the two. Rank 0 decides for all,
-            # because on a shared disk the others may still see an older file.
-            is_evaluated = processes.is_main and resume.is_evaluated(run_dir, state.step)
-            if state.step in loop.milestones and not dist.from_main(processes, is_evaluated):
-                loop.evaluate()
-            rank, repeats = processes.rank, cfg.AUG.REPEATS
-            sampler = StepSampler(schedule, cfg.RNG_SEED, state.step, rank, repeats)
-            timeouts = run_dir.timeouts_jsonl
-            loader = build_train_loader(cfg, inputs.train, sampler, device, inputs.opener, timeouts)
+            _evaluate_late(loop, run_dir, processes)
+            loader = _build_loader(job, state.step)
             metrics = run_dir.metrics_jsonl if processes.is_main else None
             with (
                 Progress(
@@ -217,6 +213,22 @@ def _train(
             LOGGER.info("%s: %s; start the same command again to continue", error.signal_name, text)
             return Outcome.INTERRUPTED
     return _finish(job, precision, state, found, trackers) if processes.is_main else Outcome.OK
+
+
+def _build_loader(job: Job, step: int) -> DataLoader[Any] | FinishedBatches:
+    """Build the loader of the training clips from ``step`` on."""
+    cfg, inputs, rank = job.cfg, job.inputs, job.processes.rank
+    sampler = StepSampler(inputs.schedule, cfg.RNG_SEED, step, rank, cfg.AUG.REPEATS)
+    timeouts = job.run_dir.timeouts_jsonl
+    return build_train_loader(cfg, inputs.train, sampler, job.device, inputs.opener, timeouts)
+
+
+def _evaluate_late(loop: Loop, run_dir: RunDir, processes: Processes) -> None:
+    """Evaluate now if a kill came between the save at a milestone and its evaluation."""
+    # Rank 0 decides for all, because on a shared disk the others may still see an older file.
+    is_evaluated = processes.is_main and resume.is_evaluated(run_dir, loop.state.step)
+    if loop.state.step in loop.milestones and not dist.from_main(processes, is_evaluated):
+        loop.evaluate()
 
 
 def _with_workers(job: Job, step: TrainStep, task: Task, clock: Clock) -> Job:

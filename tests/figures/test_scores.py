@@ -8,7 +8,8 @@ from samples import comparison, named, outside, overlaps, quickstart, row_schedu
 
 from mgexp.figures.scores import Gain, draw_accuracy, draw_equal_flops, draw_speed_up
 from mgexp.figures.style import COLOURS
-from mgexp.results.model import Comparison, Row, estimate_mean, estimate_ratio
+from mgexp.results.estimates import estimate_mean, estimate_ratio
+from mgexp.results.model import Comparison, Row
 
 # --- accuracy over FLOPs, steps and seconds
 

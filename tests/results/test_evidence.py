@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 from fake_experiments import result
 
+from mgexp.results.estimates import estimate_mean, estimate_score, wilson_interval
 from mgexp.results.evidence import (
     busy_runs,
     compare_videos,
-    estimate_score,
     fair_pair,
     judge_margin,
     seconds_to,
     seeds_to_decide,
     sittings,
     speed_up_to,
-    wilson_interval,
 )
-from mgexp.results.model import Evaluation, Pair, Row, estimate_mean, pack_videos
+from mgexp.results.model import Evaluation, Pair, Row, pack_videos
 
 # --- the interval of the test videos
 

@@ -9,16 +9,8 @@ import pytest
 from fake_experiments import GPU, result
 
 from mgexp.errors import InputError
-from mgexp.results.model import (
-    T_QUANTILES_95,
-    Comparison,
-    Evaluation,
-    Pair,
-    Row,
-    estimate_mean,
-    estimate_ratio,
-    t_quantile_95,
-)
+from mgexp.results.estimates import T_QUANTILES_95, estimate_mean, estimate_ratio, t_quantile_95
+from mgexp.results.model import Comparison, Evaluation, Pair, Row
 from mgexp.run.confusion import Confusion
 
 

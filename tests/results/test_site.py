@@ -13,7 +13,7 @@ from fake_experiments import experiments_with, result
 
 from mgexp.errors import InputError
 from mgexp.results.html import Block
-from mgexp.results.site import ELSEWHERE, write_site
+from mgexp.results.page import ELSEWHERE, write_site
 from mgexp.run.folder import ExperimentsDir
 
 REPOSITORY = Path(__file__).parents[2]

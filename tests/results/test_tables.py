@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from fake_experiments import result
 
-from mgexp.results.model import Estimate, Pair, Row, estimate_ratio
+from mgexp.results.estimates import Estimate, estimate_ratio
+from mgexp.results.model import Pair, Row
 from mgexp.results.tables import (
     deviation_text,
     interval_text,
