@@ -53,13 +53,14 @@ from torch.nn.modules.dropout import _DropoutNd
 from mgexp import dist
 from mgexp.data.clips import Batch
 from mgexp.dist import Processes
-from mgexp.errors import InputError, listed, raise_problems
+from mgexp.errors import InputError, TrainingError, listed, raise_problems
 from mgexp.multigrid.batchnorm import set_num_groups
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.environment import cpu_model
 from mgexp.run.files import read_json, write_json
 from mgexp.run.log import LOGGER
 from mgexp.run.remote import cache_folder
+from mgexp.train.faults import first_line, is_out_of_memory
 from mgexp.train.precision import Precision
 from mgexp.train.step import Normalizer, keeping_random_state
 from mgexp.train.task import Loss, Task
@@ -353,7 +354,15 @@ def check_shapes(
             groups = max(1, shape.num_bn_groups)
             clips = shape.clips if shape.num_bn_groups > 0 else max(2, shape.clips)
             drawn = StepShape(shape.frames, shape.crop, clips, groups)
-            found = check.run(draw_batch(drawn, task), groups, precision)
+            try:
+                found = check.run(draw_batch(drawn, task), groups, precision)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                # With TRAIN.ACTIVATION_CHECKPOINTING a step keeps less, but the check does not.
+                remedy = "set TRAIN.MAX_CLIPS_PER_GPU lower, or TRAIN.PRECISION fp32, which needs no check"
+                text = f"out of memory while {precision.name} was checked at {shape_text(shape)}"
+                raise TrainingError(f"{text}: {remedy} ({first_line(error)})") from error
             judged = [one.cosine for one in found if not one.is_negligible]
             worst = min((0.0 if math.isnan(value) else value for value in judged), default=1.0)
             faults = tuple(one for one in found if one.is_fault)
