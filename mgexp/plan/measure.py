@@ -280,8 +280,17 @@ def measured_run(folder: Path, predictions: Sequence[Mapping[str, Any]]) -> dict
 
     Seconds of training include the waits for clips. ``ratio`` is predicted / measured seconds. The seconds of a
     step are, for each shape of metrics.jsonl, the median of the logged steps. Raises InputError where the run is
-    not finished, was not planned, or took another number of steps.
+    not finished, was not planned, or took another number of steps, and where a file is damaged.
     """
+    try:
+        return _compare(folder, predictions)
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        what = f"{type(error).__name__}: {error}"
+        problem = f"{folder}: its result.json or metrics.jsonl, or the plan, is damaged ({what})"
+        raise InputError([f"{problem}; measure again, or leave the run out"]) from error
+
+
+def _compare(folder: Path, predictions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     run_dir = RunDir(folder)
     result = read_json(run_dir.result_json)
     name = result["experiment"]

@@ -1,5 +1,7 @@
 """plan.py: measurement, prediction and comparison of a tiny row, and exit codes."""
 
+import shutil
+
 import pytest
 import simplejson
 from bench_videos import BenchVideos
@@ -75,6 +77,23 @@ def test_it_is_compared_with_a_run(plan, planned, finished_run, capsys):
     assert run["ratio"] == pytest.approx(
         run["predicted_train_seconds"] / run["measured_train_seconds"]
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("result.json", '{"experiment": "tiny"}', "KeyError: 'steps'"),
+        ("metrics.jsonl", "[]\n", "TypeError: "),
+    ],
+)
+def test_a_damaged_run_is_one_message(
+    name, text, said, plan, planned, finished_run, tmp_path, capsys
+):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    (run / name).write_text(text)
+    assert plan.main(["--from", str(planned[1]), "--measured-run", str(run)]) == 2
+    error = capsys.readouterr().err
+    assert f"its result.json or metrics.jsonl, or the plan, is damaged ({said}" in error
 
 
 def test_an_earlier_measurement_serves_other_numbers_of_gpus(plan, planned, capsys):
