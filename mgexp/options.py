@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import sys
@@ -18,6 +19,8 @@ from mgexp.run.remote import is_remote
 MAX_HELP_COLUMNS = 100
 BAD_INPUT = 2
 """The exit code of a tool that was given something it cannot use."""
+FAILED = 1
+"""The exit code of a tool whose files the system refused, as on a full disk."""
 STOPPED = 4
 """The exit code of a tool that Ctrl-C ended."""
 OUTPUT_CLOSED = 141
@@ -114,6 +117,12 @@ def run_tool(main: Callable[[list[str]], int], remedy: str = "") -> int:
     except InputError as error:
         say(str(error))
         return BAD_INPUT
+    except OSError as error:
+        # Without a number it is an error of a library, whose traceback helps.
+        if error.errno is None:
+            raise
+        say(f"{error.filename or 'a file'} cannot be written or read: {error.strerror}")
+        return FAILED
     except KeyboardInterrupt:
         say(": ".join(filter(None, ("stopped by Ctrl-C", remedy))))
         return STOPPED
@@ -131,19 +140,25 @@ def too_small(numbers: Mapping[str, int | None], least: int = 1) -> list[str]:
 def not_positive(numbers: Mapping[str, float | None]) -> list[str]:
     """Name each option whose number is not above 0. None means that it was not given."""
     return [
-        f"{name} {value:g}: give more than 0"
+        f"{name} {value:g}: give more than 0, and no infinity"
+        if value == math.inf
+        else f"{name} {value:g}: give more than 0"
         for name, value in numbers.items()
         # `value <= 0` would be False for NaN.
-        if value is not None and not value > 0
+        if value is not None and not 0 < value < math.inf
     ]
 
 
 def without_folder(files: Mapping[str, Path | None]) -> list[str]:
-    """Name each option whose file would lie in a folder that does not exist. None means that it was not given."""
+    """Name each option whose file cannot be written where it would lie. None means that it was not given."""
+    given = [(name, path) for name, path in files.items() if path is not None]
     return [
-        f"{name} {path}: there is no folder {path.parent}; make it first"
-        for name, path in files.items()
-        if path is not None and not path.parent.is_dir()
+        *(
+            f"{name} {path}: there is no folder {path.parent}; make it first"
+            for name, path in given
+            if not path.parent.is_dir()
+        ),
+        *(f"{name} {path} is a folder: name a file in it" for name, path in given if path.is_dir()),
     ]
 
 
@@ -160,7 +175,10 @@ def not_new(files: Mapping[str, Path | None]) -> list[str]:
 
 
 def local_folder(text: str) -> Path:
-    """Read an option that names a folder to write. Refuse an address: argparse shows the message."""
+    """Read an option that names a folder to write. Refuse an address and an empty text: argparse shows why."""
+    if not text:
+        # Path("") is the working folder, and an empty text is mostly a variable of the shell that is not set.
+        raise argparse.ArgumentTypeError("it is empty; name a folder, or . for this one")
     if is_remote(text):
         remedy = "give a folder of this machine, and copy it when the work is done"
         problem = "results are written with locks, atomic renames and appended lines, which addresses do not have"

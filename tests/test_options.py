@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import errno
 import subprocess
 import sys
-from math import nan
+from math import inf, nan
+from pathlib import Path
+
+import pytest
 
 from mgexp.errors import InputError
-from mgexp.options import not_positive, run_tool, say, too_small, without_folder
+from mgexp.options import local_folder, not_positive, run_tool, say, too_small, without_folder
 
 
 def test_what_was_not_given_is_no_problem(tmp_path):
@@ -25,6 +30,40 @@ def test_nothing_but_a_number_above_0_is_positive():
     found = not_positive({"--a": 0.0, "--b": -0.5, "--c": nan, "--d": 2.0})
     names = ("--a 0", "--b -0.5", "--c nan")
     assert found == [f"{name}: give more than 0" for name in names]
+
+
+def test_infinity_is_no_number_to_give():
+    assert not_positive({"--rate": inf}) == ["--rate inf: give more than 0, and no infinity"]
+
+
+def test_a_file_to_write_is_no_folder(tmp_path):
+    assert without_folder({"--output": tmp_path}) == [
+        f"--output {tmp_path} is a folder: name a file in it"
+    ]
+
+
+def test_an_empty_text_is_not_the_working_folder():
+    with pytest.raises(argparse.ArgumentTypeError, match="it is empty; name a folder"):
+        local_folder("")
+    assert local_folder(".") == Path()
+
+
+def test_a_file_that_the_system_refuses_is_one_line_and_the_code_1(capsys, monkeypatch):
+    def main(arguments):
+        raise OSError(errno.ENOSPC, "No space left on device", "plan.json")
+
+    monkeypatch.setattr("sys.argv", ["tools/plan.py"])
+    assert run_tool(main) == 1
+    said = "plan.py: plan.json cannot be written or read: No space left on device\n"
+    assert capsys.readouterr().err == said
+
+
+def test_an_error_of_a_library_keeps_its_traceback():
+    def main(arguments):
+        raise OSError("a library is missing")
+
+    with pytest.raises(OSError, match="a library"):
+        run_tool(main)
 
 
 def test_a_file_needs_its_folder(tmp_path):

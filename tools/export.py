@@ -34,7 +34,7 @@ from mgexp.deploy.export import (
     write_plain_files,
 )
 from mgexp.errors import TrainingError, collected, raise_problems
-from mgexp.options import ToolParser, add_import_option, run_tool, say
+from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.predict import build_predictor, load_run, read_names
 
@@ -46,7 +46,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = ToolParser(__doc__)
     parser.add_argument("--run", required=True, type=Path, help="folder of a finished run")
     parser.add_argument(
-        "--output", required=True, type=Path, metavar="DIR", help="folder for the exported files"
+        "--output",
+        required=True,
+        type=local_folder,
+        metavar="DIR",
+        help="folder for the exported files",
     )
     add_import_option(parser)
     parser.add_argument(

@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from mgexp.options import run_tool
+from mgexp.options import local_folder, run_tool
 from mgexp.run.environment import num_cores
 
 # The modules that draw and write the videos are beside the rows that train on them.
@@ -45,7 +45,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     add = parser.add_argument
-    add("--output", type=Path, default=Path("data/quickstart"), help="folder to write to")
+    add("--output", type=local_folder, default=Path("data/quickstart"), help="folder to write to")
     add("--set", type=int, choices=[*SETS], default=max(SETS), help="1: the easier, first set")
     changes = {
         "--num-train": "training videos, in place of the set's",

@@ -32,7 +32,7 @@ from mgexp.data.split import (
     with_groups,
 )
 from mgexp.errors import InputError, listed, raise_problems
-from mgexp.options import ToolParser, not_positive, run_tool, too_small
+from mgexp.options import ToolParser, local_folder, not_positive, run_tool, too_small
 from mgexp.plan.own_data import (
     CROPS,
     LARGE_SIDE,
@@ -52,6 +52,8 @@ from mgexp.video.check import VideoCheck, check_in_folder
 from mgexp.video.paths import links_problems
 
 PROJECTS = Path("projects")
+MAX_CROP = 8_000
+"""Training resizes up to 1.25 times the crop, and a key takes at most 10,000 pixels."""
 MOST_LINES = 30
 """The table of classes has this many lines."""
 
@@ -63,7 +65,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("videos", type=Path, metavar="VIDEOS", help="folder of the videos")
     add(
         "--output",
-        type=Path,
+        type=local_folder,
         metavar="DIR",
         help="project folder (default: projects/<name of VIDEOS>)",
     )
@@ -170,6 +172,8 @@ def project_of(options: argparse.Namespace) -> ProjectDir:
     ]
     if not options.videos.is_dir():
         problems.append(f"{options.videos} is not a folder: give the folder that holds the videos")
+    if options.crop and options.crop > MAX_CROP:
+        problems.append(f"--crop {options.crop}: give at most {MAX_CROP:,}")
     if not 0 < options.val_share < 1:
         problems.append(f"--val-share {options.val_share:g}: give more than 0 and less than 1")
     if options.separator == "":

@@ -19,6 +19,7 @@ computes the times with the other numbers from these.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import runpy
 import sys
@@ -52,6 +53,7 @@ from mgexp.plan.measure import (
     measure_rows,
     measured_run,
     measurement_of,
+    model_digest,
     predict_rows,
 )
 from mgexp.plan.predict import Resources, RowPrediction
@@ -152,14 +154,21 @@ def check(options: argparse.Namespace) -> None:
         )
     if options.source and not (options.cfg or options.rows) and not options.measured_run:
         problems.append("--from alone has nothing to do: add --cfg, --rows or --measured-run")
+    if options.study and (options.cfg or options.rows or options.measured_run or options.overrides):
+        problems.append(
+            "--study is complete by itself: leave out --cfg, --rows, --measured-run and KEY VALUE"
+        )
     problems += too_small({"--gpus-per-node": options.gpus_per_node, "--cores": options.cores})
     problems += too_small({"--num-gpus": min(options.num_gpus or [1])})
     problems += too_small({"--workers": options.workers}, least=0)
     problems += not_positive({"--budget-seconds": options.budget_seconds})
     problems += without_folder({"--output": options.output, "--plot": options.plot})
     # These are False for NaN too.
-    if not (all(x > 0 for x in options.bandwidth) and all(x >= 0 for x in options.latency)):
-        problems.append("--bandwidth needs numbers above 0, --latency 0 or more")
+    bandwidths, latencies = options.bandwidth, options.latency
+    if not (
+        all(0 < x < math.inf for x in bandwidths) and all(0 <= x < math.inf for x in latencies)
+    ):
+        problems.append("--bandwidth needs numbers above 0, --latency 0 or more, and no infinity")
     raise_problems(problems)  # fmt: skip
 
 
@@ -175,6 +184,13 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     rows = read_rows(options)
     if options.source:
         measurement = measurement_of(read_json(options.source).get("measurement") or {})
+        raise_problems(
+            [
+                f"{options.source} was measured with another model than that of {row.name}: measure again"
+                for row in rows
+                if measurement.model not in {"", model_digest(row.cfg)}
+            ]
+        )
     else:
         num_gpus = options.num_gpus[0] if options.num_gpus else 1
         measurement = measure_rows(rows, options.budget_seconds, num_gpus, say)

@@ -95,6 +95,7 @@ def option_problems(options: argparse.Namespace, num_classes: int) -> list[str]:
             {"--every": options.every, "--span": options.span, "--seconds": options.seconds}
         ),
         *without_folder({"--csv": options.csv}),
+        *not_a_table(options.csv),
     ]
     if options.top is not None and not 1 <= options.top <= num_classes:
         problems.append(f"--top {options.top}: the model has {num_classes} classes; give 1 to that")
@@ -110,6 +111,12 @@ def option_problems(options: argparse.Namespace, num_classes: int) -> list[str]:
         if value is not None and not is_there:
             problems.append(f"{name} {value} is for {needs}, which is not given: leave it out")
     return problems
+
+
+def not_a_table(path: Path | None) -> Iterator[str]:
+    """Yield a problem if --csv would replace a file that is no table, such as the video."""
+    if path is not None and path.is_file() and path.suffix != ".csv":
+        yield f"--csv {path} exists and does not end in .csv: choose another name, so that it is not lost"
 
 
 def sources(options: argparse.Namespace) -> tuple[Found, Source | None]:

@@ -20,7 +20,7 @@ from mgexp.config.study import STUDY_YAML, row_yamls
 from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import report_with_figures
-from mgexp.options import ToolParser, run_tool
+from mgexp.options import ToolParser, local_folder, run_tool
 from mgexp.results.value_table import write_value_report
 from mgexp.run.folder import RunsDir
 
@@ -29,7 +29,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = ToolParser(__doc__)
     parser.add_argument("folder", type=Path, help="folder of runs <row>/seed<N>, or of YAMLs")
-    parser.add_argument("--output", type=Path, help="folder for the report (default: the same)")
+    parser.add_argument(
+        "--output", type=local_folder, help="folder for the report (default: the same)"
+    )
     text = "names of the classes, as DATA.CLASSES takes (default: those that the runs keep)"
     parser.add_argument("--classes", type=Path, help=text)
     return parser.parse_args(arguments)

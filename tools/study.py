@@ -32,7 +32,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mgexp.config.load import experiment_name, load_config
+from mgexp.config.check import differing_keys
+from mgexp.config.load import experiment_name, flatten, load_config, read_config
 from mgexp.config.study import Study, Task, read_study
 from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
@@ -131,6 +132,7 @@ def run(options: argparse.Namespace) -> int:
         problems.append(f"--{unused}: --launcher {options.launcher} cannot use it; leave it out")
     raise_problems(problems)
     board = Board(read_study(options.folder), tuple(options.overrides))
+    board.check_overrides()
     if options.status:
         print(board.status())
         board.check(trains=True)
@@ -224,6 +226,21 @@ class Board:
             )
         if parts := self.changed(trains):
             raise InputError([changed_text(parts, self.place)])
+
+    def check_overrides(self) -> None:
+        """Raise InputError if KEY VALUE pairs are wrong or could change a result, also if no run is left."""
+        yaml = self.study.yamls[self.study.baseline]
+        whole, problems = read_config(yaml, self.overrides)
+        raise_problems(problems)
+        own, now = (dict(flatten(one)) for one in (load_config(yaml), whole))
+        changed = {"RNG_SEED", *(name for name, _, _ in differing_keys(own, now))}
+        raise_problems(
+            [
+                f"{name} can change the result: a study has the keys of its YAMLs, so change it there"
+                for name in self.overrides[::2]
+                if name in changed
+            ]
+        )
 
     def changed(self, trains: bool = True) -> list[Part]:
         """List what does not fit the YAMLs now: shorter baselines and, if it trains, folders of missing runs."""

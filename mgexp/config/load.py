@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,8 +37,8 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
 def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, list[str]]:
     """Load the configuration and list the problems. A key with a problem gets its default.
 
-    Each of ``overrides`` is KEY VALUE KEY VALUE …. A later pair replaces an earlier one, and any pair replaces the
-    value of a file.
+    Each of ``overrides`` is KEY VALUE KEY VALUE …, with each key once. Later ones replace earlier ones, and all of
+    them the values of a file.
     """
     values, problems = file_values(Path(path))
     # Without its file, most keys would be missing too.
@@ -68,13 +69,16 @@ def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, li
 def read_pairs(
     texts: Sequence[str], types: Mapping[str, Any]
 ) -> tuple[dict[str, object], list[str]]:
-    """Read KEY VALUE KEY VALUE …, by the ``types`` of the keys. Return values, and a problem if one lacks."""
+    """Read KEY VALUE KEY VALUE …, by the ``types`` of the keys. Return the values, and the problems."""
     if len(texts) % 2:
         return {}, [f"KEY VALUE pairs: {shown(texts[-1])} has no value"]
+    twice = [name for name, times in Counter(texts[::2]).items() if times > 1]
+    problems = [f"KEY VALUE pairs: {shown(name)} is given twice; give it once" for name in twice]
     # Values of text keys stay as they were typed. A folder may be called 2024_01, which Python and YAML read as a
     # number.
     pairs = zip(texts[::2], texts[1::2], strict=True)
-    return {name: t if is_text(types.get(name)) else from_text(t) for name, t in pairs}, []
+    values = {name: t if is_text(types.get(name)) else from_text(t) for name, t in pairs}
+    return values, problems
 
 
 def _stages_left_behind(

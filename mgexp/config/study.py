@@ -113,6 +113,11 @@ class Study:
                 for name in given
                 if name not in allowed
             ]
+        problems += [
+            f"compared_with: {row} is compared with {base}, which says nothing; name another row, or leave it out"
+            for row, base in self.compared_with.items()
+            if row in {base, self.baseline}
+        ]
         missing = [name for name in names if not {name, OTHERS} & self.seeds.keys()]
         if missing:
             problems.append(f"seeds has no number for {', '.join(missing)}: add it, or {OTHERS}")

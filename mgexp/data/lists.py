@@ -260,10 +260,12 @@ def overlap_problems(
 ) -> tuple[list[str], list[str]]:
     """Compare the videos and the classes of the two lists. Return problems, and warnings.
 
-    A problem makes every accuracy meaningless: all validation videos are training videos, or a class is in the
-    validation list alone. A warning may be meant: some videos are in both lists, or a class has no video.
+    A problem makes every accuracy meaningless: all validation videos are training videos, a class is in the
+    validation list alone, or a video has two labels. A warning may be meant: some videos are in both lists, or a
+    class has no video.
     """
-    problems, warnings = [], []
+    problems = [*_label_problems("training", train), *_label_problems("validation", val)]
+    warnings = []
     trained = {*train.paths}
     both = [path for path in val.paths if path in trained]
     if both and len(both) == val.num_listed:
@@ -292,6 +294,18 @@ def overlap_problems(
             f"video, such as class {listed([*map(str, unused)], 5)}: lower that key, unless you want these classes"
         )
     return problems, warnings
+
+
+def _label_problems(which: str, videos: VideoList) -> Iterator[str]:
+    labels: dict[str, int] = {}
+    twice = [
+        f"{one.path} ({labels[one.path]} and {one.label})"
+        for one in videos.records
+        if isinstance(one, VideoRecord) and labels.setdefault(one.path, one.label) != one.label
+    ]
+    if twice:
+        num = counted(len(twice), "video is", "videos are")
+        yield f"{num} in the {which} list with two labels: {listed(twice, 3)}; keep one line of each"
 
 
 @dataclass(frozen=True)

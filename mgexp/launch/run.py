@@ -66,6 +66,11 @@ def build_job(
     for one in options.imports:
         import_again(one)
     pairs = [] if options.seed is None else ["RNG_SEED", str(options.seed)]
+    if pairs and "RNG_SEED" in options.overrides[::2]:
+        problems = [
+            *problems,
+            f"RNG_SEED is given beside the seed {options.seed}: give one of them",
+        ]
     whole, found = read_config(options.config, options.overrides, pairs)
     # Every second word of KEY VALUE KEY VALUE … is a key.
     keys = (*options.given, *options.overrides, *pairs)[::2]

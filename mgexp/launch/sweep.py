@@ -19,6 +19,8 @@ import yaml
 
 from mgexp.config.check import differing_keys
 from mgexp.config.load import flatten, fold_of, load_config, read_config
+from mgexp.config.study import MAX_SEEDS
+from mgexp.config.values import from_text
 from mgexp.errors import InputError
 from mgexp.launch.resources import Resources, share_of_cores
 from mgexp.launch.run import RunOptions, check_submission, freeze_code, frozen_yaml
@@ -86,8 +88,10 @@ def read_grid(texts: Sequence[str]) -> tuple[Point, ...]:
             )
         elif key in seen:
             problems.append(f"--grid {text}: {key} appears twice; give its values together")
-        elif len(set(values)) < len(values):
+        elif len({repr(from_text(value)) for value in values}) < len(values):
             problems.append(f"--grid {text}: a value appears twice")
+        elif key == "RNG_SEED":
+            problems.append(f"--grid {text}: a sweep chooses the seeds itself; give --seeds")
         seen.add(key)
         axes.append([(key, value) for value in values])
     if problems:
@@ -113,7 +117,10 @@ def read_seeds(text: str) -> tuple[int, ...]:
         numbers = tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
         numbers = ()
-    seeds = numbers if "," in text else tuple(range(sum(numbers)))
+    is_large = sum(numbers) > MAX_SEEDS and "," not in text
+    seeds = numbers if "," in text or is_large else tuple(range(sum(numbers)))
+    if is_large:
+        raise InputError([f"--seeds {text}: it takes 1 to {MAX_SEEDS:,} seeds"])
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
         forms = "a number of seeds, such as 3, or the seeds, such as 0,5"
         raise InputError([f"--seeds {text}: it takes {forms}"])

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from mgexp.errors import InputError
 from mgexp.launch.submit import KILLED, is_alive, outcome_of
-from mgexp.run.files import read_json, read_jsonl
+from mgexp.run.files import read_json, read_jsonl, understanding
 from mgexp.run.folder import LaunchDir, RunDir, SweepDir
 from mgexp.train.result import MISSED, Outcome
 
@@ -80,7 +80,9 @@ def slurm_queue() -> dict[str, tuple[str, str]]:
 
 def submissions(folder: SweepDir) -> dict[str, dict[str, Any]]:
     """Return the last submission of each run by its name."""
-    return {line["run"]: line for line in read_jsonl(folder.submissions_jsonl)}
+    with understanding(folder.submissions_jsonl):
+        lines = {line["run"]: line for line in read_jsonl(folder.submissions_jsonl)}
+        return {name: {**line, "launcher": str(line["launcher"])} for name, line in lines.items()}
 
 
 def states(folder: SweepDir, names: Iterable[str]) -> tuple[RunState, ...]:
@@ -88,14 +90,19 @@ def states(folder: SweepDir, names: Iterable[str]) -> tuple[RunState, ...]:
     known = submissions(folder)
     uses_slurm = any(line["launcher"] == "slurm" for line in known.values())
     queue = slurm_queue() if uses_slurm else {}
-    return tuple(_state(folder, name, known.get(name), queue) for name in names)
+    found = []
+    for name in names:
+        with understanding(folder.run(name).root):
+            found.append(_state(folder, name, known.get(name), queue))
+    return tuple(found)
 
 
 def all_names(folder: SweepDir) -> list[str]:
     """Return the names of all runs of all calls of the sweep, in order. Raises InputError if there is no sweep."""
     if not folder.sweep_json.exists():
         raise InputError([f"{folder.root} is not the folder of a sweep: it has no sweep.json"])
-    return list(read_json(folder.sweep_json)["runs"])
+    with understanding(folder.sweep_json):
+        return list(read_json(folder.sweep_json)["runs"])
 
 
 def _state(

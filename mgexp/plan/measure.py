@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import statistics
 import time
 from collections import defaultdict
@@ -57,8 +58,9 @@ NUMBERS = ("seconds", "gradient_bytes", "num_gpus", "num_workers", "num_cores", 
 class Measurement:
     """The measured costs of a row on one of ``num_gpus`` processes.
 
-    ``steps``: cost of a step, by shape. ``loading``: core seconds of a clip of each kind as
-    training loads it; None if there were no videos. ``seconds``: duration of the measurement.
+    ``model`` identifies the network; it is "" in files of earlier versions. ``steps``: cost of a step,
+    by shape. ``loading``: core seconds of a clip of each kind as training loads it; None if there were
+    no videos. ``seconds``: duration of the measurement.
     """
 
     steps: Mapping[StepShape, StepCost]
@@ -69,6 +71,7 @@ class Measurement:
     num_cores: int
     device: str
     seconds: float
+    model: str = ""
 
     @property
     def clip_seconds(self) -> list[list[float]]:
@@ -85,6 +88,7 @@ class Measurement:
         ]
         return {
             **{name: getattr(self, name) for name in NUMBERS},
+            "model": self.model,
             "steps": [{**asdict(shape), **asdict(cost)} for shape, cost in self.steps.items()],
             "loading": {AS_CONFIGURED: kinds} if self.loading else {},
         }
@@ -106,8 +110,9 @@ def measurement_of(record: Mapping[str, Any]) -> Measurement:
             stride = line["stride_range"]
             kind = (line["frames"], line["crop"], stride and (stride[0], stride[1]))
             loading[kind] = line["core_seconds"]
-        return Measurement(steps, loading or None, **{name: record[name] for name in NUMBERS})
-    except (KeyError, TypeError, AttributeError) as error:
+        numbers = {name: record[name] for name in NUMBERS}
+        return Measurement(steps, loading or None, **numbers, model=record.get("model", ""))
+    except (LookupError, TypeError, AttributeError) as error:
         raise InputError([f"not a measurement of plan.py: {error!r}"]) from error
 
 
@@ -176,13 +181,11 @@ def measure_rows(
     start = time.perf_counter()
     # Rows of one model share the timings of their steps, so the time is spent once for all of them.
     cfg = rows[0].cfg
-    added = {one.name for one in fields(cfg)} - {one.name for one in fields(Config)}
-    sections = ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL", "VIT", "MVIT", "X3D", *sorted(added))
     raise_problems(
         [
             f"{rows[0].name} and {row.name} have different models: plan them apart, with --rows"
             for row in rows[1:]
-            if any(getattr(row.cfg, name) != getattr(cfg, name) for name in sections)
+            if model_digest(row.cfg) != model_digest(cfg)
         ]
     )
     schedules = [row.schedule(num_gpus) for row in rows]
@@ -218,7 +221,16 @@ def measure_rows(
         num_cores=num_cores(),
         device=device.type,
         seconds=time.perf_counter() - start,
+        model=model_digest(cfg),
     )
+
+
+def model_digest(cfg: Config) -> str:
+    """Identify the network of a row, also one of one's own, by the sections of its keys."""
+    added = {one.name for one in fields(cfg)} - {one.name for one in fields(Config)}
+    sections = ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL", "VIT", "MVIT", "X3D", *sorted(added))
+    text = repr([getattr(cfg, name) for name in sections])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def build_loading_seconds(

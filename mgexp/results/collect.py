@@ -236,7 +236,9 @@ def store_gathered(study: Study, gathered: Gathered, class_names: tuple[str, ...
     place = RunsDir(study.folder).stored_jsonl
     names = class_names or read_stored(place).class_names
     budget = RunsDir(study.folder / BUDGET).stored_jsonl
-    found = replace(gathered.comparison, class_names=names)
+    # Names that do not fit must not reach the file, which the next call reads.
+    where = study.classes if class_names else place
+    found = gathered.comparison.with_class_names(names, where)
     for path, rows in ((place, found.rows), (budget, found.shorter)):
         if any(row.runs for row in rows):
             write_stored(path, Comparison(_and_stored(rows, path), names))

@@ -33,7 +33,14 @@ from mgexp.results.model import (
     row_order,
 )
 from mgexp.run.confusion import Confusion, read_confusion
-from mgexp.run.files import atomic_write_text, json_line, read_json, read_jsonl, short_path
+from mgexp.run.files import (
+    atomic_write_text,
+    json_line,
+    read_json,
+    read_jsonl,
+    short_path,
+    understanding,
+)
 from mgexp.run.folder import METRIC_NAMES, SMOKE_GIVEN, RunDir, RunsDir
 
 MAIN_SECONDS = ("train", "steady", "input_wait", "program")
@@ -94,7 +101,8 @@ def _load_rows(folder: Path) -> tuple[Row, ...]:
         # A run writes result.json last. Without this file the run is still active, or it was stopped.
         if not run_dir.result_json.exists():
             lines = read_jsonl(run_dir.metrics_jsonl)
-            unfinished[name][seed] = int(lines[-1]["step"]) if lines else None
+            with understanding(run_dir.metrics_jsonl):
+                unfinished[name][seed] = int(lines[-1]["step"]) if lines else None
             continue
         run = read_run(run_dir)
         runs[name][seed] = run
@@ -111,17 +119,18 @@ def _load_rows(folder: Path) -> tuple[Row, ...]:
 def read_run(run_dir: RunDir) -> Run:
     """Read everything that a Run holds from the folder of a finished run. Raises InputError as `read_result`."""
     run = read_result(run_dir)
-    is_smoke, command = _start(run_dir, run.experiment)
-    return replace(
-        run,
-        is_smoke=is_smoke,
-        command=command,
-        environment=_environment(run_dir),
-        evaluations=tuple(map(_evaluation, read_jsonl(run_dir.evaluations_jsonl))),
-        confusion=read_confusion(run_dir.confusion_csv),
-        recipe=recipe_digest(from_yaml(run_dir.config_yaml)),
-        videos=_videos(run_dir, run.top1),
-    )
+    with understanding(run_dir.root):
+        is_smoke, command = _start(run_dir, run.experiment)
+        return replace(
+            run,
+            is_smoke=is_smoke,
+            command=command,
+            environment=_environment(run_dir),
+            evaluations=tuple(map(_evaluation, read_jsonl(run_dir.evaluations_jsonl))),
+            confusion=read_confusion(run_dir.confusion_csv),
+            recipe=recipe_digest(from_yaml(run_dir.config_yaml)),
+            videos=_videos(run_dir, run.top1),
+        )
 
 
 @dataclass(frozen=True)
@@ -212,6 +221,13 @@ def read_result(run_dir: RunDir) -> Run:
     except KeyError as error:
         problem = f"{run_dir.result_json}: lacks {error}; evaluate the run again with this version"
         raise InputError([problem]) from error
+    except (TypeError, AttributeError) as error:
+        problem = f"{run_dir.result_json}: metrics or seconds are no objects ({error})"
+        raise InputError([f"{problem}; evaluate the run again with this version"]) from error
+    empty = [name for name, value in {**seconds, **rest}.items() if value is None]
+    if wrong := [name for name in empty if name != "other_cores"]:
+        problem = f"{run_dir.result_json}: has no value for {', '.join(wrong)}"
+        raise InputError([f"{problem}; evaluate the run again with this version"])
     return Run(**metrics, **seconds, **rest, other_seconds=_other_seconds(record["seconds"]))
 
 
@@ -272,6 +288,11 @@ def read_stored(path: Path) -> Comparison:
     """
     if not path.exists():
         return Comparison(())
+    # The file is written as a whole. Without its end, it is not a line that a kill has torn.
+    if (text := path.read_bytes()) and not text.endswith(b"\n"):
+        raise InputError(
+            [f"{path}: its last line is not whole; restore the file from git or a copy"]
+        )
     head, *lines = read_jsonl(path) or [{}]
     rows: dict[str, dict[int, Run]] = {}
     try:
@@ -324,10 +345,11 @@ def read_lines(results_csv: Path) -> list[dict[str, str]]:
     """Read the cells as text. `write_lines` writes them back unchanged. Raises InputError for other columns."""
     if not results_csv.exists():
         return []
-    with results_csv.open(encoding="utf-8", newline="") as file:
+    with results_csv.open(encoding="utf-8", newline="") as file, understanding(results_csv):
         reader = csv.DictReader(file)
-        lines = list(reader)
-    if list(reader.fieldnames or ()) != [*COLUMN_TYPES]:
+        # `fieldnames` reads from the file if it is empty.
+        columns, lines = list(reader.fieldnames or ()), list(reader)
+    if columns != [*COLUMN_TYPES]:
         expected = ",".join(COLUMN_TYPES)
         raise InputError([f"{results_csv}: first line is not {expected!r}; restore it from git"])
     return lines

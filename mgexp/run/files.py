@@ -20,6 +20,7 @@ from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
+from zipfile import BadZipFile
 
 import simplejson
 
@@ -104,6 +105,8 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read the JSON object in a file. Raises InputError if there is none."""
+    if not os.path.lexists(path):
+        raise InputError([f"{path}: there is no such file; correct the path"])
     try:
         record = simplejson.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -111,6 +114,22 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise InputError([f"{path}: holds {type(record).__name__}, not an object; remove it"])
     return record
+
+
+@contextmanager
+def understanding(path: Path) -> Iterator[None]:
+    """Raise InputError, which names the file or folder ``path``, if the block cannot use what it read there.
+
+    Valid JSON may lack a key or hold other values, if somebody edited a file or another version wrote it.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, EOFError, BadZipFile) as error:
+        what = f"{type(error).__name__}: {error}"
+        problem = f"{path}: its contents are not those that mgexp writes ({what})"
+        raise InputError([f"{problem}; restore it from a copy, or remove it"]) from error
 
 
 def is_file(path: Path) -> bool:
@@ -195,6 +214,11 @@ def iter_jsonl(path: Path) -> Iterator[dict[str, Any]]:
         except ValueError as error:
             problem = f"{path}, line {number}: not JSON: {line[:80]!r}; remove the line"
             raise InputError([problem]) from error
+        if not isinstance(record, dict):
+            kind = type(record).__name__
+            raise InputError(
+                [f"{path}, line {number}: holds {kind}, not an object; remove the line"]
+            )
         yield record
 
 

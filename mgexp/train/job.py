@@ -27,7 +27,13 @@ from mgexp.multigrid.sampler import StepSampler
 from mgexp.multigrid.schedule import step_counts
 from mgexp.run.clock import Clock, seconds_since_process_start
 from mgexp.run.environment import describe, num_cores
-from mgexp.run.files import atomic_write_text, read_json, read_jsonl, write_json
+from mgexp.run.files import (
+    atomic_write_text,
+    read_json,
+    read_jsonl,
+    understanding,
+    write_json,
+)
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER, Progress, logging_to
 from mgexp.run.other_programs import CoreUse, OtherPrograms, read_core_use
@@ -101,8 +107,9 @@ def run_job(job: Job, stop: StopRequest, explained: Explained = nullcontext) -> 
             return Outcome.OK
         if choice is None:
             result = read_json(run_dir.result_json)
-            print(f"{run_dir.root}: this run is complete: {summary(result)}")
-            return outcome_of(result)
+            with understanding(run_dir.result_json):
+                print(f"{run_dir.root}: this run is complete: {summary(result)}")
+                return outcome_of(result)
         dist.check_same(processes, job.inputs.identity(), "the list of videos")
         with build_trackers(job.cfg, job.experiment, run_dir, processes.is_main) as trackers:
             return _train(job, stop, precision, choice, trackers)

@@ -33,6 +33,7 @@ from mgexp.run.files import (
     cut_jsonl,
     read_json,
     read_jsonl,
+    understanding,
     write_json,
     write_rows,
 )
@@ -41,7 +42,7 @@ from mgexp.run.log import LOGGER
 from mgexp.run.remote import expected_sum, is_remote
 from mgexp.run.schedule_table import schedule_rows
 from mgexp.run.torch_file import DamagedFileError, load_torch, read_seal
-from mgexp.train.checkpoint import State
+from mgexp.train.checkpoint import State, best_step
 
 SAME_STATE = {"lamb", "pmd_lamb"}
 """Two optimizers with the same state, so that each can resume from the other's checkpoints."""
@@ -189,11 +190,15 @@ def cut_records(run_dir: RunDir, step: int) -> None:
     run_dir.drop_evaluation_parts(after_step=step)
     # Steps are numbered from 0, so step number ``step`` is the first one that is done again. An
     # evaluation after ``step`` steps is done already, unless it is the final one.
-    cut_jsonl(run_dir.metrics_jsonl, lambda line: bool(line["step"] < step))
-    cut_jsonl(
-        run_dir.evaluations_jsonl,
-        lambda line: line["step"] <= step and not line["full_protocol"],
-    )
+    with understanding(run_dir.metrics_jsonl):
+        cut_jsonl(run_dir.metrics_jsonl, lambda line: bool(line["step"] < step))
+    with understanding(run_dir.evaluations_jsonl):
+        cut_jsonl(
+            run_dir.evaluations_jsonl,
+            lambda line: line["step"] <= step and not line["full_protocol"],
+        )
+        # The next checkpoint reads the scores, when training goes on.
+        best_step(run_dir)
 
 
 def is_evaluated(run_dir: RunDir, step: int) -> bool:

@@ -220,7 +220,11 @@ def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
             problem = f"{store.root} holds files but no {store.settings_json.name}"
             raise InputError([f"{problem}: choose an empty folder"])
         return
-    found_settings = read_json(store.settings_json)
+    try:
+        found_settings = read_json(store.settings_json)
+    except InputError as error:
+        remedy = "restore the file from a copy, or make the store anew in another folder"
+        raise InputError([f"{store.settings_json} is damaged: {remedy}"]) from error
     differences = [
         f"{name} {found_settings.get(name)} there, {value} now"
         for name, value in settings.items()

@@ -100,10 +100,11 @@ def test_numbers_of_a_file_may_lack_the_point_that_yaml_wants(write):
     assert load_config(write("SOLVER: {WEIGHT_DECAY: 1e-6}")).SOLVER.WEIGHT_DECAY == 1e-6
 
 
-def test_pairs_win_over_the_file_and_later_pairs_over_earlier(write):
+def test_pairs_win_over_the_file_and_later_groups_over_earlier(write):
     path = write("TRAIN: {BATCH_SIZE: 2}")
-    pairs = ("TRAIN.BATCH_SIZE", "4", "TRAIN.BATCH_SIZE", "6")
-    assert value_of(path, "TRAIN.BATCH_SIZE", *pairs) == 6
+    assert value_of(path, "TRAIN.BATCH_SIZE", "TRAIN.BATCH_SIZE", "4") == 4
+    cfg, problems = read_config(path, ["TRAIN.BATCH_SIZE", "4"], ["TRAIN.BATCH_SIZE", "6"])
+    assert (cfg.TRAIN.BATCH_SIZE, problems) == (6, [])
 
 
 # --- _BASE_
@@ -352,3 +353,8 @@ def test_epochs_of_a_file_that_are_no_number_are_its_problem_alone(tmp_path):
     path.write_text(yaml.safe_dump({"SOLVER": solver}))
     _, (problem,) = read_config(path, ["SOLVER.MAX_EPOCH", "20"])
     assert "SOLVER.MAX_EPOCH = 'many'" in problem
+
+
+def test_a_pair_that_is_given_twice_is_refused(empty):
+    _, problems = read_config(empty, ["SOLVER.BASE_LR", "0.1", "SOLVER.BASE_LR", "0.3"])
+    assert problems == ["KEY VALUE pairs: 'SOLVER.BASE_LR' is given twice; give it once"]

@@ -93,6 +93,8 @@ def test_rows_of_other_folders_and_other_bases(write, tmp_path):
         ({"equal_flops": ["baseline"]}, "equal_flops names baseline, which is none of long, short"),
         ({"compared_with": {"long": "best"}}, "compared_with names best"),
         ({"compared_with": ["long"]}, "is not a mapping"),
+        ({"compared_with": {"long": "long"}}, "long is compared with long, which says nothing"),
+        ({"compared_with": {"baseline": "long"}}, "baseline is compared with long, which says"),
         ({"margins": 1}, "there is no key 'margins': there are rows, margin"),
         ({"equal_seconds": ["short"]}, "short, which has 1 seed, less than seconds_pairs = 3"),
         ({"controls": ["backward"]}, "backward, which is none of repeated, reversed, shuffled"),

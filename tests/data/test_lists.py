@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -366,3 +367,13 @@ def test_as_many_names_as_classes_are_needed_for_a_list_too(tmp_path: Path) -> N
     )
     (problem,) = build_list(cfg, "TRAIN_LIST").problems
     assert "1 name, but MODEL.NUM_CLASSES = 2" in problem
+
+
+def test_a_video_with_two_labels_is_a_problem():
+    videos = list_of(0, 1)
+    again = replace(videos.records[0], label=1)
+    twice = replace(videos, records=(*videos.records, again))
+    (problem,), _ = overlap_problems(twice, list_of(1, 0, start=5), 2)
+    path = videos.records[0].path
+    assert problem.startswith(f"1 video is in the training list with two labels: {path} (0 and 1)")
+    assert overlap_problems(videos, list_of(1, 0, start=5), 2) == ([], [])

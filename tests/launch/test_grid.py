@@ -64,3 +64,18 @@ def test_seeds(text, seeds):
 def test_no_seeds(text):
     with pytest.raises(InputError, match="--seeds"):
         read_seeds(text)
+
+
+def test_values_that_are_equal_numbers_appear_twice():
+    with pytest.raises(InputError, match="a value appears twice"):
+        read_grid(["SOLVER.BASE_LR=0.1,0.10"])
+
+
+def test_seeds_are_no_axis_of_a_grid():
+    with pytest.raises(InputError, match="a sweep chooses the seeds itself; give --seeds"):
+        read_grid(["RNG_SEED=1,2"])
+
+
+def test_more_seeds_than_anyone_trains():
+    with pytest.raises(InputError, match="it takes 1 to 1,000 seeds"):
+        read_seeds("1000000000")

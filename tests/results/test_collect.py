@@ -10,6 +10,7 @@ from mgexp.config.study import Study
 from mgexp.errors import InputError
 from mgexp.results.collect import append_results, differences, gather_runs, store_gathered
 from mgexp.results.load import read_stored
+from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, read_json, write_json
 from mgexp.run.folder import RunDir, RunsDir, find_runs
 
@@ -298,3 +299,12 @@ def test_stored_runs_of_seeds_and_rows_that_a_study_no_longer_has_stay_in_the_fi
     assert [(row.name, [*row.runs]) for row in page.comparison.rows] == [("baseline", [0])]
     stored = read_stored(RunsDir(study.folder).stored_jsonl)
     assert {row.name: [*row.runs] for row in stored.rows} == {"baseline": [0, 1], "long": [0]}
+
+
+def test_names_of_too_few_classes_do_not_reach_the_file(study, gather, runs):
+    run = fake_run(runs, "baseline", 0)
+    fake_run(runs, "long", 0)
+    write_confusion(run.confusion_csv, ((0, 0, 3), (0, 1, 1)))
+    with pytest.raises(InputError, match="2 classes or more, but 1 have a name"):
+        store_gathered(study, gather(), ("open",))
+    assert not RunsDir(study.folder).stored_jsonl.exists()

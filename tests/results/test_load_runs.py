@@ -21,7 +21,7 @@ from mgexp.results.load import (
     write_stored,
 )
 from mgexp.run.confusion import write_confusion
-from mgexp.run.files import append_jsonl
+from mgexp.run.files import append_jsonl, read_json, write_json
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 HEADER = (
@@ -150,3 +150,42 @@ def test_a_line_that_is_damaged_is_bad_input(before, after, tmp_path):
 
 def test_no_table_is_no_results(tmp_path):
     assert read_results(tmp_path / "results.csv") == ()
+
+
+def test_stored_runs_without_their_end_are_not_taken_for_all(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    fake_run(tmp_path / "runs" / "quickstart", "baseline", 0)
+    write_stored(path, load_runs(tmp_path / "runs" / "quickstart"))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match="its last line is not whole; restore the file from git"):
+        read_stored(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("evaluations.jsonl", '{"step": 3}\n', "KeyError: 'map'"),
+        ("starts.jsonl", '{"given": 3}\n', "TypeError"),
+        ("scores_1x1_forward.npz", "text", "ValueError"),
+        ("scores_1x1_forward.npz", "", "EOFError"),
+    ],
+)
+def test_a_damaged_file_of_a_run_names_its_folder(name, text, said, tmp_path):
+    run = fake_run(tmp_path / "runs" / "quickstart", "baseline", 0)
+    (run.root / name).write_text(text)
+    with pytest.raises(InputError, match=rf"seed0: its contents .*{said}"):
+        load_runs(tmp_path / "runs" / "quickstart")
+
+
+@pytest.mark.parametrize("change", [{"steps": None}, {"seconds": None}, {"metrics": []}])
+def test_a_result_without_a_value_is_named(change, tmp_path):
+    run = fake_run(tmp_path / "runs" / "quickstart", "baseline", 0)
+    write_json(run.result_json, {**read_json(run.result_json), **change})
+    with pytest.raises(InputError, match=r"result\.json: .*evaluate the run again"):
+        load_runs(tmp_path / "runs" / "quickstart")
+
+
+def test_an_empty_table_is_restored_from_git(tmp_path):
+    (tmp_path / "results.csv").touch()
+    with pytest.raises(InputError, match="first line is not"):
+        read_results(tmp_path / "results.csv")

@@ -26,6 +26,7 @@ from mgexp.run.files import (
     read_json,
     read_jsonl,
     short_path,
+    understanding,
     write_json,
 )
 
@@ -79,6 +80,34 @@ def test_a_broken_line_inside_is_named(tmp_path):
     path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
     with pytest.raises(InputError, match="line 2: not JSON"):
         read_jsonl(path)
+
+
+@pytest.mark.parametrize("text", ["null", "[]", "3"])
+def test_a_line_that_is_no_object_is_named(tmp_path, text):
+    path = tmp_path / "lines.jsonl"
+    path.write_text(f'{{"step": 1}}\n{text}\n')
+    with pytest.raises(InputError, match=r"line 2: holds \w+, not an object; remove the line"):
+        read_jsonl(path)
+
+
+def test_a_missing_file_is_not_to_be_removed(tmp_path):
+    with pytest.raises(InputError, match=r"none\.json: there is no such file; correct the path"):
+        read_json(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("error", [KeyError("step"), TypeError("no float"), ValueError("x")])
+def test_contents_of_another_kind_name_the_file(tmp_path, error):
+    said = f"its contents are not those that mgexp writes .{type(error).__name__}: "
+    with pytest.raises(InputError, match=said), understanding(tmp_path / "result.json"):
+        raise error
+
+
+def test_a_message_in_the_block_stays(tmp_path):
+    with (
+        pytest.raises(InputError, match="correct the path"),
+        understanding(tmp_path / "result.json"),
+    ):
+        raise InputError(["correct the path"])
 
 
 def test_no_file_has_no_lines(tmp_path):

@@ -176,3 +176,16 @@ def test_a_run_that_was_not_planned_ends_with_2(plan, planned, tmp_path, capsys)
     arguments = ["--from", str(planned[1]), "--measured-run", str(tmp_path)]
     assert plan.main(arguments) == 2
     assert "which was not planned: tiny" in capsys.readouterr().err
+
+
+def test_steps_of_another_model_are_not_taken(plan, planned, capsys):
+    cfg, output = planned
+    arguments = ["--cfg", str(cfg), "--from", str(output), "RESNET.WIDTH_PER_GROUP", "64"]
+    assert plan.main(arguments) == 2
+    said = "was measured with another model than that of tiny: measure again"
+    assert said in capsys.readouterr().err
+
+
+def test_a_worked_example_takes_no_row(plan, capsys):
+    assert plan.main(["--study", "paper_clusters", "--cfg", "tiny.yaml"]) == 2
+    assert "--study is complete by itself: leave out --cfg" in capsys.readouterr().err

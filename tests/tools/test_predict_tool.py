@@ -293,3 +293,11 @@ def test_ctrl_c_in_an_overlay_leaves_no_part_of_it(finished_run, tiny_data, tmp_
     arguments = [tiny_data / "val0.mp4", "--overlay", out, "--run", finished_run]
     assert load_tool("predict").main([*map(str, arguments)]) == 4
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_video_is_not_replaced_by_a_table(predict, tiny_data, tmp_path, capsys):
+    video = shutil.copy(tiny_data / "val0.mp4", tmp_path / "own.mp4")
+    before = video.read_bytes()
+    assert predict(video, "--csv", video) == 2
+    assert "own.mp4 exists and does not end in .csv" in capsys.readouterr().err
+    assert video.read_bytes() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from run_files import refused
@@ -184,3 +185,28 @@ def test_every_broken_validation_video_is_named(data, tmp_path, output, main, ca
     assert "val1.mp4" in message
     assert "val6.mp4" in message
     assert not (output / "result.json").exists()
+
+
+def test_a_seed_is_given_once(cfg, output, main, capsys):
+    arguments = command(cfg, output, "RNG_SEED", "5")
+    said = refused(main, capsys, [*arguments, "--seed", "1"])
+    assert "RNG_SEED is given beside the seed 1: give one of them" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "result.json",
+            "{}",
+            "result.json: its contents are not those that mgexp writes (KeyError",
+        ),
+        ("result.json", '{"seconds": null}', "result.json: its contents are not those that mgexp"),
+    ],
+)
+def test_a_damaged_result_is_one_message(
+    name, text, said, cfg, finished_run, tmp_path, main, capsys
+):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    (run / name).write_text(text)
+    assert said in refused(main, capsys, command(cfg, run))

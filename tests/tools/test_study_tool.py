@@ -496,3 +496,20 @@ def test_a_shorter_baseline_has_the_flops_of_its_row(tmp_path, monkeypatch):
     yamls = {name: study.yamls[name] for name in ("long_short", "as_long_short")}
     flops = [row.work[1] for row in load_schedules(Comparison(()), yamls)]
     assert flops[0] == pytest.approx(flops[1], rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        (["SOLVER.BASE_LR", "1"], "SOLVER.BASE_LR can change the result"),
+        (["RNG_SEED", "5"], "RNG_SEED can change the result"),
+        (["NONSENSE.KEY", "5"], "there is no key NONSENSE.KEY"),
+        (["DATA.PATH_PREFIX"], "'DATA.PATH_PREFIX' has no value"),
+    ],
+)
+def test_pairs_are_checked_also_if_nothing_is_left(pairs, said, study, capsys):
+    assert study() == 0
+    for words in ((), ("--status",), ("--only-page",)):
+        assert study(*words, *pairs) == 2
+        assert said in capsys.readouterr().err
+    assert study("DATA.PATH_PREFIX", ".") == 0

@@ -282,7 +282,8 @@ def test_records_of_steps_that_are_done_again_are_dropped(written):
     for step in range(6):
         append_jsonl(written.metrics_jsonl, {"step": step})
     for step, full in ((2, False), (4, False), (5, False), (4, True)):
-        append_jsonl(written.evaluations_jsonl, {"step": step, "full_protocol": full})
+        line = {"step": step, "full_protocol": full, "top1": 50.0}
+        append_jsonl(written.evaluations_jsonl, line)
     cut_records(written, 4)
     assert [line["step"] for line in read_jsonl(written.metrics_jsonl)] == [0, 1, 2, 3]
     left = [(line["step"], line["full_protocol"]) for line in read_jsonl(written.evaluations_jsonl)]
@@ -366,3 +367,17 @@ def test_another_order_of_shapes_is_reported(tmp_path):
     changes = {**short, "MULTIGRID.SHAPE_ORDER": "random"}
     permuted = fingerprint(build_row_schedule(tiny_config(tmp_path, changes), 24), 0)
     assert "phase 1: mini-batches: " in " ".join(differences(ordered, permuted))
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("metrics.jsonl", {}),
+        ("evaluations.jsonl", {"step": 3}),
+        ("evaluations.jsonl", {"step": 3, "full_protocol": False}),
+    ],
+)
+def test_records_that_lack_a_key_name_their_file_before_training(name, line, checkpointed):
+    append_jsonl(checkpointed.root / name, line)
+    with pytest.raises(InputError, match=f"{name}: its contents are not those that mgexp writes"):
+        cut_records(checkpointed, 7)
