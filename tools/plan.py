@@ -49,11 +49,11 @@ from mgexp.plan.communication import Communication, Link, Network
 from mgexp.plan.measure import (
     Measurement,
     Row,
+    build_model_digest,
     build_row,
     measure_rows,
     measured_run,
     measurement_of,
-    model_digest,
     predict_rows,
 )
 from mgexp.plan.predict import Resources, RowPrediction
@@ -188,7 +188,7 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
             [
                 f"{options.source} was measured with another model than that of {row.name}: measure again"
                 for row in rows
-                if measurement.model not in {"", model_digest(row.cfg)}
+                if measurement.model not in {"", build_model_digest(row.cfg)}
             ]
         )
     else:

@@ -185,7 +185,7 @@ def measure_rows(
         [
             f"{rows[0].name} and {row.name} have different models: plan them apart, with --rows"
             for row in rows[1:]
-            if model_digest(row.cfg) != model_digest(cfg)
+            if build_model_digest(row.cfg) != build_model_digest(cfg)
         ]
     )
     schedules = [row.schedule(num_gpus) for row in rows]
@@ -221,11 +221,11 @@ def measure_rows(
         num_cores=num_cores(),
         device=device.type,
         seconds=time.perf_counter() - start,
-        model=model_digest(cfg),
+        model=build_model_digest(cfg),
     )
 
 
-def model_digest(cfg: Config) -> str:
+def build_model_digest(cfg: Config) -> str:
     """Identify the network of a row, also one of one's own, by the sections of its keys."""
     added = {one.name for one in fields(cfg)} - {one.name for one in fields(Config)}
     sections = ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL", "VIT", "MVIT", "X3D", *sorted(added))

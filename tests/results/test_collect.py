@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 import yaml
 from fake_runs import CONFIG, fake_run, unfinished_run
+from tiny import write_config
 
 from mgexp.config.study import Study
 from mgexp.errors import InputError
 from mgexp.results.collect import append_results, differences, gather_runs, store_gathered
 from mgexp.results.load import read_stored
+from mgexp.results.model import Comparison
+from mgexp.results.schedules import load_schedules, new_budgets
 from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, read_json, write_json
 from mgexp.run.folder import RunDir, RunsDir, find_runs
@@ -308,3 +311,26 @@ def test_names_of_too_few_classes_do_not_reach_the_file(study, gather, runs):
     with pytest.raises(InputError, match="2 classes or more, but 1 have a name"):
         store_gathered(study, gather(), ("open",))
     assert not RunsDir(study.folder).stored_jsonl.exists()
+
+
+def test_a_shorter_baseline_has_the_flops_of_its_row(tmp_path, monkeypatch):
+    """As many as long+short, within 0.5 %, for a set of 1,200 videos and a network whose cost follows t·s²."""
+
+    def count(network, shapes):
+        return {(frames, crop): frames * crop**2 for frames, crop in shapes}
+
+    monkeypatch.setattr("mgexp.results.schedules.macs_by_shape", count)
+    videos = {"DATA.NUM_VIDEOS": 1200}
+    one_shape = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
+    write_config(tmp_path / "baseline.yaml", {**videos, **one_shape})
+    write_config(tmp_path / "long_short.yaml", videos)
+    names = ("baseline", "long_short")
+    study = Study(tmp_path, names, {"others": 1}, margin=1.0, equal_flops=("long_short",))
+    gathered = gather_runs(study, lambda row, seed: [])
+    (text,) = new_budgets(study, gathered).values()
+    path = study.yamls["as_long_short"]
+    path.parent.mkdir()
+    path.write_text(text)
+    yamls = {name: study.yamls[name] for name in ("long_short", "as_long_short")}
+    flops = [row.work[1] for row in load_schedules(Comparison(()), yamls)]
+    assert flops[0] == pytest.approx(flops[1], rel=5e-3)

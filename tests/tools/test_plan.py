@@ -83,7 +83,7 @@ def test_it_is_compared_with_a_run(plan, planned, finished_run, capsys):
     ("name", "text", "said"),
     [
         ("result.json", '{"experiment": "tiny"}', "KeyError: 'steps'"),
-        ("metrics.jsonl", "[]\n", "TypeError: "),
+        ("metrics.jsonl", '{"clips": 3}\n', "KeyError: 'frames'"),
     ],
 )
 def test_a_damaged_run_is_one_message(

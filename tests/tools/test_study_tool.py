@@ -12,16 +12,13 @@ import pytest
 import torch
 import yaml
 from fake_runs import CONFIG, fake_run, unfinished_run
-from tiny import load_tool, write_config
+from tiny import load_tool
 
 from mgexp.config import load, values
 from mgexp.config.load import experiment_name, load_config, to_yaml
-from mgexp.config.study import Study, Task, read_study
+from mgexp.config.study import Task, read_study
 from mgexp.errors import InputError
-from mgexp.results.collect import gather_runs
 from mgexp.results.load import read_lines
-from mgexp.results.model import Comparison
-from mgexp.results.schedules import load_schedules, new_budgets
 from mgexp.results.study_state import unfinished_lines
 from mgexp.run.files import append_jsonl, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
@@ -473,29 +470,6 @@ def test_bad_input_is_one_message(study, folder, capsys):
     (folder / "study.yaml").write_text("rows: [baseline]\n")
     assert study() == 2
     assert capsys.readouterr().err.count("study.py: ") == 1
-
-
-def test_a_shorter_baseline_has_the_flops_of_its_row(tmp_path, monkeypatch):
-    """As many as long+short, within 0.5 %, for a set of 1,200 videos and a network whose cost follows t·s²."""
-
-    def count(network, shapes):
-        return {(frames, crop): frames * crop**2 for frames, crop in shapes}
-
-    monkeypatch.setattr("mgexp.results.schedules.macs_by_shape", count)
-    videos = {"DATA.NUM_VIDEOS": 1200}
-    one_shape = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
-    write_config(tmp_path / "baseline.yaml", {**videos, **one_shape})
-    write_config(tmp_path / "long_short.yaml", videos)
-    names = ("baseline", "long_short")
-    study = Study(tmp_path, names, {"others": 1}, margin=1.0, equal_flops=("long_short",))
-    gathered = gather_runs(study, lambda row, seed: [])
-    (text,) = new_budgets(study, gathered).values()
-    path = study.yamls["as_long_short"]
-    path.parent.mkdir()
-    path.write_text(text)
-    yamls = {name: study.yamls[name] for name in ("long_short", "as_long_short")}
-    flops = [row.work[1] for row in load_schedules(Comparison(()), yamls)]
-    assert flops[0] == pytest.approx(flops[1], rel=5e-3)
 
 
 @pytest.mark.parametrize(
