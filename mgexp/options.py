@@ -140,9 +140,7 @@ def too_small(numbers: Mapping[str, int | None], least: int = 1) -> list[str]:
 def not_positive(numbers: Mapping[str, float | None]) -> list[str]:
     """Name each option whose number is not above 0. None means that it was not given."""
     return [
-        f"{name} {value:g}: give more than 0, and no infinity"
-        if value == math.inf
-        else f"{name} {value:g}: give more than 0"
+        f"{name} {value:g}: give more than 0{', and no infinity' if value == math.inf else ''}"
         for name, value in numbers.items()
         # `value <= 0` would be False for NaN.
         if value is not None and not 0 < value < math.inf

@@ -117,10 +117,9 @@ def read_seeds(text: str) -> tuple[int, ...]:
         numbers = tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
         numbers = ()
-    is_large = sum(numbers) > MAX_SEEDS and "," not in text
-    seeds = numbers if "," in text or is_large else tuple(range(sum(numbers)))
-    if is_large:
+    if "," not in text and sum(numbers) > MAX_SEEDS:
         raise InputError([f"--seeds {text}: it takes 1 to {MAX_SEEDS:,} seeds"])
+    seeds = numbers if "," in text else tuple(range(sum(numbers)))
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
         forms = "a number of seeds, such as 3, or the seeds, such as 0,5"
         raise InputError([f"--seeds {text}: it takes {forms}"])

@@ -81,14 +81,14 @@ def slurm_queue() -> dict[str, tuple[str, str]]:
 def submissions(folder: SweepDir) -> dict[str, dict[str, Any]]:
     """Return the last submission of each run by its name."""
     with understanding(folder.submissions_jsonl):
-        lines = {line["run"]: line for line in read_jsonl(folder.submissions_jsonl)}
-        return {name: {**line, "launcher": str(line["launcher"])} for name, line in lines.items()}
+        return {line["run"]: line for line in read_jsonl(folder.submissions_jsonl)}
 
 
 def states(folder: SweepDir, names: Iterable[str]) -> tuple[RunState, ...]:
     """Return the states of the named runs. Ask Slurm only if it got a run of the sweep."""
     known = submissions(folder)
-    uses_slurm = any(line["launcher"] == "slurm" for line in known.values())
+    with understanding(folder.submissions_jsonl):
+        uses_slurm = any(line["launcher"] == "slurm" for line in known.values())
     queue = slurm_queue() if uses_slurm else {}
     found = []
     for name in names:

@@ -225,13 +225,8 @@ def busy_runs(runs: Iterable[Run]) -> Set[RunKey]:
 
 def fair_pair(pair: Pair, busy: Set[RunKey]) -> Pair:
     """Keep the seeds whose seconds can be compared: both runs in one sitting, and none beside other work."""
-    apart = set(pair.seeds_apart)
-    kept = {
-        run.seed
-        for run, base in pair.runs
-        if run.seed not in apart and busy.isdisjoint({run.key, base.key})
-    }
-    return pair.only(kept)
+    timed = replace(pair, busy=busy).timed
+    return timed.only(set(timed.seeds) - set(timed.seeds_apart))
 
 
 def quiet_row(row: Row, busy: Set[RunKey]) -> Row:
