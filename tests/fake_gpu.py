@@ -92,7 +92,6 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
     """One GPU of 80 GB, newer than Ampere, for the test."""
     found, cuda = Recorded(), torch.cuda
     answers = {
-        "is_available": True,
         "device_count": 1,
         "get_device_name": "Fake GPU",
         "get_device_capability": (9, 0),
@@ -109,6 +108,8 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
     }
     for name, value in answers.items():
         monkeypatch.setattr(cuda, name, found.answer(name, value))
+    # torch asks this before its first fake tensor, and not again, so it is no call of ours.
+    monkeypatch.setattr(cuda, "is_available", lambda: True)
     monkeypatch.setattr(cuda, "stream", found.within)
     monkeypatch.setattr(cuda, "device", lambda *_: nullcontext())
     record = lambda tensor, stream: found.calls.append("record_stream")  # noqa: E731
