@@ -13,7 +13,7 @@ from mgexp.config.keys import Config
 from mgexp.data.clips import Batch, Change
 from mgexp.data.loader import build_augment
 from mgexp.data.regions import Regions
-from mgexp.models.build import build_model
+from mgexp.models.build import build_model, on_device
 from mgexp.models.layers import Draws
 from mgexp.multigrid.schedule import StepShape
 from mgexp.optim.build import build_optimizer, set_rates
@@ -126,7 +126,7 @@ def build_training_step(cfg: Config, device: torch.device) -> TrainingStep:
     keep_memory(device)
     # The optimizer is that of the row, because its update takes a part of a step, and its state a
     # part of the memory.
-    model = build_model(cfg).to(device)
+    model = on_device(build_model(cfg), device)
     optimizer = build_optimizer(cfg, model)
     set_rates(optimizer, LEARNING_RATE)
     normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mgexp.config.keys import Config
 from mgexp.errors import TrainingError
-from mgexp.models.build import build_model
+from mgexp.models.build import build_model, on_device
 from mgexp.models.weights import Fit
 from mgexp.optim.build import build_optimizer
 from mgexp.run.clock import Clock
@@ -136,7 +136,7 @@ def build_first_state(
     model = build_model(cfg)
     if initial:
         initial.load_into(model)
-    model = model.to(device)
+    model = on_device(model, device)
     decay = cfg.TRAIN.EMA_DECAY
     return State(
         model,
@@ -154,7 +154,7 @@ def build_last_state(cfg: Config, run_dir: RunDir, device: torch.device) -> Stat
     model.load_state_dict(load_torch(run_dir.model))
     clock = Clock()
     clock.add("train", result["seconds"]["train"])
-    state = State(model.to(device), build_optimizer(cfg, model), clock)
+    state = State(on_device(model, device), build_optimizer(cfg, model), clock)
     state.step, state.epoch = result["steps"], result["epochs"]
     return state
 

@@ -8,11 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from fake_gpu import GPU
 from tiny import ROWS, tiny_config
 from torch import nn
 
 from mgexp.config.load import load_config
-from mgexp.models.build import build_model, build_on_meta, build_problems, init_weights
+from mgexp.models.build import (
+    build_model,
+    build_on_meta,
+    build_problems,
+    init_weights,
+    on_device,
+)
 from mgexp.models.cost import schedule_shapes
 from mgexp.models.names import head_of
 from mgexp.models.resnet import TEMPORAL, resnet, slowfast
@@ -60,6 +67,36 @@ def test_strides_are_pythons_integers(name, tmp_path):
     model = build_on_meta(tiny_config(tmp_path, {"MODEL.MODEL_NAME": name, "RESNET.DEPTH": 50}))
     convolutions = [one for one in model.modules() if isinstance(one, nn.Conv3d)]
     assert {type(s) for one in convolutions for s in one.stride} == {int}
+
+
+@pytest.mark.parametrize("name", ["SlowFast", "I3D", "TSM", "X3D"])
+def test_one_thread_computes_few_clips_by_onednn(name, tmp_path):
+    keys = {"MODEL.MODEL_NAME": name, "RESNET.DEPTH": 50, "MODEL.DROPOUT_RATE": 0.0}
+    cfg = tiny_config(tmp_path, keys)
+    plain, ours = build_model(cfg), on_device(build_model(cfg), torch.device("cpu"))
+    clips = torch.randn(4, 3, 8, 32, 32).to(memory_format=torch.channels_last_3d)
+
+    def trained(model):
+        with torch.profiler.profile() as profile:
+            model(clips).square().sum().backward()
+        kernels = {event.name for event in profile.events()}
+        return [one.grad for one in model.parameters()], kernels
+
+    torch.set_num_threads(1)
+    gradients, kernels = trained(ours)
+    assert not any("slow_conv" in name for name in kernels)
+    assert "aten::mkldnn_convolution" in kernels
+    for ours_one, plain_one in zip(gradients, trained(plain)[0], strict=True):
+        torch.testing.assert_close(
+            ours_one, plain_one, rtol=1e-3, atol=1e-3 * float(plain_one.abs().max())
+        )
+
+
+def test_the_convolutions_of_a_gpu_are_left_alone(fake_gpu, tmp_path):
+    model = on_device(build_model(tiny_config(tmp_path, {})), GPU)
+    convolutions = [one for one in model.modules() if isinstance(one, nn.Conv3d)]
+    assert {one.dilation for one in convolutions} == {(1, 1, 1)}
+    assert {one.weight.device for one in convolutions} == {GPU}
 
 
 def test_no_gamma_is_zero_on_request():
