@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mgexp.config.check import differing_keys
@@ -49,10 +50,10 @@ from mgexp.options import ToolParser, add_import_option, not_positive, run_tool,
 from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
 from mgexp.results.evidence import busy_runs
 from mgexp.results.html import Picture
-from mgexp.results.model import BASELINE
+from mgexp.results.model import BASELINE, row_order
 from mgexp.results.page import write_page
 from mgexp.results.report import write_pictures
-from mgexp.results.schedules import load_schedules, new_budgets
+from mgexp.results.schedules import RowSchedule, load_schedules, new_budgets
 from mgexp.results.study_page import HEAD, StudyResults, render_study
 from mgexp.results.study_state import (
     Part,
@@ -312,7 +313,13 @@ class Board:
         names = read_class_names(classes) if study.classes and classes.exists() else ()
         self.gathered = store_gathered(study, gather_runs(study, self.run_dirs), names)
         folds = load_config(study.yamls[study.baseline]).DATA.NUM_FOLDS
-        results = StudyResults(study, self.gathered, folds, self.few_steps)
+        comparison = self.gathered.comparison
+        schedules: tuple[RowSchedule, ...] = ()
+        if with_figures or (study.target and self.gathered.runs):
+            yamls = {name: study.yamls[name] for name in study.names}
+            schedules = load_schedules(comparison, yamls)
+        by_name = {one.name: one for one in schedules}
+        results = StudyResults(study, self.gathered, folds, self.few_steps, by_name)
         if self.root:
             folders = [folder for key in self.gathered.runs for folder in self.run_dirs(*key)]
             existing = [folder for folder in folders if folder.result_json.exists()]
@@ -322,7 +329,7 @@ class Board:
             pictures = draw(results)
             write_pictures(place, pictures)
         else:
-            pictures = drawn_before(study.folder, results.comparison, study.margin)
+            pictures = drawn_before(study.folder, comparison, study.margin)
         prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
         where = f"experiments/{self.name}" if self.root else short_path(study.folder)
         command = f"python tools/study.py {where}"
@@ -335,12 +342,14 @@ class Board:
 
 def draw(results: StudyResults) -> list[Picture]:
     """Draw the figures of the page."""
-    study, comparison = results.study, results.for_figures
-    yamls = {
-        BASELINE if name == study.baseline else name: study.yamls[name] for name in study.names
-    }
+    study = results.study
+    named = (
+        replace(one, name=BASELINE) if one.name == study.baseline else one
+        for one in results.schedules.values()
+    )
+    schedules = sorted(named, key=lambda one: row_order(one.name))
     gains = [gain for pair in results.pairs if (gain := gain_of(pair, results.fair(pair)))]
-    return draw_figures(comparison, load_schedules(comparison, yamls), gains, study.margin)
+    return draw_figures(results.for_figures, schedules, gains, study.margin)
 
 
 # --- running

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -67,7 +68,9 @@ class Study:
     target", and None for no such table. ``compared_with`` names the base of a row; the default is ``baseline``.
     ``controls`` are frame orders in which the first ``control_seeds`` runs of the baseline are evaluated. For the
     rows of ``equal_flops`` and ``equal_seconds``, the baseline is also trained for as many FLOPs or seconds as the
-    row; the seconds come from the first ``seconds_pairs`` pairs. ``classes`` is a file with the names of classes.
+    row; the seconds come from the first ``seconds_pairs`` pairs. The seconds of runs that ended before
+    ``seconds_since`` do not count, because the code or the machine computed in another way then. ``classes`` is a
+    file with the names of classes.
     """
 
     folder: Path
@@ -82,6 +85,7 @@ class Study:
     equal_flops: tuple[str, ...] = ()
     equal_seconds: tuple[str, ...] = ()
     seconds_pairs: int = 3
+    seconds_since: str = ""
     classes: str = ""
 
     def __post_init__(self) -> None:
@@ -127,6 +131,11 @@ class Study:
             problems.append(f"margin = {self.margin:g}: it takes points, more than 0")
         if self.target is not None and not 0 < self.target <= 100:
             problems.append(f"target = {self.target:g}: it takes a percentage, more than 0")
+        if self.since is None and self.seconds_since:
+            problems.append(
+                f"seconds_since = {self.seconds_since}: it takes a moment with its time zone, such as "
+                '"2026-11-26T02:05+00:00"'
+            )
         if self.seconds_pairs < 1 or self.control_seeds < 1:
             problems.append("seconds_pairs and control_seeds take 1 or more")
         if not problems:
@@ -142,6 +151,15 @@ class Study:
     def names(self) -> tuple[str, ...]:
         """The names of the rows, in the order in which a seed of each is trained."""
         return tuple(Path(row).name for row in self.rows)
+
+    @cached_property
+    def since(self) -> datetime | None:
+        """The moment ``seconds_since``. None if the seconds of all runs count, or if the text is no moment."""
+        try:
+            moment = datetime.fromisoformat(self.seconds_since)
+        except ValueError:
+            return None
+        return moment if moment.tzinfo else None
 
     @cached_property
     def budget_rows(self) -> Mapping[str, str]:

@@ -140,7 +140,8 @@ def draw_figures(
     figures = {}
     if comparison.finished:
         figures["accuracy"] = draw_accuracy(comparison, rows)
-        figures["seconds"] = draw_seconds(comparison)
+    if comparison.timed.finished:
+        figures["seconds"] = draw_seconds(comparison.timed)
     if gains:
         figures["speed_up"] = draw_speed_up(comparison, gains, margin)
     if comparison.compared_at_equal_flops:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -44,7 +45,7 @@ class Scale(NamedTuple):
     """A horizontal axis: its label, and its values at the end of a run and at an evaluation (None if unknown)."""
 
     label: str
-    end: Callable[[Run], float]
+    end: Callable[[Run], float | None]
     at: Callable[[Row, Run, Evaluation], float | None]
 
 
@@ -52,25 +53,28 @@ def accuracy_scales(comparison: Comparison, rows: Sequence[RowSchedule]) -> tupl
     """Return the axes over which accuracy is drawn: FLOPs, steps and seconds.
 
     ``rows`` are the schedules, from which the FLOPs up to an evaluation are counted. If the schedule of a run is
-    unknown, or if the run took other steps or FLOPs, only the FLOPs at the end of the run are known.
+    unknown, or if the run took other steps or FLOPs, only the FLOPs at the end of the run are known. Seconds that
+    do not count are unknown, and an axis on which nothing is known is left out.
     """
     schedules = {row.name: row for row in rows}
     unit, flops_label = flops_axis(max(run.train_flops for run in comparison.runs))
 
     def flops(row: Row, run: Run, one: Evaluation) -> float | None:
         schedule = schedules.get(row.name)
-        if schedule is None or schedule.work != (run.steps, run.train_flops):
-            return None
-        return schedule.flops_before(one.step) / unit
+        known = schedule.flops_at(run, one) if schedule else None
+        return None if known is None else known / unit
 
-    return (
+    scales = (
         Scale(flops_label, lambda run: run.train_flops / unit, flops),
         Scale("training steps", lambda run: run.steps, lambda _row, _run, one: one.step),
         Scale(
             "training time (seconds)",
-            lambda run: run.train_seconds,
-            lambda _row, _run, one: one.train_seconds,
+            lambda run: None if run.is_early else run.train_seconds,
+            lambda _row, run, one: None if run.is_early else one.train_seconds,
         ),
+    )
+    return tuple(
+        scale for scale in scales if any(scale.end(run) is not None for run in comparison.runs)
     )
 
 
@@ -103,9 +107,13 @@ def _draw_ends(
     finals = []
     # The control is not drawn. It ends so far below the other rows that they would all lie on one spot.
     for row in (comparison.baseline, *comparison.compared):
+        ends = [math.nan if at is None else at for at in map(scale.end, row.runs.values())]
+        known = [at for at in ends if not math.isnan(at)]
         if final := estimate_score(row.scores):
             finals.append(final)
-            draw_mean(axes, without_interval(row.each(scale.end)), final, styles[row.name])
+            # A seed whose place is unknown is in the mean accuracy, and has no point of its own.
+            if known:
+                draw_mean(axes, Estimate((*ends,), fmean(known), None), final, styles[row.name])
     if finals:
         _limit_percent(axes, finals)
     round_numbers(axes.yaxis, 5)
@@ -126,7 +134,8 @@ def _draw_curves(
             known = [(at, score) for at, score in points if at is not None]
             if known:
                 axes.plot(*zip(*known, strict=True), color=colour, lw=0.9, alpha=0.75)
-            draw_seeds(axes, [scale.end(run)], [run.score], colour)
+            if (end := scale.end(run)) is not None:
+                draw_seeds(axes, [end], [run.score], colour)
     scores = [s for run in comparison.runs for s in (run.score, *(e.score for e in run.curve))]
     _limit_percent(axes, [], *scores)
     axes.set_xlim(left=0)

@@ -201,7 +201,8 @@ def gather_runs(study: Study, run_dirs: Callable[[str, int], Iterable[RunDir]]) 
         tuple(row for row in rows if row.name in names)
         for names in (study.names, study.budget_rows)
     )
-    return Gathered(Comparison(own, shorter=shorter), tuple(others), refused)
+    comparison = Comparison(own, shorter=shorter).timed_since(study.since)
+    return Gathered(comparison, tuple(others), refused)
 
 
 def _newest(one: Run, other: Run | None) -> Run:

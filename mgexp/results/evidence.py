@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median, stdev
@@ -158,12 +158,12 @@ def seconds_to(run: Run, target: float) -> float:
     return math.inf if first is None else first.train_seconds
 
 
-def speed_up_to(pair: Pair, target: float) -> float | None:
-    """Return the median over pairs of the base's seconds to ``target`` divided by the row's.
+def speed_up_to(pair: Pair, cost: Callable[[Run], float]) -> float | None:
+    """Return the median over pairs of the base's cost of the target divided by the row's. A miss costs ∞.
 
     A pair in which neither reaches the target says nothing and is left out. Return None without a pair.
     """
-    both = [(seconds_to(run, target), seconds_to(base, target)) for run, base in pair.runs]
+    both = [(cost(run), cost(base)) for run, base in pair.runs]
     known = [(own, base) for own, base in both if min(own, base) < math.inf]
     return median(base / own for own, base in known) if known else None
 
@@ -230,5 +230,6 @@ def fair_pair(pair: Pair, busy: Set[RunKey]) -> Pair:
 
 
 def quiet_row(row: Row, busy: Set[RunKey]) -> Row:
-    """Keep the runs of a row that no other program disturbed."""
-    return replace(row, runs={s: r for s, r in row.runs.items() if r.key not in busy})
+    """Keep the runs of a row whose seconds count: no other program disturbed them, and they are not early."""
+    runs = {s: r for s, r in row.runs.items() if not (r.is_early or r.key in busy)}
+    return replace(row, runs=runs)

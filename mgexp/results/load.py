@@ -20,7 +20,7 @@ import numpy as np
 
 from mgexp.config.check import recipe_digest
 from mgexp.config.load import from_yaml
-from mgexp.config.study import BUDGET, SHORTER_ROWS, row_yamls
+from mgexp.config.study import BUDGET, SHORTER_ROWS, STUDY_YAML, read_study, row_yamls
 from mgexp.errors import InputError, raise_problems
 from mgexp.results.model import (
     COLUMN_TYPES,
@@ -63,7 +63,9 @@ def load_comparison(folder: Path) -> Comparison:
         raise InputError([f"{problem}: give the folder that holds the folders of its rows"])
     if row_yamls(folder):
         shorter = read_stored(RunsDir(folder / BUDGET).stored_jsonl).rows
-        return replace(read_stored(RunsDir(folder).stored_jsonl), shorter=shorter)
+        stored = replace(read_stored(RunsDir(folder).stored_jsonl), shorter=shorter)
+        has_study = (folder / STUDY_YAML).exists()
+        return stored.timed_since(read_study(folder).since if has_study else None)
     comparison = load_runs(folder)
     if not comparison.rows:
         raise InputError([f"{folder}: holds neither runs nor the YAML of a row; give another"])

@@ -145,6 +145,8 @@ class Run:
     recipe: str = ""
     """A digest of the configuration, see `mgexp.config.check.recipe_digest`. "" where it is unknown."""
     videos: VideoScores | None = None
+    is_early: bool = False
+    """Whether it ended before the ``seconds_since`` of its study. Its seconds then do not count."""
     is_smoke: bool = False
     """Whether the run was started with --smoke. Its accuracy then says nothing."""
     command: str = ""
@@ -292,12 +294,14 @@ class Pair:
 
     @cached_property
     def timed(self) -> Pair:
-        """The pair with the seeds whose seconds can be compared: one setting in both rows, and no busy run."""
+        """The pair with the seeds whose seconds can be compared: one setting, and no busy or early run."""
         return self.only(
             [
                 run.seed
                 for run, base in self.runs
-                if run.setting == base.setting and self.busy.isdisjoint({run.key, base.key})
+                if run.setting == base.setting
+                and self.busy.isdisjoint({run.key, base.key})
+                and not (run.is_early or base.is_early)
             ]
         )
 
@@ -378,6 +382,31 @@ class Comparison:
         """The name of the scores: top-1, or mAP where the task has no top-1."""
         has_map = self.runs and all(run.top1 is None for run in self.runs)
         return METRIC_NAMES["map" if has_map else "top1"]
+
+    @cached_property
+    def timed(self) -> Comparison:
+        """The rows with the runs whose seconds count: those that are not early."""
+
+        def keep(row: Row) -> Row:
+            return replace(row, runs={s: run for s, run in row.runs.items() if not run.is_early})
+
+        rows, shorter = (tuple(map(keep, rows)) for rows in (self.rows, self.shorter))
+        return replace(self, rows=rows, shorter=shorter)
+
+    def timed_since(self, moment: datetime | None) -> Comparison:
+        """Mark the runs that ended before ``moment`` as early. None changes nothing."""
+        if moment is None:
+            return self
+
+        def mark(row: Row) -> Row:
+            runs = {
+                seed: replace(run, is_early=run.finished_at < moment)
+                for seed, run in row.runs.items()
+            }
+            return replace(row, runs=runs)
+
+        rows, shorter = (tuple(map(mark, rows)) for rows in (self.rows, self.shorter))
+        return replace(self, rows=rows, shorter=shorter)
 
     @cached_property
     def finished(self) -> tuple[Row, ...]:

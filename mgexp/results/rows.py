@@ -10,13 +10,13 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
-from mgexp.config.study import STUDY_YAML
+from mgexp.config.study import STUDY_YAML, row_yamls
 from mgexp.config.values import BASE_KEY, parse_yaml
 from mgexp.errors import InputError, raise_problems
 from mgexp.results.evidence import busy_runs
-from mgexp.results.load import read_results, read_stored
+from mgexp.results.load import load_comparison, read_results
 from mgexp.results.model import BASELINE, Pair, Row, Run, RunKey, ScoreSetting, row_order
-from mgexp.run.folder import METRIC_NAMES, ExperimentsDir, RunsDir
+from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
 
 WITHOUT_TABLE = ("base", "own_data")
 """Folders of experiments/ that hold no rows: the shared base files, and files to copy for your own videos."""
@@ -263,13 +263,17 @@ def count_results(runs: Iterable[Run]) -> Counted:
 
 @dataclass(frozen=True)
 class Page:
-    """Everything that the page shows. `root` is the folder experiments/, `busy` are the busy runs of studies."""
+    """Everything that the page shows.
+
+    `root` is the folder experiments/. The seconds of the `untimed` runs of studies do not count: they are busy or
+    early.
+    """
 
     root: Path
     experiments: Experiments
     published: tuple[Published, ...]
     results: tuple[Run, ...]
-    busy: Set[RunKey] = frozenset()
+    untimed: Set[RunKey] = frozenset()
 
     @cached_property
     def counted(self) -> Counted:
@@ -302,20 +306,21 @@ class Page:
         if base is None or not row.runs:
             return None
         of_base = self.counted.rows.get(base.name, {})
-        return Pair(row, of_base.get(row.setting.of_scores, Row(base.name)), self.busy)
+        return Pair(row, of_base.get(row.setting.of_scores, Row(base.name)), self.untimed)
 
 
 def read_page(experiments: ExperimentsDir) -> Page:
     """Read all files. Raises InputError if one cannot be understood or names a row that does not exist."""
     tables = sorted({path.parent for path in experiments.root.rglob("*.yaml")})
-    stored = [read_stored(RunsDir(folder).stored_jsonl) for folder in tables]
+    stored = [load_comparison(folder) for folder in tables if row_yamls(folder)]
+    runs = [run for one in stored for row in (*one.rows, *one.shorter) for run in row.runs.values()]
     page = Page(
         experiments.root,
         read_experiments(experiments.root),
         read_published(experiments.published_csv),
         read_results(experiments.results_csv),
-        # results.csv does not say beside what a run trained.
-        busy_runs(run for one in stored for run in one.runs),
+        # results.csv does not say beside what a run trained, and when its code was slow.
+        busy_runs(runs) | {run.key for run in runs if run.is_early},
     )
     names = [one.experiment for one in page.published]
     unknown = [f"{name}.yaml" for name in names if name not in page.experiments.rows]

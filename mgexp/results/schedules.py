@@ -25,7 +25,7 @@ from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.shapes import BatchShape
 from mgexp.results.collect import Gathered
 from mgexp.results.evidence import busy_runs, fair_pair
-from mgexp.results.model import Comparison, Pair, row_order
+from mgexp.results.model import Comparison, Evaluation, Pair, Run, row_order
 from mgexp.train.setup import build_num_videos, build_row_schedule
 
 MAX_LR_STEPS = 400
@@ -55,6 +55,11 @@ class RowSchedule:
             if phase.start_step < step
         )
         return train_flops(replace(self.schedule, phases=done), dict(self.macs))
+
+    def flops_at(self, run: Run, one: Evaluation) -> int | None:
+        """Count the training FLOPs of ``run`` until an evaluation. None if it took other steps or FLOPs."""
+        known = self.work == (run.steps, run.train_flops)
+        return self.flops_before(one.step) if known else None
 
     def clips(self, shape: BatchShape) -> int:
         """Count the clips of a mini-batch of ``shape``, over all processes."""

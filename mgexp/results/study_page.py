@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean, median
 
@@ -36,6 +36,7 @@ from mgexp.results.model import (
     RunKey,
 )
 from mgexp.results.report import class_tables, control_table, data_text, how, time_table
+from mgexp.results.schedules import RowSchedule
 from mgexp.results.tables import (
     INTERVAL,
     NONE,
@@ -59,7 +60,7 @@ READING = """\
   0 and 100 %, and that of a difference at ±100 points, since nothing lies beyond.
 - A pair is two runs with the same seed, precision and number of training videos. Seconds are compared only where
   both runs of a pair were in one sitting on one machine with as many cores and threads, and no other program kept
-  these cores busy.
+  these cores busy. Where study.yaml has `seconds_since`, earlier seconds do not count at all.
 - A speed-up is the base's training seconds divided by the row's. Training seconds include the waiting for input
   and the first use of each shape. They do not include evaluation, precise BN, checkpoints and start-up.
 - Training FLOPs = 2 × multiply-adds of the forward pass × 3 (forward and backward) × clips."""
@@ -69,13 +70,15 @@ READING = """\
 class StudyResults:
     """A study and its finished runs. ``num_folds`` is DATA.NUM_FOLDS of its baseline, and 0 without folds.
 
-    ``few_steps`` names the rows whose schedule has too few steps, if there are any.
+    ``few_steps`` names the rows whose schedule has too few steps, if there are any. ``schedules`` has the known
+    schedules by row.
     """
 
     study: Study
     gathered: Gathered
     num_folds: int = 0
     few_steps: str = ""
+    schedules: Mapping[str, RowSchedule] = field(default_factory=dict)
 
     @property
     def comparison(self) -> Comparison:
@@ -163,7 +166,7 @@ def render_study(
     parts = [("Schedules", shown.get("schedule", [])[:-1])]
     if results.finished:
         parts = [
-            ("Where the time went", shown.get("seconds", []) + time_table(comparison)),
+            ("Where the time went", shown.get("seconds", []) + time_table(comparison.timed)),
             ("Classes", shown.get("confusion", []) + class_tables(comparison)),
             *parts,
             ("How the numbers were taken", [READING, *how(comparison.runs)]),
@@ -310,39 +313,70 @@ def _machine_table(results: StudyResults) -> list[str]:
 
 
 def _target(results: StudyResults) -> Iterator[str]:
-    """List how long each row trains until it first reaches the target."""
+    """List how long each row trains until it first reaches the target, in seconds and in FLOPs."""
     target = results.study.target
     if target is None:
         return
-    quiet = [quiet_row(row, results.busy) for row in results.finished]
-    firsts = (first_at(run, target) for row in quiet for run in row.runs.values())
+    rows = results.finished
+    firsts = (first_at(run, target) for row in rows for run in row.runs.values())
     numbers = sorted({one.num_videos for one in firsts if one})
     videos = " or ".join(f"{number:,}" for number in numbers)
     yield (
-        f"Training seconds until an evaluation first reaches {target:g} %. A run that misses it counts as ∞, "
+        f"What a run trains until an evaluation first reaches {target:g} %. A run that misses it counts as ∞, "
         f"also in the median.{f' The evaluations that reached it had {videos} videos.' if videos else ''}"
     )
-    yield ""
-    pairs = {pair.own.name: results.fair(pair) for pair in results.pairs}
+    runs = [(run, results.schedules.get(row.name)) for row in rows for run in row.runs.values()]
+    every = {run.key: _flops_to(target, run, schedule) for run, schedule in runs}
+    flops = {key: one for key, one in every.items() if one is not None}
+    if len(flops) == len(runs):
+        pairs = {pair.own.name: pair for pair in results.pairs}
+        yield from ("", "In training FLOPs, which do not depend on the machine, over all runs:", "")
+        yield from _cost_table(
+            results.study, rows, pairs, "10¹² FLOPs", lambda run: flops[run.key] / 1e12
+        )
+    if quiet := [one for row in rows if (one := quiet_row(row, results.busy)).runs]:
+        fair = {pair.own.name: results.fair(pair) for pair in results.pairs}
+        yield from ("", "In training seconds, over the runs whose seconds count:", "")
+        yield from _cost_table(results.study, quiet, fair, "s", lambda run: seconds_to(run, target))
 
-    def times(item: tuple[str, Sequence[float]]) -> str:
-        found = speed_up_to(pairs[item[0]], target) if item[0] in pairs else None
+
+def _flops_to(target: float, run: Run, schedule: RowSchedule | None) -> float | None:
+    """Return the FLOPs until the score first reaches ``target``, ∞ for a miss. None if they are unknown."""
+    first = first_at(run, target)
+    if first is None:
+        return math.inf
+    return schedule.flops_at(run, first) if schedule else None
+
+
+def _cost_table(
+    study: Study,
+    rows: Sequence[Row],
+    pairs: Mapping[str, Pair],
+    unit: str,
+    cost: Callable[[Run], float],
+) -> list[str]:
+    """List what the runs of each row cost until they reach the target. ``pairs`` are compared, by row."""
+
+    def text(value: float) -> str:
+        return "∞" if math.isinf(value) else f"{value:,.1f}"
+
+    def times(row: Row) -> str:
+        found = speed_up_to(pairs[row.name], cost) if row.name in pairs else None
         return NONE if found is None else ("∞" if math.isinf(found) else f"{found:.2f}×")
 
-    yield from table(
-        [(row.name, row.each(lambda run: seconds_to(run, target))) for row in quiet if row.runs],
+    return table(
+        rows,
         [
-            ("row", lambda item: _label(results.study, item[0])),
-            ("reached", lambda item: f"{sum(map(math.isfinite, item[1]))} of {len(item[1])}"),
-            ("median (s)", lambda item: _seconds_text(median(item[1]))),
-            ("fastest (s)", lambda item: _seconds_text(min(item[1]))),
+            ("row", lambda row: _label(study, row.name)),
+            (
+                "reached",
+                lambda row: f"{sum(map(math.isfinite, row.each(cost)))} of {len(row.runs)}",
+            ),
+            (f"median ({unit})", lambda row: text(median(row.each(cost)))),
+            (f"least ({unit})", lambda row: text(min(row.each(cost)))),
             ("speed-up, median over pairs", times),
         ],
     )
-
-
-def _seconds_text(seconds: float) -> str:
-    return "∞" if math.isinf(seconds) else f"{seconds:,.1f}"
 
 
 # --- the baseline with the same budget
@@ -417,6 +451,13 @@ def _sittings(results: StudyResults) -> Iterator[str]:
         yield (
             "The seconds of busy runs are left out above, and their accuracy is not. Busy are "
             f"{company_text(results.busy)}"
+        )
+    if since := results.study.since:
+        num = counted(sum(run.is_early for run in results.gathered.runs.values()), "run")
+        yield ""
+        yield (
+            f"The seconds of {num} that ended before {since:%Y-%m-%d %H:%M %Z} are left out too, as "
+            "[study.yaml](study.yaml) says, and their accuracy is not."
         )
 
 

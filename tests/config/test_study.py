@@ -100,6 +100,8 @@ def test_rows_of_other_folders_and_other_bases(write, tmp_path):
         ({"controls": ["backward"]}, "backward, which is none of repeated, reversed, shuffled"),
         ({"controls": ["forward"]}, "controls names forward, which is none of"),
         ({"control_seeds": 0}, "seconds_pairs and control_seeds take 1 or more"),
+        ({"seconds_since": "yesterday"}, "seconds_since = yesterday: it takes a moment"),
+        ({"seconds_since": "2026-11-26T02:05"}, "it takes a moment with its time zone"),
     ],
 )
 def test_what_is_wrong_is_said(write, changes, problem):

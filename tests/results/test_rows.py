@@ -256,24 +256,28 @@ def test_seeds_of_another_recipe_do_not_count_results():
     assert found.of_another_recipe == (before,)
 
 
-def test_the_seconds_of_busy_runs_of_a_study_are_not_compared(tmp_path):
-    """results.csv does not know them, but runs.jsonl beside the YAMLs does."""
+def test_the_seconds_of_busy_and_early_runs_of_a_study_are_not_compared(tmp_path):
+    """results.csv does not know them, but runs.jsonl and study.yaml beside the YAMLs do."""
     yamls = {"a/baseline": "_BASE_: ../base/b.yaml\n", "a/long": "_BASE_: ../base/b.yaml\nA: 1\n"}
     seconds = dict.fromkeys(("evaluate", "precise_bn", "checkpoint", "shape_warmup"), 0.0)
     base, own = (
-        [replace(result(name, seed), other_seconds=seconds) for seed in (0, 1)] for name in yamls
+        [replace(result(name, seed), other_seconds=seconds) for seed in (0, 1, 2)] for name in yamls
     )
+    base[2] = replace(base[2], date="2026-11-21T11:59:00+00:00")
     experiments = experiments_with(tmp_path, yamls, *base, *own)
     stored = Comparison(
         (
-            Row("baseline", {0: base[0], 1: base[1]}),
-            Row("long", {0: replace(own[0], other_cores=0.5), 1: own[1]}),
+            Row("baseline", {0: base[0], 1: base[1], 2: base[2]}),
+            Row("long", {0: replace(own[0], other_cores=0.5), 1: own[1], 2: own[2]}),
         )
     )
     write_stored(tmp_path / "a" / "runs.jsonl", stored)
+    (tmp_path / "a" / "study.yaml").write_text(
+        "rows: [baseline, long]\nseeds: 3\nmargin: 1.0\nseconds_since: 2026-11-21T12:00+00:00\n"
+    )
     page = read_page(experiments)
-    assert page.busy == {("a/long", 0)}
+    assert page.untimed == {("a/long", 0), ("a/baseline", 2)}
     (row,) = page.rows_of(page.experiments.rows["a/long"])
     pair = page.against_baseline(row)
-    assert pair.seeds == (0, 1)
+    assert pair.seeds == (0, 1, 2)
     assert pair.timed.seeds == (1,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -168,6 +169,39 @@ def test_time_to_target_counts_misses(results):
     higher = replace(results.study, target=89.85)
     lines = table_of(page(results, study=higher), "Time to target")
     assert list(row(lines, "long").values())[1:] == ["1 of 2", "∞", "50.0", "1.00×"]
+
+
+def test_time_to_target_in_flops_counts_all_runs(results):
+    """The schedule makes 25 TFLOPs in the first half of long, and 50 in each half of the baseline."""
+
+    class Schedule:
+        def __init__(self, flops):
+            self.flops = flops
+
+        def flops_at(self, run, evaluation):
+            return self.flops * evaluation.step
+
+    schedules = {"baseline": Schedule(5e13), "long": Schedule(2.5e13)}
+    found, _ = tables(page(results, schedules=schedules), "## Time to target")
+    assert list(row(found, "baseline").values())[1:] == ["3 of 3", "100.0", "100.0", "–"]
+    # The busy run counts here.
+    assert list(row(found, "long").values())[1:] == ["3 of 3", "50.0", "50.0", "2.00×"]
+    unknown = {**schedules, "long": Schedule(math.nan)}
+    unknown["long"].flops_at = lambda *_: None
+    assert len(tables(page(results, schedules=unknown), "## Time to target")) == 1
+
+
+def test_the_seconds_of_early_runs_do_not_count(results):
+    """Those of seeds 0 and 1 ended before 12:05."""
+    study = replace(results.study, seconds_since="2026-11-21T12:05+00:00")
+    gathered = replace(results.gathered, comparison=results.comparison.timed_since(study.since))
+    text = page(results, study=study, gathered=gathered)
+    assert row(table_of(text, "Accuracy"), "long")["pairs"] == "3"
+    assert row(table_of(text, "Training time"), "long")["pairs in one quiet sitting"] == "0"
+    assert row(table_of(text, "Training time"), "long")["speed-up, FLOPs"] == "2.00×"
+    assert row(table_of(text, "Time to target"), "baseline")["reached"] == "1 of 1"
+    assert [*map(len, tables(text, "## Where the time went"))] == [2]
+    assert "The seconds of 5 runs that ended before 2026-11-21 12:05 UTC are left out" in text
 
 
 def test_the_baseline_with_the_same_budget(results):
