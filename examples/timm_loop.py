@@ -3,13 +3,14 @@
 
 timm's networks take images, which are clips of one frame. Its optimizer, smoothed labels and average of the
 weights are used as in its own training script. The schedule gives the size, the pictures and the learning rate of
-each step.
+each step. A run continues at any step: load the parts of ``Training``, and give ``train`` the first step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import timm
 import torch
@@ -36,29 +37,43 @@ def network() -> nn.Module:
     return made
 
 
-def train(model: nn.Module, first_step: int = 0) -> Iterator[tuple[StepPlan, float]]:
-    """Train ``model``, and yield the plan and the loss of each step."""
+class Training:
+    """What a run changes: a network, its optimizer, and the average of its weights, which is to be evaluated."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.average = model, ModelEmaV3(model, decay=0.99)
+        # The groups have a factor each, which is 1 without layer decay.
+        self.optimizer = create_optimizer_v2(
+            model, opt="adamw", lr=PICTURES.base_lr, weight_decay=0.05
+        )
+
+    def parts(self) -> dict[str, Any]:
+        """Return the parts by name. Each has a ``state_dict`` to save and to load."""
+        return {"model": self.model, "optimizer": self.optimizer, "average": self.average}
+
+
+def train(run: Training, first_step: int = 0) -> Iterator[tuple[StepPlan, float]]:
+    """Train from ``first_step`` to the end, and yield the plan and the loss of each step."""
     videos = Bars(PICTURES)
     schedule = build_schedule(PICTURES, HALF_THEN_FULL, num_videos=len(videos))
     loader = DataLoader(videos, batch_sampler=StepSampler(schedule, seed=0, first_step=first_step))
-    optimizer = create_optimizer_v2(model, opt="adamw", lr=PICTURES.base_lr, weight_decay=0.05)
-    average, loss_of = ModelEmaV3(model, decay=0.99), LabelSmoothingCrossEntropy(0.1)
+    loss_of = LabelSmoothingCrossEntropy(0.1)
     for step, (clips, labels) in enumerate(loader, start=first_step):
         plan = schedule.plan_at(step)
-        for group in optimizer.param_groups:
-            # timm's groups have a factor each, if there is layer decay.
+        for group in run.optimizer.param_groups:
             group["lr"] = plan.lr * group.get("lr_scale", 1.0)
-        loss = loss_of(model(clips[:, :, 0]), labels)
-        optimizer.zero_grad()
+        loss = loss_of(run.model(clips[:, :, 0]), labels)
+        run.optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
-        average.update(model, step=step)
+        run.optimizer.step()
+        run.average.update(run.model, step=step)
         yield plan, loss.item()
 
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    for plan, loss in train(network()):
+    run = Training(network())
+    for plan, loss in train(run):
         print(
             f"step {plan.step}: {plan.clips} pictures of {plan.crop}² pixels, lr {plan.lr:.5f}, loss {loss:.3f}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -31,13 +32,15 @@ def build_model(cfg: Config) -> nn.Module:
 
 
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:
-    """Move ``model`` to ``device`` to compute there, and return it. On a CPU, oneDNN computes its convolutions."""
+    """Move ``model`` to ``device`` to train there, and return it. On x86, oneDNN computes its convolutions."""
     # On one thread and for fewer than 16 clips, torch computes a convolution of one pixel (1x1x1, 3x1x1) with
     # an older kernel, unless it has a stride or a dilation. Source: `use_mkldnn` in ATen's Convolution.cpp.
     # That kernel takes 2 to 4 times as long, and its output leaves channels_last_3d. A dilation along a side of
     # one pixel changes nothing, so we set one. Measured with torch 2.15 on one core of an EPYC: a step of the
     # quickstart's baseline takes 149 ms instead of 247 ms. Shapes with 16 and more clips take as long as before.
-    if device.type == "cpu" and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    # On other processors nobody measured it. Networks that predict and are exported stay as they are.
+    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if device.type == "cpu" and has_onednn and platform.machine() in ("x86_64", "AMD64"):
         for module in model.modules():
             if isinstance(module, nn.Conv3d) and module.kernel_size[1:] == (1, 1):
                 module.dilation = (module.dilation[0], 2, 2)
@@ -190,14 +193,16 @@ def build_x3d(cfg: Config) -> nn.Module:
     return model  # type: ignore[no-any-return]
 
 
-MODELS.add("SlowFast", build_slowfast)
-MODELS.add("ViT", build_vit)
-MODELS.add("MViT", build_mvit)
-MODELS.add("X3D", build_x3d)
-for _name in TEMPORAL:
-    MODELS.add(_name, build_resnet)
-OURS = frozenset(name for name, _ in MODELS)
-"""The networks that tests of ours cover at every shape."""
+OURS = {
+    "SlowFast": build_slowfast,
+    "ViT": build_vit,
+    "MViT": build_mvit,
+    "X3D": build_x3d,
+    **dict.fromkeys(TEMPORAL, build_resnet),
+}
+"""The networks that tests of ours cover at every shape. A file of one's own may have registered others before."""
+for _name, _make in OURS.items():
+    MODELS.add(_name, _make)
 
 
 def own_names(name: str, network: nn.Module) -> Collection[str]:

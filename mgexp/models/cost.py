@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from mgexp.models.layers import no_jit_warning
@@ -92,6 +94,46 @@ def schedule_shapes(schedule: Schedule) -> set[tuple[int, int]]:
     return {(s.frames, s.crop) for phase in schedule.phases for s in phase.cycle.shapes}
 
 
+class FusedAttention(TorchFunctionMode):
+    """Let attention keep what its kernels on CPUs and GPUs keep: query, key, value, output and a number per query.
+
+    On the meta device torch takes its plain form of attention, which keeps the products of all pairs of tokens.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - the result of any function of torch
+        """Call ``func``, or the kernel of attention in its place."""
+        if func is F.scaled_dot_product_attention and args[0].dim() == 4:
+            return _attention(*args, **kwargs or {})
+        return func(*args, **kwargs or {})
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Apply a fused kernel to queries (B, heads, tokens, channels). The arguments are torch's."""
+    if enable_gqa:
+        repeats = query.shape[1] // key.shape[1]
+        key, value = (one.repeat_interleave(repeats, 1) for one in (key, value))
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    found: Tensor = kernel(
+        query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
+    )[0]
+    return found
+
+
 def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
     """Estimate the bytes that one clip (3, frames, crop, crop) keeps for backward, in fp32.
 
@@ -111,7 +153,7 @@ def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
         kept[storage._cdata] = storage
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), FusedAttention():
         _output = clone(torch.zeros(2, 3, frames, crop, crop, device="meta"))
     saved = kept.keys() - {storage._cdata for storage in weights}
     return sum(kept[key].nbytes() for key in saved) // 2

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from mgexp.errors import InputError, listed
 from mgexp.models import names
+from mgexp.models.mvit import MultiscaleTransformer
 from mgexp.models.vit import VideoTransformer
 from mgexp.models.vit_weights import CONVERSIONS, OTHER_TASKS, VJEPA2
 from mgexp.run.files import atomic_file, is_file, sha256_of
@@ -202,7 +203,8 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
     The kernels of an image network (torchvision) are inflated (Carreira and Zisserman, CVPR 2017):
     repeated over the frames of our kernels and divided by their number. A video that repeats one
     picture then gives the same output as the picture. Raises an InputError that names the tensors
-    which do not fit. Learned positions are stretched over the grid of ours, like those of coarse clips.
+    which do not fit. With a class token this is so for one tubelet in time: with more, the token sees each patch
+    several times. Learned positions are stretched over the grid of ours, like those of coarse clips.
     """
     # All tensors fit a network with other rotations, too.
     if file.naming == VJEPA2 and not (
@@ -229,6 +231,10 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
         is_grid = name == POSITIONS and isinstance(model, VideoTransformer)
         if is_grid and tensor.shape[:2] == ours.shape[:2] and tensor.shape != ours.shape:
             tensor = F.interpolate(tensor, ours.shape[2:], mode="trilinear")
+        # MViT's tables (2N − 1, C) of the distances along one side of a grid of N.
+        is_table = isinstance(model, MultiscaleTransformer) and ".rel_pos_" in name
+        if is_table and tensor.shape[1:] == ours.shape[1:] and tensor.shape != ours.shape:
+            tensor = F.interpolate(tensor.T[None], len(ours), mode="linear")[0].T
         found[name] = tensor
     head = names.head_of(state)
     # A classifier of other classes is of no use for ours, so neither its weights nor its bias are

@@ -22,12 +22,14 @@ from mgexp.multigrid.recipe import BASELINE, LONG, LONG_SHORT, SHORT, Multigrid,
 from mgexp.multigrid.sampler import ClipRequest, StepSampler
 from mgexp.multigrid.schedule import Schedule, StepPlan, build_schedule
 from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
+from mgexp.multigrid.shapes import ClipCosts
 
 __all__ = [
     "BASELINE",
     "LONG",
     "LONG_SHORT",
     "SHORT",
+    "ClipCosts",
     "ClipRequest",
     "GroupedBatchNorm3d",
     "Multigrid",

@@ -36,7 +36,8 @@ class Stream:
     """Indices of videos by position in the stream. ``position // num_videos`` is the epoch.
 
     With ``repeats`` r, each video is drawn r times in a row of 2 r clips, in turn with another one: a b a b c d
-    c d. Neighbours, which mixup blends, are then different videos. A permutation lasts for r epochs.
+    c d. Neighbours, which mixup blends, are then different videos, unless an odd permutation ends with the first
+    video of the next one. A permutation lasts for r epochs.
     """
 
     def __init__(self, num_videos: int, seed: int, repeats: int = 1) -> None:

@@ -73,15 +73,17 @@ def layer_factors(names: Sequence[str], decay: float) -> dict[str, float]:
 
     ``names`` are in the network's order. Layer 0 is all before the first block, block N is layer N + 1, and what
     follows the last block is the last layer. If nothing follows it, as in ResNets, whose last block is the
-    classifier, that block is the last layer. Raises InputError if there are no blocks, and the decay is not 1.
+    classifier, that block is the last layer. Raises InputError if the decay is not 1, and there is no list of
+    blocks, or more than one.
     """
     found = {name: re.search(r"(?:^|\.)blocks\.(\d+)\.", name) for name in names}
     numbers = [int(match[1]) for match in found.values() if match]
-    if decay != 1 and not numbers:
+    lists = {name[: match.start(1)] for name, match in found.items() if match}
+    if decay != 1 and len(lists) != 1:
         raise InputError(
             [
-                f"SOLVER.LAYER_DECAY = {decay:g} needs a network with a list called blocks, in the order of its "
-                "layers: set it to 1"
+                f"SOLVER.LAYER_DECAY = {decay:g} needs a network with one list called blocks, in the order of its "
+                f"layers, and this one has {len(lists)}: set it to 1"
             ]
         )
     # The classifier keeps the whole rate: in MAE and BEiT it follows the blocks, in ResNets it is one of them.

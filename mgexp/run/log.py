@@ -174,10 +174,10 @@ class _Lines:
 
 def max_memory_bytes() -> int:
     """Return the peak memory of the GPU, or of this process on a CPU."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
+    # A run on the CPU of a machine with a GPU has taken nothing of the GPU.
+    of_gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
     # Linux gives this number in KiB.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return of_gpu or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class _LogFile(logging.FileHandler):

@@ -168,13 +168,13 @@ def save_checkpoint(
     """Write the checkpoint of ``state.step`` atomically, then delete older ones.
 
     The last ``num_kept`` checkpoints and the one of the best evaluation stay. ``schedule`` is the
-    schedule's fingerprint: a resumed run must have the same one. Raises TrainingError if a weight
-    is not finite; then nothing is written or deleted.
+    schedule's fingerprint: a resumed run must have the same one. Raises TrainingError if a weight or a
+    statistic is not finite; then nothing is written or deleted.
     """
     # The update comes after the loss, so the last loss may be finite although the weights no longer
     # are. Nobody could resume from such a checkpoint, and a good one would be deleted for it.
-    for name, weight in state.model.named_parameters():
-        if not bool(torch.isfinite(weight).all()):
+    for name, values in state.model.state_dict().items():
+        if not bool(torch.isfinite(values).all()):
             raise TrainingError(
                 f"after step {state.step} the weights {name} are not finite, so no checkpoint was written; "
                 "a smaller SOLVER.BASE_LR or more SOLVER.WARMUP_EPOCHS may help"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from mgexp.config.keys import Config
 from mgexp.data.loader import build_view_loader
 from mgexp.data.records import Record
 from mgexp.dist import Processes
-from mgexp.errors import InputError, listed
+from mgexp.errors import InputError, TrainingError, listed
 from mgexp.run.confusion import count_confusions, write_confusion
 from mgexp.run.files import append_jsonl, atomic_file
 from mgexp.run.folder import RunDir
@@ -178,7 +179,8 @@ def score_views(
         errors.update(batch.errors)
         if errors:
             continue
-        # There is no autocast here: the weights are fp32 in every precision, and so is evaluation.
+        # There is no autocast here: the weights are fp32 in every precision, and so are clips. In a run in tf32,
+        # products of matrices stay in tf32.
         logits = model(normalizer(batch.clips))
         scores.add(logits, batch.videos.to(device), batch.labels.to(device))
         after_batch()
@@ -315,6 +317,13 @@ class Evaluator:
                 part.save(scores)
             check_decoded(dist.merge(self.processes, errors))
             found = scores.reduce(self.processes)
+        # All processes have the same loss, so all of them stop here.
+        if not math.isfinite(found.loss):
+            raise TrainingError(
+                f"the evaluation after step {state.step} has the loss {found.loss}, and is not recorded. The "
+                "weights or the statistics of batch norm are too large. A smaller SOLVER.BASE_LR or more "
+                "SOLVER.WARMUP_EPOCHS may help, in another --output"
+            )
         if self.processes.is_main:
             self._record(found, state, protocol)
         return found

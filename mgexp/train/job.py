@@ -48,7 +48,7 @@ from mgexp.train.faults import explaining_faults
 from mgexp.train.loop import LoadedClips, Loop, milestones
 from mgexp.train.precision import Precision, resolve_precision
 from mgexp.train.precision_check import require_precision
-from mgexp.train.result import Outcome, build_result, outcome_of, summary
+from mgexp.train.result import Outcome, build_result, count_flops, outcome_of, summary
 from mgexp.train.resume import Choice
 from mgexp.train.setup import Inputs
 from mgexp.train.step import (
@@ -157,6 +157,7 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
         # The log is the outermost block, so it records an error after the others have explained it.
         with logging_to(run_dir.log_txt), explained(), explaining_faults(run_dir):
             resume.set_aside(run_dir, choice)
+            resume.mend_records(run_dir)
             resume.write_folder(run_dir, config, videos, schedule, changes, job.given)
             resume.write_initial(run_dir, job.initial, job.cfg.TRAIN.INIT_WEIGHTS)
             yield choice
@@ -176,6 +177,8 @@ def _train(
             task = build_task(cfg)
             normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
             state = build_first_state(cfg, job.initial, precision, device, clock)
+            # Only the result needs them, but what cannot be counted is told now, and not after days.
+            flops = count_flops(state.model, schedule) if processes.is_main else 0
             model = dist.shared(processes, state.model, in_bf16=cfg.TRAIN.BF16_ALLREDUCE)
             step = build_step(cfg, model, state, task, normalizer, precision)
             resume.take_over(run_dir, state, choice, processes)
@@ -197,19 +200,7 @@ def _train(
                 _begin_records(job, state.step, trackers)
         try:
             _evaluate_late(loop, run_dir, processes)
-            loader = _build_loader(job, state.step)
-            metrics = run_dir.metrics_jsonl if processes.is_main else None
-            with (
-                Progress(
-                    metrics, state.step, schedule.total_steps, cfg.LOG_PERIOD, trackers.step
-                ) as progress,
-                stop.at_once(),
-            ):
-                # iter() starts the workers. Meanwhile a signal may still end the run at once.
-                batches = iter(loader)
-                with stop.deferred():
-                    is_done = loop.run(batches, progress)
-            if not is_done:
+            if not _run_loop(job, stop, loop, trackers):
                 raise Interrupted(stop.signal_name or "a signal to another process")
             # Save before the final evaluation: a kill during it then costs no step of training.
             loop.write_checkpoint()
@@ -219,7 +210,22 @@ def _train(
             text = f"saved after step {state.step}" if state.step else "nothing to save yet"
             LOGGER.info("%s: %s; start the same command again to continue", error.signal_name, text)
             return Outcome.INTERRUPTED
-    return _finish(job, precision, state, found, trackers) if processes.is_main else Outcome.OK
+    return (
+        _finish(job, precision, state, flops, found, trackers) if processes.is_main else Outcome.OK
+    )
+
+
+def _run_loop(job: Job, stop: StopRequest, loop: Loop, trackers: Trackers) -> bool:
+    """Train to the last step, or return False at a signal. The workers of training end here."""
+    first, total = loop.state.step, job.inputs.schedule.total_steps
+    metrics = job.run_dir.metrics_jsonl if job.processes.is_main else None
+    loader = _build_loader(job, first)
+    progress = Progress(metrics, first, total, job.cfg.LOG_PERIOD, trackers.step)
+    with progress, stop.at_once():
+        # iter() starts the workers. Meanwhile a signal may still end the run at once.
+        batches = iter(loader)
+        with stop.deferred():
+            return loop.run(batches, progress)
 
 
 def _build_loader(job: Job, step: int) -> DataLoader[Any] | FinishedBatches:
@@ -352,11 +358,16 @@ def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
 
 
 def _finish(
-    job: Job, precision: Precision, state: State, found: Evaluation, trackers: Trackers
+    job: Job,
+    precision: Precision,
+    state: State,
+    flops: int,
+    found: Evaluation,
+    trackers: Trackers,
 ) -> Outcome:
     """Judge the run and write result.json, whose presence says that the run is complete."""
     result = build_result(
-        job.cfg, job.experiment, job.device, precision, job.inputs, state, found.metrics
+        job.cfg, job.experiment, job.device, precision, job.inputs, state, flops, found.metrics
     )
     write_json(job.run_dir.result_json, result)
     trackers.result(result)
@@ -385,6 +396,7 @@ def evaluate_job(job: Job, stop: StopRequest) -> Outcome:
         _prepare_torch(job)
         task, normalizer = build_task(cfg), Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
         with run_dir.locked(), logging_to(run_dir.log_txt), stop.listening():
+            resume.mend_records(run_dir)
             evaluator = build_evaluator(cfg, job.inputs, run_dir, task, normalizer, alone, stop)
             protocol = build_protocol(cfg, job.inputs, run_dir, True, device, alone)
             evaluator.evaluate(state.model, state, protocol)

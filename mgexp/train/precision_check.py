@@ -56,6 +56,7 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError, listed, raise_problems
 from mgexp.multigrid.batchnorm import set_num_groups
 from mgexp.multigrid.schedule import StepShape
+from mgexp.registry import imported
 from mgexp.run.environment import cpu_model
 from mgexp.run.files import read_json, write_json
 from mgexp.run.log import LOGGER
@@ -418,7 +419,9 @@ def check_record(
     The values of the weights are not part of it, because torch chooses its kernels without them.
     """
     tensors = [f"{name} {tuple(value.shape)}" for name, value in model.state_dict().items()]
-    layers = "\n".join([repr(model), *tensors])
+    # The names and sizes say nothing of the forward pass of a network of one's own.
+    files = [file.digest for file in imported()]
+    layers = "\n".join([repr(model), *tensors, *files])
     if device.type == "cuda":
         machine = torch.cuda.get_device_name(device)
     else:

@@ -14,7 +14,7 @@ from mgexp.config.keys import Config
 from mgexp.config.load import load_config
 from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError, TrainingError
-from mgexp.models.build import build_model, on_device
+from mgexp.models.build import build_model
 from mgexp.run.confusion import name_of
 from mgexp.run.files import write_rows
 from mgexp.run.folder import RunDir
@@ -146,4 +146,4 @@ def build_predictor(cfg: Config, run_dir: RunDir, device: torch.device) -> Predi
         problem = f"{run_dir.model} is not the model of {run_dir.config_yaml}: {error}"
         raise InputError([problem]) from error
     normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
-    return Predictor(on_device(model, device).eval(), normalizer, build_task(cfg))
+    return Predictor(model.to(device).eval(), normalizer, build_task(cfg))

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
 import torch
+from torch import nn
 
 from mgexp.config.keys import Config
-from mgexp.models.cost import macs_by_shape, num_params, schedule_shapes, train_flops
+from mgexp.errors import InputError
+from mgexp.models.cost import (
+    macs_by_shape,
+    num_params,
+    products_by_shape,
+    schedule_shapes,
+    train_flops,
+)
+from mgexp.multigrid.schedule import Schedule
 from mgexp.run.clock import Clock
 from mgexp.run.environment import describe
+from mgexp.run.log import LOGGER
 from mgexp.run.other_programs import other_cores
 from mgexp.train.checkpoint import State
+from mgexp.train.faults import first_line
 from mgexp.train.precision import Precision
 from mgexp.train.setup import Inputs
 from mgexp.train.task import metrics_text
@@ -50,6 +62,21 @@ def outcome_of(result: Mapping[str, Any]) -> Outcome:
     return Outcome.MISSED if result["verdict"] == MISSED else Outcome.OK
 
 
+def count_flops(model: nn.Module, schedule: Schedule) -> int:
+    """Count the FLOPs of all training steps. Raises InputError if a network of one's own cannot be counted."""
+    shapes = schedule_shapes(schedule)
+    try:
+        macs = macs_by_shape(model, shapes)
+    # fvcore traces the network, which may contain code that cannot be traced, and then raises anything.
+    except Exception as error:
+        LOGGER.warning("fvcore cannot count this network, so torch does: %s", first_line(error))
+        try:
+            macs = products_by_shape(copy.deepcopy(model).eval(), shapes)
+        except ValueError as problem:
+            raise InputError([f"the FLOPs of a run cannot be counted: {problem}"]) from problem
+    return train_flops(schedule, macs)
+
+
 def build_result(
     cfg: Config,
     experiment: str,
@@ -57,11 +84,14 @@ def build_result(
     precision: Precision,
     inputs: Inputs,
     state: State,
+    flops: int,
     metrics: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Build the content of result.json: what was trained, how long it took, and how good it is."""
+    """Build the content of result.json: what was trained, how long it took, and how good it is.
+
+    ``flops``: those of all training steps, from `count_flops`.
+    """
     schedule, environment = inputs.schedule, describe()
-    macs = macs_by_shape(state.model, schedule_shapes(schedule))
     return {
         "experiment": experiment,
         "row": cfg.ROW or experiment.rsplit("/", maxsplit=1)[-1],
@@ -76,7 +106,7 @@ def build_result(
         # exactly the number of clips.
         "clips_seen": round(state.epoch * schedule.num_videos),
         "clips_by_level": dict(state.levels),
-        "train_flops": train_flops(schedule, macs),
+        "train_flops": flops,
         "params": num_params(state.model),
         "metrics": metrics,
         "seconds": seconds_record(state.clock),

@@ -201,6 +201,13 @@ def cut_records(run_dir: RunDir, step: int) -> None:
         best_step(run_dir)
 
 
+def mend_records(run_dir: RunDir) -> None:
+    """Remove a line that a kill tore off the end of a file of records, before another line is appended to it."""
+    for path in (run_dir.metrics_jsonl, run_dir.evaluations_jsonl, run_dir.timeouts_jsonl):
+        if path.exists() and not path.read_bytes().endswith(b"\n"):
+            cut_jsonl(path, lambda line: True)
+
+
 def is_evaluated(run_dir: RunDir, step: int) -> bool:
     """Return whether the evaluation after ``step`` steps is recorded."""
     return any(line["step"] == step for line in read_jsonl(run_dir.evaluations_jsonl))

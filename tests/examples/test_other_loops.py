@@ -55,10 +55,28 @@ def test_the_trainer_goes_on_from_a_checkpoint(plain, tmp_path):
     assert unequal(found, plain) == []
 
 
+def test_a_vit_of_timm_goes_on_at_any_step():
+    def begin():
+        torch.manual_seed(0)
+        return timm_loop.Training(timm_loop.network())
+
+    whole, first, rest = begin(), begin(), begin()
+    num = len(list(timm_loop.train(whole)))
+    for plan, _ in timm_loop.train(first):
+        if plan.step == 9:
+            break
+    for name, part in first.parts().items():
+        rest.parts()[name].load_state_dict(part.state_dict())
+    assert len(list(timm_loop.train(rest, first_step=10))) == num - 10
+    for name in ("model", "average"):
+        states = [one.parts()[name].state_dict() for one in (rest, whole)]
+        assert unequal(*states) == []
+
+
 def test_a_vit_of_timm_is_right_at_both_sizes_and_learns():
     torch.manual_seed(0)
-    model = timm_loop.network()
-    found = list(timm_loop.train(model))
+    run = timm_loop.Training(timm_loop.network())
+    model, found = run.model, list(timm_loop.train(run))
     sizes = {(plan.crop, plan.clips) for plan, _ in found}
     assert sizes == {(16, 32), (32, 8)}
     assert found[0][0].lr == pytest.approx(2 * 0.001)  # 4 times the pictures

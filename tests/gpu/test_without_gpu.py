@@ -253,7 +253,7 @@ def test_the_result_names_the_device_that_trained(tmp_path):
     inputs = SimpleNamespace(train=(), missing=(), schedule=build_row_schedule(cfg, 24))
 
     def named(device):
-        return build_result(cfg, "tiny", device, Precision("fp32"), inputs, state, {})["device"]
+        return build_result(cfg, "tiny", device, Precision("fp32"), inputs, state, 0, {})["device"]
 
     assert named(GPU) == "Fake GPU"
     assert named(torch.device("cpu")) == cpu_model()

@@ -1,5 +1,6 @@
 """FLOPs and memory of activations by hand: of single layers, and of the steps of a schedule."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from tiny import tiny_config
@@ -14,6 +15,7 @@ from mgexp.models.cost import (
     schedule_shapes,
     train_flops,
 )
+from mgexp.models.vit import VideoTransformer
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.train.setup import build_row_schedule
 
@@ -113,6 +115,34 @@ def test_a_tensor_that_two_layers_keep_counts_once():
             return self.one(x) + self.two(x)
 
     assert activation_bytes(Twice(), 2, 8) == FLOAT * 3 * 2 * 8 * 8
+
+
+def test_attention_keeps_no_products_of_pairs_of_tokens():
+    """A ViT with 512 tokens keeps on a CPU what the estimate says. All products alone would be more than that."""
+    model = VideoTransformer(
+        num_classes=3,
+        width=32,
+        depth=2,
+        num_heads=4,
+        mlp_ratio=4.0,
+        tubelet=(1, 4, 4),
+        full=(8, 32),
+        positions="learned",
+        has_class_token=False,
+        drop_path=0.0,
+        dropout=0.0,
+    ).train()
+    weights = {one.untyped_storage().data_ptr() for one in model.parameters()}
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        _output = model(torch.randn(2, 3, 8, 32, 32))
+    measured = sum(one.nbytes() for at, one in kept.items() if at not in weights) / 2
+    assert activation_bytes(model, 8, 32) == pytest.approx(measured, rel=0.02)
 
 
 def test_the_model_is_as_it_was():

@@ -10,6 +10,7 @@ from mgexp.config.load import config_of
 from mgexp.models.build import build_model, build_problems
 from mgexp.models.layers import Draws, set_draws
 from mgexp.models.mvit import mvit
+from mgexp.models.weights import fit_weights, named_weights
 from mgexp.multigrid import check_shapes
 
 FULL = (8, 64)
@@ -75,6 +76,18 @@ def test_the_tables_of_other_grids_are_those_of_the_full_clip_at_the_same_distan
     half = _interpolate(table, 15)[:, 0]  # 8 tokens, each as wide as two
     # The middle is exact. One token there is 31/15 tokens of the full clip here, not 2: 3 % more.
     torch.testing.assert_close(half, torch.arange(-7.0, 8) * 31 / 15)
+
+
+def test_weights_of_another_full_clip_have_their_tables_stretched():
+    """A network of smaller clips then is the one of larger clips at that shape, bit for bit."""
+    large = small()
+    for name, parameter in large.named_parameters():
+        if "rel_pos" in name:
+            torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(0))
+    ours = small(full=(4, 32))
+    fit_weights(named_weights("w.pt", large.state_dict()), ours).load_into(ours)
+    assert ours.blocks[0].attn.rel_pos_t.shape == (3, 8)
+    torch.testing.assert_close(ours(clips((4, 32))), large(clips((4, 32))), rtol=0, atol=0)
 
 
 def test_a_clip_skips_the_same_branches_in_every_process():

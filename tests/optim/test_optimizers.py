@@ -315,10 +315,13 @@ def test_rates_decay_from_layer_to_layer():
     assert found == dict(zip(names, [0.125, 0.125, 0.25, 0.5, 1, 1], strict=True))
     assert set(layer_factors(names, 1.0).values()) == {1.0}
     assert layer_factors(["weight"], 1.0) == {"weight": 1.0}
-    with pytest.raises(
-        InputError, match=r"SOLVER\.LAYER_DECAY = 0\.5 needs a network with a list called blocks"
-    ):
-        layer_factors(["weight"], 0.5)
+    nested = [f"layers.{stage}.blocks.{number}.weight" for stage in (0, 1) for number in (0, 1)]
+    for others, num in ((["weight"], 0), (nested, 2)):
+        said = (
+            rf"SOLVER\.LAYER_DECAY = 0\.5 needs a network with one list called blocks.* has {num}:"
+        )
+        with pytest.raises(InputError, match=said):
+            layer_factors(others, 0.5)
 
 
 def test_a_classifier_that_is_the_last_block_keeps_the_whole_rate():

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tiny import data_keys, tiny_config
+from torch import nn
 
 from mgexp.data.loader import build_view_loader
 from mgexp.dist import Processes
@@ -45,6 +46,13 @@ def test_at_the_full_shape_the_scores_are_those_of_the_finished_model(run):
         logits = [predictor.model(predictor.normalizer(batch.clips)) for batch in views]
     found = build_evaluation(cfg, inputs, predictor, (8, 32))
     torch.testing.assert_close(found.scores, torch.cat(logits).softmax(1), rtol=1e-4, atol=1e-5)
+
+
+def test_a_network_that_predicts_is_exported_as_it_was_made(run):
+    """The dilation that training sets on a CPU would go into the files of tools/export.py."""
+    _, _, predictor = run
+    convolutions = [one for one in predictor.model.modules() if isinstance(one, nn.Conv3d)]
+    assert {one.dilation for one in convolutions} == {(1, 1, 1)}
 
 
 def test_a_coarse_shape_has_statistics_of_its_own_and_the_model_keeps_its(run):

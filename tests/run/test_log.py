@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+import torch
 
 from mgexp.run import log
 from mgexp.run.files import read_jsonl
@@ -25,6 +26,12 @@ def test_a_line_has_what_follows_from_the_record():
     line = record(3).line()
     assert line["clips_per_second"] == pytest.approx(32)
     assert line["max_memory_bytes"] > 10**6
+
+
+def test_a_run_on_the_cpu_of_a_machine_with_a_gpu_has_its_own_memory(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 0)
+    assert record(3).line()["max_memory_bytes"] > 10**6
 
 
 def test_the_log_line_gives_means_since_the_last(tmp_path, caplog):

@@ -12,7 +12,7 @@ from view_batches import FirstPixels, Views
 from mgexp.data.clips import Batch
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes
-from mgexp.errors import InputError
+from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model
 from mgexp.optim.build import build_optimizer
 from mgexp.run.clock import Clock
@@ -249,6 +249,15 @@ def test_a_process_that_is_done_keeps_its_scores_if_another_leaves(tmp_path, mon
     with pytest.raises(Interrupted):
         evaluator.evaluate(state.model, state, protocol)
     assert evaluator._part(state, protocol).read()["num_batches"] == 1
+
+
+def test_an_evaluation_whose_loss_is_no_number_ends_the_run_with_a_message(tmp_path):
+    evaluator, state, protocol = evaluation(tmp_path, [0, 1])
+    with torch.no_grad():
+        next(state.model.parameters()).fill_(float("nan"))
+    with pytest.raises(TrainingError, match="evaluation after step 0 has the loss nan, and is not"):
+        evaluator.evaluate(state.model, state, protocol)
+    assert not evaluator.run_dir.evaluations_jsonl.exists()
 
 
 def test_which_classes_are_confused_is_written(tmp_path):

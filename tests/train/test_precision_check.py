@@ -15,6 +15,7 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
+from mgexp.registry import OwnFile
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import (
     Agreement,
@@ -265,6 +266,14 @@ def test_weights_do_not_change_the_check():
     before = check_record(model, [SHAPE], BF16, CPU)
     nn.init.ones_(model[0].weight)
     assert check_record(model, [SHAPE], BF16, CPU) == before
+
+
+def test_a_changed_file_of_ones_own_is_checked_again(monkeypatch):
+    """The names of its layers may be the same, and its forward pass another one."""
+    before = check_record(make_model(), [SHAPE], BF16, CPU)
+    file = OwnFile(Path("mine.py"), "digest")
+    monkeypatch.setattr(checks, "imported", lambda: (file,))
+    assert check_record(make_model(), [SHAPE], BF16, CPU) != before
 
 
 def test_clips_are_smooth_and_labels_go_with_them():

@@ -1,9 +1,19 @@
-"""The verdict on a run and its seconds."""
+"""The verdict on a run, its seconds and its FLOPs."""
+
+import logging
 
 import pytest
+import torch
+from tiny import tiny_config
+from torch import nn
 
+from mgexp.errors import InputError
+from mgexp.models.build import build_model
+from mgexp.models.cost import macs_by_shape, schedule_shapes, train_flops
 from mgexp.run.clock import Clock
-from mgexp.train.result import judge, seconds_record, summary
+from mgexp.run.log import LOGGER
+from mgexp.train.result import count_flops, judge, seconds_record, summary
+from mgexp.train.setup import build_row_schedule
 
 
 @pytest.mark.parametrize(
@@ -28,6 +38,31 @@ def test_steady_seconds_leave_out_the_first_use_of_shapes():
     found = seconds_record(clock)
     assert (found["train"], found["steady"], found["shape_warmup"]) == (100.0, 93.0, 7.0)
     assert found["evaluate"] == 0.0
+
+
+class Untraceable(nn.Module):
+    """A network that a tracer cannot follow, as one with a compiled function."""
+
+    def __init__(self, network, is_broken=False):
+        super().__init__()
+        self.network, self.is_broken = network, is_broken
+
+    def forward(self, clips):
+        if torch.jit.is_tracing() or self.is_broken:
+            raise RuntimeError("cannot be traced")
+        return self.network(clips)
+
+
+def test_a_network_that_cannot_be_traced_is_counted_all_the_same(tmp_path, caplog):
+    cfg = tiny_config(tmp_path, {})
+    schedule, network = build_row_schedule(cfg, 24), build_model(cfg)
+    caplog.set_level(logging.WARNING, LOGGER.name)
+    wanted = train_flops(schedule, macs_by_shape(network, schedule_shapes(schedule)))
+    # fvcore also counts batch norm and pools, which are a larger share of a tiny network.
+    assert count_flops(Untraceable(network), schedule) == pytest.approx(wanted, rel=0.1)
+    assert "fvcore cannot count this network, so torch does" in caplog.text
+    with pytest.raises(InputError, match="the FLOPs of a run cannot be counted: a clip of 2 x 16²"):
+        count_flops(Untraceable(network, is_broken=True), schedule)
 
 
 def test_the_summary_says_accuracy_cost_and_verdict():

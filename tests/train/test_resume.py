@@ -25,6 +25,7 @@ from mgexp.train.resume import (
     differences,
     fingerprint,
     is_evaluated,
+    mend_records,
     schedule_problems,
     set_aside,
     take_over,
@@ -290,6 +291,18 @@ def test_records_of_steps_that_are_done_again_are_dropped(written):
     assert left == [(2, False), (4, False)]
     assert is_evaluated(written, 4)
     assert not is_evaluated(written, 5)
+
+
+def test_a_torn_line_is_cut_before_another_is_appended(written):
+    for path in (written.timeouts_jsonl, written.evaluations_jsonl):
+        append_jsonl(path, {"step": 1})
+        with path.open("a") as file:
+            file.write('{"step": 2, "to')
+    mend_records(written)
+    for path in (written.timeouts_jsonl, written.evaluations_jsonl):
+        append_jsonl(path, {"step": 3})
+        assert read_jsonl(path) == [{"step": 1}, {"step": 3}]
+    assert not written.metrics_jsonl.exists()
 
 
 def changed(schedule, number, **fields):
