@@ -59,7 +59,9 @@ def main(arguments: list[str]) -> int:
     name = f"{title}, {cfg.MODEL.NUM_CLASSES} classes"
     if options.check:
         full = (cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
-        checks = check_shapes(model, [*sorted(schedule_shapes(schedule) - {full}), full])
+        # Evaluation may have another crop than training.
+        shapes = {*schedule_shapes(schedule), (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)}
+        checks = check_shapes(model, [*sorted(shapes - {full}), full])
         found = {"model": name, "shapes": [asdict(one) for one in checks]}
         print(simplejson.dumps(found, indent=2) if options.json else check_table(name, checks))
         return int(any(one.problem for one in checks))

@@ -235,6 +235,36 @@ def test_cosine_stages_follow_the_equivalent_epoch_of_the_baseline():
     assert rates == pytest.approx([0.1 * factor for factor in expected])
 
 
+def test_cosine_warm_up_and_the_square_root_together():
+    """Rates of a transformer's recipe by hand: 20 epochs of 6,400 videos, with the long cycle until epoch 12."""
+    recipe = replace(
+        COSINE,
+        stage_epochs=(0, 12),
+        max_epoch=20,
+        warmup_epochs=2,
+        warmup_start_lr=0.001,
+        base_lr=0.01,
+    )
+    multigrid = replace(ROWS["long"], lr_scaling="sqrt", epoch_factor=1.0)
+    built = build_schedule(recipe, multigrid, 6400)
+
+    def at(epoch, clips):
+        return 0.01 * math.sqrt(clips) * 0.5 * (1 + math.cos(math.pi * epoch / 20))
+
+    # Each of the four shapes has a quarter of the 12 epochs of the baseline. Their clips: 8, 4, 2, 1 times 64.
+    phases = built.phases
+    assert [phase.cycle.base.ratio for phase in phases] == [8, 4, 2, 1, 1]
+    rates = [built.plan_at(phase.start_step).lr for phase in phases[1:]]
+    assert rates == pytest.approx([at(3, 4), at(6, 2), at(9, 1), at(12, 1)])
+    # The rate rises from 0.001, in a straight line over the clips, to the rate at epoch 2 of the stream.
+    after = next(plan for plan in map(built.plan_at, range(built.total_steps)) if plan.epoch >= 2)
+    first, before = built.plan_at(0), built.plan_at(after.step - 1)
+    assert first.lr == 0.001
+    assert (before.lr - first.lr) / before.epoch == pytest.approx(
+        (after.lr - first.lr) / 2, rel=0.02
+    )
+
+
 def test_cosine_ends_near_zero():
     built = build_schedule(COSINE, ROWS["long_short"], 234_643)
     assert 0 < built.plan_at(built.total_steps - 1).lr < 1e-9

@@ -169,9 +169,17 @@ def test_the_weights_of_another_network_are_not_gone_on_with(interrupted, cfg, m
     assert contents(interrupted) == before
 
 
-def test_moments_and_their_period_go_on(cfg, tmp_path, main, monkeypatch):
-    """PMD-LAMB, interrupted in the middle of its second period."""
-    keys = ("SOLVER.OPTIMIZING_METHOD", "pmd_lamb", "SOLVER.PMD_PERIOD", 4)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("SOLVER.OPTIMIZING_METHOD", "pmd_lamb", "SOLVER.PMD_PERIOD", 4),
+        ("TRAIN.EMA_DECAY", 0.9),
+        ("TRAIN.EMA_DECAY", 0.9, "BN.USE_PRECISE_STATS", "False"),
+    ],
+    ids=["PMD-LAMB", "average", "average with the statistics of training"],
+)
+def test_moments_and_averages_go_on(keys, cfg, tmp_path, main, monkeypatch):
+    """PMD-LAMB is interrupted in the middle of its second period."""
     assert main(command(cfg, tmp_path / "whole", *keys)) == 0
     interrupt_in(5, monkeypatch)
     assert main(command(cfg, tmp_path / "run", *keys)) == 4

@@ -2,7 +2,7 @@
 
 What makes a row large is cut: clips to 16 frames of 32 pixels (64 where there are non-local blocks), mini-batches
 to 8 of them, the final evaluation to one view. What is run always has 18 layers where the network can; with --slow
-it has its own. Weights to start from are left out; tests/models/test_row_weights.py has them.
+it has its own. Weights to start from are left out; tests/models/test_weights.py has them.
 """
 
 from __future__ import annotations
