@@ -397,7 +397,7 @@ def measure(piece: Piece, place: Place, again: bool) -> Outcome:
     print(f"\n=== {piece.name}: {piece.title}", flush=True)
     started, code, text = time.monotonic(), int(Outcome.OK), ""
     for command in piece.commands(place):
-        name = shown(command)
+        name = shlex.join(["python", *command[1:]])
         if name in ended:
             printed = ended[name]
         else:
@@ -459,11 +459,6 @@ def run(command: Command, seconds: float) -> tuple[int, str]:
         return Outcome.INTERRUPTED if has_saved else STOPPED, "".join(lines)
     reader.join()
     return process.returncode, "".join(lines)
-
-
-def shown(command: Command) -> str:
-    """Write a command as a user would type it."""
-    return shlex.join(["python", *command[1:]])
 
 
 def page_file(place: Place, environment: Mapping[str, object]) -> Path:
