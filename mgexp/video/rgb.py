@@ -18,6 +18,13 @@ PLANAR_420 = ("yuv420p", "yuvj420p")
 """Formats of 8-bit 4:2:0: a sample is a byte, and four pixels share a sample of each of the two colours."""
 
 
+LEAST_CUT = 32_768
+"""A frame is cut only if so many of its pixels need not become RGB.
+
+Measured on one core of an EPYC, in microseconds a frame, cut and whole: 13 and 5 where 1,756 of 80 x 64 pixels are
+left out, 16 and 9 (9,216 of 170 x 128), 28 and 28 (36,864 of 340 x 256), 20 and 28 (61,440 of 340 x 256)."""
+
+
 def quarter_turns(degrees: float) -> int:
     """Return the counterclockwise quarter turns nearest to an angle in [-180, 180]; 0 for any other number.
 
@@ -52,9 +59,11 @@ class RgbConverter:
     def __call__(self, frame: Any, region: Region) -> FramesArray:
         # For these frames the scaler gives the pixels that ffmpeg gives; see ``_filtered`` for the others.
         if frame.format.name in PLANAR_420 and frame.height % 2 == 0:
+            left_out = frame.height * frame.width - region.height * region.width
             # An interlaced frame is not cut, because a sample of colour belongs to lines of one
             # field only.
-            cut, part = (frame, region) if frame.interlaced_frame else self._cut_out(frame, region)
+            is_cut = left_out >= LEAST_CUT and not frame.interlaced_frame
+            cut, part = self._cut_out(frame, region) if is_cut else (frame, region)
             rgb = self._scaler.reformat(cut, format="rgb24", threads=1)
         else:
             rgb, part = self._filtered(frame), region
@@ -71,8 +80,6 @@ class RgbConverter:
         top, left = region.top // 2 * 2, region.left // 2 * 2
         height = min(frame.height, region.top + region.height + 1) // 2 * 2 - top
         width = min(frame.width, (region.left + region.width + 1) // 2 * 2) - left
-        if (height, width) == (frame.height, frame.width):
-            return frame, region
         if self._cut is None or (self._cut.height, self._cut.width) != (height, width):
             self._cut = av.VideoFrame(width, height, frame.format.name)
             self._cut_planes = _planes(self._cut)
