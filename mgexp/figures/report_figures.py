@@ -163,6 +163,8 @@ def _picture(
     alt, caption = (words.format(metric=comparison.metric) for words in WORDS[name])
     if name == "speed_up" and margin is not None:
         caption += f" The dashed line is the margin of {counted(margin, 'point')}."
+    if name == "accuracy" and any(run.is_early for run in comparison.runs):
+        caption += " A run whose seconds do not count has no place over the training time."
     return Picture(name, alt, caption, png, svg)
 
 

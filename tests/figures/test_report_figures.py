@@ -100,6 +100,14 @@ def test_a_report_has_the_figures_that_can_be_drawn(monkeypatch):
     assert {(one.png, one.svg) for one in found} == {(b"png", b"svg")}
     alone = draw_figures(comparison(run("long")), [])
     assert {one.name for one in alone} == {"accuracy", "seconds"}
+    (early,) = draw_figures(comparison(replace(run("long"), is_early=True)), [])
+    assert early.name == "accuracy"
+    said = "A run whose seconds do not count has no place over the training time."
+    assert [early.markdown[-2].count(said), *(one.markdown[-2].count(said) for one in alone)] == [
+        1,
+        0,
+        0,
+    ]
 
 
 def confused(name):
