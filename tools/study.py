@@ -39,7 +39,7 @@ from mgexp.config.study import Study, Task, read_study
 from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError, raise_problems
-from mgexp.figures.report_figures import draw_figures, drawn_before
+from mgexp.figures.report_figures import draw_figures, drawn_before, remove_others
 from mgexp.figures.scores import gain_of
 from mgexp.launch.resources import Resources, add_resource_arguments, read_resources
 from mgexp.launch.run import RunOptions, with_cpus
@@ -328,6 +328,7 @@ class Board:
         if with_figures:
             pictures = draw(results)
             write_pictures(place, pictures)
+            remove_others(study.folder, pictures)
         else:
             pictures = drawn_before(study.folder, comparison, study.margin)
         prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""

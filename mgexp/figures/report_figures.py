@@ -174,6 +174,13 @@ def drawn_before(folder: Path, comparison: Comparison, margin: float | None) -> 
     return [_picture(name, comparison, margin) for name in names]
 
 
+def remove_others(folder: Path, pictures: Sequence[Picture]) -> None:
+    """Remove the figures of an earlier page of a folder that ``pictures`` no longer has."""
+    for name in WORDS.keys() - {one.name for one in pictures}:
+        for kind in ("png", "svg"):
+            RunsDir(folder).figure(name, kind).unlink(missing_ok=True)
+
+
 def draw_confusions(rows: Sequence[Row], names: Sequence[str]) -> PrintFigure:
     """Draw a matrix for each row: the percent of the videos of a class (line) taken for each class (column).
 

@@ -54,7 +54,7 @@ def accuracy_scales(comparison: Comparison, rows: Sequence[RowSchedule]) -> tupl
 
     ``rows`` are the schedules, from which the FLOPs up to an evaluation are counted. If the schedule of a run is
     unknown, or if the run took other steps or FLOPs, only the FLOPs at the end of the run are known. Seconds that
-    do not count are unknown, and an axis on which nothing is known is left out.
+    do not count are unknown. An axis on which only one of several rows is known is left out.
     """
     schedules = {row.name: row for row in rows}
     unit, flops_label = flops_axis(max(run.train_flops for run in comparison.runs))
@@ -73,9 +73,12 @@ def accuracy_scales(comparison: Comparison, rows: Sequence[RowSchedule]) -> tupl
             lambda _row, run, one: None if run.is_early else one.train_seconds,
         ),
     )
-    return tuple(
-        scale for scale in scales if any(scale.end(run) is not None for run in comparison.runs)
-    )
+    least = min(2, len(comparison.finished))
+
+    def num_known(scale: Scale) -> int:
+        return sum(any(map(scale.end, row.runs.values())) for row in comparison.finished)
+
+    return tuple(scale for scale in scales if num_known(scale) >= least)
 
 
 def draw_accuracy(comparison: Comparison, rows: Sequence[RowSchedule]) -> PrintFigure:

@@ -307,8 +307,9 @@ class Plan:
         lines = [
             f"The long cycle takes {steps:,} steps in place of {base:,}, and {self.long.flop_saving:.2f} times "
             "fewer FLOPs of training.",
-            "It may cost accuracy: on 1,500 synthetic clips (experiments/quickstart) it lost nothing, and a",
-            "coarser one lost 7 points on 2,400 real clips (experiments/miracl_vc1). So train the baseline first.",
+            "It may cost accuracy: on 1,500 synthetic clips (experiments/quickstart) it lost nothing. On 2,400",
+            "real ones (experiments/miracl_vc1) it lost 7.5 points, more than a shorter baseline with as many",
+            "FLOPs. So train the baseline first.",
         ]
         if self.has_few_steps:
             lines.append(

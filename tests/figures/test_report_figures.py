@@ -13,6 +13,7 @@ from mgexp.figures.report_figures import (
     draw_confusions,
     draw_figures,
     load_results,
+    remove_others,
     stored_curves,
 )
 from mgexp.models.build import build_model
@@ -108,6 +109,16 @@ def test_a_report_has_the_figures_that_can_be_drawn(monkeypatch):
         0,
         0,
     ]
+
+
+def test_figures_that_a_page_no_longer_has_are_removed(tmp_path):
+    figures = tmp_path / "figures"
+    figures.mkdir()
+    for name in ("accuracy.png", "seconds.png", "seconds.svg", "mine.png"):
+        (figures / name).touch()
+    pictures = draw_figures(comparison(replace(run("long"), is_early=True)), [])
+    remove_others(tmp_path, pictures)
+    assert sorted(path.name for path in figures.iterdir()) == ["accuracy.png", "mine.png"]
 
 
 def confused(name):

@@ -51,7 +51,8 @@ def test_an_early_run_has_no_place_on_the_axis_of_seconds():
     # The mean of both scores stands above the seconds of the run that has them.
     ends = draw_accuracy(comparison(early, late), [ROW]).axes[2]
     assert next(line.get_xydata()[0].tolist() for line in ends.get_lines()) == [90.0, 70.0]
-    alone = draw_accuracy(comparison(early), [ROW])
+    of_long = replace(run("long", 0, top1=60.0, curve=CURVE), is_early=True)
+    alone = draw_accuracy(comparison(of_long, late), [ROW])
     assert [axes.get_xlabel() for axes in alone.axes[2:]] == [
         "training FLOPs (10¹²)",
         "training steps",
