@@ -202,9 +202,9 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
 
     The kernels of an image network (torchvision) are inflated (Carreira and Zisserman, CVPR 2017):
     repeated over the frames of our kernels and divided by their number. A video that repeats one
-    picture then gives the same output as the picture. Raises an InputError that names the tensors
-    which do not fit. With a class token this is so for one tubelet in time: with more, the token sees each patch
-    several times. Learned positions are stretched over the grid of ours, like those of coarse clips.
+    picture then gives the same output as the picture. With a class token this is so for one tubelet in time:
+    with more, the token sees each patch several times. Learned positions are stretched over the grid of ours, like
+    those of coarse clips. Raises an InputError that names the tensors which do not fit.
     """
     # All tensors fit a network with other rotations, too.
     if file.naming == VJEPA2 and not (
