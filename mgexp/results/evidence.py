@@ -231,5 +231,4 @@ def fair_pair(pair: Pair, busy: Set[RunKey]) -> Pair:
 
 def quiet_row(row: Row, busy: Set[RunKey]) -> Row:
     """Keep the runs of a row whose seconds count: no other program disturbed them, and they are not early."""
-    runs = {s: r for s, r in row.runs.items() if not (r.is_early or r.key in busy)}
-    return replace(row, runs=runs)
+    return replace(row, runs={s: r for s, r in row.timed.runs.items() if r.key not in busy})

@@ -251,6 +251,11 @@ class Row:
         """The setting of the first run. The other runs may have been on other devices."""
         return next(iter(self.runs.values())).setting
 
+    @cached_property
+    def timed(self) -> Row:
+        """The row with the runs that are not early."""
+        return replace(self, runs={s: run for s, run in self.runs.items() if not run.is_early})
+
     @property
     def scores(self) -> tuple[float, ...]:
         """The final score of each seed, in percent."""
@@ -386,12 +391,7 @@ class Comparison:
     @cached_property
     def timed(self) -> Comparison:
         """The rows with the runs whose seconds count: those that are not early."""
-
-        def keep(row: Row) -> Row:
-            return replace(row, runs={s: run for s, run in row.runs.items() if not run.is_early})
-
-        rows, shorter = (tuple(map(keep, rows)) for rows in (self.rows, self.shorter))
-        return replace(self, rows=rows, shorter=shorter)
+        return self._with_each(lambda row: row.timed)
 
     def timed_since(self, moment: datetime | None) -> Comparison:
         """Mark the runs that ended before ``moment`` as early. None changes nothing."""
@@ -405,7 +405,11 @@ class Comparison:
             }
             return replace(row, runs=runs)
 
-        rows, shorter = (tuple(map(mark, rows)) for rows in (self.rows, self.shorter))
+        return self._with_each(mark)
+
+    def _with_each(self, change: Callable[[Row], Row]) -> Comparison:
+        """Change each row and each shorter baseline."""
+        rows, shorter = (tuple(map(change, rows)) for rows in (self.rows, self.shorter))
         return replace(self, rows=rows, shorter=shorter)
 
     @cached_property

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
-from mgexp.config.study import STUDY_YAML, row_yamls
+from mgexp.config.study import BUDGET, STUDY_YAML, row_yamls
 from mgexp.config.values import BASE_KEY, parse_yaml
 from mgexp.errors import InputError, raise_problems
 from mgexp.results.evidence import busy_runs
@@ -312,7 +312,9 @@ class Page:
 def read_page(experiments: ExperimentsDir) -> Page:
     """Read all files. Raises InputError if one cannot be understood or names a row that does not exist."""
     tables = sorted({path.parent for path in experiments.root.rglob("*.yaml")})
-    stored = [load_comparison(folder) for folder in tables if row_yamls(folder)]
+    # A folder is read together with the shorter baselines in its folder ``BUDGET``.
+    folders = [one for one in tables if one.name != BUDGET and row_yamls(one)]
+    stored = [load_comparison(folder) for folder in folders]
     runs = [run for one in stored for row in (*one.rows, *one.shorter) for run in row.runs.values()]
     page = Page(
         experiments.root,

@@ -202,8 +202,11 @@ def cut_records(run_dir: RunDir, step: int) -> None:
 
 
 def mend_records(run_dir: RunDir) -> None:
-    """Remove a line that a kill tore off the end of a file of records, before another line is appended to it."""
-    for path in (run_dir.metrics_jsonl, run_dir.evaluations_jsonl, run_dir.timeouts_jsonl):
+    """Remove a line that a kill tore off the end of a file, before another one is appended to it.
+
+    `cut_records` does so too, for the records of the steps that a start will do again.
+    """
+    for path in (run_dir.evaluations_jsonl, run_dir.timeouts_jsonl):
         if path.exists() and not path.read_bytes().endswith(b"\n"):
             cut_jsonl(path, lambda line: True)
 

@@ -281,3 +281,22 @@ def test_the_seconds_of_busy_and_early_runs_of_a_study_are_not_compared(tmp_path
     pair = page.against_baseline(row)
     assert pair.seeds == (0, 1, 2)
     assert pair.timed.seeds == (1,)
+
+
+def test_the_runs_of_a_shorter_baseline_are_read_once(tmp_path):
+    """Two runs have no usual time, so neither is busy. Read twice, they would be four."""
+    yamls = {
+        "a/baseline": "_BASE_: ../base/b.yaml\n",
+        "a/budget/as_long": "_BASE_: ../baseline.yaml\n",
+    }
+    seconds = dict.fromkeys(("evaluate", "precise_bn", "checkpoint", "shape_warmup"), 0.0)
+    runs = {
+        seed: replace(
+            result("a/budget/as_long", seed, train_seconds=104.0 + 100 * seed),
+            other_seconds=seconds,
+        )
+        for seed in (0, 1)
+    }
+    experiments = experiments_with(tmp_path, yamls, *runs.values())
+    write_stored(tmp_path / "a" / "budget" / "runs.jsonl", Comparison((Row("as_long", runs),)))
+    assert read_page(experiments).untimed == set()
