@@ -99,6 +99,21 @@ def _clip_problems(cfg: Config) -> Iterator[str]:
             f"DATA.TRAIN_JITTER_SCALES starts at {shortest} pixels, less than "
             f"DATA.TRAIN_CROP_SIZE = {data.TRAIN_CROP_SIZE}: no crop fits; raise the first or lower the second"
         )
+    relative = {
+        name: getattr(data, name)
+        for name in ("TRAIN_JITTER_SCALES_RELATIVE", "TRAIN_JITTER_ASPECT_RELATIVE")
+    }
+    if any(relative.values()) and not all(relative.values()):
+        lacking, given = sorted(relative, key=lambda name: bool(relative[name]))
+        yield (
+            f"DATA.{given} = {list(relative[given])} without DATA.{lacking}: a crop of a random area needs both, "
+            "such as [0.08, 1.0] and [0.75, 1.3333]"
+        )
+    if all(relative.values()) and data.INV_UNIFORM_SAMPLE:
+        yield (
+            "DATA.INV_UNIFORM_SAMPLE = True is not read with DATA.TRAIN_JITTER_SCALES_RELATIVE: no short side is "
+            "drawn; set it to False"
+        )
     if data.TEMPORAL_GRID == "segments" and cfg.TEST.NUM_ENSEMBLE_VIEWS > 1:
         yield (
             f"TEST.NUM_ENSEMBLE_VIEWS = {cfg.TEST.NUM_ENSEMBLE_VIEWS}: with DATA.TEMPORAL_GRID = segments "
@@ -167,6 +182,19 @@ def _solver_problems(cfg: Config) -> Iterator[str]:
         yield (
             f"SOLVER.WARMUP_EPOCHS = {solver.WARMUP_EPOCHS:g} is not less than SOLVER.MAX_EPOCH = "
             f"{solver.MAX_EPOCH:g}"
+        )
+    if solver.LR_POLICY != "cosine":
+        for name in ("COSINE_END_LR", "COSINE_AFTER_WARMUP"):
+            value, default = getattr(solver, name), BY_NAME[f"SOLVER.{name}"].default
+            if value != default:
+                yield (
+                    f"SOLVER.{name} = {value} is not read with SOLVER.LR_POLICY = {solver.LR_POLICY}: leave it at "
+                    f"{default}, or set LR_POLICY cosine"
+                )
+    elif solver.COSINE_AFTER_WARMUP and not (solver.WARMUP_EPOCHS or solver.WARMUP_STEPS):
+        yield (
+            "SOLVER.COSINE_AFTER_WARMUP = True has no warm-up to follow: set it to False, or give "
+            "SOLVER.WARMUP_EPOCHS"
         )
     scaling, noise = cfg.MULTIGRID.LR_SCALING, cfg.MULTIGRID.NOISE_SCALE
     if noise and scaling != "noise":

@@ -31,10 +31,12 @@ from mgexp.config.values import (
     ODD,
     POOL,
     POSITIVE,
+    RANGE_OR_NONE,
     RATE,
     RATE_OR_0,
     SHARE,
     SHARE_NOT_0,
+    SHARES_OR_NONE,
     STAGES,
     W_AND_B_NAME,
     W_AND_B_NAME_OR_NONE,
@@ -150,6 +152,10 @@ class DataKeys:
     TARGET_FPS: float = key(30.0, "frames per second of the temporal grid", POSITIVE)
     TRAIN_JITTER_SCALES: tuple[int, int] = key(
         (256, 320), "smallest and largest short side in pixels, for the full crop", JITTER)
+    TRAIN_JITTER_SCALES_RELATIVE: tuple[float, ...] = key(
+        (), "range of the area of a crop / that of its frame, in place of a short side; []: off", SHARES_OR_NONE)
+    TRAIN_JITTER_ASPECT_RELATIVE: tuple[float, ...] = key(
+        (), "range of the width / height of such a crop, which is resized to a square", RANGE_OR_NONE)
     INV_UNIFORM_SAMPLE: bool = key(False, "draw the inverse of the short side uniformly")
     RANDOM_FLIP: bool = key(True, "mirror half of the training clips")
     TRAIN_CROP_SIZE: int = key(224, "S: crop of a clip in pixels", count(10_000))
@@ -357,6 +363,8 @@ class SolverKeys:
         1.0, "factor of the learning rate of the classifier, its bias as well (TSM: 5)", POSITIVE)
     CLIP_GRAD_L2NORM: float = key(
         0.0, "largest norm of all gradients together; 0: no limit (TSM: 20)", NOT_NEGATIVE)
+    COSINE_END_LR: float = key(0.0, "learning rate of the baseline where the cosine ends", RATE_OR_0)
+    COSINE_AFTER_WARMUP: bool = key(False, "the cosine starts where the warm-up ends, not at epoch 0")
     WARMUP_EPOCHS: float = key(0.0, "epochs of linear warm-up", NOT_NEGATIVE)
     WARMUP_STEPS: int = own(
         0, "least steps of that warm-up, which lasts until both are over; 0: epochs alone", NOT_NEGATIVE)

@@ -310,6 +310,14 @@ JITTER = Legal(
     "[min, max] with 0 < min <= max <= 10,000",
     lambda values: 0 < values[0] <= values[1] <= 10_000,
 )
+RANGE_OR_NONE = Legal(
+    "[min, max] with 0 < min <= max, or []",
+    lambda values: not values or (len(values) == 2 and 0 < values[0] <= values[1]),
+)
+SHARES_OR_NONE = Legal(
+    "[min, max] with 0 < min <= max <= 1, or []",
+    lambda values: RANGE_OR_NONE.allows(values) and max(values, default=1) <= 1,
+)
 CLIP_SECONDS = Legal(
     "(frames, crop, seconds), each more than 0",
     lambda rows: all(value > 0 for row in rows for value in row),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from mgexp.convert.conversion import Conversion
@@ -15,7 +16,7 @@ number n of operations."""
 
 def convert_data(draft: Conversion) -> None:
     """Convert DATA, DATA_LOADER, AUG and TEST."""
-    draft.keep("DATA.NUM_FRAMES", "DATA.TRAIN_JITTER_SCALES", "DATA.INV_UNIFORM_SAMPLE")
+    draft.keep("DATA.NUM_FRAMES", "DATA.TRAIN_JITTER_SCALES")
     draft.keep("DATA.RANDOM_FLIP", "DATA.TRAIN_CROP_SIZE", "DATA.ENSEMBLE_METHOD")
     draft.keep("DATA_LOADER.NUM_WORKERS")
     name = draft.value("TRAIN.DATASET").lower().removeprefix("ptv")
@@ -30,6 +31,7 @@ def convert_data(draft: Conversion) -> None:
         draft.refuse("TRAIN.DATASET", f"has no counterpart: {', '.join(FORMATS)} have one")
     _lists(draft, format_)
     _sampling(draft, format_)
+    _crops(draft, format_)
     _labels(draft, format_)
     _colours(draft, format_)
     _augmentation(draft)
@@ -75,6 +77,23 @@ def _sampling(draft: Conversion, format_: str) -> None:
         draft.change("DATA.TARGET_FPS", why, DATA__TARGET_FPS=24.0)
     else:
         draft.keep("DATA.TARGET_FPS")
+
+
+def _crops(draft: Conversion, format_: str) -> None:
+    """Convert the keys of crops that are a share of the frame, which PySlowFast reads in some of its data sets."""
+    names = ("DATA.TRAIN_JITTER_SCALES_RELATIVE", "DATA.TRAIN_JITTER_ASPECT_RELATIVE")
+    is_pytorchvideo = draft.value("TRAIN.DATASET").lower().startswith("ptv")
+    is_read = (format_ == "list" and not is_pytorchvideo) or (
+        format_ == "ssv2" and not is_pytorchvideo and draft.value("AUG.ENABLE")
+    )
+    # There, a file that gives one of the two ends in a TypeError.
+    given = [name for name in names if draft.value(name)]
+    for name in given if is_read and len(given) == 1 else ():
+        draft.refuse(name, "has no counterpart alone: a crop of a random area needs both keys")
+    is_used = is_read and len(given) == len(names)
+    draft.keep_if(is_used, "PySlowFast does not read it for this data set", *names)
+    why = "no short side is drawn, in PySlowFast too"
+    draft.keep_if(not is_used, why, "DATA.INV_UNIFORM_SAMPLE")
 
 
 def _labels(draft: Conversion, format_: str) -> None:
@@ -131,12 +150,13 @@ def _augmentation(draft: Conversion) -> None:
     if found is None:
         draft.refuse("AUG.AA_TYPE", "has no counterpart: RandAugment has one, written rand-m7-n4")
         return
-    # The notation is timm's, where the largest strength is 10. In torchvision, which we use, it is
-    # 30.
-    ops, magnitude = int(found["n"] or 2), round(float(found["m"] or 10) * 3)
+    # The notation is timm's, where the largest strength is 10, and an operation takes place for half of the clips.
+    # In torchvision, which we use, the largest strength is 30, and every operation takes place.
+    num, magnitude = int(found["n"] or 2), round(float(found["m"] or 10) * 3)
+    ops = math.ceil(num / 2)
     why = (
-        f"AUG.RANDAUGMENT_OPS {ops}, AUG.RANDAUGMENT_MAGNITUDE {magnitude} of 30: similar, but an operation there "
-        "takes place for half of the clips, and its strength varies"
+        f"AUG.RANDAUGMENT_OPS {ops}, AUG.RANDAUGMENT_MAGNITUDE {magnitude} of 30: similar; there each of {num} "
+        "operations takes place for half of the clips, and its strength varies"
     )
     draft.change("AUG.AA_TYPE", why, AUG__RANDAUGMENT_OPS=ops, AUG__RANDAUGMENT_MAGNITUDE=magnitude)
 

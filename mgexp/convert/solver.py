@@ -27,16 +27,12 @@ def convert_solver(draft: Conversion) -> None:
     shards = draft.value("NUM_SHARDS")
     machines = shards if draft.value("SOLVER.BASE_LR_SCALE_NUM_SHARDS") else 1
     draft.drop(f"NUM_SHARDS = {shards}", "SOLVER.BASE_LR_SCALE_NUM_SHARDS")
-    for name, factor in (
-        ("SOLVER.BASE_LR", first * machines),
-        ("SOLVER.WARMUP_START_LR", machines),
-    ):
-        if factor == 1:
-            draft.keep(name)
-        else:
-            # Nine digits are kept, because 0.1 times 3 would be written 0.30000000000000004.
-            value = float(f"{draft.value(name) * factor:.9g}")
-            draft.change(name, f"{value:g}: times {factor:g}", **{name.replace(".", "__"): value})
+    rates = {"SOLVER.BASE_LR": first * machines, "SOLVER.WARMUP_START_LR": machines}
+    if draft.value("SOLVER.LR_POLICY") == "cosine":
+        rates["SOLVER.COSINE_END_LR"] = machines
+    for name, factor in rates.items():
+        # Nine digits are kept, because 0.1 times 3 would be written 0.30000000000000004.
+        draft.keep_as(name, float(f"{draft.value(name) * factor:.9g}"), f"times {factor:g}")
 
 
 def _optimizer(draft: Conversion) -> None:
@@ -104,11 +100,8 @@ def _decay(draft: Conversion, num_stages: int) -> float:
 
 def _cosine(draft: Conversion) -> None:
     """Convert the keys of the cosine policy, in which STEPS only places the stages of the long cycle."""
-    ends_at_0 = not draft.value("SOLVER.COSINE_END_LR")
-    draft.require("SOLVER.COSINE_END_LR", ends_at_0, "the cosine ends at 0")
-    name = "SOLVER.COSINE_AFTER_WARMUP"
-    starts_at_0 = not (draft.value(name) and draft.value("SOLVER.WARMUP_EPOCHS"))
-    draft.require(name, starts_at_0, "the cosine starts at epoch 0")
+    has_warmup = draft.value("SOLVER.WARMUP_EPOCHS") > 0
+    draft.keep_if(has_warmup, "there is no warm-up", "SOLVER.COSINE_AFTER_WARMUP")
     draft.drop("the cosine policy does not have it", "SOLVER.LRS", "SOLVER.GAMMA")
     if draft.value("MULTIGRID.LONG_CYCLE"):
         why = (

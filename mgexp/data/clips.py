@@ -10,6 +10,7 @@ display at that moment. After the end of the video it gives the last frame.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -85,6 +86,41 @@ def random_region(
     top = int(rng.integers(0, height - side + 1))
     left = int(rng.integers(0, width - side + 1))
     return Region(top, left, side, side)
+
+
+@dataclass(frozen=True)
+class RelativeCrop:
+    """Crops that are a random share of the frame, of random shape, as networks of images are trained with.
+
+    ``areas``: least and largest area / that of the frame. ``aspects``: least and largest width / height. A crop is
+    resized to a square, so the picture is stretched. Every shape of a schedule draws the same shares.
+    Source: released code, slowfast/datasets/transform.py, random_resized_crop, which is torchvision's
+    RandomResizedCrop.
+    """
+
+    areas: tuple[float, float]
+    aspects: tuple[float, float]
+
+    def region(self, height: int, width: int, rng: np.random.Generator) -> Region:
+        """Draw the region of a frame. If ten draws do not fit, it is the largest one in the centre.
+
+        An area is uniform, the logarithm of an aspect ratio too, and every offset of a region that fits.
+        """
+        least, largest = self.aspects
+        for _ in range(10):
+            area = rng.uniform(*self.areas) * height * width
+            aspect = math.exp(rng.uniform(math.log(least), math.log(largest)))
+            wide, tall = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if 0 < wide <= width and 0 < tall <= height:
+                top = int(rng.integers(0, height - tall + 1))
+                left = int(rng.integers(0, width - wide + 1))
+                return Region(top, left, tall, wide)
+        wide, tall = width, height
+        if width / height < least:
+            tall = max(1, round(width / least))
+        elif width / height > largest:
+            wide = max(1, round(height * largest))
+        return Region((height - tall) // 2, (width - wide) // 2, tall, wide)
 
 
 def resize(frames: Tensor, crop: int) -> Tensor:
@@ -176,6 +212,7 @@ class TrainingClips(Dataset[Clip]):
     """Random clips of videos, one for each ``ClipRequest``.
 
     ``jitter``: least and largest short side, in pixels, at the full crop; see ``draw_short_side``.
+    ``relative``: crops that are a share of the frame, in place of crops from a frame of a drawn short side.
     ``flip``: mirror half of the clips, at random. ``augment``: further changes to a clip; None: no changes.
     ``finishes``: resize and augment each clip here. If not, ``mgexp/data/regions.py`` does it on a device.
     ``limit``: the time that a video may take.
@@ -190,6 +227,7 @@ class TrainingClips(Dataset[Clip]):
     inverse_uniform: bool
     flip: bool
     opener: Opener
+    relative: RelativeCrop | None = None
     augment: Change | None = None
     finishes: bool = True
     limit: TimeLimit = NO_LIMIT
@@ -217,15 +255,21 @@ class TrainingClips(Dataset[Clip]):
                 index = int(rng.integers(len(self.records)))
             record = self.records[index]
             # The order of the draws is stride, start; short side, top, left; flip; augmentation. Another order
-            # would change every clip of every seed. A part that is off draws nothing. The region is drawn in
-            # pixels of the source, so no draw depends on the level of the store that gives the frames.
+            # would change every clip of every seed. A part that is off draws nothing. A relative crop draws area,
+            # aspect ratio, top and left in place of short side, top and left. The region is drawn in pixels of
+            # the source, so no draw depends on the level of the store that gives the frames.
             try:
                 with self.limit(record.path, request.seed), self.opener(record.path) as video:
                     duration = video.duration_seconds
                     times = self.draw_times(duration, request, rng)
                     short_side = self.draw_short_side(request.crop, rng)
                     found = video.frames_at(times, short_side)
-                    pixels = found.rgb(random_region(*found.size, request.crop, short_side, rng))
+                    region = (
+                        self.relative.region(*found.size, rng)
+                        if self.relative
+                        else random_region(*found.size, request.crop, short_side, rng)
+                    )
+                    pixels = found.rgb(region)
             except VideoError as error:
                 unusable.append((index, str(error)))
                 continue
@@ -264,7 +308,13 @@ class TrainingClips(Dataset[Clip]):
         For a smaller crop the least side is scaled by crop / ``full_crop``; the largest is not. Source: released
         code, slowfast/datasets/kinetics.py (which also rounds the least) and transform.py,
         random_short_side_scale_jitter.
+
+        A relative crop draws no short side. Its frames come from the copy that the largest short side at the full
+        crop would need, as much smaller as the crop is. The released code cuts such crops out of the files as they
+        are, and those of Kinetics usually have 256 to 340 pixels.
         """
+        if self.relative:
+            return self.jitter[1] * crop / self.full_crop
         least, largest = self.jitter[0] * crop / self.full_crop, self.jitter[1]
         if self.inverse_uniform:
             return 1.0 / rng.uniform(1.0 / largest, 1.0 / least)

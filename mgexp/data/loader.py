@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from mgexp.config.keys import Config, DataLoaderKeys
+from mgexp.config.keys import Config, DataKeys, DataLoaderKeys
 from mgexp.config.load import in_fold
 from mgexp.data.augment import Augment
-from mgexp.data.clips import Batch, TrainingClips, collate
+from mgexp.data.clips import Batch, RelativeCrop, TrainingClips, collate
 from mgexp.data.lists import videos_root
 from mgexp.data.records import Record
-from mgexp.data.regions import FinishedBatches, collate_regions
+from mgexp.data.regions import FinishedBatches, collate_regions, region_side
 from mgexp.data.time_limit import (
     NO_LIMIT,
     TimeLimit,
@@ -129,6 +129,7 @@ def build_training_clips(
         records,
         target_fps=cfg.DATA.TARGET_FPS,
         jitter=cfg.DATA.TRAIN_JITTER_SCALES,
+        relative=build_relative_crop(cfg.DATA),
         full_crop=cfg.DATA.TRAIN_CROP_SIZE,
         inverse_uniform=cfg.DATA.INV_UNIFORM_SAMPLE,
         flip=cfg.DATA.RANDOM_FLIP,
@@ -137,6 +138,24 @@ def build_training_clips(
         opener=opener,
         limit=limit,
     )
+
+
+def build_relative_crop(data: DataKeys) -> RelativeCrop | None:
+    """Build the crops of DATA.TRAIN_JITTER_SCALES_RELATIVE; None if it is off."""
+    if not data.TRAIN_JITTER_SCALES_RELATIVE:
+        return None
+    # Both have two values, or none: see mgexp/config/check.py.
+    (a, b), (c, d) = data.TRAIN_JITTER_SCALES_RELATIVE, data.TRAIN_JITTER_ASPECT_RELATIVE
+    return RelativeCrop((a, b), (c, d))
+
+
+def build_region_side(cfg: Config) -> int | None:
+    """Return the pixels along a side of the regions that workers send; None if they send finished clips."""
+    if cfg.AUG.DEVICE == "workers":
+        return None
+    data = cfg.DATA
+    relative = build_relative_crop(data)
+    return region_side(data.TRAIN_CROP_SIZE, data.TRAIN_JITTER_SCALES[0], relative)
 
 
 def build_augment(cfg: Config) -> Augment | None:

@@ -75,6 +75,10 @@ class Videos(Dataset[tuple[Tensor, int]]):
         raise_problems(lost)
         if not records:
             raise InputError(["Videos got no videos: give at least one (path, label)"])
+        if recipe.jitter is None:
+            raise InputError(
+                ["recipe.jitter is None, and Videos cuts crops from short sides of its range"]
+            )
         opener = choose_decoder("pyav", DEFAULT_FRAMES_FPS).opener
         self.records = records
         self._random = TrainingClips(

@@ -44,15 +44,17 @@ class Recipe:
     The mini-batch has B ``clips`` of T ``frames`` and a ``crop`` of S×S pixels. ``stage_epochs``
     are the first epochs of the learning-rate stages, beginning with 0. ``stride`` is None if a clip
     takes one frame from each equal segment of the whole video (Something-Something V2). ``jitter``
-    is the range of the short side in pixels at the full crop. The warm-up lasts ``warmup_epochs``,
-    or ``warmup_steps`` if these take longer.
+    is the range of the short side in pixels at the full crop. It is None if crops are random shares
+    of a frame. The warm-up lasts ``warmup_epochs``, or ``warmup_steps`` if these take longer.
+    The cosine policy ends at ``cosine_end_lr``. It starts at epoch 0, or with
+    ``cosine_after_warmup`` where the warm-up ends.
     """
 
     clips: int
     frames: int
     crop: int
     stride: int | None
-    jitter: tuple[int, int]
+    jitter: tuple[int, int] | None
     base_lr: float
     stage_epochs: tuple[float, ...]
     max_epoch: float
@@ -61,6 +63,8 @@ class Recipe:
     warmup_epochs: float = 0.0
     warmup_start_lr: float = 0.0
     warmup_steps: int = 0
+    cosine_end_lr: float = 0.0
+    cosine_after_warmup: bool = False
 
     def __post_init__(self) -> None:
         bounds = (*self.stage_epochs, self.max_epoch)
@@ -70,6 +74,12 @@ class Recipe:
             raise ValueError(
                 "recipe.stage_epochs and then recipe.max_epoch must increase: stages start at, and training "
                 f"ends at, {bounds}"
+            )
+        # Source: released code, slowfast/utils/lr_policy.py, which asserts this.
+        if self.policy == "cosine" and self.cosine_end_lr >= self.base_lr:
+            raise ValueError(
+                f"recipe.cosine_end_lr = {self.cosine_end_lr:g} is not below recipe.base_lr = {self.base_lr:g}: "
+                "the cosine falls"
             )
 
     @property

@@ -140,18 +140,33 @@ class Schedule:
 
     def _policy_lr(self, step: int) -> float:
         _, phase = self._phase_at(step)
-        recipe, stage = self.recipe, phase.stage
+        recipe = self.recipe
         lr = recipe.base_lr * phase.lr_factor
         if recipe.policy == "cosine":
-            # The cosine follows the baseline's epochs. A stage of the schedule covers the same
-            # epochs as that stage of the baseline, and inside it they grow linearly with the steps.
-            # This is our choice: the released code has no rule for this combination.
-            phases = [other for other in self.phases if other.stage == stage]
-            start, end = phases[0].start_step, phases[-1].end_step
-            done = (step - start) / (end - start)
-            epochs = recipe.stage_epochs[stage] + done * recipe.stage_durations[stage]
-            lr *= 0.5 * (1 + math.cos(math.pi * (epochs / recipe.max_epoch)))
+            first = self._cosine_start
+            done = (self._baseline_epoch(step) - first) / (recipe.max_epoch - first)
+            share = 0.5 * (1 + math.cos(math.pi * done))
+            lr = lr * share + recipe.cosine_end_lr * phase.lr_factor * (1 - share)
         return lr
+
+    @cached_property
+    def _cosine_start(self) -> float:
+        if not self.recipe.cosine_after_warmup:
+            return 0.0
+        return self._baseline_epoch(self.step_at_epoch(self._warmup_epochs))
+
+    def _baseline_epoch(self, step: int) -> float:
+        """Return the epoch of the baseline that the cosine has at ``step``.
+
+        A stage of the schedule covers the same epochs as that stage of the baseline, and inside it they grow
+        linearly with the steps. This is our choice: the released code has no rule for cosine and long cycle.
+        """
+        _, phase = self._phase_at(step)
+        recipe, stage = self.recipe, phase.stage
+        phases = [other for other in self.phases if other.stage == stage]
+        start, end = phases[0].start_step, phases[-1].end_step
+        done = (step - start) / (end - start)
+        return recipe.stage_epochs[stage] + done * recipe.stage_durations[stage]
 
     def _phase_at(self, step: int) -> tuple[int, Phase]:
         if not 0 <= step < self.total_steps:
@@ -208,6 +223,12 @@ def build_schedule(
     if recipe.warmup_steps >= num_steps:
         raise ValueError(
             f"recipe.warmup_steps = {recipe.warmup_steps} is not less than the {num_steps} steps of the "
+            "whole schedule: lower it, or raise recipe.max_epoch"
+        )
+    num_epochs = phases[-1].end_epoch
+    if recipe.warmup_epochs >= num_epochs:
+        raise ValueError(
+            f"recipe.warmup_epochs = {recipe.warmup_epochs:g} is not less than the {num_epochs:.4g} epochs of the "
             "whole schedule: lower it, or raise recipe.max_epoch"
         )
     # After many stages of decay the learning rate can underflow to 0. With large ratios it can

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mgexp.config.keys import Config
 from mgexp.data.clips import Batch, Change
-from mgexp.data.loader import build_augment
+from mgexp.data.loader import build_augment, build_region_side
 from mgexp.data.regions import Regions
 from mgexp.models.build import build_model, on_device
 from mgexp.models.layers import Draws
@@ -21,7 +21,7 @@ from mgexp.plan.timing import Step
 from mgexp.run.clock import Clock
 from mgexp.train.checkpoint import State
 from mgexp.train.precision import resolve_precision
-from mgexp.train.setup import build_region_side, clip_bytes
+from mgexp.train.setup import clip_bytes
 from mgexp.train.step import Normalizer, TrainStep, build_step, keep_memory, seed_step
 from mgexp.train.task import Task, build_task
 

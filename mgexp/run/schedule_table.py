@@ -61,7 +61,8 @@ def _unit(schedule: Schedule) -> str:
 
 def _phase_json(schedule: Schedule, phase: Phase) -> dict[str, Any]:
     low, high = phase.stride_range or (None, None)
-    shortest, longest = schedule.recipe.jitter
+    # Crops that are a share of the frame have no short side.
+    shortest, longest = schedule.recipe.jitter or (None, None)
     return {
         "stage": phase.stage,
         "start_epoch": _epoch(schedule, phase.start_epoch),
@@ -81,7 +82,7 @@ def _phase_json(schedule: Schedule, phase: Phase) -> dict[str, Any]:
                 "crop": shape.crop,
                 "clips": shape.clips(schedule.recipe.clips),
                 # The smallest short side shrinks with the crop; the largest stays, as in the released code.
-                "min_jitter": round(shortest * shape.crop / schedule.recipe.crop),
+                "min_jitter": shortest and round(shortest * shape.crop / schedule.recipe.crop),
                 "max_jitter": longest,
             }
             for shape in phase.cycle.shapes

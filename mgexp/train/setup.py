@@ -23,9 +23,8 @@ from mgexp.data.lists import (
     overlap_problems,
     quarantine_problems,
 )
-from mgexp.data.loader import build_opener, store_problems
+from mgexp.data.loader import build_opener, build_region_side, store_problems
 from mgexp.data.records import Record, VideoList
-from mgexp.data.regions import region_side
 from mgexp.dist import device_of
 from mgexp.errors import InputError, collected, listed, raise_problems
 from mgexp.models.build import build_problems, build_to_look_at, own_names
@@ -241,6 +240,8 @@ ARGUMENTS = {
     "recipe.max_epoch": "SOLVER.MAX_EPOCH",
     "recipe.gamma": "SOLVER.GAMMA",
     "recipe.warmup_steps": "SOLVER.WARMUP_STEPS",
+    "recipe.warmup_epochs": "SOLVER.WARMUP_EPOCHS",
+    "recipe.cosine_end_lr": "SOLVER.COSINE_END_LR",
     "multigrid.long_factors": "MULTIGRID.LONG_CYCLE_FACTORS",
     "multigrid.short_factors": "MULTIGRID.SHORT_CYCLE_FACTORS",
     "multigrid.epoch_factor": "MULTIGRID.EPOCH_FACTOR",
@@ -264,7 +265,7 @@ def build_recipe(cfg: Config) -> Recipe:
         frames=cfg.DATA.NUM_FRAMES,
         crop=cfg.DATA.TRAIN_CROP_SIZE,
         stride=cfg.DATA.SAMPLING_RATE if cfg.DATA.TEMPORAL_GRID == "stride" else None,
-        jitter=cfg.DATA.TRAIN_JITTER_SCALES,
+        jitter=None if cfg.DATA.TRAIN_JITTER_SCALES_RELATIVE else cfg.DATA.TRAIN_JITTER_SCALES,
         base_lr=cfg.SOLVER.BASE_LR,
         stage_epochs=cfg.SOLVER.STEPS,
         max_epoch=cfg.SOLVER.MAX_EPOCH,
@@ -273,6 +274,8 @@ def build_recipe(cfg: Config) -> Recipe:
         warmup_epochs=cfg.SOLVER.WARMUP_EPOCHS,
         warmup_start_lr=cfg.SOLVER.WARMUP_START_LR,
         warmup_steps=cfg.SOLVER.WARMUP_STEPS,
+        cosine_end_lr=cfg.SOLVER.COSINE_END_LR,
+        cosine_after_warmup=cfg.SOLVER.COSINE_AFTER_WARMUP,
     )
 
 
@@ -424,13 +427,6 @@ def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:
 def clip_bytes(frames: int, side: int) -> int:
     """Return the bytes of a clip of ``side`` × ``side`` pixels: uint8, three channels."""
     return 3 * frames * side**2
-
-
-def build_region_side(cfg: Config) -> int | None:
-    """Return the pixels along a side of the regions that workers send; None if they send finished clips."""
-    if cfg.AUG.DEVICE == "workers":
-        return None
-    return region_side(cfg.DATA.TRAIN_CROP_SIZE, cfg.DATA.TRAIN_JITTER_SCALES[0])
 
 
 def build_ready_bytes(cfg: Config, schedule: Schedule, num_processes: int) -> int:

@@ -75,7 +75,9 @@ class Region:
         The edges are rounded to whole pixels of the copy. The result has at least one pixel.
         """
         tall, wide = copy_size[0] / size[0], copy_size[1] / size[1]
-        top, left = round(self.top * tall), round(self.left * wide)
+        # A region of less than a pixel may round to the edge behind the last one.
+        top = min(copy_size[0] - 1, round(self.top * tall))
+        left = min(copy_size[1] - 1, round(self.left * wide))
         bottom = max(top + 1, round((self.top + self.height) * tall))
         right = max(left + 1, round((self.left + self.width) * wide))
         return Region(top, left, bottom - top, right - left)

@@ -205,7 +205,22 @@ def test_every_row_is_tested():
     assert {path.stem for path in row_yamls(EXPERIMENTS / "large_batch")} == rows
 
 
-@pytest.mark.parametrize("row", ["k400_vit_b", "k400_mvit_v2_s"])
+def test_the_vit_has_the_rates_of_videomae():
+    """run_class_finetuning.py multiplies --lr 5e-4, --min_lr and --warmup_lr (1e-6) by videos / 256.
+
+    5 of 75 epochs warm up. The classifier has the deviation 0.02 times --init_scale 0.001.
+    """
+    cfg = config("transformers/k400_vit_b/baseline")
+    videos = cfg.TRAIN.BATCH_SIZE / cfg.AUG.REPEATS
+    solver = cfg.SOLVER
+    rates = (solver.BASE_LR, solver.COSINE_END_LR, solver.WARMUP_START_LR)
+    assert rates == pytest.approx([5e-4 * videos / 256, 1e-6 * videos / 256, 1e-6 * videos / 256])
+    assert (solver.MAX_EPOCH, solver.WARMUP_EPOCHS) == (75 * cfg.AUG.REPEATS, 5 * cfg.AUG.REPEATS)
+    assert solver.COSINE_AFTER_WARMUP
+    assert pytest.approx(0.02 * 0.001) == cfg.MODEL.FC_INIT_STD
+
+
+@pytest.mark.parametrize("row", ["k400_vit_b", "k400_vit_b_scratch", "k400_mvit_v2_s"])
 def test_rows_of_transformers_have_the_published_epsilon_of_adamw(row):
     """--opt_eps 1e-8 in VideoMAE's script, eps=1e-08 in PySlowFast's construct_optimizer."""
     assert config(f"transformers/{row}/baseline").SOLVER.EPS == 1e-8

@@ -87,9 +87,40 @@ def test_augmentation_is_off_unless_it_is_on():
     of_aug = {"AUG__AA_TYPE": "rand-m7-n4-mstd0.5-inc1", "AUG__RE_PROB": 0.3}
     assert not [key for key in keys_of(STEPWISE, **of_aug) if key.startswith("AUG")]
     keys = keys_of(STEPWISE, AUG__ENABLE=True, **of_aug)
-    assert keys["AUG.RANDAUGMENT_OPS"] == 4
+    assert keys["AUG.RANDAUGMENT_OPS"] == 2  # each of 4 takes place for half of the clips there
     assert keys["AUG.RANDAUGMENT_MAGNITUDE"] == 21
     assert keys["AUG.RE_PROB"] == 0.3
+
+
+RELATIVE = {
+    "DATA__TRAIN_JITTER_SCALES_RELATIVE": [0.08, 1.0],
+    "DATA__TRAIN_JITTER_ASPECT_RELATIVE": [0.75, 1.3333],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "is_read"),
+    [  # datasets/kinetics.py reads them, utils.aug_frame for ssv2.py too, and no other file for videos
+        (STEPWISE, {}, True),
+        (STEPWISE, {"TRAIN__DATASET": "ptvkinetics", "TEST__DATASET": "ptvkinetics"}, False),
+        (SSV2, {}, False),
+        (SSV2, {"AUG__ENABLE": True}, True),
+        ("Charades/SLOWFAST_16x8_R50", {"AUG__ENABLE": True}, False),
+    ],
+)
+def test_relative_crops_are_kept_where_they_are_read(name, changes, is_read):
+    keys = keys_of(name, **changes, **RELATIVE)
+    assert (keys.get("DATA.TRAIN_JITTER_SCALES_RELATIVE") == (0.08, 1.0)) == is_read
+    assert (keys.get("DATA.TRAIN_JITTER_ASPECT_RELATIVE") == (0.75, 1.3333)) == is_read
+    # SSv2 and Charades draw the inverse of a short side, if they draw one.
+    before = keys_of(name, **changes).get("DATA.INV_UNIFORM_SAMPLE")
+    assert keys.get("DATA.INV_UNIFORM_SAMPLE") == (None if is_read else before)
+
+
+def test_one_of_the_two_keys_of_relative_crops_is_a_problem():
+    given = released(STEPWISE, DATA__TRAIN_JITTER_SCALES_RELATIVE=[0.08, 1.0])
+    (problem,) = convert(given).problems
+    assert problem.startswith("DATA.TRAIN_JITTER_SCALES_RELATIVE = [0.08, 1.0] has no counterpart")
 
 
 def test_a_test_batch_is_that_of_all_gpus():

@@ -15,17 +15,13 @@ sys.path.insert(0, str(ROOT / "tests" / "multigrid"))
 
 from recipes import CHARADES, KINETICS, NUM_VIDEOS, ROWS, SSV2  # noqa: E402
 
-from mgexp.config.check import cross_problems  # noqa: E402
+from mgexp.config.check import cross_problems, differing_keys  # noqa: E402
 from mgexp.config.load import flatten, load_config  # noqa: E402
 from mgexp.convert.pyslowfast import convert  # noqa: E402
 from mgexp.models.build import build_on_meta  # noqa: E402
 from mgexp.train.setup import build_multigrid, build_recipe, build_row_schedule  # noqa: E402
 
 STEPWISE = "Kinetics/SLOWFAST_8x8_R50_stepwise"
-RECIPE_OF_MVIT = {
-    *("DATA.TRAIN_JITTER_SCALES_RELATIVE", "DATA.TRAIN_JITTER_ASPECT_RELATIVE"),
-    *("SOLVER.COSINE_END_LR", "SOLVER.COSINE_AFTER_WARMUP"),
-}
 REFUSED = {
     "Kinetics/SLOWFAST_NLN_4x16_R50": {"NONLOCAL.LOCATION"},
     "Kinetics/SLOWFAST_NLN_8x8_R50": {"NONLOCAL.LOCATION"},
@@ -37,8 +33,6 @@ REFUSED = {
         "NONLOCAL.LOCATION",
     },
     "Kinetics/c2/C2D_NOPOOL_8x8_R50": {"MODEL.ARCH"},
-    "Charades/pytorchvideo/SLOWFAST_8x8_R50": {"SOLVER.COSINE_END_LR"},
-    "Charades/pytorchvideo/SLOW_8x8_R50": {"SOLVER.COSINE_END_LR"},
     "AVA/SLOWFAST_32x2_R50_SHORT": {
         *("TRAIN.DATASET", "DETECTION.ENABLE", "MODEL.LOSS_FUNC"),
         *("RESNET.SPATIAL_STRIDES", "RESNET.SPATIAL_DILATIONS"),
@@ -49,9 +43,7 @@ REFUSED = {
         *("MVIT.RESIDUAL_POOLING", "MVIT.DIM_MUL_IN_ATT"),
         *("MVIT.PATCH_PADDING", "MVIT.POOL_KVQ_KERNEL"),
         *("MVIT.POOL_Q_STRIDE", "MVIT.POOL_KV_STRIDE_ADAPTIVE"),
-        *RECIPE_OF_MVIT,
     },
-    "Kinetics/MVITv2_S_16x4": RECIPE_OF_MVIT,
 }
 CONVERTIBLE = [name for name in CONFIGS if name not in REFUSED]
 
@@ -75,7 +67,7 @@ def fates(conversion, given):
 
 
 def test_all_that_has_a_counterpart_is_converted():
-    assert len(CONVERTIBLE) == 43
+    assert len(CONVERTIBLE) == 47
     assert {name for name in CONFIGS if convert(released(name)).problems} == set(REFUSED)
 
 
@@ -98,25 +90,46 @@ def test_what_has_no_counterpart_is_refused_by_name():
         assert all("has no counterpart: " in problem for problem in problems), name
 
 
-def test_mvit_v2_s_without_what_it_has_no_keys_for(load):
+def test_mvit_v2_s_is_converted_whole(load):
     """34.5 million parameters are published. In each of 200 epochs, 128 videos make 8 mini-batches of 16."""
-    name, off = "Kinetics/MVITv2_S_16x4", {key.replace(".", "__"): None for key in RECIPE_OF_MVIT}
-    given = released(name, **off)
-    conversion = convert(given)
-    assert conversion.problems == conversion.unknown == []
-    assert fates(conversion, given) == sorted(given)
-    cfg = load(name, **off)
-    assert cross_problems(cfg) == []
+    cfg = load("Kinetics/MVITv2_S_16x4")
     schedule = build_row_schedule(cfg, 128, num_processes=8)
     assert schedule.total_steps == 200 * 8
     assert (schedule.recipe.clips, cfg.AUG.REPEATS) == (32, 2)
-    # The warm-up has 30 epochs of 200, from 1e-6 to the cosine's rate there, and half of it is passed at step 120.
-    peak = 1e-4 * 0.5 * (1 + math.cos(math.pi * 30 / 200))
-    assert schedule.plan_at(30 * 8).lr == pytest.approx(peak)
-    assert schedule.plan_at(15 * 8).lr == pytest.approx((1e-6 + peak) / 2)
+
+    def cosine(epoch):  # slowfast/utils/lr_policy.py: after 30 epochs, from 1e-4 to 1e-6
+        return 1e-6 + (1e-4 - 1e-6) * 0.5 * (1 + math.cos(math.pi * (epoch - 30) / (200 - 30)))
+
+    rates = [schedule.plan_at(8 * epoch).lr for epoch in (0, 15, 30, 100, 199)]
+    assert rates == pytest.approx(
+        [1e-6, (1e-6 + 1e-4) / 2, cosine(30), cosine(100), cosine(199)], rel=1e-9
+    )
+    assert (cfg.DATA.TRAIN_JITTER_SCALES_RELATIVE, cfg.DATA.TRAIN_JITTER_ASPECT_RELATIVE) == (
+        (0.08, 1.0),
+        (0.75, 1.3333),
+    )
     model = build_on_meta(cfg)
     assert sum(p.numel() for p in model.parameters()) == 34_537_744
     assert model(torch.zeros(1, 3, 16, 224, 224, device="meta")).shape == (1, 400)
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "machines"),
+    [
+        ("Kinetics/MVITv2_S_16x4", "k400_mvit_v2_s", 2),
+        ("SSv2/MVITv2_S_16x4", "ssv2_mvit_v2_s", 4),
+    ],
+)
+def test_rows_of_mvit_are_the_released_ones_on_as_many_machines(name, row, machines, load):
+    """They differ in names, in what the long cycle needs, and in what cannot change a result."""
+    converted = dict(flatten(load(name, NUM_SHARDS=machines)))
+    ours = dict(flatten(load_config(ROOT / f"experiments/transformers/{row}/baseline.yaml")))
+    differing = {key for key, *_ in differing_keys(ours, converted)}
+    cycles = {key for key in differing if key.startswith("MULTIGRID.")}
+    assert differing - cycles - {"SOLVER.STEPS", "TEST.BATCH_SIZE", "TRAIN.INIT_WEIGHTS"} == set()
+    assert ours["MULTIGRID.LONG_CYCLE"] is ours["MULTIGRID.SHORT_CYCLE"] is False
+    assert ours["MULTIGRID.BN_BASE_SIZE"] == converted["MULTIGRID.BN_BASE_SIZE"] == 0
+    assert (ours["TRAIN.INIT_WEIGHTS"] == "") == name.startswith("Kinetics")
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def test_rates_without_a_counterpart(changes, said):
 def test_the_rate_grows_with_the_machines_where_the_file_says_so():
     keys = found("Kinetics/pytorchvideo/SLOW_8x8_R50", NUM_SHARDS=4)
     assert (keys["SOLVER.BASE_LR"], keys["SOLVER.WARMUP_START_LR"]) == (0.4, 0.04)
+    assert "SOLVER.COSINE_END_LR" not in keys  # 0
     assert keys["TRAIN.BATCH_SIZE"] == 256
 
 
@@ -74,13 +75,15 @@ def test_cosine_ignores_stages():
     assert "SOLVER.GAMMA" not in keys
 
 
-def test_cosine_has_no_end_above_0_and_starts_at_epoch_0():
-    cosine = "Kinetics/I3D_8x8_R50"
-    assert "the cosine ends at 0" in problem(cosine, SOLVER__COSINE_END_LR=0.001)
-    assert "starts at epoch 0" in problem(cosine, SOLVER__COSINE_AFTER_WARMUP=True)
-    assert "SOLVER.BASE_LR" not in found(
-        cosine, SOLVER__COSINE_AFTER_WARMUP=True, SOLVER__WARMUP_EPOCHS=0
+def test_end_and_start_of_the_cosine_are_kept():
+    ends = {"SOLVER__COSINE_END_LR": 0.001, "SOLVER__COSINE_AFTER_WARMUP": True}
+    keys = found("Kinetics/I3D_8x8_R50", **ends)
+    assert (keys["SOLVER.COSINE_END_LR"], keys["SOLVER.COSINE_AFTER_WARMUP"]) == (0.001, True)
+    # Without a warm-up there is nothing that the cosine could follow.
+    assert "SOLVER.COSINE_AFTER_WARMUP" not in found(
+        "Kinetics/I3D_8x8_R50", **ends, SOLVER__WARMUP_EPOCHS=0
     )
+    assert not [key for key in found(**ends) if "COSINE" in key]  # steps
 
 
 def test_cosine_with_the_long_cycle_keeps_its_stages_and_says_what_differs():

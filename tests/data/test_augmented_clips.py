@@ -11,7 +11,7 @@ from tiny import data_keys, tiny_config
 from torch.utils.data import DataLoader
 
 from mgexp.data.augment import Augment
-from mgexp.data.clips import TrainingClips, collate
+from mgexp.data.clips import RelativeCrop, TrainingClips, collate
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, build_training_clips, build_view_loader
 from mgexp.data.records import VideoRecord
@@ -35,7 +35,7 @@ class RandomReader:
         return FakeFrames(frame[None].repeat(len(times_seconds), axis=0))
 
 
-def training_clips(augment, broken=()):
+def training_clips(augment, broken=(), relative=None):
     return TrainingClips(
         [VideoRecord(f"{index}.mp4", index) for index in range(8)],
         target_fps=30,
@@ -43,6 +43,7 @@ def training_clips(augment, broken=()):
         full_crop=32,
         inverse_uniform=False,
         flip=True,
+        relative=relative,
         augment=augment,
         opener=opener_of(RandomReader(), broken),
     )
@@ -130,7 +131,7 @@ def test_workers_change_nothing(workers):
 
 def test_by_default_there_is_no_augmentation(tmp_path):
     clips = build_training_clips(tiny_config(tmp_path), [], PyavReader)
-    assert clips.augment is None
+    assert (clips.augment, clips.relative) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +160,15 @@ def test_the_strength_of_coarse_clips_is_a_key(tmp_path):
     clips = build_training_clips(cfg, [], PyavReader)
     assert clips.augment.factor(8, 32) == 1
     assert clips.augment.factor(2, 16) == 0.5 + 0.5 / 16
+
+
+def test_keys_become_crops_of_a_random_area(tmp_path):
+    keys = {
+        "DATA.TRAIN_JITTER_SCALES_RELATIVE": [0.08, 1.0],
+        "DATA.TRAIN_JITTER_ASPECT_RELATIVE": [0.75, 1.3333],
+    }
+    clips = build_training_clips(tiny_config(tmp_path, keys), [], PyavReader)
+    assert clips.relative == RelativeCrop((0.08, 1.0), (0.75, 1.3333))
 
 
 @pytest.mark.parametrize("full_protocol", [False, True])

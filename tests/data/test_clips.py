@@ -13,7 +13,7 @@ from fakes import FakeFrames, FakeReader, FakeRequest, opener_of
 from torch.utils.data import DataLoader
 
 from mgexp.data import clips as module
-from mgexp.data.clips import Batch, Clip, TrainingClips, collate
+from mgexp.data.clips import Batch, Clip, RelativeCrop, TrainingClips, collate
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
 from mgexp.video.pyav import PyavReader
@@ -73,6 +73,43 @@ def test_a_smaller_crop_lowers_the_least_short_side_and_not_the_largest(crop, le
     shown = (rows[:, -1] - rows[:, 0] + 1).float()
     assert shown.max() == round(32 * crop / least)
     assert shown.min() == pytest.approx(32 * crop / 320, abs=1)
+
+
+def test_a_relative_crop_shows_its_share_of_the_frame_at_every_shape():
+    """A quarter of 32 x 48 pixels, twice as wide as tall, has 13.9 x 27.7 pixels."""
+    given = []
+
+    class Reader(FakeReader):
+        def frames_at(self, times_seconds, short_side):
+            given.append(super().frames_at(times_seconds, short_side))
+            return given[-1]
+
+    clips = training_clips(relative=RelativeCrop((0.25, 0.25), (2.0, 2.0)))
+    clips.opener = opener_of(Reader())
+    for crop in (32, 16):
+        found = many(clips, 300, crop=crop, frames=2)
+        assert {clip.frames.shape for clip in found} == {(2, crop, crop, 3)}
+    regions = [frames.region for frames in given]
+    assert {(one.height, one.width) for one in regions} == {(14, 28)}
+    assert {one.top for one in regions} == set(range(19))
+    assert {one.left for one in regions} == set(range(21))
+
+
+def test_a_relative_crop_asks_for_a_copy_as_large_as_the_largest_short_side():
+    """320 pixels at the full crop, and as much smaller as a smaller crop is."""
+    asked = []
+
+    class Reader(FakeReader):
+        def frames_at(self, times_seconds, short_side):
+            asked.append(short_side)
+            return super().frames_at(times_seconds, short_side)
+
+    relative = RelativeCrop((0.08, 1.0), (0.75, 1.3333))
+    clips = training_clips(relative=relative, jitter=(256, 320), full_crop=224)
+    clips.opener = opener_of(Reader())
+    for crop in (224, 112):
+        clips[FakeRequest(crop=crop)]
+    assert asked == [320, 160]
 
 
 def test_inverse_uniform_short_sides_are_smaller_on_average():

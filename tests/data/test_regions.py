@@ -11,7 +11,7 @@ from test_augmented_clips import AUGMENT, training_clips
 from tiny import command, data_keys, run_net, tiny_config, write_config
 from torch.utils.data import DataLoader
 
-from mgexp.data.clips import Batch, collate
+from mgexp.data.clips import Batch, RelativeCrop, collate
 from mgexp.data.loader import build_train_loader
 from mgexp.data.regions import FinishedBatches, collate_regions
 from mgexp.video.pyav import PyavReader
@@ -24,11 +24,11 @@ REQUESTS = [
 ]
 
 
-def loaders(num_workers=0, augment=AUGMENT, broken=()):
+def loaders(num_workers=0, augment=AUGMENT, broken=(), relative=None):
     """Loaders of the same clips: made by workers, and made by the device."""
     load = partial(DataLoader, batch_sampler=REQUESTS, num_workers=num_workers)
-    theirs = training_clips(augment, broken)
-    ours = training_clips(augment, broken)
+    theirs = training_clips(augment, broken, relative)
+    ours = training_clips(augment, broken, relative)
     ours.finishes = False
     loader = load(ours, collate_fn=collate_regions)
     return load(theirs, collate_fn=collate), FinishedBatches(loader, CPU, augment)
@@ -43,6 +43,12 @@ def test_the_device_makes_the_clips_of_a_worker(num_workers, augment):
         assert (one.unusable, one.levels) == (other.unusable, other.levels)
         assert one.clips.is_contiguous(memory_format=torch.channels_last_3d)
         assert one.flipped.any()
+
+
+def test_the_device_makes_clips_of_regions_that_are_no_squares():
+    wanted, found = loaders(relative=RelativeCrop((0.1, 0.9), (0.5, 2.0)))
+    for one, other in zip(found, wanted, strict=True):
+        assert all(map(torch.equal, one.tensors(), other.tensors()))
 
 
 def test_what_failed_is_reported_with_the_clips():

@@ -270,6 +270,74 @@ def test_cosine_ends_near_zero():
     assert 0 < built.plan_at(built.total_steps - 1).lr < 1e-9
 
 
+def test_cosine_after_the_warm_up_ends_at_its_last_rate():
+    """lr_func_cosine and get_lr_at_epoch of the released code, by hand: 100 steps an epoch, 20 epochs."""
+    recipe = replace(
+        COSINE,
+        stage_epochs=(0,),
+        max_epoch=20,
+        base_lr=0.01,
+        warmup_epochs=4,
+        warmup_start_lr=0.002,
+        cosine_end_lr=0.001,
+        cosine_after_warmup=True,
+    )
+    built = build_schedule(recipe, Multigrid(), 6400)
+
+    def released(epoch):
+        return 0.001 + (0.01 - 0.001) * (math.cos(math.pi * (epoch - 4) / (20 - 4)) + 1.0) * 0.5
+
+    rates = [built.plan_at(step).lr for step in range(2000)]
+    rising = [0.002 + (0.01 - 0.002) * step / 400 for step in range(400)]
+    falling = [released(step / 100) for step in range(400, 2000)]
+    assert rates == pytest.approx([*rising, *falling], rel=1e-12)
+    # Without the key the cosine has fallen for four epochs where the warm-up ends.
+    early = build_schedule(replace(recipe, cosine_after_warmup=False), Multigrid(), 6400)
+    assert early.plan_at(400).lr == pytest.approx(
+        0.001 + 0.009 * 0.5 * (1 + math.cos(math.pi * 4 / 20))
+    )
+
+
+def test_cosine_of_the_long_cycle_starts_where_the_warm_up_ends():
+    """64 to 512 clips of 6,400 videos; each of four shapes has a quarter of the first 12 epochs of 20."""
+    recipe = replace(
+        COSINE,
+        stage_epochs=(0, 12),
+        max_epoch=20,
+        base_lr=0.01,
+        warmup_epochs=2,
+        cosine_end_lr=0.001,
+        cosine_after_warmup=True,
+    )
+    built = build_schedule(recipe, replace(ROWS["long"], epoch_factor=1.0), 6400)
+    coarse = built.phases[0]
+    # 512 clips are 0.08 epochs of the stream, so the warm-up ends at step 25.
+    start = 3 * 25 / coarse.num_steps
+
+    def at(epoch, clips):
+        share = 0.5 * (1 + math.cos(math.pi * (epoch - start) / (20 - start)))
+        return clips * (0.001 + 0.009 * share)
+
+    assert built.plan_at(25).lr == pytest.approx(8 * 0.01)
+    rates = [built.plan_at(phase.start_step).lr for phase in built.phases[1:]]
+    assert rates == pytest.approx([at(3, 4), at(6, 2), at(9, 1), at(12, 1)])
+    assert built.plan_at(built.total_steps - 1).lr == pytest.approx(0.001, rel=1e-3)
+
+
+def test_an_end_of_the_cosine_above_its_start_is_refused():
+    with pytest.raises(ValueError, match=r"cosine_end_lr = 0.1 is not below recipe.base_lr = 0.1"):
+        replace(COSINE, cosine_end_lr=0.1)
+
+
+def test_a_warm_up_longer_than_the_whole_schedule_is_refused():
+    """An EPOCH_FACTOR below 1 makes the schedule shorter than the recipe."""
+    recipe = replace(TINY, warmup_epochs=0.5 * TINY.max_epoch)
+    multigrid = replace(ROWS["short"], epoch_factor=0.4)
+    with pytest.raises(ValueError, match=r"warmup_epochs = .* epochs of the whole schedule"):
+        build_schedule(recipe, multigrid, 1000)
+    build_schedule(recipe, replace(multigrid, epoch_factor=0.6), 1000)
+
+
 def test_plan_is_a_pure_function_of_the_step():
     built, other = schedule(row="long_short"), schedule(row="long_short")
     steps = [7, 100_000, 0, built.total_steps - 1, 7]

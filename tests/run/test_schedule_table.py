@@ -75,6 +75,17 @@ def test_jitter_shrinks_with_the_crop(schedule):
     assert jitters == [(16, 16, 40), (23, 23, 40), (32, 32, 40)]
 
 
+def test_crops_of_a_random_area_have_no_short_side(tmp_path):
+    keys = {
+        "DATA.TRAIN_JITTER_SCALES_RELATIVE": [0.08, 1.0],
+        "DATA.TRAIN_JITTER_ASPECT_RELATIVE": [0.75, 1.3333],
+    }
+    (first, *_) = schedule_json(build_row_schedule(tiny_config(tmp_path, keys), 24))["phases"]
+    assert {(shape["min_jitter"], shape["max_jitter"]) for shape in first["cycle"]} == {
+        (None, None)
+    }
+
+
 def test_rows_are_flat(schedule):
     rows = schedule_rows(schedule)
     assert [row["lr_factor"] for row in rows] == pytest.approx([8, 4, 2, 1, 1, 0.1])
