@@ -28,6 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(item.get_closest_marker(kind) for kind in ("slow", "slurm", "gpu")):
+            item.add_marker(pytest.mark.timeout(3600))
     for kind, how in (
         ("slow", "--slow"),
         ("slurm", "tools/test.sh --slurm"),

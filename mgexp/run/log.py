@@ -113,7 +113,7 @@ class Progress:
             eta = tqdm.format_interval((self.total_steps - record.step - 1) * mean)
             text = (
                 f"epoch {record.epoch:.2f}  {record.clips}x{record.frames}x{record.crop}²  "
-                f"loss {record.loss:.3f}  lr {record.lr:.4f}  {1000 * step_seconds:.0f} ms  "
+                f"loss {record.loss:.3f}  lr {record.lr:.3g}  {1000 * step_seconds:.0f} ms  "
                 f"{waiting:.0%} waiting  {clips_per_second:.0f} clips/s  ETA {eta}"
             )
             self._bar.set_postfix_str(text)

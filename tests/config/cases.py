@@ -200,6 +200,12 @@ def cases(draw):
         value = draw(st.sampled_from((*[None] * 4, *PLAUSIBLE[name])))
         if value is not None:
             nested(tree, name, value)
+            # Bases of transformers have keys that only the cosine reads.
+            if value == "steps_with_relative_lrs":
+                nested(tree, "SOLVER.COSINE_END_LR", 0)
+                nested(tree, "SOLVER.COSINE_AFTER_WARMUP", False)
+            if value == "noise":
+                nested(tree, "MULTIGRID.NOISE_SCALE", draw(st.sampled_from((1e-300, 40, 1e300))))
     for name, value, text in draw(st.lists(changes(), max_size=6)):
         if draw(st.booleans()):
             pairs += [name, text]

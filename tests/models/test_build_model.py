@@ -303,10 +303,13 @@ def files():
         image = torchvision.models.resnet50().state_dict()
     video = build_on_meta(CONFIGS["main/k400_slowfast_8x8_r50/baseline"]).state_dict()
     transformer = build_on_meta(CONFIGS["transformers/k400_vit_b/baseline"]).state_dict()
+    with torch.device("meta"):
+        mvit = torchvision.models.video.mvit_v2_s(num_classes=400).state_dict()
     return {
         "resnet50-0676ba61.pth": image,
         "SLOWFAST_8x8_R50.pyth": video,
         "videomae_vit_b_k400_pretrain.pth": pretraining_names(transformer),
+        "mvit_v2_s-ae3be167.pth": mvit,
     }
 
 
