@@ -35,10 +35,10 @@ WORDS = {
     ),
     "speed_up": (
         "speed-up against {metric}",
-        "A small point is a seed against the baseline of the same seed. A large point is the geometric mean of "
-        "the ratios and the mean difference, with their 95 % intervals. A hollow point is a row with one seed, "
-        "which has no interval. In the tinted "
-        "half a row is less accurate than the baseline.",
+        "A small point is a seed against the same seed of the row that it is compared with, which is the baseline "
+        "where the legend names no other. A large point is the geometric mean of the ratios and the mean "
+        "difference, with their 95 % intervals. A hollow point is a row with one seed, which has no interval. In "
+        "the tinted half a row is less accurate than what it is compared with.",
     ),
     "equal_flops": (
         "{metric} against baselines with as many FLOPs",

@@ -157,13 +157,14 @@ def _limit_percent(axes: Axes, estimates: Sequence[Estimate], *scores: float) ->
 
 
 class Gain(NamedTuple):
-    """What a row gains over its base.
+    """What a row gains over its ``base``, the row that it is compared with.
 
     ``time`` is None if no pair of runs has seconds that can be compared. It may have fewer seeds than ``points``.
     ``timed_points`` are the points of its seeds.
     """
 
     name: str
+    base: str
     time: Estimate | None
     flops: Estimate
     points: Estimate
@@ -174,7 +175,8 @@ class Gain(NamedTuple):
         """The entry of the row in the legend."""
         flops = f"FLOPs {self.flops.mean:.2f}×"
         ratios = f"{self.time.mean:.2f}× ({flops})" if self.time else flops
-        return f"{row_label(self.name)}: {ratios}, {points_text(self.points.mean)} points"
+        base = "" if self.base == BASELINE else f" against {row_label(self.base)}"
+        return f"{row_label(self.name)}{base}: {ratios}, {points_text(self.points.mean)} points"
 
 
 def gain_of(pair: Pair, timed: Pair) -> Gain | None:
@@ -186,7 +188,9 @@ def gain_of(pair: Pair, timed: Pair) -> Gain | None:
     if not (pair.flop_saving and pair.difference):
         return None
     points = timed.difference.each if timed.difference else ()
-    return Gain(pair.own.name, timed.speed_up, pair.flop_saving, pair.difference, points)
+    return Gain(
+        pair.own.name, pair.base.name, timed.speed_up, pair.flop_saving, pair.difference, points
+    )
 
 
 def gains_of(comparison: Comparison) -> list[Gain]:
@@ -201,8 +205,8 @@ def draw_speed_up(
     """Draw a point for each gain, over training time and over FLOPs. The default is `gains_of` the comparison.
 
     Small points are seeds. Bars are 95 % intervals; the panel may cut them off. A hollow point is one seed without
-    an interval. Points in the tinted half are less accurate than the baseline. With ``margin``, a dashed line
-    shows how many points a row may lose.
+    an interval. Points in the tinted half are less accurate than what they are compared with. With ``margin``, a
+    dashed line shows how many points a row may lose.
     """
     styles = row_styles([row.name for row in comparison.rows])
     gains = gains_of(comparison) if gains is None else gains
@@ -225,8 +229,11 @@ def draw_speed_up(
         _draw_gains(right, over_flops, styles[BASELINE], margin)
         left.set_xlabel("speed-up in training time")
         right.set_xlabel("saving of training FLOPs")
-        left.set_ylabel(f"{comparison.metric} against the baseline (points)")
-        figure.add_legend([styles[BASELINE].handle(BASELINE), *handles])
+        base, words = "the baseline", "baseline"
+        if any(one.base != BASELINE for one in gains):
+            base, words = "another row", "the row that another is compared with"
+        left.set_ylabel(f"{comparison.metric} against {base} (points)")
+        figure.add_legend([styles[BASELINE].handle(words), *handles])
     return figure
 
 

@@ -220,8 +220,8 @@ def test_a_study_shows_its_margin_and_the_seeds_whose_seconds_count():
     runs = quickstart()
     points, flops = estimate_mean([-1.0, -2.0, -3.0]), estimate_ratio([3.0] * 3)
     time = estimate_ratio([2.0, 8.0])
-    gain = Gain("long_short", time, flops, points, (-1.0, -3.0))
-    no_seconds = Gain("long", None, flops, points, ())
+    gain = Gain("long_short", "baseline", time, flops, points, (-1.0, -3.0))
+    no_seconds = Gain("long", "baseline", None, flops, points, ())
     left, right = draw_speed_up(runs, [gain, no_seconds], margin=1.5).axes
     assert [len(left.containers), len(right.containers)] == [1, 2]
     center, _, upright = bars(left)
@@ -232,6 +232,24 @@ def test_a_study_shows_its_margin_and_the_seeds_whose_seconds_count():
     for axes in (left, right):
         (dashed,) = [one for one in axes.get_lines() if one.get_linestyle() == "--"]
         assert list(dashed.get_ydata()) == [-1.5, -1.5]
+
+
+def test_a_row_that_is_compared_with_another_says_so():
+    points, flops = estimate_mean([-1.0, -2.0]), estimate_ratio([3.0] * 2)
+    gains = [
+        Gain("long", "baseline", None, flops, points, ()),
+        Gain("long_short", "long", None, flops, points, ()),
+    ]
+    figure = draw_speed_up(quickstart(), gains)
+    assert [*named(figure)] == [
+        "the row that another is compared with",
+        "long: FLOPs 3.00×, −1.50 points",
+        "long + short against long: FLOPs 3.00×, −1.50 points",
+    ]
+    assert figure.axes[0].get_ylabel() == "top-1 against another row (points)"
+    only = draw_speed_up(quickstart(), gains[:1])
+    assert next(iter(named(only))) == "baseline"
+    assert only.axes[0].get_ylabel() == "top-1 against the baseline (points)"
 
 
 @pytest.mark.parametrize("num_rows", [3, 14, 24])
