@@ -22,7 +22,7 @@ store, a clip pays only for its own frames.
 
 Each clip is read from the smallest copy that is sharp enough: a short side is drawn for the clip (see
 DATA.TRAIN_JITTER_SCALES), and the copy must have at least this size. So choose the largest short side first, and
-then some for the smaller crops. A copy is never larger than its video.
+then some for the smaller crops. A copy is never larger than its video. --cfg chooses the sizes of a row.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _clip_problems(cfg: Config) -> Iterator[str]:
     data, shortest = cfg.DATA, cfg.DATA.TRAIN_JITTER_SCALES[0]
     # The short side of a video is drawn from the jitter scales, and then the crop is cut out of the resized
     # picture.
-    if shortest < data.TRAIN_CROP_SIZE:
+    if shortest < data.TRAIN_CROP_SIZE and not data.TRAIN_JITTER_SCALES_RELATIVE:
         yield (
             f"DATA.TRAIN_JITTER_SCALES starts at {shortest} pixels, less than "
             f"DATA.TRAIN_CROP_SIZE = {data.TRAIN_CROP_SIZE}: no crop fits; raise the first or lower the second"
@@ -160,7 +160,7 @@ def _augment_problems(cfg: Config) -> Iterator[str]:
 
 
 def stage_problems(cfg: Config) -> Iterator[str]:
-    """Yield the problems of the stages, which also make a schedule impossible."""
+    """Yield the problems of stages and warm-up, which also make a schedule impossible."""
     solver = cfg.SOLVER
     total = f"SOLVER.MAX_EPOCH = {solver.MAX_EPOCH:g}"
     if solver.STEPS[-1] >= solver.MAX_EPOCH:
@@ -173,16 +173,13 @@ def stage_problems(cfg: Config) -> Iterator[str]:
             "MULTIGRID.LONG_CYCLE needs at least two stages: give SOLVER.STEPS a second epoch "
             "(the last stage is fine-tuning at the full shape)"
         )
+    if solver.MAX_EPOCH <= solver.WARMUP_EPOCHS:
+        yield f"SOLVER.WARMUP_EPOCHS = {solver.WARMUP_EPOCHS:g} is not less than {total}"
 
 
 def _solver_problems(cfg: Config) -> Iterator[str]:
     solver, method = cfg.SOLVER, cfg.SOLVER.OPTIMIZING_METHOD
     yield from stage_problems(cfg)
-    if solver.MAX_EPOCH <= solver.WARMUP_EPOCHS:
-        yield (
-            f"SOLVER.WARMUP_EPOCHS = {solver.WARMUP_EPOCHS:g} is not less than SOLVER.MAX_EPOCH = "
-            f"{solver.MAX_EPOCH:g}"
-        )
     if solver.LR_POLICY != "cosine":
         for name in ("COSINE_END_LR", "COSINE_AFTER_WARMUP"):
             value, default = getattr(solver, name), BY_NAME[f"SOLVER.{name}"].default
@@ -191,11 +188,6 @@ def _solver_problems(cfg: Config) -> Iterator[str]:
                     f"SOLVER.{name} = {value} is not read with SOLVER.LR_POLICY = {solver.LR_POLICY}: leave it at "
                     f"{default}, or set LR_POLICY cosine"
                 )
-    elif solver.COSINE_AFTER_WARMUP and not (solver.WARMUP_EPOCHS or solver.WARMUP_STEPS):
-        yield (
-            "SOLVER.COSINE_AFTER_WARMUP = True has no warm-up to follow: set it to False, or give "
-            "SOLVER.WARMUP_EPOCHS"
-        )
     scaling, noise = cfg.MULTIGRID.LR_SCALING, cfg.MULTIGRID.NOISE_SCALE
     if noise and scaling != "noise":
         yield (

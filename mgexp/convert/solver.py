@@ -32,7 +32,9 @@ def convert_solver(draft: Conversion) -> None:
         rates["SOLVER.COSINE_END_LR"] = machines
     for name, factor in rates.items():
         # Nine digits are kept, because 0.1 times 3 would be written 0.30000000000000004.
-        draft.keep_as(name, float(f"{draft.value(name) * factor:.9g}"), f"times {factor:g}")
+        rate = draft.value(name)
+        value = rate if factor == 1 else float(f"{rate * factor:.9g}")
+        draft.keep_as(name, value, f"{value:g}: times {factor:g}")
 
 
 def _optimizer(draft: Conversion) -> None:
@@ -100,8 +102,7 @@ def _decay(draft: Conversion, num_stages: int) -> float:
 
 def _cosine(draft: Conversion) -> None:
     """Convert the keys of the cosine policy, in which STEPS only places the stages of the long cycle."""
-    has_warmup = draft.value("SOLVER.WARMUP_EPOCHS") > 0
-    draft.keep_if(has_warmup, "there is no warm-up", "SOLVER.COSINE_AFTER_WARMUP")
+    draft.keep("SOLVER.COSINE_AFTER_WARMUP")
     draft.drop("the cosine policy does not have it", "SOLVER.LRS", "SOLVER.GAMMA")
     if draft.value("MULTIGRID.LONG_CYCLE"):
         why = (

@@ -101,8 +101,14 @@ class RelativeCrop:
     areas: tuple[float, float]
     aspects: tuple[float, float]
 
+    def largest_side(self, short_side: int) -> int:
+        """Return the side of a square of as many pixels as the largest crop of a frame with this short side."""
+        least, largest = self.aspects
+        # Wide crops are largest in wide frames, and tall crops in tall frames.
+        return math.ceil(short_side * math.sqrt(max(1.0, largest, 1 / least)))
+
     def region(self, height: int, width: int, rng: np.random.Generator) -> Region:
-        """Draw the region of a frame. If ten draws do not fit, it is the largest one in the centre.
+        """Draw the region of a frame. If ten draws do not fit, take the largest one in the centre.
 
         An area is uniform, the logarithm of an aspect ratio too, and every offset of a region that fits.
         """
@@ -234,7 +240,7 @@ class TrainingClips(Dataset[Clip]):
 
     def __post_init__(self) -> None:
         least, largest = self.jitter
-        if not self.full_crop <= least <= largest:
+        if self.relative is None and not self.full_crop <= least <= largest:
             drawn = f"short sides are drawn from {least} to {largest} pixels"
             remedy = "give the least first, and none below the crop"
             raise InputError([f"{drawn}, but the crop is {self.full_crop}: {remedy}"])

@@ -153,9 +153,10 @@ def build_region_side(cfg: Config) -> int | None:
     """Return the pixels along a side of the regions that workers send; None if they send finished clips."""
     if cfg.AUG.DEVICE == "workers":
         return None
-    data = cfg.DATA
-    relative = build_relative_crop(data)
-    return region_side(data.TRAIN_CROP_SIZE, data.TRAIN_JITTER_SCALES[0], relative)
+    least, largest = cfg.DATA.TRAIN_JITTER_SCALES
+    if relative := build_relative_crop(cfg.DATA):
+        return relative.largest_side(largest)
+    return region_side(cfg.DATA.TRAIN_CROP_SIZE, least)
 
 
 def build_augment(cfg: Config) -> Augment | None:

@@ -20,30 +20,19 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mgexp.data.clips import (
-    Batch,
-    Change,
-    Clip,
-    RelativeCrop,
-    collate_without_pixels,
-    finish,
-    has_all,
-)
+from mgexp.data.clips import Batch, Change, Clip, collate_without_pixels, finish, has_all
 
 SOURCE_SHORT_SIDE = 256
 """Pixels of the short side of a video, or of its copy in a store. Assumption: most copies of Kinetics-400 have it.
 A video of full size sends larger regions, so it should be read from a store."""
 
 
-def region_side(full_crop: int, least_short_side: int, relative: RelativeCrop | None) -> int:
-    """Return the pixels along a side of a square that is as large as the largest region that a worker sends.
+def region_side(full_crop: int, least_short_side: int) -> int:
+    """Return the pixels along a side of the largest region that a worker sends.
 
     It is the same for crops of all sizes, because a smaller crop is cut from a frame that is as much smaller; see
-    ``TrainingClips.draw_short_side``. ``least_short_side``: the first of DATA.TRAIN_JITTER_SCALES. The largest
-    relative crop has the height of the frame, and its width follows from the largest aspect ratio.
+    ``TrainingClips.draw_short_side``. ``least_short_side``: the first of DATA.TRAIN_JITTER_SCALES.
     """
-    if relative:
-        return math.ceil(SOURCE_SHORT_SIDE * math.sqrt(max(1.0, relative.aspects[1])))
     return math.ceil(SOURCE_SHORT_SIDE * full_crop / least_short_side)
 
 

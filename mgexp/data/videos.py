@@ -77,7 +77,10 @@ class Videos(Dataset[tuple[Tensor, int]]):
             raise InputError(["Videos got no videos: give at least one (path, label)"])
         if recipe.jitter is None:
             raise InputError(
-                ["recipe.jitter is None, and Videos cuts crops from short sides of its range"]
+                [
+                    "recipe.jitter is None, but Videos cuts crops from frames of a random short side: give its "
+                    "range in pixels, such as (256, 320)"
+                ]
             )
         opener = choose_decoder("pyav", DEFAULT_FRAMES_FPS).opener
         self.records = records

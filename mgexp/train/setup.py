@@ -352,12 +352,16 @@ def build_store_levels(cfg: Config) -> tuple[int, ...]:
     data, sizes = cfg.DATA, build_sizes(cfg)
     least, largest = data.TRAIN_JITTER_SCALES
     top = max(largest, data.TEST_CROP_SIZE)
-    # The least short side of a clip is in proportion to its crop. A copy below it is never sharp enough.
-    needed = least * min(crop for _, crop in sizes) / data.TRAIN_CROP_SIZE
+    shares = [crop / data.TRAIN_CROP_SIZE for _, crop in sizes]
     # A store has no copies of fewer than 16 pixels.
-    needed = max(needed, 16)
-    levels = {2 * math.ceil(share * top / 2) for share in LEVEL_SHARES if share * top >= needed}
-    return tuple(sorted(levels, reverse=True))
+    if data.TRAIN_JITTER_SCALES_RELATIVE:
+        # All clips of one crop are read from one copy: see ``TrainingClips.draw_short_side``.
+        sides = [top, *(max(16, largest * share) for share in shares)]
+    else:
+        # The least short side of a clip is in proportion to its crop. A copy below it is never sharp enough.
+        needed = max(16, least * min(shares))
+        sides = [share * top for share in LEVEL_SHARES if share * top >= needed]
+    return tuple(sorted({2 * math.ceil(side / 2) for side in sides}, reverse=True))
 
 
 def frame_problems(schedule: Schedule, model_name: str, alpha: int) -> Iterator[str]:

@@ -47,10 +47,6 @@ def problems_of(*pairs):
             "SOLVER.COSINE_END_LR 1e-6",
             "SOLVER.COSINE_END_LR = 1e-06 is not read with SOLVER.LR_POLICY = steps_with_relative_lrs",
         ),
-        (
-            "SOLVER.LR_POLICY cosine SOLVER.WARMUP_EPOCHS 0 SOLVER.COSINE_AFTER_WARMUP True",
-            "SOLVER.COSINE_AFTER_WARMUP = True has no warm-up to follow",
-        ),
         ("TEST.FRAME_ORDER shuffled", "add TRAIN.ENABLE False"),
         ("SOLVER.WARMUP_EPOCHS 12", "SOLVER.WARMUP_EPOCHS = 12 is not less than"),
         ("SOLVER.STEPS [0,5,12]", "SOLVER.STEPS ends with epoch 12, not before"),
@@ -119,7 +115,10 @@ def test_keys_that_contradict_each_other_are_one_problem(pairs, said):
         "MODEL.MODEL_NAME I3D RESNET.DEPTH 50 NONLOCAL.LOCATION [[],[1],[],[]]",
         "DATA.TRAIN_CROP_SIZE 64",
         "DATA.TRAIN_JITTER_SCALES_RELATIVE [0.08,1] DATA.TRAIN_JITTER_ASPECT_RELATIVE [0.75,1.3333]",
+        "DATA.TRAIN_JITTER_SCALES_RELATIVE [0.08,1] DATA.TRAIN_JITTER_ASPECT_RELATIVE [0.75,1.3333] "
+        "DATA.TRAIN_CROP_SIZE 80",
         "SOLVER.LR_POLICY cosine SOLVER.COSINE_AFTER_WARMUP True SOLVER.COSINE_END_LR 1e-6",
+        "SOLVER.LR_POLICY cosine SOLVER.COSINE_AFTER_WARMUP True SOLVER.WARMUP_EPOCHS 0",
         "SOLVER.OPTIMIZING_METHOD lars SOLVER.TRUST_COEFFICIENT 0.02 SOLVER.MOMENTUM 0.8",
         "SOLVER.OPTIMIZING_METHOD lamb SOLVER.BETAS [0.9,0.99] SOLVER.EPS 1e-8",
         "SOLVER.OPTIMIZING_METHOD pmd_lamb SOLVER.PMD_PERIOD 100 SOLVER.PMD_CURVE linear SOLVER.EPS 1e-8",

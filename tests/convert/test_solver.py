@@ -59,7 +59,14 @@ def test_the_rate_grows_with_the_machines_where_the_file_says_so():
     keys = found("Kinetics/pytorchvideo/SLOW_8x8_R50", NUM_SHARDS=4)
     assert (keys["SOLVER.BASE_LR"], keys["SOLVER.WARMUP_START_LR"]) == (0.4, 0.04)
     assert "SOLVER.COSINE_END_LR" not in keys  # 0
+    conversion = convert(released("Kinetics/pytorchvideo/SLOW_8x8_R50", NUM_SHARDS=4))
+    (note,) = [note for note in conversion.changed if note.name == "SOLVER.BASE_LR"]
+    assert note.why == "0.4: times 4"
     assert keys["TRAIN.BATCH_SIZE"] == 256
+
+
+def test_a_rate_that_is_not_multiplied_keeps_all_its_digits():
+    assert found(SOLVER__BASE_LR=0.00012345678912)["SOLVER.BASE_LR"] == 0.00012345678912
 
 
 def test_the_rate_stays_where_the_file_does_not_say_so():
@@ -79,10 +86,6 @@ def test_end_and_start_of_the_cosine_are_kept():
     ends = {"SOLVER__COSINE_END_LR": 0.001, "SOLVER__COSINE_AFTER_WARMUP": True}
     keys = found("Kinetics/I3D_8x8_R50", **ends)
     assert (keys["SOLVER.COSINE_END_LR"], keys["SOLVER.COSINE_AFTER_WARMUP"]) == (0.001, True)
-    # Without a warm-up there is nothing that the cosine could follow.
-    assert "SOLVER.COSINE_AFTER_WARMUP" not in found(
-        "Kinetics/I3D_8x8_R50", **ends, SOLVER__WARMUP_EPOCHS=0
-    )
     assert not [key for key in found(**ends) if "COSINE" in key]  # steps
 
 

@@ -9,7 +9,6 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from mgexp.data.clips import RelativeCrop, TrainingClips, random_region, resize
-from mgexp.data.regions import region_side
 from mgexp.data.views import view_region
 from mgexp.video.reader import Region
 
@@ -134,13 +133,14 @@ def test_a_relative_crop_that_never_fits_is_the_largest_in_the_centre(height, wi
     assert ours == region == Region(*(theirs[name] for name in ("top", "left", "height", "width")))
 
 
-def test_no_relative_crop_is_larger_than_the_square_that_memory_is_planned_for():
-    crops, rng = RelativeCrop((0.08, 1.0), (0.75, 4 / 3)), np.random.default_rng(0)
-    side = region_side(224, 256, crops)
-    for width in (256, 341, 455):
-        found = [crops.region(256, width, rng) for _ in range(1000)]
+@pytest.mark.parametrize(("aspects", "side"), [((0.75, 4 / 3), 370), ((0.5, 1.0), 453)])
+def test_no_relative_crop_is_larger_than_the_square_that_memory_is_planned_for(aspects, side):
+    """The largest crops of frames with a short side of 320 have 320 x 426.7 and 640 x 320 pixels."""
+    crops, rng = RelativeCrop((0.08, 1.0), aspects), np.random.default_rng(0)
+    assert crops.largest_side(320) == side
+    for height, width in ((320, 320), (320, 427), (320, 569), (569, 320), (640, 320)):
+        found = [crops.region(height, width, rng) for _ in range(1000)]
         assert max(one.height * one.width for one in found) <= side**2
-    assert side == 296  # 256 x 341.3 pixels
 
 
 @pytest.mark.parametrize("inverse_uniform", [False, True])

@@ -12,7 +12,7 @@ from tiny import command, data_keys, run_net, tiny_config, write_config
 from torch.utils.data import DataLoader
 
 from mgexp.data.clips import Batch, RelativeCrop, collate
-from mgexp.data.loader import build_train_loader
+from mgexp.data.loader import build_region_side, build_train_loader
 from mgexp.data.regions import FinishedBatches, collate_regions
 from mgexp.video.pyav import PyavReader
 
@@ -97,6 +97,18 @@ def test_a_key_says_who_makes_the_clips(tmp_path):
     made = loader("training")
     assert made.augment is not None
     assert made.loader.collate_fn is collate_regions
+
+
+def test_memory_is_planned_for_the_largest_region(tmp_path):
+    """Crops of 32 of a short side of 32 or more, from 256 pixels; relative ones from 40 x 53.3 pixels."""
+    keys = {"AUG.DEVICE": "training"}
+    assert build_region_side(tiny_config(tmp_path, keys)) == 256
+    keys |= {
+        "DATA.TRAIN_JITTER_SCALES_RELATIVE": [0.08, 1.0],
+        "DATA.TRAIN_JITTER_ASPECT_RELATIVE": [0.75, 1.3333],
+    }
+    assert build_region_side(tiny_config(tmp_path, keys)) == 47
+    assert build_region_side(tiny_config(tmp_path)) is None
 
 
 def test_a_run_trains_alike_wherever_its_clips_are_made(tiny_data, tmp_path):

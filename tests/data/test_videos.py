@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -119,3 +120,8 @@ def test_files_that_do_not_exist_are_one_error(tmp_path):
 def test_no_videos_are_an_error():
     with pytest.raises(InputError, match="got no videos"):
         Videos([], RECIPE)
+
+
+def test_a_recipe_of_relative_crops_is_refused(videos):
+    with pytest.raises(InputError, match=r"give its range in pixels, such as \(256, 320\)"):
+        Videos(videos, replace(RECIPE, jitter=None))

@@ -324,6 +324,21 @@ def test_cosine_of_the_long_cycle_starts_where_the_warm_up_ends():
     assert built.plan_at(built.total_steps - 1).lr == pytest.approx(0.001, rel=1e-3)
 
 
+def test_cosine_starts_where_the_last_step_of_a_warm_up_is_over():
+    """500 steps of 100 to an epoch last longer than 4 epochs."""
+    recipe = replace(
+        COSINE,
+        stage_epochs=(0,),
+        max_epoch=20,
+        warmup_epochs=4,
+        warmup_steps=500,
+        cosine_after_warmup=True,
+    )
+    built = build_schedule(recipe, Multigrid(), 6400)
+    assert built.plan_at(500).lr == pytest.approx(0.1, rel=1e-12)
+    assert built.plan_at(1250).lr == pytest.approx(0.05)  # half of the way from 5 to 20 epochs
+
+
 def test_an_end_of_the_cosine_above_its_start_is_refused():
     with pytest.raises(ValueError, match=r"cosine_end_lr = 0.1 is not below recipe.base_lr = 0.1"):
         replace(COSINE, cosine_end_lr=0.1)

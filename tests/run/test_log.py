@@ -40,7 +40,7 @@ def test_the_log_line_gives_means_since_the_last(tmp_path, caplog):
         progress.report(record(0, seconds=0.3, waited=0.3))
         progress.report(record(1, seconds=0.5, waited=0.1))
     (text,) = caplog.messages
-    assert text.startswith("step 2/12  epoch 0.25  16x8x32²  loss 0.750  lr 0.05")
+    assert text.startswith("step 2/12  epoch 0.25  16x8x32²  loss 0.750  lr 0.05  ")
     # 0.4 s a step, 0.4 of 0.8 s waiting, 32 clips in 0.8 s, 10 steps left of the 0.5 s that the
     # second step took; the first step of the shape does not count
     assert text.endswith("400 ms  50% waiting  40 clips/s  ETA 00:05")

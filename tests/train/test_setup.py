@@ -85,6 +85,20 @@ def test_stages_that_are_too_late_are_said_once(tiny_data, tmp_path):
     assert problem.startswith("SOLVER.STEPS ends with epoch ")
 
 
+RELATIVE = {
+    "DATA.TRAIN_JITTER_SCALES_RELATIVE": [0.08, 1.0],
+    "DATA.TRAIN_JITTER_ASPECT_RELATIVE": [0.75, 1.3333],
+}
+
+
+def test_a_warm_up_that_is_too_long_is_said_once(tiny_data, tmp_path):
+    cfg = tiny_config(tmp_path, {**data_keys(tiny_data), "SOLVER.WARMUP_EPOCHS": 400})
+    with pytest.raises(InputError) as caught:
+        build_inputs(cfg, [], 1)
+    (problem,) = caught.value.problems
+    assert problem.startswith("SOLVER.WARMUP_EPOCHS = 400 is not less than SOLVER.MAX_EPOCH")
+
+
 @pytest.mark.parametrize(
     ("changes", "levels"),
     [
@@ -92,6 +106,8 @@ def test_stages_that_are_too_late_are_said_once(tiny_data, tmp_path):
         ({}, (40, 28, 20)),
         # A baseline draws 32 pixels or more, and 28 is too few for every clip.
         ({"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}, (40,)),
+        # Crops of 32, 22.6 and 16 pixels are read from copies of 40, 28.3 and 20.
+        (RELATIVE, (40, 30, 20)),
         # The evaluation is sharper than training.
         ({"DATA.TEST_CROP_SIZE": 48, "MULTIGRID.SHORT_CYCLE": False}, (48, 34, 24)),
     ],
