@@ -10,7 +10,15 @@ from matplotlib.colors import PowerNorm
 from mgexp.config.study import STUDY_YAML, row_yamls
 from mgexp.figures.curves import curves_block
 from mgexp.figures.schedule import draw_schedule
-from mgexp.figures.scores import Gain, draw_accuracy, draw_equal_flops, draw_speed_up, gains_of
+from mgexp.figures.scores import (
+    MANY_ROWS,
+    Gain,
+    draw_accuracy,
+    draw_equal_flops,
+    draw_gains,
+    draw_speed_up,
+    gains_of,
+)
 from mgexp.figures.seconds import draw_seconds
 from mgexp.figures.style import PrintFigure, printed, row_label
 from mgexp.results.gallery import Gallery
@@ -29,9 +37,8 @@ WORDS = {
     "accuracy": (
         "{metric} over training FLOPs, steps and time",
         "Above: final evaluations. A small point is a seed; a large point is their mean with its 95 % interval. A "
-        "hollow point is a row with one seed, which has no interval. Below: a line per seed through the "
-        "evaluations during training, which use fewer videos; small points are the final ones. The axes do not "
-        "begin at 0.",
+        "hollow point is a row with one seed, which has no interval. Below: {a_line} through the evaluations "
+        "during training, which use fewer videos; small points are the final ones. The axes do not begin at 0.",
     ),
     "speed_up": (
         "speed-up against {metric}",
@@ -39,6 +46,14 @@ WORDS = {
         "where the legend names no other. A large point is the geometric mean of the ratios and the mean "
         "difference, with their 95 % intervals. A hollow point is a row with one seed, which has no interval. In "
         "the tinted half a row is less accurate than what it is compared with.",
+    ),
+    "gains": (
+        "{metric} of each row against the row that it is compared with",
+        "A small point is a seed against the same seed of the row that it is compared with. A large point is the "
+        "mean with its 95 % interval, which the panel may cut off. A hollow point is a row with one seed, which "
+        "has no interval. An arrow is a row that loses more than the axis shows. On the right: how many times "
+        "fewer training FLOPs the row takes. In the tinted half a row is less accurate than what it is compared "
+        "with.",
     ),
     "equal_flops": (
         "{metric} against baselines with as many FLOPs",
@@ -142,7 +157,9 @@ def draw_figures(
         figures["accuracy"] = draw_accuracy(comparison, rows)
     if comparison.timed.finished:
         figures["seconds"] = draw_seconds(comparison.timed)
-    if gains:
+    if len(gains) > MANY_ROWS:
+        figures["gains"] = draw_gains(gains, margin)
+    elif gains:
         figures["speed_up"] = draw_speed_up(comparison, gains, margin)
     if comparison.compared_at_equal_flops:
         figures["equal_flops"] = draw_equal_flops(comparison)
@@ -160,8 +177,10 @@ def _picture(
     name: str, comparison: Comparison, margin: float | None, png: bytes = b"", svg: bytes = b""
 ) -> Picture:
     """Give a figure its words."""
-    alt, caption = (words.format(metric=comparison.metric) for words in WORDS[name])
-    if name == "speed_up" and margin is not None:
+    is_mean = len(comparison.finished) > MANY_ROWS
+    a_line = "a line per row, the mean of its seeds," if is_mean else "a line per seed"
+    alt, caption = (words.format(metric=comparison.metric, a_line=a_line) for words in WORDS[name])
+    if name in {"speed_up", "gains"} and margin is not None:
         caption += f" The dashed line is the margin of {counted(margin, 'point')}."
     if name == "accuracy" and any(run.is_early for run in comparison.runs):
         caption += " A run whose seconds do not count has no place over the training time."

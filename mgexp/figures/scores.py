@@ -35,10 +35,19 @@ from mgexp.results.tables import points_text
 
 LEAST_POINTS = 5.0
 """The least range of an axis of percent or points. Assumption: on a shorter one, half a point looks like a lot."""
+MANY_ROWS = 8
+"""With more rows than this, points and curves of seeds would hide each other. Assumption."""
+LARGEST_LOSS = 15.0
+"""A row that loses more points is not on the axis of `draw_gains`, where it would press the others together.
+Assumption."""
 LOSS_COLOUR = "#F6E9E2"
 """The tint behind points that are less accurate than the baseline."""
 
 # --- accuracy over FLOPs, steps and seconds
+
+
+Place = tuple[float, float]
+"""A place on an axis of FLOPs, steps or seconds, and a score."""
 
 
 class Scale(NamedTuple):
@@ -127,24 +136,39 @@ def _draw_ends(
 def _draw_curves(
     axes: Axes, comparison: Comparison, scale: Scale, styles: Mapping[str, RowStyle]
 ) -> None:
-    """Draw a thin line per seed, and its final evaluation as a small point."""
+    """Draw a thin line per seed, and its final evaluation as a small point; with MANY_ROWS, a line per row."""
+    is_mean = len(comparison.finished) > MANY_ROWS
     for row in comparison.finished:
         colour = styles[row.name].colour
-        for run in row.runs.values():
-            # The line ends before the point, because the final evaluation has more videos or views.
-            during = [one for one in run.curve if not one.full_protocol]
-            points = [(scale.at(row, run, one), one.score) for one in during]
-            known = [(at, score) for at, score in points if at is not None]
-            if known:
-                axes.plot(*zip(*known, strict=True), color=colour, lw=0.9, alpha=0.75)
-            if (end := scale.end(run)) is not None:
-                draw_seeds(axes, [end], [run.score], colour)
+        lines = [line for run in row.runs.values() if (line := _curve(row, run, scale))]
+        for line in [_mean_curve(lines)] if is_mean and lines else lines:
+            axes.plot(*zip(*line, strict=True), color=colour, lw=0.9, alpha=0.75)
+        ends = [(at, run.score) for run in row.runs.values() if (at := scale.end(run)) is not None]
+        for at, score in [_mean_point(ends)] if is_mean and ends else ends:
+            draw_seeds(axes, [at], [score], colour)
     scores = [s for run in comparison.runs for s in (run.score, *(e.score for e in run.curve))]
     _limit_percent(axes, [], *scores)
     axes.set_xlim(left=0)
     axes.set_xlabel(scale.label)
     round_numbers(axes.xaxis, 5, "{:,.10g}".format)
     quiet_grid(axes)
+
+
+def _curve(row: Row, run: Run, scale: Scale) -> list[Place]:
+    """List the evaluations during a run whose place on the axis is known."""
+    # The line ends before the final point, because the final evaluation has more videos or views.
+    during = [one for one in run.curve if not one.full_protocol]
+    points = [(scale.at(row, run, one), one.score) for one in during]
+    return [(at, score) for at, score in points if at is not None]
+
+
+def _mean_point(points: Sequence[Place]) -> Place:
+    return fmean(at for at, _ in points), fmean(score for _, score in points)
+
+
+def _mean_curve(lines: Sequence[Sequence[Place]]) -> list[Place]:
+    """Return the mean of the first evaluations of all runs, of the second ones, and so on."""
+    return [_mean_point(points) for points in zip(*lines)]  # noqa: B905 - a run may have fewer
 
 
 def _limit_percent(axes: Axes, estimates: Sequence[Estimate], *scores: float) -> None:
@@ -169,6 +193,11 @@ class Gain(NamedTuple):
     flops: Estimate
     points: Estimate
     timed_points: tuple[float, ...]
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the row loses so much that `draw_gains` shows an arrow."""
+        return self.points.mean < -LARGEST_LOSS
 
     @property
     def words(self) -> str:
@@ -261,6 +290,53 @@ def _draw_gains(
     round_numbers(axes.xaxis, 6, "{:g}×".format)
     round_numbers(axes.yaxis, 6, signed)
     quiet_grid(axes)
+
+
+def draw_gains(gains: Sequence[Gain], margin: float | None = None) -> PrintFigure:
+    """Draw a line for each gain, for studies of MANY_ROWS: below the row that it is compared with, the best first.
+
+    Small points are seeds. Bars are 95 % intervals; the panel may cut them off. A row that loses more than
+    LARGEST_LOSS is an arrow with its number. With ``margin``, a dashed line shows how many points a row may lose.
+    """
+    lines: list[Gain | str] = []
+    for base in dict.fromkeys(one.base for one in gains):
+        own = [one for one in gains if one.base == base]
+        lines += [f"against {row_label(base)}", *sorted(own, key=lambda one: -one.points.mean)]
+    seeds = [value for one in gains if not one.is_far for value in one.points.each]
+    with printed():
+        figure = PrintFigure(0.5 + 0.16 * len(lines))
+        axes = figure.subplots()
+        axes.set_ylim(0.7 - len(lines), 0.7)
+        axes.set_xlim(*limits([], *seeds, 0.0, -(margin or 0.0), least_span=LEAST_POINTS))
+        axes.axvspan(axes.get_xlim()[0], 0, color=LOSS_COLOUR, lw=0, zorder=0)
+        axes.axvline(0, color=COLOURS[BASELINE], lw=0.7, zorder=1)
+        if margin is not None:
+            axes.axvline(-margin, color=COLOURS[BASELINE], lw=0.9, ls=(0, (4, 2)), zorder=1)
+        names = [row_label(line.name) if isinstance(line, Gain) else line for line in lines]
+        axes.set_yticks([-place for place in range(len(lines))], names)
+        for place, (line, label) in enumerate(zip(lines, axes.get_yticklabels(), strict=True)):
+            if isinstance(line, Gain):
+                _draw_gain(axes, line, -place)
+            else:
+                label.set_fontstyle("italic")
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel("difference (points); on the right: how many times fewer training FLOPs")
+        round_numbers(axes.xaxis, 8, signed)
+        quiet_grid(axes, "x")
+    return figure
+
+
+def _draw_gain(axes: Axes, gain: Gain, height: float) -> None:
+    """Draw the points of a row at ``height``, and its FLOPs at the right edge."""
+    style = RowStyle(COLOURS["long"], "o")
+    along = axes.get_yaxis_transform()
+    if gain.is_far:
+        words = f"◀ {points_text(gain.points.mean)}"
+        axes.text(0.005, height, words, transform=along, va="center", color=style.colour)
+    else:
+        draw_mean(axes, gain.points, without_interval([height] * len(gain.points.each)), style)
+    flops = f"{gain.flops.mean:.2f}×"
+    axes.text(1.01, height, flops, transform=along, va="center", color=QUIET)
 
 
 # --- at equal FLOPs

@@ -102,6 +102,7 @@ def render(
     and ``claim`` those that come first.
     """
     shown = {one.name: one.markdown for one in pictures}
+    of_gains = shown.get("gains") or shown.get("speed_up", [])
     lines = [f"# {title}"]
     sections: list[tuple[str, list[str]]] = []
     if comparison.finished:
@@ -109,7 +110,7 @@ def render(
         lines += ["", *claim, *_opening(comparison, videos)]
         sections = [
             ("Rows", _row_table(comparison)),
-            ("Against the baseline", shown.get("speed_up", []) + _difference_table(comparison)),
+            ("Against the baseline", of_gains + _difference_table(comparison)),
             ("Video by video", video_table(videos.items())),
             (CURVES, shown.get("accuracy", [])[:-1]),
             ("At equal FLOPs", shown.get("equal_flops", []) + _equal_flops_table(comparison)),

@@ -146,7 +146,7 @@ def render_study(
     parts: list[tuple[str, list[str]]] = [("What was claimed", list(_claim(results)))]
     if results.finished:
         parts += [
-            ("Accuracy", [*shown.get("speed_up", []), *_accuracy(results)]),
+            ("Accuracy", [*(shown.get("gains") or shown.get("speed_up", [])), *_accuracy(results)]),
             (
                 "Training time",
                 shown.get("accuracy", []) + _speed_table(results) + _machine_table(results),

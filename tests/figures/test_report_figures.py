@@ -99,6 +99,11 @@ def test_a_report_has_the_figures_that_can_be_drawn(monkeypatch):
     found = draw_figures(quickstart(), [row_schedule()])
     assert {one.name for one in found} == {"accuracy", "seconds", "speed_up", "schedule"}
     assert {(one.png, one.svg) for one in found} == {(b"png", b"svg")}
+    runs = [run(f"row_{number}", top1=90.0 + number) for number in range(9)]
+    many = draw_figures(comparison(run("baseline"), *runs), [])
+    assert {one.name for one in many} == {"accuracy", "seconds", "gains"}
+    assert "a line per row, the mean of its seeds, through" in many[0].caption
+    assert "a line per seed through" in found[0].caption
     alone = draw_figures(comparison(run("long")), [])
     assert {one.name for one in alone} == {"accuracy", "seconds"}
     (early,) = draw_figures(comparison(replace(run("long"), is_early=True)), [])

@@ -6,7 +6,13 @@ from dataclasses import replace
 import pytest
 from samples import comparison, named, outside, overlaps, quickstart, row_schedule, run
 
-from mgexp.figures.scores import Gain, draw_accuracy, draw_equal_flops, draw_speed_up
+from mgexp.figures.scores import (
+    Gain,
+    draw_accuracy,
+    draw_equal_flops,
+    draw_gains,
+    draw_speed_up,
+)
 from mgexp.figures.style import COLOURS
 from mgexp.results.estimates import estimate_mean, estimate_ratio
 from mgexp.results.model import Comparison, Row
@@ -268,6 +274,64 @@ def test_no_words_hide_each_other_or_leave_the_figure():
     figure = draw_speed_up(quickstart())
     assert overlaps(figure) == []
     assert outside(figure) == []
+
+
+# --- gains of many rows
+
+
+def a_gain(name, base, points, flops=2.0):
+    return Gain(name, base, None, estimate_ratio([flops] * 2), estimate_mean(points), ())
+
+
+GAINS = [
+    a_gain("long", "baseline", [0.0, 1.0], flops=1.5),
+    a_gain("paper", "baseline", [-70.0, -74.0], flops=3.0),
+    a_gain("worse", "long", [-3.0, -5.0]),
+    a_gain("better", "long", [1.0, 2.0], flops=0.75),
+]
+
+
+def test_rows_stand_below_what_they_are_compared_with_the_best_first():
+    figure = draw_gains(GAINS, margin=1.5)
+    (axes,) = figure.axes
+    names = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert names == ["against baseline", "long", "paper", "against long", "better", "worse"]
+    centers = [one.lines[0].get_xydata()[0].tolist() for one in axes.containers]
+    assert centers == [[0.5, -1.0], [1.5, -4.0], [-4.0, -5.0]]
+    written = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    assert written == {"1.50×": -1, "3.00×": -2, "◀ −72.00": -2, "0.75×": -4, "2.00×": -5}
+    (dashed,) = [one for one in axes.get_lines() if one.get_linestyle() == "--"]
+    assert list(dashed.get_xdata()) == [-1.5, -1.5]
+    assert overlaps(figure) == []
+
+
+def test_a_row_that_loses_far_more_does_not_press_the_others_together():
+    (axes,) = draw_gains(GAINS).axes
+    low, high = axes.get_xlim()
+    assert -6.5 < low < -5.0
+    assert 2.0 < high < 3.5
+
+
+def test_curves_of_many_rows_are_means_of_their_seeds():
+    """The second seed has two evaluations, and so has the mean."""
+    curves = (
+        ((200, 20.0, 50.0), (400, 40.0, 60.0), (800, 80.0, 80.0)),
+        ((200, 60.0, 60.0), (400, 70.0, 70.0)),
+    )
+
+    def steps_of(num_rows):
+        names = ["baseline", *(f"row_{number}" for number in range(1, num_rows))]
+        runs = [
+            run(name, seed, curve=curve, top1=90.0 + seed)
+            for name in names
+            for seed, curve in enumerate(curves)
+        ]
+        return draw_accuracy(comparison(*runs), []).axes[4]
+
+    few, many = steps_of(1), steps_of(9)
+    assert curve(few) == [(200, 400, 800), (200, 400)]
+    lines = [line.get_xydata().tolist() for line in many.get_lines()]
+    assert sorted(lines) == [[[200.0, 55.0], [400.0, 65.0]]] * 9 + [[[1000.0, 90.5]]] * 9
 
 
 # --- at equal FLOPs
