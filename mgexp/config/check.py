@@ -67,14 +67,27 @@ def _model_problems(cfg: Config) -> Iterator[str]:
             yield f"EXPECTED: MODEL.LOSS_FUNC = {loss} is judged by {' and '.join(metrics)}, not by {metric}"
 
 
+def _unread(key: str, value: object, deciding: str, remedy: str = "") -> Iterator[str]:
+    """Yield a problem if ``key``, which ``deciding`` leaves without an effect, does not have its default.
+
+    People would believe that the value had an effect. ``remedy``: what else they could do.
+    """
+    default = BY_NAME[key].default
+    if value != default:
+        given, usual = (f"{one:g}" if isinstance(one, float) else one for one in (value, default))
+        usual = repr(usual) if usual == " " else usual
+        leave = f"leave it at {usual}" if usual not in {"", ()} else "leave it empty"
+        yield f"{key} = {as_lists(given)} is not read with {deciding}: {leave}{remedy}"
+
+
 def _list_problems(cfg: Config) -> Iterator[str]:
-    data = cfg.DATA
-    if data.CLASSES and data.FORMAT in {"charades", "hmdb51"}:
-        yield f"DATA.CLASSES is not read with DATA.FORMAT = {data.FORMAT}: leave it empty"
-    if data.PATH_PREFIX and data.FORMAT == "folders":
-        yield "DATA.PATH_PREFIX is not read with DATA.FORMAT = folders: the lists are folders; leave it empty"
-    if data.PATH_LABEL_SEPARATOR != " " and data.FORMAT not in {"list", "rawframes"}:
-        yield f"DATA.PATH_LABEL_SEPARATOR is not read with DATA.FORMAT = {data.FORMAT}: leave it out"
+    data, format_ = cfg.DATA, f"DATA.FORMAT = {cfg.DATA.FORMAT}"
+    if data.FORMAT in {"charades", "hmdb51"}:
+        yield from _unread("DATA.CLASSES", data.CLASSES, format_)
+    if data.FORMAT == "folders":
+        yield from _unread("DATA.PATH_PREFIX", data.PATH_PREFIX, format_)
+    if data.FORMAT not in {"list", "rawframes"}:
+        yield from _unread("DATA.PATH_LABEL_SEPARATOR", data.PATH_LABEL_SEPARATOR, format_)
     for key, path in (("TRAIN_LIST", data.TRAIN_LIST), ("VAL_LIST", data.VAL_LIST)):
         if path and data.NUM_FOLDS and FOLD not in path:
             yield (
@@ -109,11 +122,9 @@ def _clip_problems(cfg: Config) -> Iterator[str]:
             f"DATA.{given} = {list(relative[given])} without DATA.{lacking}: a crop of a random area needs both, "
             "such as [0.08, 1.0] and [0.75, 1.3333]"
         )
-    if all(relative.values()) and data.INV_UNIFORM_SAMPLE:
-        yield (
-            "DATA.INV_UNIFORM_SAMPLE = True is not read with DATA.TRAIN_JITTER_SCALES_RELATIVE: no short side is "
-            "drawn; set it to False"
-        )
+    if all(relative.values()):
+        deciding = "DATA.TRAIN_JITTER_SCALES_RELATIVE"
+        yield from _unread("DATA.INV_UNIFORM_SAMPLE", data.INV_UNIFORM_SAMPLE, deciding)
     if data.TEMPORAL_GRID == "segments" and cfg.TEST.NUM_ENSEMBLE_VIEWS > 1:
         yield (
             f"TEST.NUM_ENSEMBLE_VIEWS = {cfg.TEST.NUM_ENSEMBLE_VIEWS}: with DATA.TEMPORAL_GRID = segments "
@@ -127,11 +138,13 @@ def _clip_problems(cfg: Config) -> Iterator[str]:
 
 
 def _augment_problems(cfg: Config) -> Iterator[str]:
-    aug, default = cfg.AUG, BY_NAME["AUG.RANDAUGMENT_MAGNITUDE"].default
-    if default != aug.RANDAUGMENT_MAGNITUDE and not aug.RANDAUGMENT_OPS:
-        yield (
-            f"AUG.RANDAUGMENT_MAGNITUDE = {aug.RANDAUGMENT_MAGNITUDE} is not read with AUG.RANDAUGMENT_OPS = 0: "
-            f"leave it at {default}, or set AUG.RANDAUGMENT_OPS to 1 or more"
+    aug = cfg.AUG
+    if not aug.RANDAUGMENT_OPS:
+        yield from _unread(
+            "AUG.RANDAUGMENT_MAGNITUDE",
+            aug.RANDAUGMENT_MAGNITUDE,
+            "AUG.RANDAUGMENT_OPS = 0",
+            ", or set AUG.RANDAUGMENT_OPS to 1 or more",
         )
     # The strengths of coarse clips change by up to this factor, and the products must be legal too.
     strength = aug.COARSE_STRENGTH
@@ -181,38 +194,29 @@ def _solver_problems(cfg: Config) -> Iterator[str]:
     solver, method = cfg.SOLVER, cfg.SOLVER.OPTIMIZING_METHOD
     yield from stage_problems(cfg)
     if solver.LR_POLICY != "cosine":
-        for name in ("COSINE_END_LR", "COSINE_AFTER_WARMUP"):
-            value, default = getattr(solver, name), BY_NAME[f"SOLVER.{name}"].default
-            if value != default:
-                yield (
-                    f"SOLVER.{name} = {value} is not read with SOLVER.LR_POLICY = {solver.LR_POLICY}: leave it at "
-                    f"{default}, or set LR_POLICY cosine"
-                )
-    scaling, noise = cfg.MULTIGRID.LR_SCALING, cfg.MULTIGRID.NOISE_SCALE
-    if noise and scaling != "noise":
-        yield (
-            f"MULTIGRID.NOISE_SCALE = {noise:g} is not read with MULTIGRID.LR_SCALING = {scaling}: leave it at "
-            "0, or set LR_SCALING noise"
+        deciding, remedy = f"SOLVER.LR_POLICY = {solver.LR_POLICY}", ", or set LR_POLICY cosine"
+        yield from _unread("SOLVER.COSINE_END_LR", solver.COSINE_END_LR, deciding, remedy)
+        yield from _unread(
+            "SOLVER.COSINE_AFTER_WARMUP", solver.COSINE_AFTER_WARMUP, deciding, remedy
         )
-    ratio = cfg.MULTIGRID.BATCH_RATIO
-    if cfg.MULTIGRID.CLIP_SECONDS and ratio != "measured":
-        yield (
-            f"MULTIGRID.CLIP_SECONDS is not read with MULTIGRID.BATCH_RATIO = {ratio}: leave it empty, or set "
-            "BATCH_RATIO measured"
-        )
+    grid = cfg.MULTIGRID
+    if grid.LR_SCALING != "noise":
+        deciding = f"MULTIGRID.LR_SCALING = {grid.LR_SCALING}"
+        remedy = ", or set LR_SCALING noise"
+        yield from _unread("MULTIGRID.NOISE_SCALE", grid.NOISE_SCALE, deciding, remedy)
+    if grid.BATCH_RATIO != "measured":
+        deciding = f"MULTIGRID.BATCH_RATIO = {grid.BATCH_RATIO}"
+        remedy = ", or set BATCH_RATIO measured"
+        yield from _unread("MULTIGRID.CLIP_SECONDS", grid.CLIP_SECONDS, deciding, remedy)
     if cfg.MODEL.LABEL_SMOOTHING and cfg.MODEL.LOSS_FUNC != "cross_entropy":
         yield (
             f"MODEL.LABEL_SMOOTHING = {cfg.MODEL.LABEL_SMOOTHING:g} is of MODEL.LOSS_FUNC cross_entropy, not of "
             f"{cfg.MODEL.LOSS_FUNC}: set it to 0"
         )
-    # A value that the optimizer does not read would make people believe that it had an effect.
     for name, methods in READ_BY.items():
-        value, default = getattr(solver, name), BY_NAME[f"SOLVER.{name}"].default
-        if value != default and method in OWN_OPTIMIZERS and method not in methods:
-            yield (
-                f"SOLVER.{name} = {value} is not read with SOLVER.OPTIMIZING_METHOD = {method}, but with "
-                f"{' and '.join(methods)}: leave it at {default}"
-            )
+        if method in OWN_OPTIMIZERS and method not in methods:
+            deciding = f"SOLVER.OPTIMIZING_METHOD = {method}, but with {' and '.join(methods)}"
+            yield from _unread(f"SOLVER.{name}", getattr(solver, name), deciding)
     # torch's SGD refuses this too, but only when it is made, which is after the lists are read and the network
     # is built.
     if method in MOMENTUM and solver.NESTEROV and solver.MOMENTUM == 0:

@@ -53,15 +53,18 @@ def problems_of(*pairs):
         ("SOLVER.MOMENTUM 0", "SOLVER.NESTEROV needs SOLVER.MOMENTUM > 0"),
         (
             "DATA.FORMAT charades DATA.CLASSES a.txt MODEL.LOSS_FUNC bce_logit",
-            "DATA.CLASSES is not read",
+            "DATA.CLASSES = a.txt is not read",
         ),
         ("DATA.FORMAT charades", "charades have many labels and need bce_logit"),
         ("MODEL.LOSS_FUNC bce_logit", "of all other formats have one and need cross_entropy"),
         ("EXPECTED [['map',38.9,0.5]]", "cross_entropy is judged by top1 and top5, not by map"),
-        ("DATA.FORMAT folders", "DATA.PATH_PREFIX is not read with DATA.FORMAT = folders"),
+        (
+            "DATA.FORMAT folders",
+            "DATA.PATH_PREFIX = data/quickstart is not read with DATA.FORMAT = folders: leave it empty",
+        ),
         (
             "DATA.FORMAT ssv2 DATA.PATH_LABEL_SEPARATOR ,",
-            "DATA.PATH_LABEL_SEPARATOR is not read with DATA.FORMAT = ssv2",
+            "DATA.PATH_LABEL_SEPARATOR = , is not read with DATA.FORMAT = ssv2: leave it at ' '",
         ),
         (
             "DATA.VAL_LIST val_{fold}.csv",
