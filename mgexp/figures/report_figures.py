@@ -51,7 +51,7 @@ WORDS = {
         "{metric} of each row against the row that it is compared with",
         "A small point is a seed against the same seed of the row that it is compared with. A large point is the "
         "mean with its 95 % interval, which the panel may cut off. A hollow point is a row with one seed, which "
-        "has no interval. An arrow is a row that loses more than the axis shows. On the right: how many times "
+        "has no interval. An arrow is a row that loses more than 15 points. On the right: how many times "
         "fewer training FLOPs the row takes. In the tinted half a row is less accurate than what it is compared "
         "with.",
     ),
