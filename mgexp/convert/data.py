@@ -83,9 +83,8 @@ def _crops(draft: Conversion, format_: str) -> None:
     """Convert the keys of crops that are a share of the frame, which PySlowFast reads in some of its data sets."""
     names = ("DATA.TRAIN_JITTER_SCALES_RELATIVE", "DATA.TRAIN_JITTER_ASPECT_RELATIVE")
     is_pytorchvideo = draft.value("TRAIN.DATASET").lower().startswith("ptv")
-    is_read = (format_ == "list" and not is_pytorchvideo) or (
-        format_ == "ssv2" and not is_pytorchvideo and draft.value("AUG.ENABLE")
-    )
+    has_them = format_ == "list" or (format_ == "ssv2" and draft.value("AUG.ENABLE"))
+    is_read = has_them and not is_pytorchvideo
     # There, a file that gives one of the two ends in a TypeError.
     given = [name for name in names if draft.value(name)]
     for name in given if is_read and len(given) == 1 else ():
