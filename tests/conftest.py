@@ -51,7 +51,7 @@ def one_thread() -> None:
 def networks_are_counted_once() -> Iterator[None]:
     """Runs of the same network share its FLOPs and the check of its shapes, which take half of a tiny run.
 
-    Both depend on nothing but the network and the shapes. tests/models tests the functions themselves.
+    They depend on nothing but the network and the shapes. tests/models tests the functions themselves.
     """
     sections = (
         "MODEL",
@@ -70,7 +70,8 @@ def networks_are_counted_once() -> Iterator[None]:
         return full, *(pair for pair in flatten(cfg) if pair[0].split(".")[0] in sections)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(result, "macs_by_shape", _remembered(result.macs_by_shape, repr))
+        patch.setattr(result, "macs_by_shape", _remembered_by_shape(result.macs_by_shape))
+        patch.setattr(setup, "products_by_shape", _remembered_by_shape(setup.products_by_shape))
         patch.setattr(setup, "build_problems", _remembered(setup.build_problems, network_of))
         yield
 
@@ -86,6 +87,18 @@ def _remembered(
         if key not in known:
             known[key] = function(network, key[1])
         return copy.copy(known[key])
+
+    return call
+
+
+def _remembered_by_shape(function: Callable[..., dict[Any, int]]) -> Callable[..., dict[Any, int]]:
+    """``function`` of a network and shapes, which gives a number for each shape, called once for each of them."""
+    known: dict[object, dict[Any, int]] = {}
+
+    def call(network: Any, shapes: Any) -> dict[Any, int]:
+        found = known.setdefault(repr(network), {})
+        found |= function(network, set(shapes) - found.keys())
+        return {shape: found[shape] for shape in sorted(set(shapes))}
 
     return call
 
