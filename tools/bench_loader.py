@@ -5,11 +5,10 @@
     python tools/bench_loader.py --cfg ROW.yaml --make-videos runs/bench_videos     makes videos and stores first
 
 One process on one core, like a loader worker, loads the same clips in several ways, in turns: from the videos,
-from the clip store (DATA.STORE, if it is set), and from a store in shards (--shards), with each decoder that
-works here. The first way, videos with PyAV, is the default of training. The transfer of a batch from a worker to
-training is not measured. With --steps-per-second, the rate of training when it does not wait for clips, a last
-table shows how many cores keep up (DATA_LOADER.NUM_WORKERS). One rate is enough, because computing a step takes
-about equally long in every phase.
+from the clip store (DATA.STORE, if it is set), and from a store in shards (--shards). The transfer of a batch from
+a worker to training is not measured. With --steps-per-second, the rate of training when it does not wait for
+clips, a last table shows how many cores keep up (DATA_LOADER.NUM_WORKERS). One rate is enough, because computing
+a step takes about equally long in every phase.
 Close other programs first. Exit 0; 1 failed, for example on a video; 2 bad input; 4 interrupted.
 """
 
@@ -56,8 +55,9 @@ from mgexp.run.environment import describe
 from mgexp.run.files import write_json
 from mgexp.text import aligned
 from mgexp.train.setup import build_num_videos, build_row_schedule
+from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.paths import evenly_spaced
-from mgexp.video.reader import Decoder, Opener, VideoError, choose_decoder
+from mgexp.video.reader import Opener, VideoError
 from mgexp.video.store import StoreIndex, open_store
 from mgexp.video.store_fill import StoreError
 
@@ -137,7 +137,6 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         "overrides": options.overrides,
         "made_videos": bool(made),
         "num_clips": options.num_clips,
-        "decoders": [decoder.name for decoder in decoders(cfg.DATA.FRAMES_FPS).values()],
         "environment": describe(),
     }
     if options.output:
@@ -187,22 +186,13 @@ def ways_of(cfg: Config, records: Sequence[Record], stores: Mapping[str, str]) -
     The first one is the way of training without a store.
     """
     fps = cfg.DATA.FRAMES_FPS
-    openers = {name: decoder.opener for name, decoder in decoders(fps).items()}
-    ways: dict[str, Opener] = {f"videos, {name}": opener for name, opener in openers.items()}
-    root = videos_root(in_fold(cfg).DATA)
+    videos, root = FilesAndFolders(fps), videos_root(in_fold(cfg).DATA)
+    ways: dict[str, Opener] = {"videos": videos}
     for way, folder in stores.items():
-        store = open_store(folder)
-        for name, opener in openers.items():
-            ways[f"{way}, {name}"] = StoreIndex(store, root, opener, fps)
+        ways[way] = StoreIndex(open_store(folder), root, videos, fps)
     return {
         way: loader_of(build_training_clips(cfg, records, opener)) for way, opener in ways.items()
     }
-
-
-def decoders(frames_fps: float) -> dict[str, Decoder]:
-    """Return the decoders that work here, PyAV first."""
-    pyav, best = choose_decoder("pyav", frames_fps), choose_decoder("auto", frames_fps)
-    return {"PyAV": pyav} if best == pyav else {"PyAV": pyav, "torchcodec": best}
 
 
 def report(costs: LoadingCosts, steps_per_second: float | None) -> str:

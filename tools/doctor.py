@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Check an installation and a machine, and whether multigrid saves time here.
 
-    python tools/doctor.py                                     versions, GPU, decoders, disk, other programs
+    python tools/doctor.py                                     versions, GPU, disk, other programs
     python tools/doctor.py --cfg ROW.yaml [KEY VALUE ...]      also: precision, steps, loading, noise of that row
     python tools/doctor.py --cfg ROW.yaml --run RUN            also: what a trained baseline sees at every shape
 

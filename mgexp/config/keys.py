@@ -160,8 +160,6 @@ class DataKeys:
     RANDOM_FLIP: bool = key(True, "mirror half of the training clips")
     TRAIN_CROP_SIZE: int = key(224, "S: crop of a clip in pixels", count(10_000))
     TEST_CROP_SIZE: int = key(224, "crop and short side in pixels, for the full protocol", count(10_000))
-    DECODING_BACKEND: Literal["auto", "pyav", "torchcodec"] = key(
-        "pyav", "video decoder; all give the same frames. auto: torchcodec where it works, else pyav")
     ENSEMBLE_METHOD: Literal["sum", "max"] = key("sum", "how the scores of a video's views become one")
     MEAN: tuple[float, float, float] = key((0.45, 0.45, 0.45), "mean of R, G and B in [0, 1]")
     STD: tuple[float, float, float] = key(

@@ -235,7 +235,7 @@ DROPPED: dict[str, str] = {
     "MULTIGRID.DEFAULT_B": _AT_RUN_TIME,
     "MULTIGRID.DEFAULT_T": _AT_RUN_TIME,
     "MULTIGRID.DEFAULT_S": _AT_RUN_TIME,
-    "DATA.DECODING_BACKEND": "pyav, or DATA.DECODING_BACKEND torchcodec, with the same frames",
+    "DATA.DECODING_BACKEND": "PyAV decodes",
     "DATA.DECODING_SHORT_SIZE": "decoded at full size, or from the level of a clip store that covers a clip",
     "DATA.USE_OFFSET_SAMPLING": "the views of a test are evenly spaced, from the start of a video to its end",
     "DATA.PATH_TO_PRELOAD_IMDB": _OF_IMAGES,

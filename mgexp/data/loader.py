@@ -29,10 +29,11 @@ from mgexp.data.time_limit import (
 )
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
-from mgexp.errors import InputError, raise_problems
+from mgexp.errors import InputError
 from mgexp.multigrid.sampler import ClipRequest
 from mgexp.stop import STOP_SIGNALS
-from mgexp.video.reader import Opener, choose_decoder
+from mgexp.video.frame_folder import FilesAndFolders
+from mgexp.video.reader import Opener
 from mgexp.video.store import StoreIndex, open_store
 
 # torch says this at each start where a process has fewer cores than workers. NUM_WORKERS was measured, or chosen
@@ -180,25 +181,17 @@ def build_augment(cfg: Config) -> Augment | None:
 def build_opener(cfg: Config) -> Opener:
     """Build the opener of the videos, or of their copies in DATA.STORE. A run builds it once: stores may be large.
 
-    Raises InputError if the decoder does not work here, or if DATA.STORE is no clip store.
+    Raises InputError if DATA.STORE is no clip store.
     """
-    problems: list[str] = []
     fps = cfg.DATA.FRAMES_FPS
+    opener = FilesAndFolders(fps)
+    if not cfg.DATA.STORE:
+        return opener
+    root = videos_root(in_fold(cfg).DATA)
     try:
-        opener = choose_decoder(cfg.DATA.DECODING_BACKEND, fps).opener
+        return StoreIndex(open_store(cfg.DATA.STORE), root, opener, fps)
     except InputError as error:
-        problems += error.problems
-        # PyAV always works. With it the store can be opened too, so that one message names all
-        # problems.
-        opener = choose_decoder("pyav", fps).opener
-    if cfg.DATA.STORE:
-        try:
-            root = videos_root(in_fold(cfg).DATA)
-            opener = StoreIndex(open_store(cfg.DATA.STORE), root, opener, fps)
-        except InputError as error:
-            problems += [f"DATA.STORE: {problem}" for problem in error.problems]
-    raise_problems(problems)
-    return opener
+        raise InputError([f"DATA.STORE: {problem}" for problem in error.problems]) from error
 
 
 def store_problems(opener: Opener, store: str, records: Sequence[Record]) -> list[str]:

@@ -25,7 +25,8 @@ from mgexp.data.views import EvaluationViews
 from mgexp.errors import InputError, raise_problems
 from mgexp.multigrid.recipe import Recipe
 from mgexp.multigrid.sampler import ClipRequest
-from mgexp.video.reader import DEFAULT_FRAMES_FPS, VideoError, choose_decoder
+from mgexp.video.frame_folder import FilesAndFolders
+from mgexp.video.reader import VideoError
 
 MEAN, STD = (0.45, 0.45, 0.45), (0.225, 0.225, 0.225)
 """Mean and standard deviation of R, G and B, as in the released code."""
@@ -82,7 +83,7 @@ class Videos(Dataset[tuple[Tensor, int]]):
                     "range in pixels, such as (256, 320)"
                 ]
             )
-        opener = choose_decoder("pyav", DEFAULT_FRAMES_FPS).opener
+        opener = FilesAndFolders()
         self.records = records
         self._random = TrainingClips(
             records,

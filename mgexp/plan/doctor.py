@@ -67,7 +67,6 @@ def machine_findings(folders: Sequence[Path] = (Path("runs"), Path("data"))) -> 
     yield wheel_finding(torch.version.cuda, _nvidia_gpu(), has_cuda)
     yield gpu_finding() if has_cuda else Finding("GPU", "OK", "none: training is on the CPU")
     yield range_finding("av", version_of("av"))
-    yield torchcodec_finding()
     yield cores_finding(os.cpu_count() or 1, num_cores())
     yield others_finding(other_cores_now())
     yield memory_finding(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -161,19 +160,6 @@ def gpu_finding() -> Finding:
     bf16 = "bf16" if has_bf16 else "no bf16: TRAIN.PRECISION auto is fp32"
     more = f", {count} of them" if count > 1 else ""
     return Finding("GPU", "OK", f"{gpu.name}, {gpu.total_memory / GIB:.0f} GiB, {bf16}{more}")
-
-
-def torchcodec_finding() -> Finding:
-    """Judge torchcodec, the second decoder, and its FFmpeg libraries, if it is installed."""
-    if version_of("torchcodec") == NOT_INSTALLED:
-        return Finding("torchcodec", "OK", "not installed: PyAV decodes")
-    from mgexp.video import torchcodec_reader
-
-    fault = torchcodec_reader.fault()
-    if fault:
-        remedy = "apt install ffmpeg, or leave DATA.DECODING_BACKEND pyav"
-        return Finding("torchcodec, FFmpeg", "warning", f"does not work: {fault}", remedy)
-    return Finding("torchcodec, FFmpeg", "OK", torchcodec_reader.version())
 
 
 def cores_finding(present: int, usable: int) -> Finding:

@@ -19,7 +19,8 @@ from mgexp.results.report import MISTAKES
 from mgexp.results.tables import plain_cell, table
 from mgexp.run.confusion import name_of
 from mgexp.run.folder import RunDir, RunsDir
-from mgexp.video.reader import DEFAULT_FRAMES_FPS, VideoError, choose_decoder
+from mgexp.video.frame_folder import FilesAndFolders
+from mgexp.video.reader import DEFAULT_FRAMES_FPS, VideoError
 
 NUM_PICTURES = 12
 """The pictures of a row. Assumption: two rows of 12 are worth a look, and they add some 150 KB to the page."""
@@ -148,7 +149,7 @@ def thumbnail(video: str, frames_fps: float) -> bytes | None:
     if not Path(video).exists():
         return None
     try:
-        with choose_decoder("pyav", frames_fps).opener(video) as opened:
+        with FilesAndFolders(frames_fps)(video) as opened:
             middle = np.array([opened.duration_seconds / 2])
             frame = opened.frames_at(middle).rgb()[0]
     except (VideoError, OSError):

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import av
 import torch
 from torch.utils.data import DataLoader
 
@@ -60,7 +61,6 @@ from mgexp.train.step import (
     warm_up,
 )
 from mgexp.train.task import Task, build_task
-from mgexp.video.reader import choose_decoder
 
 
 @dataclass(frozen=True)
@@ -347,8 +347,7 @@ def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
     threads = counted(torch.get_num_threads(), "thread")
     cores = f"{threads} on {num_cores()} of {counted(os.cpu_count() or 1, 'core')}"
     machine = f"{job.device}, {cores}, {num_workers} loader worker{'' if num_workers == 1 else 's'}"
-    decoder = choose_decoder(job.cfg.DATA.DECODING_BACKEND).name
-    LOGGER.info("%s; decoder %s; %s", job.inputs.summary(), decoder, machine)
+    LOGGER.info("%s; PyAV %s; %s", job.inputs.summary(), av.__version__, machine)
     for warning in job.inputs.warnings:
         LOGGER.warning("%s", warning)
     if names := job.inputs.class_names:

@@ -16,7 +16,6 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise
@@ -24,17 +23,16 @@ from itertools import pairwise
 import numpy as np
 from PIL import Image
 
+from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import (
     DEFAULT_FRAMES_FPS,
     SOURCE,
     TOLERANCE_SECONDS,
     Frames,
     FramesArray,
-    Opener,
     Region,
     Size,
     Times,
-    Video,
     VideoError,
     whole,
 )
@@ -183,12 +181,11 @@ class _ImageFrames:
 
 @dataclass(frozen=True)
 class FilesAndFolders:
-    """An ``Opener`` of video files, by ``open_file``, and of folders of images, at ``frames_fps``."""
+    """An ``Opener`` of video files, and of folders of images, at ``frames_fps``."""
 
-    open_file: Opener
-    frames_fps: float
+    frames_fps: float = DEFAULT_FRAMES_FPS
 
-    def __call__(self, path: str) -> FrameFolder | AbstractContextManager[Video]:
+    def __call__(self, path: str) -> FrameFolder | PyavReader:
         """Open the folder or the file. Raises VideoError if it does not open."""
         is_folder = os.path.isdir(path)  # noqa: PTH112 (each clip)
-        return FrameFolder(path, self.frames_fps) if is_folder else self.open_file(path)
+        return FrameFolder(path, self.frames_fps) if is_folder else PyavReader(path)

@@ -6,9 +6,6 @@ that a random region can be drawn for that size. The video itself is not asked f
 PyAV cannot tell from a header whether the picture is turned, as in videos from a phone that was
 held upright. Decoding a frame only to find out would make the decoding of small videos a seventh
 slower.
-
-PyAV always works, since its wheels contain FFmpeg. torchcodec is optional and needs FFmpeg's shared libraries.
-Both give the same frames for the same times. Each is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -16,12 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from mgexp.errors import InputError
 
 FramesArray = NDArray[np.uint8]
 """Decoded frames: uint8, RGB, (T, H, W, 3)."""
@@ -29,7 +24,6 @@ Size = tuple[int, int]
 """Height and width of a picture, in pixels."""
 Times = Sequence[float] | NDArray[np.float64]
 """Moments in seconds from the start of the video."""
-Backend = Literal["auto", "pyav", "torchcodec"]
 
 TOLERANCE_SECONDS = 1e-6
 """A frame counts as on display this much before its timestamp. So k / frame_rate is a moment of
@@ -137,43 +131,3 @@ Opener = Callable[[str], AbstractContextManager[Video]]
 
 DEFAULT_FRAMES_FPS = 30.0
 """The frame rate of folders of images in clip stores, and the default of DATA.FRAMES_FPS."""
-
-
-@dataclass(frozen=True)
-class Decoder:
-    """A decoder: its ``name`` with versions, for people, and its ``opener``, which is sent to loader workers."""
-
-    name: str
-    opener: Opener
-
-
-def choose_decoder(backend: Backend, frames_fps: float = DEFAULT_FRAMES_FPS) -> Decoder:
-    """Return the decoder of DATA.DECODING_BACKEND; auto means torchcodec if it works here, and PyAV if not.
-
-    Its opener also opens folders of images, at ``frames_fps`` frames per second.
-
-    Raises InputError if the backend is torchcodec and it does not work here.
-    """
-    # A decoder is imported when it is chosen, since torchcodec may be absent.
-    from mgexp.video.frame_folder import FilesAndFolders
-
-    if backend != "pyav":
-        from mgexp.video import torchcodec_reader
-
-        fault = torchcodec_reader.fault()
-        if not fault:
-            opener = FilesAndFolders(torchcodec_reader.TorchcodecReader, frames_fps)
-            return Decoder(torchcodec_reader.version(), opener)
-        if backend == "torchcodec":
-            problem = f"DATA.DECODING_BACKEND = torchcodec, but it does not work here: {fault}"
-            remedy = (
-                "Install it with pip install '.[torchcodec]' and FFmpeg's shared libraries with "
-                "apt-get install ffmpeg (or conda install -c conda-forge ffmpeg), "
-                "or set DATA.DECODING_BACKEND auto or pyav"
-            )
-            raise InputError([f"{problem}. {remedy}"])
-    import av
-
-    from mgexp.video.pyav import PyavReader
-
-    return Decoder(f"PyAV {av.__version__}", FilesAndFolders(PyavReader, frames_fps))

@@ -12,10 +12,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from mgexp.config.load import load_config
-from mgexp.data.loader import build_time_limit, build_train_loader, build_view_loader
+from mgexp.data.loader import build_opener, build_time_limit, build_train_loader, build_view_loader
 from mgexp.data.records import VideoRecord
 from mgexp.data.time_limit import EXIT_NOT_HANDED_ON, TimeLimit, Timeout, write_timeout
 from mgexp.dist import Processes
+from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.pyav import PyavReader
 
 ROW = Path("experiments/quickstart/baseline.yaml")
@@ -37,6 +38,11 @@ def test_workers_yield_to_training_threads_only_on_a_cpu(device: str, expected: 
     loader = build_train_loader(load_config(ROW, []), [], [], torch.device(device), PyavReader)
     probe = DataLoader(Niceness(), num_workers=1, worker_init_fn=loader.worker_init_fn)
     assert [value.item() for value in probe] == [own if expected is None else expected]
+
+
+def test_folders_of_images_play_at_the_rate_of_the_configuration() -> None:
+    cfg = load_config(ROW, ["DATA.FRAMES_FPS", "12"])
+    assert build_opener(cfg) == FilesAndFolders(12.0)
 
 
 @pytest.mark.parametrize(("rank", "count"), [(0, 1), (0, 2), (1, 2)])
@@ -82,6 +88,7 @@ import torch
 from torch.utils.data import DataLoader
 from mgexp.config.load import load_config
 from mgexp.data.loader import build_train_loader
+from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.pyav import PyavReader
 
 class Endless(torch.utils.data.Dataset):

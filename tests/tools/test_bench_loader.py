@@ -33,8 +33,8 @@ def test_it_measures_videos_and_stores(bench, arguments, tiny_data, tmp_path, ca
     assert bench.main(arguments("--steps-per-second", 2, "--output", output, *both)) == 0
     printed = capsys.readouterr().out
     ways = simplejson.loads(output.read_text())["ways"]
-    assert next(iter(ways)) == "videos, PyAV"
-    assert {"store, PyAV", "shards, PyAV"} <= set(ways)
+    assert next(iter(ways)) == "videos"
+    assert set(ways) == {"videos", "store", "shards"}
     for name, way in ways.items():
         assert name in printed
         assert len(way["ms_per_clip"]) == 2
@@ -45,8 +45,7 @@ def test_it_measures_videos_and_stores(bench, arguments, tiny_data, tmp_path, ca
 def test_the_json_is_printed_alone(bench, arguments, capsys):
     assert bench.main(arguments("--json")) == 0
     found = simplejson.loads(capsys.readouterr().out)
-    assert found["decoders"][0].startswith("PyAV ")
-    assert "store, PyAV" not in found["ways"]
+    assert list(found["ways"]) == ["videos"]
     assert found["environment"]["commit"]
 
 

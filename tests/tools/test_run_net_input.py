@@ -9,8 +9,6 @@ import pytest
 from run_files import refused
 from tiny import NUM_TRAIN, command, data_keys, write_config
 
-from mgexp.video import torchcodec_reader as decode_torchcodec
-
 
 @pytest.mark.parametrize(
     ("pairs", "words"),
@@ -31,7 +29,8 @@ from mgexp.video import torchcodec_reader as decode_torchcodec
         (("SLOWFAST.FUSION_KERNEL_SZ", 4), ("SLOWFAST.FUSION_KERNEL_SZ", "odd")),
         (("DATA.PATH_LABEL_SEPARATOR", ""), ("DATA.PATH_LABEL_SEPARATOR", "one character")),
         (("--seed", 1, "SOLVER.BASE_LR"), ("'SOLVER.BASE_LR' has no value",)),
-        (("DATA.DECODING_BACKEND", "decord"), ("DATA.DECODING_BACKEND", "auto, pyav, torchcodec")),
+        (("DATA.ENSEMBLE_METHOD", "mean"), ("DATA.ENSEMBLE_METHOD", "sum, max")),
+        (("DATA.STORE", "nowhere"), ("DATA.STORE: ", "nowhere is no clip store")),
         (("--seed", -1), ("RNG_SEED = -1", "0 or more")),
     ],
 )
@@ -58,26 +57,6 @@ def test_classes_have_names_in_the_run_and_too_many_classes_are_a_warning(
     assert (output / "classes.txt").read_text() == "right\nleft\nup\n"
     warning = "MODEL.NUM_CLASSES = 3, but 1 class has no video, such as class 2"
     assert warning in (output / "log.txt").read_text()
-
-
-def test_a_decoder_that_does_not_work_is_refused(cfg, output, main, capsys, monkeypatch):
-    monkeypatch.setattr(decode_torchcodec, "fault", lambda: "no FFmpeg")
-    pair = ("DATA.DECODING_BACKEND", "torchcodec")
-    message = refused(main, capsys, command(cfg, output, *pair))
-    assert "no FFmpeg" in message
-    assert "apt-get install ffmpeg" in message
-    assert not output.exists()
-
-
-def test_a_decoder_that_does_not_work_is_told_once_beside_a_store(
-    cfg, output, tmp_path, main, capsys, monkeypatch
-):
-    monkeypatch.setattr(decode_torchcodec, "fault", lambda: "no FFmpeg")
-    pairs = ("DATA.DECODING_BACKEND", "torchcodec", "DATA.STORE", tmp_path)
-    message = refused(main, capsys, command(cfg, output, *pairs))
-    assert "2 problems found" in message
-    assert message.count("no FFmpeg") == 1
-    assert f"DATA.STORE: {tmp_path} is no clip store" in message
 
 
 @pytest.mark.parametrize(

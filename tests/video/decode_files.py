@@ -1,19 +1,9 @@
-"""Files for the tests of both decoders, what they show when, and the decoders that work here."""
+"""Files for the tests of the decoder, and what they show when."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from videos import GOP_8, INTRA, LONG_GOP, OPEN_GOP, TICKS_PER_FRAME, TIME_BASE, write_video
-
-from mgexp.video.pyav import PyavReader
-from mgexp.video.torchcodec_reader import TorchcodecReader, fault
-
-NEEDS_TORCHCODEC = pytest.mark.skipif(bool(fault()), reason=f"torchcodec: {fault()}")
-DECODERS = [
-    pytest.param(PyavReader, id="pyav"),
-    pytest.param(TorchcodecReader, id="torchcodec", marks=NEEDS_TORCHCODEC),
-]
 
 NUM_FRAMES = 40
 REGULAR = [number * TICKS_PER_FRAME for number in range(NUM_FRAMES)]

@@ -11,8 +11,8 @@ from stores import TALL, WIDE, frames_of, order, psnr, smooth_picture, store_in
 
 from mgexp.run.folder import CheckDir
 from mgexp.video.check import CheckLog, check_video
-from mgexp.video.frame_folder import FrameFolder, images_of, read_image
-from mgexp.video.reader import Region, VideoError, choose_decoder
+from mgexp.video.frame_folder import FilesAndFolders, FrameFolder, images_of, read_image
+from mgexp.video.reader import Region, VideoError
 from mgexp.video.store import StoreIndex, stamp_of
 from mgexp.video.store_encode import encode_video
 from mgexp.video.store_fill import fill_store
@@ -39,7 +39,7 @@ def test_a_folder_gives_the_frames_of_a_lossless_video_of_its_images(folder, fps
     video = str(write_lossless(tmp_path / "clip.mkv", PICTURES, fps))
     times = np.random.default_rng(0).uniform(-0.1, 14 / fps, 20)
     times = [*(time for time in times if abs(time * fps - round(time * fps)) > 0.05), 3 / fps]
-    opener = choose_decoder("pyav", fps).opener
+    opener = FilesAndFolders(fps)
     with opener(video) as plain, opener(str(folder)) as found:
         assert found.duration_seconds == pytest.approx(NUM_IMAGES / fps)
         for region in (None, PLACE):
@@ -191,7 +191,7 @@ def store(own, tmp_path):
 
 @pytest.mark.parametrize("fps", [30.0, 12.0])
 def test_a_copy_in_a_store_has_the_same_frames_at_any_frame_rate(own, store, fps):
-    opener = choose_decoder("pyav", fps).opener
+    opener = FilesAndFolders(fps)
     index = StoreIndex(store, own.parent, opener, fps)
     times = [(number + 0.5) / fps for number in (0, 3, 7, 11, 20)]
     with opener(str(own)) as source, index(str(own)) as copy:
@@ -208,7 +208,7 @@ def test_a_store_keeps_a_folder_and_copies_it_again_when_it_changes(own, store, 
     again = (store, order(own.parent, 96), ["clip"], 1)
     assert fill_store(*again, progress=False).num_kept == 1
     write_image(own / "img_00013.png", smooth_picture(12))
-    opener = choose_decoder("pyav").opener
+    opener = FilesAndFolders()
     assert StoreIndex(store, own.parent, opener).entry(str(own)) is None
     assert fill_store(*again, progress=False).num_copied == 1
     assert store.read()["clip"].num_frames == 13

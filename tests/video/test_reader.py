@@ -1,10 +1,11 @@
-"""Frames at given times, by every decoder, against the numbers that the frames show and a plain decoder."""
+"""Frames at given times, against the numbers that the frames show and a plain decoder."""
+
+import pickle
 
 import av
 import numpy as np
 import pytest
 from decode_files import (
-    DECODERS,
     FILES,
     NUM_FRAMES,
     REGULAR,
@@ -26,9 +27,9 @@ from videos import (
     write_wav,
 )
 
+from mgexp.video.frame_folder import FilesAndFolders
+from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
-
-pytestmark = pytest.mark.parametrize("opener", DECODERS)
 
 
 @pytest.fixture(scope="module")
@@ -36,43 +37,41 @@ def folder(tmp_path_factory):
     return write_files(tmp_path_factory.mktemp("videos"))
 
 
-def frames_at(opener, path, times):
-    with opener(str(path)) as reader:
+def frames_at(path, times):
+    with PyavReader(str(path)) as reader:
         return reader.frames_at(times).rgb()
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_frames_are_those_on_display(opener, folder, name):
+def test_frames_are_those_on_display(folder, name):
     rng = np.random.default_rng(0)
     for _ in range(10):
         times = random_times(name, rng)
-        assert numbers_of(frames_at(opener, folder / name, times)) == numbers_on_display(
-            name, times
-        )
+        assert numbers_of(frames_at(folder / name, times)) == numbers_on_display(name, times)
 
 
-def test_frames_are_rgb_in_the_order_of_the_times(opener, folder):
-    frames = frames_at(opener, folder / "intra.mp4", [0.5, 0.0])
+def test_frames_are_rgb_in_the_order_of_the_times(folder):
+    frames = frames_at(folder / "intra.mp4", [0.5, 0.0])
     assert (frames.shape, frames.dtype) == ((2, TALL, WIDE, 3), np.uint8)
     np.testing.assert_array_equal(frames, decode_all(folder / "intra.mp4")[[15, 0]])
 
 
 @pytest.mark.parametrize("name", ["gop_8.mp4", "late.mp4", "late.mkv"])
-def test_a_file_says_how_long_it_is(opener, folder, name):
-    with opener(str(folder / name)) as reader:
+def test_a_file_says_how_long_it_is(folder, name):
+    with PyavReader(str(folder / name)) as reader:
         assert reader.duration_seconds == pytest.approx(NUM_FRAMES / 30, abs=0.002)
 
 
-def test_a_duration_that_the_header_lacks_is_measured(opener, tmp_path):
+def test_a_duration_that_the_header_lacks_is_measured(tmp_path):
     options = {"live": "1"}  # as browsers record
     path = write_video(tmp_path / "live.mkv", NUM_FRAMES, container_options=options)
-    with opener(str(path)) as reader:
+    with PyavReader(str(path)) as reader:
         assert reader.duration_seconds == pytest.approx(NUM_FRAMES / 30, abs=0.002)
 
 
-def test_a_file_with_the_wrong_suffix_opens(opener, tmp_path):
+def test_a_file_with_the_wrong_suffix_opens(tmp_path):
     path = write_video(tmp_path / "video.mkv", NUM_FRAMES)
-    assert numbers_of(frames_at(opener, path.rename(tmp_path / "video.mp4"), [0.55])) == [16]
+    assert numbers_of(frames_at(path.rename(tmp_path / "video.mp4"), [0.55])) == [16]
 
 
 @pytest.mark.parametrize(
@@ -84,11 +83,11 @@ def test_a_file_with_the_wrong_suffix_opens(opener, tmp_path):
         (write_wav, "has no video stream"),
     ],
 )
-def test_a_file_that_is_no_video_is_a_video_error(opener, tmp_path, write, reason):
+def test_a_file_that_is_no_video_is_a_video_error(tmp_path, write, reason):
     path = tmp_path / "file.mp4"
     write(path)
     with pytest.raises(VideoError) as caught:
-        frames_at(opener, path, [0.0])
+        frames_at(path, [0.0])
     assert caught.value.path == str(path)
     assert caught.value.reason.startswith(reason)
 
@@ -103,23 +102,23 @@ def cut_short(tmp_path, request):
 
 
 @pytest.mark.parametrize("times", [[0.1, 1.2], [9.0]])
-def test_a_file_that_is_cut_short_is_a_video_error(opener, cut_short, times):
+def test_a_file_that_is_cut_short_is_a_video_error(cut_short, times):
     with pytest.raises(VideoError, match="cut short"):
-        frames_at(opener, cut_short, times)
+        frames_at(cut_short, times)
 
 
-def test_of_a_file_that_is_cut_short_the_frames_before_can_be_read(opener, cut_short):
-    assert numbers_of(frames_at(opener, cut_short, [0.01, 0.11])) == [0, 3]
+def test_of_a_file_that_is_cut_short_the_frames_before_can_be_read(cut_short):
+    assert numbers_of(frames_at(cut_short, [0.01, 0.11])) == [0, 3]
 
 
-def test_damaged_frames_are_a_video_error(opener, tmp_path):
+def test_damaged_frames_are_a_video_error(tmp_path):
     path = write_video(tmp_path / "damaged.mp4", NUM_FRAMES, options=GOP_8)
     content = bytearray(path.read_bytes())
     start = content.index(b"mdat") + 3000
     content[start : start + 2000] = bytes(2000)
     path.write_bytes(content)
     with pytest.raises(VideoError, match=r"damaged\.mp4: cannot be decoded"):
-        frames_at(opener, path, np.arange(NUM_FRAMES) / 30)
+        frames_at(path, np.arange(NUM_FRAMES) / 30)
 
 
 def write_two_sizes(path):
@@ -138,12 +137,22 @@ def write_two_sizes(path):
                 container.mux(packet)
 
 
-def test_frames_of_two_sizes_are_a_video_error(opener, tmp_path):
+def test_frames_of_two_sizes_are_a_video_error(tmp_path):
     write_two_sizes(tmp_path / "two.ts")
     with pytest.raises(VideoError, match=r"changes shape: \(48, 64\), then \(48, 48\)"):
-        frames_at(opener, tmp_path / "two.ts", [0.1, 1.0])
+        frames_at(tmp_path / "two.ts", [0.1, 1.0])
 
 
-def test_an_error_of_the_caller_stays_its_own(opener, folder):
-    with pytest.raises(ValueError, match="mine"), opener(str(folder / "intra.mp4")):
+def test_an_error_of_the_caller_stays_its_own(folder):
+    with pytest.raises(ValueError, match="mine"), PyavReader(str(folder / "intra.mp4")):
         raise ValueError("mine")
+
+
+def test_openers_travel_to_workers():
+    opener = FilesAndFolders(12.0)
+    assert pickle.loads(pickle.dumps(opener)) == opener
+
+
+def test_a_video_error_travels_between_processes():
+    error = pickle.loads(pickle.dumps(VideoError("a.mp4", "is broken")))
+    assert (error.path, error.reason, str(error)) == ("a.mp4", "is broken", "a.mp4: is broken")

@@ -1,17 +1,15 @@
-"""Every codec that PyAV encodes, pixel formats, odd sizes and turned pictures: the same by both decoders."""
+"""Every codec that PyAV encodes, pixel formats, odd sizes and turned pictures"""
 
 from fractions import Fraction
 
 import av
 import numpy as np
 import pytest
-from decode_files import DECODERS, NEEDS_TORCHCODEC
 from videos import LONG_GOP, TALL, WIDE, decode_all, numbers_of, set_display_matrix, write_video
 
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import Region
 from mgexp.video.rgb import quarter_turns
-from mgexp.video.torchcodec_reader import TorchcodecReader
 
 FRAME_TIME = {"time_base": Fraction(1, 30)}  # MPEG-1 and 2 know no finer one
 FILES = {
@@ -66,28 +64,17 @@ def written(tmp_path_factory):
     return write
 
 
-def frames_at(opener, path, times):
-    with opener(str(path)) as reader:
+def frames_at(path, times):
+    with PyavReader(str(path)) as reader:
         return reader.frames_at(times).rgb()
 
 
-@pytest.mark.parametrize("opener", DECODERS)
 @pytest.mark.parametrize("name", FILES)
-def test_frames_of_every_format_are_those_on_display(name, opener, written):
-    frames = frames_at(opener, written(name), TIMES)
+def test_frames_of_every_format_are_those_on_display(name, written):
+    frames = frames_at(written(name), TIMES)
     width, height = FILES[name].get("size", (WIDE, TALL))
     assert frames.shape[1:] == (height, width, 3)
     assert numbers_of(frames) == NUMBERS
-
-
-@NEEDS_TORCHCODEC
-@pytest.mark.parametrize("name", FILES)
-def test_both_decoders_give_the_same_frames(name, written):
-    """Bit by bit with the FFmpegs of the measurement; another one may round otherwise, but not shift colours."""
-    pyav, torchcodec = (
-        frames_at(open, written(name), TIMES) for open in (PyavReader, TorchcodecReader)
-    )
-    np.testing.assert_allclose(pyav.astype(int), torchcodec, atol=3)
 
 
 # Odd edges, both corners, one pixel, and all but one.
@@ -100,22 +87,20 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("opener", DECODERS)
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
 @pytest.mark.parametrize("name", FILES | ONLY_IN_PARTS)
-def test_a_region_is_that_part_of_the_whole_frames(name, part, opener, written):
-    with opener(str(written(name))) as reader:
+def test_a_region_is_that_part_of_the_whole_frames(name, part, written):
+    with PyavReader(str(written(name))) as reader:
         frames = reader.frames_at(TIMES[:6]).rgb()
         cut = reader.frames_at(TIMES[:6]).rgb(part)
     np.testing.assert_array_equal(cut, frames[:, part.rows, part.columns])
 
 
-@pytest.mark.parametrize("opener", DECODERS)
-def test_frames_have_the_size_as_displayed(opener, tmp_path):
+def test_frames_have_the_size_as_displayed(tmp_path):
     path = write_video(tmp_path / "turned.mp4", options=LONG_GOP)
     set_display_matrix(path, MATRICES["clockwise"])
     part = Region(3, 5, 20, 10)
-    with opener(str(path)) as reader:
+    with PyavReader(str(path)) as reader:
         found = reader.frames_at([0.55])
         cut = found.rgb(part)
         frames = reader.frames_at([0.55]).rgb()
@@ -143,21 +128,19 @@ def shown(picture, matrix):
     return out
 
 
-@pytest.mark.parametrize("opener", DECODERS)
 @pytest.mark.parametrize("suffix", ["mp4", "mov"])
 @pytest.mark.parametrize("name", MATRICES)
-def test_pictures_are_turned_as_a_player_turns_them(name, suffix, opener, tmp_path):
+def test_pictures_are_turned_as_a_player_turns_them(name, suffix, tmp_path):
     path = write_video(tmp_path / f"turned.{suffix}", options=LONG_GOP)
     set_display_matrix(path, MATRICES[name])
     expected = [shown(frame, MATRICES[name]) for frame in decode_all(path)[[0, 16]]]
-    np.testing.assert_array_equal(frames_at(opener, path, [0.0, 0.55]), expected)
+    np.testing.assert_array_equal(frames_at(path, [0.0, 0.55]), expected)
 
 
-@pytest.mark.parametrize("opener", DECODERS)
-def test_a_matrix_that_is_no_rotation_is_left_alone(opener, tmp_path):
+def test_a_matrix_that_is_no_rotation_is_left_alone(tmp_path):
     path = write_video(tmp_path / "a.mp4")
     set_display_matrix(path, (0, 0, 0, 0, 0, 0))
-    assert numbers_of(frames_at(opener, path, [0.55])) == [16]
+    assert numbers_of(frames_at(path, [0.55])) == [16]
 
 
 @pytest.mark.parametrize(

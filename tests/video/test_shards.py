@@ -13,7 +13,6 @@ from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 from mgexp.video.shards import Part, crc32_of, part_path, write_shard
 from mgexp.video.store_fill import fill_store
-from mgexp.video.torchcodec_reader import TorchcodecReader, fault
 
 NAMES = ["a.mp4", "folder/b c, d:e.mp4", f"{'é' * 90}.mp4", f"{'folder/' * 30}z.mp4"]
 
@@ -59,18 +58,11 @@ def test_the_same_copies_give_the_same_bytes(copies, shard, tmp_path):
 
 
 @pytest.mark.parametrize("position", range(4))
-@pytest.mark.parametrize(
-    "reader",
-    [
-        PyavReader,
-        pytest.param(TorchcodecReader, marks=pytest.mark.skipif(bool(fault()), reason=fault())),
-    ],
-)
-def test_frames_and_duration_are_those_of_the_file(copies, shard, position, reader):
+def test_frames_and_duration_are_those_of_the_file(copies, shard, position):
     times = [0.0, 0.05, 0.1]
     with (
-        reader(str(copies[position][1])) as file,
-        reader(path_of(shard, copies, position)) as part,
+        PyavReader(str(copies[position][1])) as file,
+        PyavReader(path_of(shard, copies, position)) as part,
     ):
         assert part.duration_seconds == file.duration_seconds
         assert np.array_equal(part.frames_at(times).rgb(), file.frames_at(times).rgb())
