@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from mgexp.config.keys import BY_NAME, FOLD, Config
+from mgexp.config.load import FORMER_KEYS
 from mgexp.config.values import as_lists
 from mgexp.run.files import json_line
 
@@ -235,6 +236,7 @@ KEYS_WITHOUT_EFFECT_ON_RESULT = {
     *("DATA.MAX_UNUSABLE_SHARE", "DATA.VIDEO_TIMEOUT_SECONDS"),
     # A clip depends on the seed and on its position. It does not depend on the process that decodes it.
     *("DATA_LOADER.NUM_WORKERS", "DATA_LOADER.PREFETCH_FACTOR"),
+    *FORMER_KEYS,
 }
 """Two runs of a row may differ in these keys. Apart from the seed, they cannot change accuracy, steps or FLOPs."""
 LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.STORE", "DATA.QUARANTINE")

@@ -25,6 +25,10 @@ MAX_FILE_KEYS = 1000
 """The most keys that a file may set. Far fewer exist, but each unknown key is compared with all names, so a larger
 file would take too long."""
 
+FORMER_KEYS = frozenset({"DATA.DECODING_BACKEND"})
+"""Keys of earlier versions that changed no result. Files that set them, as in the folder of an older run, are read
+without them."""
+
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
     """Load the configuration of ``path``. Raises InputError with every problem of its keys and values."""
@@ -121,7 +125,8 @@ def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
             f"{path} does not exist: --cfg takes a YAML file, such as those in experiments/"
         ]
     try:
-        values = dict(flatten(read_yaml(path)))
+        tree = flatten(read_yaml(path))
+        values = {name: value for name, value in tree if name not in FORMER_KEYS}
     except RecursionError:
         return {}, [f"{path}: its _BASE_ leads back to the file itself, or to too many files"]
     except OSError as error:

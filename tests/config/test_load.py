@@ -7,7 +7,7 @@ import pytest
 import yaml
 from tiny import EXPERIMENTS
 
-from mgexp.config.check import cross_problems
+from mgexp.config.check import cross_problems, differing_keys
 from mgexp.config.keys import BY_NAME, KEYS
 from mgexp.config.load import config_of, experiment_name, flatten, load_config, read_config, to_yaml
 from mgexp.errors import InputError
@@ -180,6 +180,14 @@ def test_unknown_key_of_a_file_is_named_with_the_file(write):
     problem = only_problem(path)
     assert problem.startswith(f"{path}: there is no key TRIAN.BATCH_SIZE; nearest: ")
     assert "TRAIN.BATCH_SIZE" in problem
+
+
+def test_a_file_of_an_earlier_version_is_read_and_is_the_same_recipe(write):
+    former = {"DATA.DECODING_BACKEND": "pyav"}
+    path = write("DATA: {DECODING_BACKEND: pyav, NUM_FRAMES: 4}")
+    assert load_config(path).DATA.NUM_FRAMES == 4
+    assert list(differing_keys(former, {})) == []
+    assert only_problem(path, "DATA.DECODING_BACKEND", "pyav").startswith("the command line: ")
 
 
 def test_unknown_key_like_no_other_points_to_the_list_of_all(empty):
