@@ -90,7 +90,9 @@ def _crops(draft: Conversion, format_: str) -> None:
     for name in given if is_read and len(given) == 1 else ():
         draft.refuse(name, "has no counterpart alone: a crop of a random area needs both keys")
     is_used = is_read and len(given) == len(names)
-    draft.keep_if(is_used, "PySlowFast does not read it for this data set", *names)
+    unread = "PySlowFast does not read it for this data set"
+    empty = "it is empty: each frame gets a random short side"
+    draft.keep_if(is_used, empty if is_read else unread, *names)
     why = "no short side is drawn, in PySlowFast too"
     draft.keep_if(not is_used, why, "DATA.INV_UNIFORM_SAMPLE")
 

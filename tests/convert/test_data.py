@@ -123,6 +123,11 @@ def test_one_of_the_two_keys_of_relative_crops_is_a_problem():
     assert problem.startswith("DATA.TRAIN_JITTER_SCALES_RELATIVE = [0.08, 1.0] has no counterpart")
 
 
+def test_an_empty_list_of_relative_crops_is_said_to_be_empty():
+    said = why(STEPWISE, "DATA.TRAIN_JITTER_SCALES_RELATIVE", DATA__TRAIN_JITTER_SCALES_RELATIVE=[])
+    assert said.startswith("it is empty")
+
+
 def test_a_test_batch_is_that_of_all_gpus():
     assert keys_of(STEPWISE)["TEST.BATCH_SIZE"] == 8  # 64 on 8
     assert keys_of(STEPWISE, NUM_GPUS=1)["TEST.BATCH_SIZE"] == 64
