@@ -55,11 +55,27 @@ def from_environment() -> Processes:
 def device_of(name: str, processes: Processes = Processes()) -> torch.device:
     """Return the device that DEVICE names (auto, cpu or cuda): the GPU of this process, or the CPU.
 
-    If DEVICE demands a GPU and there is none, return the CPU. ``train.setup.device_problems`` reports that case.
+    If DEVICE demands a GPU and there is none, return the CPU. ``device_problems`` reports that case.
     """
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", processes.local_rank)
+
+
+def device_problems(
+    device: str, num_gpus: int, compile_mode: str = "off", num_processes: int = 1
+) -> Iterator[str]:
+    """Yield a problem if a GPU was asked for and there is none, or too few, or if TRAIN.COMPILE needs one."""
+    if device == "cuda" and not num_gpus:
+        yield "DEVICE = cuda, but torch finds no GPU: see nvidia-smi, or set DEVICE auto or cpu"
+    elif device != "cpu" and 0 < num_gpus < num_processes:
+        yield (
+            f"this machine has {num_gpus} of the {num_processes} GPUs that as many processes need: start fewer "
+            "processes, or set DEVICE cpu"
+        )
+    # On a CPU torch would compile without graphs, and say nothing.
+    elif compile_mode == "cuda_graphs" and (device == "cpu" or not num_gpus):
+        yield "TRAIN.COMPILE = cuda_graphs, but the device is a CPU: set TRAIN.COMPILE default or off"
 
 
 @contextmanager

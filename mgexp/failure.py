@@ -108,7 +108,7 @@ def failing_together(processes: Processes) -> Iterator[Explained]:
 
     The block then raises the cause, which may be the InputError, TrainingError or Interrupted of another process.
     A process may not be able to leave the block, for example because it waits in a collective. After
-    ``GRACE_SECONDS`` it is ended with exit code 1, or 2 for bad input. Raises TrainingError if the processes do
+    ``GRACE_SECONDS`` it is ended with exit code 1, or one of EXIT_CODES. Raises TrainingError if the processes do
     not meet. Does nothing for one process, or if the launcher did not say where the processes meet.
     """
     if processes.count == 1 or "MASTER_ADDR" not in os.environ:

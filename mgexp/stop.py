@@ -1,11 +1,12 @@
 """Stop a run after a signal, as soon as nothing is lost. All processes of the run stop together.
 
-In training, the run stops after the current step and a save. Before the first step and in an evaluation there is
-nothing to save, so the run stops at once or after the current batch.
+In training, the run stops after the current step and a save. Before the first step there is nothing to save, so
+it stops at once. In an evaluation it stops after the current batch, and the final one saves its scores.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -50,7 +51,7 @@ class StopRequest:
         self.signal_name: str | None = None
         self.should_save = False
         self._only_save = only_save
-        self._since = 0.0
+        self._first_ctrl_c = math.inf
         self._is_at_once = False
         self._process = 0
 
@@ -109,13 +110,16 @@ class StopRequest:
         # itself.
         if os.getpid() != self._process:
             return
+        now, first = time.monotonic(), self._first_ctrl_c
+        if number == signal.SIGINT:
+            self._first_ctrl_c = min(first, now)
         if number in self._only_save:
             self.should_save = True
         elif not self.requested:
-            self.signal_name, self._since = signal.Signals(number).name, time.monotonic()
+            self.signal_name = signal.Signals(number).name
             if self._is_at_once:
                 self.check()
-        elif number == signal.SIGINT and time.monotonic() - self._since > ONE_CTRL_C_SECONDS:
+        elif number == signal.SIGINT and now - first > ONE_CTRL_C_SECONDS:
             # SIG_DFL ends the process at once. Python's own handler would raise KeyboardInterrupt, and then
             # `finally` blocks would run.
             signal.signal(number, signal.SIG_DFL)

@@ -7,7 +7,7 @@ import torch
 import torch.multiprocessing as mp
 
 from mgexp import dist
-from mgexp.dist import Processes
+from mgexp.dist import Processes, device_problems
 from mgexp.errors import InputError
 
 CPU = torch.device("cpu")
@@ -111,3 +111,26 @@ def test_two_processes_find_the_same():
             *((True, False, True), merged, 10.0, 1 + 2**-11, 1.0),
         )
         assert dict(results) == {0: wanted, 1: wanted}
+
+
+def test_a_gpu_that_was_asked_for_must_be_there():
+    (problem,) = device_problems("cuda", 0)
+    assert "DEVICE" in problem
+    assert [*device_problems("cuda", 1), *device_problems("auto", 0)] == []
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_each_process_needs_a_gpu(device):
+    (problem,) = device_problems(device, 2, num_processes=4)
+    assert problem.startswith("this machine has 2 of the 4 GPUs")
+    fitting = ((device, 4), ("cpu", 2), ("auto", 0))
+    assert [
+        one for name, num in fitting for one in device_problems(name, num, num_processes=4)
+    ] == []
+
+
+def test_cuda_graphs_need_a_gpu():
+    for device, num_gpus in (("auto", 0), ("cpu", 1)):
+        (problem,) = device_problems(device, num_gpus, "cuda_graphs")
+        assert problem.startswith("TRAIN.COMPILE = cuda_graphs, but the device is a CPU")
+    assert [*device_problems("auto", 1, "cuda_graphs"), *device_problems("cpu", 1)] == []

@@ -27,7 +27,7 @@ TWICE = """
 import os, signal, sys, time
 from mgexp.stop import StopRequest
 with StopRequest().listening():
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
     time.sleep(float(sys.argv[1]))
     os.kill(os.getpid(), signal.SIGINT)
     print("still there", flush=True)
@@ -35,10 +35,15 @@ with StopRequest().listening():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "code", "said"), [(1.2, -signal.SIGINT, ""), (0, 0, "still there\n")]
+    ("first", "seconds", "code", "said"),
+    [
+        ("SIGINT", 1.2, -signal.SIGINT, ""),
+        ("SIGINT", 0, 0, "still there\n"),
+        ("SIGTERM", 1.2, 0, "still there\n"),
+    ],
 )
-def test_a_second_ctrl_c_ends_at_once_but_for_one_that_is_handed_on(seconds, code, said):
-    arguments = [sys.executable, "-c", TWICE, str(seconds)]
+def test_a_second_ctrl_c_ends_at_once_but_for_one_that_is_handed_on(first, seconds, code, said):
+    arguments = [sys.executable, "-c", TWICE, str(seconds), first]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (code, said)
 

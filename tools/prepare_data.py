@@ -39,7 +39,7 @@ from mgexp.data.lists import chosen_listing
 from mgexp.errors import listed, raise_problems
 from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say, too_small
 from mgexp.run.environment import num_cores
-from mgexp.text import counted
+from mgexp.text import counted, escaped
 from mgexp.train.setup import build_store_levels
 from mgexp.video.store import StoreDir
 from mgexp.video.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES
@@ -175,7 +175,9 @@ def summary(store: Path, filled: Filled) -> str:
         f"{store}: {counted(filled.num_copied, 'video')} copied, {filled.num_kept} kept, "
         f"{len(filled.failures)} without a copy"
     ]
-    return "\n".join([*lines, *(f"  {path}: {reason}" for path, reason in filled.failures)])
+    return "\n".join(
+        [*lines, *(f"  {path}: {escaped(reason)}" for path, reason in filled.failures)]
+    )
 
 
 def plan(options: argparse.Namespace, names: Sequence[str], order: Order) -> str:

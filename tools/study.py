@@ -286,9 +286,10 @@ class Board:
         for key, one in self.gathered.runs.items():
             if one.key in busy:
                 self.again.add(key)
-                for root in (folder.root for folder in self.run_dirs(*key)):
-                    if root.exists():
-                        root.rename(free_path(root, "busy"))
+                # A folder without a result is that of the new training, which an earlier start began.
+                for folder in self.run_dirs(*key):
+                    if folder.result_json.exists():
+                        folder.root.rename(free_path(folder.root, "busy"))
 
     # --- what is written
 
@@ -363,8 +364,8 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
     if board.few_steps:
         say(f"warning: few steps: {board.few_steps}")
     # Commits and edits during the study must not change the code of its later runs.
-    with tempfile.TemporaryDirectory(prefix="mgexp_study_") as folder:
-        code = Path(folder) / "code"
+    with tempfile.TemporaryDirectory(prefix="mgexp_study_") as frozen:
+        code = Path(frozen) / "code"
         while task := next(filter(board.is_ready, left := board.left()), None):
             total, seconds = len(board.study.tasks), seconds_of(board.study, board.gathered, [task])
             if options.minutes and time.monotonic() - started + seconds > 60 * options.minutes:
@@ -376,8 +377,10 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
             is_blind = options.minutes and not board.gathered.runs
             note = ", so --minutes does not limit this one" if is_blind else ""
             say(f"task {place} of {total}: {what}; {board.describe(left)}{note}")
-            wait_for(board.run_dir(task.row, task.seed))
-            outcome = to_local(run_options(board, task), resources, (), say, code)
+            run = run_options(board, task)
+            folder = RunDir(run.output)
+            wait_for(folder)
+            outcome = to_local(run, resources, (), say, code)
             missed = missed or outcome is Outcome.MISSED
             if outcome not in (Outcome.OK, Outcome.MISSED):
                 say(f"{what}: {outcome.name.lower()}; start the same command again to continue")
@@ -385,7 +388,7 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
             board.again.discard((task.row, task.seed))
             board.update()
             if not board.is_done(task):
-                problems = board.gathered.refused.get(board.run_dir(task.row, task.seed).root, ())
+                problems = board.gathered.refused.get(folder.root, ())
                 raise InputError([f"{what}: the run ended, but it does not count", *problems])
     if waiting := {task.row for task in board.left()}:
         names, pairs = ", ".join(sorted(waiting)), board.study.seconds_pairs
@@ -440,7 +443,7 @@ def submit(board: Board, resources: Resources, options: argparse.Namespace) -> O
         with sweep.folder.lock():
             thaw(sweep.folder)
             check_sweep(sweep, resources, is_here=False)
-            freeze(sweep)
+            freeze(sweep, runs)
             now = states(sweep.folder, [one.name for one in runs])
             todo = [one for one, state in zip(runs, now, strict=True) if state.state not in IN_HAND]
             if todo:

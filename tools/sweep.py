@@ -137,16 +137,15 @@ COMMANDS = {"status": status, "cancel": stop}
 def run(options: argparse.Namespace) -> int:
     """Check all runs, freeze the sweep, and start what is missing."""
     sweep, resources, problems = read(options)
+    check_sweep(sweep, resources, options.launcher != "slurm", problems)
     if options.dry_run:
-        check_sweep(sweep, resources, options.launcher != "slurm", problems)
         return preview(sweep, options.json)
     # A task starts in the folder of the frozen code, so all paths of its submission must be absolute.
     with_folder = replace(sweep, folder=SweepDir(sweep.folder.root.absolute()))
-    check_sweep(sweep, resources, options.launcher != "slurm", problems)
     # The lock comes after the checks, which write nothing. A new call also ends an earlier cancel.
     with sweep.folder.lock():
         sweep.folder.cancelled.unlink(missing_ok=True)
-        freeze(with_folder)
+        freeze(with_folder, with_folder.runs)
         return start(with_folder, resources, options)
 
 

@@ -103,10 +103,18 @@ def _json_entries(text: str, path: Path) -> tuple[list[tuple[str, int]], list[st
     except (ValueError, RecursionError) as error:
         return [], [f"class list {path} is not JSON ({error}): {remedy}"]
     try:
-        return [(name.strip('"'), int(number)) for name, number in pairs], []
-    # Python reads Infinity in JSON as a float, and int() then raises OverflowError.
-    except (TypeError, ValueError, AttributeError, OverflowError):
+        if not all(isinstance(pair, tuple) for pair in pairs):
+            raise ValueError
+        return [(name.strip('"'), _whole(number)) for name, number in pairs], []
+    except (TypeError, ValueError, AttributeError):
         return [], [f"class list {path} is no object of names and whole numbers: {remedy}"]
+
+
+def _whole(value: object) -> int:
+    """Read a whole number, which Something-Something writes as text. int() alone would round 1.9."""
+    if isinstance(value, (int, str)) and not isinstance(value, bool):
+        return int(value)
+    raise ValueError
 
 
 def _problems(

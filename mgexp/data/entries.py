@@ -75,7 +75,7 @@ def bad_messages(bad: BadPlaces) -> Iterator[str]:
         kinds[one.what].append((place, one))
     for what, found in kinds.items():
         for place, one in found[:MAX_LISTED]:
-            yield f"{what}, {place}: {one.value!r}: {one.remedy}"
+            yield f"{what}, {place}: {shown(one.value)}: {one.remedy}"
         if len(found) > MAX_LISTED:
             yield f"{what}: ... and {len(found) - MAX_LISTED} more"
 
@@ -119,5 +119,9 @@ def existing_videos(videos: Sequence[Listed], problems: Iterable[str], if_empty:
         for i, one in enumerate(videos)
     ]
     records = tuple(one for i, one in enumerate(everything) if i in found)
-    missing = tuple(one.path for i, one in enumerate(everything) if i not in found)
-    return VideoList(records, missing, tuple(told), tuple(everything))
+    lost = {
+        one.path: tuple(place.rstrip("/") for place in places[i])
+        for i, one in enumerate(everything)
+        if i not in found
+    }
+    return VideoList(records, tuple(lost), tuple(told), tuple(everything), lost)

@@ -66,9 +66,10 @@ def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> Vid
     except InputError as error:
         return VideoList(problems=error.problems)
     quarantine, unreadable = (frozenset[str](), []) if with_quarantined else _read_quarantine(data)
-    if not _list_path(data, key):
+    listed_in: str = getattr(data, key)
+    if not listed_in:
         return VideoList(problems=(_not_set(data, key), *unreadable))
-    path, root = Path(_list_path(data, key)), Path(data.PATH_PREFIX)
+    path, root = Path(listed_in), Path(data.PATH_PREFIX)
     split: Split = "train" if key == "TRAIN_LIST" else "val"
     classes = _classes_of(data, num_classes) if _names_classes(data) else Classes({})
     if classes.problems:
@@ -131,12 +132,22 @@ def fetched(data: DataKeys) -> DataKeys:
 
 
 def _with_copies(videos: VideoList, copied: Container[str], root: Root) -> VideoList:
-    """Let the missing videos that have copies in a store exist."""
-    missing = {path for path in videos.missing if root.name(path) not in copied}
-    records = tuple(record for record in videos.listed if record.path not in missing)
-    return replace(
-        videos, records=records, missing=tuple(p for p in videos.missing if p in missing)
+    """Let the missing videos that have copies in a store exist, each at the place where it was copied from."""
+    found = {}
+    for path in videos.missing:
+        for place in videos.places.get(path, (path,)):
+            # An empty file is no video that is gone: the copies are of an earlier content.
+            if root.name(place) in copied and not Path(place).exists():
+                found[path] = place
+                break
+    missing = tuple(path for path in videos.missing if path not in found)
+    gone = {*missing}
+    records = tuple(
+        replace(record, path=found.get(record.path, record.path))
+        for record in videos.listed
+        if record.path not in gone
     )
+    return replace(videos, records=records, missing=missing)
 
 
 def _names_classes(data: DataKeys) -> bool:
@@ -178,10 +189,6 @@ def _classes_of(data: DataKeys, num_classes: int) -> Classes:
     read_names = kinetics_labels if data.FORMAT == "kinetics" else class_folders
     names, problems = read_names(train)
     return Classes({}, problems) if problems else number_classes(names, str(train), num_classes)
-
-
-def _list_path(data: DataKeys, key: ListKey) -> str:
-    return data.TRAIN_LIST if key == "TRAIN_LIST" else data.VAL_LIST
 
 
 def _not_set(data: DataKeys, key: ListKey) -> str:
@@ -249,7 +256,7 @@ def quarantine_problems(data: DataKeys, lists: Sequence[VideoList]) -> list[str]
     if any(root.name(path) in names for videos in lists for path in videos.paths):
         return []
     return [
-        f"DATA.QUARANTINE {Path(data.QUARANTINE).absolute()}: none of its {len(names)} lines, such as "
+        f"DATA.QUARANTINE {data.QUARANTINE}: none of its {len(names)} lines, such as "
         f"{min(names)!r}, is a video of DATA.TRAIN_LIST or DATA.VAL_LIST below {root.folder}: make it with "
         "tools/check_data.py from them, or set DATA.QUARANTINE ''"
     ]
@@ -409,9 +416,7 @@ def build_listing(cfg: Config, problems: Sequence[str], with_quarantined: bool) 
     data = in_fold(cfg).DATA
     # Quarantined videos are read here and taken out below, so that they do not count as missing.
     given = {
-        key: build_list(cfg, key, with_quarantined=True)
-        for key in LIST_KEYS
-        if _list_path(data, key)
+        key: build_list(cfg, key, with_quarantined=True) for key in LIST_KEYS if getattr(data, key)
     }
     found = [*problems, *(problem for videos in given.values() for problem in videos.problems)]
     if not given:
@@ -429,8 +434,6 @@ def build_listing(cfg: Config, problems: Sequence[str], with_quarantined: bool) 
     lists = (given.get(key, VideoList()) for key in LIST_KEYS)
     kept = Listing(root_folder, tuple(_without(videos, quarantine, root)[0] for videos in lists))
     if not kept.paths:
-        problem = (
-            f"DATA.QUARANTINE {Path(data.QUARANTINE).absolute()} names all videos of the lists"
-        )
+        problem = f"DATA.QUARANTINE {data.QUARANTINE} names all videos of the lists"
         raise InputError([f"{problem}: remove the lines of those that are sound, or set it to ''"])
     return kept

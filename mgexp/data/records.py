@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -76,12 +77,14 @@ class VideoList:
     how many may be missing.
     ``problems``: a message for each fault of the list itself.
     ``listed``: existing and missing videos in the order of the list, the missing ones at their usual places.
+    ``places``: for missing videos, by their usual places, all places where they could have been.
     """
 
     records: tuple[Record, ...] = ()
     missing: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     listed: tuple[Record, ...] = field(default=(), compare=False, repr=False)
+    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def num_listed(self) -> int:

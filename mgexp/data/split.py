@@ -55,7 +55,7 @@ class Found:
 def find_videos(root: Path) -> Found:
     """Find the videos in ``root``: a folder for each class, or folders train and val with a folder for each class.
 
-    The name of a folder in the folder of a class is a group. A folder of images is one video.
+    A folder in the folder of a class is a group, with all folders in it. A folder of images is one video.
     """
     try:
         return _found_in(Path(os.path.normpath(root.absolute())))
@@ -64,24 +64,31 @@ def find_videos(root: Path) -> Found:
 
 
 def _found_in(root: Path) -> Found:
-    splits = {path.name.lower(): path for path in visible_in(root) if path.is_dir()}
+    inside = visible_in(root)
+    folders = [path for path in inside if path.is_dir() and _holds_videos(path)]
     train, val, test = (
-        [splits[name] for name in names if name in splits]
+        [path for path in folders if path.name.lower() in names]
         for names in (TRAIN_FOLDERS, VAL_FOLDERS, TEST_FOLDERS)
     )
-    if len(splits) > 1 and not splits.keys() - {*TRAIN_FOLDERS, *VAL_FOLDERS, *TEST_FOLDERS}:
-        # Some data sets call their validation videos test.
-        chosen = val or test
-        if len(train) == len(chosen) == 1:
-            notes = [f"{test[0]}: left out, since {val[0].name} is there"] if val and test else []
-            parts = [_in_classes(train[0], False), _in_classes(chosen[0], True)]
-            return _joined([*parts, Found(notes=tuple(notes))])
-    return _in_classes(root, None)
+    # Some data sets call their validation videos test.
+    chosen = val or test
+    if not train or not chosen:
+        return _in_classes(root, None)
+    parts = {train[0], chosen[0], *(test if val else ())}
+    others = [path for path in inside if path not in parts]
+    if more := [str(path) for path in others if path in folders or _is_video(path)]:
+        names = f"{train[0].name} and {chosen[0].name}"
+        problem = f"{root} has the folders {names}, and beside them {listed(more)}"
+        return Found(problems=(f"{problem}: move that away, or give --list",))
+    notes = [f"{path}: left out, since {val[0].name} is there" for path in test if val]
+    notes += [f"{path}: left out, since no video is in it" for path in others]
+    found = [_in_classes(train[0], False), _in_classes(chosen[0], True), Found(notes=tuple(notes))]
+    fields = ("videos", "problems", "notes")
+    return Found(*(tuple(one for part in found for one in getattr(part, f)) for f in fields))
 
 
-def _joined(parts: Sequence[Found]) -> Found:
-    fields = (("videos", "problems", "notes")[number] for number in range(3))
-    return Found(*(tuple(one for part in parts for one in getattr(part, f)) for f in fields))
+def _holds_videos(folder: Path) -> bool:
+    return any(True for _ in _videos_below(folder, "", {os.path.realpath(folder)}, []))
 
 
 def _in_classes(folder: Path, is_val: bool | None) -> Found:
@@ -119,19 +126,22 @@ def _is_video(path: Path) -> bool:
     return path.suffix.lower() in ENDINGS
 
 
+def _is_folder_of_images(folder: Path) -> bool:
+    inside = visible_in(folder)
+    return not any(map(_is_video, inside)) and any(is_image(one.name) for one in inside)
+
+
 def _videos_below(
     folder: Path, group: str, seen: set[str], left_out: list[str]
 ) -> Iterator[tuple[Path, str]]:
     """Yield (video, group) of all videos below a folder. ``seen`` has its real folders: links may go round."""
-    inside = visible_in(folder)
-    if group and not any(map(_is_video, inside)) and any(is_image(one.name) for one in inside):
-        yield folder, ""
-        return
-    for path in inside:
+    for path in visible_in(folder):
         if path.is_dir():
             real = os.path.realpath(path)
-            if real not in seen:
-                yield from _videos_below(path, path.name, {*seen, real}, left_out)
+            if _is_folder_of_images(path):
+                yield path, group
+            elif real not in seen:
+                yield from _videos_below(path, group or path.name, {*seen, real}, left_out)
         elif _is_video(path):
             yield path, group
         else:

@@ -39,6 +39,7 @@ TEXT_OPTIONS = {
 OURS = {
     *("array", "chdir", "error", "job-name", "open-mode"),
     *("output", "requeue", "signal", "time", "wrap"),
+    *("ntasks", "ntasks-per-node", "gpus", "gpus-per-task"),
 }
 """Options of sbatch that --sbatch may not change, because the launcher sets them."""
 

@@ -174,6 +174,8 @@ def freeze_code(target: Path, source: Path = REPOSITORY) -> str:
     # Copy to another name first. The rename then makes the whole copy appear at once.
     if not target.exists():
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        # In a container, a start that was killed may have had the same number.
+        shutil.rmtree(temporary, ignore_errors=True)
         for name in FROZEN:
             # An installed package has no tools beside it.
             if (source / name).is_dir():

@@ -18,6 +18,7 @@ from submitit import Job, LocalJob
 from submitit.core.core import Executor
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
+from mgexp.config.load import read_config
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.launch import hold_signals
 from mgexp.launch.resources import Resources, local_problems
@@ -104,7 +105,13 @@ class LocalRun:
         while True:
             try:
                 if self.has_ended(shows_log=True):
-                    return outcome_of(self.launch, self.job.job_id)[0]
+                    outcome, message = outcome_of(self.launch, self.job.job_id)
+                    if message == KILLED and was_interrupted:
+                        # The signal came before the run could hold it back, so nothing has begun.
+                        return Outcome.INTERRUPTED
+                    if message == KILLED:
+                        sys.stderr.write(f"{message}\n")
+                    return outcome
                 time.sleep(POLL_SECONDS)
             except KeyboardInterrupt:
                 if was_interrupted:
@@ -270,7 +277,9 @@ def to_queue(
     with collected(problems):
         resources = with_cpus(run, resources)
     run_dir = check_submission(run, resources, False, problems)
-    if run_dir.result_json.exists():
+    cfg, _ = read_config(run.config, run.overrides)
+    # A complete run can be evaluated again.
+    if cfg.TRAIN.ENABLE and run_dir.result_json.exists():
         say(f"{run_dir.root}: this run is complete, nothing was submitted")
         return Outcome.OK
     submission = _submission(run_dir, run, resources)

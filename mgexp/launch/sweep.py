@@ -15,10 +15,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-import yaml
-
-from mgexp.config.check import differing_keys
-from mgexp.config.load import flatten, fold_of, load_config, read_config
+from mgexp.config.check import value_of
+from mgexp.config.load import file_values, flatten, fold_of, load_config, read_config
 from mgexp.config.study import MAX_SEEDS
 from mgexp.config.values import from_text
 from mgexp.errors import InputError
@@ -225,12 +223,16 @@ def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
     path = sweep.folder.config_yaml(run.point_name, run.experiment)
     if not path.exists():
         return []
-    frozen = dict(flatten(yaml.safe_load(path.read_text(encoding="utf-8"))))
-    now = dict(flatten(yaml.safe_load(frozen_yaml(sweep.options(run)))))
-    return [
-        f"{key}: the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}; {REMEDY}"
-        for key, old, new in differing_keys(frozen, now)
-    ]
+    frozen, problems = file_values(path)
+    options = sweep.options(run)
+    now = dict(flatten(read_config(options.config, options.overrides)[0]))
+    for key in sorted(frozen.keys() | now.keys()):
+        old, new = value_of(frozen, key), value_of(now, key)
+        if old != new:
+            problems.append(
+                f"{key}: the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}; {REMEDY}"
+            )
+    return problems
 
 
 def _active(folder: SweepDir) -> list[RunState]:
@@ -245,12 +247,12 @@ def thaw(folder: SweepDir) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def freeze(sweep: Sweep) -> None:
-    """Copy the code and write the YAMLs. A copy or a YAML that exists already stays as it is."""
+def freeze(sweep: Sweep, runs: Sequence[SweepRun]) -> None:
+    """Copy the code and write the YAMLs of ``runs``. A copy or a YAML that exists already stays as it is."""
     folder = sweep.folder
     folder.root.mkdir(parents=True, exist_ok=True)
     freeze_code(folder.code)
-    for run in sweep.runs:
+    for run in runs:
         path = folder.config_yaml(run.point_name, run.experiment)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -260,7 +262,7 @@ def freeze(sweep: Sweep) -> None:
         "runs": [],
         **(read_json(folder.sweep_json) if folder.sweep_json.exists() else {}),
     }
-    record["runs"] = [*dict.fromkeys([*record["runs"], *(run.name for run in sweep.runs)])]
+    record["runs"] = [*dict.fromkeys([*record["runs"], *(run.name for run in runs)])]
     write_json(folder.sweep_json, record)
 
 
@@ -282,9 +284,14 @@ def submit_array(
     """Submit ``runs`` to Slurm as one array, at most ``num_parallel`` at a time. Return their job ids."""
     submission = sweep.submission(resources, num_parallel)
     jobs = to_slurm(submission, [sweep.frozen_options(run) for run in runs])
-    for run, job in zip(runs, jobs, strict=True):
-        _note(sweep.folder, run.name, "slurm", job.job_id, submission.launch)
-    return [job.job_id for job in jobs]
+    ids = [job.job_id for job in jobs]
+    _note(
+        sweep.folder,
+        {run.name: one for run, one in zip(runs, ids, strict=True)},
+        "slurm",
+        submission.launch,
+    )
+    return ids
 
 
 def run_on_this_machine(
@@ -307,12 +314,14 @@ def run_on_this_machine(
     while running or (waiting and not sweep.folder.cancelled.exists()):
         try:
             while waiting and slots and not sweep.folder.cancelled.exists():
-                slot, run, submission = slots.pop(0), waiting.pop(0), sweep.submission(resources)
+                slot, run, submission = slots[0], waiting[0], sweep.submission(resources)
                 options = sweep.frozen_options(run)
                 cores = _cores(options, slot, num_parallel)
                 local = to_this_machine(submission, options, slot, cores)
-                _note(sweep.folder, run.name, "local", local.job.job_id, submission.launch)
-                running[slot] = run.name, local
+                # From here on, Ctrl-C stops this run too.
+                running[slots.pop(0)] = run.name, local
+                waiting.pop(0)
+                _note(sweep.folder, {run.name: local.job.job_id}, "local", submission.launch)
                 where = f", cores {' '.join(map(str, cores))}" if cores else ""
                 say(f"{run.name}: started, process {local.job.job_id}{where}")
             time.sleep(POLL_SECONDS)
@@ -367,18 +376,19 @@ def cancel(folder: SweepDir) -> list[str]:
     return [one.name for one in active]
 
 
-def _note(folder: SweepDir, name: str, launcher: str, job_id: str, launch: LaunchDir) -> None:
-    """Record that a run was submitted."""
+def _note(folder: SweepDir, jobs: Mapping[str, str], launcher: str, launch: LaunchDir) -> None:
+    """Record that runs were submitted. ``jobs`` has their job ids by name."""
     # Remove a line that a kill left torn. A new line after it would be lost.
     cut_jsonl(folder.submissions_jsonl, lambda _: True)
-    append_jsonl(
-        folder.submissions_jsonl,
-        {
-            "run": name,
-            "launcher": launcher,
-            "job_id": job_id,
-            "launch": str(launch.root.relative_to(folder.root)),
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "cancelled": False,
-        },
-    )
+    for name, job_id in jobs.items():
+        append_jsonl(
+            folder.submissions_jsonl,
+            {
+                "run": name,
+                "launcher": launcher,
+                "job_id": job_id,
+                "launch": str(launch.root.relative_to(folder.root)),
+                "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "cancelled": False,
+            },
+        )

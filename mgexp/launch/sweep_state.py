@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import getpass
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
@@ -68,7 +67,7 @@ COLUMNS = ("run", "state", "job", "step", "ETA", "so far", "why")
 def slurm_queue() -> dict[str, tuple[str, str]]:
     """Return (state, reason) of every job of this user by job id, such as 12 or 12_3. Raises InputError."""
     # Without --array, squeue shows all waiting jobs of an array in one line.
-    command = ["squeue", "--noheader", "--array", "--format=%i|%T|%r", "--user", getpass.getuser()]
+    command = ["squeue", "--noheader", "--array", "--format=%i|%T|%r", "--user", str(os.getuid())]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:

@@ -12,7 +12,7 @@ This is what each signal does. We observed it on Slurm 22.05:
   It then continues from the files on disk.
 - A signal that comes before the task listens is held back until then: see `hold_signals.py`.
 
-The pickle of a job never changes. The state of a run is in its run folder, so a start from the first pickle
+Every pickle of a job holds the same task. The state of a run is in its run folder, so a start from any pickle
 continues the run. Under submitit's local executor no scheduler ends a job, so SIGTERM stops the run.
 """
 
@@ -118,11 +118,11 @@ class TrainTask:
             say(str(error))
             outcome = Outcome.BAD_INPUT
         except Exception as error:
-            if not stop.requested:
+            if not stop.requested or job.num_tasks == 1:
                 self._record(job, Outcome.FAILED, f"{type(error).__name__}: {error}")
                 raise
             # After the signal all processes leave. The first one that leaves breaks the connection of the others,
-            # so this error is no failure.
+            # so this error of theirs is no failure.
             say(f"after {stop.signal_name}: {error}")
             outcome = Outcome.INTERRUPTED
         if outcome is not Outcome.INTERRUPTED or stop.signal_name in ENDS_IT:

@@ -112,7 +112,8 @@ def local_file(text: str) -> Path:
         # A copy of the web is ours. A handler may give a file that is not.
         is_ours = file.is_relative_to(cache_folder())
         if is_ours:
-            file.unlink()
+            # Another process may have found the same.
+            file.unlink(missing_ok=True)
         what = "the copy was deleted" if is_ours else f"the copy is {file}"
         problem = f"its SHA-256 is {found}, not {expected}; {what}"
         raise InputError([f"{text}: {problem}: ask who published it, or correct the sum"])

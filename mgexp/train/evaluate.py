@@ -305,7 +305,13 @@ class Evaluator:
             state.clock.add(name, seconds)
         with state.clock.measure("evaluate"):
             batches = self.stop.watch(protocol.batches(part.num_batches))
-            after_batch = partial(part.count_batch, scores)
+
+            def after_batch() -> None:
+                part.count_batch(scores)
+                if self.stop.should_save:
+                    self.stop.should_save = False
+                    part.save(scores)
+
             with leaving_together(self.processes, self.normalizer.device):
                 try:
                     errors = score_views(model, batches, scores, self.normalizer, after_batch)

@@ -22,6 +22,7 @@ from mgexp.train.step import TrainStep, split_problems
 # torch raises OutOfMemoryError for its own allocations on a GPU. Libraries, and torch on a CPU,
 # raise a plain RuntimeError. Only the text of that error distinguishes it from a bug.
 TEXTS_OF_NO_MEMORY = (
+    "Cannot allocate memory",  # the system, for a new process
     "can't allocate memory",  # torch on a CPU
     "could not create a memory object",  # oneDNN
     "could not create a primitive",  # oneDNN
@@ -36,7 +37,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether ``error`` says that the memory of a GPU or of the machine ran out."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(
+    return isinstance(error, RuntimeError | OSError) and any(
         sign in str(error) for sign in TEXTS_OF_NO_MEMORY
     )
 

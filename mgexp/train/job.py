@@ -202,8 +202,6 @@ def _train(
             _evaluate_late(loop, run_dir, processes)
             if not _run_loop(job, stop, loop, trackers):
                 raise Interrupted(stop.signal_name or "a signal to another process")
-            # Save before the final evaluation: a kill during it then costs no step of training.
-            loop.write_checkpoint()
             protocol = build_protocol(cfg, inputs, run_dir, True, device, processes)
             found = evaluator.evaluate_finally(state, protocol)
         except Interrupted as error:
@@ -384,9 +382,9 @@ def evaluate_job(job: Job, stop: StopRequest) -> Outcome:
     if not job.processes.is_main:
         return Outcome.OK
     cfg, run_dir, device, alone = job.cfg, job.run_dir, job.device, Processes()
-    if not run_dir.model.exists():
-        remedy = "train to the end before TRAIN.ENABLE False"
-        raise InputError([f"{run_dir.model} does not exist: {remedy}"])
+    for path in (run_dir.model, run_dir.result_json):
+        if not path.exists():
+            raise InputError([f"{path} does not exist: train to the end before TRAIN.ENABLE False"])
     # The trained model may be evaluated under another protocol and on another device. No other key
     # that can change the result may differ.
     raise_problems(resume.config_problems(run_dir, to_yaml(cfg), ("TEST.", "DEVICE")))

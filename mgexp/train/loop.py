@@ -83,7 +83,7 @@ class Loop:
     _saved_time: float = field(default_factory=time.perf_counter)
 
     def run(self, batches: Iterator[Batch], progress: Progress) -> bool:
-        """Train to the end. If a signal stops the run earlier, save the state and return False."""
+        """Train to the end, or return False if a signal stops the run earlier. Save the state in both cases."""
         source = DeviceBatches(batches, self.device)
         pending = PendingSteps(self.device, self.processes, self.state.clock)
         self._saved_step = self.state.step
@@ -113,8 +113,8 @@ class Loop:
                     return False
                 if is_milestone:
                     self.evaluate()
-        self.loaded.share_levels()
-        self.others.count()
+        # A kill during the final evaluation then costs no step of training.
+        self._save()
         return True
 
     @property
@@ -177,7 +177,9 @@ class Loop:
     def _is_due(self, step: int, pending: PendingSteps) -> bool:
         """Return whether to settle after ``step`` steps. All processes get the same answer."""
         is_periodic = step % self.settle_steps == 0 or step == self.schedule.total_steps
-        is_late = len(pending.steps) * pending.step_seconds >= MAX_SETTLE_SECONDS
+        # The time of a step is 0 until the first one is read.
+        seconds = pending.step_seconds or MAX_SETTLE_SECONDS
+        is_late = len(pending.steps) * seconds >= MAX_SETTLE_SECONDS
         return is_periodic or is_late or step in self.milestones
 
     def _agree(self, pending: PendingSteps) -> tuple[bool, bool]:

@@ -25,7 +25,7 @@ from mgexp.data.lists import (
 )
 from mgexp.data.loader import build_opener, build_region_side, store_problems
 from mgexp.data.records import Record, VideoList
-from mgexp.dist import device_of
+from mgexp.dist import device_of, device_problems
 from mgexp.errors import InputError, collected, listed, raise_problems
 from mgexp.models.build import build_problems, build_to_look_at, own_names
 from mgexp.models.cost import products_by_shape, schedule_shapes
@@ -118,7 +118,9 @@ def build_inputs(
     found = [*problems, *cross_problems(cfg)]
     cfg = in_fold(cfg)
     if is_here:
-        found += device_problems(cfg.DEVICE, torch.cuda.is_available(), cfg.TRAIN.COMPILE)
+        num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        local = num_local or num_processes
+        found += device_problems(cfg.DEVICE, num_gpus, cfg.TRAIN.COMPILE, local)
         with collected(found):
             resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
     # An evaluation of a finished run uses no trackers.
@@ -168,15 +170,6 @@ def build_split_problems(cfg: Config, schedule: Schedule) -> list[str]:
             "clips in a step, and graphs cannot add up the gradients of several parts; set TRAIN.COMPILE default"
         ]
     return [*split_problems(shapes, max_clips, has_groups, is_mixed(cfg.AUG))]
-
-
-def device_problems(device: str, has_cuda: bool, compile_mode: str = "off") -> Iterator[str]:
-    """Yield a problem if a GPU was asked for and there is none, or if TRAIN.COMPILE needs one."""
-    if device == "cuda" and not has_cuda:
-        yield "DEVICE = cuda, but torch finds no GPU: see nvidia-smi, or set DEVICE auto or cpu"
-    # On a CPU torch would compile without graphs, and say nothing.
-    elif compile_mode == "cuda_graphs" and (device == "cpu" or not has_cuda):
-        yield "TRAIN.COMPILE = cuda_graphs, but the device is a CPU: set TRAIN.COMPILE default or off"
 
 
 def list_problems(train: VideoList, val: VideoList, max_share: float) -> Iterator[str]:

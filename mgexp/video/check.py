@@ -24,14 +24,14 @@ from typing import Any
 import av
 from pebble import ProcessExpired
 
-from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_jsonl
+from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_jsonl, understanding
 from mgexp.run.folder import CheckDir
 from mgexp.run.log import progress_bar
-from mgexp.text import counted
+from mgexp.text import counted, escaped
 from mgexp.video.frame_folder import FrameFolder
 from mgexp.video.paths import Root
 from mgexp.video.processes import map_in_processes
-from mgexp.video.pyav import AV_ERRORS
+from mgexp.video.pyav import AV_ERRORS, header_duration
 from mgexp.video.reader import VideoError
 from mgexp.video.store import stamp_of
 
@@ -192,7 +192,7 @@ def _check_file(path: str, quick: bool) -> VideoCheck:
         else:
             _decode_rest(container, stream, seen)
         kind, reason = seen.verdict()
-        duration = _header_duration(container, stream)
+        duration = header_duration(container, stream)
         if duration is None and seen.first_time is not None and seen.last_time is not None:
             duration = float((seen.last_time - seen.first_time) * stream.time_base)
         rate = stream.average_rate
@@ -274,7 +274,7 @@ def _decode_ends(container: Any, stream: Any, seen: _Seen) -> None:
     start, ticks = stream.start_time or 0, QUICK_SECONDS / float(stream.time_base)
     if not _decode_rest(container, stream, seen, ticks):
         return
-    duration = _header_duration(container, stream)
+    duration = header_duration(container, stream)
     if duration is not None and duration > 2 * QUICK_SECONDS:
         end = start + int(duration / float(stream.time_base))
         # If the seek fails, as in a file without an index, the rest of the file is decoded.
@@ -286,15 +286,6 @@ def _decode_ends(container: Any, stream: Any, seen: _Seen) -> None:
     # A file whose end was lost may still have its full duration in the header.
     if seen.seen_until is not None and seen.frames == num_before:
         seen.add_damage("no frame comes from its last second")
-
-
-def _header_duration(container: Any, stream: Any) -> float | None:
-    """Return the seconds of the stream, or else of the whole file; None if the header has neither."""
-    if stream.duration:
-        return float(stream.duration * stream.time_base)
-    if container.duration:
-        return float(container.duration / av.time_base)
-    return None
 
 
 def _words(error: BaseException) -> str:
@@ -378,7 +369,9 @@ class CheckSummary:
             if kind == "ok":
                 continue
             found = [check for check in self.checks if check.kind == kind]
-            lines += [f"    {check.path}: {check.reason}" for check in found[:NUM_EXAMPLES]]
+            lines += [
+                f"    {check.path}: {escaped(check.reason)}" for check in found[:NUM_EXAMPLES]
+            ]
             if num > NUM_EXAMPLES:
                 lines.append(f"    ... and {num - NUM_EXAMPLES:,} more")
         lines.append(
@@ -409,15 +402,17 @@ class CheckLog:
         videos stay.
         """
         asked = set(paths)
-        cut_jsonl(
-            self.folder.videos_jsonl, lambda line: line["path"] not in asked or self._holds(line)
-        )
         names = [field.name for field in fields(VideoCheck)]
-        return {
-            line["path"]: VideoCheck(**{name: line[name] for name in names})
-            for line in read_jsonl(self.folder.videos_jsonl)
-            if line["path"] in asked
-        }
+        with understanding(self.folder.videos_jsonl):
+            cut_jsonl(
+                self.folder.videos_jsonl,
+                lambda line: line["path"] not in asked or self._holds(line),
+            )
+            return {
+                line["path"]: VideoCheck(**{name: line[name] for name in names})
+                for line in read_jsonl(self.folder.videos_jsonl)
+                if line["path"] in asked
+            }
 
     def add(self, check: VideoCheck) -> None:
         """Append the line of ``check``, with the size and the time of change of its file."""

@@ -98,9 +98,10 @@ def read_image(path: str) -> FramesArray:
             if image.mode[0] in "IF":
                 raise VideoError(path, "has 16 or 32 bits for each colour: save it with 8")
             return np.array(image.convert("RGB"))
-    # A damaged PNG may also end in a SyntaxError.
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise VideoError(path, f"cannot be decoded: {str(error).splitlines()[0]}") from error
+    # A damaged PNG may also end in a SyntaxError, and one with much text in a ValueError.
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise VideoError(path, f"cannot be decoded: {reason}") from error
 
 
 def resized(picture: FramesArray, size: Size) -> FramesArray:

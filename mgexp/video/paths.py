@@ -45,20 +45,14 @@ class Root:
         path = os.path.normpath(os.path.join(self.folder, name))  # noqa: PTH118 (240,000 lines)
         return path if self.allow_outside or path.startswith(self._inside) else None
 
-    def relative(self, path: str) -> str | None:
-        """Return the absolute ``path`` relative to the folder; None if it is outside."""
-        for prefix in self._inside:
-            if path.startswith(prefix):
-                return path[len(prefix) :]
-        return None
-
     def name(self, path: str) -> str:
         """Return the name of a video in clip stores and quarantines: relative to the folder if it is inside.
 
         Names are relative so that a data set can be moved together with its store and its
         quarantine. A video outside of the folder is named by its absolute path.
         """
-        return self.relative(path) or path
+        prefix = next(filter(path.startswith, self._inside), "")
+        return path.removeprefix(prefix)
 
 
 def links_problems(paths: Sequence[str], folder: Path) -> list[str]:

@@ -84,12 +84,8 @@ class PyavReader:
     @property
     def duration_seconds(self) -> float:
         """Seconds from the first frame to the end of the last: from the header, or else by reading the file."""
-        if self._stream.duration:
-            return float(self._stream.duration / self._ticks_per_second)
-        # Some formats state only when the whole file ends. This is the video's duration if the
-        # video starts at 0.
-        if self._container.duration and not self._start:
-            return float(self._container.duration / av.time_base)
+        if found := header_duration(self._container, self._stream):
+            return found
         with all_packets(self.path, "cannot be read") as (_, packets):
             ends = [p.pts + (p.duration or 0) for p in packets if p.pts is not None]
             if not ends:
@@ -295,6 +291,16 @@ def rows_by_pts(packets: Sequence[Any], ticks: Sequence[int]) -> dict[int, list[
             return None
         rows.setdefault(displayed[position], []).append(row)
     return rows
+
+
+def header_duration(container: Any, stream: Any) -> float | None:
+    """Return the seconds from the first frame to the end of the last; None if the header does not say."""
+    if stream.duration:
+        return float(stream.duration * stream.time_base)
+    # Some formats state only when the whole file ends. This is the video's duration if the video starts at 0.
+    if container.duration and not stream.start_time:
+        return float(container.duration / av.time_base)
+    return None
 
 
 def stream_clock(stream: Any) -> tuple[int, float]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from mgexp.errors import InputError
 from mgexp.run.files import is_file, iter_jsonl, read_json
@@ -227,7 +228,8 @@ class RemoteStore(StoreDir):
 
     def file(self, name: str) -> Path:
         """Return where the copy of the file of this name lies. Raises InputError."""
-        return local_file(f"{self.address.rstrip('/')}/{name}")
+        is_web = self.address.lower().startswith("http")
+        return local_file(f"{self.address.rstrip('/')}/{quote(name) if is_web else name}")
 
 
 def open_store(text: str) -> StoreDir:

@@ -18,7 +18,7 @@ from av.video.reformatter import VideoReformatter
 
 from mgexp.run.files import atomic_file
 from mgexp.video.frame_folder import FrameFolder, resized
-from mgexp.video.pyav import PyavReader, all_packets, stream_clock
+from mgexp.video.pyav import PyavReader, all_packets, as_video_error, stream_clock
 from mgexp.video.reader import DEFAULT_FRAMES_FPS, Size, VideoError
 from mgexp.video.rgb import displayed_size, quarter_turns
 from mgexp.video.store import Copy, Stamp, StoreDir, StoredVideo, distinct_levels, level_size
@@ -120,7 +120,8 @@ def _decode_folder(path: str) -> Iterator[tuple[Iterator[Timed], Fraction, float
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(same), format="rgb24")
             yield frame, place
 
-    yield timed(), 1 / Fraction(DEFAULT_FRAMES_FPS), folder.duration_seconds
+    with as_video_error(path, "cannot be copied"):
+        yield timed(), 1 / Fraction(DEFAULT_FRAMES_FPS), folder.duration_seconds
 
 
 def _shots(path: str, timed: Iterable[Timed], end: int) -> Iterator[tuple[Any, int, int]]:

@@ -32,7 +32,15 @@ from mgexp.text import duration
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.processes import map_in_processes
 from mgexp.video.reader import VideoError
-from mgexp.video.store import Stamp, StoreDir, StoredVideo, copy_name, distinct_levels, stamp_of
+from mgexp.video.store import (
+    Copy,
+    Stamp,
+    StoreDir,
+    StoredVideo,
+    copy_name,
+    distinct_levels,
+    stamp_of,
+)
 from mgexp.video.store_encode import CODEC, MAX_QUANTIZER, encode_video
 from mgexp.video.store_pack import Packer, Shards, remove_unused
 
@@ -103,7 +111,7 @@ def fill_store(
     a terminal. Raises InputError if the folder holds something else, another process fills it, or a
     path is outside the root. Raises StoreError if the disk is full.
     """
-    _check_paths(order, paths, num_processes)
+    _check_paths(order, paths)
     settings = {"version": VERSION, "codec": CODEC, "quantizer": order.quantizer}
     _check_settings(store, settings)
     with _full_disk_is_an_error(store):
@@ -122,16 +130,24 @@ def fill_store(
             _rewrite(store, known)
             size_bytes = store.manifest_jsonl.stat().st_size
             shards = Shards(store)
-            lacking = [path for path in paths if not _is_kept(store, order, path, known, shards)]
-            failures = _copy_all(store, order, lacking, known, num_processes, progress)
+            lacking, unreadable = [], []
+            for path in paths:
+                try:
+                    if not _is_kept(store, order, path, known, shards):
+                        lacking.append(path)
+                except OSError as error:
+                    # Its copies may still be right, so they stay.
+                    unreadable.append((path, f"cannot be read: {error.strerror}; its copies stay"))
+            failures = _copy_all(store, order, lacking, known, shards, num_processes, progress)
             # Lines that later ones replaced would only make the store slower to open.
             if store.manifest_jsonl.stat().st_size != size_bytes:
                 _rewrite(store, known)
-    return Filled(len(lacking) - len(failures), len(paths) - len(lacking), tuple(failures))
+    num_kept = len(paths) - len(lacking) - len(unreadable)
+    return Filled(len(lacking) - len(failures), num_kept, (*unreadable, *failures))
 
 
 def _rewrite(store: StoreDir, known: dict[str, StoredVideo]) -> None:
-    """Write the manifest anew, and then delete what it does not name."""
+    """Write the manifest anew, and then delete the shards and files that `remove_unused` finds."""
     lines = [json_line(video.line()) for video in known.values()]
     atomic_write_text(store.manifest_jsonl, "".join(lines))
     remove_unused(store, known)
@@ -142,6 +158,7 @@ def _copy_all(
     order: Order,
     lacking: Sequence[str],
     known: dict[str, StoredVideo],
+    shards: Shards,
     num_processes: int,
     progress: bool,
 ) -> list[tuple[str, str]]:
@@ -162,9 +179,14 @@ def _copy_all(
             if video.failure:
                 failures.append((video.path, video.failure))
             elif before is not None and before.stamp == video.stamp:
-                # Copies at other levels, which were made from the same file, stay in the
+                # Whole copies at other levels, which were made from the same file, stay in the
                 # manifest.
-                video = replace(video, levels={**before.levels, **video.levels})  # noqa: PLW2901
+                whole = {
+                    level: copy
+                    for level, copy in before.levels.items()
+                    if _is_whole(store, order, shards, video.path, level, copy)
+                }
+                video = replace(video, levels={**whole, **video.levels})  # noqa: PLW2901
             append_jsonl(store.manifest_jsonl, video.line())
             known[video.path] = video
             if packer is not None:
@@ -192,14 +214,11 @@ def copy_video(store: StoreDir, order: Order, path: str) -> StoredVideo:
     return StoredVideo(path, stamp, 0, 0.0, 0, 0, 0, {}, reason)
 
 
-def _check_paths(order: Order, paths: Sequence[str], num_processes: int) -> None:
-    problems = []
-    if num_processes < 1:
-        problems.append(f"--processes {num_processes}: give 1 or more")
+def _check_paths(order: Order, paths: Sequence[str]) -> None:
     # A copy lies in the store at the path of its video, so ".." would lead its copy out of the
     # store.
     outside = [path for path in paths if Path(path).is_absolute() or ".." in Path(path).parts]
-    problems += [f"{path} is outside the root folder {order.root}" for path in outside]
+    problems = [f"{path} is outside the root folder {order.root}" for path in outside]
     names: dict[str, str] = {}
     for path in paths:
         # The copies of a.avi and of a.avi.mp4 would both be called a.avi.mp4.
@@ -238,21 +257,31 @@ def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
 def _is_kept(
     store: StoreDir, order: Order, path: str, known: dict[str, StoredVideo], shards: Shards
 ) -> bool:
-    """Tell whether the store holds all copies of the video as it is now."""
+    """Tell whether the store holds all copies of the video as it is now.
+
+    Raises OSError if the copies are there and the video cannot be read.
+    """
     video = known.get(path)
     if video is None or video.failure is not None:
         return False
     if not set(distinct_levels(video.height, video.width, order.levels)) <= video.levels.keys():
         return False
+    return all(
+        _is_whole(store, order, shards, path, level, copy) for level, copy in video.levels.items()
+    ) and _is_unchanged(order, video)
+
+
+def _is_whole(
+    store: StoreDir, order: Order, shards: Shards, path: str, level: int, copy: Copy
+) -> bool:
+    """Tell whether a copy of the video at ``path`` is there with all its bytes."""
     try:
-        return all(
-            store.copy(level, video.path).stat().st_size == copy.size_bytes
-            if copy.part is None
-            else shards.hold(level, copy, order.verify)
-            for level, copy in video.levels.items()
-        ) and _is_unchanged(order, video)
+        if copy.part is not None:
+            return shards.hold(level, copy, order.verify)
+        size_bytes: int = store.copy(level, path).stat().st_size
     except OSError:
         return False
+    return size_bytes == copy.size_bytes
 
 
 def _is_unchanged(order: Order, video: StoredVideo) -> bool:
@@ -262,7 +291,7 @@ def _is_unchanged(order: Order, video: StoredVideo) -> bool:
     """
     try:
         return stamp_of(str(order.root / video.path)) == video.stamp
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return True
 
 

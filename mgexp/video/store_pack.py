@@ -94,7 +94,8 @@ def remove_unused(store: StoreDir, known: dict[str, StoredVideo]) -> None:
         for level, copy in video.levels.items()
         if copy.part is not None
     }
-    for file in store.root.rglob("*.mp4") if packed else ():
+    # A copy may end in .MP4, as its video.
+    for file in store.root.rglob("*.[mM][pP]4") if packed else ():
         if file.relative_to(store.root).as_posix() in packed:
             file.unlink()
 

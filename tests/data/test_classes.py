@@ -87,6 +87,9 @@ def test_a_bad_list_is_one_problem(content, said, read):
         ("{", "is not JSON"),
         ("[1, 2]", "is no object of names"),
         ('{"run": "one", "walk": 2}', "is no object of names"),
+        ('{"run": 0.4, "walk": 1.9}', "is no object of names"),
+        ('{"run": false, "walk": true}', "is no object of names"),
+        ('["a0", "b1"]', "is no object of names"),
         ('{"run": 0, "run": 1}', "run: named twice"),
     ],
 )

@@ -10,14 +10,17 @@ import pytest
 from served import served, write_handler
 from tiny import NUM_TRAIN, data_keys, tiny_config
 
-from mgexp.data.lists import build_list, quarantine_problems
+from mgexp.data.entries import Listed, existing_videos
+from mgexp.data.lists import _with_copies, build_list, quarantine_problems
 from mgexp.data.loader import build_opener
+from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
 from mgexp.registry import import_file
 from mgexp.run import remote
 from mgexp.train.setup import build_num_videos
+from mgexp.video.paths import Root
 from mgexp.video.reader import VideoError
-from mgexp.video.store import StoreDir
+from mgexp.video.store import StoreDir, open_store
 from mgexp.video.store_fill import Order, fill_store
 
 pytestmark = pytest.mark.usefixtures("own_code")
@@ -107,6 +110,43 @@ def test_videos_without_copies_are_still_missing(tiny_data, bucket, tmp_path):
     cfg = tiny_config(tmp_path, {**data_keys(tiny_data), **keys})
     val = build_list(cfg, "VAL_LIST")
     assert (len(val.records), len(val.missing)) == (0, 8)
+
+
+@pytest.mark.parametrize(("where", "name"), [("train/class 0", "train0.mp4"), ("", "train0.avi")])
+def test_a_video_that_was_not_at_its_usual_place_is_found_in_the_store(
+    tiny_data, tmp_path, where, name
+):
+    """Kinetics in folders of classes, and a file of another format than the list says."""
+    there = tmp_path / "videos" / where / name
+    there.parent.mkdir(parents=True)
+    shutil.copy(tiny_data / "train0.mp4", there)
+    path = there.relative_to(tmp_path / "videos").as_posix()
+    fill_store(
+        StoreDir(tmp_path / "store"),
+        Order(tmp_path / "videos", (32,), 4),
+        [path],
+        1,
+        progress=False,
+    )
+    usual = str(tmp_path / "videos/train0.mp4")
+    videos = existing_videos([Listed(VideoRecord(usual, 1), (str(there),))], (), "empty")
+    assert videos.records == (VideoRecord(str(there), 1),)
+    there.unlink()
+    gone = existing_videos([Listed(VideoRecord(usual, 1), (str(there),))], (), "empty")
+    entries, root = StoreDir(tmp_path / "store").entries(), Root(tmp_path / "videos")
+    found = _with_copies(gone, entries, root)
+    assert (found.records, found.missing) == (videos.records, ())
+    # An empty file is no video that is gone.
+    there.touch()
+    assert _with_copies(gone, entries, root).missing == (usual,)
+
+
+def test_names_in_a_store_on_a_web_server_may_have_any_characters(tmp_path):
+    (tmp_path / "s/32/c# 1").mkdir(parents=True)
+    (tmp_path / "s/32/c# 1/100%41?.mp4").write_text("a copy")
+    with served(tmp_path) as (address, _):
+        store = open_store(f"{address}/s")
+        assert store.copy(32, "c# 1/100%41?.mp4").read_text() == "a copy"
 
 
 def test_only_what_is_needed_of_a_store_is_fetched(tiny_data, bucket, tmp_path):

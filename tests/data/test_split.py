@@ -53,6 +53,19 @@ def test_a_folder_of_images_is_a_video(make):
     assert names(find_videos(root).videos, root)[0] == ("a/clip", "a", "")
 
 
+def test_the_outer_folder_in_a_class_is_the_group_also_of_folders_of_images(make):
+    root = make(
+        "a/p1/d1/x.mp4", "a/p1/d2/x.mp4", "a/p2/d1/x.mp4", "b/p1/clip/1.jpg", "b/clip/1.jpg"
+    )
+    assert names(find_videos(root).videos, root) == [
+        ("a/p1/d1/x.mp4", "a", "p1"),
+        ("a/p1/d2/x.mp4", "a", "p1"),
+        ("a/p2/d1/x.mp4", "a", "p2"),
+        ("b/clip", "b", ""),
+        ("b/p1/clip", "b", "p1"),
+    ]
+
+
 def test_other_files_and_empty_folders_are_told_and_left_out(make):
     root = make("a/x.mp4", "train.csv", "a/notes.txt", "readme/hello.txt")
     found = find_videos(root)
@@ -89,6 +102,23 @@ def test_folders_of_a_split_are_kept(make, folders, val):
         (val, True),
     ]
     assert len(found.notes) == (len(folders) == 3)
+
+
+def test_files_and_folders_without_videos_beside_a_split_are_left_out(make):
+    found = find_videos(make("train/a/x.mp4", "val/a/y.mp4", "annotations/a.json", "notes.txt"))
+    assert [one.is_val for one in found.videos] == [False, True]
+    assert [note.rsplit("/")[-1] for note in found.notes] == [
+        "annotations: left out, since no video is in it",
+        "notes.txt: left out, since no video is in it",
+    ]
+
+
+@pytest.mark.parametrize("more", ["other/a/z.mp4", "z.mp4", "TRAIN/a/z.mp4", "validation/a/z.mp4"])
+def test_a_split_with_other_videos_beside_it_is_a_problem(make, more):
+    found = find_videos(make("train/a/x.mp4", "val/a/y.mp4", more))
+    assert found.videos == ()
+    (problem,) = found.problems
+    assert "and beside them" in problem
 
 
 def test_links_that_go_round_end(make):

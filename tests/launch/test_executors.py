@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mgexp.errors import InputError
+from mgexp.launch import submit
 from mgexp.launch.resources import Resources
 from mgexp.launch.run import RunOptions
 from mgexp.launch.submit import _gpus, to_slurm
 from mgexp.launch.task import Submission
 from mgexp.run.environment import REPOSITORY
-from mgexp.run.folder import LaunchDir
+from mgexp.run.folder import LaunchDir, RunDir
+from mgexp.train.result import Outcome
 
 RUN = RunOptions(Path("x.yaml"))
+QUICKSTART = Path("experiments/quickstart/baseline.yaml")
 
 
 @pytest.fixture
@@ -95,6 +99,39 @@ def test_what_sbatch_says_is_the_message(slurm, tmp_path):
     (slurm / "sbatch").write_text("#!/bin/sh\necho 'no such partition' >&2; exit 1\n")
     with pytest.raises(InputError, match=r"sbatch refused the job.*no such partition"):
         to_slurm(submission(tmp_path), [RUN])
+
+
+@pytest.mark.parametrize(("is_trained", "told"), [("True", "complete"), ("False", "job 42")])
+def test_a_complete_run_is_submitted_to_be_evaluated_and_not_to_be_trained(
+    is_trained, told, tmp_path, monkeypatch
+):
+    run = RunOptions(QUICKSTART, overrides=("TRAIN.ENABLE", is_trained))
+    folder = RunDir(tmp_path)
+    folder.result_json.write_text("{}")
+    monkeypatch.setattr(submit, "check_submission", lambda *_: folder)
+    monkeypatch.setattr(submit, "to_slurm", lambda *_: [SimpleNamespace(job_id="42")])
+    said = []
+    assert submit.to_queue(run, Resources(cpus_per_task=1), (), said.append) is Outcome.OK
+    assert told in said[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"), [(True, Outcome.INTERRUPTED), (False, Outcome.FAILED)]
+)
+def test_a_run_without_an_outcome_was_killed_or_stopped_before_it_began(
+    asked, wanted, tmp_path, monkeypatch, capsys
+):
+    ends = iter([KeyboardInterrupt, True] if asked else [True])
+
+    def done():
+        now = next(ends)
+        if now is KeyboardInterrupt:
+            raise now
+        return now
+
+    job = SimpleNamespace(job_id="0", done=done)
+    assert submit.LocalRun(job, LaunchDir(tmp_path)).wait() is wanted
+    assert ("ended without a message" in capsys.readouterr().err) == (not asked)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -38,6 +39,14 @@ def test_a_copy_stays_as_it_is(source, tmp_path):
     (source / "mgexp/a.py").write_text("second\n")
     freeze_code(tmp_path / "code", source)
     assert (tmp_path / "code/mgexp/a.py").read_text() == "first\n"
+
+
+def test_what_a_kill_left_of_a_copy_with_the_same_process_number_is_replaced(source, tmp_path):
+    left = tmp_path / f".code.{os.getpid()}.tmp"
+    (left / "mgexp").mkdir(parents=True)
+    (left / "mgexp/b.py").write_text("of the killed start")
+    freeze_code(tmp_path / "code", source)
+    assert [path.name for path in (tmp_path / "code/mgexp").iterdir()] == ["a.py"]
 
 
 def test_a_copy_says_its_commit(tmp_path):

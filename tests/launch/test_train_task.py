@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from submitit.core.utils import DelayedSubmission
 
+from mgexp.dist import Processes
 from mgexp.launch import hold_signals
 from mgexp.launch import task as module
 from mgexp.launch.resources import Resources
@@ -137,11 +138,26 @@ def test_an_error_after_a_warning_is_that_of_others_leaving(
         signal.raise_signal(signal.SIGUSR2)
         raise RuntimeError("Connection closed by peer")
 
-    in_job(monkeypatch, run)
+    in_job(monkeypatch, run, num_nodes=2)
+    monkeypatch.setattr(module, "_processes", lambda job: Processes(0, 2))
     with pytest.raises(SystemExit):
         task()
     assert queued_again == [signal.SIGUSR2]
     assert outcome(tmp_path) is None
+
+
+def test_an_error_after_a_warning_in_a_run_of_one_process_is_a_failure(
+    task, tmp_path, monkeypatch, queued_again
+):
+    def run(*_):
+        signal.raise_signal(signal.SIGUSR2)
+        raise KeyError("a bug")
+
+    in_job(monkeypatch, run)
+    with pytest.raises(KeyError):
+        task()
+    assert queued_again == []
+    assert outcome(tmp_path)["outcome"] == Outcome.FAILED
 
 
 def test_a_new_start_forgets_how_the_last_one_ended(task, tmp_path, monkeypatch, queued_again):

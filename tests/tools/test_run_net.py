@@ -150,6 +150,14 @@ def test_an_evaluation_needs_a_trained_model(cfg, output, main, capsys):
     assert not output.exists()
 
 
+def test_an_evaluation_needs_a_run_that_is_complete(finished_run, cfg, tmp_path, main, capsys):
+    """A kill during the final evaluation leaves the model and no result."""
+    folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
+    (folder / "result.json").unlink()
+    message = refused(main, capsys, command(cfg, folder, "TRAIN.ENABLE", False))
+    assert "result.json does not exist: train to the end" in message
+
+
 @pytest.mark.parametrize(("tolerance", "code"), [(100, 0), (1, 3)])
 def test_a_missed_expectation_is_exit_code_3(tolerance, code, tiny_data, tmp_path, main):
     """Of 8 videos, no accuracy is within 1 % of 6 %."""

@@ -233,7 +233,7 @@ def test_busy_runs_are_trained_again_if_asked_for(study, runs, folder):
     assert (folder.parents[1] / "runs/group/long/seed1_busy_1").is_dir()
 
 
-def test_busy_runs_of_slurm_are_set_aside_too(folder):
+def test_busy_runs_of_slurm_are_set_aside_too_and_a_new_training_stays(folder):
     board = load_tool("study").Board(read_study(folder))
     root = board.sweep_dir.run(board.sweep_run(B, 1).name).root
     run = fake_run(root.parents[1], root.parent.name, 1)
@@ -242,10 +242,13 @@ def test_busy_runs_of_slurm_are_set_aside_too(folder):
     run.config_yaml.write_text(to_yaml(load_config(board.study.yamls[B])))
     found = {**read_json(run.result_json), "experiment": name, "other_cores": 0.9}
     write_json(run.result_json, found)
+    begun = board.run_dir(B, 1).root
+    begun.mkdir(parents=True)
     board = load_tool("study").Board(read_study(folder))
     board.set_busy_aside()
     assert board.again == {(B, 1)}
     assert root.with_name(f"{root.name}_busy_1").is_dir() and not root.exists()
+    assert begun.is_dir()
 
 
 def test_figures_show_the_seeds_whose_seconds_count(runs, folder, monkeypatch):

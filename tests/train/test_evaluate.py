@@ -251,6 +251,17 @@ def test_a_process_that_is_done_keeps_its_scores_if_another_leaves(tmp_path, mon
     assert evaluator._part(state, protocol).read()["num_batches"] == 1
 
 
+def test_a_request_to_save_during_an_evaluation_is_answered_once(tmp_path, monkeypatch):
+    evaluator, state, protocol = evaluation(tmp_path, [0, 1])
+    evaluator.stop.should_save = True
+    saved = []
+    monkeypatch.setattr(PartialScores, "save", lambda part, _: saved.append(part.num_batches))
+    evaluator.evaluate(state.model, state, protocol)
+    # The second time is the end of the evaluation.
+    assert saved == [1, 1]
+    assert not evaluator.stop.should_save
+
+
 def test_an_evaluation_whose_loss_is_no_number_ends_the_run_with_a_message(tmp_path):
     evaluator, state, protocol = evaluation(tmp_path, [0, 1])
     with torch.no_grad():

@@ -15,6 +15,7 @@ from odd_videos import (
 )
 from videos import LONG_GOP, write_video, write_wav
 
+from mgexp.errors import InputError
 from mgexp.run.files import read_jsonl
 from mgexp.run.folder import CheckDir
 from mgexp.video.check import (
@@ -339,3 +340,25 @@ def test_the_table_for_people():
     ]
     assert lines[9] == "10 videos, 5 unusable; 3 were known from an earlier call"
     assert len(lines) == 10
+
+
+@pytest.mark.parametrize("suffix", ["mkv", "mp4"])
+def test_the_duration_is_that_of_the_reader_also_if_the_video_starts_late(suffix, tmp_path):
+    late = [5 * 15360 + 512 * number for number in range(30)]
+    path = write_video(tmp_path / f"a.{suffix}", ticks=late)
+    with PyavReader(str(path)) as reader:
+        assert reader.duration_seconds == pytest.approx(1.0, abs=0.05)
+    assert check_video(str(path), quick=False).duration_seconds == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_line_that_another_version_wrote_is_one_problem(tmp_path):
+    folder = CheckDir(tmp_path)
+    folder.videos_jsonl.write_text('{"path": "a.mp4"}\n')
+    with pytest.raises(InputError, match="its contents are not those that mgexp writes"):
+        CheckLog(folder, False, 5.0).known(["a.mp4"])
+
+
+def test_names_of_images_cannot_control_the_terminal():
+    text = CheckSummary([VideoCheck("a", "open_fails", "\x1b[31mRED_1.jpg")], 0).as_text()
+    assert "\x1b" not in text
+    assert "RED_1.jpg" in text

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,6 +106,38 @@ def test_a_level_that_is_added_keeps_the_others(videos, tmp_path):
     fill(tmp_path)
     assert fill(tmp_path, levels=(48,)).num_copied == 5
     assert set(store_in(tmp_path).read()["0.mp4"].levels) == {32, 48, 64}
+
+
+def test_a_lost_copy_at_another_level_is_forgotten(videos, tmp_path):
+    fill(tmp_path)
+    store_in(tmp_path).copy(32, "3.mp4").unlink()
+    assert fill(tmp_path, levels=(64,)) == store_fill.Filled(1, 4, ())
+    assert set(store_in(tmp_path).read()["3.mp4"].levels) == {64}
+    assert fill(tmp_path, levels=(64,)) == store_fill.Filled(0, 5, ())
+
+
+@pytest.mark.parametrize("shard_bytes", [None, 10**9])
+def test_copies_of_a_video_that_cannot_be_read_now_stay(videos, tmp_path, monkeypatch, shard_bytes):
+    fill(tmp_path, shard_bytes=shard_bytes)
+    before = store_in(tmp_path).read()
+
+    def stamp(path):
+        if path.endswith("2.mp4"):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+        return stamp_of(path)
+
+    monkeypatch.setattr(store_fill, "stamp_of", stamp)
+    filled = fill(tmp_path, shard_bytes=shard_bytes)
+    reason = "cannot be read: Stale file handle; its copies stay"
+    assert filled == store_fill.Filled(0, 4, (("2.mp4", reason),))
+    assert store_in(tmp_path).read() == before
+
+
+def test_copies_outlive_the_folder_of_their_videos(videos, tmp_path):
+    fill(tmp_path)
+    shutil.rmtree(videos)
+    videos.write_text("a file in the place of the folder")
+    assert fill(tmp_path) == store_fill.Filled(0, 5, ())
 
 
 def test_videos_that_fail_are_listed_and_tried_again(videos, tmp_path):
