@@ -34,7 +34,7 @@ import torch
 
 from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
-from mgexp.dist import device_of
+from mgexp.dist import device_of, device_problems
 from mgexp.errors import TrainingError, raise_problems
 from mgexp.models.build import build_model, network_title
 from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, activation_bytes, macs_by_shape
@@ -46,7 +46,6 @@ from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.run.environment import describe
 from mgexp.run.files import write_json
 from mgexp.train.precision import resolve_precision
-from mgexp.train.setup import device_problems
 
 # Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
@@ -130,7 +129,7 @@ def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
         *too_small({"--batch-size": options.batch_size}),
         *timing_problems(options),
         *problems,
-        *device_problems(cfg.DEVICE, torch.cuda.is_available()),
+        *device_problems(cfg.DEVICE, torch.cuda.device_count()),
     ]
     return cfg, build_checked_schedule(cfg, found)
 

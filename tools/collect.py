@@ -26,7 +26,7 @@ from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError, raise_problems
 from mgexp.figures.report_figures import report_with_figures, stored_curves
-from mgexp.options import ToolParser, run_tool, without_folder
+from mgexp.options import ToolParser, add_import_option, run_tool, without_folder
 from mgexp.results.collect import Collected, append_results
 from mgexp.results.load import read_result
 from mgexp.results.page import write_page, write_site
@@ -37,6 +37,7 @@ from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_run
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = ToolParser(__doc__)
+    add_import_option(parser)
     parser.add_argument(
         "runs", type=Path, nargs="?", help="folder that holds run folders at any depth"
     )

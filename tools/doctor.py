@@ -103,13 +103,13 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     import torch
 
     from mgexp.config.load import in_fold, read_config
-    from mgexp.dist import device_of
+    from mgexp.dist import device_of, device_problems
     from mgexp.errors import collected
     from mgexp.plan.measure import MANY_VIDEOS, build_checked_schedule
     from mgexp.run.folder import RunDir
     from mgexp.run.remote import is_listed
     from mgexp.train.precision import resolve_precision
-    from mgexp.train.setup import build_num_videos, device_problems
+    from mgexp.train.setup import build_num_videos
 
     cfg, problems = read_config(options.cfg, options.overrides)
     has_list = is_listed(in_fold(cfg).DATA.TRAIN_LIST)
@@ -125,7 +125,7 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
             )
         if not has_list:
             problems.append("--run needs the row's videos: give DATA.TRAIN_LIST and DATA.VAL_LIST")
-    problems += device_problems(cfg.DEVICE, torch.cuda.is_available(), cfg.TRAIN.COMPILE)
+    problems += device_problems(cfg.DEVICE, torch.cuda.device_count(), cfg.TRAIN.COMPILE)
     with collected(problems):
         resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
     return cfg, build_checked_schedule(cfg, problems, num_videos)

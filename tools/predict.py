@@ -32,7 +32,7 @@ from mgexp.deploy.find import Found, find_videos
 from mgexp.deploy.overlay import default_font, font_problems, overlay_problems
 from mgexp.deploy.show import Style, overlay_file, watch
 from mgexp.deploy.stream import SPAN_SECONDS, Source, build_window, camera
-from mgexp.dist import Processes, device_of
+from mgexp.dist import Processes, device_of, device_problems
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, say, without_folder
 from mgexp.run.confusion import name_of
@@ -47,7 +47,6 @@ from mgexp.train.predict import (
     read_names,
     write_csv,
 )
-from mgexp.train.setup import device_problems
 from mgexp.video.reader import VideoError
 
 NUM_BEST, NUM_DRAWN = 5, 3
@@ -90,7 +89,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def option_problems(options: argparse.Namespace, num_classes: int) -> list[str]:
     """Say what is wrong with the options, but for the videos."""
     problems = [
-        *device_problems(options.device, torch.cuda.is_available()),
+        *device_problems(options.device, torch.cuda.device_count()),
         *not_positive(
             {"--every": options.every, "--span": options.span, "--seconds": options.seconds}
         ),
@@ -124,7 +123,8 @@ def sources(options: argparse.Namespace) -> tuple[Found, Source | None]:
     if options.webcam is not None:
         return Found((), ()), camera(options.webcam)
     found = find_videos(options.videos)
-    if not found.videos:
+    # Without any name, the problems of the options say so.
+    if options.videos and not found.videos:
         what = (
             f"no video in {', '.join(options.videos)}; {found.skipped_text() or 'nothing is there'}"
         )

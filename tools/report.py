@@ -20,7 +20,7 @@ from mgexp.config.study import STUDY_YAML, row_yamls
 from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import report_with_figures
-from mgexp.options import ToolParser, local_folder, run_tool
+from mgexp.options import ToolParser, add_import_option, local_folder, run_tool
 from mgexp.results.value_table import write_value_report
 from mgexp.run.folder import RunsDir
 
@@ -28,6 +28,7 @@ from mgexp.run.folder import RunsDir
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = ToolParser(__doc__)
+    add_import_option(parser)
     parser.add_argument("folder", type=Path, help="folder of runs <row>/seed<N>, or of YAMLs")
     parser.add_argument(
         "--output", type=local_folder, help="folder for the report (default: the same)"

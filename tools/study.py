@@ -50,7 +50,7 @@ from mgexp.options import ToolParser, add_import_option, not_positive, run_tool,
 from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
 from mgexp.results.evidence import busy_runs
 from mgexp.results.html import Picture
-from mgexp.results.model import BASELINE, row_order
+from mgexp.results.model import row_order
 from mgexp.results.page import write_page
 from mgexp.results.report import write_pictures
 from mgexp.results.schedules import RowSchedule, load_schedules, new_budgets
@@ -344,14 +344,11 @@ class Board:
 
 def draw(results: StudyResults) -> list[Picture]:
     """Draw the figures of the page."""
-    study = results.study
-    named = (
-        replace(one, name=BASELINE) if one.name == study.baseline else one
-        for one in results.schedules.values()
-    )
+    every = results.schedules.values()
+    named = (replace(one, name=results.name_in_figures(one.name)) for one in every)
     schedules = sorted(named, key=lambda one: row_order(one.name))
     gains = [gain for pair in results.pairs if (gain := gain_of(pair, results.fair(pair)))]
-    return draw_figures(results.for_figures, schedules, gains, study.margin)
+    return draw_figures(results.for_figures, schedules, gains, results.study.margin)
 
 
 # --- running

@@ -169,15 +169,15 @@ class SlidingClips:
         # The copy is ours: the picture is valid until the next one only.
         self._squares.append(resize(square, self.window.crop).clone())
         self._times.append(seconds)
+        # The frame on display at the start of the clip is still needed.
+        num_old = bisect_right(self._times, self._start + TOLERANCE_SECONDS) - 1
+        del self._times[: max(0, num_old)], self._squares[: max(0, num_old)]
         if seconds < self._start + self.window.last_seconds - TOLERANCE_SECONDS:
             return None
         found = self._clip(self.window.steps)
         # A camera may skip frames while the network computes. Clips that would be late already are left out.
         every = self.window.every_seconds
         self._start += every * max(1, (seconds - self._start - self.window.last_seconds) // every)
-        # The frame on display at the next start is still needed.
-        num_old = bisect_right(self._times, self._start + TOLERANCE_SECONDS) - 1
-        del self._times[: max(0, num_old)], self._squares[: max(0, num_old)]
         return found
 
     def rest(self) -> tuple[float, Tensor] | None:

@@ -57,9 +57,9 @@ WORDS = {
     ),
     "equal_flops": (
         "{metric} against baselines with as many FLOPs",
-        "Squares are the baseline: the whole one, and one with fewer epochs for each row, which takes as many "
-        "FLOPs as the row. Small points are seeds. Bars are 95 % intervals of the difference to the baseline with "
-        "as many FLOPs and the same seed.",
+        "Squares are the baseline: the whole one, and those with fewer epochs. Each row is compared with the one "
+        "that takes as many FLOPs. Small points are seeds. Bars are 95 % intervals of the difference to the "
+        "baseline with as many FLOPs and the same seed.",
     ),
     "seconds": (
         "seconds of each row by what they were spent on",
@@ -182,7 +182,7 @@ def _picture(
     alt, caption = (words.format(metric=comparison.metric, a_line=a_line) for words in WORDS[name])
     if name in {"speed_up", "gains"} and margin is not None:
         caption += f" The dashed line is the margin of {counted(margin, 'point')}."
-    if name == "accuracy" and any(run.is_early for run in comparison.runs):
+    if name == "accuracy" and any(run.is_untimed for run in comparison.runs):
         caption += " A run whose seconds do not count has no place over the training time."
     return Picture(name, alt, caption, png, svg)
 

@@ -78,8 +78,8 @@ def accuracy_scales(comparison: Comparison, rows: Sequence[RowSchedule]) -> tupl
         Scale("training steps", lambda run: run.steps, lambda _row, _run, one: one.step),
         Scale(
             "training time (seconds)",
-            lambda run: None if run.is_early else run.train_seconds,
-            lambda _row, run, one: None if run.is_early else one.train_seconds,
+            lambda run: None if run.is_untimed else run.train_seconds,
+            lambda _row, run, one: None if run.is_untimed else one.train_seconds,
         ),
     )
     least = min(2, len(comparison.finished))

@@ -209,9 +209,9 @@ def verdict_finding(findings: Iterable[Finding]) -> Finding:
     name = "is multigrid advised"
     status = {one.name: one.status for one in findings}
     reasons = {
-        SPEED: "it saves too little time here",
+        SPEED: "it saves too little time here, or it was not measured",
         STEPS: "the training has too few steps",
-        RATE: "its mini-batches are too large for its learning rate",
+        RATE: "its learning rate does not fit its mini-batches",
         SHAPES: "the trained network does not see enough at every shape (a network trained there may see more)",
     }
     against = [one for one in reasons if status.get(one, "OK") != "OK"]

@@ -24,6 +24,7 @@ from torch import Tensor
 from mgexp.config.keys import Config
 from mgexp.data.loader import build_train_loader
 from mgexp.dist import device_of
+from mgexp.errors import TrainingError
 from mgexp.models.build import own_names
 from mgexp.models.layers import Draws
 from mgexp.models.weights import fit_weights, read_weights
@@ -101,6 +102,8 @@ def noise_scale(
     ``sums`` has the sum of the gradients of each block, (parameters,), and ``squares`` the sum of
     their squared norms. All groups together are the big mini-batch, so every pair of groups counts.
     """
+    if not all(map(math.isfinite, squares)):
+        raise TrainingError("the gradients are not finite")
     products = torch.tensor([[float(one @ other) for other in sums] for one in sums]).double()
     num_blocks = len(sums)
 
@@ -190,7 +193,11 @@ def build_noise_findings(cfg: Config, inputs: Inputs, run_dir: RunDir | None) ->
         batches = build_train_loader(cfg, inputs.train, requests, device, inputs.opener)
         where = f"after {num_steps} steps" if num_steps else "before training"
         shown = with_progress(batches, len(requests), " gradients", f"noise {where}")
-        found[num_steps] = measure_noise(step, shown, clips)
+        try:
+            found[num_steps] = measure_noise(step, shown, clips)
+        except TrainingError as error:
+            yield Finding(RATE, "problem", f"{where}, {error}", "set a smaller SOLVER.BASE_LR")
+            return
         yield Finding(
             "gradient noise",
             "OK",

@@ -11,7 +11,7 @@ from statistics import median, stdev
 
 import numpy as np
 
-from mgexp.results.estimates import Estimate, t_quantile_95
+from mgexp.results.estimates import Z_95, Estimate, estimate_mean, t_quantile_95
 from mgexp.results.model import (
     SITTING_SECONDS,
     Evaluation,
@@ -25,8 +25,6 @@ Z_POWER_90 = 1.2816
 """The 90 % quantile of the normal distribution: the claim is decided in 9 of 10 studies of that size."""
 MOST_SEEDS = 1000
 """A study with more seeds than this is not worth planning."""
-NUM_RESAMPLES = 2000
-"""How often videos and seeds are drawn again. The ends of the interval then move by some 3 % of its width."""
 
 BUSY_CORES = 0.15
 """A run is busy if other programs kept more than this many of its cores busy on average. Assumption: on two cores
@@ -103,13 +101,13 @@ class VideoDifference:
 
 
 def compare_videos(pair: Pair) -> VideoDifference | None:
-    """Resample the videos and the seeds of a pair of rows. Return None if no seed has the scores of both.
+    """Compare a pair of rows video by video. Return None if no seed has the scores of both.
 
-    The interval is the percentile bootstrap: draw seeds with replacement, and draw the videos of each list with
-    replacement. All seeds of a list take the same draw, because a video that is hard for one seed is hard for the
-    others. Seeds of other folds have other lists. The draws are the same each time. If no video of n tells the
-    rows apart, every draw is 0. Then the interval is that of a share of 0 of n: ±300/n points (rule of three:
-    Hanley and Lippman-Hand, JAMA 249, 1983).
+    Half the interval is the root of two squares. One is that of Student's t over seeds; one seed has none. The
+    other is that of the normal distribution over videos, each with its mean over the seeds of its list, because a
+    video that is hard for one seed is hard for the others. Seeds of other folds have other lists. If no video of
+    n tells the rows apart, the interval is that of a share of 0 of n: ±300/n points (rule of three: Hanley and
+    Lippman-Hand, JAMA 249, 1983).
     """
     lists: defaultdict[str, list[np.ndarray]] = defaultdict(list)
     seeds = []
@@ -120,24 +118,24 @@ def compare_videos(pair: Pair) -> VideoDifference | None:
             seeds.append(run.seed)
     if not seeds:
         return None
-    draws = np.random.default_rng(0)
-    means = []
-    for differences in map(np.stack, lists.values()):
-        num_videos = differences.shape[1]
-        weights = draws.multinomial(num_videos, np.full(num_videos, 1 / num_videos), NUM_RESAMPLES)
-        means.append(100 * (weights @ differences.T) / num_videos)
-    each = np.concatenate(means, axis=1)
-    chosen = draws.integers(0, each.shape[1], each.shape)
-    drawn = np.take_along_axis(each, chosen, axis=1).mean(axis=1)
-    low, high = np.percentile(drawn, (2.5, 97.5))
     every = [one for differences in lists.values() for one in differences]
+    over_seeds = estimate_mean([100 * float(one.mean()) for one in every])
+    assert over_seeds is not None
+    of_seeds = over_seeds.interval[1] - over_seeds.mean if over_seeds.interval else 0.0
+    # The variance of the mean over all seeds, from the videos of each list.
+    variance = sum(
+        (len(differences) / len(every)) ** 2
+        * float(np.mean(differences, axis=0).var())
+        / len(differences[0])
+        for differences in lists.values()
+    )
+    half = math.hypot(of_seeds, 100 * Z_95 * math.sqrt(variance))
     if not any(one.any() for one in every):
-        high = min(100.0, 300 / sum(len(of_list[0]) for of_list in lists.values()))
-        low = -high
+        half = 300 / sum(len(of_list[0]) for of_list in lists.values())
     return VideoDifference(
         seeds=tuple(seeds),
-        mean=float(np.mean([100 * one.mean() for one in every])),
-        interval=(float(low), float(high)),
+        mean=over_seeds.mean,
+        interval=(max(-100.0, over_seeds.mean - half), min(100.0, over_seeds.mean + half)),
         num_gained=sum(int((one > 0).sum()) for one in every),
         num_lost=sum(int((one < 0).sum()) for one in every),
         num_videos=sum(len(one) for one in every),
@@ -184,7 +182,7 @@ def sittings(runs: Iterable[Run]) -> list[list[Run]]:
     groups: list[list[Run]] = []
     last: dict[tuple[object, ...], list[Run]] = {}
     for run in sorted(runs, key=lambda one: one.finished_at):
-        # The host's name is not published, so its processor, GPU, cores and threads stand for the machine.
+        # The host's name is not published, so its device, cores and threads stand for the machine.
         machine = (
             run.commit,
             run.device,

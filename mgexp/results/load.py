@@ -242,10 +242,12 @@ def _environment(run_dir: RunDir) -> dict[str, Any]:
     found = read_json(run_dir.environment_json)
     # A run may resume with other threads or on another machine. Then its seconds belong to no single setting. The
     # joined text equals no value of another run, so the run is compared with none.
+    latest = dict(found)
     for start in read_jsonl(run_dir.starts_jsonl):
-        for name, value in found.items():
+        for name, value in latest.items():
             now = start.get(name, value)
-            found[name] = value if now == value else f"{value}, then {now}"
+            if now != value:
+                found[name], latest[name] = f"{found[name]}, then {now}", now
     return found
 
 

@@ -6,6 +6,7 @@ Reports, tables and figures are made from these classes. `load.py` reads them fr
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -59,8 +60,9 @@ class Evaluation:
 class VideoScores:
     """Which validation videos a run classified correctly in its final evaluation.
 
-    ``bits`` has a bit for each video in the order of their names, as hexadecimal digits; the last byte may have
-    bits to spare. ``names_hash`` identifies the list of names. Two runs are compared only over the same list.
+    ``bits`` has a bit for each video in the order of their paths, as hexadecimal digits; the last byte may have
+    bits to spare. ``names_hash`` identifies the list of paths below their common folder, wherever that lies. Two
+    runs are compared only over the same list.
     """
 
     num_videos: int
@@ -75,11 +77,12 @@ class VideoScores:
 
 
 def pack_videos(correct: Mapping[str, bool]) -> VideoScores:
-    """Pack whether each video, by its name, was classified correctly."""
-    names = sorted(correct)
-    packed = np.packbits(np.array([correct[name] for name in names], bool))
-    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
-    return VideoScores(len(names), digest[:16], packed.tobytes().hex())
+    """Pack whether each video, by its absolute path, was classified correctly."""
+    paths = sorted(correct)
+    packed = np.packbits(np.array([correct[path] for path in paths], bool))
+    start = len(os.path.commonpath([os.path.dirname(path) for path in paths]))  # noqa: PTH120 (text)
+    digest = hashlib.sha256("\n".join(path[start:] for path in paths).encode()).hexdigest()
+    return VideoScores(len(paths), digest[:16], packed.tobytes().hex())
 
 
 class ScoreSetting(NamedTuple):
@@ -145,8 +148,8 @@ class Run:
     recipe: str = ""
     """A digest of the configuration, see `mgexp.config.check.recipe_digest`. "" where it is unknown."""
     videos: VideoScores | None = None
-    is_early: bool = False
-    """Whether it ended before the ``seconds_since`` of its study. Its seconds then do not count."""
+    is_untimed: bool = False
+    """Whether its seconds do not count, because other programs worked beside it, or its study says so."""
     is_smoke: bool = False
     """Whether the run was started with --smoke. Its accuracy then says nothing."""
     command: str = ""
@@ -253,8 +256,8 @@ class Row:
 
     @cached_property
     def timed(self) -> Row:
-        """The row with the runs that are not early."""
-        return replace(self, runs={s: run for s, run in self.runs.items() if not run.is_early})
+        """The row with the runs whose seconds count."""
+        return replace(self, runs={s: run for s, run in self.runs.items() if not run.is_untimed})
 
     @property
     def scores(self) -> tuple[float, ...]:
@@ -299,14 +302,14 @@ class Pair:
 
     @cached_property
     def timed(self) -> Pair:
-        """The pair with the seeds whose seconds can be compared: one setting, and no busy or early run."""
+        """The pair with the seeds whose seconds count in both rows, in one setting."""
         return self.only(
             [
                 run.seed
                 for run, base in self.runs
                 if run.setting == base.setting
                 and self.busy.isdisjoint({run.key, base.key})
-                and not (run.is_early or base.is_early)
+                and not (run.is_untimed or base.is_untimed)
             ]
         )
 
@@ -375,7 +378,7 @@ class Comparison:
     """All rows of a folder, in the order of their tables, to be compared with its baseline.
 
     ``class_names`` names the classes 0, 1, …; it may be empty. ``shorter`` holds the baseline trained for fewer
-    epochs: its row ``as_<row>`` takes as many FLOPs as ``<row>``.
+    epochs: its row ``as_<row>`` takes as many FLOPs as ``<row>``, and ``as_<row>_in_seconds`` as many seconds.
     """
 
     rows: tuple[Row, ...]
@@ -390,17 +393,19 @@ class Comparison:
 
     @cached_property
     def timed(self) -> Comparison:
-        """The rows with the runs whose seconds count: those that are not early."""
+        """The rows with the runs whose seconds count."""
         return self._with_each(lambda row: row.timed)
 
     def timed_since(self, moment: datetime | None) -> Comparison:
-        """Mark the runs that ended before ``moment`` as early. None changes nothing."""
-        if moment is None:
-            return self
+        """Leave out the seconds of the runs that ended before ``moment``. None changes nothing."""
+        return self.without_seconds(lambda run: moment is not None and run.finished_at < moment)
+
+    def without_seconds(self, is_out: Callable[[Run], bool]) -> Comparison:
+        """Mark the runs whose seconds do not count."""
 
         def mark(row: Row) -> Row:
             runs = {
-                seed: replace(run, is_early=run.finished_at < moment)
+                seed: replace(run, is_untimed=run.is_untimed or is_out(run))
                 for seed, run in row.runs.items()
             }
             return replace(row, runs=runs)

@@ -114,7 +114,7 @@ def render(
             ("Video by video", video_table(videos.items())),
             (CURVES, shown.get("accuracy", [])[:-1]),
             ("At equal FLOPs", shown.get("equal_flops", []) + _equal_flops_table(comparison)),
-            ("Where the time went", shown.get("seconds", []) + time_table(comparison)),
+            ("Where the time went", shown.get("seconds", []) + time_table(comparison.timed)),
             ("Controls", control_table(comparison)),
             ("Classes", shown.get("confusion", []) + class_tables(comparison)),
             (MISTAKES, [*mistakes]),
@@ -189,10 +189,10 @@ def _verdict(
             f"Video by video, {row.name} alone is right on {videos.num_gained:,} and the baseline alone on "
             f"{videos.num_lost:,} of {videos.num_videos:,} (interval over {drawn}: {low} to {high})."
         )
-    sentences.append(
-        f"It takes {ratio_text(pair.flop_saving)} fewer FLOPs, and its training is {ratio_text(pair.speed_up)} "
-        f"as fast{timed_seeds(pair)}."
-    )
+    cost = f"The baseline takes {ratio_text(pair.flop_saving)} its FLOPs"
+    if pair.speed_up:
+        cost += f" and {ratio_text(pair.speed_up)} its training seconds{timed_seeds(pair)}"
+    sentences.append(f"{cost}.")
     if any(run.key in busy for both in pair.timed.runs for run in both):
         sentences.append(
             "Other programs ran beside it or the baseline, so this ratio of times means little."
@@ -250,7 +250,10 @@ def _row_table(comparison: Comparison) -> list[str]:
             ("steps", _mean(lambda run: run.steps)),
             ("epochs", _mean(lambda run: run.epochs, 1)),
             ("training FLOPs (10¹²)", _mean(lambda run: run.train_flops / 1e12, 1)),
-            ("training (s)", _mean(lambda run: run.train_seconds)),
+            (
+                "training (s)",
+                lambda pair: mean_text(pair.own.timed.each(lambda run: run.train_seconds)),
+            ),
             ("speed-up, FLOPs", lambda pair: ratio_text(pair.flop_saving)),
             ("speed-up, wall-clock", lambda pair: ratio_text(pair.speed_up)),
             (
@@ -274,7 +277,9 @@ def _test_interval(pair: Pair) -> str:
     # Wilson's interval is that of a share of videos, as top-1 is, and mAP is not.
     if any(run.top1 is None or not run.num_test_videos for run in runs):
         return NONE
-    num = min(run.num_test_videos or 0 for run in runs)
+    # Each fold has a list of its own. Runs without scores of single videos count as one list.
+    lists = {run.videos.names_hash if run.videos else "": run.num_test_videos or 0 for run in runs}
+    num = sum(lists.values())
     low, high = wilson_interval(pair.own.mean(lambda run: run.score), num)
     return f"{low:.1f} to {high:.1f}"
 

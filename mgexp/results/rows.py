@@ -322,7 +322,7 @@ def read_page(experiments: ExperimentsDir) -> Page:
         read_published(experiments.published_csv),
         read_results(experiments.results_csv),
         # results.csv does not say beside what a run trained, and when its code was slow.
-        busy_runs(runs) | {run.key for run in runs if run.is_early},
+        busy_runs(runs) | {run.key for run in runs if run.is_untimed},
     )
     names = [one.experiment for one in page.published]
     unknown = [f"{name}.yaml" for name in names if name not in page.experiments.rows]

@@ -59,8 +59,9 @@ READING = """\
   logarithms). They cover the choice of the seed, and not the choice of data. The interval of an accuracy is cut at
   0 and 100 %, and that of a difference at ±100 points, since nothing lies beyond.
 - A pair is two runs with the same seed, precision and number of training videos. Seconds are compared only where
-  both runs of a pair were in one sitting on one machine with as many cores and threads, and no other program kept
-  these cores busy. Where study.yaml has `seconds_since`, earlier seconds do not count at all.
+  both runs of a pair were on one device with as many threads and the same code, within an hour or as long as both
+  took, and no other program kept the cores busy. Where study.yaml has `seconds_since`, earlier seconds do not
+  count at all.
 - A speed-up is the base's training seconds divided by the row's. Training seconds include the waiting for input
   and the first use of each shape. They do not include evaluation, precise BN, checkpoints and start-up.
 - Training FLOPs = 2 × multiply-adds of the forward pass × 3 (forward and backward) × clips."""
@@ -92,12 +93,16 @@ class StudyResults:
 
     @cached_property
     def for_figures(self) -> Comparison:
-        """The comparison with the baseline under the name that figures and reports know."""
-        own = self.study.baseline
-        named = (
-            replace(row, name=BASELINE) if row.name == own else row for row in self.comparison.rows
-        )
-        return replace(self.comparison, rows=tuple(named))
+        """The comparison without the seconds of busy runs, and with the name of the baseline that figures know."""
+        named = (replace(row, name=self.name_in_figures(row.name)) for row in self.comparison.rows)
+        whole = replace(self.comparison, rows=tuple(named))
+        return whole.without_seconds(lambda run: run.key in self.busy)
+
+    def name_in_figures(self, row: str) -> str:
+        """Return the name of a row in figures, where the study's baseline is called baseline."""
+        if row == self.study.baseline:
+            return BASELINE
+        return f"row {row}" if row == BASELINE else row
 
     @property
     def finished(self) -> tuple[Row, ...]:
@@ -453,7 +458,8 @@ def _sittings(results: StudyResults) -> Iterator[str]:
             f"{company_text(results.busy)}"
         )
     if since := results.study.since:
-        num = counted(sum(run.is_early for run in results.gathered.runs.values()), "run")
+        ended = [run.finished_at for run in results.gathered.runs.values()]
+        num = counted(sum(moment < since for moment in ended), "run")
         yield ""
         yield (
             f"The seconds of {num} that ended before {since:%Y-%m-%d %H:%M %Z} are left out too, as "

@@ -264,7 +264,11 @@ def changed_text(parts: Sequence[Part], place: Path) -> str:
         folder = part.row
         if part.path.suffix:
             folder = BUDGET if part.path.parent.name == BUDGET else ""
-        moved.setdefault(aside / folder, {})[part.path] = None
+        to = aside / folder
+        # A run of Slurm and one of this machine may have the same name.
+        if any(path.name == part.path.name and path != part.path for path in moved.get(to, ())):
+            to = aside / f"{folder}_of_slurm"
+        moved.setdefault(to, {})[part.path] = None
         for one in part.recipes:
             line = f'^{{"name": "{part.row}".*"recipe": "{one}"'
             lines.setdefault(part.path, []).append(f"-e{line}")

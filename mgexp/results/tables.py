@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import TypeVar
 
 from mgexp.results.estimates import Estimate
-from mgexp.results.evidence import BUSY_CORES, BUSY_RATIO, VideoDifference
+from mgexp.results.evidence import BUSY_CORES, BUSY_RATIO, VideoDifference, is_constant
 from mgexp.results.model import Pair, RunKey
 
 T = TypeVar("T")
@@ -24,8 +24,8 @@ IN_BRACKETS = {
 }
 
 VIDEO_WORDS = """\
-Each pair of runs scored the same videos. The interval draws the seeds and the videos again (2,000 times, with
-replacement; all seeds of one list share the draw of its videos). So it covers the choice of both."""
+Each pair of runs scored the same videos. The interval covers the choice of the seeds and of the videos: half of it
+is the root of the squares of Student's t over seeds and of the normal distribution over videos."""
 
 
 def markdown(
@@ -142,14 +142,18 @@ def difference_text(difference: Estimate | None) -> str:
 
 def interval_text(difference: Estimate | None) -> str:
     """Write the ends of the 95 % interval of a difference: "−1.28 to +0.41". No difference is beyond ±100."""
-    if difference is None or difference.interval is None:
+    if difference is None:
+        return NONE
+    if difference.interval is None:
         return "needs two seeds"
     return " to ".join(points_text(max(-100.0, min(end, 100.0))) for end in difference.interval)
 
 
 def times_text(ratio: Estimate | None) -> str:
     """Write the ends of the 95 % interval of a ratio: "2.41× to 2.93×"."""
-    if ratio is None or ratio.interval is None:
+    if ratio is None:
+        return NONE
+    if ratio.interval is None:
         return "needs two seeds"
     return f"{ratio.interval[0]:.2f}× to {ratio.interval[1]:.2f}×"
 
@@ -178,6 +182,8 @@ def verdict(pair: Pair) -> str:
         return "not compared: no run of its base with the same seed, precision and videos"
     points = f"{abs(difference.mean):.2f}"
     doubt = f", which may be chance ({interval_text(difference)})" if difference.holds(0.0) else ""
+    if is_constant(difference):
+        doubt = ", alike in all pairs, as with too few or too easy test videos"
     verb = "gains" if difference.mean > 0 else "loses"
     gain = "no difference seen" if points == "0.00" else f"{verb} {points} points{doubt}"
     if pair.timed.seeds_apart or speed_up is None:

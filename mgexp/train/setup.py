@@ -118,8 +118,8 @@ def build_inputs(
     found = [*problems, *cross_problems(cfg)]
     cfg = in_fold(cfg)
     if is_here:
-        num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         local = num_local or num_processes
+        num_gpus = torch.cuda.device_count()
         found += device_problems(cfg.DEVICE, num_gpus, cfg.TRAIN.COMPILE, local)
         with collected(found):
             resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))

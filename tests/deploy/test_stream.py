@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -93,6 +94,19 @@ def test_no_more_frames_are_kept_than_a_window_needs():
     assert (
         len(clips._squares) <= FRAMES + 3 + 1
     )  # the window, a step of 0.1 s, and the frame before
+
+
+def test_no_frames_are_kept_between_clips_that_are_far_apart():
+    clips, picture = (
+        SlidingClips(replace(window(), every_seconds=9.0)),
+        np.zeros((32, 40, 3), np.uint8),
+    )
+    most = 0
+    for number in range(600):
+        clips.add(number / 30, picture)
+        most = max(most, len(clips._squares))
+    assert most <= FRAMES + 2
+    assert clips._num_clips == 3
 
 
 def test_a_frame_shows_the_clip_whose_middle_is_nearest():

@@ -106,7 +106,7 @@ def test_a_report_has_the_figures_that_can_be_drawn(monkeypatch):
     assert "a line per seed through" in found[0].caption
     alone = draw_figures(comparison(run("long")), [])
     assert {one.name for one in alone} == {"accuracy", "seconds"}
-    (early,) = draw_figures(comparison(replace(run("long"), is_early=True)), [])
+    (early,) = draw_figures(comparison(replace(run("long"), is_untimed=True)), [])
     assert early.name == "accuracy"
     said = "A run whose seconds do not count has no place over the training time."
     assert [early.markdown[-2].count(said), *(one.markdown[-2].count(said) for one in alone)] == [
@@ -121,7 +121,7 @@ def test_figures_that_a_page_no_longer_has_are_removed(tmp_path):
     figures.mkdir()
     for name in ("accuracy.png", "seconds.png", "seconds.svg", "mine.png"):
         (figures / name).touch()
-    pictures = draw_figures(comparison(replace(run("long"), is_early=True)), [])
+    pictures = draw_figures(comparison(replace(run("long"), is_untimed=True)), [])
     remove_others(tmp_path, pictures)
     assert sorted(path.name for path in figures.iterdir()) == ["accuracy.png", "mine.png"]
 

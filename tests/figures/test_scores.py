@@ -50,14 +50,14 @@ def test_the_final_evaluation_is_a_small_filled_point_as_a_seed_is_everywhere():
 
 
 def test_an_early_run_has_no_place_on_the_axis_of_seconds():
-    early = replace(run("baseline", 0, top1=60.0, curve=CURVE), is_early=True)
+    early = replace(run("baseline", 0, top1=60.0, curve=CURVE), is_untimed=True)
     late = run("baseline", 1, top1=80.0, curve=CURVE, seconds=90.0)
     _, steps, seconds = draw_accuracy(comparison(early, late), [ROW]).axes[3:]
     assert (len(curve(steps)), len(curve(seconds))) == (2, 1)
     # The mean of both scores stands above the seconds of the run that has them.
     ends = draw_accuracy(comparison(early, late), [ROW]).axes[2]
     assert next(line.get_xydata()[0].tolist() for line in ends.get_lines()) == [90.0, 70.0]
-    of_long = replace(run("long", 0, top1=60.0, curve=CURVE), is_early=True)
+    of_long = replace(run("long", 0, top1=60.0, curve=CURVE), is_untimed=True)
     alone = draw_accuracy(comparison(of_long, late), [ROW])
     assert [axes.get_xlabel() for axes in alone.axes[2:]] == [
         "training FLOPs (10¹²)",

@@ -11,6 +11,7 @@ from tiny import VIT, data_keys, tiny_config, write_dataset
 from torch import nn
 
 from mgexp.data.clips import Batch
+from mgexp.errors import TrainingError
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan import noise
@@ -65,6 +66,12 @@ def test_all_pairs_of_groups_count():
     found = noise_scale(*blocks_of(gradients, 2), num_groups=2, clips=4)
     assert found.clips == pytest.approx(noise / (sum(pairs) / 12))
     assert found.num_clips == 16
+
+
+def test_gradients_that_are_not_finite_have_no_noise_scale():
+    gradients = torch.tensor([[2.0, 1.0], [1.0, math.nan], [3.0, 0.0], [1.0, 2.0]])
+    with pytest.raises(TrainingError, match="not finite"):
+        noise_scale(*blocks_of(gradients, 2), num_groups=2, clips=4)
 
 
 def regression_gradients(num_groups, clips, apart, sigma, generator):

@@ -116,10 +116,11 @@ def test_bits_of_videos_read_back_in_the_order_of_names():
     assert pack_videos({"a": True, "b": True, "d": True}).names_hash != packed.names_hash
 
 
-def test_one_pair_of_two_videos_has_the_ends_of_its_four_draws():
-    """Differences 1 and 0: the draws (1,1), (1,0), (0,1), (0,0) have means of 100, 50, 50 and 0 points."""
+def test_the_interval_ends_where_no_difference_can_be():
+    """Differences 1 and 0: 50 points, standard error √(0.25/2) = 35.355 points, and 50 + 69.3 is more than 100."""
     found = compare_videos(pair_of([scored("long", 0, [1, 1])], [scored("baseline", 0, [0, 1])]))
-    assert (found.mean, found.interval) == (50.0, (0.0, 100.0))
+    assert found.mean == 50.0
+    assert found.interval == pytest.approx((50 - 1.96 * 35.355, 100.0), abs=0.01)
     assert (found.num_gained, found.num_lost, found.num_videos) == (1, 0, 2)
 
 
@@ -129,7 +130,7 @@ def test_the_interval_of_one_pair_is_that_of_its_videos():
     base = [0] * 30 + [1] * 10 + [1] * 60
     found = compare_videos(pair_of([scored("long", 0, own)], [scored("baseline", 0, base)]))
     assert found.mean == pytest.approx(20)
-    assert found.interval == pytest.approx((20 - 1.96 * 6, 20 + 1.96 * 6), abs=1.5)
+    assert found.interval == pytest.approx((20 - 1.96 * 6, 20 + 1.96 * 6), abs=0.01)
 
 
 def test_rows_that_no_video_tells_apart_may_differ_on_three_of_as_many_videos():
@@ -141,7 +142,7 @@ def test_rows_that_no_video_tells_apart_may_differ_on_three_of_as_many_videos():
 
 
 def test_seeds_that_agree_on_every_video_add_nothing_but_their_number():
-    """The draw of the videos is shared, so equal seeds leave the interval of one seed."""
+    """The videos are the same, so equal seeds leave the interval of one seed."""
     own, base = [1] * 30 + [0] * 70, [0] * 100
     runs = [
         pair_of([scored("long", seed, own) for seed in range(num)], [
@@ -150,12 +151,26 @@ def test_seeds_that_agree_on_every_video_add_nothing_but_their_number():
         for num in (1, 8)
     ]  # fmt: skip
     one, eight = map(compare_videos, runs)
-    assert eight.interval == pytest.approx(one.interval, abs=1.0)
+    assert eight.interval == pytest.approx(one.interval)
     assert (eight.num_videos, eight.num_gained) == (800, 240)
 
 
+def test_seeds_that_differ_have_the_interval_of_student_s_t_beside_that_of_the_videos():
+    """Four seeds gain 10, 30, 10 and 30 of the same 100 videos: 20 ± 3.182·11.547/√4 points over seeds."""
+    own = [[1] * num + [0] * (100 - num) for num in (10, 30, 10, 30)]
+    found = compare_videos(
+        pair_of(
+            [scored("long", seed, right) for seed, right in enumerate(own)],
+            [scored("baseline", seed, [0] * 100) for seed in range(4)],
+        )
+    )
+    # Ten videos have the mean 1 and twenty have ½: variance 0.1 + 0.05 − 0.04 = 0.11, standard error 3.317 points.
+    half = math.hypot(3.182 * 11.547 / 2, 1.96 * 3.317)
+    assert found.interval == pytest.approx((20 - half, 20 + half), abs=0.01)
+
+
 def test_folds_have_lists_of_their_own():
-    """Two folds draw their videos apart, so the error of their mean is 1/√2 of the error of one."""
+    """The videos of two folds are drawn apart, so the error of their mean is 1/√2 of the error of one."""
     own, base = [1] * 30 + [0] * 70, [0] * 100
     other = [f"other{n:03d}" for n in range(100)]
     folds = pair_of(
@@ -163,9 +178,17 @@ def test_folds_have_lists_of_their_own():
         [scored("baseline", 0, base), scored("baseline", 1, base, other)],
     )
     low, high = compare_videos(folds).interval
-    # Of one fold: √(0.3·0.7/100) = 4.58 points. The seeds are drawn too: 1/2 of the draws take one fold twice.
-    error = 4.58 * math.sqrt(0.5 * 1 + 0.5 * 0.5)
-    assert high - low == pytest.approx(2 * 1.96 * error, rel=0.1)
+    # Of one fold: √(0.3·0.7/100) = 4.58 points. The seeds do not differ.
+    assert high - low == pytest.approx(2 * 1.96 * 4.583 / math.sqrt(2), abs=0.01)
+
+
+def test_the_same_list_below_another_folder_is_the_same_list():
+    one, other = (
+        {f"{root}/val/{name}": name == "a/1.mp4" for name in ("a/1.mp4", "b/2.mp4")}
+        for root in ("/x", "/y/z")
+    )
+    assert pack_videos(one) == pack_videos(other)
+    assert pack_videos({"/x/val/a/1.mp4": True}).num_videos == 1
 
 
 def test_runs_with_other_videos_are_not_compared():

@@ -73,7 +73,7 @@ def test_a_seed_that_is_not_the_folders_is_bad_input(tmp_path):
 def test_the_seconds_of_a_run_that_went_on_elsewhere_compare_with_no_other(tmp_path):
     fake_run(tmp_path, "baseline", threads=2)
     moved = fake_run(tmp_path, "long", threads=2)
-    for threads in (2, 16):
+    for threads in (2, 16, 16, 16):
         append_jsonl(moved.starts_jsonl, {"threads": threads, "changes": []})
     comparison = load_runs(tmp_path)
     row = comparison.row("long")

@@ -17,6 +17,7 @@ from mgexp.results.tables import (
     points_text,
     ratio_text,
     seeds_text,
+    times_text,
     to_published,
     verdict,
     with_brackets,
@@ -32,7 +33,7 @@ def test_numbers_have_their_range():
     assert deviation_text([97.0]) == "97.00"
     assert deviation_text([96.0, 98.0]) == "97.00 ± 1.41"
     assert points_text(-0.4) == "−0.40"
-    assert interval_text(None) == "needs two seeds"
+    assert interval_text(None) == times_text(None) == "–"
 
 
 def test_a_table_escapes_nothing_and_needs_a_line():

@@ -98,6 +98,7 @@ def test_bad_input_is_exit_code_2(arguments, words, predict, capsys):
     printed = capsys.readouterr()
     assert words in printed.err
     assert printed.out == ""
+    assert "no video in ;" not in printed.err
 
 
 def test_the_names_must_be_as_many_as_the_classes(predict, classes, capsys):
@@ -232,6 +233,7 @@ def test_options_that_do_not_go_together_are_refused(arguments, words, predict, 
     printed = capsys.readouterr()
     assert words in printed.err
     assert printed.out == ""
+    assert "no video in ;" not in printed.err
 
 
 def test_names_that_the_font_cannot_draw_are_refused_before_anything_is_written(

@@ -61,6 +61,14 @@ def test_a_single_run_is_no_folder_of_rows(runs, report, capsys):
     assert not RunsDir(run.root).report_md.exists()
 
 
+def test_runs_of_a_network_of_one_s_own_need_its_file(runs, report, not_drawn, capsys, own_code):
+    for path in runs.glob("*/*/config.yaml"):
+        path.write_text(ROW.replace("SlowFast, NUM", "PatchNet, NUM"))
+    assert report(runs) == 2
+    assert "--import FILE.py" in capsys.readouterr().err
+    assert report(runs, "--import", EXPERIMENTS.parent / "examples/own_model.py") == 0
+
+
 def test_the_runs_of_a_project_have_its_name(runs, report, not_drawn):
     folder = runs.rename(runs.with_name("runs"))
     assert report(folder) == 0
