@@ -115,8 +115,8 @@ class Run:
     """A finished execution of a row. The fields without a default are the columns of results.csv, in order.
 
     Accuracies are percent. A metric that the task does not have is None. `train_seconds` includes the waiting for
-    input and the first use of each shape. `steady_seconds` leaves out the first uses. Only run folders and
-    runs.jsonl have the fields with a default, so a run from results.csv has only the defaults.
+    input and the first use of each shape. `steady_seconds` leaves out the first uses. A run from results.csv has
+    only the defaults of the other fields, and one from runs.jsonl those of `is_smoke` and `command`.
     """
 
     experiment: str

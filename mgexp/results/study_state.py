@@ -193,7 +193,7 @@ def changed_parts(
     """List what stands in the way of the runs that are missing, which are pairs of a row and a seed.
 
     Every run of a shorter baseline is in the way if its YAML was written for other recipes. Stored runs of another
-    recipe are in the way even if nothing is missing, because the file would be written without them.
+    recipe are in the way even if nothing is missing, because a new run of their seed would replace them.
     """
     stale = stale_budgets(study)
     parts = _stored_parts(study, stale)

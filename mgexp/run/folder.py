@@ -52,8 +52,8 @@ class RunDir(Folder):
     """Versions and machine, as `mgexp.run.environment.describe` gives them."""
     starts_jsonl = Inside("starts.jsonl")
     """A line per start: its environment, the step after which it continued, the changes that --override allowed,
-    and the keys that the command line or a grid gave, with SMOKE_GIVEN for a smoke run. Starts that did not reach
-    a checkpoint are left out."""
+    and the keys that the command line or a grid gave, with SMOKE_GIVEN for a smoke run. Starts before the first
+    checkpoint are left out."""
     schedule_csv = Inside("schedule.csv")
     """The table of phases."""
     metrics_jsonl = Inside("metrics.jsonl")
