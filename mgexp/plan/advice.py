@@ -24,7 +24,9 @@ from mgexp.plan.loading import Kind, Leg, build_clip_seconds, legs_of
 from mgexp.plan.noise import RATE, build_noise_findings
 from mgexp.plan.predict import (
     LOADING,
+    Balance,
     LegPrediction,
+    Resources,
     RowPrediction,
     workers_needed,
 )
@@ -49,6 +51,9 @@ SPEED, STEPS = "speed", "number of steps"
 """The names of two findings that the verdict on multigrid rests on."""
 PAYS = 1.2
 """Smallest speed-up that is worth a change to multigrid. Assumption."""
+KEEPS_UP = 1.1
+"""Loading keeps up if a step with it takes at most this many times the step alone. Assumption: timings vary by as
+much."""
 NUM_CLIPS = 4
 """Number of videos from which one clip of each kind is timed."""
 FEW_STEPS, FEW_PHASE_STEPS = 700, 35
@@ -276,36 +281,44 @@ def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) 
     except VideoError as error:
         return Finding("loading", "problem", str(error), "see tools/check_data.py")
     workers = most_workers(cfg.DATA_LOADER.NUM_WORKERS)
-    return loading_finding(legs, seconds, step_seconds, workers, num_cores(), bool(cfg.DATA.STORE))
+    # On a CPU, a step keeps as many cores busy as it has threads.
+    busy = torch.get_num_threads() if device_of(cfg.DEVICE).type == "cpu" else 0
+    has_store = bool(cfg.DATA.STORE)
+    return loading_finding(legs, seconds, step_seconds, busy, workers, num_cores(), has_store)
 
 
 def loading_finding(
     legs: Sequence[Leg],
     seconds: Mapping[Kind, float],
     step_seconds: float,
+    busy_cores: int,
     num_workers: int,
     num_cores: int,
     has_store: bool,
 ) -> Finding:
     """Report whether the workers of one process keep up with its steps.
 
-    ``seconds``: core seconds of a clip of each kind. ``step_seconds``: mean seconds of a step.
+    ``seconds``: core seconds of a clip of each kind. ``step_seconds``: mean seconds of a step, which keeps
+    ``busy_cores`` busy.
     """
     needed = max(leg.core_seconds_per_step(seconds) for leg in legs)
+    used = Resources(num_workers, num_cores)
+    balance = Balance(step_seconds, busy_cores * step_seconds, 0.0, 0.0, needed, used)
     cores = needed / step_seconds
     text = (
         f"the most expensive phase needs {needed:.3g} core-seconds of loading per step of {step_seconds:.3g} s: "
         f"{cores:.1f} cores; there are {counted(num_workers, 'worker')} on {counted(num_cores, 'core')}"
+        + (f", and the step itself uses {busy_cores}" if busy_cores else "")
     )
     values = {"cores": cores}
-    if cores <= min(max(1, num_workers), num_cores):
+    if balance.wall <= KEEPS_UP * step_seconds:
         return Finding("loading", "OK", f"keeps up: {text}", values=values)
     store = "" if has_store else "make a clip store (tools/prepare_data.py) and set DATA.STORE; "
     wanted = min(num_cores, workers_needed(needed, step_seconds))
     more = f"set DATA_LOADER.NUM_WORKERS to {wanted}"
     if num_workers >= num_cores:
         more = "use a machine with more cores"
-    text = f"limits the speed, and computing does not: {text}"
+    text = f"limits the speed, a step takes {balance.wall:.3g} s with it: {text}"
     return Finding("loading", "warning", text, store + more, values)
 
 

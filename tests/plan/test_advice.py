@@ -123,11 +123,23 @@ def test_loading_is_judged_by_the_cores_it_needs(
 ):
     legs = legs_of(build_row_schedule(tiny_config(tmp_path), 24))
     seconds = dict.fromkeys(kinds_of(legs), core_seconds)
-    found = loading_finding(legs, seconds, 1.0, workers, 4, has_store)
+    found = loading_finding(legs, seconds, 1.0, 0, workers, 4, has_store)
     assert found.status == status and found.remedy.startswith(remedy)
     # What was measured is known, also where it is in the way.
     speed = speedup_finding(4.0, 2, found)
     assert speed.status == status and "not known" not in speed.found
+
+
+@pytest.mark.parametrize(
+    ("busy_cores", "status", "words"),
+    [(0, "OK", "keeps up"), (2, "warning", "a step takes 1.95 s with it")],
+)
+def test_loading_on_a_cpu_takes_the_cores_of_the_step(tmp_path, busy_cores, status, words):
+    """A step of 1 s on both cores, and 1.9 core-seconds of loading: (2 + 1.9)/2 s."""
+    (leg, *_) = legs_of(build_row_schedule(tiny_config(tmp_path), 24))
+    seconds = dict.fromkeys(kinds_of([leg]), 1.9 / leg.clips_per_step)
+    found = loading_finding([leg], seconds, 1.0, busy_cores, 2, 2, has_store=True)
+    assert found.status == status and words in found.found
 
 
 @pytest.mark.parametrize(
