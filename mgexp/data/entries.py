@@ -119,9 +119,7 @@ def existing_videos(videos: Sequence[Listed], problems: Iterable[str], if_empty:
         for i, one in enumerate(videos)
     ]
     records = tuple(one for i, one in enumerate(everything) if i in found)
-    lost = {
-        one.path: tuple(place.rstrip("/") for place in places[i])
-        for i, one in enumerate(everything)
-        if i not in found
-    }
-    return VideoList(records, tuple(lost), tuple(told), tuple(everything), lost)
+    lost = [i for i in range(len(everything)) if i not in found]
+    missing = tuple(everything[i].path for i in lost)
+    elsewhere = {everything[i].path: tuple(place.rstrip("/") for place in places[i]) for i in lost}
+    return VideoList(records, missing, tuple(told), tuple(everything), elsewhere)
