@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 
 from mgexp.config.keys import BY_NAME, FOLD, Config
@@ -269,13 +269,15 @@ def value_of(values: Mapping[str, object], key: str) -> object:
 
 
 def differing_keys(
-    first: Mapping[str, object], second: Mapping[str, object]
+    first: Mapping[str, object],
+    second: Mapping[str, object],
+    ignored: Set[str] = KEYS_WITHOUT_EFFECT_ON_RESULT,
 ) -> Iterator[tuple[str, object, object]]:
-    """Yield (key, value in first, value in second) for each key that differs and can change a result.
+    """Yield (key, value in first, value in second) for each key that differs and, by default, can change a result.
 
     A list equals a tuple with the same items. If one side lacks a key, `value_of` says what it counts as.
     """
-    for key in sorted((first.keys() | second.keys()) - KEYS_WITHOUT_EFFECT_ON_RESULT):
+    for key in sorted((first.keys() | second.keys()) - ignored):
         one, other = (value_of(values, key) for values in (first, second))
         if one != other:
             yield key, one, other

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from mgexp.config.check import value_of
+from mgexp.config.check import differing_keys
 from mgexp.config.load import file_values, flatten, fold_of, load_config, read_config
 from mgexp.config.study import MAX_SEEDS
 from mgexp.config.values import from_text
@@ -226,12 +226,11 @@ def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
     frozen, problems = file_values(path)
     options = sweep.options(run)
     now = dict(flatten(read_config(options.config, options.overrides)[0]))
-    for key in sorted(frozen.keys() | now.keys()):
-        old, new = value_of(frozen, key), value_of(now, key)
-        if old != new:
-            problems.append(
-                f"{key}: the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}; {REMEDY}"
-            )
+    # The frozen YAML would also keep its value of a key that changes no result.
+    problems += [
+        f"{key}: the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}; {REMEDY}"
+        for key, old, new in differing_keys(frozen, now, ignored=frozenset())
+    ]
     return problems
 
 

@@ -184,7 +184,8 @@ def _copy_all(
                 whole = {
                     level: copy
                     for level, copy in before.levels.items()
-                    if _is_whole(store, order, shards, video.path, level, copy)
+                    if level not in video.levels
+                    and _is_whole(store, order, shards, video.path, level, copy)
                 }
                 video = replace(video, levels={**whole, **video.levels})  # noqa: PLW2901
             append_jsonl(store.manifest_jsonl, video.line())
