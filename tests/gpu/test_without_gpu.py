@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fake_gpu import GPU
-from tiny import tiny_config
+from tiny import data_keys, tiny_config
 from torch import nn
 
 from mgexp import dist
@@ -32,8 +32,9 @@ from mgexp.models.build import build_model
 from mgexp.multigrid.schedule import StepShape
 from mgexp.optim.build import build_optimizer
 from mgexp.options import ToolParser
-from mgexp.plan.advice import time_gradients
+from mgexp.plan.advice import build_loading_finding, time_gradients
 from mgexp.plan.doctor import gpu_finding
+from mgexp.plan.loading import kinds_of
 from mgexp.plan.timing import Stopwatch
 from mgexp.plan.ways import build_training_step
 from mgexp.run.clock import Clock, StepTimer
@@ -317,6 +318,18 @@ def test_the_doctor_times_whole_mini_batches_on_a_gpu(monkeypatch):
         way = SimpleNamespace(data=SimpleNamespace(device=device), gradients=None)
         time_gradients(way, [FEW])
     assert [shape.clips for shape in seen] == [8, 2]
+
+
+@pytest.mark.usefixtures("fake_gpu")
+@pytest.mark.parametrize(("device", "shared"), [("cuda", False), ("cpu", True)])
+def test_beside_a_gpu_loading_has_all_cores(device, shared, tiny_data, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "mgexp.plan.advice.build_clip_seconds",
+        lambda cfg, legs, *_: dict.fromkeys(kinds_of(legs), 0.1),
+    )
+    cfg = tiny_config(tmp_path, {**data_keys(tiny_data), "DEVICE": device})
+    found = build_loading_finding(cfg, build_row_schedule(cfg, 24), step_seconds=1.0)
+    assert ("the step itself uses" in found.found) is shared
 
 
 def test_memory_of_the_precision_check_is_free_for_training(fake_gpu, monkeypatch):
