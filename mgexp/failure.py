@@ -103,18 +103,21 @@ class Failure:
 
 
 @contextmanager
-def failing_together(processes: Processes) -> Iterator[Explained]:
+def failing_together(
+    processes: Processes, before_force: Callable[[str], object] | None = None
+) -> Iterator[Explained]:
     """End all processes if an error in the block ends one of them.
 
     The block then raises the cause, which may be the InputError, TrainingError or Interrupted of another process.
     A process may not be able to leave the block, for example because it waits in a collective. After
-    ``GRACE_SECONDS`` it is ended with exit code 1, or one of EXIT_CODES. Raises TrainingError if the processes do
-    not meet. Does nothing for one process, or if the launcher did not say where the processes meet.
+    ``GRACE_SECONDS`` it is ended with exit code 1, or one of EXIT_CODES. Just before, ``before_force`` gets the
+    name of the signal if a signal was the cause. Raises TrainingError if the processes do not meet. Does nothing
+    for one process, or if the launcher did not say where the processes meet.
     """
     if processes.count == 1 or "MASTER_ADDR" not in os.environ:
         yield nullcontext
         return
-    watch = Watch(processes.rank, processes.count, _meet(processes))
+    watch = Watch(processes.rank, processes.count, _meet(processes), before_force)
     try:
         with watch.explained():
             yield watch.explained
@@ -142,11 +145,18 @@ def _meet(processes: Processes) -> Store:
 class Watch:
     """A watch over the other processes, for process ``rank`` of ``count``. A thread watches until ``leave``."""
 
-    def __init__(self, rank: int, count: int, store: Store) -> None:
+    def __init__(
+        self,
+        rank: int,
+        count: int,
+        store: Store,
+        before_force: Callable[[str], object] | None = None,
+    ) -> None:
         self.rank = rank
         self.count = count
         self.failure: Failure | None = None
         self._store = store
+        self._before_force = before_force
         self._num_beats = 0
         # Process 0 watches all others, and all others watch process 0. So the number of messages grows with the
         # number of processes, and not with its square.
@@ -243,8 +253,12 @@ class Watch:
             LOGGER.error("%s", error)
             with suppress(RuntimeError):
                 self._store.set(_beat_key(self.rank), _LEFT)
-            # sys.exit would end only this thread. The main thread may wait in a collective for ever.
-            os._exit(EXIT_CODES.get(type(error), 1))
+            try:
+                if self.failure.signal_name and self._before_force:
+                    self._before_force(self.failure.signal_name)
+            finally:
+                # sys.exit would end only this thread. The main thread may wait in a collective for ever.
+                os._exit(EXIT_CODES.get(type(error), 1))
 
     def _look(self) -> None:
         """Count a heart-beat. Look for a failure, and for processes whose heart-beats have stopped."""

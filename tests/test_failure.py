@@ -18,17 +18,18 @@ from mgexp import failure as module
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
 from mgexp.failure import KILLED, Failure, Watch, failing_together
+from mgexp.stop import Interrupted
 
 BROKEN = RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]")
 
 
 @contextmanager
-def watches(count=2):
+def watches(count=2, before_force=None):
     """Those of ``count`` processes, in this one."""
     store = HashStore()
     for rank in range(count):
         store.set(module._beat_key(rank), "0")
-    found = [Watch(rank, count, store) for rank in range(count)]
+    found = [Watch(rank, count, store, before_force) for rank in range(count)]
     try:
         yield found
     finally:
@@ -144,6 +145,17 @@ def test_who_does_not_end_is_ended(error, code, exits, caplog):
             time.sleep(0.01)
     assert exits == [code]
     assert str(error).splitlines()[-1] in caplog.text
+
+
+def test_a_signal_is_told_before_a_process_is_ended(exits):
+    told = []
+    with watches(before_force=lambda name: told.append((name, [*exits]))) as (first, second):
+        second.fail(Interrupted("SIGUSR2"))
+        wait_for(first)
+        end = time.monotonic() + 5
+        while not exits and time.monotonic() < end:
+            time.sleep(0.01)
+    assert told == [("SIGUSR2", [])] and exits == [4]
 
 
 def test_who_ends_by_itself_is_not_ended(exits):

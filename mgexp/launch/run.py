@@ -105,7 +105,7 @@ def run_in_process(
     """
     stop, job = stop or StopRequest(), None
     try:
-        with stop.listening(), failing_together(processes) as explained:
+        with stop.listening(), failing_together(processes, stop.before_force) as explained:
             # There is nothing to save yet, so a signal may end the run at once.
             with stop.at_once():
                 made = build_job(options, processes, problems)

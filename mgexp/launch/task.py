@@ -9,7 +9,7 @@ This is what each signal does. We observed it on Slurm 22.05:
   job in any case, and decides itself whether to queue it again. It does not do so for a job that ends by itself.
   So the run saves and continues until it is killed.
 - If no step ends for a long time after SIGUSR2, as during a compilation, the job is queued again before its limit.
-  It then continues from the files on disk.
+  It then continues from the files on disk. The same happens if rank 0 cannot stop during the start.
 - A signal that comes before the task listens is held back until then: see `hold_signals.py`.
 
 Every pickle of a job holds the same task. The state of a run is in its run folder, so a start from any pickle
@@ -78,7 +78,14 @@ class TrainTask:
         """Run to the end. Exit with the code of run_net.py if it is not 0."""
         job = submitit.JobEnvironment()
         is_slurm = job.cluster == "slurm"
-        stop = StopRequest(only_save=(signal.SIGTERM,) if is_slurm else ())
+
+        def queue_again(signal_name: str) -> None:
+            if is_slurm and job.global_rank == 0 and signal_name == WARNING:
+                _requeue(job.job_id)
+
+        stop = StopRequest(
+            only_save=(signal.SIGTERM,) if is_slurm else (), before_force=queue_again
+        )
         # A job that is queued again keeps its id. So delete the outcome of its last start.
         self._outcome_json(job).unlink(missing_ok=True)
         deadline: AbstractContextManager[object] = nullcontext()
@@ -182,7 +189,11 @@ class _Deadline(threading.Thread):
             "the job is queued again and will continue from what is saved",
             file=sys.stderr,
         )
-        subprocess.run(["scontrol", "requeue", self._job_id], check=True)
+        _requeue(self._job_id)
+
+
+def _requeue(job_id: str) -> None:
+    subprocess.run(["scontrol", "requeue", job_id], check=True)
 
 
 def _processes(job: submitit.JobEnvironment) -> Processes:

@@ -193,6 +193,24 @@ def test_a_warned_job_that_hangs_is_queued_again(said, capsys):
     assert "queued again" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("rank", "name", "words"),
+    [(0, "SIGUSR2", "requeue 7\n"), (1, "SIGUSR2", None), (0, "SIGTERM", None)],
+)
+def test_a_warned_job_that_is_ended_by_force_is_queued_again(
+    rank, name, words, task, said, monkeypatch
+):
+    """During the start, rank 0 may wait for a process that already stopped."""
+
+    def run(options, processes, say, stop):
+        stop.before_force(name)
+        return Outcome.OK
+
+    in_job(monkeypatch, run, rank=rank)
+    task()
+    assert (said.read_text() if said.exists() else None) == words
+
+
 def test_a_warned_job_that_ends_in_time_is_not(said):
     stop = StopRequest()
     with _Deadline(stop, Resources(warning_seconds=1, minutes=10**6), "12_3") as deadline:
