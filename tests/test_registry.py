@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
+import torch
 from tiny import tiny_config
 from torch import nn
 
@@ -176,6 +177,44 @@ def test_batch_norm_that_cannot_be_grouped_is_refused(tmp_path):
 
     (problem,) = build_problems(tiny_config(tmp_path, {"MODEL.MODEL_NAME": "Frames"}), [(8, 32)])
     assert "Frames has BatchNorm1d: only nn.BatchNorm3d and nn.BatchNorm2d have" in problem
+
+
+def test_a_network_of_2d_convolutions_is_built_and_normalised_over_groups(tmp_path):
+    @MODELS.register()
+    class FrameByFrame(nn.Module):
+        def __init__(self, cfg):
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+            self.head = nn.Linear(4, cfg.MODEL.NUM_CLASSES)
+
+        def forward(self, clips):
+            frames = clips.transpose(1, 2).flatten(0, 1)
+            return self.head(
+                self.norm(self.conv(frames)).mean((2, 3)).unflatten(0, (-1, 8)).mean(1)
+            )
+
+    cfg = tiny_config(tmp_path, {"MODEL.MODEL_NAME": "FrameByFrame"})
+    model = build_model(cfg)
+    assert type(model.norm).__name__ == "GroupedBatchNorm2d"
+    assert model(torch.zeros(2, 3, 8, 32, 32)).shape == (2, 2)
+    assert build_problems(cfg, [(8, 32)]) == []
+
+
+@pytest.mark.parametrize(
+    ("norms", "said"),
+    [
+        ((nn.BatchNorm3d(3, affine=False),), "grouped statistics need affine=True"),
+        ((nn.BatchNorm3d(3), nn.BatchNorm3d(3, momentum=0.01)), "momentum 0.01 and 0.1: give all"),
+        (
+            (nn.BatchNorm3d(3, momentum=None),),
+            "momentum None: give all layers one momentum above 0",
+        ),
+    ],
+)
+def test_batch_norm_whose_statistics_cannot_be_shared_is_refused(norms, said, tmp_path):
+    MODELS.add("normed", lambda cfg: nn.Sequential(*norms))
+    (problem,) = build_problems(tiny_config(tmp_path, {"MODEL.MODEL_NAME": "normed"}), [(8, 32)])
+    assert problem.startswith("MODEL.MODEL_NAME = normed") and said in problem
 
 
 def test_a_network_without_blocks_cannot_compute_them_again(tmp_path):

@@ -93,7 +93,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="M",
         help="start no run that would end later than in M minutes (the time of the first run is unknown)",
     )
-    add("--repeat-busy", action="store_true", help="train the runs again that had company")
+    add(
+        "--repeat-busy",
+        action="store_true",
+        help="train runs again if other programs used their cores",
+    )
     add(
         "--only-page", action="store_true", help="train nothing, and write the page and its figures"
     )
@@ -281,7 +285,7 @@ class Board:
         return "\n".join([table, *unfinished_lines(left, self.run_dirs), self.describe(left)])
 
     def set_busy_aside(self) -> None:
-        """Rename the folders of the runs that had company, so that they are trained again."""
+        """Rename the folders of busy runs, so that they are trained again."""
         busy = busy_runs(self.gathered.runs.values())
         for key, one in self.gathered.runs.items():
             if one.key in busy:

@@ -38,8 +38,8 @@ def _model_problems(cfg: Config) -> Iterator[str]:
     name = cfg.MODEL.MODEL_NAME
     if name in RESNETS and cfg.RESNET.DEPTH == 18:
         yield f"RESNET.DEPTH = 18 exists for SlowFast only: {name} takes 50 or 101"
-    if name == "SlowFast" and any(cfg.NONLOCAL.LOCATION):
-        yield "NONLOCAL.LOCATION: SlowFast has no non-local blocks here; set it to [[], [], [], []]"
+    if name in {"SlowFast", "X3D", "ViT", "MViT"} and any(cfg.NONLOCAL.LOCATION):
+        yield f"NONLOCAL.LOCATION: {name} has no non-local blocks here; set it to [[], [], [], []]"
     if name == "TSM" and cfg.RESNET.WIDTH_PER_GROUP % 8:
         yield (
             f"RESNET.WIDTH_PER_GROUP = {cfg.RESNET.WIDTH_PER_GROUP} does not divide by 8: TSM shifts an "
@@ -200,6 +200,8 @@ def _solver_problems(cfg: Config) -> Iterator[str]:
         yield from _unread(
             "SOLVER.COSINE_AFTER_WARMUP", solver.COSINE_AFTER_WARMUP, deciding, remedy
         )
+    else:
+        yield from _unread("SOLVER.GAMMA", solver.GAMMA, "SOLVER.LR_POLICY = cosine")
     grid = cfg.MULTIGRID
     if grid.LR_SCALING != "noise":
         deciding = f"MULTIGRID.LR_SCALING = {grid.LR_SCALING}"

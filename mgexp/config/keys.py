@@ -22,6 +22,7 @@ from mgexp.config.values import (
     CLIP_SECONDS,
     EPOCH_FACTOR,
     EPOCHS,
+    FACTOR,
     FACTOR_PAIRS,
     FACTORS,
     JITTER,
@@ -222,7 +223,7 @@ class ModelKeys:
 
 @dataclass(frozen=True)
 class ResnetKeys:
-    """The residual network under every model."""
+    """The residual network under SlowFast, I3D, C2D, Slow and TSM. X3D reads ZERO_INIT_FINAL_BN."""
 
     DEPTH: Literal[18, 50, 101] = key(50, "layers; 18 for SlowFast only")
     WIDTH_PER_GROUP: int = key(64, "channels of the first stage", count(10_000))
@@ -257,7 +258,7 @@ class VitKeys:
     EMBED_DIM: int = own(384, "channels (Ti 192, S 384, B 768)", count(100_000))
     DEPTH: int = own(12, "number of blocks", count(1000))
     NUM_HEADS: int = own(6, "heads of attention (Ti 3, S 6, B 12)", count(1000))
-    MLP_RATIO: float = own(4.0, "hidden channels of a block / channels", POSITIVE)
+    MLP_RATIO: float = own(4.0, "hidden channels of a block / channels", FACTOR)
     TUBELET: tuple[int, int, int] = own(
         (2, 16, 16), "frames, height and width of what becomes a token", POOL)
     POSITIONS: Literal["learned", "rotary", "vjepa2"] = own(
@@ -273,7 +274,7 @@ class MvitKeys:
     """MViTv2 (MODEL.MODEL_NAME MViT), as it is in torchvision: mgexp/models/mvit.py. The defaults are MViTv2-S."""
 
     EMBED_DIM: int = key(96, "channels of the first block", count(100_000))
-    DEPTH: int = key(16, "number of blocks", count(1000))
+    DEPTH: int = key(16, "number of blocks", between(2, 1000))
     NUM_HEADS: int = key(1, "heads of attention in the first block", count(1000))
     STAGES: tuple[int, ...] = own(
         (1, 3, 14), "blocks, from 0, that halve height and width and double channels and heads (DIM_MUL there)")
@@ -285,8 +286,8 @@ class MvitKeys:
 class X3dKeys:
     """X3D (MODEL.MODEL_NAME X3D): mgexp/models/build.py."""
 
-    WIDTH_FACTOR: float = key(2.0, "channels / those of the smallest network (XS, S, M and L 2)", POSITIVE)
-    DEPTH_FACTOR: float = key(2.2, "blocks / those of the smallest network (XS, S and M 2.2, L 5)", POSITIVE)
+    WIDTH_FACTOR: float = key(2.0, "channels / those of the smallest network (XS, S, M and L 2)", FACTOR)
+    DEPTH_FACTOR: float = key(2.2, "blocks / those of the smallest network (XS, S and M 2.2, L 5)", FACTOR)
 
 
 @dataclass(frozen=True)

@@ -294,6 +294,7 @@ FACTOR_PAIRS = Legal(
 MAX_LR = 1e38
 RATE = Legal("more than 0, at most 1e38", lambda value: 0 < value <= MAX_LR)
 RATE_OR_0 = Legal("0 to 1e38", lambda value: 0 <= value <= MAX_LR)
+FACTOR = between(0.01, 100)
 EPOCHS = Legal("0.000001 or more", lambda value: value >= 1e-6)
 EPOCH_FACTOR = Legal("0.000001 to 1,000,000", lambda value: 1e-6 <= value <= 1e6)
 STAGES = Legal(

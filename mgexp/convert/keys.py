@@ -220,7 +220,7 @@ DROPPED: dict[str, str] = {
     "LOG_MODEL_INFO": "tools/show_model.py prints parameters and FLOPs",
     "TRAIN.EVAL_PERIOD": "TRAIN.NUM_EVALUATIONS (10) are spaced evenly by cost; the training is the same",
     "TRAIN.CHECKPOINT_PERIOD": "checkpoints are written every TRAIN.CHECKPOINT_MINUTES (10), and at evaluations",
-    "TRAIN.AUTO_RESUME": "the same command resumes its run; --override starts it anew",
+    "TRAIN.AUTO_RESUME": "the same command resumes its run; another --output begins a new one",
     "TRAIN.KILL_LOSS_EXPLOSION_FACTOR": "a run stops where its loss is not finite",
     "TEST.CHECKPOINT_TYPE": _BY_PROTOCOL,
     "TEST.SAVE_RESULTS_PATH": "scores of all videos are always kept, in scores_….npz of the run folder",

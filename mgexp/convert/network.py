@@ -91,7 +91,7 @@ def convert_network(draft: Conversion) -> None:
         _mvit(draft)
         return
     draft.drop("only MViT has it", *(name for name in draft.given if name.startswith("MVIT.")))
-    draft.keep("MODEL.FC_INIT_STD", "RESNET.WIDTH_PER_GROUP")
+    draft.keep("MODEL.FC_INIT_STD")
     is_x3d = draft.value("MODEL.ARCH") == X3D
     blocks = "x3d_transform" if is_x3d else "bottleneck_transform"
     is_usual = draft.value("RESNET.TRANS_FUNC") == blocks
@@ -99,6 +99,7 @@ def convert_network(draft: Conversion) -> None:
     if is_x3d:
         _x3d(draft)
         return
+    draft.keep("RESNET.WIDTH_PER_GROUP")
     draft.drop("only X3D has it", *(name for name in draft.given if name.startswith("X3D.")))
     found = ARCHITECTURES.get(draft.value("MODEL.ARCH"))
     if found is None:

@@ -109,7 +109,10 @@ def _cosine(draft: Conversion) -> None:
             "stages that the long cycle runs in, as there; but there the learning rate stays where batches grow "
             "(or the run fails), and here it follows them: MULTIGRID.LR_SCALING linear"
         )
-        draft.change("SOLVER.STEPS", why, SOLVER__STEPS=draft.value("SOLVER.STEPS") or (0.0,))
+        last = draft.value("SOLVER.MAX_EPOCH")
+        reached = (step for step in draft.value("SOLVER.STEPS") if step < last)
+        epochs = tuple(step * draft.num_samples for step in reached) or (0.0,)
+        draft.change("SOLVER.STEPS", why, SOLVER__STEPS=epochs)
     else:
         draft.drop("the cosine policy does not have it", "SOLVER.STEPS")
 

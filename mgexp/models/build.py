@@ -15,7 +15,7 @@ from mgexp.models.layers import CheckpointedBlocks, drop_by_clip, no_jit_warning
 from mgexp.models.mvit import mvit
 from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
 from mgexp.models.vit import VideoTransformer, init_transformer
-from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm, grouped_layers
 from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
 from mgexp.registry import MODELS
 
@@ -28,7 +28,16 @@ def build_model(cfg: Config) -> nn.Module:
     model = build_network(cfg)
     if cfg.TRAIN.ACTIVATION_CHECKPOINTING:
         model.blocks = CheckpointedBlocks(_blocks(model))
-    return model.to(memory_format=torch.channels_last_3d)
+    return channels_last(model)
+
+
+def channels_last(model: nn.Module) -> nn.Module:
+    """Put the weights of 3D convolutions into channels_last_3d, in place, and return the model."""
+    # ``model.to(memory_format=…)`` refuses networks that also have 2D convolutions.
+    for parameter in model.parameters():
+        if parameter.ndim == 5:
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last_3d)
+    return model
 
 
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:
@@ -66,7 +75,8 @@ def build_network(cfg: Config) -> nn.Module:
     """Build the network that is registered as MODEL.MODEL_NAME, with its initial weights from torch's generator.
 
     Batch normalisation is by groups of clips, and dropout by clip. Raises InputError for an unknown name, for
-    batch normalisation that cannot be grouped, and for a network of one's own that raises an error itself.
+    batch normalisation that cannot be grouped or that several processes cannot share, and for a network of one's
+    own that raises an error itself.
     """
     name = cfg.MODEL.MODEL_NAME
     make = MODELS.find(name)
@@ -84,7 +94,15 @@ def build_network(cfg: Config) -> nn.Module:
         if isinstance(module, nn.Conv3d):
             frames, height, width = map(int, module.stride)
             module.stride = (frames, height, width)
-    model = drop_by_clip(group_batchnorm(made))
+    try:
+        model = drop_by_clip(group_batchnorm(made))
+    except ValueError as error:
+        raise InputError([f"MODEL.MODEL_NAME = {name}: {error}"]) from error
+    momenta = {layer.momentum for layer in grouped_layers(model)}
+    if len(momenta) > 1 or not all(momenta):
+        found = " and ".join(sorted(map(str, momenta)))
+        problem = f"MODEL.MODEL_NAME = {name} has batch normalisation with momentum {found}"
+        raise InputError([f"{problem}: give all layers one momentum above 0"])
     norms = (one for one in model.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm))
     others = {type(one).__name__ for one in norms if not isinstance(one, GroupedBatchNorm3d)}
     if others:

@@ -60,7 +60,7 @@ def products_by_shape(
 ) -> dict[tuple[int, int], int]:
     """Count the multiply-accumulates of a clip's convolutions and matrix products alone, by (frames, crop).
 
-    ``model`` may be on the meta device, where this takes no time. `macs_by_shape` also counts normalisation and
+    ``model`` may be on the meta device, where nothing is computed. `macs_by_shape` also counts normalisation and
     pools, which are about 0.5 % of our networks (X3D 3 %). Raises ValueError for a shape that the model cannot
     take, whatever the model raises there.
     """

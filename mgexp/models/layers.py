@@ -68,14 +68,14 @@ class ClipDropout(nn.Dropout):
     """
 
     draws: Tensor
-    """Two words of a key and the first clip, int64.
+    """Two words of a key, the first clip, and the number of clips, int64.
 
     With Python numbers instead of a tensor, torch would compile the network again when they change.
     """
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(p)
-        self.register_buffer("draws", torch.zeros(3, dtype=torch.int64), persistent=False)
+        self.register_buffer("draws", torch.tensor([0, 0, 0, 1]), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
@@ -85,20 +85,22 @@ class ClipDropout(nn.Dropout):
 
     def kept(self, x: Tensor) -> Tensor:
         """Return a bool mask of the shape of ``x`` (B, ...): True where a value is not dropped."""
-        low, high, first = self.draws.unbind()
-        # These are places in the global mini-batch, so they do not depend on the process.
-        clips = first + torch.arange(x.shape[0], device=x.device)
+        low, high, first, num_clips = self.draws.unbind()
+        # These are places in the global mini-batch, so they do not depend on the process. A network may take the
+        # frames of a clip as rows of their own.
+        rows_per_clip = x.shape[0] // num_clips
+        clips = first * rows_per_clip + torch.arange(x.shape[0], device=x.device)
         values = torch.arange(x[0].numel(), device=x.device)
         of_clip = mix(mix(clips ^ low) ^ high)
         drawn = mix(of_clip[:, None] ^ mix(values))
         return (drawn >= round(self.p * 2**32)).view(x.shape)
 
-    def set_draws(self, draws: Draws, layer: int) -> None:
-        """Set the draws of the next forward pass. ``layer`` is the number of this layer."""
+    def set_draws(self, draws: Draws, num_clips: int, layer: int) -> None:
+        """Set the draws of a forward pass of ``num_clips`` clips. ``layer`` is the number of this layer."""
         digest = hashlib.blake2b(f"{draws.seed} {draws.step} {layer}".encode(), digest_size=8)
         for place, value in zip(
             self.draws.unbind(),
-            (*struct.unpack("<II", digest.digest()), draws.first_clip),
+            (*struct.unpack("<II", digest.digest()), draws.first_clip, num_clips),
             strict=True,
         ):
             # fill_ starts a kernel and, unlike a copy of a tensor from the CPU, does not wait for
@@ -127,16 +129,17 @@ def mix(x: Tensor) -> Tensor:
     return x ^ (x >> 16)
 
 
-def set_draws(model: nn.Module, draws: Draws) -> None:
-    """Set the draws of all dropout layers of ``model``."""
+def set_draws(model: nn.Module, draws: Draws, num_clips: int) -> None:
+    """Set the draws of all dropout layers of ``model`` for a forward pass of ``num_clips`` clips."""
     layers = (module for module in model.modules() if isinstance(module, ClipDropout))
     for number, layer in enumerate(layers):
-        layer.set_draws(draws, number)
+        layer.set_draws(draws, num_clips, number)
 
 
 def drop_by_clip(model: nn.Module) -> nn.Module:
     """Replace every ``nn.Dropout`` in ``model`` by a ``ClipDropout``, in place, and return the model."""
-    for name, module in list(model.named_modules()):
+    # A layer that a network has under two names becomes two layers, as both draw for themselves.
+    for name, module in list(model.named_modules(remove_duplicate=False)):
         if type(module) is nn.Dropout:
             model.set_submodule(name, ClipDropout(module.p))
     return model

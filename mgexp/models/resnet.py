@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -44,7 +45,8 @@ def temporal_shift(x: Tensor) -> Tensor:
 class ShiftConv3d(nn.Conv3d):
     """Convolution of temporally shifted channels. Its weights and keys are those of nn.Conv3d.
 
-    Raises ValueError if the number of channels does not divide by SHARE.
+    If ``shifts`` is False, it is an nn.Conv3d. Raises ValueError if the number of channels does not divide by
+    SHARE.
     """
 
     def __init__(self, in_channels: int, *args: object, **kwargs: object) -> None:
@@ -53,11 +55,14 @@ class ShiftConv3d(nn.Conv3d):
                 f"{in_channels} channels cannot be shifted: they do not divide by {SHARE}"
             )
         super().__init__(in_channels, *args, **kwargs)  # type: ignore[arg-type]
+        self.shifts = True
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(temporal_shift(x))
+        return super().forward(temporal_shift(x) if self.shifts else x)
 
 
+MANY_BLOCKS = 23
+"""With so many blocks in a stage, as in a ResNet of depth 101, every second block of TSM shifts."""
 DEPTHS = (50, 101)
 """Legal depths. The released configurations have these."""
 
@@ -129,6 +134,13 @@ def resnet(
         # The default pool has a fixed size, which fits a single shape.
         head_pool=nn.AdaptiveAvgPool3d,
     )
+    if temporal.shifts:
+        blocks: Any = model.blocks
+        stages = [block.res_blocks for block in blocks if hasattr(block, "res_blocks")]
+        # Source: released code of TSM, make_temporal_shift: in deep networks every second block shifts.
+        if any(len(stage) >= MANY_BLOCKS for stage in stages):
+            for block in chain.from_iterable(stage[1::2] for stage in stages):
+                block.branch2.conv_a.shifts = False
     return model
 
 

@@ -253,7 +253,7 @@ def group_batchnorm(model: nn.Module) -> nn.Module:
     keeps working. Hooks of the layers are lost. Raises ValueError for a layer without scale and
     shift, or without running statistics, and for a model all of whose layers are of other kinds.
     """
-    model = _with_groups(model)
+    model = _with_groups(model, {})
     others = {type(one).__name__ for one in model.modules() if isinstance(one, OTHER_KINDS)}
     if others and not grouped_layers(model):
         raise ValueError(
@@ -267,13 +267,17 @@ OTHER_KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 """A layer that is one of these or derives from one takes statistics over clips."""
 
 
-def _with_groups(model: nn.Module) -> nn.Module:
+def _with_groups(model: nn.Module, made: dict[nn.Module, nn.Module]) -> nn.Module:
+    # A layer that a network has under two names stays one layer.
+    if model in made:
+        return made[model]
     # A subclass of nn.BatchNorm3d may compute something else, so it stays.
     kind = GROUPED.get(type(model))
     if kind is None:
-        for name, child in model.named_children():
-            replaced = _with_groups(child)
-            if replaced is not child:
+        made[model] = model
+        # ``named_children`` leaves out the second name of a layer.
+        for name, child in list(model._modules.items()):
+            if child is not None and (replaced := _with_groups(child, made)) is not child:
                 setattr(model, name, replaced)
         return model
     assert isinstance(model, nn.BatchNorm3d | nn.BatchNorm2d)
@@ -288,7 +292,8 @@ def _with_groups(model: nn.Module) -> nn.Module:
         grouped.register_parameter(name, parameter)
     for name, buffer in model.named_buffers(recurse=False):
         grouped.register_buffer(name, buffer)
-    return grouped.train(model.training)
+    made[model] = grouped.train(model.training)
+    return grouped
 
 
 def set_num_groups(model: nn.Module, num_groups: int) -> None:

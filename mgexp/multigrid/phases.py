@@ -167,6 +167,8 @@ def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
     share = clips // num_processes
     if base_size == 0:
         return 1
+    if clips < base_size:
+        return -num_processes if num_processes > 1 else 1
     if share % base_size == 0:
         return share // base_size
     if share > base_size or base_size % share:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -68,6 +69,12 @@ class Recipe:
 
     def __post_init__(self) -> None:
         bounds = (*self.stage_epochs, self.max_epoch)
+        for name in ("clips", "frames", "crop"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"recipe.{name} = {getattr(self, name)} is less than 1")
+        for name, value in vars(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"recipe.{name} = {value} is not a finite number")
         if not self.stage_epochs or self.stage_epochs[0] != 0:
             raise ValueError(f"recipe.stage_epochs starts at epoch 0, not {self.stage_epochs[:1]}")
         if any(end <= start for start, end in pairwise(bounds)):

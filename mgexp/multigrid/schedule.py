@@ -57,7 +57,7 @@ class Schedule:
 
     @property
     def total_epochs(self) -> float:
-        """Return the number of epochs of the stream that the run draws."""
+        """Return the epoch at which the last phase ends. Its last step may draw clips past it."""
         return self.phases[-1].end_epoch
 
     @property
@@ -116,10 +116,9 @@ class Schedule:
 
     def step_at_epoch(self, epoch: float) -> int:
         """Return the first step before which at least ``epoch`` epochs were drawn, or else the last step."""
-        # The number of clips drawn before a step only grows, so a binary search finds the step.
-        steps = range(self.total_steps)
-        clips = epoch * self.num_videos
-        found = bisect.bisect_left(steps, clips, key=self._first_clip)
+        # The epochs before a step only grow, so a binary search finds the step. It compares the same quotients as
+        # ``lr_at``: a product with ``num_videos`` may be rounded up, and would then find the next step.
+        found = bisect.bisect_left(range(self.total_steps), epoch, key=self.epoch_before)
         return min(found, self.total_steps - 1)
 
     def cost_before(self, step: int) -> int:
@@ -215,9 +214,10 @@ def build_schedule(
         raise ValueError(f"a schedule needs at least one process, not {num_processes}")
     phases = derive_phases(recipe, multigrid, num_videos, num_processes)
     if not phases:
+        whole = " and a whole epoch each" if multigrid.granularity == "epoch" else ""
         raise ValueError(
-            f"recipe.max_epoch = {recipe.max_epoch:g} epochs of {num_videos} videos are less than one step of "
-            f"{recipe.clips} clips"
+            f"recipe.max_epoch = {recipe.max_epoch:g} epochs of {num_videos} videos have no phase: phases last at "
+            f"least one step of {recipe.clips} clips{whole}; raise it"
         )
     num_steps = phases[-1].end_step
     if recipe.warmup_steps >= num_steps:

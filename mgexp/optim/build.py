@@ -38,7 +38,8 @@ def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
     the learning rate of a bias is multiplied by SOLVER.BIAS_LR_FACTOR, that of the classifier by
     SOLVER.HEAD_LR_FACTOR, and that of the classifier's bias by both. TSM's released code has the
     factors 2 and 5 and does not decay biases. All other configurations here have factors of 1. SOLVER.LAYER_DECAY
-    multiplies the rate of each block once for every block after it (BEiT, arXiv 2106.08254).
+    multiplies the rate of each block once for every block after it (BEiT, arXiv 2106.08254). Raises InputError if
+    a factor has nothing to multiply.
     """
     solver = cfg.SOLVER
     # Grouped batch normalisation is a subclass of the plain one, so the groups are the same in every phase.
@@ -49,9 +50,13 @@ def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
     undecayed: set[str] = getattr(model, "no_weight_decay", set)()
     names = [name for name, _ in model.named_parameters()]
     of_layer, head = layer_factors(names, solver.LAYER_DECAY), head_of(names)
+    if solver.HEAD_LR_FACTOR != 1 and not head:
+        problem = f"SOLVER.HEAD_LR_FACTOR = {solver.HEAD_LR_FACTOR:g} needs a classifier that is called head"
+        raise InputError([f"{problem}, and the network has none: set it to 1"])
     for name, parameter in model.named_parameters():
-        is_bias = parameter.ndim <= 1
-        has_no_decay = name in undecayed or (is_bias and solver.ZERO_WD_1D_PARAM)
+        is_vector = parameter.ndim <= 1
+        is_bias = is_vector and name.rpartition(".")[2] == "bias"
+        has_no_decay = name in undecayed or (is_vector and solver.ZERO_WD_1D_PARAM)
         if id(parameter) in of_norms:
             settings = Settings(cfg.BN.WEIGHT_DECAY, of_layer[name], adapts=False)
         else:
@@ -62,7 +67,7 @@ def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
                 * of_layer[name],
                 # Vectors take no trust ratio. They are small or zero at the start, so their norm
                 # says nothing about the step that they need.
-                adapts=solver.OPTIMIZING_METHOD in WITH_TRUST_RATIO and not is_bias,
+                adapts=solver.OPTIMIZING_METHOD in WITH_TRUST_RATIO and not is_vector,
             )
         groups[settings].append(parameter)
     return [{"params": params, **settings._asdict()} for settings, params in groups.items()]
@@ -71,13 +76,14 @@ def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
 def layer_factors(names: Sequence[str], decay: float) -> dict[str, float]:
     """Return for each parameter ``decay`` to the power of the number of layers after its own.
 
-    ``names`` are in the network's order. Layer 0 is all before the first block, block N is layer N + 1, and what
-    follows the last block is the last layer. If nothing follows it, as in ResNets, whose last block is the
-    classifier, that block is the last layer. Raises InputError if the decay is not 1, and there is no list of
-    blocks, or more than one.
+    ``names`` are in the network's order. Layer 0 is all before the first block. Each block is a layer, unless it
+    has no parameters, as a pool. What follows the last block is the last layer. If nothing follows it, as in
+    ResNets, whose last block is the classifier, that block is the last layer. Raises InputError if the decay is
+    not 1, and there is no list of blocks, or more than one.
     """
     found = {name: re.search(r"(?:^|\.)blocks\.(\d+)\.", name) for name in names}
-    numbers = [int(match[1]) for match in found.values() if match]
+    numbers = sorted({int(match[1]) for match in found.values() if match})
+    layer_of = {number: layer for layer, number in enumerate(numbers, start=1)}
     lists = {name[: match.start(1)] for name, match in found.items() if match}
     if decay != 1 and len(lists) != 1:
         raise InputError(
@@ -88,10 +94,10 @@ def layer_factors(names: Sequence[str], decay: float) -> dict[str, float]:
         )
     # The classifier keeps the whole rate: in MAE and BEiT it follows the blocks, in ResNets it is one of them.
     is_last_a_block = bool(names) and found[names[-1]] is not None
-    last, layer, factors = max(numbers, default=0) + 2 - is_last_a_block, 0, {}
+    last, layer, factors = len(numbers) + 1 - is_last_a_block, 0, {}
     for name, match in found.items():
         if match:
-            layer = int(match[1]) + 1
+            layer = layer_of[int(match[1])]
         elif layer:
             layer = last
         factors[name] = decay ** (last - layer)

@@ -59,8 +59,9 @@ EXCESS = 1.5
 """Largest learning rate, relative to the best one for its clips, at which linear scaling counts as holding. A step
 at ρ times the best rate makes 2ρ − ρ² of the best progress (section 2.2 of the paper): three quarters at 1.5, and
 none at 2. Assumption: the rate of the baseline is the best one for the baseline's clips. Two sets agree with the
-limit, which is no proof. It is 29 clips early on the quickstart, where 32 clips train well and more clips fail. It
-is 74 on MIRACL-VC1, where 32 clips lose accuracy for another reason (see the prose.md of both studies)."""
+limit, which is no proof. It is 29 clips early on the quickstart, where coarse mini-batches of 32 clips train well
+and larger ones fail; 64 clips of the full shape do not (``sgd_8x`` of experiments/large_batch, one seed). It is 74
+on MIRACL-VC1, where 32 clips lose accuracy for another reason (see the prose.md of both studies)."""
 
 
 @dataclass(frozen=True)

@@ -313,8 +313,8 @@ class Plan:
         ]
         if self.has_few_steps:
             lines.append(
-                f"It has fewer than {FEW_STEPS} steps, or a phase with fewer than {FEW_PHASE_STEPS}. In our "
-                "studies this was too few to learn, so study.yaml leaves it out and compares nothing. "
+                f"It has fewer than {FEW_STEPS} steps, or a phase with fewer than {FEW_PHASE_STEPS}. On our "
+                "synthetic clips, so few were too few, so study.yaml leaves it out and compares nothing. "
                 f"With --steps {self.enough_steps} it compares both."
             )
         return lines

@@ -8,12 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import geometric_mean
 
-import torch
-
 from mgexp.config.load import flatten, load_config
 from mgexp.config.study import SECONDS_NAME, Study, budget_text
 from mgexp.errors import InputError
-from mgexp.models.build import build_network
+from mgexp.models.build import build_network, channels_last
 from mgexp.models.cost import (
     FLOPS_PER_MAC,
     TRAINING_PER_FORWARD,
@@ -117,8 +115,7 @@ def load_schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[R
         new = schedule_shapes(schedule) - macs.keys()
         if new:
             # Counting runs a forward pass, which is twice as fast in this memory format.
-            network = build_network(cfg).to(memory_format=torch.channels_last_3d)
-            macs.update(macs_by_shape(network, new))
+            macs.update(macs_by_shape(channels_last(build_network(cfg)), new))
         rows.append(RowSchedule(name, schedule, macs))
     return tuple(rows)
 

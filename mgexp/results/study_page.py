@@ -191,7 +191,7 @@ def _claim(results: StudyResults) -> Iterator[str]:
         f"A row holds its claim if its accuracy is not worse than that of {' or '.join(bases)} by more than "
         f"{counted(study.margin, 'point')}. [study.yaml](study.yaml) names the rows, the seeds and the margin"
         + (f", and the target of {study.target:g} %" if study.target else "")
-        + ". It was written before the runs."
+        + ". Its comments say what was known when it was written."
     )
     if results.num_folds:
         seeds, folds = study.num_seeds(study.baseline), results.num_folds
@@ -435,7 +435,7 @@ def _videos(results: StudyResults) -> list[str]:
 
 
 def _sittings(results: StudyResults) -> Iterator[str]:
-    """List when, where and with which code the runs were trained, and which of them had company."""
+    """List when, where and with which code the runs were trained, and which of them were busy."""
     yield from table(
         sittings(results.gathered.runs.values()),
         [

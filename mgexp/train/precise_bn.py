@@ -121,18 +121,20 @@ def with_precise_bn(
             seed_step(draws.seed, number)
             for part in split(len(batch.clips), num_groups, max_clips):
                 set_num_groups(model, part.num_bn_groups)
-                set_draws(model, replace(draws, step=number).after(part.first))
+                set_draws(model, replace(draws, step=number).after(part.first), part.clips)
                 own = batch.map(itemgetter(slice(part.first, part.first + part.clips)))
                 model(normalizer(own.clips, own.flipped))
-            kept = [layer.kept or [] for layer in layers]
+            # The forward pass may not use every layer of a network of one's own.
+            used = [layer for layer in layers if layer.kept]
+            kept = [layer.kept or [] for layer in used]
             means = [torch.cat([stats.means for stats in parts]) for parts in kept]
             variances = [torch.cat([stats.biased_variances() for stats in parts]) for parts in kept]
             population.add(torch.cat(means, dim=1), torch.cat(variances, dim=1))
-    sizes = [layer.num_features for layer in layers]
+    sizes = [layer.num_features for layer in used]
     # All groups have equally many values. So the variance of the population is the mean of the
     # groups' variances plus the variance of their means, without weights.
     found = zip(
-        layers,
+        used,
         population.mean.split_with_sizes(sizes),
         (population.within + population.between).split_with_sizes(sizes),
         strict=True,

@@ -23,7 +23,12 @@ from mgexp.data.lists import (
     overlap_problems,
     quarantine_problems,
 )
-from mgexp.data.loader import build_opener, build_region_side, store_problems
+from mgexp.data.loader import (
+    build_opener,
+    build_region_side,
+    shared_memory_problems,
+    store_problems,
+)
 from mgexp.data.records import Record, VideoList
 from mgexp.dist import device_of, device_problems
 from mgexp.errors import InputError, collected, listed, raise_problems
@@ -32,6 +37,7 @@ from mgexp.models.cost import products_by_shape, schedule_shapes
 from mgexp.models.resnet import TEMPORAL
 from mgexp.models.weights import Fit, fit_weights, read_weights
 from mgexp.multigrid.batchnorm import grouped_layers
+from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule, step_counts
 from mgexp.multigrid.shapes import FULL, ClipCosts, clip_sizes
@@ -145,6 +151,7 @@ def build_inputs(
     with collected(found):
         # An empty list must not hide the problems of the schedule, so it counts as 1 video here.
         schedule = build_row_schedule(cfg, max(1, len(train_records)), num_processes)
+        raise_problems(build_precise_problems(cfg, num_processes))
     # The checks below need the schedule and the opener.
     raise_problems(found)
     tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
@@ -155,6 +162,19 @@ def build_inputs(
     raise_problems(build_split_problems(cfg, schedule))
     videos = (train_records, val_records, train.missing, train.num_listed)
     return Inputs(*videos, schedule, opener, build_class_names(cfg), tuple(warnings))
+
+
+def build_precise_problems(cfg: Config, num_processes: int) -> list[str]:
+    """List why precise BN cannot take mini-batches of the baseline, which not every schedule has."""
+    if not (cfg.TRAIN.ENABLE and cfg.BN.USE_PRECISE_STATS):
+        return []
+    try:
+        num_bn_groups(cfg.TRAIN.BATCH_SIZE, num_processes, cfg.MULTIGRID.BN_BASE_SIZE)
+    except ValueError as error:
+        return [
+            f"BN.USE_PRECISE_STATS = True: {in_keys(str(error))}; set it to False to do without"
+        ]
+    return []
 
 
 def build_split_problems(cfg: Config, schedule: Schedule) -> list[str]:
@@ -464,28 +484,3 @@ def build_memory_problems(
         free_bytes=shutil.disk_usage(SHARED_MEMORY).free,
     )
     return list(problems)
-
-
-def shared_memory_problems(
-    batch_bytes: int, num_workers: int, prefetch_factor: int, num_local: int, free_bytes: int
-) -> Iterator[str]:
-    """Yield a problem if the loader workers keep more batches ready than shared memory holds.
-
-    ``num_local`` processes on this machine have ``num_workers`` workers each. A batch has ``batch_bytes``.
-    """
-    # torch's loader prepares prefetch_factor × num_workers batches in advance, and one more is in
-    # use (the test compares this with measured numbers). A worker that finds no room dies of a bus
-    # error, perhaps hours into a run. Without workers nothing is in shared memory.
-    num_batches = num_workers * prefetch_factor + 1
-    needed = num_local * num_batches * batch_bytes if num_workers else 0
-    if needed > free_bytes:
-        needed_text, batch_text, free_text = (
-            f"{count / 1e6:,.1f} MB" for count in (needed, batch_bytes, free_bytes)
-        )
-        yield (
-            f"the loader workers need {needed_text} of shared memory ({num_local} processes × "
-            f"({num_workers} workers × {prefetch_factor} batches + 1) × {batch_text}), but "
-            f"/dev/shm has {free_text} free: start docker with --shm-size="
-            f"{math.ceil(needed / 1e9) + 1}g, or set DATA_LOADER.NUM_WORKERS (now {num_workers}) or "
-            f"DATA_LOADER.PREFETCH_FACTOR (now {prefetch_factor}) lower"
-        )

@@ -278,7 +278,7 @@ class TrainStep:
     def _backward(self, batch: Batch, part: MicroBatch, draws: Draws, is_last: bool) -> Tensor:
         """Add the gradients of one part; return its share of the batch's mean loss."""
         set_num_groups(self.model, part.num_bn_groups)
-        set_draws(self.model, draws.after(part.first))
+        set_draws(self.model, draws.after(part.first), part.clips)
         own = batch.map(itemgetter(slice(part.first, part.first + part.clips)))
         reduction: AbstractContextManager[None] = nullcontext()
         if isinstance(self.model, DistributedDataParallel) and not is_last:

@@ -21,6 +21,14 @@ def problems_of(*pairs):
         ("MODEL.MODEL_NAME TSM RESNET.DEPTH 18", "SlowFast only: TSM takes 50 or 101"),
         ("NONLOCAL.LOCATION [[],[1],[],[]]", "SlowFast has no non-local blocks here"),
         (
+            "MODEL.MODEL_NAME X3D NONLOCAL.LOCATION [[],[1],[],[]]",
+            "X3D has no non-local blocks here",
+        ),
+        (
+            "SOLVER.LR_POLICY cosine SOLVER.GAMMA 0.5",
+            "SOLVER.GAMMA = 0.5 is not read with SOLVER.LR_POLICY = cosine",
+        ),
+        (
             "MODEL.MODEL_NAME TSM RESNET.DEPTH 50 RESNET.WIDTH_PER_GROUP 36",
             "RESNET.WIDTH_PER_GROUP = 36 does not divide by 8",
         ),

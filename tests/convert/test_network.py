@@ -118,6 +118,8 @@ def test_x3d_is_converted_if_it_is_that_of_the_released_files():
     assert draft.keys["MODEL.MODEL_NAME"] == "X3D"
     assert "X3D.WIDTH_FACTOR" not in draft.keys  # 2, as here
     assert draft.keys["SOLVER.LR_POLICY"] == "cosine"
+    wide = convert(released("Kinetics/X3D_M", RESNET__WIDTH_PER_GROUP=32))
+    assert "RESNET.WIDTH_PER_GROUP" not in wide.keys  # X3D.WIDTH_FACTOR says how wide it is
     (other,) = convert(released("Kinetics/X3D_M", X3D__DIM_C1=24)).problems
     assert (
         other == "X3D.DIM_C1 = 24 has no counterpart: the smallest network begins with 12 channels"

@@ -97,6 +97,11 @@ def test_cosine_with_the_long_cycle_keeps_its_stages_and_says_what_differs():
     assert "there the learning rate stays where batches grow" in note.why
 
 
+def test_cosine_with_the_long_cycle_leaves_out_stages_that_are_never_reached():
+    changes = {"MULTIGRID__LONG_CYCLE": True, "SOLVER__STEPS": [0, 94, 154, 400]}
+    assert found(STEPWISE, SOLVER__LR_POLICY="cosine", **changes)["SOLVER.STEPS"] == (0, 94, 154)
+
+
 def test_clipping_and_the_decay_of_biases_are_kept():
     keys = found(SOLVER__CLIP_GRAD_L2NORM=1.5, SOLVER__ZERO_WD_1D_PARAM=True)
     assert (keys["SOLVER.CLIP_GRAD_L2NORM"], keys["SOLVER.ZERO_WD_1D_PARAM"]) == (1.5, True)

@@ -14,7 +14,7 @@ from mgexp.models.layers import BITS, ClipDropout, Draws, drop_by_clip, mix, set
 def masks(clips, values, step=0, seed=0, first_clip=0, rate=0.5, layer=0):
     """(clips, values) of bools: what is kept."""
     dropout = ClipDropout(rate)
-    dropout.set_draws(Draws(seed, step, first_clip), layer)
+    dropout.set_draws(Draws(seed, step, first_clip), clips, layer)
     return dropout.kept(torch.empty(clips, values))
 
 
@@ -42,6 +42,17 @@ def test_masks_do_not_depend_on_how_the_mini_batch_is_shared(num_parts):
     share = 16 // num_parts
     parts = [masks(share, 100, first_clip=part * share) for part in range(num_parts)]
     assert torch.equal(torch.cat(parts), whole)
+
+
+def test_frames_as_rows_do_not_depend_on_how_the_mini_batch_is_shared():
+    """A network of 2D convolutions has (clips · frames) rows."""
+
+    def rows(num_clips, first_clip):
+        dropout = ClipDropout(0.5)
+        dropout.set_draws(Draws(0, 0, first_clip), num_clips, 0)
+        return dropout.kept(torch.empty(3 * num_clips, 50))
+
+    assert torch.equal(torch.cat([rows(2, 0), rows(2, 2)]), rows(4, 0))
 
 
 def test_masks_are_a_function_of_seed_step_clip_and_layer():
@@ -85,7 +96,7 @@ def test_counts_scatter_as_fair_draws_do(dim):
 
 def test_it_scales_what_it_keeps_and_so_its_gradient():
     dropout = ClipDropout(0.2)
-    dropout.set_draws(Draws(0, 0), 0)
+    dropout.set_draws(Draws(0, 0), 4, 0)
     x = torch.randn(4, 8, 1, 1, 1, requires_grad=True)
     out = dropout(x)
     out.sum().backward()
@@ -118,7 +129,7 @@ def test_it_compiles_once_for_all_steps():
     with torch._dynamo.config.patch(recompile_limit=1, fail_on_recompile_limit_hit=True):
         for step in range(3):
             for one in (dropout, compiled):
-                set_draws(one, Draws(0, step, 4))
+                set_draws(one, Draws(0, step, 4), 4)
             assert torch.equal(compiled(x), dropout(x))
     torch._dynamo.reset()
 
@@ -126,9 +137,15 @@ def test_it_compiles_once_for_all_steps():
 def test_every_layer_of_a_model_has_masks_of_its_own():
     model = drop_by_clip(nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.25))))
     assert [model[0].p, model[1][0].p] == [0.5, 0.25]
-    set_draws(model, Draws(3, 4, 5))
+    set_draws(model, Draws(3, 4, 5), 2)
     keys = {tuple(layer.draws.tolist()) for layer in (model[0], model[1][0])}
     assert len(keys) == 2 and {key[2] for key in keys} == {5}
+
+
+def test_a_layer_with_two_names_drops_by_clip_under_both():
+    model = nn.Sequential(nn.Dropout(0.5))
+    model.again = model[0]
+    assert {type(layer) for layer in drop_by_clip(model)._modules.values()} == {ClipDropout}
 
 
 @pytest.mark.parametrize("name", ["SlowFast", "I3D", "C2D", "Slow", "TSM"])
@@ -147,8 +164,8 @@ def test_logits_in_training_do_not_depend_on_the_generator(tmp_path):
     found = []
     for _ in range(2):
         torch.rand(1)
-        set_draws(model, Draws(0, 7))
+        set_draws(model, Draws(0, 7), 4)
         found.append(model(clips))
     assert torch.equal(*found)
-    set_draws(model, Draws(0, 8))
+    set_draws(model, Draws(0, 8), 4)
     assert not torch.equal(model(clips), found[0])

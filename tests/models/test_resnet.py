@@ -89,10 +89,23 @@ def test_a_larger_crop_is_tested_fully_convolutionally():
 
 def test_tsm_shifts_in_every_residual_branch_before_its_first_convolution():
     model = build_on_meta("TSM")
-    shifting = [name for name, m in model.named_modules() if isinstance(m, ShiftConv3d)]
+    shifting = [
+        name for name, m in model.named_modules() if isinstance(m, ShiftConv3d) and m.shifts
+    ]
     branches = [name for name, _ in model.named_modules() if name.endswith("branch2")]
     assert len(branches) == 16
     assert shifting == [f"{branch}.conv_a" for branch in branches]
+
+
+def test_tsm_of_depth_101_shifts_in_every_second_block():
+    """Stages of 3, 4, 23 and 3 blocks: 2 + 2 + 12 + 2 shifts, as the released code has."""
+    with torch.device("meta"):
+        model = resnet(TEMPORAL["TSM"], num_classes=2, depth=101, dropout=0.0)
+    shifting = [
+        name for name, m in model.named_modules() if isinstance(m, ShiftConv3d) and m.shifts
+    ]
+    assert len(shifting) == 18
+    assert shifting[:2] == [f"blocks.1.res_blocks.{number}.branch2.conv_a" for number in (0, 2)]
 
 
 def test_frames_of_tsm_meet_only_by_shifts():

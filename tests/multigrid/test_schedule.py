@@ -185,6 +185,15 @@ def test_warm_up_of_steps_that_ends_in_a_later_phase_rises_to_that_phases_rate()
     assert built.plan_at(first + 9).lr == pytest.approx(0.4 * (clips - 32) / clips)
 
 
+@pytest.mark.parametrize("num_videos", range(900, 920))
+def test_warm_up_of_steps_that_ends_before_a_phase_does_rises_to_the_rate_of_that_phase(num_videos):
+    """Quotients of clips and videos are rounded. The first phase has 8 times the baseline's rate, the second 4."""
+    recipe = replace(TINY, warmup_start_lr=0.0, stage_epochs=(0, 4), max_epoch=6)
+    steps = build_schedule(recipe, ROWS["long"], num_videos).phases[0].num_steps - 1
+    built = build_schedule(replace(recipe, warmup_steps=steps), ROWS["long"], num_videos)
+    assert built.plan_at(steps - 1).lr == pytest.approx(0.8 * (steps - 1) / steps)
+
+
 def test_warm_up_of_fewer_steps_than_its_epochs_changes_nothing():
     warm = replace(TINY, warmup_epochs=0.5)
     built, same = (
@@ -192,6 +201,20 @@ def test_warm_up_of_fewer_steps_than_its_epochs_changes_nothing():
     )
     assert built.step_at_epoch(0.5) > 7
     assert [built.plan_at(step) for step in range(60)] == [same.plan_at(step) for step in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clips": 0}, r"recipe\.clips = 0 is less than 1"),
+        ({"crop": -8}, r"recipe\.crop = -8 is less than 1"),
+        ({"warmup_epochs": math.nan}, r"recipe\.warmup_epochs = nan is not a finite number"),
+        ({"base_lr": math.inf}, r"recipe\.base_lr = inf is not a finite number"),
+    ],
+)
+def test_a_recipe_of_impossible_numbers_is_an_error(changes, message):
+    with pytest.raises(ValueError, match=message):
+        replace(TINY, **changes)
 
 
 def test_warm_up_that_never_ends_is_an_error():

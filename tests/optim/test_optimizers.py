@@ -72,6 +72,25 @@ def test_normalisation_has_its_own_decay_and_only_weights_take_steps_by_their_ow
     }
 
 
+def test_the_scale_of_a_layer_norm_is_no_bias(tmp_path):
+    model = nn.ModuleDict({"norm": nn.LayerNorm(4), "head": nn.Linear(4, 2)})
+    cfg = tiny_config(tmp_path, {"SOLVER.BIAS_LR_FACTOR": 2.0, "SOLVER.ZERO_WD_1D_PARAM": True})
+    found = {name: factors[:2] for name, factors in by_name(model, cfg).items()}
+    decay = cfg.SOLVER.WEIGHT_DECAY
+    assert found == {
+        "norm.weight": (0.0, 1.0),
+        "norm.bias": (0.0, 2.0),
+        "head.weight": (decay, 1.0),
+        "head.bias": (0.0, 2.0),
+    }
+
+
+def test_a_factor_of_a_classifier_that_nobody_finds_is_refused(tmp_path):
+    cfg = tiny_config(tmp_path, {"SOLVER.HEAD_LR_FACTOR": 5.0})
+    with pytest.raises(InputError, match=r"SOLVER\.HEAD_LR_FACTOR = 5 needs a classifier"):
+        build_groups(cfg, nn.ModuleDict({"classifier": nn.Linear(4, 2)}))
+
+
 def test_biases_and_the_classifier_of_tsm(tmp_path):
     assert by_name(network(nn.BatchNorm3d), tiny_config(tmp_path, TSM)) == {
         "conv.weight": (1e-4, 1.0, True),
@@ -328,6 +347,12 @@ def test_a_classifier_that_is_the_last_block_keeps_the_whole_rate():
     """In MAE's rule (util/lr_decay.py) the classifier has the factor 1. ResNets have it as their last block."""
     names = ["blocks.0.conv.weight", "blocks.1.conv.weight", "blocks.2.proj.weight"]
     assert layer_factors(names, 0.5) == dict(zip(names, (0.25, 0.5, 1.0), strict=True))
+
+
+def test_a_block_without_parameters_is_no_layer():
+    """I3D has a pool between its stages. By hand, with a decay of 1/2."""
+    names = [f"blocks.{number}.weight" for number in (0, 1, 3, 4)]
+    assert layer_factors(names, 0.5) == dict(zip(names, (0.125, 0.25, 0.5, 1.0), strict=True))
 
 
 def test_a_row_with_layer_decay_has_a_group_for_each_layer(tmp_path):

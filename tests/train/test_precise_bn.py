@@ -52,13 +52,23 @@ def test_batches_in_parts_are_batches_at_once():
     assert seen == [2, 4, 4, 2, 4, 4, 10, 10]
 
 
+def test_a_layer_that_the_network_does_not_use_keeps_its_statistics():
+    model = nn.Sequential(GroupedBatchNorm3d(3))
+    model[0].unused = GroupedBatchNorm3d(5)
+    clips = torch.randint(0, 250, (4, 3, 2, 8, 8), dtype=torch.uint8)
+    found = with_precise_bn(model, [batch_of(clips)], 1, IDENTITY)
+    mean = clips.double().transpose(0, 1).flatten(1).mean(1)
+    torch.testing.assert_close(found[0].running_mean.double(), mean, rtol=1e-6, atol=0)
+    assert found[0].unused.running_mean.tolist() == [0.0] * 5
+
+
 def test_dropout_before_a_norm_draws_the_same_in_each_evaluation():
     """After a resume the layers have no draws of a last step."""
     batches = [batch_of(torch.full((4, 3, 2, 8, 8), 200, dtype=torch.uint8))]
 
     def found(last, seed=7):
         model = nn.Sequential(ClipDropout(0.5), RandomDropout(), GroupedBatchNorm3d(3))
-        set_draws(model, Draws(seed=0, step=last))
+        set_draws(model, Draws(seed=0, step=last), 4)
         torch.manual_seed(last)
         draws = Draws(seed=seed, step=0)
         return with_precise_bn(model, batches, 2, IDENTITY, draws=draws)[2].running_var

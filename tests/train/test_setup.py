@@ -11,8 +11,9 @@ from tiny import data_keys, tiny_config
 
 from mgexp.config.keys import BY_NAME
 from mgexp.config.load import load_config
+from mgexp.data.loader import shared_memory_problems
 from mgexp.data.records import Action, ActionRecord, VideoList, VideoRecord
-from mgexp.errors import InputError
+from mgexp.errors import InputError, collected
 from mgexp.train import setup as build
 from mgexp.train.setup import (
     Inputs,
@@ -29,7 +30,6 @@ from mgexp.train.setup import (
     list_problems,
     listed,
     raise_problems,
-    shared_memory_problems,
     unusable_problem,
 )
 from mgexp.train.task import build_task
@@ -54,6 +54,30 @@ def test_a_batch_that_a_shape_multiplies_names_the_key_that_was_typed(tmp_path):
     (problem,) = caught.value.problems
     assert problem.startswith("TRAIN.BATCH_SIZE = 6 becomes 12 clips at ")
     assert "a multiple of MULTIGRID.BN_BASE_SIZE = 8" in problem
+
+
+@pytest.mark.parametrize(("precise", "num_problems"), [(True, 1), (False, 0)])
+def test_mini_batches_of_the_baseline_must_make_groups_for_precise_bn(
+    precise, num_problems, tiny_data, tmp_path
+):
+    """Without fine-tuning no phase may have the full shape: 12 clips become 24 here, which are 3 groups of 8."""
+    changes = {
+        **data_keys(tiny_data),
+        "TRAIN.BATCH_SIZE": 12,
+        "BN.USE_PRECISE_STATS": precise,
+        "MULTIGRID.BN_BASE_SIZE": 8,
+        "MULTIGRID.FINE_TUNING": False,
+        "MULTIGRID.SHORT_CYCLE": False,
+        "MULTIGRID.LONG_CYCLE_FACTORS": [[0.5, 1.0]],
+    }
+    problems = []
+    with collected(problems):
+        build_inputs(tiny_config(tmp_path, changes), [], num_processes=1)
+    assert len(problems) == num_problems
+    for problem in problems:
+        assert problem.startswith(
+            "BN.USE_PRECISE_STATS = True: 12 clips per process neither divide"
+        )
 
 
 def test_every_argument_that_a_message_of_the_core_names_has_a_key():
