@@ -203,13 +203,6 @@ def loading(place: Place) -> list[Command]:
     return [tool("bench_loader", *row, *place.kinetics, "TRAIN.BATCH_SIZE", str(CLIPS))]
 
 
-def nvdec(place: Place) -> list[Command]:
-    """Make the command that times decoding on the GPU's video decoder, beside a core."""
-    options = ["--make-videos", place.file("videos"), "--output", place.file("nvdec.json")]
-    few = ["--repeats", "1"] if place.is_tiny else []
-    return [[sys.executable, "benchmarks/nvdec.py", "--device", place.device, *options, *few]]
-
-
 def quickstart(place: Place) -> list[Command]:
     """Make the commands that train the rows of the quickstart and write their report."""
     runs = place.output / "quickstart"
@@ -321,7 +314,6 @@ PIECES = (
     step("step_mvit", MVIT, ("ours", "plain")),
     step("step_mvit_compiled", MVIT, ("ours", "compiled")),
     Piece("loading", "Loading, and how many cores keep up", loading),
-    Piece("nvdec", "Decoding on the GPU", nvdec),
     Piece("quickstart", "The rows of the quickstart", quickstart),
     Piece("study_224", "SlowFast R50 at 224 pixels: four rows, three seeds", study_224),
     Piece("plan", "Predicted and measured", plan),

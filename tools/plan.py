@@ -4,8 +4,6 @@
     python tools/plan.py --cfg experiments/quickstart/baseline.yaml --output plan.json      measures for a minute
     python tools/plan.py --from plan.json --measured-run runs/quickstart/baseline/seed0     compares, afterwards
     python tools/plan.py --cfg ROW.yaml --num-gpus 8 64 --bandwidth 50 23 --latency 3.4 9.6 --gpus-per-node 6
-    python tools/plan.py --study kinetics_in_15_minutes --plot study.png     a published training on 1,536 GPUs
-    python tools/plan.py --study paper_clusters                              SlowFast on 8, 64 and 128 GPUs
 
 Exit 0; 2 bad input; 4 stopped by Ctrl-C.
 
@@ -21,7 +19,6 @@ from __future__ import annotations
 import argparse
 import math
 import re
-import runpy
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -66,9 +63,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from bench_videos import make_bench_videos
 
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-STUDIES = ("kinetics_in_15_minutes", "paper_clusters")
-"""Worked examples, each a script in benchmarks/. Only the first one has a picture."""
 ROWS = ("baseline", "short", "long", "long_short")
 PLAN_VERSION = 1
 
@@ -76,7 +70,7 @@ PLAN_VERSION = 1
 # fmt: off
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = ToolParser(__doc__, "(--cfg YAML | --from FILE | --study NAME) [options] [KEY VALUE ...]")
+    parser = ToolParser(__doc__, "(--cfg YAML | --from FILE) [options] [KEY VALUE ...]")
     add = parser.add_argument
     add("--cfg", type=Path, help="YAML of a row, in experiments/")
     add_import_option(parser)
@@ -87,8 +81,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "on them; the number of videos stays DATA.NUM_VIDEOS")
     add("--from", dest="source", type=Path, metavar="FILE", help="the measurement of an earlier --output")
     add("--measured-run", nargs="+", type=Path, default=(), metavar="DIR", help="run folders to compare with")
-    add("--study", choices=STUDIES, help="a worked example; needs nothing else")
-    add("--plot", type=Path, metavar="PNG", help="draw the study")
     add("--output", type=Path, metavar="FILE", help="write measurement and predictions")
     add("--json", action="store_true", help="print them, for programs")
     add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys, for all rows")
@@ -129,8 +121,6 @@ def main(arguments: list[str]) -> int:
     """Measure, predict, compare and print."""
     options = parse(arguments)
     check(options)
-    if options.study:
-        return show_study(options)
     found, text = plan(options)
     if runs := [measured_run(folder, found["predictions"]) for folder in options.measured_run]:
         found["measured_runs"] = runs
@@ -144,25 +134,19 @@ def main(arguments: list[str]) -> int:
 def check(options: argparse.Namespace) -> None:
     """Raise InputError for options that exclude each other, and for impossible numbers."""
     problems = []
-    if not (options.cfg or options.rows or options.source or options.study):
-        problems.append("give --cfg, --rows, --from or --study")
-    if options.plot and options.study != STUDIES[0]:
-        problems.append(f"--plot draws one study: add --study {STUDIES[0]}, or leave it out")
-    if options.make_videos and (options.source or options.study):
+    if not (options.cfg or options.rows or options.source):
+        problems.append("give --cfg, --rows or --from")
+    if options.make_videos and options.source:
         problems.append(
-            "--make-videos makes videos to measure with, and --from and --study measure nothing: leave one out"
+            "--make-videos makes videos to measure with, and --from measures nothing: leave one out"
         )
     if options.source and not (options.cfg or options.rows) and not options.measured_run:
         problems.append("--from alone has nothing to do: add --cfg, --rows or --measured-run")
-    if options.study and (options.cfg or options.rows or options.measured_run or options.overrides):
-        problems.append(
-            "--study is complete by itself: leave out --cfg, --rows, --measured-run and KEY VALUE"
-        )
     problems += too_small({"--gpus-per-node": options.gpus_per_node, "--cores": options.cores})
     problems += too_small({"--num-gpus": min(options.num_gpus or [1])})
     problems += too_small({"--workers": options.workers}, least=0)
     problems += not_positive({"--budget-seconds": options.budget_seconds})
-    problems += without_folder({"--output": options.output, "--plot": options.plot})
+    problems += without_folder({"--output": options.output})
     # These are False for NaN too.
     bandwidths, latencies = options.bandwidth, options.latency
     if not (
@@ -362,15 +346,6 @@ def run_table(runs: Sequence[Mapping[str, Any]]) -> str:
         for run in runs
     ]
     return aligned([head, *lines])
-
-
-def show_study(options: argparse.Namespace) -> int:
-    """Run the script of a worked example, which prints and draws it."""
-    given = {"--plot": options.plot, "--output": options.output}
-    arguments = [str(part) for pair in given.items() if pair[1] for part in pair]
-    study = runpy.run_path(str(BENCHMARKS / f"{options.study}.py"), run_name="study")
-    code: int = study["main"]([*arguments, *(["--json"] if options.json else [])])
-    return code
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from kinetics_in_15_minutes import (
     Study,
     clips_text,
     expected_largest,
+    main,
     other_choices,
     study_text,
     value,
@@ -102,3 +103,10 @@ def test_the_constants_of_tsm_are_those_of_its_model(row):
     assert num_params(model) == value("tsm_params")
     macs = macs_by_shape(model, [(8, 224)])
     assert round(macs[8, 224] / 1e9, 3) == value("tsm_gmacs")
+
+
+def test_the_study_is_drawn(tmp_path, capsys):
+    picture = tmp_path / "study.png"
+    assert main(["--plot", str(picture)]) == 0
+    assert "within 15%" in capsys.readouterr().out
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -127,17 +127,10 @@ def test_loading_is_unknown_without_videos(plan, tmp_path, capsys):
     assert "loading is unknown" in capsys.readouterr().out
 
 
-def test_the_study_is_drawn(plan, tmp_path, capsys):
-    picture = tmp_path / "study.png"
-    assert plan.main(["--study", "kinetics_in_15_minutes", "--plot", str(picture)]) == 0
-    assert "within 15%" in capsys.readouterr().out
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "give --cfg, --rows, --from or --study"),
+        ([], "give --cfg, --rows or --from"),
         (["--cfg", "tiny", "--num-gpus", "0"], "--num-gpus 0: give 1 or more"),
         (["--cfg", "tiny", "--budget-seconds", "0"], "--budget-seconds 0: give more than 0"),
         (["--cfg", "tiny", "--workers", "-1"], "--workers -1: give 0 or more"),
@@ -156,11 +149,9 @@ def test_the_study_is_drawn(plan, tmp_path, capsys):
             ["--cfg", "tiny", "--make-videos", "v"],
             "--make-videos needs the number of training videos",
         ),
-        (["--study", "paper_clusters", "--plot", "a.png"], "--study kinetics_in_15_minutes"),
-        (["--study", "kinetics_in_15_minutes", "--plot", "nowhere/a.png"], "no folder nowhere"),
         (
-            ["--study", "paper_clusters", "--make-videos", "v"],
-            "--from and --study measure nothing: leave one out",
+            ["--from", "planned", "--measured-run", "v", "--make-videos", "v"],
+            "--from measures nothing: leave one out",
         ),
     ],
 )
@@ -184,8 +175,3 @@ def test_steps_of_another_model_are_not_taken(plan, planned, capsys):
     assert plan.main(arguments) == 2
     said = "was measured with another model than that of tiny: measure again"
     assert said in capsys.readouterr().err
-
-
-def test_a_worked_example_takes_no_row(plan, capsys):
-    assert plan.main(["--study", "paper_clusters", "--cfg", "tiny.yaml"]) == 2
-    assert "--study is complete by itself: leave out --cfg" in capsys.readouterr().err
