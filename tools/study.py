@@ -351,7 +351,7 @@ def draw(results: StudyResults) -> list[Picture]:
     every = results.schedules.values()
     named = (replace(one, name=results.name_in_figures(one.name)) for one in every)
     schedules = sorted(named, key=lambda one: row_order(one.name))
-    gains = [gain for pair in results.pairs if (gain := gain_of(pair, results.fair(pair)))]
+    gains = [gain for pair in results.pairs if (gain := gain_of(pair, pair.fair))]
     return draw_figures(results.for_figures, schedules, gains, results.study.margin)
 
 

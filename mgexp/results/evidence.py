@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median, stdev
 
@@ -16,7 +16,6 @@ from mgexp.results.model import (
     SITTING_SECONDS,
     Evaluation,
     Pair,
-    Row,
     Run,
     RunKey,
 )
@@ -219,14 +218,3 @@ def busy_runs(runs: Iterable[Run]) -> Set[RunKey]:
                 )
             }
     return found
-
-
-def fair_pair(pair: Pair, busy: Set[RunKey]) -> Pair:
-    """Keep the seeds whose seconds can be compared: both runs in one sitting, and none beside other work."""
-    timed = replace(pair, busy=busy).timed
-    return timed.only(set(timed.seeds) - set(timed.seeds_apart))
-
-
-def quiet_row(row: Row, busy: Set[RunKey]) -> Row:
-    """Keep the runs of a row whose seconds count: no other program disturbed them, and they are not early."""
-    return replace(row, runs={s: r for s, r in row.timed.runs.items() if r.key not in busy})

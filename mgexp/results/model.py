@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
@@ -283,13 +283,11 @@ class Row:
 class Pair:
     """A row and the row that it is compared with, its base, seed by seed.
 
-    A seed is compared only if both rows have finished it, in settings that allow it. The seconds of ``busy`` runs
-    are not compared, because other programs worked beside them.
+    A seed is compared only if both rows have finished it, in settings that allow it.
     """
 
     own: Row
     base: Row
-    busy: Set[RunKey] = frozenset()
 
     @cached_property
     def runs(self) -> tuple[tuple[Run, Run], ...]:
@@ -307,11 +305,14 @@ class Pair:
             [
                 run.seed
                 for run, base in self.runs
-                if run.setting == base.setting
-                and self.busy.isdisjoint({run.key, base.key})
-                and not (run.is_untimed or base.is_untimed)
+                if run.setting == base.setting and not (run.is_untimed or base.is_untimed)
             ]
         )
+
+    @cached_property
+    def fair(self) -> Pair:
+        """The pair with the seeds of ``timed`` whose two runs were in one sitting."""
+        return self.timed.only(set(self.timed.seeds) - set(self.timed.seeds_apart))
 
     def only(self, seeds: Collection[int]) -> Pair:
         """Keep some seeds."""
@@ -319,7 +320,7 @@ class Pair:
         def keep(row: Row) -> Row:
             return replace(row, runs={seed: run for seed, run in row.runs.items() if seed in seeds})
 
-        return Pair(keep(self.own), keep(self.base), self.busy)
+        return Pair(keep(self.own), keep(self.base))
 
     def _both(self) -> Iterator[tuple[Run, Run]]:
         """Yield (run, run of the base) for each seed that both have, also if their settings differ."""

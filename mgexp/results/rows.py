@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from mgexp.config.values import BASE_KEY, parse_yaml
 from mgexp.errors import InputError, raise_problems
 from mgexp.results.evidence import busy_runs
 from mgexp.results.load import load_comparison, read_results
-from mgexp.results.model import BASELINE, Pair, Row, Run, RunKey, ScoreSetting, row_order
+from mgexp.results.model import BASELINE, Pair, Row, Run, ScoreSetting, row_order
 from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
 
 WITHOUT_TABLE = ("base", "own_data")
@@ -265,15 +265,13 @@ def count_results(runs: Iterable[Run]) -> Counted:
 class Page:
     """Everything that the page shows.
 
-    `root` is the folder experiments/. The seconds of the `untimed` runs of studies do not count: they are busy or
-    early.
+    `root` is the folder experiments/.
     """
 
     root: Path
     experiments: Experiments
     published: tuple[Published, ...]
     results: tuple[Run, ...]
-    untimed: Set[RunKey] = frozenset()
 
     @cached_property
     def counted(self) -> Counted:
@@ -306,7 +304,7 @@ class Page:
         if base is None or not row.runs:
             return None
         of_base = self.counted.rows.get(base.name, {})
-        return Pair(row, of_base.get(row.setting.of_scores, Row(base.name)), self.untimed)
+        return Pair(row, of_base.get(row.setting.of_scores, Row(base.name)))
 
 
 def read_page(experiments: ExperimentsDir) -> Page:
@@ -316,13 +314,15 @@ def read_page(experiments: ExperimentsDir) -> Page:
     folders = [one for one in tables if one.name != BUDGET and row_yamls(one)]
     stored = [load_comparison(folder) for folder in folders]
     runs = [run for one in stored for row in (*one.rows, *one.shorter) for run in row.runs.values()]
+    # results.csv does not say beside what a run trained, and when its code was slow.
+    busy = busy_runs(runs)
+    untimed = {(run.key, run.date) for run in runs if run.is_untimed or run.key in busy}
+    results = read_results(experiments.results_csv)
     page = Page(
         experiments.root,
         read_experiments(experiments.root),
         read_published(experiments.published_csv),
-        read_results(experiments.results_csv),
-        # results.csv does not say beside what a run trained, and when its code was slow.
-        busy_runs(runs) | {run.key for run in runs if run.is_untimed},
+        tuple(replace(run, is_untimed=(run.key, run.date) in untimed) for run in results),
     )
     names = [one.experiment for one in page.published]
     unknown = [f"{name}.yaml" for name in names if name not in page.experiments.rows]

@@ -22,7 +22,6 @@ from mgexp.models.cost import (
 from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.shapes import BatchShape
 from mgexp.results.collect import Gathered
-from mgexp.results.evidence import busy_runs, fair_pair
 from mgexp.results.model import Comparison, Evaluation, Pair, Run, row_order
 from mgexp.train.setup import build_num_videos, build_row_schedule
 
@@ -144,14 +143,13 @@ def new_budgets(study: Study, gathered: Gathered) -> dict[str, str]:
             problem = f"the FLOPs of {', '.join(sorted(lost))} are unknown: give DATA.NUM_VIDEOS"
             raise InputError([f"{study.folder}: {problem}, or the training list"])
     row_of = gathered.comparison.row
-    busy = busy_runs(gathered.runs.values())
     for name, row in missing.items():
         if name not in in_seconds:
             texts[name] = budget_text(
                 study, name, flops[row] / flops[study.baseline], "the schedules of both"
             )
             continue
-        pair = fair_pair(Pair(row_of(row), row_of(study.baseline)), busy)
+        pair = Pair(row_of(row), row_of(study.baseline)).fair
         ratios = [
             base.train_seconds / one.train_seconds for one, base in pair.runs[: study.seconds_pairs]
         ]

@@ -16,10 +16,8 @@ from mgexp.results.estimates import Estimate, estimate_mean, estimate_score
 from mgexp.results.evidence import (
     busy_runs,
     compare_videos,
-    fair_pair,
     first_at,
     judge_margin,
-    quiet_row,
     seconds_to,
     sittings,
     speed_up_to,
@@ -93,10 +91,9 @@ class StudyResults:
 
     @cached_property
     def for_figures(self) -> Comparison:
-        """The comparison without the seconds of busy runs, and with the name of the baseline that figures know."""
+        """The comparison with the name of the baseline that figures know."""
         named = (replace(row, name=self.name_in_figures(row.name)) for row in self.comparison.rows)
-        whole = replace(self.comparison, rows=tuple(named))
-        return whole.without_seconds(lambda run: run.key in self.busy)
+        return replace(self.comparison, rows=tuple(named))
 
     def name_in_figures(self, row: str) -> str:
         """Return the name of a row in figures, where the study's baseline is called baseline."""
@@ -125,10 +122,6 @@ class StudyResults:
         row_of, rows = self.comparison.row, self.study.budget_rows.items()
         pairs = (Pair(row_of(row), row_of(name)) for name, row in rows)
         return tuple(pair for pair in pairs if pair.runs)
-
-    def fair(self, pair: Pair) -> Pair:
-        """Keep the seeds of a pair whose seconds can be compared."""
-        return fair_pair(pair, self.busy)
 
 
 def render_study(
@@ -278,10 +271,10 @@ def _speed_table(results: StudyResults) -> list[str]:
         [
             ("row", lambda pair: _label(results.study, pair.own.name)),
             ("against", lambda pair: plain_cell(pair.base.name)),
-            ("pairs in one quiet sitting", lambda pair: f"{len(results.fair(pair).runs)}"),
-            ("training (s)", lambda pair: seconds(results.fair(pair).own)),
-            ("base (s)", lambda pair: seconds(results.fair(pair).base)),
-            ("speed-up, seconds", lambda pair: _times(results.fair(pair).speed_up)),
+            ("pairs in one quiet sitting", lambda pair: f"{len(pair.fair.runs)}"),
+            ("training (s)", lambda pair: seconds(pair.fair.own)),
+            ("base (s)", lambda pair: seconds(pair.fair.base)),
+            ("speed-up, seconds", lambda pair: _times(pair.fair.speed_up)),
             ("speed-up, FLOPs", lambda pair: _times(pair.flop_saving)),
             ("steps", lambda pair: f"{pair.own.mean(lambda run: run.steps):,.0f}"),
         ],
@@ -291,7 +284,7 @@ def _speed_table(results: StudyResults) -> list[str]:
 
 def _machine_table(results: StudyResults) -> list[str]:
     """List the speed-ups of each machine apart, if the seconds come from several."""
-    fair = [results.fair(pair) for pair in results.pairs]
+    fair = [pair.fair for pair in results.pairs]
     machines = sorted({_machine(run) for pair in fair for run, _ in pair.runs})
     if len(machines) < 2:
         return []
@@ -339,8 +332,8 @@ def _target(results: StudyResults) -> Iterator[str]:
         yield from _cost_table(
             results.study, rows, pairs, "10¹² FLOPs", lambda run: flops[run.key] / 1e12
         )
-    if quiet := [one for row in rows if (one := quiet_row(row, results.busy)).runs]:
-        fair = {pair.own.name: results.fair(pair) for pair in results.pairs}
+    if quiet := [row.timed for row in rows if row.timed.runs]:
+        fair = {pair.own.name: pair.fair for pair in results.pairs}
         yield from ("", "In training seconds, over the runs whose seconds count:", "")
         yield from _cost_table(results.study, quiet, fair, "s", lambda run: seconds_to(run, target))
 
@@ -404,7 +397,7 @@ def _budget_table(results: StudyResults) -> list[str]:
             ("the same", budget),
             ("baseline", lambda pair: _label(results.study, pair.base.name)),
             ("its epochs", lambda pair: f"{pair.base.mean(lambda run: run.epochs):.2f}"),
-            ("its seconds / the row's", lambda pair: _times(results.fair(pair).speed_up)),
+            ("its seconds / the row's", lambda pair: _times(pair.fair.speed_up)),
             ("its FLOPs / the row's", flops),
             ("pairs", lambda pair: f"{len(pair.runs)}"),
             (

@@ -129,7 +129,7 @@ def verdict_table(results: StudyResults) -> str:
         ["row", "pairs", "points", "95 % interval", "speed-up, seconds", "speed-up, FLOPs", claim]
     ]
     for pair in results.pairs:
-        ratios = (results.fair(pair).speed_up, pair.flop_saving)
+        ratios = (pair.fair.speed_up, pair.flop_saving)
         lines.append(
             [
                 pair.own.name,

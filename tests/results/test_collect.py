@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import yaml
 from fake_runs import CONFIG, fake_run, unfinished_run
@@ -282,6 +284,16 @@ def test_stored_runs_of_another_recipe_do_not_count(study, gather, runs, tmp_pat
     ]
     refused = gather().refused[runs / "baseline" / "seed0"]
     assert "SOLVER.STEPS: the run had [0, 4, 8], its YAML now says [0.0, 5.0, 8.0]" in refused[0]
+
+
+def test_the_seconds_of_busy_runs_do_not_count(study, runs):
+    """The steps of seed 2 took twice as long as those of the others in its sitting."""
+    study = replace(study, seeds={"others": 4})
+    for seed in range(4):
+        date = f"2026-11-01T12:{5 * seed:02d}:00+00:00"
+        fake_run(runs, "baseline", seed, train_seconds=100.0 + 100 * (seed == 2), date=date)
+    found = gather_runs(study, lambda row, seed: [RunDir(runs / row / f"seed{seed}")])
+    assert {seed for (_, seed), run in found.runs.items() if run.is_untimed} == {2}
 
 
 def test_seeds_beyond_those_of_the_study_are_not_gathered(study, gather, runs):

@@ -13,7 +13,6 @@ from mgexp.results.estimates import estimate_mean, estimate_score, wilson_interv
 from mgexp.results.evidence import (
     busy_runs,
     compare_videos,
-    fair_pair,
     judge_margin,
     seconds_to,
     seeds_to_decide,
@@ -268,8 +267,8 @@ def test_runs_beside_other_work_are_found_and_left_out_of_the_speed_up():
     busy = busy_runs(runs)
     assert busy == {("study/baseline", 1), ("study/baseline", 2)}
     own = [at("long", n, f"12:0{n}:30", **usual) for n in range(4)]
-    pair = pair_of(own, runs)
-    assert fair_pair(pair, busy).seeds == (0, 3)
+    pair = pair_of(own, [replace(run, is_untimed=run.key in busy) for run in runs])
+    assert pair.fair.seeds == (0, 3)
     assert pair.seeds == (0, 1, 2, 3)
 
 
@@ -280,5 +279,5 @@ def test_two_runs_have_no_usual_time():
 
 def test_seeds_of_two_sittings_are_not_compared():
     pair = pair_of([at("long", 0, "12:00:00")], [at("baseline", 0, "16:00:00")])
-    assert fair_pair(pair, set()).seeds == ()
+    assert pair.fair.seeds == ()
     assert np.isfinite(pair.difference.mean)

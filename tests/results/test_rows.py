@@ -276,7 +276,7 @@ def test_the_seconds_of_busy_and_early_runs_of_a_study_are_not_compared(tmp_path
         "rows: [baseline, long]\nseeds: 3\nmargin: 1.0\nseconds_since: 2026-11-21T12:00+00:00\n"
     )
     page = read_page(experiments)
-    assert page.untimed == {("a/long", 0), ("a/baseline", 2)}
+    assert {run.key for run in page.results if run.is_untimed} == {("a/long", 0), ("a/baseline", 2)}
     (row,) = page.rows_of(page.experiments.rows["a/long"])
     pair = page.against_baseline(row)
     assert pair.seeds == (0, 1, 2)
@@ -299,4 +299,4 @@ def test_the_runs_of_a_shorter_baseline_are_read_once(tmp_path):
     }
     experiments = experiments_with(tmp_path, yamls, *runs.values())
     write_stored(tmp_path / "a" / "budget" / "runs.jsonl", Comparison((Row("as_long", runs),)))
-    assert read_page(experiments).untimed == set()
+    assert not any(run.is_untimed for run in read_page(experiments).results)

@@ -135,16 +135,18 @@ def test_the_verdicts_and_the_page_are_printed_at_the_end(study, runs, folder, c
     assert capsys.readouterr() == (told.out, f"{told.err.splitlines()[-1]}\n")
 
 
-@pytest.mark.parametrize(("num_videos", "is_few"), [(700, False), (500, True)])
+@pytest.mark.parametrize(("num_videos", "is_few"), [(600, False), (500, True)])
 def test_rows_of_few_steps_are_named_before_the_first_run_and_on_the_page(
     study, folder, num_videos, is_few, capsys
 ):
-    """10 epochs of 700 videos in mini-batches of 8 are 875 steps, and those of 500 videos are 625."""
+    """Long has 805 steps for 600 videos, and 670 for 500. The baseline has fewer, and one shape."""
     keys = {"SOLVER": {"STEPS": [0, 4, 8], "MAX_EPOCH": 10}, "DATA": {"NUM_VIDEOS": num_videos}}
-    for name in (A, B):
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump({**CONFIG, "ROW": name, **keys}))
+    factors = {"LONG_CYCLE": True, "LONG_CYCLE_FACTORS": [[0.5, 1.0], [1.0, 1.0]]}
+    for name, multigrid in ((A, {}), (B, factors)):
+        whole = {**CONFIG, "ROW": name, "MULTIGRID": multigrid, **keys}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(whole))
     assert study() == 0
-    said = "baseline has 625 steps, long has 625 steps. Our own rows with fewer than 700 steps"
+    said = "long has 670 steps. On the quickstart, multigrid rows with fewer than 700 steps"
     told = capsys.readouterr().err
     assert (f"study.py: warning: few steps: {said}" in told) == is_few
     assert told.find(said) < told.find("task 1 of 7")
