@@ -51,6 +51,13 @@ def test_the_last_gamma_of_every_residual_block_is_zero(name):
     assert num_zero_gammas(group_batchnorm(model)) == GOLDEN["zero_gammas"][name]
 
 
+def test_a_layer_with_two_names_stays_one_layer():
+    model = nn.ModuleDict({"norm": nn.BatchNorm3d(4)})
+    model["again"] = model["norm"]
+    group_batchnorm(model)
+    assert isinstance(model["norm"], GroupedBatchNorm3d) and model["again"] is model["norm"]
+
+
 def test_the_zeros_are_where_the_blocks_end():
     from pytorchvideo.models.resnet import ResBlock
 

@@ -98,11 +98,11 @@ def test_a_clip_skips_the_same_branches_in_every_process():
     }  # fmt: skip
     model = build_model(config_of(keys)).train()
     x = clips(FULL, num=6)
-    set_draws(model, Draws(seed=0, step=3))
+    set_draws(model, Draws(seed=0, step=3), 6)
     together = model(x)
-    set_draws(model, Draws(seed=0, step=3, first_clip=4))
+    set_draws(model, Draws(seed=0, step=3, first_clip=4), 2)
     torch.testing.assert_close(model(x[4:]), together[4:])
-    set_draws(model, Draws(seed=0, step=4))
+    set_draws(model, Draws(seed=0, step=4), 6)
     assert not torch.allclose(model(x), together)
 
 

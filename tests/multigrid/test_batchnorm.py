@@ -452,13 +452,6 @@ def test_groups_are_normalised_apart():
     assert torch.equal(model["body"](clips)[:2], alone(clips[:2]))
 
 
-def test_a_layer_with_two_names_stays_one_layer():
-    model = network()
-    model["again"] = model["norm"]
-    group_batchnorm(model)
-    assert isinstance(model["norm"], GroupedBatchNorm3d) and model["again"] is model["norm"]
-
-
 def test_a_model_that_is_a_layer_is_replaced():
     norm = nn.BatchNorm3d(4)
     grouped = group_batchnorm(norm)
