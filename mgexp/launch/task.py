@@ -78,9 +78,10 @@ class TrainTask:
         """Run to the end. Exit with the code of run_net.py if it is not 0."""
         job = submitit.JobEnvironment()
         is_slurm = job.cluster == "slurm"
+        asks_slurm = is_slurm and job.global_rank == 0
 
         def queue_again(signal_name: str) -> None:
-            if is_slurm and job.global_rank == 0 and signal_name == WARNING:
+            if asks_slurm and signal_name == WARNING:
                 _requeue(job.job_id)
 
         stop = StopRequest(
@@ -89,7 +90,7 @@ class TrainTask:
         # A job that is queued again keeps its id. So delete the outcome of its last start.
         self._outcome_json(job).unlink(missing_ok=True)
         deadline: AbstractContextManager[object] = nullcontext()
-        if is_slurm and job.global_rank == 0:
+        if asks_slurm:
             deadline = _Deadline(stop, self.submission.resources, job.job_id)
         # Listen first. `release` delivers the signals that came during the start.
         with stop.listening():

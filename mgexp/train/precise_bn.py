@@ -125,16 +125,17 @@ def with_precise_bn(
                 own = batch.map(itemgetter(slice(part.first, part.first + part.clips)))
                 model(normalizer(own.clips, own.flipped))
             # The forward pass may not use every layer of a network of one's own.
-            used = [layer for layer in layers if layer.kept]
-            kept = [layer.kept or [] for layer in used]
-            means = [torch.cat([stats.means for stats in parts]) for parts in kept]
-            variances = [torch.cat([stats.biased_variances() for stats in parts]) for parts in kept]
+            kept = {layer: layer.kept for layer in layers if layer.kept}
+            means = [torch.cat([stats.means for stats in parts]) for parts in kept.values()]
+            variances = [
+                torch.cat([stats.biased_variances() for stats in parts]) for parts in kept.values()
+            ]
             population.add(torch.cat(means, dim=1), torch.cat(variances, dim=1))
-    sizes = [layer.num_features for layer in used]
+    sizes = [layer.num_features for layer in kept]
     # All groups have equally many values. So the variance of the population is the mean of the
     # groups' variances plus the variance of their means, without weights.
     found = zip(
-        used,
+        kept,
         population.mean.split_with_sizes(sizes),
         (population.within + population.between).split_with_sizes(sizes),
         strict=True,
