@@ -1,4 +1,4 @@
-"""Published weights of vision transformers under the names and in the layout of our ``VideoTransformer``.
+"""Published weights of vision transformers under the names and in the layout of our networks.
 
 A position of the class token is added to the class token itself, which gives the same sum. Positions of an image
 are those of a clip with one frame; `weights.fit_weights` stretches them over the grid of the network. Tensors that
@@ -54,23 +54,26 @@ def _renamed(tensors: Tensors, rules: Mapping[str, str]) -> dict[str, Tensor]:
     return found
 
 
+TIMM_NAMES = {
+    r"patch_embed\.proj\.(\w+)": r"patches.\1",
+    r"blocks\.(\d+)\.(norm[12])\.(\w+)": r"blocks.\1.\2.\3",
+    r"blocks\.(\d+)\.attn\.qkv\.(\w+)": r"blocks.\1.qkv.\2",
+    r"blocks\.(\d+)\.attn\.proj\.(\w+)": r"blocks.\1.out.\2",
+    r"blocks\.(\d+)\.attn\.([qv])_bias": r"blocks.\1.\2_bias",
+    r"blocks\.(\d+)\.mlp\.fc1\.(\w+)": r"blocks.\1.mlp.0.\2",
+    r"blocks\.(\d+)\.mlp\.fc2\.(\w+)": r"blocks.\1.mlp.2.\2",
+    r"fc_norm\.(\w+)": r"norm.\1",
+}
+"""timm's names and ours. The released code of VideoMAE and of V-JEPA 2 has timm's names too."""
+
+
 def from_timm(tensors: Tensors) -> dict[str, Tensor]:
     """Convert timm's ViT, or VideoMAE's own files, whose queries, keys and values have two biases.
 
     A file of VideoMAE's pre-training gives its encoder.
     """
     found = _renamed(
-        {name.removeprefix("encoder."): value for name, value in tensors.items()},
-        {
-            r"patch_embed\.proj\.(\w+)": r"patches.\1",
-            r"blocks\.(\d+)\.(norm[12])\.(\w+)": r"blocks.\1.\2.\3",
-            r"blocks\.(\d+)\.attn\.qkv\.(\w+)": r"blocks.\1.qkv.\2",
-            r"blocks\.(\d+)\.attn\.proj\.(\w+)": r"blocks.\1.out.\2",
-            r"blocks\.(\d+)\.attn\.([qv])_bias": r"blocks.\1.\2_bias",
-            r"blocks\.(\d+)\.mlp\.fc1\.(\w+)": r"blocks.\1.mlp.0.\2",
-            r"blocks\.(\d+)\.mlp\.fc2\.(\w+)": r"blocks.\1.mlp.2.\2",
-            r"fc_norm\.(\w+)": r"norm.\1",
-        },
+        {name.removeprefix("encoder."): value for name, value in tensors.items()}, TIMM_NAMES
     )
     # The bias of keys is 0: it would change no difference of two logits.
     for name in [name for name in found if name.endswith(".q_bias")]:
@@ -100,13 +103,13 @@ def from_torchvision(tensors: Tensors) -> dict[str, Tensor]:
 
 
 def from_transformers(tensors: Tensors) -> dict[str, Tensor]:
-    """Convert VideoMAE of the library transformers, with a classifier."""
-    layer = r"videomae\.encoder\.layer\.(\d+)\."
+    """Convert VideoMAE of the library transformers: its pre-training, its encoder alone, or with a classifier."""
+    layer = r"encoder\.layer\.(\d+)\."
     attention = layer + r"attention\.attention\."
     found = _renamed(
-        tensors,
+        {name.removeprefix("videomae."): value for name, value in tensors.items()},
         {
-            r"videomae\.embeddings\.patch_embeddings\.projection\.(\w+)": r"patches.\1",
+            r"embeddings\.patch_embeddings\.projection\.(\w+)": r"patches.\1",
             attention + r"(query|key|value)\.weight": r"blocks.\1.\2.weight",
             # The first is in published files, the second in those of newer versions.
             attention + r"([qv])_bias": r"blocks.\1.\2_bias",
@@ -116,6 +119,7 @@ def from_transformers(tensors: Tensors) -> dict[str, Tensor]:
             layer + r"output\.dense\.(\w+)": r"blocks.\1.mlp.2.\2",
             layer + r"layernorm_before\.(\w+)": r"blocks.\1.norm1.\2",
             layer + r"layernorm_after\.(\w+)": r"blocks.\1.norm2.\2",
+            r"layernorm\.(\w+)": r"norm.\1",
             r"classifier\.(\w+)": r"head.\1",
         },
     )
@@ -140,6 +144,33 @@ def from_vjepa2(tensors: Tensors) -> dict[str, Tensor]:
     return _with_joint_layers(found)
 
 
+def from_vjepa2_release(tensors: Tensors) -> dict[str, Tensor]:
+    """Convert the encoder of V-JEPA 2's own files. Their table of positions is not used there either."""
+    encoder = {name.removeprefix("backbone."): value for name, value in tensors.items()}
+    return _renamed(encoder, TIMM_NAMES)
+
+
+def from_pyslowfast_mvit(tensors: Tensors) -> dict[str, Tensor]:
+    """Convert PySlowFast's MViTv2 to the names of torchvision's, which ours has."""
+    block = r"blocks\.(\d+)\."
+    found = _renamed(
+        tensors,
+        {
+            r"patch_embed\.proj\.(\w+)": r"conv_proj.\1",
+            r"cls_token": r"pos_encoding.class_token",
+            block + r"attn\.proj\.(\w+)": r"blocks.\1.attn.project.0.\2",
+            block + r"attn\.pool_([qkv])\.weight": r"blocks.\1.attn.pool_\2.pool.weight",
+            block + r"attn\.norm_([qkv])\.(\w+)": r"blocks.\1.attn.pool_\2.norm_act.0.\3",
+            block + r"proj\.(\w+)": r"blocks.\1.project.\2",
+            block + r"mlp\.fc1\.(\w+)": r"blocks.\1.mlp.0.\2",
+            block + r"mlp\.fc2\.(\w+)": r"blocks.\1.mlp.3.\2",
+            r"head\.projection\.(\w+)": r"head.1.\1",
+        },
+    )
+    found["pos_encoding.class_token"] = found["pos_encoding.class_token"].flatten()
+    return found
+
+
 def _with_joint_layers(found: dict[str, Tensor]) -> dict[str, Tensor]:
     """Join the layers of queries, keys and values of each block."""
     for name in [name for name in found if re.match(r"blocks\.\d+\.query\.", name)]:
@@ -148,17 +179,24 @@ def _with_joint_layers(found: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-VJEPA2 = "transformers' V-JEPA 2"
+VJEPA2 = ("transformers' V-JEPA 2", "V-JEPA 2")
+"""The conventions of V-JEPA 2: the library's, and those of its own files."""
 CONVERSIONS: dict[str, tuple[tuple[str, ...], Callable[[Tensors], dict[str, Tensor]]]] = {
+    "PySlowFast's MViTv2": (("blocks.0.attn.norm_k.",), from_pyslowfast_mvit),
     "timm or VideoMAE": (("patch_embed.",), from_timm),
     "VideoMAE's pre-training": (("encoder.patch_embed.",), from_timm),
     "torchvision's ViT": (("encoder.layers.encoder_layer_0.",), from_torchvision),
-    "transformers' VideoMAE": (("videomae.",), from_transformers),
-    VJEPA2: (("encoder.embeddings.", "vjepa2.encoder.embeddings."), from_vjepa2),
+    "transformers' VideoMAE": (("videomae.", "embeddings.patch_embeddings."), from_transformers),
+    VJEPA2[0]: (("encoder.embeddings.", "vjepa2.encoder.embeddings."), from_vjepa2),
+    VJEPA2[1]: (("backbone.patch_embed.",), from_vjepa2_release),
 }
-"""By convention: a beginning that some name has in every file, and the conversion to our names."""
+"""By convention: a beginning that some name has in every file, and the conversion to our names. The first
+that fits is taken: PySlowFast's MViTv2 has timm's names beside its own."""
 OTHER_TASKS = {
     "VideoMAE's pre-training": ("decoder.", "encoder_to_decoder.", "mask_token"),
-    VJEPA2: ("predictor.", "pooler.", "classifier."),
+    "transformers' VideoMAE": ("decoder.", "encoder_to_decoder.", "mask_token"),
+    VJEPA2[0]: ("predictor.", "pooler.", "classifier."),
+    VJEPA2[1]: ("pos_embed",),
 }
-"""Beginnings of names of what serves another task than ours. V-JEPA 2's classifier belongs to its pooler."""
+"""Beginnings of names of what serves another task than ours. V-JEPA 2's classifier belongs to its pooler, and its
+networks do not use the table of positions in its files."""

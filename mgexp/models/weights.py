@@ -6,6 +6,7 @@ loaded.
 
 from __future__ import annotations
 
+import argparse
 import pickle
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -26,9 +27,9 @@ from mgexp.models.vit import VideoTransformer
 from mgexp.models.vit_weights import CONVERSIONS, OTHER_TASKS, VJEPA2
 from mgexp.run.files import atomic_file, is_file, sha256_of
 
-WRAPPERS = ("model_state", "model", "state_dict")
+WRAPPERS = ("model_state", "model", "state_dict", "module", "encoder")
 """Keys under which files hold the weights: PySlowFast and pytorchvideo the first, mgexp the second,
-others the third."""
+DeepSpeed the fourth, V-JEPA 2 the last."""
 NAMINGS = {
     "pytorchvideo": "blocks.",
     "PySlowFast": "s1.pathway0_stem.",
@@ -122,7 +123,9 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def _read_torch(path: Path) -> dict[str, Any]:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        # Files of VideoMAE hold the arguments of their training. Such an object is a list of names and values.
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         if path.suffix == ".pkl":
             problem = (
@@ -207,7 +210,7 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
     those of coarse clips. Raises an InputError that names the tensors which do not fit.
     """
     # All tensors fit a network with other rotations, too.
-    if file.naming == VJEPA2 and not (
+    if file.naming in VJEPA2 and not (
         isinstance(model, VideoTransformer) and model.kind == "vjepa2"
     ):
         problem = f"{file.path} ({file.naming}) does not fit the model: its positions are V-JEPA 2's rotations"

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "pyslowfast_weights.json").read_text())[
-    "models"
-]
+FOLDER = Path(__file__).parents[1] / "golden"
+GOLDEN = json.loads((FOLDER / "pyslowfast_weights.json").read_text())["models"]
+TRANSFORMERS = json.loads((FOLDER / "transformer_weights.json").read_text())
 
 
 def fill(name: str, shape: tuple[int, ...]) -> torch.Tensor:
@@ -30,8 +30,9 @@ def fill(name: str, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def filled(golden_name: str) -> dict[str, torch.Tensor]:
-    """A whole state_dict with PySlowFast's names."""
-    return {name: fill(name, tuple(shape)) for name, shape in GOLDEN[golden_name]["names"]}
+    """A whole state_dict with the names of the released code."""
+    names = {**GOLDEN, **TRANSFORMERS}[golden_name]["names"]
+    return {name: fill(name, tuple(shape)) for name, shape in names}
 
 
 def sine_clip(frames: int, crop: int) -> torch.Tensor:

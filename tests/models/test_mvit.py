@@ -4,9 +4,11 @@ import re
 
 import pytest
 import torch
+from fill import TRANSFORMERS, filled, sine_clip
 from torchvision.models import video
 
 from mgexp.config.load import config_of
+from mgexp.errors import InputError
 from mgexp.models.build import build_model, build_problems
 from mgexp.models.layers import Draws, set_draws
 from mgexp.models.mvit import mvit
@@ -89,6 +91,24 @@ def test_weights_of_another_full_clip_have_their_tables_stretched():
     fit_weights(named_weights("w.pt", large.state_dict()), ours).load_into(ours)
     assert ours.blocks[0].attn.rel_pos_t.shape == (3, 8)
     torch.testing.assert_close(ours(clips((4, 32))), large(clips((4, 32))), rtol=0, atol=0)
+
+
+@torch.no_grad()
+def test_logits_from_pyslowfasts_file_are_those_of_pyslowfast():
+    model = small()
+    fit = fit_weights(named_weights("MVITv2.pyth", filled("mvit")), model)
+    assert (fit.file.naming, fit.left, fit.missing, fit.unused) == (
+        "PySlowFast's MViTv2", (), (), ()
+    )  # fmt: skip
+    fit.load_into(model)
+    wanted = torch.tensor(TRANSFORMERS["mvit"]["logits"])
+    torch.testing.assert_close(model(sine_clip(*FULL))[0], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_file_of_mvit_v1_is_refused():
+    tensors = {**filled("mvit"), "pos_embed_spatial": torch.ones(1, 256, 16)}
+    with pytest.raises(InputError, match="not in the model: pos_embed_spatial"):
+        fit_weights(named_weights("MVIT_B.pyth", tensors), small())
 
 
 def test_a_clip_skips_the_same_branches_in_every_process():

@@ -12,7 +12,7 @@ from torchvision.models import VisionTransformer
 from mgexp.errors import InputError
 from mgexp.models.vit import VideoTransformer
 from mgexp.models.vit_weights import sinusoids
-from mgexp.models.weights import fit_weights, named_weights
+from mgexp.models.weights import fit_weights, named_weights, read_weights
 
 WIDTH, HEADS, DEPTH, CLASSES = 24, 2, 2, 5
 
@@ -125,6 +125,35 @@ def test_logits_are_those_of_transformers_videomae(is_older):
         x = clips.to(dtype)
         found, wanted = model.to(dtype)(x), theirs.to(dtype)(x.transpose(1, 2)).logits
         torch.testing.assert_close(found, wanted, rtol=most, atol=most)
+
+
+@pytest.mark.parametrize("kind", ["VideoMAEModel", "VideoMAEForPreTraining"])
+@torch.no_grad()
+def test_the_encoder_of_transformers_videomae(kind, tmp_path):
+    """The tokens of its encoder, normalised one by one, are ours with the same last layer."""
+    config = transformers.VideoMAEConfig(
+        hidden_size=WIDTH, num_hidden_layers=DEPTH, num_attention_heads=HEADS, intermediate_size=2 * WIDTH,
+        layer_norm_eps=1e-6, use_mean_pooling=False, decoder_hidden_size=12, decoder_num_hidden_layers=1,
+        decoder_num_attention_heads=2, decoder_intermediate_size=12,
+    )  # fmt: skip
+    theirs = randomised(getattr(transformers, kind)(config))
+    theirs.save_pretrained(tmp_path)
+    model = ours(16, 224)
+    fit = fit_weights(read_weights(tmp_path / "model.safetensors"), model)
+    assert (fit.left, fit.missing) == (("head.weight", "head.bias"), ())
+    assert {name.split(".")[0] for name in fit.unused} <= {
+        "decoder", "encoder_to_decoder", "mask_token"
+    }  # fmt: skip
+    fit.load_into(model)
+    seen = []
+    model.norm.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    clips = torch.randn(1, 3, 16, 224, 224, generator=torch.Generator().manual_seed(1))
+    model(clips)
+    encoder = theirs if kind == "VideoMAEModel" else theirs.videomae
+    last, encoder.layernorm = encoder.layernorm, nn.Identity()
+    wanted = encoder(clips.transpose(1, 2)).last_hidden_state.mean(1)
+    torch.testing.assert_close(seen[0], wanted, rtol=1e-5, atol=1e-5)
+    assert torch.equal(model.norm.weight, last.weight)
 
 
 def test_fixed_positions_are_those_of_transformers():

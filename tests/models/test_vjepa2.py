@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fill import TRANSFORMERS, filled, sine_clip
 from torch import nn
 
 from mgexp.errors import InputError
@@ -82,6 +83,35 @@ def test_features_at_the_full_shape_are_theirs(tmp_path):
     torch.testing.assert_close(features(model, clips()), wanted, rtol=1e-5, atol=1e-5)
     logits = wanted @ model.head.weight.T + model.head.bias
     torch.testing.assert_close(model(clips()), logits, rtol=1e-5, atol=1e-5)
+
+
+def released(path):
+    """A file as V-JEPA 2's code writes it: its table of positions is not used there either."""
+    names = filled("vjepa2")
+    encoder = {f"module.backbone.{name}": value for name, value in names.items()}
+    encoder["module.backbone.pos_embed"] = torch.ones(1, 64, WIDTH)
+    torch.save({"encoder": encoder, "predictor": {"module.x": torch.ones(1)}, "epoch": 3}, path)
+    return names
+
+
+@torch.no_grad()
+def test_features_from_a_released_file_are_those_of_the_released_code(tmp_path):
+    released(tmp_path / "vitl.pt")
+    model = ours()
+    fit = fit_weights(read_weights(tmp_path / "vitl.pt"), model)
+    assert (fit.left, fit.missing, fit.unused) == (
+        ("head.weight", "head.bias"), (), ("pos_embed",)
+    )  # fmt: skip
+    fit.load_into(model)
+    wanted = torch.tensor(TRANSFORMERS["vjepa2"]["features"])
+    found = features(model, sine_clip(FRAMES, CROP))[0]
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_released_file_fits_no_other_positions(tmp_path):
+    released(tmp_path / "vitl.pt")
+    with pytest.raises(InputError, match=r"set MODEL\.MODEL_NAME ViT and VIT\.POSITIONS vjepa2"):
+        fit_weights(read_weights(tmp_path / "vitl.pt"), ours("learned"))
 
 
 @torch.no_grad()

@@ -1,5 +1,7 @@
 """Files of weights, and weights into models: PySlowFast's own logits, pytorchvideo's networks, what is refused."""
 
+import argparse
+
 import pytest
 import torch
 from fill import GOLDEN, filled, sine_clip
@@ -21,7 +23,7 @@ class Foreign:
     """A class that no file of weights needs."""
 
 
-@pytest.mark.parametrize("wrapper", [None, "model_state", "model", "state_dict"])
+@pytest.mark.parametrize("wrapper", [None, "model_state", "model", "state_dict", "module"])
 @pytest.mark.parametrize(
     ("tensors", "naming"),
     [(OURS, "pytorchvideo"), (PYSLOWFAST, "PySlowFast"), (TORCHVISION, "torchvision")],
@@ -77,6 +79,13 @@ def test_a_truncated_file(ending, tmp_path):
     write_weights(path, {"blocks.0.conv.weight": torch.randn(1000)})
     path.write_bytes(path.read_bytes()[:2000])
     assert f"{path}: is damaged" in refusal(path)
+
+
+def test_the_arguments_of_a_training_are_passed_over(tmp_path):
+    """VideoMAE's code saves what argparse gave it."""
+    arguments = argparse.Namespace(lr=0.1, output_dir="runs")
+    torch.save({"model": OURS, "args": arguments}, tmp_path / "weights.pth")
+    assert read_weights(tmp_path / "weights.pth").tensors.keys() == OURS.keys()
 
 
 def test_a_foreign_class(tmp_path):
