@@ -20,8 +20,8 @@ import torch
 from mgexp import dist
 from mgexp.dist import Processes
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
-"""The signals that come from kill, from Ctrl-C, and from Slurm through submitit."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP)
+"""The signals that come from kill, Ctrl-C, Slurm through submitit, and a terminal that is closed."""
 ONE_CTRL_C_SECONDS = 1.0
 """A second SIGINT within this time belongs to the same Ctrl-C. The terminal sends SIGINT to every process, and
 then torchrun also sends it to processes that already have it."""
@@ -72,7 +72,11 @@ class StopRequest:
     def listening(self) -> Iterator[StopRequest]:
         """Catch the signals inside the block, and restore the earlier handlers after it."""
         self._process = os.getpid()
-        before = {number: signal.signal(number, self._catch) for number in STOP_SIGNALS}
+        # nohup ignores SIGHUP, so that the run continues without its terminal.
+        ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else {*()}
+        before = {
+            number: signal.signal(number, self._catch) for number in {*STOP_SIGNALS} - ignored
+        }
         try:
             yield self
         finally:

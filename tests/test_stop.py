@@ -12,7 +12,7 @@ from mgexp.dist import Processes
 from mgexp.stop import Interrupted, StopRequest, leaving_together, watched_together
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP])
 def test_a_signal_is_a_request(number):
     before = signal.getsignal(number)
     with StopRequest().listening() as stop:
@@ -21,6 +21,17 @@ def test_a_signal_is_a_request(number):
         assert stop.requested
         assert stop.signal_name == number.name
     assert signal.getsignal(number) is before
+
+
+def test_under_nohup_the_end_of_the_terminal_is_no_request():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest().listening() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.requested
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 TWICE = """

@@ -40,10 +40,11 @@ from mgexp.launch.sweep import (
     run_on_this_machine,
     submit_array,
 )
-from mgexp.launch.sweep_state import COLUMNS, IN_HAND, RunState, all_names, states
+from mgexp.launch.sweep_state import COLUMNS, IN_HAND, MISSED_IT, RunState, all_names, states
 from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say
 from mgexp.run.folder import SweepDir, default_sweep_dir
 from mgexp.text import aligned, counted
+from mgexp.train.result import Outcome
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -158,8 +159,9 @@ def start(sweep: Sweep, resources: Resources, options: argparse.Namespace) -> in
     say(
         f"{sweep.folder.root}: {counted(len(sweep.runs), 'run')}, {num_known} finished or in progress"
     )
+    has_missed = any(state.state == MISSED_IT for state in now) and options.launcher != "slurm"
     if not todo:
-        return 0
+        return Outcome.MISSED if has_missed else Outcome.OK
     say(f"follow: python tools/sweep.py status {sweep.folder.root}\n"
         f"stop:   python tools/sweep.py cancel {sweep.folder.root}")  # fmt: skip
     if options.launcher == "slurm":
@@ -167,7 +169,8 @@ def start(sweep: Sweep, resources: Resources, options: argparse.Namespace) -> in
         say(f"submitted: {counted(len(ids), 'run')}, job {ids[0].split('_')[0]}")
         return 0
     shows_log = options.launcher == "here"
-    return run_on_this_machine(sweep, todo, resources, options.parallel or 1, shows_log, say)
+    outcome = run_on_this_machine(sweep, todo, resources, options.parallel or 1, shows_log, say)
+    return Outcome.MISSED if has_missed and outcome is Outcome.OK else outcome
 
 
 def read(options: argparse.Namespace) -> tuple[Sweep, Resources, list[str]]:

@@ -61,8 +61,8 @@ class Resources:
     """The resources of one run.
 
     ``cpus_per_task`` 0 stands for the loader workers plus the threads of a process. ``sbatch`` holds further
-    (option, value) pairs of sbatch. The job may run for ``minutes``. It gets a warning ``warning_seconds`` before
-    this limit.
+    (option, value) pairs of sbatch, with True for an option that takes no value. The job may run for ``minutes``.
+    It gets a warning ``warning_seconds`` before this limit.
     """
 
     nodes: int = 1
@@ -71,7 +71,7 @@ class Resources:
     cpus_per_task: int = 0
     minutes: int = DEFAULT_MINUTES
     warning_seconds: int = DEFAULT_WARNING_SECONDS
-    sbatch: tuple[tuple[str, str], ...] = ()
+    sbatch: tuple[tuple[str, str | bool], ...] = ()
 
     @property
     def num_processes(self) -> int:
@@ -100,8 +100,8 @@ def add_resource_arguments(parser: ToolParser) -> None:
     slurm.add_argument("--warning-seconds", **number, help=warning)
     for name, text in TEXT_OPTIONS.items():
         slurm.add_argument(f"--{name}", metavar="TEXT", help=text)
-    others = "any other option of sbatch; may be repeated"
-    slurm.add_argument("--sbatch", action="append", metavar="OPTION=VALUE", help=others)
+    others = "any other option of sbatch, such as exclusive or gres=scratch:10G; may be repeated"
+    slurm.add_argument("--sbatch", action="append", metavar="OPTION[=VALUE]", help=others)
 
 
 def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
@@ -131,18 +131,26 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
         problems.append(
             f"--tasks-per-node {tasks}: there is one process for each of --gpus-per-node {gpus}; leave it out"
         )
-    pairs = [(name, given[name]) for name in TEXT_OPTIONS if name in given]
+    pairs: dict[str, str | bool] = {name: given[name] for name in TEXT_OPTIONS if name in given}
     for text in given.get("sbatch", []):
-        name, _, value = text.partition("=")
+        name, sign, value = text.partition("=")
         is_ours = name.replace("-", "_") in USED_BY
-        if not (re.fullmatch(r"[a-z][a-z-]*", name) and value and value.isprintable()):
-            example = "--sbatch gres=scratch:10G"
-            problems.append(f"--sbatch {text!r}: it takes OPTION=VALUE, such as {example}")
+        if not (
+            re.fullmatch(r"[a-z][a-z-]*", name)
+            and bool(value) == bool(sign)
+            and value.isprintable()
+        ):
+            example = "--sbatch gres=scratch:10G or --sbatch exclusive"
+            problems.append(
+                f"--sbatch {text!r}: it takes OPTION=VALUE or OPTION, such as {example}"
+            )
         elif is_ours or name in OURS:
             remedy = f"use --{name}" if is_ours else "it cannot be changed"
             problems.append(f"--sbatch {text}: {remedy}")
+        elif name in pairs:
+            problems.append(f"--sbatch {text}: {name} is given twice; give one value")
         else:
-            pairs.append((name, value))
+            pairs[name] = value or True
     resources = Resources(
         nodes=given.get("nodes", 1),
         tasks_per_node=gpus or tasks or 1,
@@ -150,7 +158,7 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
         cpus_per_task=given.get("cpus_per_task", 0),
         minutes=minutes,
         warning_seconds=warning,
-        sbatch=tuple(pairs),
+        sbatch=tuple(pairs.items()),
     )
     return resources, problems
 

@@ -22,10 +22,16 @@ from mgexp.config.load import read_config
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.launch import hold_signals
 from mgexp.launch.resources import Resources, local_problems
-from mgexp.launch.run import RunOptions, check_submission, freeze_code, with_cpus
+from mgexp.launch.run import (
+    RunOptions,
+    check_submission,
+    freeze_code,
+    frozen_yaml,
+    with_cpus,
+)
 from mgexp.launch.task import WARNING, Submission, TrainTask
 from mgexp.run.environment import REPOSITORY
-from mgexp.run.files import read_json
+from mgexp.run.files import atomic_write_text, read_json
 from mgexp.run.folder import LaunchDir, RunDir, new_launch_dir
 from mgexp.train.result import Outcome
 
@@ -137,15 +143,17 @@ def to_this_machine(
         gpus_per_node=submission.resources.gpus_per_node,
         visible_gpus=_gpus(submission.resources.gpus_per_node, slot),
     )
-    # The terminal sends Ctrl-C to all processes. The new ones inherit that SIGINT is ignored, so submitit's
-    # controller survives it. The run itself listens to SIGINT later and saves. The controller ends with the run.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The terminal sends Ctrl-C to all processes, and SIGHUP when it is closed. The new ones inherit that both are
+    # ignored, so submitit's controller survives them. The run itself listens to SIGINT later and saves, and it
+    # continues without the terminal. The controller ends with the run.
+    before = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGHUP)}
     try:
         # A new process inherits its cores, too.
         with _on_cores(cores):
             (job,) = _send(submission, executor, [run])
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     assert isinstance(job, LocalJob)
     return LocalRun(job, submission.launch)
 
@@ -178,9 +186,11 @@ def _gpus(num: int, slot: int) -> tuple[int, ...]:
 def _send(
     submission: Submission, executor: Executor, runs: Sequence[RunOptions]
 ) -> list[Job[None]]:
-    """Freeze the code, and submit one task for each run."""
+    """Freeze the code and the configuration, and submit one task for each run."""
     submission.launch.root.mkdir(parents=True, exist_ok=True)
     freeze_code(submission.code)
+    if submission.frozen_yaml:
+        atomic_write_text(submission.launch.frozen_yaml, submission.frozen_yaml)
     # A task starts in the folder from which it is submitted, and Python looks for modules there first. So the task
     # imports the frozen copy of mgexp.
     before = Path.cwd()
@@ -206,7 +216,8 @@ def _log_folder(submission: Submission) -> Path:
     Raises InputError if submitit would misread the name of the folder, or would send a signal that a run does not
     expect.
     """
-    folder = submission.launch.root.absolute()
+    # `is_alive` looks for this text, so it must not depend on how the caller writes the path.
+    folder = submission.launch.root.resolve()
     signal_name = os.environ.get(SIGNAL_VARIABLE, WARNING)
     problems = []
     if "%" in str(folder):
@@ -238,7 +249,7 @@ def is_alive(job_id: str, launch: LaunchDir) -> bool:
         command = Path("/proc", job_id, "cmdline").read_bytes()
     except OSError:
         return False
-    return os.fsencode(launch.root.absolute()) in command
+    return os.fsencode(launch.root.resolve()) in command
 
 
 def stop(job_id: str, launch: LaunchDir) -> None:
@@ -262,8 +273,8 @@ def to_local(
     """
     problems = [*problems, *local_problems(resources)]
     run_dir = check_submission(run, resources, True, problems)
-    submission = _submission(run_dir, run, resources, code)
-    local = to_this_machine(submission, replace(run, config=run.config.absolute()))
+    submission, frozen = _frozen(run_dir, run, resources, code)
+    local = to_this_machine(submission, frozen)
     number = local.job.job_id
     say(f"process {number}, logs in {submission.launch.root}; to save and stop it: kill {number}")
     return local.wait()
@@ -282,8 +293,8 @@ def to_queue(
     if cfg.TRAIN.ENABLE and run_dir.result_json.exists():
         say(f"{run_dir.root}: this run is complete, nothing was submitted")
         return Outcome.OK
-    submission = _submission(run_dir, run, resources)
-    (job,) = to_slurm(submission, [replace(run, config=run.config.absolute())])
+    submission, frozen = _frozen(run_dir, run, resources)
+    (job,) = to_slurm(submission, [frozen])
     say(
         f"job {job.job_id} is submitted\n"
         f"  queue:  squeue --jobs {job.job_id}\n"
@@ -294,10 +305,17 @@ def to_queue(
     return Outcome.OK
 
 
-def _submission(
+def _frozen(
     run_dir: RunDir, run: RunOptions, resources: Resources, code: Path | None = None
-) -> Submission:
-    """Prepare the submission of one run. Without ``code`` it gets its own copy of the present code."""
+) -> tuple[Submission, RunOptions]:
+    """Prepare the submission of one run. Without ``code`` it gets its own copy of the present code.
+
+    A YAML that changes while the job waits does not change the run.
+    """
     launch = new_launch_dir(run_dir.launches)
     code = (code or launch.root / "code").absolute()
-    return Submission(launch, code, Path.cwd(), resources, run.experiment)
+    name, yaml = run.experiment, frozen_yaml(run)
+    submission = Submission(launch, code, Path.cwd(), resources, name, frozen_yaml=yaml)
+    # The frozen YAML already contains the overrides.
+    config = launch.frozen_yaml.absolute()
+    return submission, replace(run, config=config, overrides=(), given=run.overrides)

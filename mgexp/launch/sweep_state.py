@@ -84,11 +84,15 @@ def submissions(folder: SweepDir) -> dict[str, dict[str, Any]]:
 
 
 def states(folder: SweepDir, names: Iterable[str]) -> tuple[RunState, ...]:
-    """Return the states of the named runs. Ask Slurm only if it got a run of the sweep."""
+    """Return the states of the named runs. Ask Slurm only if it got a run that is not finished."""
     known = submissions(folder)
     with understanding(folder.submissions_jsonl):
-        uses_slurm = any(line["launcher"] == "slurm" for line in known.values())
-    queue = slurm_queue() if uses_slurm else {}
+        # A copy of a finished sweep may lie on a machine without Slurm.
+        asks_slurm = any(
+            line["launcher"] == "slurm" and not folder.run(name).result_json.exists()
+            for name, line in known.items()
+        )
+    queue = slurm_queue() if asks_slurm else {}
     found = []
     for name in names:
         with understanding(folder.run(name).root):

@@ -55,7 +55,8 @@ ENDS_IT = ("SIGTERM", "SIGINT")
 class Submission:
     """Runs with the same ``resources`` that are submitted together. At most ``num_parallel`` run at a time.
 
-    ``code`` is the folder of the frozen code, which may not exist yet. Relative paths in the options of a run are
+    ``code`` is the folder of the frozen code, which may not exist yet. ``frozen_yaml`` is the configuration of a
+    run that is submitted by itself; a sweep keeps those of its runs. Relative paths in the options of a run are
     relative to ``working_directory``.
     """
 
@@ -65,6 +66,7 @@ class Submission:
     resources: Resources
     name: str
     num_parallel: int = 1
+    frozen_yaml: str = ""
 
 
 @dataclass(frozen=True)

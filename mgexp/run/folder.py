@@ -97,8 +97,8 @@ class RunDir(Folder):
     def tensorboard_in(self, log_dir: Path) -> Path:
         """Return this run's folder in ``log_dir``. Its name is the path below runs/, or else the whole path."""
         whole = self.root.resolve()
-        named_runs = (folder for folder in whole.parents if folder.name == RUNS)
-        above = next(named_runs, Path(whole.anchor))
+        # A sweep in runs/ has a runs/ of its own, whose paths are those of other sweeps, too.
+        *_, above = Path(whole.anchor), *(one for one in whole.parents if one.name == RUNS)
         return log_dir / whole.relative_to(above)
 
     def scores(self, protocol: str) -> Path:
@@ -244,6 +244,9 @@ class LaunchDir(Folder):
     A folder is used only once. submitit names its files after job ids, and a new cluster starts with the same ids,
     so submitit could read the results of an old job.
     """
+
+    frozen_yaml = Inside("frozen.yaml")
+    """The configuration of a run that was submitted by itself."""
 
     def outcome_json(self, job_id: str, rank: int) -> Path:
         """Return the file that says how process `rank` of a job ended. A killed process does not write it."""

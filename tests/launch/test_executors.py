@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from mgexp.config.load import load_config
 from mgexp.errors import InputError
 from mgexp.launch import submit
 from mgexp.launch.resources import Resources
@@ -69,6 +70,32 @@ def test_several_runs_are_an_array(slurm, tmp_path):
     assert [job.job_id for job in jobs] == ["42_0", "42_1", "42_2", "42_3"]
     assert "--array=0-3%2" in options_of(slurm)
     assert not [option for option in options_of(slurm) if "gpus" in option]
+
+
+def test_an_option_without_a_value_is_a_flag(slurm, tmp_path):
+    to_slurm(submission(tmp_path, sbatch=(("exclusive", True), ("gres", "scratch:10G"))), [RUN])
+    assert {"--exclusive", "--gres=scratch:10G"} <= options_of(slurm)
+
+
+def test_a_yaml_that_changes_while_the_job_waits_does_not_change_the_run(
+    slurm, tmp_path, monkeypatch
+):
+    yaml = tmp_path / "mine.yaml"
+    yaml.write_text("SOLVER: {BASE_LR: 0.5}\n")
+    sent = []
+    monkeypatch.setattr(submit, "check_submission", lambda *_: RunDir(tmp_path / "run"))
+    monkeypatch.setattr(submit, "freeze_code", lambda code: code.mkdir(parents=True))
+    submitted = to_slurm
+    monkeypatch.setattr(
+        submit, "to_slurm", lambda *given: (sent.append(given), submitted(*given))[1]
+    )
+    run = RunOptions(yaml, overrides=("SOLVER.MOMENTUM", "0.7"))
+    assert submit.to_queue(run, Resources(cpus_per_task=1), (), str) is Outcome.OK
+    yaml.write_text("SOLVER: {BASE_LR: 0.1}\n")
+    ((_, (frozen,)),) = sent
+    found = load_config(frozen.config, frozen.overrides).SOLVER
+    assert (found.BASE_LR, found.MOMENTUM) == (0.5, 0.7)
+    assert (frozen.experiment, frozen.given) == ("mine", run.overrides)
 
 
 def test_nothing_of_the_options_is_run_by_the_shell(slurm, tmp_path):

@@ -57,10 +57,24 @@ def test_a_process_for_each_gpu():
 
 
 def test_options_of_sbatch_are_kept_apart_from_each_other():
-    words = ("--partition", "a b; rm", "--comment", "$(x)", "--sbatch", "gres=scratch:10G")
+    words = (
+        "--partition",
+        "a b; rm",
+        "--comment",
+        "$(x)",
+        "--sbatch",
+        "gres=scratch:10G",
+        "--sbatch",
+        "exclusive",
+    )
     found, problems = read("slurm", *words)
     assert problems == []
-    assert found.sbatch == (("partition", "a b; rm"), ("comment", "$(x)"), ("gres", "scratch:10G"))
+    assert found.sbatch == (
+        ("partition", "a b; rm"),
+        ("comment", "$(x)"),
+        ("gres", "scratch:10G"),
+        ("exclusive", True),
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,7 +98,12 @@ def test_options_of_sbatch_are_kept_apart_from_each_other():
         ("slurm", ("--gpus-per-node", "8", "--tasks-per-node", "4"), "--tasks-per-node 4"),
         ("slurm", ("--comment", "x\ntouch here"), "--comment 'x\\ntouch here': it takes one line"),
         ("slurm", ("--account", " "), "--account ' ': it takes one line"),
-        ("slurm", ("--sbatch", "gres"), "--sbatch 'gres': it takes OPTION=VALUE"),
+        ("slurm", ("--sbatch", "gres="), "--sbatch 'gres=': it takes OPTION=VALUE"),
+        (
+            "slurm",
+            ("--sbatch", "gres=a:1", "--sbatch", "gres=b:1"),
+            "gres=b:1: gres is given twice",
+        ),
         ("slurm", ("--sbatch", "gres=a\nb"), "it takes OPTION=VALUE"),
         ("slurm", ("--sbatch", "a b=c"), "it takes OPTION=VALUE"),
         ("slurm", ("--sbatch", "signal=KILL@5"), "--sbatch signal=KILL@5: it cannot be changed"),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
 from mgexp.launch import sweep_state as state
+from mgexp.launch.submit import is_alive
 from mgexp.launch.sweep_state import RunState, states
 from mgexp.run.files import append_jsonl, write_json
 from mgexp.run.folder import LaunchDir, SweepDir
@@ -137,6 +140,28 @@ def test_a_local_run_is_alive_while_its_own_process_is(folder, queue):
     """This process has another command line: the number alone does not make it the run's."""
     submitted(folder, job_id=str(os.getpid()), launcher="local")
     assert of(folder).state == "failed"
+
+
+def test_a_local_run_is_found_under_every_spelling_of_its_path(tmp_path):
+    """A process whose command line has the folder as submitit writes it."""
+    (tmp_path / "launch").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path)
+    log_folder = str((tmp_path / "launch").resolve())
+    script = "import sys; sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", script, log_folder], stdin=subprocess.PIPE) as one:
+        for place in ("launch", "link/launch", "launch/../launch"):
+            assert is_alive(str(one.pid), LaunchDir(tmp_path / place))
+        assert not is_alive(str(one.pid), LaunchDir(tmp_path / "other"))
+        one.kill()
+
+
+def test_a_finished_sweep_needs_no_slurm(folder, monkeypatch):
+    monkeypatch.setattr(state, "slurm_queue", lambda: pytest.fail("asked"))
+    submitted(folder)
+    trained(folder, 100)
+    result = {"verdict": "met", "steps": 100, "metrics": {"top1": 50.0}}
+    write_json(folder.run(NAME).result_json, result)
+    assert of(folder).state == "finished"
 
 
 def test_where_squeue_fails_nobody_guesses(tmp_path, monkeypatch):

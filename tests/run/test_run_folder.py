@@ -64,6 +64,8 @@ def test_runs_have_folders_of_their_own_in_one_for_many(tmp_path, monkeypatch):
     assert inside.tensorboard_in(tmp_path / "all") == tmp_path / "all/quickstart/long/seed1"
     smoke = RunDir(tmp_path / "runs/smoke/quickstart/long/seed1")
     assert smoke.tensorboard_in(tmp_path / "all") == tmp_path / "all/smoke/quickstart/long/seed1"
+    of_sweep = RunDir(tmp_path / "runs/sweeps/a/runs/all/x/seed1").tensorboard_in(tmp_path / "all")
+    assert of_sweep == tmp_path / "all/sweeps/a/runs/all/x/seed1"
     elsewhere = RunDir(tmp_path / "mine").tensorboard_in(tmp_path / "all")
     assert elsewhere == (tmp_path / "all").joinpath(*(tmp_path / "mine").resolve().parts[1:])
 

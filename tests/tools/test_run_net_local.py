@@ -103,6 +103,21 @@ def test_a_local_run_stops_saved(number, cfg, output, finished_run, main):
     assert_bit_identical(output, finished_run)
 
 
+def test_a_local_run_continues_when_its_terminal_is_closed(cfg, output, finished_run):
+    """A terminal that is closed sends SIGHUP to all processes that it started."""
+    process = start([*command(cfg, output), *LOCAL])
+    trainer(output)
+    os.killpg(process.pid, signal.SIGHUP)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGHUP
+    end = time.monotonic() + 200
+    while not (output / "result.json").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert len(read_lines(output / "starts.jsonl")) == 1
+    assert_bit_identical(output, finished_run)
+
+
 def test_what_a_local_run_cannot_do_is_its_exit_code(cfg, output, data, main, capfd):
     (data / "train3.mp4").write_bytes(b"no video")
     pairs = ("DATA.PATH_PREFIX", data, "DATA.TRAIN_LIST", data / "train.txt")

@@ -17,6 +17,7 @@ from tiny import TOOL, data_keys, load_tool, write_config
 from mgexp.config import load
 from mgexp.launch.run import RunOptions
 from mgexp.launch.sweep import _cores
+from mgexp.launch.sweep_state import RunState
 from mgexp.run.environment import num_cores
 
 SWEEP = TOOL.with_name("sweep.py")
@@ -71,6 +72,13 @@ def test_the_folder_is_named_after_what_the_rows_share(sweep, rows, capsys, monk
     study = str(Path(rows[0]).with_name("study.yaml"))  # as *.yaml names it
     assert sweep([*rows, study, "--dry-run", "--json"]) == 0
     assert printed(capsys)[0]["run_folder"] == "runs/sweeps/group/runs/all/group/baseline/seed0"
+
+
+def test_a_repeated_call_remembers_a_missed_expectation(rows, folder, capsys, monkeypatch):
+    tool = load_tool("sweep")
+    monkeypatch.setattr(tool, "states", lambda _, names: [RunState(one, "missed") for one in names])
+    assert tool.main([*rows, "--output", str(folder)]) == 3
+    assert "2 runs, 2 finished or in progress" in capsys.readouterr().err
 
 
 def test_all_problems_of_all_rows_are_one_message(sweep, rows, folder, capsys):
