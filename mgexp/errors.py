@@ -1,4 +1,4 @@
-"""Define the two errors with which mgexp stops on purpose, and list problems in their messages."""
+"""Define the two errors with which mgexp stops on purpose, and write what other errors say."""
 
 from __future__ import annotations
 
@@ -45,6 +45,11 @@ def listed(items: Sequence[str], most: int = 20, separator: str = ", ") -> str:
     """Join the first ``most`` items, and say how many more there are."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return separator.join(escaped(item) for item in items[:most]) + more
+
+
+def first_line(error: BaseException) -> str:
+    """Return the line of ``error`` that is for the user. The others say where in C++ torch raised it."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class TrainingError(Exception):

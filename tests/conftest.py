@@ -14,9 +14,10 @@ from own_code import own_code  # noqa: F401 - as that one
 from tiny import command, data_keys, run_net, tiny_config, write_config, write_dataset
 
 from mgexp.config.load import flatten
+from mgexp.models import cost
 from mgexp.models.build import OURS
 from mgexp.plan.loading import LoadingCosts, kinds_of, legs_of
-from mgexp.train import result, setup
+from mgexp.train import setup
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -70,7 +71,7 @@ def networks_are_counted_once() -> Iterator[None]:
         return full, *(pair for pair in flatten(cfg) if pair[0].split(".")[0] in sections)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(result, "macs_by_shape", _remembered_by_shape(result.macs_by_shape))
+        patch.setattr(cost, "macs_by_shape", _remembered_by_shape(cost.macs_by_shape))
         patch.setattr(setup, "products_by_shape", _remembered_by_shape(setup.products_by_shape))
         patch.setattr(setup, "build_problems", _remembered(setup.build_problems, network_of))
         yield

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from mgexp.errors import InputError, first_line
 from mgexp.models.layers import no_jit_warning
 from mgexp.multigrid.schedule import Schedule
+from mgexp.run.log import LOGGER
 
 FLOPS_PER_MAC = 2
 TRAINING_PER_FORWARD = 3
@@ -77,6 +79,22 @@ def products_by_shape(
             raise ValueError(f"a clip of {frames} x {crop}² cannot be counted: {text}") from error
         macs[frames, crop] = counter.get_total_flops() // FLOPS_PER_MAC
     return macs
+
+
+def count_macs(model: nn.Module, shapes: Collection[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    """Count by `macs_by_shape`, or by `products_by_shape` if fvcore cannot trace the network.
+
+    A run and its report both count in this way, so their FLOPs agree. Raises InputError if neither can count.
+    """
+    try:
+        return macs_by_shape(model, shapes)
+    # fvcore traces the network, which may contain code that cannot be traced, and then raises anything.
+    except Exception as error:
+        LOGGER.warning("fvcore cannot count this network, so torch does: %s", first_line(error))
+    try:
+        return products_by_shape(copy.deepcopy(model).eval(), shapes)
+    except ValueError as problem:
+        raise InputError([f"the FLOPs of a run cannot be counted: {problem}"]) from problem
 
 
 def train_flops(schedule: Schedule, macs: dict[tuple[int, int], int]) -> int:

@@ -15,7 +15,7 @@ from mgexp.models.build import build_network, channels_last
 from mgexp.models.cost import (
     FLOPS_PER_MAC,
     TRAINING_PER_FORWARD,
-    macs_by_shape,
+    count_macs,
     schedule_shapes,
     train_flops,
 )
@@ -114,7 +114,7 @@ def load_schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[R
         new = schedule_shapes(schedule) - macs.keys()
         if new:
             # Counting runs a forward pass, which is twice as fast in this memory format.
-            macs.update(macs_by_shape(channels_last(build_network(cfg)), new))
+            macs.update(count_macs(channels_last(build_network(cfg)), new))
         rows.append(RowSchedule(name, schedule, macs))
     return tuple(rows)
 

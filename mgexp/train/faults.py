@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 
 from mgexp.data.time_limit import EXIT_HUNG, EXIT_NOT_HANDED_ON, read_timeouts
-from mgexp.errors import TrainingError
+from mgexp.errors import TrainingError, first_line
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.folder import RunDir
 from mgexp.train.step import TrainStep, split_problems
@@ -40,11 +40,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError | OSError) and any(
         sign in str(error) for sign in TEXTS_OF_NO_MEMORY
     )
-
-
-def first_line(error: BaseException) -> str:
-    """Return the line of ``error`` that is for the user. The others say where in C++ torch raised it."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def shape_message(

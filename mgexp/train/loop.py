@@ -17,7 +17,7 @@ from mgexp import dist
 from mgexp.data.clips import Batch
 from mgexp.data.loader import DeviceBatches
 from mgexp.dist import Processes
-from mgexp.errors import TrainingError
+from mgexp.errors import TrainingError, first_line
 from mgexp.models.layers import Draws
 from mgexp.multigrid.schedule import Schedule, StepPlan, StepShape, step_counts
 from mgexp.optim.build import set_rates
@@ -26,7 +26,7 @@ from mgexp.run.log import LOGGER, Progress, StepRecord
 from mgexp.run.other_programs import OtherPrograms
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.checkpoint import State
-from mgexp.train.faults import first_line, is_out_of_memory, shape_message
+from mgexp.train.faults import is_out_of_memory, shape_message
 from mgexp.train.step import TrainStep, check_clips, seed_step
 
 MAX_SETTLE_SECONDS = 5.0

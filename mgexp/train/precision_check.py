@@ -53,7 +53,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from mgexp import dist
 from mgexp.data.clips import Batch
 from mgexp.dist import Processes
-from mgexp.errors import InputError, TrainingError, listed, raise_problems
+from mgexp.errors import InputError, TrainingError, first_line, listed, raise_problems
 from mgexp.multigrid.batchnorm import set_num_groups
 from mgexp.multigrid.schedule import StepShape
 from mgexp.registry import imported
@@ -61,7 +61,7 @@ from mgexp.run.environment import cpu_model
 from mgexp.run.files import read_json, write_json
 from mgexp.run.log import LOGGER
 from mgexp.run.remote import cache_folder
-from mgexp.train.faults import first_line, is_out_of_memory
+from mgexp.train.faults import is_out_of_memory
 from mgexp.train.precision import Precision
 from mgexp.train.step import Normalizer, keeping_random_state
 from mgexp.train.task import Loss, Task

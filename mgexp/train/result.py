@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
@@ -11,21 +10,12 @@ import torch
 from torch import nn
 
 from mgexp.config.keys import Config
-from mgexp.errors import InputError
-from mgexp.models.cost import (
-    macs_by_shape,
-    num_params,
-    products_by_shape,
-    schedule_shapes,
-    train_flops,
-)
+from mgexp.models.cost import count_macs, num_params, schedule_shapes, train_flops
 from mgexp.multigrid.schedule import Schedule
 from mgexp.run.clock import Clock
 from mgexp.run.environment import describe
-from mgexp.run.log import LOGGER
 from mgexp.run.other_programs import other_cores
 from mgexp.train.checkpoint import State
-from mgexp.train.faults import first_line
 from mgexp.train.precision import Precision
 from mgexp.train.setup import Inputs
 from mgexp.train.task import metrics_text
@@ -64,17 +54,7 @@ def outcome_of(result: Mapping[str, Any]) -> Outcome:
 
 def count_flops(model: nn.Module, schedule: Schedule) -> int:
     """Count the FLOPs of all training steps. Raises InputError if a network of one's own cannot be counted."""
-    shapes = schedule_shapes(schedule)
-    try:
-        macs = macs_by_shape(model, shapes)
-    # fvcore traces the network, which may contain code that cannot be traced, and then raises anything.
-    except Exception as error:
-        LOGGER.warning("fvcore cannot count this network, so torch does: %s", first_line(error))
-        try:
-            macs = products_by_shape(copy.deepcopy(model).eval(), shapes)
-        except ValueError as problem:
-            raise InputError([f"the FLOPs of a run cannot be counted: {problem}"]) from problem
-    return train_flops(schedule, macs)
+    return train_flops(schedule, count_macs(model, schedule_shapes(schedule)))
 
 
 def build_result(

@@ -331,7 +331,7 @@ def test_a_shorter_baseline_has_the_flops_of_its_row(tmp_path, monkeypatch):
     def count(network, shapes):
         return {(frames, crop): frames * crop**2 for frames, crop in shapes}
 
-    monkeypatch.setattr("mgexp.results.schedules.macs_by_shape", count)
+    monkeypatch.setattr("mgexp.results.schedules.count_macs", count)
     videos = {"DATA.NUM_VIDEOS": 1200}
     one_shape = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
     write_config(tmp_path / "baseline.yaml", {**videos, **one_shape})

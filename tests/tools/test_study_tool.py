@@ -142,7 +142,7 @@ def test_rows_of_few_steps_are_named_before_the_first_run_and_on_the_page(
     """Long has 805 steps for 600 videos, and 670 for 500. The baseline has fewer, and one shape."""
     keys = {"SOLVER": {"STEPS": [0, 4, 8], "MAX_EPOCH": 10}, "DATA": {"NUM_VIDEOS": num_videos}}
     # Counting a network of another shape takes seconds, and no number of this test needs it.
-    counts = "mgexp.results.schedules.macs_by_shape"
+    counts = "mgexp.results.schedules.count_macs"
     monkeypatch.setattr(counts, lambda network, shapes: dict.fromkeys(shapes, 1))
     factors = {"LONG_CYCLE": True, "LONG_CYCLE_FACTORS": [[0.5, 1.0], [1.0, 1.0]]}
     for name, multigrid in ((A, {}), (B, factors)):
@@ -413,7 +413,7 @@ def test_the_time_is_unknown_before_the_first_run_has_ended(
 ):
     """Two runs have the FLOPs of the baseline. Those of the half row, and of its shorter baseline, have half."""
     monkeypatch.setattr(
-        "mgexp.results.schedules.macs_by_shape", lambda _, shapes: dict.fromkeys(shapes, 1)
+        "mgexp.results.schedules.count_macs", lambda _, shapes: dict.fromkeys(shapes, 1)
     )
     for name, epochs in ((A, 8), (B, 4)):
         solver = {"STEPS": [0, epochs / 2], "MAX_EPOCH": epochs}
