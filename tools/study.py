@@ -48,7 +48,6 @@ from mgexp.launch.sweep import Sweep, SweepRun, age_of_code, check_sweep, freeze
 from mgexp.launch.sweep_state import IN_HAND, states
 from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, say
 from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
-from mgexp.results.evidence import busy_runs
 from mgexp.results.html import Picture
 from mgexp.results.model import row_order
 from mgexp.results.page import write_page
@@ -286,9 +285,8 @@ class Board:
 
     def set_busy_aside(self) -> None:
         """Rename the folders of busy runs, so that they are trained again."""
-        busy = busy_runs(self.gathered.runs.values())
         for key, one in self.gathered.runs.items():
-            if one.key in busy:
+            if one.key in self.gathered.comparison.busy:
                 self.again.add(key)
                 # A folder without a result is that of the new training, which an earlier start began.
                 for folder in self.run_dirs(*key):

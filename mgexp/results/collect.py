@@ -11,7 +11,7 @@ from mgexp.config.check import LIST_KEYS, differing_keys, recipe_digest
 from mgexp.config.load import flatten, from_yaml, load_config
 from mgexp.config.study import BUDGET, Study
 from mgexp.errors import InputError
-from mgexp.results.evidence import busy_runs
+from mgexp.results.evidence import untime_busy
 from mgexp.results.load import (
     as_line,
     given_keys,
@@ -202,9 +202,7 @@ def gather_runs(study: Study, run_dirs: Callable[[str, int], Iterable[RunDir]]) 
         tuple(row for row in rows if row.name in names)
         for names in (study.names, study.budget_rows)
     )
-    busy = busy_runs(run for row in (*own, *shorter) for run in row.runs.values())
-    comparison = Comparison(own, shorter=shorter).timed_since(study.since)
-    comparison = comparison.without_seconds(lambda run: run.key in busy)
+    comparison = untime_busy(Comparison(own, shorter=shorter).timed_since(study.since))
     return Gathered(comparison, tuple(others), refused)
 
 

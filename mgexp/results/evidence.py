@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median, stdev
 
@@ -14,6 +14,7 @@ import numpy as np
 from mgexp.results.estimates import Z_95, Estimate, estimate_mean, t_quantile_95
 from mgexp.results.model import (
     SITTING_SECONDS,
+    Comparison,
     Evaluation,
     Pair,
     Run,
@@ -218,3 +219,10 @@ def busy_runs(runs: Iterable[Run]) -> Set[RunKey]:
                 )
             }
     return found
+
+
+def untime_busy(comparison: Comparison) -> Comparison:
+    """Find the busy runs, also among the shorter baselines. Mark that their seconds do not count."""
+    rows = (*comparison.rows, *comparison.shorter)
+    busy = busy_runs(run for row in rows for run in row.runs.values())
+    return replace(comparison.without_seconds(lambda run: run.key in busy), busy=busy)

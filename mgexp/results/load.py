@@ -22,6 +22,7 @@ from mgexp.config.check import recipe_digest
 from mgexp.config.load import from_yaml
 from mgexp.config.study import BUDGET, SHORTER_ROWS, STUDY_YAML, read_study, row_yamls
 from mgexp.errors import InputError, raise_problems
+from mgexp.results.evidence import untime_busy
 from mgexp.results.model import (
     COLUMN_TYPES,
     Comparison,
@@ -52,7 +53,7 @@ SECONDS = (*MAIN_SECONDS[:3], *OTHER_SECONDS, "program")
 
 
 def load_comparison(folder: Path) -> Comparison:
-    """Read the rows of a folder, and of the folder ``BUDGET`` in it.
+    """Read the rows of a folder, and of the folder ``BUDGET`` in it. The seconds of busy runs do not count.
 
     `folder` holds run folders (runs/quickstart), or YAMLs with the runs that were stored beside them
     (experiments/quickstart), or only YAMLs. Raises InputError if it holds neither runs nor YAMLs, or if a file
@@ -65,11 +66,11 @@ def load_comparison(folder: Path) -> Comparison:
         shorter = read_stored(RunsDir(folder / BUDGET).stored_jsonl).rows
         stored = replace(read_stored(RunsDir(folder).stored_jsonl), shorter=shorter)
         has_study = (folder / STUDY_YAML).exists()
-        return stored.timed_since(read_study(folder).since if has_study else None)
+        return untime_busy(stored.timed_since(read_study(folder).since if has_study else None))
     comparison = load_runs(folder)
     if not comparison.rows:
         raise InputError([f"{folder}: holds neither runs nor the YAML of a row; give another"])
-    return comparison
+    return untime_busy(comparison)
 
 
 # --- run folders

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
@@ -93,7 +93,7 @@ class ScoreSetting(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What can change a result besides the recipe. From results.csv, ``threads`` is None.
+    """What can change a result besides the recipe. ``threads`` is None where it is unknown.
 
     Seconds are compared only between runs that share all four. Scores need the same precision and videos. Another
     device or number of threads adds up in another order, which moves a score as another seed does.
@@ -380,11 +380,13 @@ class Comparison:
 
     ``class_names`` names the classes 0, 1, …; it may be empty. ``shorter`` holds the baseline trained for fewer
     epochs: its row ``as_<row>`` takes as many FLOPs as ``<row>``, and ``as_<row>_in_seconds`` as many seconds.
+    ``busy`` names the runs beside which other programs worked, as `evidence.untime_busy` found them.
     """
 
     rows: tuple[Row, ...]
     class_names: tuple[str, ...] = ()
     shorter: tuple[Row, ...] = ()
+    busy: Set[RunKey] = frozenset()
 
     @property
     def metric(self) -> str:

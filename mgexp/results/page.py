@@ -73,8 +73,8 @@ LEGEND = """\
   A minus is a loss. The 95 % interval is Student's t over the seeds. It covers the choice of the seed, but not
   the choice of data or recipe.
 - **Speed-up**: the baseline's training seconds divided by the row's. Only pairs count whose two runs had the same
-  device, and no other program beside them, and neither ended before the `seconds_since` of its study. If these are
-  not all pairs, their seeds are named. We show the
+  device and threads, and no other program beside them, and neither ended before the `seconds_since` of its study.
+  If these are not all pairs, their seeds are named. We show the
   geometric mean, with the range over the seeds in brackets. Below 1, the row is slower. The 95 % interval is
   Student's t on the logarithms. The speed-up in FLOPs is the same ratio over all pairs.
 - **†**: the two runs of a seed were at different commits, or more than an hour (or more than they took together)

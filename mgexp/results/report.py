@@ -6,12 +6,12 @@ mgexp/figures/report_figures.py draws the figures and calls both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from mgexp.results.estimates import estimate_mean, estimate_ratio, wilson_interval
-from mgexp.results.evidence import VideoDifference, busy_runs, compare_videos, is_constant
+from mgexp.results.evidence import VideoDifference, compare_videos, is_constant
 from mgexp.results.html import Block, Picture, to_html
-from mgexp.results.model import COARSE_CONTROL, Comparison, Pair, Row, Run, RunKey
+from mgexp.results.model import COARSE_CONTROL, Comparison, Pair, Row, Run
 from mgexp.results.tables import (
     INTERVAL,
     NONE,
@@ -56,8 +56,9 @@ CLOCKS = """\
 - Training seconds include every training step, the waiting for input, and the slow first step of each
   shape. They do not include evaluation, precise BN, checkpoints and start-up.
 - A speed-up is the baseline's training seconds divided by the row's, for the same seed, device,
-  precision and threads. We show the geometric mean over seeds. The steady speed-up stands beside it and
-  never replaces it. It leaves out the time by which the first step of each shape is slower than its second.
+  precision and threads, where no other program kept the cores busy. We show the geometric mean over seeds. The
+  steady speed-up stands beside it and never replaces it. It leaves out the time by which the first step of each
+  shape is slower than its second.
 - Program seconds run from the start of the process to the end of the evaluation, with the imports. All
   clocks continue when a run is resumed. Steps that are repeated after a kill count once.
 - Training FLOPs = 2 × multiply-adds of the forward pass × 3 (forward and backward) × clips.
@@ -142,13 +143,12 @@ def _opening(comparison: Comparison, videos: Mapping[str, VideoDifference | None
             "the videos and with a small network. Their accuracy and their speed-ups say nothing."
         )
         yield ""
-    busy = busy_runs(comparison.runs)
     for row in comparison.compared:
-        yield f"- **{row.name}**: {_verdict(comparison, row, videos[row.name], busy)}"
+        yield f"- **{row.name}**: {_verdict(comparison, row, videos[row.name])}"
     if comparison.compared:
         yield ""
-    if busy:
-        yield f"**The seconds of busy runs mean little**: {company_text(busy)}"
+    if comparison.busy:
+        yield f"**The seconds of busy runs do not count**: {company_text(comparison.busy)}"
         yield ""
     yield from data_text(comparison)
     commands = [next(iter(row.runs.values())).command for row in comparison.finished]
@@ -158,9 +158,7 @@ def _opening(comparison: Comparison, videos: Mapping[str, VideoDifference | None
         yield "```"
 
 
-def _verdict(
-    comparison: Comparison, row: Row, videos: VideoDifference | None, busy: Set[RunKey]
-) -> str:
+def _verdict(comparison: Comparison, row: Row, videos: VideoDifference | None) -> str:
     """Say what a row gains and what it loses against the baseline."""
     pair = comparison.pair(row)
     difference = pair.difference
@@ -193,10 +191,6 @@ def _verdict(
     if pair.speed_up:
         cost += f" and {ratio_text(pair.speed_up)} its training seconds{timed_seeds(pair)}"
     sentences.append(f"{cost}.")
-    if any(run.key in busy for both in pair.timed.runs for run in both):
-        sentences.append(
-            "Other programs ran beside it or the baseline, so this ratio of times means little."
-        )
     if pair.timed.seeds_apart:
         names = seeds_text(pair.timed.seeds_apart)
         sentences.append(
@@ -233,9 +227,9 @@ def _mean(of: Callable[[Run], float], decimals: int = 0) -> Callable[[Pair], str
 
 
 def _percent(of: Callable[[Run], float]) -> Callable[[Pair], str]:
-    """Make a column with the mean of a share over the seeds of a row, in percent."""
+    """Make a column with the mean of a share of seconds over the seeds of a row, in percent."""
     # This is the mean of the shares, and not the share of the means, so that each seed counts the same.
-    return lambda pair: f"{100 * pair.own.mean(of):.1f} %"
+    return lambda pair: f"{100 * pair.own.timed.mean(of):.1f} %" if pair.own.timed.runs else NONE
 
 
 def _row_table(comparison: Comparison) -> list[str]:

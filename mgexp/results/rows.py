@@ -13,7 +13,6 @@ from pathlib import Path
 from mgexp.config.study import BUDGET, STUDY_YAML, row_yamls
 from mgexp.config.values import BASE_KEY, parse_yaml
 from mgexp.errors import InputError, raise_problems
-from mgexp.results.evidence import busy_runs
 from mgexp.results.load import load_comparison, read_results
 from mgexp.results.model import BASELINE, Pair, Row, Run, ScoreSetting, row_order
 from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
@@ -314,15 +313,20 @@ def read_page(experiments: ExperimentsDir) -> Page:
     folders = [one for one in tables if one.name != BUDGET and row_yamls(one)]
     stored = [load_comparison(folder) for folder in folders]
     runs = [run for one in stored for row in (*one.rows, *one.shorter) for run in row.runs.values()]
-    # results.csv does not say beside what a run trained, and when its code was slow.
-    busy = busy_runs(runs)
-    untimed = {(run.key, run.date) for run in runs if run.is_untimed or run.key in busy}
-    results = read_results(experiments.results_csv)
+    # results.csv does not say with how many threads and beside what a run trained, and when its code was slow.
+    untimed = {(run.key, run.date) for run in runs if run.is_untimed}
+    environments = {(run.key, run.date): run.environment for run in runs}
+
+    def completed(run: Run) -> Run:
+        place = (run.key, run.date)
+        environment = environments.get(place, {})
+        return replace(run, is_untimed=place in untimed, environment=environment)
+
     page = Page(
         experiments.root,
         read_experiments(experiments.root),
         read_published(experiments.published_csv),
-        tuple(replace(run, is_untimed=(run.key, run.date) in untimed) for run in results),
+        tuple(map(completed, read_results(experiments.results_csv))),
     )
     names = [one.experiment for one in page.published]
     unknown = [f"{name}.yaml" for name in names if name not in page.experiments.rows]

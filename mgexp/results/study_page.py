@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean, median
@@ -14,7 +14,6 @@ from mgexp.config.study import SECONDS_NAME, Study
 from mgexp.results.collect import Gathered
 from mgexp.results.estimates import Estimate, estimate_mean, estimate_score
 from mgexp.results.evidence import (
-    busy_runs,
     compare_videos,
     first_at,
     judge_margin,
@@ -31,7 +30,6 @@ from mgexp.results.model import (
     Pair,
     Row,
     Run,
-    RunKey,
 )
 from mgexp.results.report import class_tables, control_table, data_text, how, time_table
 from mgexp.results.schedules import RowSchedule
@@ -83,11 +81,6 @@ class StudyResults:
     def comparison(self) -> Comparison:
         """The rows and the shorter baselines."""
         return self.gathered.comparison
-
-    @cached_property
-    def busy(self) -> Set[RunKey]:
-        """The runs beside which other programs worked."""
-        return busy_runs(self.gathered.runs.values())
 
     @cached_property
     def for_figures(self) -> Comparison:
@@ -429,6 +422,7 @@ def _videos(results: StudyResults) -> list[str]:
 
 def _sittings(results: StudyResults) -> Iterator[str]:
     """List when, where and with which code the runs were trained, and which of them were busy."""
+    busy = results.comparison.busy
     yield from table(
         sittings(results.gathered.runs.values()),
         [
@@ -437,18 +431,15 @@ def _sittings(results: StudyResults) -> Iterator[str]:
             ("machine", lambda runs: plain_cell(_machine(runs[0]))),
             ("commit", lambda runs: runs[0].short_commit),
             ("runs", lambda runs: f"{len(runs)}"),
-            (
-                "busy",
-                lambda runs: f"{sum(run.key in results.busy for run in runs)}",
-            ),
+            ("busy", lambda runs: f"{sum(run.key in busy for run in runs)}"),
         ],
         ("machine", "commit", "to"),
     )
-    if results.busy:
+    if busy:
         yield ""
         yield (
             "The seconds of busy runs are left out above, and their accuracy is not. Busy are "
-            f"{company_text(results.busy)}"
+            f"{company_text(busy)}"
         )
     if since := results.study.since:
         ended = [run.finished_at for run in results.gathered.runs.values()]

@@ -20,6 +20,7 @@ from mgexp.results.load import (
     write_lines,
     write_stored,
 )
+from mgexp.results.model import Comparison
 from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, read_json, write_json
 
@@ -124,6 +125,23 @@ def test_stored_shorter_baselines_are_beside_the_rows(tmp_path):
     found = load_comparison(tmp_path / "rows")
     assert [row.name for row in found.rows] == ["long"]
     assert [row.name for row in found.shorter] == ["as_long"]
+
+
+def test_the_seconds_of_busy_runs_do_not_count(tmp_path):
+    """Neither those of run folders nor those that are stored, also of a shorter baseline."""
+    for name in ("baseline", "budget/as_long"):
+        run = fake_run(tmp_path / "runs", name, 0)
+        write_json(run.result_json, {**read_json(run.result_json), "other_cores": 0.5})
+    fake_run(tmp_path / "runs", "baseline", 1)
+    of_folders = load_comparison(tmp_path / "runs")
+    for folder, rows in ((tmp_path, of_folders.rows), (tmp_path / "budget", of_folders.shorter)):
+        folder.mkdir(exist_ok=True)
+        (folder / f"{rows[0].name}.yaml").touch()
+        write_stored(folder / "runs.jsonl", Comparison(rows))
+    for found in (of_folders, load_comparison(tmp_path)):
+        assert found.busy == {("runs/baseline", 0), ("runs/budget/as_long", 0)}
+        assert [*found.baseline.timed.runs] == [1]
+        assert found.row("as_long").runs[0].is_untimed
 
 
 # --- results.csv

@@ -12,7 +12,7 @@ from fake_runs import fake_run, unfinished_run
 from markdown_tables import row, section, tables
 
 from mgexp.results.html import Block, Picture, to_html
-from mgexp.results.load import load_runs
+from mgexp.results.load import load_comparison, load_runs
 from mgexp.results.report import control_table, render, write_report
 from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, read_json, write_json
@@ -26,7 +26,7 @@ def report(tmp_path):
     """The report of the folder."""
 
     def call(expected_rows=(), pictures=(), names=()):
-        comparison = load_runs(tmp_path).with_class_names(names, tmp_path)
+        comparison = load_comparison(tmp_path).with_class_names(names, tmp_path)
         return render("runs", comparison, pictures, expected_rows)
 
     return call
@@ -96,19 +96,29 @@ def test_seconds_of_another_sitting_are_told(report, two_rows, tmp_path):
 
 
 def test_one_line_names_all_runs_beside_other_programs(report, two_rows, tmp_path):
-    ratio = "Other programs ran beside it or the baseline, so this ratio of times means little."
-    assert "busy" not in report()
-    assert ratio not in report()
+    def verdict():
+        (found,) = (line for line in report().splitlines() if line.startswith("- **long_short**"))
+        return found
+
+    assert "**The seconds of busy runs" not in report()
+    assert "its training seconds" in verdict()
     for place in ("long_short/seed2", "long_short/seed1", "baseline/seed2"):
         path = RunDir(tmp_path / place).result_json
         write_json(path, {**read_json(path), "other_cores": 0.62})
-    (found,) = (line for line in report().splitlines() if "cores busy" in line)
+    (found,) = (line for line in report().splitlines() if "of busy runs" in line)
     root = tmp_path.name
     names = f"{root}/baseline (seed 2), {root}/long_short (seeds 1, 2)."
-    assert found.startswith(f"**The seconds of busy runs mean little**: {names} In each, ")
+    assert found.startswith(f"**The seconds of busy runs do not count**: {names} In each, ")
     assert "other programs kept more than 0.15 cores busy, or its steps took more than 1.2" in found
-    (verdict,) = (line for line in report().splitlines() if line.startswith("- **long_short**"))
-    assert ratio in verdict
+    # Both runs of the row are busy, so it has no seconds, and its FLOPs and its accuracy stay.
+    assert "The baseline takes 4.00× its FLOPs." in verdict()
+    assert "training seconds" not in verdict()
+    (lines,) = tables(report(), "## Rows")
+    assert (row(lines, "baseline")["training (s)"], row(lines, "long_short")["training (s)"]) == (
+        "200",
+        "–",
+    )
+    assert row(lines, "long_short")["waiting for input"] == "–"
 
 
 def test_the_table_of_differences(report, two_rows):

@@ -283,6 +283,26 @@ def test_the_seconds_of_busy_and_early_runs_of_a_study_are_not_compared(tmp_path
     assert pair.timed.seeds == (1,)
 
 
+def test_seconds_of_other_numbers_of_threads_are_not_compared(tmp_path):
+    """results.csv has no threads, and runs.jsonl has."""
+    yamls = {"a/baseline": "_BASE_: ../base/b.yaml\n", "a/long": "_BASE_: ../base/b.yaml\nA: 1\n"}
+    seconds = dict.fromkeys(("evaluate", "precise_bn", "checkpoint", "shape_warmup"), 0.0)
+    base, own = (
+        {
+            seed: replace(result(name, seed, environment={"threads": num}), other_seconds=seconds)
+            for seed, num in enumerate(threads)
+        }
+        for name, threads in zip(yamls, ((1, 2), (1, 1)), strict=True)
+    )
+    experiments = experiments_with(tmp_path, yamls, *base.values(), *own.values())
+    stored = Comparison((Row("baseline", base), Row("long", own)))
+    write_stored(tmp_path / "a" / "runs.jsonl", stored)
+    page = read_page(experiments)
+    (row,) = page.rows_of(page.experiments.rows["a/long"])
+    pair = page.against_baseline(row)
+    assert (pair.seeds, pair.timed.seeds) == ((0, 1), (0,))
+
+
 def test_the_runs_of_a_shorter_baseline_are_read_once(tmp_path):
     """Two runs have no usual time, so neither is busy. Read twice, they would be four."""
     yamls = {
