@@ -24,7 +24,7 @@ from mgexp.results.load import (
 )
 from mgexp.results.model import Comparison, Row, Run
 from mgexp.results.rows import WITHOUT_TABLE
-from mgexp.run.files import read_jsonl
+from mgexp.run.files import lock_file, read_jsonl
 from mgexp.run.folder import SMOKE_GIVEN, RunDir, RunsDir
 
 IDENTITY = ("experiment", "row", "seed", "commit", "date")
@@ -57,8 +57,8 @@ def append_results(runs: Sequence[RunDir], results_csv: Path, experiments_root: 
     A run may have another configuration than its YAML. It is "not a row" if the command line or a grid asked for
     the difference, and it is refused otherwise. Raises InputError if results.csv has other columns.
     """
-    lines = read_lines(results_csv)
-    known = {tuple(line[name] for name in IDENTITY) for line in lines}
+    known = {tuple(line[name] for name in IDENTITY) for line in read_lines(results_csv)}
+    new = []
     done = Collected()
     for run in runs:
         if not run.result_json.exists():
@@ -85,10 +85,13 @@ def append_results(runs: Sequence[RunDir], results_csv: Path, experiments_root: 
             done.refused[run.root] = problems
         else:
             known.add(identity)
-            lines.append(line)
+            new.append(line)
             done.added.append(run.root)
-    if done.added:
-        write_lines(results_csv, lines)
+    if new:
+        # Another process may have appended since, and each writes the whole file.
+        with lock_file(results_csv.with_name(f".{results_csv.name}.lock"), waits=True):
+            lines = read_lines(results_csv)
+            write_lines(results_csv, [*lines, *(line for line in new if line not in lines)])
     return done
 
 
@@ -189,6 +192,10 @@ def gather_runs(study: Study, run_dirs: Callable[[str, int], Iterable[RunDir]]) 
         for seed in range(study.num_seeds(name)):
             for run_dir in run_dirs(name, seed):
                 if not run_dir.result_json.exists():
+                    continue
+                if not run_dir.evaluations_jsonl.exists():
+                    lost = f"{run_dir.evaluations_jsonl} is gone: restore it, or remove the folder"
+                    refused[run_dir.root] = [lost]
                     continue
                 # A control adds an evaluation to a finished run.
                 files = (run_dir.result_json, run_dir.evaluations_jsonl)

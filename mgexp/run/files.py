@@ -229,11 +229,12 @@ def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
 
 
 @contextmanager
-def lock_file(path: Path, busy: str = "") -> Iterator[None]:
+def lock_file(path: Path, busy: str = "", waits: bool = False) -> Iterator[None]:
     """Hold the lock ``path`` in the block, so that only this process writes into the folder.
 
     Raises InputError if another process holds the lock or may hold it. The message is ``busy``, or else one
-    about a run folder. The file contains "pid host since" while the lock is held, and also after a kill.
+    about a run folder. With ``waits``, wait until the other process releases the lock. The file contains
+    "pid host since" while the lock is held, and also after a kill.
     """
     # The lock is of the POSIX kind (lockf), not flock: it dies with the process that took it. Forked loader
     # workers keep an flock for seconds after their parent is killed, and the same command started again would be
@@ -247,7 +248,7 @@ def lock_file(path: Path, busy: str = "") -> Iterator[None]:
         pid, host, since = (text.split() + ["unknown"] * 3)[:3]
         holder = f"process {pid} on {host} since {since}"
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 here = f"run folder {path.parent} is in use by {holder}"
@@ -261,7 +262,9 @@ def lock_file(path: Path, busy: str = "") -> Iterator[None]:
                 raise InputError([problem]) from error
             LOGGER.warning("%s: cannot be locked (%s): do not run twice", path, error.strerror)
         else:
-            if text and host != socket.gethostname():
+            # While this process waited, the holder may have released the lock, and emptied the file.
+            file.seek(0)
+            if file.read() and host != socket.gethostname():
                 LOGGER.warning(
                     "%s was not released by %s: if that process still runs, stop it; hosts may not see each "
                     "other's locks",

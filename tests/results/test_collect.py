@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from dataclasses import replace
 
 import pytest
@@ -207,6 +210,40 @@ def test_a_table_with_other_columns_is_not_touched(append, runs, tmp_path):
     assert table.read_text() == "row,accuracy\nbaseline,12\n"
 
 
+OTHER_STUDY = """
+import fcntl, sys
+lock, table, line = sys.argv[1:]
+with open(lock, "a+") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    text = open(table).read()
+    print("held", flush=True)
+    sys.stdin.read()
+    open(table, "w").write(text + line)
+"""
+
+
+def test_two_studies_that_append_at_once_lose_no_line(append, runs, tmp_path):
+    """The other one has read the table. It writes the table while this one waits for its lock."""
+    fake_run(runs, "baseline", 1)
+    _, lines = append()
+    table = tmp_path / "experiments" / "results.csv"
+    line = lines[1].replace(",baseline,1,", ",baseline,7,")
+    words = [
+        sys.executable,
+        "-c",
+        OTHER_STUDY,
+        table.with_name(".results.csv.lock"),
+        table,
+        f"{line}\n",
+    ]
+    fake_run(runs, "baseline", 2)
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        threading.Timer(0.3, other.stdin.close).start()
+        _, lines = append()
+    assert [one.split(",")[2] for one in lines[1:]] == ["1", "7", "2"]
+
+
 # --- the runs of a study
 
 
@@ -284,6 +321,21 @@ def test_stored_runs_of_another_recipe_do_not_count(study, gather, runs, tmp_pat
     ]
     refused = gather().refused[runs / "baseline" / "seed0"]
     assert "SOLVER.STEPS: the run had [0, 4, 8], its YAML now says [0.0, 5.0, 8.0]" in refused[0]
+
+
+def test_a_run_without_its_evaluations_does_not_count(study, gather, runs):
+    """Its time to target would be unknown. A stored run of the seed stays."""
+    for seed in (0, 1):
+        fake_run(runs, "baseline", seed)
+    store_gathered(study, gather(), ())
+    fake_run(runs, "long", 0)
+    for name in ("baseline", "long"):
+        RunDir(runs / name / "seed0").evaluations_jsonl.unlink()
+    found = gather()
+    assert [*found.runs] == [("baseline", 0), ("baseline", 1)]
+    assert found.runs["baseline", 0].curve
+    (said,) = found.refused[runs / "long" / "seed0"]
+    assert said.endswith("evaluations.jsonl is gone: restore it, or remove the folder")
 
 
 def test_the_seconds_of_busy_runs_do_not_count(study, runs):
