@@ -43,6 +43,7 @@ from mgexp.run.files import (
     understanding,
 )
 from mgexp.run.folder import METRIC_NAMES, SMOKE_GIVEN, RunDir, RunsDir
+from mgexp.text import shown
 
 MAIN_SECONDS = ("train", "steady", "input_wait", "program")
 """The clocks of result.json that have a column of their own in results.csv."""
@@ -50,6 +51,13 @@ OTHER_SECONDS = ("evaluate", "precise_bn", "checkpoint", "shape_warmup")
 """The clocks that a Run holds by name."""
 SECONDS = (*MAIN_SECONDS[:3], *OTHER_SECONDS, "program")
 """All clocks of result.json, in its order."""
+JSON_TYPES: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+}
+"""The types that a value of result.json may have, by the type of its column."""
 
 
 def load_comparison(folder: Path) -> Comparison:
@@ -213,25 +221,50 @@ def _yaml_of(experiment: str, run_dir: RunDir) -> str:
 
 
 def read_result(run_dir: RunDir) -> Run:
-    """Read the numbers of a run from result.json. Raises InputError if a value is missing."""
+    """Read the numbers of a run from result.json. Raises InputError if a value is missing or of another type."""
     record = read_json(run_dir.result_json)
     try:
         # A run has either top-1 and top-5 or mAP, so the other metrics may be absent. All other values must exist.
         metrics = {name: record["metrics"].get(name) for name in METRIC_NAMES}
-        seconds = {f"{name}_seconds": record["seconds"][name] for name in MAIN_SECONDS}
+        clocks = {name: record["seconds"][name] for name in SECONDS}
+        seconds = {f"{name}_seconds": clocks[name] for name in MAIN_SECONDS}
         rest = {name: record[name] for name in COLUMN_TYPES if name not in {*metrics, *seconds}}
-        rest["other_cores"] = record["other_cores"]
+        other_cores = record["other_cores"]
     except KeyError as error:
         problem = f"{run_dir.result_json}: lacks {error}; evaluate the run again with this version"
         raise InputError([problem]) from error
     except (TypeError, AttributeError) as error:
         problem = f"{run_dir.result_json}: metrics or seconds are no objects ({error})"
         raise InputError([f"{problem}; evaluate the run again with this version"]) from error
-    empty = [name for name, value in {**seconds, **rest}.items() if value is None]
-    if wrong := [name for name in empty if name != "other_cores"]:
-        problem = f"{run_dir.result_json}: has no value for {', '.join(wrong)}"
+    types = {**COLUMN_TYPES, **dict.fromkeys(SECONDS, "float"), "other_cores": "float | None"}
+    every = {**metrics, **clocks, **rest, "other_cores": other_cores}
+    wrong = [
+        f"{name} = {shown(value)}"
+        for name, value in every.items()
+        if not isinstance(value, JSON_TYPES[types[name]])
+    ]
+    if metrics["top1"] is None and metrics["map"] is None:
+        wrong.append("metrics has neither top1 nor map")
+    try:
+        _check_date(rest["date"])
+    except (TypeError, ValueError):
+        wrong.append(f"date = {shown(rest['date'])} is no moment with a time zone")
+    if wrong:
+        problem = f"{run_dir.result_json}: has other values than a run writes: {', '.join(wrong)}"
         raise InputError([f"{problem}; evaluate the run again with this version"])
-    return Run(**metrics, **seconds, **rest, other_seconds=_other_seconds(record["seconds"]))
+    return Run(
+        **metrics,
+        **seconds,
+        **rest,
+        other_cores=other_cores,
+        other_seconds=_other_seconds(clocks),
+    )
+
+
+def _check_date(date: str) -> None:
+    """Raise ValueError if the end of a run is no moment with a time zone, with which others can be compared."""
+    if datetime.fromisoformat(date).tzinfo is None:
+        raise ValueError(f"the date {date} has no time zone")
 
 
 def _other_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -338,7 +371,7 @@ def read_results(results_csv: Path) -> tuple[Run, ...]:
         try:
             cells = {name: parse[kind](line[name]) for name, kind in COLUMN_TYPES.items()}
             # Check the date here, where the number of its line is known.
-            datetime.fromisoformat(line["date"])
+            _check_date(line["date"])
         except (TypeError, ValueError) as error:
             problem = f"{results_csv}, line {number}: {error}; restore it from git"
             raise InputError([problem]) from error
@@ -347,17 +380,29 @@ def read_results(results_csv: Path) -> tuple[Run, ...]:
 
 
 def read_lines(results_csv: Path) -> list[dict[str, str]]:
-    """Read the cells as text. `write_lines` writes them back unchanged. Raises InputError for other columns."""
+    """Read the cells as text. `write_lines` writes them back unchanged.
+
+    Raises InputError for other columns, and for a line with more or fewer cells, as a merge of git leaves them.
+    """
     if not results_csv.exists():
         return []
     with results_csv.open(encoding="utf-8", newline="") as file, understanding(results_csv):
         reader = csv.DictReader(file)
         # `fieldnames` reads from the file if it is empty.
-        columns, lines = list(reader.fieldnames or ()), list(reader)
+        columns = list(reader.fieldnames or ())
+        lines = [(reader.line_num, line) for line in reader]
     if columns != [*COLUMN_TYPES]:
         expected = ",".join(COLUMN_TYPES)
         raise InputError([f"{results_csv}: first line is not {expected!r}; restore it from git"])
-    return lines
+    # The csv module has cells that are missing as None, and those beyond the last column below the key None.
+    raise_problems(
+        [
+            f"{results_csv}, line {number}: has not {len(columns)} cells; restore it from git"
+            for number, line in lines
+            if None in line or None in line.values()
+        ]
+    )
+    return [line for _, line in lines]
 
 
 def write_lines(results_csv: Path, lines: Sequence[Mapping[str, str]]) -> None:

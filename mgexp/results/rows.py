@@ -15,6 +15,7 @@ from mgexp.config.values import BASE_KEY, parse_yaml
 from mgexp.errors import InputError, raise_problems
 from mgexp.results.load import load_comparison, read_results
 from mgexp.results.model import BASELINE, Pair, Row, Run, ScoreSetting, row_order
+from mgexp.run.files import understanding
 from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
 
 WITHOUT_TABLE = ("base", "own_data")
@@ -136,7 +137,8 @@ def read_experiments(root: Path) -> Experiments:
 
 
 def _read_row(path: Path, root: Path) -> Experiment:
-    text = path.read_text(encoding="utf-8")
+    with understanding(path):
+        text = path.read_text(encoding="utf-8")
     try:
         values = parse_yaml(text)
     except ValueError as error:
@@ -185,12 +187,13 @@ def read_published(published_csv: Path) -> tuple[Published, ...]:
     """
     if not published_csv.exists():
         return ()
-    with published_csv.open(encoding="utf-8", newline="") as file:
+    with published_csv.open(encoding="utf-8", newline="") as file, understanding(published_csv):
         # A missing cell becomes "", and cells beyond the last column are kept, so that both can be reported.
         reader = csv.DictReader(file, restkey="more", restval="")
-        lines = list(reader)
+        # `fieldnames` reads from the file if it is empty.
+        lines, found = list(reader), list(reader.fieldnames or ())
     columns = [field.name for field in fields(Published)]
-    if list(reader.fieldnames or ()) != columns:
+    if found != columns:
         raise InputError([f"{published_csv}: its first line is not {','.join(columns)!r}"])
     problems = []
     for number, line in enumerate(lines, start=2):

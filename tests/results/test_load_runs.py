@@ -11,9 +11,11 @@ from fake_runs import fake_run, unfinished_run
 
 from mgexp.errors import InputError
 from mgexp.results.load import (
+    SECONDS,
     as_line,
     load_comparison,
     load_runs,
+    read_lines,
     read_result,
     read_results,
     read_stored,
@@ -157,13 +159,32 @@ def test_a_run_is_a_line_and_reads_back(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("93.4167", "many"), ("12:00:00", "noon"), (",c0ffee", "")]
+    ("before", "after"),
+    [
+        ("93.4167", "many"),
+        ("12:00:00", "noon"),
+        ("+00:00", ""),
+        (",c0ffee", ""),
+        (",c0ffee", ",c0,ffee"),
+    ],
 )
 def test_a_line_that_is_damaged_is_bad_input(before, after, tmp_path):
     table = tmp_path / "results.csv"
     table.write_text(f"{HEADER}\n{LINE.replace(before, after)}\n")
     with pytest.raises(InputError, match=r"results\.csv, line 2: .*; restore it from git"):
         read_results(table)
+
+
+def test_lines_that_a_merge_left_are_bad_input(tmp_path):
+    """`write_lines` would write them as lines of empty cells."""
+    table = tmp_path / "results.csv"
+    table.write_text(f"{HEADER}\n<<<<<<< HEAD\n{LINE}\n=======\n")
+    with pytest.raises(InputError) as caught:
+        read_lines(table)
+    assert [one.partition("results.csv, ")[2] for one in caught.value.problems] == [
+        "line 2: has not 19 cells; restore it from git",
+        "line 4: has not 19 cells; restore it from git",
+    ]
 
 
 def test_no_table_is_no_results(tmp_path):
@@ -195,7 +216,23 @@ def test_a_damaged_file_of_a_run_names_its_folder(name, text, said, tmp_path):
         load_runs(tmp_path / "runs" / "quickstart")
 
 
-@pytest.mark.parametrize("change", [{"steps": None}, {"seconds": None}, {"metrics": []}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"steps": None},
+        {"steps": "1000"},
+        {"commit": 7},
+        {"other_cores": "few"},
+        {"date": "noon"},
+        {"date": "2026-11-21T12:00:00"},
+        {"seconds": None},
+        {"seconds": dict.fromkeys(SECONDS[:-1], 1.0)},
+        {"seconds": {**dict.fromkeys(SECONDS, 1.0), "evaluate": None}},
+        {"metrics": []},
+        {"metrics": {}},
+        {"metrics": {"top1": "90.0"}},
+    ],
+)
 def test_a_result_without_a_value_is_named(change, tmp_path):
     run = fake_run(tmp_path / "runs" / "quickstart", "baseline", 0)
     write_json(run.result_json, {**read_json(run.result_json), **change})

@@ -195,6 +195,14 @@ def test_every_problem_is_told(table):
     assert "published.csv, line 3" in caught.value.problems[3]
 
 
+@pytest.mark.parametrize("name", ["published.csv", "a/baseline.yaml"])
+def test_a_file_in_another_encoding_is_named(name, tmp_path):
+    experiments = experiments_with(tmp_path, {"a/baseline": "ROW: x\n"})
+    (tmp_path / name).write_bytes("# Étude\n".encode("cp1252"))
+    with pytest.raises(InputError, match=rf"{name}: its contents .*UnicodeDecodeError"):
+        read_page(experiments)
+
+
 def test_other_columns_are_bad_input(table):
     with pytest.raises(InputError, match="first line is not 'experiment,metric,value,source,note'"):
         read_published(table("row,value\nx,1\n"))
