@@ -25,6 +25,7 @@ code and the YAMLs of an earlier call while runs of that call are queued or runn
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 import tempfile
@@ -41,12 +42,13 @@ from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError, raise_problems
 from mgexp.figures.report_figures import draw_figures, drawn_before, remove_others
 from mgexp.figures.scores import gain_of
-from mgexp.launch.resources import Resources, add_resource_arguments, read_resources
+from mgexp.launch.resources import USED_BY, Resources, add_resource_arguments, read_resources
 from mgexp.launch.run import RunOptions, with_cpus
 from mgexp.launch.submit import to_local
 from mgexp.launch.sweep import Sweep, SweepRun, age_of_code, check_sweep, freeze, submit_array, thaw
 from mgexp.launch.sweep_state import IN_HAND, states
 from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, say
+from mgexp.registry import imported
 from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
 from mgexp.results.html import Picture
 from mgexp.results.model import row_order
@@ -65,7 +67,7 @@ from mgexp.results.study_state import (
     unfinished_lines,
     verdict_table,
 )
-from mgexp.run.files import atomic_write_text, free_path, lock_file, short_path
+from mgexp.run.files import atomic_write_text, free_path, lock_file, short_path, understanding
 from mgexp.run.folder import RUNS, ExperimentsDir, RunDir, RunsDir, SweepDir, default_run_dir
 from mgexp.text import counted, duration
 from mgexp.train.result import Outcome
@@ -97,10 +99,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         action="store_true",
         help="train runs again if other programs used their cores",
     )
-    add(
+    instead = parser.add_mutually_exclusive_group().add_argument
+    instead(
         "--only-page", action="store_true", help="train nothing, and write the page and its figures"
     )
-    add(
+    instead(
         "--status",
         action="store_true",
         help="train and write nothing, and print how far each run is, and how much is left",
@@ -134,6 +137,12 @@ def run(options: argparse.Namespace) -> int:
     unused = "minutes" if options.launcher == "slurm" else "parallel"
     if getattr(options, unused) is not None:
         problems.append(f"--{unused}: --launcher {options.launcher} cannot use it; leave it out")
+    if options.only_page or options.status:
+        option = "--status" if options.status else "--only-page"
+        names = ["minutes", "repeat_busy", "parallel", *USED_BY]
+        given = [name.replace("_", "-") for name in names if getattr(options, name)]
+        given += ["launcher"] if options.launcher == "slurm" else []
+        problems += [f"--{name}: {option} trains nothing; leave one of them out" for name in given]
     raise_problems(problems)
     board = Board(read_study(options.folder), tuple(options.overrides))
     board.check_overrides()
@@ -223,7 +232,9 @@ class Board:
     def check(self, trains: bool) -> None:
         """Raise InputError if the page would replace one of a person, or if runs belong to earlier YAMLs."""
         page = RunsDir(self.study.folder).readme_md
-        if page.exists() and not page.read_text(encoding="utf-8").startswith(HEAD):
+        with understanding(page):
+            text = page.read_text(encoding="utf-8") if page.exists() else HEAD
+        if not text.startswith(HEAD):
             problem = f"{page} was written by hand, and study.py writes a page of that name"
             raise InputError(
                 [f"{problem}: move its text to prose.md, which the page includes, and remove it"]
@@ -233,11 +244,13 @@ class Board:
 
     def check_overrides(self) -> None:
         """Raise InputError if KEY VALUE pairs are wrong or could change a result, also if no run is left."""
-        yaml = self.study.yamls[self.study.baseline]
-        whole, problems = read_config(yaml, self.overrides)
-        raise_problems(problems)
-        own, now = (dict(flatten(one)) for one in (load_config(yaml), whole))
-        changed = {"RNG_SEED", *(name for name, _, _ in differing_keys(own, now))}
+        changed = {"RNG_SEED"}
+        # A value that the baseline has may be another one in a row.
+        for yaml in filter(Path.exists, self.study.yamls.values()):
+            whole, problems = read_config(yaml, self.overrides)
+            raise_problems(problems)
+            own, now = (dict(flatten(one)) for one in (load_config(yaml), whole))
+            changed |= {name for name, _, _ in differing_keys(own, now)}
         raise_problems(
             [
                 f"{name} can change the result: a study has the keys of its YAMLs, so change it there"
@@ -334,9 +347,11 @@ class Board:
             remove_others(study.folder, pictures)
         else:
             pictures = drawn_before(study.folder, comparison, study.margin)
-        prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
+        with understanding(place.prose_md):
+            prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
         where = f"experiments/{self.name}" if self.root else short_path(study.folder)
-        command = f"python tools/study.py {where}"
+        files = (word for one in imported() for word in ("--import", short_path(one.path)))
+        command = shlex.join(["python", "tools/study.py", where, *files, *self.overrides])
         atomic_write_text(place.readme_md, render_study(results, pictures, prose, command))
         if self.root:
             # After README.md, because the tables link to it.

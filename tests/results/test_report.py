@@ -355,6 +355,16 @@ def test_commands_of_own_runs_name_their_yaml_and_their_folder(tmp_path, monkeyp
     }
 
 
+def test_a_command_names_the_files_of_its_import(report, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = fake_run(tmp_path, "baseline")
+    own = f"{tmp_path}/my, nets.py (0123456789ab), /other/loss.py (ba9876543210)"
+    for imports in (own, "/later/x.py (0123456789ab)"):
+        append_jsonl(run.starts_jsonl, {"changes": [], "given": [], "imports": imports})
+    command = "baseline.yaml --import 'my, nets.py' --import /other/loss.py\n"
+    assert f"--cfg experiments/{tmp_path.name}/{command}" in report()
+
+
 def test_a_command_without_keys_is_known_too(report, tmp_path):
     run = fake_run(tmp_path, "baseline")
     assert "tools/run_net.py" not in report()
