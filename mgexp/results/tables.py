@@ -18,6 +18,8 @@ NONE = "–"
 NUMBER = r"−?[\d,.]+×?"
 BRACKETS = re.compile(rf"\| {NUMBER} \({NUMBER}(–| to ){NUMBER}\) ")
 """A cell with a number and what `mean_text` or `ratio_text` writes behind it, or an interval."""
+SPECIAL = re.compile(r"[\\`*|]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[])")
+"""What Markdown takes for more than text: also an underscore at the edge of a word, and the end of a link text."""
 IN_BRACKETS = {
     "–": "In brackets: the lowest and the highest of the seeds.",
     " to ": "In brackets: the 95 % interval over the seeds.",
@@ -68,8 +70,8 @@ def sections_of(parts: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
 
 
 def plain_cell(text: str) -> str:
-    """Escape a name so that a cell of a table can hold it."""
-    return text.replace("|", "\\|")
+    """Escape a name, which may come from a user's file, so that a cell shows it and nothing in it is Markdown."""
+    return re.sub(SPECIAL, r"\\\g<0>", text).replace("&", "&amp;").replace("<", "&lt;")
 
 
 # --- numbers

@@ -54,8 +54,8 @@ def test_the_most_confident_mistake_comes_first(gallery):
     text = "\n".join(["## x", *gallery().lines()])
     (table,) = tables(text, "## x")
     assert [(line["video"], line["prediction"], line["confidence"]) for line in table] == [
-        ("videos/sure.mp4", "close<b>", "90.0 %"),
-        ("videos/unsure.mp4", "close<b>", "60.0 %"),
+        ("videos/sure.mp4", "close&lt;b>", "90.0 %"),
+        ("videos/unsure.mp4", "close&lt;b>", "60.0 %"),
     ]
 
 

@@ -12,8 +12,9 @@ from browser import dom, needs_browser
 from fake_experiments import experiments_with, result
 
 from mgexp.errors import InputError
-from mgexp.results.html import Block
+from mgexp.results.html import Block, to_html
 from mgexp.results.page import ELSEWHERE, write_site
+from mgexp.results.tables import markdown, plain_cell
 from mgexp.run.folder import ExperimentsDir
 
 REPOSITORY = Path(__file__).parents[2]
@@ -84,6 +85,26 @@ def test_every_table_has_a_page_with_its_figures_and_links_that_lead_somewhere(
     assert 'href="../main/k400%20x/index.html"' in page
     assert "loses 1.00 points" in page
     assert "<a>lost</a>" in page
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("<script>alert(1)</script>", "<style>td{display:none}</style>", "a<!--b", "</details>"),
+        *("R&D", "&lt;", r"a\|b", "x | y", "end\\", "a`b", "`code`", "c`d|e", "*em* and _em_"),
+        *("__init__", "![i](data:x)", "[l](javascript:alert(1))", "<http://a.b>", "open <div>"),
+    ],
+)
+def test_the_name_of_a_class_is_text_on_every_page(name, experiments, tmp_path):
+    lines = markdown(("class", "videos"), [[plain_cell(name), "3"]])
+    text = "\n".join(["# A study", "", *lines, "", "## After", ""])
+    (experiments.root / "quickstart" / "README.md").write_text(text)
+    write_site(experiments, tmp_path / "site", no_blocks)
+    for page in (to_html(text, []), (tmp_path / "site/quickstart/index.html").read_text()):
+        cells = re.findall(r"<td[^>]*>(.*?)</td>", page.partition("<h1")[2])[:2]
+        assert [unescape(cell) for cell in cells] == [name, "3"]
+        assert "<" not in cells[0]
+        assert ">After</h2>" in page
 
 
 def test_nothing_outside_the_repository_is_copied(experiments, tmp_path):

@@ -14,6 +14,7 @@ from mgexp.results.tables import (
     interval_text,
     markdown,
     mean_text,
+    plain_cell,
     points_text,
     ratio_text,
     seeds_text,
@@ -40,6 +41,10 @@ def test_a_table_escapes_nothing_and_needs_a_line():
     assert markdown(("a", "b"), []) == []
     found = markdown(("a", "b", "c"), [["1", "2", "3"]], ("c",))
     assert found == ["| a | b | c |", "| :-- | --: | :-- |", "| 1 | 2 | 3 |"]
+
+
+def test_a_name_keeps_the_underscores_inside_its_words():
+    assert plain_cell("long_short of v_1/a_.mp4") == r"long_short of v_1/a\_.mp4"
 
 
 @pytest.mark.parametrize(
