@@ -140,10 +140,10 @@ class Study:
             problems.append("seconds_pairs and control_seeds take 1 or more")
         if not problems:
             problems += [
-                f"equal_seconds names {row}, which has {counted(self.num_seeds(row), 'seed')}, less than "
+                f"equal_seconds names {row}, which has {counted(num, 'pair')} with {self.baseline}, less than "
                 f"seconds_pairs = {self.seconds_pairs}: its seconds would never be known"
                 for row in self.equal_seconds
-                if self.num_seeds(row) < self.seconds_pairs
+                if (num := min(map(self.num_seeds, (row, self.baseline)))) < self.seconds_pairs
             ]
         return problems
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from statistics import median, stdev
+from statistics import median, median_high, median_low, stdev
 
 import numpy as np
 
@@ -53,7 +53,8 @@ def judge_margin(difference: Estimate | None, margin: float) -> str:
     the next seed.
     """
     if difference is None or difference.interval is None:
-        return "open: one seed decides nothing"
+        why = "one seed decides nothing" if difference else "no pair of runs can be compared"
+        return f"open: {why}"
     if is_constant(difference):
         return "open: all pairs are alike, as with too few or too easy test videos"
     low, high = difference.interval
@@ -159,11 +160,14 @@ def seconds_to(run: Run, target: float) -> float:
 def speed_up_to(pair: Pair, cost: Callable[[Run], float]) -> float | None:
     """Return the median over pairs of the base's cost of the target divided by the row's. A miss costs ∞.
 
-    A pair in which neither reaches the target says nothing and is left out. Return None without a pair.
+    Of an even number of pairs, take the geometric mean of the middle two: then the ratio the other way round is
+    the inverse. A pair in which neither reaches the target says nothing and is left out. Return None without a
+    pair, and where the middle two are 0 and ∞.
     """
     both = [(cost(run), cost(base)) for run, base in pair.runs]
-    known = [(own, base) for own, base in both if min(own, base) < math.inf]
-    return median(base / own for own, base in known) if known else None
+    ratios = [base / own for own, base in both if min(own, base) < math.inf]
+    middle = (median_low(ratios), median_high(ratios)) if ratios else (0.0, math.inf)
+    return None if middle == (0.0, math.inf) else math.sqrt(math.prod(middle))
 
 
 # --- sittings, and runs beside other work

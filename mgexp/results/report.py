@@ -271,9 +271,9 @@ def _test_interval(pair: Pair) -> str:
     # Wilson's interval is that of a share of videos, as top-1 is, and mAP is not.
     if any(run.top1 is None or not run.num_test_videos for run in runs):
         return NONE
-    # Each fold has a list of its own. Runs without scores of single videos count as one list.
-    lists = {run.videos.names_hash if run.videos else "": run.num_test_videos or 0 for run in runs}
-    num = sum(lists.values())
+    # Each fold has a list of its own. Where no run has scores of single videos, the list is taken for one.
+    lists = {one.names_hash: one.num_videos for run in runs if (one := run.videos)}
+    num = sum(lists.values()) or runs[-1].num_test_videos or 0
     low, high = wilson_interval(pair.own.mean(lambda run: run.score), num)
     return f"{low:.1f} to {high:.1f}"
 

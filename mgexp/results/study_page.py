@@ -133,7 +133,7 @@ def render_study(
     lines = [HEAD, "", title, "", *opening.strip().splitlines()]
     comparison = results.for_figures
     study = results.study
-    orders, has_coarse = study.controls, COARSE_CONTROL in study.rows
+    orders, has_coarse = study.controls, COARSE_CONTROL in study.names
     parts: list[tuple[str, list[str]]] = [("What was claimed", list(_claim(results)))]
     if results.finished:
         parts += [
@@ -148,7 +148,7 @@ def render_study(
                 shown.get("equal_flops", []) + _budget_table(results),
             ),
             ("Video by video", _videos(results)),
-            ("Controls", control_table(comparison, orders, has_coarse) if orders else []),
+            ("Controls", control_table(comparison, orders, has_coarse)),
             ("Sittings", list(_sittings(results))),
         ]
     lines += sections_of(parts)
@@ -319,11 +319,18 @@ def _target(results: StudyResults) -> Iterator[str]:
     runs = [(run, results.schedules.get(row.name)) for row in rows for run in row.runs.values()]
     every = {run.key: _flops_to(target, run, schedule) for run, schedule in runs}
     flops = {key: one for key, one in every.items() if one is not None}
-    if len(flops) == len(runs):
-        pairs = {pair.own.name: pair for pair in results.pairs}
+    known = {row.name: row for row in rows if all(run.key in flops for run in row.runs.values())}
+    if known:
+        pairs = {pair.own.name: pair for pair in results.pairs if pair.base.name in known}
         yield from ("", "In training FLOPs, which do not depend on the machine, over all runs:", "")
         yield from _cost_table(
-            results.study, rows, pairs, "10¹² FLOPs", lambda run: flops[run.key] / 1e12
+            results.study, [*known.values()], pairs, "10¹² FLOPs", lambda run: flops[run.key] / 1e12
+        )
+    if unknown := [row.name for row in rows if row.name not in known]:
+        yield ""
+        yield (
+            f"The FLOPs of {', '.join(unknown)} at an evaluation are unknown: the schedule of the YAML has other "
+            "steps or FLOPs than a run, or the number of training videos is unknown or differs between runs."
         )
     if quiet := [row.timed for row in rows if row.timed.runs]:
         fair = {pair.own.name: pair.fair for pair in results.pairs}

@@ -96,7 +96,11 @@ def test_rows_of_other_folders_and_other_bases(write, tmp_path):
         ({"compared_with": {"long": "long"}}, "long is compared with long, which says nothing"),
         ({"compared_with": {"baseline": "long"}}, "baseline is compared with long, which says"),
         ({"margins": 1}, "there is no key 'margins': there are rows, margin"),
-        ({"equal_seconds": ["short"]}, "short, which has 1 seed, less than seconds_pairs = 3"),
+        ({"equal_seconds": ["short"]}, "short, which has 1 pair with baseline, less than sec"),
+        (
+            {"equal_seconds": ["long"], "seeds": {"baseline": 2, "others": 5}},
+            "long, which has 2 pairs with baseline, less than seconds_pairs = 3",
+        ),
         ({"controls": ["backward"]}, "backward, which is none of repeated, reversed, shuffled"),
         ({"controls": ["forward"]}, "controls names forward, which is none of"),
         ({"control_seeds": 0}, "seconds_pairs and control_seeds take 1 or more"),

@@ -66,6 +66,11 @@ def test_verdicts_at_a_margin_of_one_point(differences, verdict):
     assert judge_margin(estimate_mean(differences), 1.0).startswith(verdict)
 
 
+def test_a_row_without_a_pair_is_not_a_row_of_one_seed():
+    assert judge_margin(None, 1.0) == "open: no pair of runs can be compared"
+    assert judge_margin(estimate_mean([-0.1]), 1.0) == "open: one seed decides nothing"
+
+
 @pytest.mark.parametrize(
     ("deviation", "distance", "num"),
     [
@@ -229,6 +234,38 @@ def test_a_miss_is_infinite_in_the_median_of_pairs():
     assert speed_up_to(pair_of(own, base), seconds) == 2.0
     assert speed_up_to(pair_of(own[2:3], base), seconds) == 0.0
     assert speed_up_to(pair_of(own[3:], base), seconds) is None
+
+
+def test_of_an_even_number_of_pairs_the_middle_two_have_their_geometric_mean():
+    """So the ratio of the base to the row is the inverse, also with a miss on one side."""
+    seconds = {
+        "a": (20.0, 60.0),
+        "b": (30.0, 60.0),
+        "miss": (math.inf, 60.0),
+        "win": (20.0, math.inf),
+    }
+    for names, wanted in (
+        ("a b", math.sqrt(6)),
+        ("a miss", 0.0),
+        ("a win", math.inf),
+        ("miss win", None),
+    ):
+        each = [seconds[name] for name in names.split()]
+        pair, swapped = (
+            pair_of(*(
+                [result(f"study/{row}", seed, train_seconds=one[side]) for seed, one in enumerate(each)]
+                for row, side in sides
+            ))
+            for sides in ((("long", 0), ("baseline", 1)), (("long", 1), ("baseline", 0)))
+        )  # fmt: skip
+        found, inverse = (
+            speed_up_to(one, lambda run: run.train_seconds) for one in (pair, swapped)
+        )
+        assert found == (wanted if wanted is None else pytest.approx(wanted))
+        if wanted in (0.0, math.inf):
+            assert {found, inverse} == {0.0, math.inf}
+        elif wanted:
+            assert inverse == pytest.approx(1 / wanted)
 
 
 # --- sittings and company

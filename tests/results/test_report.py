@@ -15,7 +15,7 @@ from mgexp.results.html import Block, Picture, to_html
 from mgexp.results.load import load_comparison, load_runs
 from mgexp.results.report import control_table, render, write_report
 from mgexp.run.confusion import write_confusion
-from mgexp.run.files import append_jsonl, read_json, write_json
+from mgexp.run.files import append_jsonl, json_line, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir, RunsDir
 
 NAMES = ("open", "close", "push|pull")
@@ -311,6 +311,17 @@ def save_scores(run, right):
     scores = np.array([[0.8, 0.2]] * right + [[0.1, 0.9]] * (4 - right), np.float32)
     videos = np.array([f"/videos/{n}.mp4" for n in range(4)])
     np.savez(run.scores("1x1_forward"), videos=videos, labels=np.zeros(4, int), scores=scores)
+
+
+def test_test_videos_count_once_where_only_some_runs_have_their_scores(report, tmp_path):
+    """Two of four videos right: 15.0 to 85.0 % by Wilson. With eight videos it would be 21.5 to 78.5 %."""
+    for seed in (1, 2):
+        run = fake_run(tmp_path, "baseline", seed, top1=50.0)
+        lines = [{**line, "num_videos": 4} for line in read_jsonl(run.evaluations_jsonl)]
+        run.evaluations_jsonl.write_text("".join(map(json_line, lines)))
+    save_scores(run, 2)
+    (found,) = tables(report(), "## Rows")[0]
+    assert found["95 % interval of the test videos"] == "15.0 to 85.0"
 
 
 def test_rows_are_compared_video_by_video_also_with_one_seed(report, tmp_path):

@@ -124,11 +124,18 @@ def test_the_interval_of_an_accuracy_is_cut_at_100(results):
     assert "accuracy is cut at 0 and 100 %" in " ".join(text.split())
 
 
-def test_the_control_at_the_coarsest_shape_is_in_the_table_of_controls_alone(study, results):
+@pytest.mark.parametrize(
+    ("place", "controls"), [("coarse", ["repeated"]), ("coarse", []), ("../other/coarse", [])]
+)
+def test_the_control_at_the_coarsest_shape_is_in_the_table_of_controls_alone(
+    place, controls, study, results
+):
     coarse = Row("coarse", {0: one("coarse", 0, 40.0, 20.0, 1e13)})
     rows = replace(results.comparison, rows=(*results.comparison.rows, coarse))
-    (study.folder / "coarse.yaml").touch()
-    study = replace(study, rows=(*study.rows, "coarse"))
+    path = study.folder / f"{place}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    study = replace(study, rows=(*study.rows, place), controls=(*controls,))
     text = page(replace(results, study=study, gathered=Gathered(rows)))
     assert [found["row"] for found in table_of(text, "Accuracy")] == [
         "[baseline](baseline.yaml)",
@@ -169,7 +176,7 @@ def test_time_to_target_counts_misses(results):
     assert "had 3,000 videos" in page(results)
     higher = replace(results.study, target=89.85)
     lines = table_of(page(results, study=higher), "Time to target")
-    assert list(row(lines, "long").values())[1:] == ["1 of 2", "∞", "50.0", "1.00×"]
+    assert list(row(lines, "long").values())[1:] == ["1 of 2", "∞", "50.0", "0.00×"]
 
 
 def test_time_to_target_in_flops_counts_all_runs(results):
@@ -189,7 +196,11 @@ def test_time_to_target_in_flops_counts_all_runs(results):
     assert list(row(found, "long").values())[1:] == ["3 of 3", "50.0", "50.0", "2.00×"]
     unknown = {**schedules, "long": Schedule(math.nan)}
     unknown["long"].flops_at = lambda *_: None
-    assert len(tables(page(results, schedules=unknown), "## Time to target")) == 1
+    text = page(results, schedules=unknown)
+    found, seconds = tables(text, "## Time to target")
+    assert [line["row"] for line in found] == ["[baseline](baseline.yaml)"]
+    assert len(seconds) == 2
+    assert "The FLOPs of long at an evaluation are unknown: the schedule" in text
 
 
 def test_the_seconds_of_early_runs_do_not_count(results):
