@@ -9,7 +9,7 @@ from matplotlib.colors import PowerNorm
 
 from mgexp.config.study import STUDY_YAML, row_yamls
 from mgexp.figures.curves import curves_block
-from mgexp.figures.schedule import draw_schedule
+from mgexp.figures.schedule import MAX_ROWS, draw_schedule
 from mgexp.figures.scores import (
     MANY_ROWS,
     Gain,
@@ -70,7 +70,9 @@ WORDS = {
         "schedules of the rows, step by step",
         "Thin lines are the shapes that a phase takes in turn, thick lines their mean. A dotted line starts a new "
         "stage of the learning rate; with the long cycle, the last stage is fine-tuning. Clips a second per "
-        "TFLOP/s is what the loader must deliver while the devices train at 10¹² FLOPs a second.",
+        "TFLOP/s is what the loader must deliver while the devices train at 10¹² FLOPs a second. Rows with equal "
+        f"schedules are drawn once. Of more than {MAX_ROWS} schedules, the first {MAX_ROWS - 1} and the last are "
+        "drawn.",
     ),
     "confusion": (
         "which classes are taken for which",

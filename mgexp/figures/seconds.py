@@ -75,8 +75,10 @@ def _draw_bars(axes: Axes, comparison: Comparison) -> None:
             left += seconds
         ends = row.each(lambda run: run.program_seconds)
         if len(ends) > 1:
+            # The sum of the parts is rounded, so it may lie outside of two ends that are equal.
+            arms = [[max(0.0, left - min(ends))], [max(0.0, max(ends) - left)]]
             axes.errorbar(
-                left, place, xerr=[[left - min(ends)], [max(ends) - left]],
+                left, place, xerr=arms,
                 color="black", elinewidth=0.8, capsize=2, capthick=0.8,
             )  # fmt: skip
         training = row.mean(lambda run: run.train_seconds)

@@ -28,6 +28,16 @@ def test_several_seeds_have_their_range():
     assert list(segment[:, 0]) == [130.0, 150.0]
 
 
+@pytest.mark.parametrize("seconds", [1.377, 1.059])
+def test_seeds_that_took_as_long_have_a_range_without_a_width(seconds):
+    """The sum of the parts is rounded, and no arm of the range may be less than 0."""
+    runs = [run("baseline", seed, seconds=seconds) for seed in (0, 1)]
+    bars, _ = draw_seconds(comparison(*runs)).axes
+    (container,) = [one for one in bars.containers if not hasattr(one, "patches")]
+    (segment,) = container.lines[2][0].get_segments()
+    assert list(segment[:, 0]) == pytest.approx([seconds + 30] * 2)
+
+
 def test_there_are_no_ticks_beyond_the_bars():
     bars, _ = draw_seconds(comparison(ONE)).axes
     assert 100.0 <= max(bars.get_xticks()) <= 150.0 < bars.get_xlim()[1]
