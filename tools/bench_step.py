@@ -13,9 +13,10 @@ Close other programs first. Exit 0; 1 a step failed; 2 bad input; 4 stopped by C
 
 In detail:
 The precision is TRAIN.PRECISION. The first table shows the first way. Of ways that share kernels, only the first
-pays for the first use of a shape. The peak is the highest rate of a large matrix product or convolution, before or
-after the steps. Loading is not measured. The mini-batches are those of one process: for G GPUs, give --batch-size
-TRAIN.BATCH_SIZE / G. On a CPU, memory is an estimate.
+pays for the first use of a shape. TRAIN.MAX_CLIPS_PER_GPU cuts no mini-batches of plain and one_group. The peak is
+the highest rate of a large matrix product or convolution, before or after the steps. Loading is not measured. The
+mini-batches are those of one process: for G GPUs, give --batch-size TRAIN.BATCH_SIZE / G. On a CPU, memory is an
+estimate.
 """
 
 from __future__ import annotations

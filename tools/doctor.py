@@ -105,10 +105,13 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     from mgexp.config.load import in_fold, read_config
     from mgexp.dist import device_of, device_problems
     from mgexp.errors import collected
+    from mgexp.models.build import build_model
     from mgexp.plan.measure import MANY_VIDEOS, build_checked_schedule
+    from mgexp.plan.noise import saved_points
     from mgexp.run.folder import RunDir
     from mgexp.run.remote import is_listed
     from mgexp.train.precision import resolve_precision
+    from mgexp.train.predict import build_predictor
     from mgexp.train.setup import build_num_videos
 
     cfg, problems = read_config(options.cfg, options.overrides)
@@ -128,7 +131,13 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     problems += device_problems(cfg.DEVICE, torch.cuda.device_count(), cfg.TRAIN.COMPILE)
     with collected(problems):
         resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
-    return cfg, build_checked_schedule(cfg, problems, num_videos)
+    schedule = build_checked_schedule(cfg, problems, num_videos)
+    if options.run:
+        # The measurements before those of the run take minutes, so a file that does not fit is reported now.
+        for _ in saved_points(build_model(cfg), run_dir):
+            pass
+        build_predictor(cfg, run_dir, torch.device("cpu"))
+    return cfg, schedule
 
 
 if __name__ == "__main__":

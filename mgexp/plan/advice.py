@@ -16,7 +16,7 @@ from mgexp.config.load import in_fold
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, store_problems
 from mgexp.dist import device_of
-from mgexp.errors import collected
+from mgexp.errors import TrainingError, collected
 from mgexp.models.cost import schedule_shapes
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
 from mgexp.plan.accuracy_by_shape import SHAPES, build_shape_findings
@@ -26,10 +26,8 @@ from mgexp.plan.noise import RATE, build_noise_findings
 from mgexp.plan.predict import (
     LOADING,
     Balance,
-    LegPrediction,
     Resources,
     RowPrediction,
-    workers_needed,
 )
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.plan.ways import TrainingStep, build_training_step
@@ -38,6 +36,7 @@ from mgexp.run.environment import num_cores
 from mgexp.run.folder import RunDir
 from mgexp.run.remote import is_listed
 from mgexp.text import counted
+from mgexp.train.faults import first_line, is_out_of_memory, shape_message
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import ShapeCheck, check_shapes
 from mgexp.train.setup import build_inputs, build_memory_problems
@@ -91,17 +90,22 @@ def _build_findings(cfg: Config, schedule: Schedule, run_dir: RunDir | None) -> 
     step, precision = way.step, way.step.precision
     counts = step_counts(schedule)
     checked: list[ShapeCheck] = []
-    if not precision.is_exact:
-        cut = step.part_shapes(counts)
-        checked += check_shapes(step.model, cut, way.data.task, step.normalizer, precision)
-    yield from precision_findings(precision, checked)
-    for problem in build_memory_problems(cfg, schedule, 1, 1):
-        yield Finding("shared memory of the row", "problem", problem, "see the line above")
-    # Kernels that compute wrongly may also crash the process, so the steps are then timed in fp32.
-    is_right = not any(one.faults for one in checked)
-    used = precision if is_right else Precision("fp32")
-    with used.backends():
-        seconds = time_gradients(replace(way, step=replace(step, precision=used)), [*counts])
+    try:
+        if not precision.is_exact:
+            cut = step.part_shapes(counts)
+            checked += check_shapes(step.model, cut, way.data.task, step.normalizer, precision)
+        yield from precision_findings(precision, checked)
+        for problem in build_memory_problems(cfg, schedule, 1, 1):
+            yield Finding("shared memory of the row", "problem", problem, "see the line above")
+        # Kernels that compute wrongly may also crash the process, so the steps are then timed in fp32.
+        is_right = not any(one.faults for one in checked)
+        used = precision if is_right else Precision("fp32")
+        with used.backends():
+            seconds = time_gradients(replace(way, step=replace(step, precision=used)), [*counts])
+    except TrainingError as error:
+        # A shape does not fit into the memory. The other measurements need the seconds of every shape.
+        yield Finding(SPEED, "problem", str(error), "see the line above")
+        return
     num_shapes = len({(shape.frames, shape.crop) for shape in counts})
     yield evenness_finding(seconds, num_shapes)
     loading = build_loading_finding(cfg, schedule, sum(seconds.values()) / len(seconds))
@@ -128,23 +132,31 @@ def time_gradients(
 ) -> dict[StepShape, float]:
     """Time forward and backward at each size (frames and crop): the fastest of three steps after a warm-up step.
 
-    Shapes that are not reached within ``budget_seconds`` are missing from the result.
+    Shapes that are not reached within ``budget_seconds`` are missing from the result. Raises TrainingError if the
+    memory does not suffice for a shape.
     """
     start, device = time.perf_counter(), way.data.device
-    # On a CPU fewer clips are enough (two at the finest shape), because the time is in proportion
-    # to the clips and can be scaled. The optimizer's update takes the same time for any number of
-    # clips, so it is not timed.
-    divisor = 1 if device.type == "cuda" else max(1, min(s.clips for s in shapes) // 2)
+    # The optimizer's update takes the same time for any number of clips, so it is not timed.
+    divisor = max(1, min(shape.clips for shape in shapes) // 2)
     found: dict[StepShape, float] = {}
     for shape in {(one.frames, one.crop): one for one in shapes}.values():
         if found and time.perf_counter() - start > budget_seconds:
             break
-        # An even number, since mixup and CutMix take pairs.
-        clips = 2 * max(1, shape.clips // divisor // 2)
-        # The BN groups of the whole mini-batch need not divide so few clips.
-        small = replace(shape, clips=clips, num_bn_groups=1)
-        timed = measure_steps({"": way.gradients}, [small], NUM_REPEATS, 1, Stopwatch(device))
-        found[shape] = min(timed[""][small].seconds) * shape.clips / clips
+        used, train = shape, way.gradients
+        if device.type == "cpu":
+            # Here fewer clips are enough (two at the finest shape), because the time is in proportion to the
+            # clips and can be scaled. The BN groups and the parts of the whole mini-batch need not divide so few
+            # clips. Their number is even, since mixup and CutMix take pairs.
+            clips = 2 * max(1, shape.clips // divisor // 2)
+            used, train = replace(shape, clips=clips, num_bn_groups=1), way.uncut().gradients
+        try:
+            timed = measure_steps({"": train}, [used], NUM_REPEATS, 1, Stopwatch(device))
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            text = shape_message(first_line(error), shape, shapes, way.step)
+            raise TrainingError(text) from error
+        found[shape] = min(timed[""][used].seconds) * shape.clips / used.clips
     return found
 
 
@@ -319,12 +331,8 @@ def loading_finding(
     if balance.wall <= KEEPS_UP * step_seconds:
         return Finding("loading", "OK", f"keeps up: {text}", values=values)
     store = "" if has_store else "make a clip store (tools/prepare_data.py) and set DATA.STORE; "
-    wanted = min(num_cores, workers_needed(needed, step_seconds))
-    more = f"set DATA_LOADER.NUM_WORKERS to {wanted}"
-    if num_workers >= num_cores:
-        more = "use a machine with more cores"
     text = f"limits the speed, a step takes {balance.wall:.3g} s with it: {text}"
-    return Finding("loading", "warning", text, store + more, values)
+    return Finding("loading", "warning", text, store + remedy(balance), values)
 
 
 def advice(row: RowPrediction) -> list[str]:
@@ -338,19 +346,17 @@ def advice(row: RowPrediction) -> list[str]:
                 "the messages between GPUs that this needs are not counted"
             )
         if balance.binds == LOADING:
-            lines.append(f"{where}: waits for loading; {remedy(leg)}")
+            lines.append(f"{where}: waits for loading; {remedy(balance)}")
         elif balance.waiting > 0.01 * balance.wall:
             waits = f"{balance.waiting / balance.wall:.0%} waiting, {balance.binds} binds"
-            lines.append(f"{where}: {waits}; {remedy(leg)}")
+            lines.append(f"{where}: {waits}; {remedy(balance)}")
     return lines
 
 
-def remedy(leg: LegPrediction) -> str:
+def remedy(balance: Balance) -> str:
     """Say how many workers, or else cores, would end the waiting."""
-    now, workers = leg.balance.resources, leg.balance.workers_to_unbind()
+    now, workers = balance.resources, balance.workers_to_unbind()
     if workers is not None:
-        return (
-            f"{counted(workers, 'worker')} for each process (now {now.num_workers}) would end that"
-        )
-    cores = counted(leg.balance.cores_to_unbind(), "core")
+        return f"DATA_LOADER.NUM_WORKERS {workers} (now {now.num_workers}) would end that"
+    cores = counted(balance.cores_to_unbind(), "core")
     return f"{cores} for each process (now {now.num_cores}), with as many workers, would end that"

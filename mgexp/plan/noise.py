@@ -19,12 +19,12 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mgexp.config.keys import Config
 from mgexp.data.loader import build_train_loader
 from mgexp.dist import device_of
-from mgexp.errors import TrainingError
+from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import own_names
 from mgexp.models.layers import Draws
 from mgexp.models.weights import fit_weights, read_weights
@@ -186,7 +186,7 @@ def build_noise_findings(cfg: Config, inputs: Inputs, run_dir: RunDir | None) ->
     cfg = replace(cfg, DATA_LOADER=replace(cfg.DATA_LOADER, NUM_WORKERS=0))
     step = build_training_step(cfg, device_of(cfg.DEVICE)).step
     clips = least_clips(shape) if step.has_batchnorm else GROUP_CLIPS
-    points = saved_points(step, run_dir) if run_dir else build_first_points(cfg, inputs, step)
+    points = saved_points(step.model, run_dir) if run_dir else build_first_points(cfg, inputs, step)
     found: dict[int, NoiseScale] = {}
     for num_steps in points:
         requests = noise_requests(schedule, shape, clips, cfg.RNG_SEED)
@@ -236,10 +236,19 @@ def noise_requests(
     ]
 
 
-def saved_points(step: TrainStep, run_dir: RunDir) -> Iterator[int]:
-    """Load each checkpoint of a run in turn, and yield its number of steps."""
+def saved_points(model: nn.Module, run_dir: RunDir) -> Iterator[int]:
+    """Load each checkpoint of a run into ``model`` in turn, and yield its number of steps.
+
+    Raises InputError if a checkpoint is damaged or of another network.
+    """
     for num_steps in run_dir.checkpoint_steps():
-        step.model.load_state_dict(load_torch(run_dir.checkpoint(num_steps))["model"])
+        path = run_dir.checkpoint(num_steps)
+        try:
+            model.load_state_dict(load_torch(path)["model"])
+        except (TrainingError, RuntimeError, LookupError) as error:
+            raise InputError(
+                [f"{path} is not a checkpoint of the row's network: {error}"]
+            ) from error
         yield num_steps
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -316,8 +317,10 @@ def test_the_doctor_times_whole_mini_batches_on_a_gpu(monkeypatch):
     monkeypatch.setattr("mgexp.plan.advice.measure_steps", measure)
     for device in (GPU, torch.device("cpu")):
         way = SimpleNamespace(data=SimpleNamespace(device=device), gradients=None)
+        way.uncut = partial(getattr, SimpleNamespace(way=way), "way")
         time_gradients(way, [FEW])
-    assert [shape.clips for shape in seen] == [8, 2]
+    # With MAX_CLIPS_PER_GPU the mini-batch is cut between its own BN groups.
+    assert [(shape.clips, shape.num_bn_groups) for shape in seen] == [(8, 2), (2, 1)]
 
 
 @pytest.mark.usefixtures("fake_gpu")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny import tiny_config
 
+from mgexp.errors import TrainingError
 from mgexp.multigrid.schedule import StepShape, step_counts
 from mgexp.plan.accuracy_by_shape import SHAPES
 from mgexp.plan.advice import (
@@ -29,6 +30,7 @@ from mgexp.train.precision import Precision
 from mgexp.train.precision_check import Agreement, ShapeCheck
 from mgexp.train.setup import build_row_schedule
 
+CPU = torch.device("cpu")
 COARSE, FULL = StepShape(4, 32, 32, 4), StepShape(16, 64, 8, 1)
 SECONDS = {COARSE: 0.5, FULL: 1.0}
 
@@ -114,8 +116,15 @@ def test_steps_that_cost_unequal_time_are_a_warning():
     [
         (0.001, 2, False, "OK", ""),
         (1.0, 2, False, "warning", "make a clip store"),
-        (1.0, 2, True, "warning", "set DATA_LOADER.NUM_WORKERS"),
-        (1.0, 4, True, "warning", "use a machine with more cores"),
+        # 42.7 clips, the mean of 64, 32 and 32, in a step of 1 s: 1.28 cores of 4. With a quarter more, 2 workers.
+        (0.03, 1, True, "warning", "DATA_LOADER.NUM_WORKERS 2 (now 1) would end that"),
+        (
+            1.0,
+            4,
+            True,
+            "warning",
+            "43 cores for each process (now 4), with as many workers, would end that",
+        ),
     ],
 )
 def test_loading_is_judged_by_the_cores_it_needs(
@@ -128,6 +137,14 @@ def test_loading_is_judged_by_the_cores_it_needs(
     # What was measured is known, also where it is in the way.
     speed = speedup_finding(4.0, 2, found)
     assert speed.status == status and "not known" not in speed.found
+
+
+def test_more_workers_are_not_advised_where_the_cores_bind(tmp_path):
+    """A step of 1 s on both cores, and 0.4 core-seconds of loading: one worker suffices, but not 2 cores."""
+    (leg, *_) = legs_of(build_row_schedule(tiny_config(tmp_path), 24))
+    seconds = dict.fromkeys(kinds_of([leg]), 0.4 / leg.clips_per_step)
+    found = loading_finding([leg], seconds, 1.0, 2, 1, 2, has_store=True)
+    assert found.remedy == "3 cores for each process (now 2), with as many workers, would end that"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +204,7 @@ def test_precision_findings():
 
 def test_steps_are_timed_and_the_weights_left_alone(tmp_path):
     cfg = tiny_config(tmp_path)
-    way = build_training_step(cfg, torch.device("cpu"))
+    way = build_training_step(cfg, CPU)
     before = [value.clone() for value in way.step.model.parameters()]
     shapes = list(step_counts(build_row_schedule(cfg, 24)))
     found = time_gradients(way, shapes, budget_seconds=math.inf)
@@ -198,7 +215,27 @@ def test_steps_are_timed_and_the_weights_left_alone(tmp_path):
     assert len(time_gradients(way, shapes, budget_seconds=-1.0)) == 1
 
 
+def test_parts_of_whole_mini_batches_do_not_stop_the_timing(tmp_path):
+    """The doctor times few clips in one BN group on a CPU, and a group cannot be cut into parts."""
+    way = build_training_step(tiny_config(tmp_path, {"TRAIN.MAX_CLIPS_PER_GPU": 4}), CPU)
+    shapes = [StepShape(2, 16, 32, 8), StepShape(2, 24, 8, 2)]  # 32 clips by 4 are 8
+    assert [*time_gradients(way, shapes)] == shapes
+
+
+def test_a_shape_that_does_not_fit_is_one_message(tmp_path, monkeypatch):
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    way = build_training_step(tiny_config(tmp_path), CPU)
+    monkeypatch.setattr("mgexp.plan.advice.measure_steps", fail)
+    shapes = [StepShape(4, 16, 32, 8), StepShape(8, 32, 4, 1)]
+    with pytest.raises(
+        TrainingError, match=r"mini-batch of 32x4x16², .* set TRAIN.MAX_CLIPS_PER_GPU 16 "
+    ):
+        time_gradients(way, shapes)
+
+
 def test_clips_that_mixup_blends_are_timed_in_pairs(tmp_path):
-    way = build_training_step(tiny_config(tmp_path, {"AUG.MIXUP_ALPHA": 0.8}), torch.device("cpu"))
+    way = build_training_step(tiny_config(tmp_path, {"AUG.MIXUP_ALPHA": 0.8}), CPU)
     shapes = [StepShape(2, 16, 14, 1), StepShape(2, 24, 4, 1)]  # 14 clips by 2 are 7
     assert [*time_gradients(way, shapes)] == shapes

@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from served import served
 from tiny import NUM_TRAIN, data_keys, load_tool, write_config
 
+from mgexp.errors import TrainingError
 from mgexp.plan.doctor import Finding
 from mgexp.run.folder import RunDir
 from mgexp.train.precision_check import Agreement, ShapeCheck
@@ -96,6 +98,22 @@ def test_a_run_that_cannot_be_measured(
     assert (code, out) == (2, "") and said in err
 
 
+@pytest.mark.parametrize("damaged", [None, "checkpoint", "model"])
+def test_a_run_that_does_not_fit_is_reported_before_the_measurements(
+    damaged, doctor, tiny_data, finished_run, tmp_path
+):
+    run_dir = RunDir(shutil.copytree(finished_run, tmp_path / "run"))
+    path = run_dir.checkpoint(run_dir.checkpoint_steps()[0])
+    keys, said = {"RESNET.WIDTH_PER_GROUP": 16}, "size mismatch"
+    if damaged:
+        path, keys, said = run_dir.model if damaged == "model" else path, {}, "cannot be read"
+        path.write_bytes(path.read_bytes()[:-100])
+    row = write_config(tmp_path / "tiny.yaml", {**data_keys(tiny_data), **keys})
+    code, out, err = doctor("--cfg", row, "--run", run_dir.root)
+    assert (code, out) == (2, "")
+    assert f"{path} is not " in err and said in err
+
+
 def test_a_row_whose_videos_are_elsewhere(doctor, tmp_path):
     row = write_config(tmp_path / "tiny.yaml", {"MULTIGRID.SHORT_CYCLE": False})
     _, out, _ = doctor("--cfg", row)
@@ -131,6 +149,22 @@ def test_a_row_that_bf16_is_wrong_for_is_a_problem(doctor, tmp_path, monkeypatch
     code, out, _ = doctor("--cfg", row)
     assert code == 3
     assert "weight gradient of x has cosine 0.500 and norm 1 times" in out
+
+
+def test_a_row_that_does_not_fit_into_memory_is_a_problem(doctor, tmp_path, monkeypatch):
+    def fail(*_):
+        raise TrainingError(
+            "out of memory while bf16 was checked: set TRAIN.MAX_CLIPS_PER_GPU lower"
+        )
+
+    monkeypatch.setattr("mgexp.plan.advice.check_shapes", fail)
+    row = write_config(tmp_path / "tiny.yaml", {"TRAIN.PRECISION": "bf16", "DATA.NUM_VIDEOS": 24})
+    code, out, err = doctor("--cfg", row, "--json")
+    assert (code, err) == (3, "")
+    speed, verdict = json.loads(out)["findings"][-2:]
+    assert (speed["name"], speed["status"]) == ("speed", "problem")
+    assert speed["found"].endswith("set TRAIN.MAX_CLIPS_PER_GPU lower")
+    assert verdict["found"].startswith("not for this row: it saves too little time here, or it was")
 
 
 def test_a_row_that_cannot_be_imported_is_a_problem(doctor, tmp_path, monkeypatch):
