@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     cfg, problems = read_config(options.cfg, options.overrides)
     num_videos, missing = build_num_videos(cfg, options.num_videos)
     schedule = build_checked_schedule(
-        cfg, [*problems, *missing], num_videos, options.num_gpus, checks_model=False
+        cfg, [*problems, *missing], num_videos, options.num_gpus, checks_model=options.memory
     )
     memory = build_memory(cfg, schedule, options.num_gpus) if options.memory else None
     if options.json:

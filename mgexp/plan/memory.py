@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mgexp.config.keys import Config
-from mgexp.errors import InputError, raise_problems
+from mgexp.errors import InputError
 from mgexp.models.build import build_model
 from mgexp.models.cost import activation_bytes
 from mgexp.multigrid.batchnorm import grouped_layers
@@ -18,7 +18,6 @@ from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
 from mgexp.optim.build import build_optimizer
 from mgexp.text import aligned
 from mgexp.train.mixing import is_mixed
-from mgexp.train.setup import build_split_problems
 from mgexp.train.step import num_pieces, split
 
 
@@ -26,10 +25,9 @@ def build_memory(cfg: Config, schedule: Schedule, num_processes: int) -> dict[st
     """Estimate the bytes that a process holds between steps, and those that a step of each shape keeps, for JSON.
 
     At most ``clips_at_once`` of the ``clips`` of a process go through the network together. ``activation_bytes``
-    is what these keep for the backward pass in fp32. Raises InputError if a mini-batch cannot be cut, or if the
-    optimizer cannot be counted.
+    is what these keep for the backward pass in fp32. The model must take the shapes of ``schedule``, and
+    TRAIN.MAX_CLIPS_PER_GPU cut its mini-batches. Raises InputError if the optimizer cannot be counted.
     """
-    raise_problems(build_split_problems(cfg, schedule))
     model = build_model(cfg)
     most: dict[tuple[int, int, int], int] = {}
     for step in step_counts(schedule):

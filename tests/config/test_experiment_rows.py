@@ -50,6 +50,14 @@ def test_a_transformer_on_many_gpus_runs_as_the_message_says(name, num_processes
         assert build_split_problems(one, schedule) == []
 
 
+def test_the_parts_that_a_comment_advises_for_one_gpu_are_possible():
+    text = (EXPERIMENTS / "base/kinetics_slowfast_8x8_one_gpu.yaml").read_text(encoding="utf-8")
+    max_clips = int(re.search(r"set TRAIN.MAX_CLIPS_PER_GPU (\d+)", text)[1])
+    cfg = config("one_gpu/k400_slowfast_8x8_r50/long_short")
+    cut = replace(cfg, TRAIN=replace(cfg.TRAIN, MAX_CLIPS_PER_GPU=max_clips))
+    assert build_split_problems(cut, build_row_schedule(cut, 10**6)) == []
+
+
 # --- smoke runs
 
 

@@ -247,6 +247,24 @@ def test_memory_is_shown_on_demand(main, capsys):
     ]
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["TRAIN.MAX_CLIPS_PER_GPU", "4"], "TRAIN.MAX_CLIPS_PER_GPU = 4 is too few for"),
+        (
+            ["MODEL.MODEL_NAME", "ViT", "DATA.TRAIN_CROP_SIZE", "60"],
+            "does not divide into tubelets",
+        ),
+    ],
+)
+def test_the_memory_of_shapes_that_cannot_be_trained_is_refused(main, capsys, keys, said):
+    row = ["--cfg", str(ROOT / "experiments" / "quickstart" / "long_short.yaml"), *keys]
+    assert main(row) == 0
+    capsys.readouterr()
+    assert main([*row, "--memory"]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_seconds_that_are_not_given_are_told(show):
     code, _, err = show("long", "MULTIGRID.BATCH_RATIO", "measured")
     assert code == 2
