@@ -26,12 +26,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+# mgexp comes before torch, because it sets how torch's threads wait.
+import mgexp  # noqa: F401
+
+# isort: split
 import simplejson
+import torch
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME
 from mgexp.config.load import experiment_name, read_config
-from mgexp.errors import InputError, raise_problems
+from mgexp.dist import device_of, device_problems
+from mgexp.errors import InputError, collected, raise_problems
 from mgexp.options import (
     ToolParser,
     add_import_option,
@@ -46,17 +52,18 @@ from mgexp.plan.communication import Communication, Link, Network
 from mgexp.plan.measure import (
     Measurement,
     Row,
-    build_model_digest,
+    build_cost_digest,
     build_row,
     measure_rows,
     measured_run,
     measurement_of,
     predict_rows,
 )
-from mgexp.plan.predict import Resources, RowPrediction
+from mgexp.plan.predict import RowPrediction
 from mgexp.run.environment import describe
 from mgexp.run.files import read_json, write_json
 from mgexp.text import aligned, duration
+from mgexp.train.precision import resolve_precision
 
 # Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
@@ -78,7 +85,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--budget-seconds", type=float, default=60.0, metavar="S", help="time to measure (default: 60)")
     add("--make-videos", type=Path, metavar="FOLDER",
         help="first make eight videos (340 × 256 pixels, 30 fps, 10 s, H.264) and a store there, and time loading "
-        "on them; the number of videos stays DATA.NUM_VIDEOS")
+        "on them; the number of videos stays DATA.NUM_VIDEOS (later, with --from, add DATA.STORE FOLDER/store)")
     add("--from", dest="source", type=Path, metavar="FILE", help="the measurement of an earlier --output")
     add("--measured-run", nargs="+", type=Path, default=(), metavar="DIR", help="run folders to compare with")
     add("--output", type=Path, metavar="FILE", help="write measurement and predictions")
@@ -92,8 +99,10 @@ def add_machine(group: argparse._ArgumentGroup) -> None:
     """Add the options that describe the machine and its network."""
     add = group.add_argument
     add("--num-gpus", nargs="+", type=int, metavar="N", help="processes (default: 1, or as measured)")
-    add("--workers", type=int, metavar="W", help="workers of a process (default: DATA_LOADER.NUM_WORKERS)")
-    add("--cores", type=int, metavar="C", help="cores of a process and its workers (default: of this machine)")
+    add("--workers", type=int, metavar="W",
+        help="workers of a process (default: DATA_LOADER.NUM_WORKERS; auto: as many as --cores)")
+    add("--cores", type=int, metavar="C",
+        help="cores of a process and its workers (default: those of the measured machine / the GPUs of a node)")
     add("--gpus-per-node", type=int, default=8, metavar="N", help="default: 8")
     add("--bandwidth", nargs=2, type=float, default=(12.0, 12.5), metavar=("INSIDE", "BETWEEN"),
         help="GB/s in one direction, between the GPUs of a node and of a node to others "
@@ -136,12 +145,26 @@ def check(options: argparse.Namespace) -> None:
     problems = []
     if not (options.cfg or options.rows or options.source):
         problems.append("give --cfg, --rows or --from")
+    if options.cfg and options.rows:
+        problems.append("--cfg is not read with --rows: leave one out")
     if options.make_videos and options.source:
         problems.append(
             "--make-videos makes videos to measure with, and --from measures nothing: leave one out"
         )
     if options.source and not (options.cfg or options.rows) and not options.measured_run:
         problems.append("--from alone has nothing to do: add --cfg, --rows or --measured-run")
+    if options.source and not (options.cfg or options.rows):
+        unread = {
+            "--num-gpus": options.num_gpus,
+            "--workers": options.workers,
+            "--cores": options.cores,
+            " ".join(options.overrides): options.overrides,
+        }
+        problems += [
+            f"{name} is not read with --from without --cfg or --rows: leave it out, or add one of them"
+            for name, value in unread.items()
+            if value not in (None, [])
+        ]
     problems += too_small({"--gpus-per-node": options.gpus_per_node, "--cores": options.cores})
     problems += too_small({"--num-gpus": min(options.num_gpus or [1])})
     problems += too_small({"--workers": options.workers}, least=0)
@@ -170,21 +193,21 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         measurement = measurement_of(read_json(options.source).get("measurement") or {})
         raise_problems(
             [
-                f"{options.source} was measured with another model than that of {row.name}: measure again"
+                f"{options.source} was measured with another network than that of {row.name}, or with other keys "
+                "of steps or loading: measure again, or give the same keys"
                 for row in rows
-                if measurement.model not in {"", build_model_digest(row.cfg)}
+                if measurement.model not in {"", build_cost_digest(row.cfg)}
             ]
         )
     else:
-        num_gpus = options.num_gpus[0] if options.num_gpus else 1
-        measurement = measure_rows(rows, options.budget_seconds, num_gpus, say)
-    workers = measurement.num_workers if options.workers is None else options.workers
+        measurement = measure_rows(rows, options.budget_seconds, measured_gpus(options), say)
     predictions = predict_rows(
         rows,
         measurement,
-        Resources(workers, options.cores or measurement.num_cores),
         communication_of(measurement, options),
         options.num_gpus or (measurement.num_gpus,),
+        options.workers,
+        options.cores,
     )
     found = {
         "version": PLAN_VERSION,
@@ -200,8 +223,16 @@ def plan(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return found, report(predictions, measurement)
 
 
+def measured_gpus(options: argparse.Namespace) -> int:
+    """Return among how many GPUs the measured mini-batches are divided."""
+    return options.num_gpus[0] if options.num_gpus else 1
+
+
 def read_rows(options: argparse.Namespace) -> list[Row]:
-    """Read --rows, or --cfg and the usual rows beside it. Raises InputError with all problems."""
+    """Read --rows, or --cfg and the usual rows beside it. Raises InputError with all problems.
+
+    Without --from, also check that this machine can measure them.
+    """
     paths = options.rows
     if not paths:
         beside = [options.cfg.with_name(f"{name}.yaml") for name in ROWS]
@@ -216,10 +247,23 @@ def read_rows(options: argparse.Namespace) -> list[Row]:
             found.append(
                 f"{path}: --make-videos needs the number of training videos: add DATA.NUM_VIDEOS N"
             )
-        problems += found
+        if cfg.TRAIN.COMPILE != "off":
+            found.append(
+                f"{path}: TRAIN.COMPILE = {cfg.TRAIN.COMPILE}: the steps that are timed are not compiled, so they "
+                "take longer; add TRAIN.COMPILE off to plan without it"
+            )
         if not found:
             given = cfg.DATA.NUM_VIDEOS if options.make_videos else None
-            rows.append(build_row(cfg, experiment_name(path), given))
+            with collected(found):
+                row = build_row(cfg, experiment_name(path), given)
+                rows.append(row)
+                if not options.source:
+                    row.schedule(measured_gpus(options), checks_model=True)
+        if not options.source:
+            found += device_problems(cfg.DEVICE, torch.cuda.device_count())
+            with collected(found):
+                resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
+        problems += found
     raise_problems(problems)
     if not options.make_videos:
         return rows

@@ -297,7 +297,7 @@ def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) 
         seconds = build_clip_seconds(cfg, legs, records, opener)
     except VideoError as error:
         return Finding("loading", "problem", str(error), "see tools/check_data.py")
-    workers = most_workers(cfg.DATA_LOADER.NUM_WORKERS)
+    workers = most_workers(cfg.DATA_LOADER.NUM_WORKERS, num_cores())
     # On a CPU, a step keeps as many cores busy as it has threads.
     busy = torch.get_num_threads() if device_of(cfg.DEVICE).type == "cpu" else 0
     has_store = bool(cfg.DATA.STORE)

@@ -15,7 +15,7 @@ import torch
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
-from mgexp.config.load import in_fold
+from mgexp.config.load import flatten, in_fold
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener
 from mgexp.dist import device_of
@@ -46,11 +46,19 @@ LOADING_SHARE = 0.25
 LOADING_VIDEOS = 2
 """Number of videos whose clips are timed."""
 
-BYTES_PER_GRADIENT = 4
-"""Gradients are exchanged in fp32."""
+COST_SECTIONS = ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL", "VIT", "MVIT", "X3D", "AUG")
+COST_KEYS = (
+    *("TRAIN.PRECISION", "TRAIN.BF16_ALLREDUCE", "TRAIN.NUM_THREADS"),
+    *("TRAIN.MAX_CLIPS_PER_GPU", "TRAIN.COMPILE", "TRAIN.ACTIVATION_CHECKPOINTING"),
+    "SOLVER.OPTIMIZING_METHOD",
+    *("DATA.STORE", "DATA.FRAMES_FPS", "DATA.TEMPORAL_GRID", "DATA.TARGET_FPS"),
+    *("DATA.TRAIN_JITTER_SCALES", "DATA.INV_UNIFORM_SAMPLE"),
+    *("DATA.TRAIN_JITTER_SCALES_RELATIVE", "DATA.TRAIN_JITTER_ASPECT_RELATIVE"),
+)
+"""The keys, beside the shapes of clips, on which the seconds of a step or of loading a clip depend."""
 AS_CONFIGURED = "as configured"
 """The name in JSON of the way to load that training takes."""
-NUMBERS = ("seconds", "gradient_bytes", "num_gpus", "num_workers", "num_cores", "device")
+NUMBERS = ("seconds", "gradient_bytes", "num_gpus", "num_cores", "device")
 """The fields of a Measurement that JSON has as they are."""
 
 
@@ -58,16 +66,16 @@ NUMBERS = ("seconds", "gradient_bytes", "num_gpus", "num_workers", "num_cores", 
 class Measurement:
     """The measured costs of a row on one of ``num_gpus`` processes.
 
-    ``model`` identifies the network; it is "" in files of earlier versions. ``steps``: cost of a step,
-    by shape. ``loading``: core seconds of a clip of each kind as training loads it; None if there were
-    no videos. ``seconds``: duration of the measurement.
+    ``model`` identifies the network and the other keys of ``build_cost_keys``; it is "" in files of earlier
+    versions. ``steps``: cost of a step, by shape. ``loading``: core seconds of a clip of each kind as training
+    loads it; None if there were no videos. ``num_cores``: cores of the machine. ``seconds``: duration of the
+    measurement.
     """
 
     steps: Mapping[StepShape, StepCost]
     loading: Mapping[Kind, float] | None
     gradient_bytes: int
     num_gpus: int
-    num_workers: int
     num_cores: int
     device: str
     seconds: float
@@ -124,13 +132,14 @@ class Row:
     cfg: Config
     num_videos: int
 
-    def schedule(self, num_gpus: int) -> Schedule:
+    def schedule(self, num_gpus: int, checks_model: bool = False) -> Schedule:
         """Build its schedule for ``num_gpus`` processes.
 
-        Raises InputError where the processes cannot share the mini-batches.
+        Raises InputError where the processes cannot share the mini-batches, and with ``checks_model`` also where
+        the model or the training step do not accept them.
         """
         try:
-            return build_row_schedule(self.cfg, self.num_videos, num_gpus)
+            return build_checked_schedule(self.cfg, [], self.num_videos, num_gpus, checks_model)
         except InputError as error:
             where = f"{self.name} on {num_gpus} GPUs"
             raise InputError([f"{where}: {problem}" for problem in error.problems]) from error
@@ -181,13 +190,15 @@ def measure_rows(
     start = time.perf_counter()
     # Rows of one model share the timings of their steps, so the time is spent once for all of them.
     cfg = rows[0].cfg
-    raise_problems(
-        [
-            f"{rows[0].name} and {row.name} have different models: plan them apart, with --rows"
-            for row in rows[1:]
-            if build_model_digest(row.cfg) != build_model_digest(cfg)
-        ]
-    )
+    first = build_cost_keys(cfg)
+    for row in rows[1:]:
+        own = build_cost_keys(row.cfg)
+        differ = ", ".join(name for name in first | own if first.get(name) != own.get(name))
+        if differ:
+            problem = (
+                f"{rows[0].name} and {row.name} differ in {differ}, so their steps or clips cost"
+            )
+            raise InputError([f"{problem} other times: plan them apart, with --rows"])
     schedules = [row.schedule(num_gpus) for row in rows]
     # Loading comes first, so that the steps get all the time that it leaves.
     tell(f"measuring the loading of clips, up to {LOADING_SHARE * budget_seconds:.0f} s")
@@ -215,21 +226,31 @@ def measure_rows(
     return Measurement(
         steps=steps,
         loading=loading,
-        gradient_bytes=BYTES_PER_GRADIENT * num_params(way.step.model),
+        gradient_bytes=(2 if cfg.TRAIN.BF16_ALLREDUCE else 4) * num_params(way.step.model),
         num_gpus=num_gpus,
-        num_workers=most_workers(cfg.DATA_LOADER.NUM_WORKERS),
         num_cores=num_cores(),
         device=device.type,
         seconds=time.perf_counter() - start,
-        model=build_model_digest(cfg),
+        model=build_cost_digest(cfg),
     )
 
 
-def build_model_digest(cfg: Config) -> str:
-    """Identify the network of a row, also one of one's own, by the sections of its keys."""
+def build_cost_keys(cfg: Config) -> dict[str, object]:
+    """Return the keys on which the costs of a row depend, with the sections of a network of one's own."""
     added = {one.name for one in fields(cfg)} - {one.name for one in fields(Config)}
-    sections = ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL", "VIT", "MVIT", "X3D", *sorted(added))
-    text = repr([getattr(cfg, name) for name in sections])
+    sections = {*COST_SECTIONS, *added}
+    found = {
+        name: value
+        for name, value in flatten(cfg)
+        if name in COST_KEYS or name.partition(".")[0] in sections
+    }
+    # The place of a store may differ from machine to machine.
+    return {**found, "DATA.STORE": bool(cfg.DATA.STORE)}
+
+
+def build_cost_digest(cfg: Config) -> str:
+    """Identify the keys of ``build_cost_keys`` and their values."""
+    text = repr(sorted(build_cost_keys(cfg).items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -260,17 +281,24 @@ def build_loading_seconds(
 def predict_rows(
     rows: Sequence[Row],
     measurement: Measurement,
-    resources: Resources,
     communication: Communication,
     gpu_counts: Sequence[int],
+    num_workers: int | None = None,
+    num_cores: int | None = None,
 ) -> list[RowPrediction]:
     """Predict every row on every number of GPUs, which share the clips of the recipe.
 
-    Raises InputError if that is impossible, or if a shape was not measured.
+    A process has ``num_workers``, by default those of the row, and ``num_cores``, by default its share of a node
+    with as many cores as the measured machine. Raises InputError if that is impossible, or if a shape was not
+    measured.
     """
     found, problems = [], []
     for num_gpus in gpu_counts:
+        num_local = min(num_gpus, communication.network.gpus_per_node)
+        cores = num_cores or max(1, measurement.num_cores // num_local)
         for row in rows:
+            own_workers = most_workers(row.cfg.DATA_LOADER.NUM_WORKERS, cores)
+            resources = Resources(own_workers if num_workers is None else num_workers, cores)
             schedule = row.schedule(num_gpus)
             steps, loading = measurement.steps, measurement.loading
             # One message has all problems, so that a user can correct them all at once.

@@ -101,6 +101,6 @@ def free_shared_bytes() -> float:
     return shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else math.inf
 
 
-def most_workers(num_workers: int | str) -> int:
-    """Return DATA_LOADER.NUM_WORKERS, or for auto its upper limit: one worker for each core."""
-    return num_cores() if num_workers == "auto" else int(num_workers)
+def most_workers(num_workers: int | str, num_cores: int) -> int:
+    """Return DATA_LOADER.NUM_WORKERS, or for auto its upper limit: one worker for each core of the process."""
+    return num_cores if num_workers == "auto" else int(num_workers)

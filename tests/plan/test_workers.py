@@ -85,10 +85,9 @@ def test_a_number_needs_no_choice(tiny_data, tmp_path):
     assert build_chooser(cfg, build_inputs(cfg, [], 1), Processes(), CPU) is None
 
 
-def test_whoever_plans_takes_auto_for_as_many_as_it_may_choose(monkeypatch):
-    monkeypatch.setattr(workers, "num_cores", lambda: 6)
-    assert most_workers("auto") == 6
-    assert most_workers(3) == 3
+def test_whoever_plans_takes_auto_for_as_many_as_it_may_choose():
+    assert most_workers("auto", 6) == 6
+    assert most_workers(3, 6) == 3
 
 
 @pytest.mark.parametrize(

@@ -116,9 +116,11 @@ def test_rows_beside_the_given_one_are_planned(plan, tiny_data, tmp_path, capsys
 
 def test_rows_of_different_models_end_with_2(plan, tiny_data, tmp_path, capsys):
     base = write_config(tmp_path / "baseline.yaml", data_keys(tiny_data))
-    write_config(tmp_path / "long.yaml", {**data_keys(tiny_data), "RESNET.WIDTH_PER_GROUP": 16})
+    changes = {"RESNET.WIDTH_PER_GROUP": 16, "TRAIN.MAX_CLIPS_PER_GPU": 16}
+    write_config(tmp_path / "long.yaml", {**data_keys(tiny_data), **changes})
     assert plan.main(["--cfg", str(base), *FAST]) == 2
-    assert "baseline and long have different models" in capsys.readouterr().err
+    said = "baseline and long differ in TRAIN.MAX_CLIPS_PER_GPU, RESNET.WIDTH_PER_GROUP, so their"
+    assert said in capsys.readouterr().err
 
 
 def test_loading_is_unknown_without_videos(plan, tmp_path, capsys):
@@ -143,6 +145,32 @@ def test_loading_is_unknown_without_videos(plan, tmp_path, capsys):
             "on 4 GPUs: 4 GPUs do not fill nodes of 3: give another number, or nodes of another size\n",
         ),
         (["--cfg", "tiny", "DATA.NO_SUCH_KEY", "1"], "NO_SUCH_KEY"),
+        (["--cfg", "tiny", "--rows", "tiny"], "--cfg is not read with --rows: leave one out"),
+        (
+            ["--from", "planned", "--measured-run", "v", "--num-gpus", "8"],
+            "--num-gpus is not read with --from without --cfg or --rows: leave it out",
+        ),
+        (
+            ["--from", "planned", "--measured-run", "v", "--workers", "0"],
+            "--workers is not read with --from",
+        ),
+        (["--from", "planned", "--measured-run", "v", "--cores", "2"], "--cores is not read with"),
+        (
+            ["--from", "planned", "--measured-run", "v", "TRAIN.BATCH_SIZE", "8"],
+            "TRAIN.BATCH_SIZE 8 is not read with --from",
+        ),
+        (
+            ["--cfg", "tiny", "TRAIN.COMPILE", "default"],
+            "the steps that are timed are not compiled, so they take longer; add TRAIN.COMPILE off",
+        ),
+        (
+            ["--cfg", "tiny", "TRAIN.MAX_CLIPS_PER_GPU", "2"],
+            "tiny on 1 GPUs: TRAIN.MAX_CLIPS_PER_GPU = 2 is too few for",
+        ),
+        (
+            ["--cfg", "tiny", "MODEL.MODEL_NAME", "ViT", "MULTIGRID.BATCH_RATIO", "pixels"],
+            "does not divide into tubelets",
+        ),
         (["--cfg", "tiny", "--from", "nowhere.json"], "nowhere.json"),
         (["--from", "nowhere.json"], "--from alone has nothing to do"),
         (
@@ -162,6 +190,17 @@ def test_bad_input_ends_with_2(plan, planned, capsys, arguments, said):
     assert said in capsys.readouterr().err
 
 
+def test_a_gpu_that_is_asked_for_must_be_here_to_measure(plan, planned, capsys, monkeypatch):
+    """A measurement of a machine with a GPU serves everywhere."""
+    cfg, output = planned
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    keys = ["DEVICE", "cuda", "TRAIN.MAX_CLIPS_PER_GPU", "2"]
+    assert plan.main(["--cfg", str(cfg), *FAST, *keys]) == 2
+    error = capsys.readouterr().err
+    assert "DEVICE = cuda, but torch finds no GPU" in error and "PER_GPU = 2 is too few" in error
+    assert plan.main(["--cfg", str(cfg), "--from", str(output), "DEVICE", "cuda"]) == 0
+
+
 def test_a_run_that_was_not_planned_ends_with_2(plan, planned, tmp_path, capsys):
     (tmp_path / "result.json").write_text('{"experiment": "other", "steps": 1}')
     arguments = ["--from", str(planned[1]), "--measured-run", str(tmp_path)]
@@ -169,9 +208,17 @@ def test_a_run_that_was_not_planned_ends_with_2(plan, planned, tmp_path, capsys)
     assert "which was not planned: tiny" in capsys.readouterr().err
 
 
-def test_steps_of_another_model_are_not_taken(plan, planned, capsys):
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("RESNET.WIDTH_PER_GROUP", "64"),
+        ("TRAIN.MAX_CLIPS_PER_GPU", "16"),
+        ("AUG.RANDAUGMENT_OPS", "2"),
+        ("DATA.TRAIN_JITTER_SCALES", "[32, 64]"),
+    ],
+)
+def test_costs_of_other_settings_are_not_taken(plan, planned, capsys, keys):
     cfg, output = planned
-    arguments = ["--cfg", str(cfg), "--from", str(output), "RESNET.WIDTH_PER_GROUP", "64"]
-    assert plan.main(arguments) == 2
-    said = "was measured with another model than that of tiny: measure again"
+    assert plan.main(["--cfg", str(cfg), "--from", str(output), *keys]) == 2
+    said = "was measured with another network than that of tiny, or with other keys of steps or"
     assert said in capsys.readouterr().err
