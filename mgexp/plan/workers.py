@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import platform
 import shutil
 from collections.abc import Callable
 
 import torch
 
+from mgexp import dist
 from mgexp.config.keys import Config, DataLoaderKeys
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.plan.loading import build_clip_seconds, legs_of
 from mgexp.plan.predict import workers_needed
 from mgexp.plan.timing import Step, Stopwatch
-from mgexp.run.environment import num_cores
+from mgexp.run.environment import allowed_cores, num_cores, within_quota
 from mgexp.train.setup import SHARED_MEMORY, Inputs, build_ready_bytes
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
@@ -70,17 +72,29 @@ def build_chooser(
     # The step is an argument, so that the run's own network is timed, and no second one is built
     # for it.
     def choose(step: Step) -> DataLoaderKeys:
+        max_workers = num_local_cores(processes) // processes.local_count
         # This step is not counted: the first use of a shape prepares memory and libraries.
         stopwatch.time(step)
         return choose_workers(
             workers_needed(load_core_seconds, stopwatch.time(step).seconds),
             # The processes of a machine share its cores and its shared memory.
-            max_workers=num_cores() // processes.local_count,
+            max_workers=max_workers,
             batch_bytes=batch_bytes,
             free_bytes=free / processes.local_count,
         )
 
     return choose
+
+
+def num_local_cores(processes: Processes) -> int:
+    """Count the cores that the processes of this machine may use together. Every process must call this."""
+    # Slurm may bind each process to cores of its own, or let all have all cores.
+    host = platform.node()
+    own = " ".join([host, *map(str, allowed_cores())])
+    everyones = dist.merge(processes, {processes.rank: own}).values()
+    return within_quota(
+        len({core for text in everyones for core in text.split()[1:] if text.split()[0] == host})
+    )
 
 
 def build_evaluation_workers(cfg: Config, inputs: Inputs) -> DataLoaderKeys:

@@ -21,6 +21,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 COMMIT_TXT = "commit.txt"
 """The file in a frozen copy of the code that holds the commit of this code."""
 
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+"""The file of Linux (cgroup v2) with the processor time of a container in a period, or "max", and the period."""
+
 # These files are evidence, not code: collecting one run must not make the next one "dirty".
 NOT_CODE = (
     *(f":(exclude)experiments/{one}" for one in ("results.csv", "README.md")),
@@ -54,11 +57,25 @@ def describe() -> dict[str, str | int | None]:
 
 
 def num_cores() -> int:
-    """Count the cores that this process may use. Count all cores if the system does not say which."""
+    """Count the cores that this process may use."""
+    return within_quota(len(allowed_cores()))
+
+
+def allowed_cores() -> set[int]:
+    """Return the numbers of the cores that this process may use. Return all if the system does not say which."""
     # os.cpu_count counts the whole machine, but Slurm and containers give a process a part of its cores.
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def within_quota(num_cores: int) -> int:
+    """Return ``num_cores``, or fewer if this container may use less processor time, but at least 1."""
+    try:
+        quota, period = CPU_MAX.read_text().split()
+        return num_cores if quota == "max" else max(1, min(num_cores, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return num_cores
 
 
 def git_commit(repository: Path) -> str:

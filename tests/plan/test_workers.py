@@ -69,7 +69,7 @@ def test_the_second_step_and_the_timed_clips_decide(cfg, monkeypatch):
 
     monkeypatch.setattr(workers, "choose_workers", choose)
     monkeypatch.setattr(workers, "workers_needed", need)
-    monkeypatch.setattr(workers, "num_cores", lambda: 6)
+    monkeypatch.setattr(workers, "num_local_cores", lambda _: 6)
     chooser = build_chooser(cfg, build_inputs(cfg, [], 1), Processes(local_count=2, count=2), CPU)
     seconds = iter((0.5, 0.1))
     found = chooser(lambda: time.sleep(next(seconds)))
@@ -78,6 +78,22 @@ def test_the_second_step_and_the_timed_clips_decide(cfg, monkeypatch):
     assert 0 < load < 10
     assert 0.1 <= step < 0.5
     assert most == 3
+
+
+@pytest.mark.parametrize(
+    ("others", "wanted"),
+    [
+        ("here 4 5 6 7", 8),  # each process has cores of its own
+        ("here 0 1 2 3", 4),  # both have all cores
+        ("elsewhere 4 5 6 7", 4),
+    ],
+)
+def test_processes_of_a_machine_have_the_cores_of_all(others, wanted, monkeypatch):
+    monkeypatch.setattr(workers.platform, "node", lambda: "here")
+    monkeypatch.setattr(workers, "allowed_cores", lambda: {0, 1, 2, 3})
+    monkeypatch.setattr(workers, "within_quota", lambda number: number)
+    monkeypatch.setattr(workers.dist, "merge", lambda _, own: {**own, 1: others})
+    assert workers.num_local_cores(Processes(count=2, local_count=2)) == wanted
 
 
 def test_a_number_needs_no_choice(tiny_data, tmp_path):

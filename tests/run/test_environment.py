@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from mgexp.run.environment import describe, git_commit
+from mgexp.run import environment
+from mgexp.run.environment import describe, git_commit, num_cores
 
 
 def git(folder, *arguments):
@@ -64,6 +65,26 @@ def test_no_repository_and_no_commit_are_unknown(tmp_path):
     assert git_commit(tmp_path) == "unknown"
     git(tmp_path, "init", "-q")
     assert git_commit(tmp_path) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("max 100000\n", 6),
+        ("250000 100000\n", 2),
+        ("900000 100000\n", 6),
+        ("50000 100000\n", 1),
+        ("", 6),
+        (None, 6),
+    ],
+)
+def test_a_container_has_the_cores_of_its_quota(text, wanted, tmp_path, monkeypatch):
+    file = tmp_path / "cpu.max"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setattr(environment, "CPU_MAX", file)
+    monkeypatch.setattr(environment, "allowed_cores", lambda: set(range(6)))
+    assert num_cores() == wanted
 
 
 def test_description_is_of_this_machine():
