@@ -13,6 +13,9 @@ It lists the videos that cannot be decoded. They get no copy, so training opens 
 Exit codes: 0 done; 1 failed, for example on a full disk; 2 bad input; 4 interrupted (run it again to continue).
 
 In detail:
+If a video is gone, or cannot be read now, the copies that it has already stay. A video that crashes or hangs its
+decoder is listed too.
+
 A row has the videos of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT, without the videos of
 DATA.QUARANTINE. One of the two lists may be empty. A folder of numbered images is a video too.
 
@@ -44,6 +47,7 @@ from mgexp.train.setup import build_store_levels
 from mgexp.video.store import StoreDir
 from mgexp.video.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES
 from mgexp.video.store_fill import (
+    LIMIT_SECONDS,
     Filled,
     Order,
     Sample,
@@ -97,7 +101,7 @@ def add_copy_options(parser: ToolParser) -> None:
         "--shards",
         type=gigabytes,
         metavar="GIGABYTES",
-        help="pack the copies into tar files of about this size, such as 3, also those that the store has already",
+        help="pack all copies into tar files of about this size, such as 3; not while a training reads them",
     )
     add(
         "--verify",
@@ -117,6 +121,13 @@ def add_copy_options(parser: ToolParser) -> None:
         default=num_cores(),
         help="videos encoded at the same time (default: one for each core)",
     )
+    rare(
+        "--time-limit",
+        type=seconds,
+        default=LIMIT_SECONDS,
+        metavar="SECONDS",
+        help="give a video up that takes longer; 0 for no limit (default: 3,600)",
+    )
 
 
 def short_side(text: str) -> int:
@@ -135,6 +146,14 @@ def gigabytes(text: str) -> float:
     return size
 
 
+def seconds(text: str) -> float:
+    """Read the number of --time-limit."""
+    limit = float(text)
+    if not 0 <= limit < 10**6:
+        raise argparse.ArgumentTypeError(f"{text}: give seconds, or 0 for no limit")
+    return limit
+
+
 def main(arguments: list[str]) -> int:
     """Fill the store or print the plan, and turn an error into an exit code and one message."""
     options = parse(arguments)
@@ -147,7 +166,8 @@ def main(arguments: list[str]) -> int:
             print(plan(options, present.names, order))
             return 0
         store = StoreDir(options.store)
-        filled = fill_store(store, order, listing.names, options.processes, progress=True)
+        how = (options.processes, True, options.time_limit)
+        filled = fill_store(store, order, listing.names, *how)
     except (StoreError, OSError) as error:
         say(str(error))
         return 1
@@ -170,10 +190,10 @@ def order_of(options: argparse.Namespace, root: Path) -> Order:
 
 
 def summary(store: Path, filled: Filled) -> str:
-    """Say how many videos were copied and kept, and list every video without a copy."""
+    """Say how many videos were copied and kept, and list every video that lacks a copy."""
     lines = [
         f"{store}: {counted(filled.num_copied, 'video')} copied, {filled.num_kept} kept, "
-        f"{len(filled.failures)} without a copy"
+        f"{len(filled.failures)} lacking a copy"
     ]
     return "\n".join(
         [*lines, *(f"  {path}: {escaped(reason)}" for path, reason in filled.failures)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import stat
 import time
 from collections import Counter
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import av
-from pebble import ProcessExpired
 
 from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_jsonl, understanding
 from mgexp.run.folder import CheckDir
@@ -30,7 +28,7 @@ from mgexp.run.log import progress_bar
 from mgexp.text import counted, escaped
 from mgexp.video.frame_folder import FrameFolder
 from mgexp.video.paths import Root
-from mgexp.video.processes import map_in_processes
+from mgexp.video.processes import map_in_processes, no_result
 from mgexp.video.pyav import AV_ERRORS, header_duration
 from mgexp.video.reader import VideoError
 from mgexp.video.store import stamp_of
@@ -308,15 +306,10 @@ def check_videos(
     """
 
     def failed(path: str, error: Exception) -> VideoCheck:
+        reason = no_result(error, limit_seconds)
         if isinstance(error, FutureTimeoutError):
-            reason = f"no result after {limit_seconds:g} s"
             return VideoCheck(path, "hung", reason, seconds=limit_seconds)
-        if isinstance(error, ProcessExpired):
-            # The exit code of a process that a signal ended is the negative number of the signal.
-            code = error.exitcode or 0
-            ending = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            return VideoCheck(path, "crashed", f"its process ended with {ending}")
-        return VideoCheck(path, "crashed", f"the check ended with {error!r}")
+        return VideoCheck(path, "crashed", reason)
 
     # Checking a data set takes hours. The niceness lets the other programs on the machine go first.
     return map_in_processes(

@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from typing import TypeVar
@@ -82,6 +83,22 @@ def map_in_processes(
         else:
             pool.stop()  # type: ignore[no-untyped-call]
         pool.join()
+
+
+def no_result(error: Exception, limit_seconds: float) -> str:
+    """Say in words why ``map_in_processes`` has no result of a video, for its ``failure``."""
+    from pebble import ProcessExpired
+
+    if isinstance(error, FutureTimeoutError):
+        return f"no result after {limit_seconds:g} s"
+    if not isinstance(error, ProcessExpired):
+        return f"the work on it ended with {error!r}"
+    # The exit code of a process that a signal ended is the negative number of the signal.
+    code = error.exitcode or 0
+    if code >= 0:
+        return f"its process ended with exit code {code}"
+    memory = ", perhaps because memory was full: give fewer --processes"
+    return f"its process ended with signal {signal.Signals(-code).name}{memory if -code == signal.SIGKILL else ''}"
 
 
 def start_process(niceness: int = 0) -> None:

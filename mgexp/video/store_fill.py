@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from pebble import ProcessExpired
-
 from mgexp.errors import InputError
 from mgexp.run.files import (
     append_jsonl,
@@ -30,7 +28,7 @@ from mgexp.run.files import (
 from mgexp.run.log import progress_bar
 from mgexp.text import duration
 from mgexp.video.paths import evenly_spaced
-from mgexp.video.processes import map_in_processes
+from mgexp.video.processes import map_in_processes, no_result
 from mgexp.video.reader import VideoError
 from mgexp.video.store import (
     Copy,
@@ -48,6 +46,10 @@ VERSION = 1
 """The version of the manifest's format."""
 NUM_SAMPLED = 8
 """Number of videos in a sample. Assumption: enough for a mean, and few enough to encode in a minute."""
+LIMIT_SECONDS = 3600.0
+"""Seconds for one video, since a decoder may hang. Assumption: the copies of a film take no longer."""
+NO_STAMP = Stamp(0, 0)
+"""Of a video that is gone, or that cannot be read."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of the system for a full disk, and for a user whose share of the disk is used up."""
 
@@ -90,11 +92,15 @@ class Order:
             raise InputError(problems)
 
 
+Lacking = tuple[str, tuple[int, ...]]
+"""The path of a video, and the levels at which it lacks a copy."""
+
+
 @dataclass(frozen=True)
 class Filled:
     """The result of ``fill_store``: how many videos it copied, and how many it kept as they were.
 
-    ``failures``: each video without a copy, and the reason.
+    ``failures``: each video that lacks a copy, and the reason.
     """
 
     num_copied: int
@@ -103,13 +109,20 @@ class Filled:
 
 
 def fill_store(
-    store: StoreDir, order: Order, paths: Sequence[str], num_processes: int, progress: bool
+    store: StoreDir,
+    order: Order,
+    paths: Sequence[str],
+    num_processes: int,
+    progress: bool,
+    limit_seconds: float = 0.0,
 ) -> Filled:
     """Copy the videos at ``paths`` that are not in the store, or that have changed since they were copied.
 
     Paths are relative to the root. Videos that failed are tried again. ``progress`` shows a bar on
-    a terminal. Raises InputError if the folder holds something else, another process fills it, or a
-    path is outside the root. Raises StoreError if the disk is full.
+    a terminal. A video that takes longer than ``limit_seconds`` fails; 0 is no limit. A video that
+    ends the process of its decoder fails too. But without a limit, one process is this process.
+    Raises InputError if the folder holds something else, another process fills it, or a path is
+    outside the root. Raises StoreError if the disk is full.
     """
     _check_paths(order, paths)
     settings = {"version": VERSION, "codec": CODEC, "quantizer": order.quantizer}
@@ -130,15 +143,17 @@ def fill_store(
             _rewrite(store, known)
             size_bytes = store.manifest_jsonl.stat().st_size
             shards = Shards(store)
-            lacking, unreadable = [], []
+            lacking: list[Lacking] = []
+            unreadable = []
             for path in paths:
                 try:
-                    if not _is_kept(store, order, path, known, shards):
-                        lacking.append(path)
+                    if levels := _levels_to_make(store, order, path, known, shards):
+                        lacking.append((path, levels))
                 except OSError as error:
                     # Its copies may still be right, so they stay.
                     unreadable.append((path, f"cannot be read: {error.strerror}; its copies stay"))
-            failures = _copy_all(store, order, lacking, known, shards, num_processes, progress)
+            how = (num_processes, progress, limit_seconds)
+            failures = _copy_all(store, order, lacking, known, *how)
             # Lines that later ones replaced would only make the store slower to open.
             if store.manifest_jsonl.stat().st_size != size_bytes:
                 _rewrite(store, known)
@@ -156,38 +171,48 @@ def _rewrite(store: StoreDir, known: dict[str, StoredVideo]) -> None:
 def _copy_all(
     store: StoreDir,
     order: Order,
-    lacking: Sequence[str],
+    lacking: Sequence[Lacking],
     known: dict[str, StoredVideo],
-    shards: Shards,
     num_processes: int,
     progress: bool,
+    limit_seconds: float,
 ) -> list[tuple[str, str]]:
-    """Copy the videos at ``lacking``; pack all copies if the order says so. Return (path, reason) of failures."""
+    """Make what is lacking; pack all copies if the order says so. Return (path, reason) of failures."""
     packer = Packer(store, known, order.shard_bytes) if order.shard_bytes else None
     if packer is not None:
         # The files of the others are about to be replaced.
-        replaced = set(lacking)
+        replaced = {path for path, _ in lacking}
         for path in [path for path in known if path not in replaced]:
             packer.add(known[path])
-    encoded = map_in_processes(partial(copy_video, store, order), lacking, num_processes)
+
+    def failed(item: Lacking, error: Exception) -> StoredVideo:
+        # A full disk is no fault of the video: nothing more can be copied, so the work stops here.
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            raise error
+        return _without_copies(item[0], NO_STAMP, no_result(error, limit_seconds))
+
+    encoded = map_in_processes(
+        partial(copy_video, store, order),
+        lacking,
+        num_processes,
+        limit_seconds=limit_seconds or None,
+        failure=failed if limit_seconds or num_processes > 1 else None,
+    )
     bar = progress_bar(len(lacking), " videos", is_shown=progress)
     failures = []
     # ``closing`` ends the processes, also after an error.
     with bar, closing(encoded) as videos:
         for video in videos:
             before = known.get(video.path)
+            stay = ""
+            if before is not None and before.levels and video.stamp in (before.stamp, NO_STAMP):
+                # Other copies that were made from the same file stay, also if the video fails now.
+                stay = "; its other copies stay"
             if video.failure:
-                failures.append((video.path, video.failure))
-            elif before is not None and before.stamp == video.stamp:
-                # Whole copies at other levels, which were made from the same file, stay in the
-                # manifest.
-                whole = {
-                    level: copy
-                    for level, copy in before.levels.items()
-                    if level not in video.levels
-                    and _is_whole(store, order, shards, video.path, level, copy)
-                }
-                video = replace(video, levels={**whole, **video.levels})  # noqa: PLW2901
+                failures.append((video.path, video.failure + stay))
+            if before is not None and stay:
+                levels = {**before.levels, **video.levels}
+                video = replace(before if video.failure else video, levels=levels)  # noqa: PLW2901
             append_jsonl(store.manifest_jsonl, video.line())
             known[video.path] = video
             if packer is not None:
@@ -198,20 +223,27 @@ def _copy_all(
     return failures
 
 
-def copy_video(store: StoreDir, order: Order, path: str) -> StoredVideo:
+def copy_video(store: StoreDir, order: Order, lacking: Lacking) -> StoredVideo:
     """Encode one video. If the video fails, the result says why. Raises OSError if the disk is full."""
+    path, levels = lacking
     source = order.root / path
-    stamp = Stamp(0, 0)
+    stamp = NO_STAMP
     try:
         stamp = stamp_of(str(source))
-        return encode_video(source, path, stamp, store, order.levels, order.quantizer)
+        # Opening a pipe would wait for ever.
+        if not source.is_file() and not source.is_dir():
+            raise VideoError(path, "is not a file")
+        return encode_video(source, path, stamp, store, levels, order.quantizer)
     except VideoError as error:
         reason = error.reason
     except OSError as error:
-        # A full disk is no fault of the video: nothing more can be copied, so the work stops here.
         if error.errno in NO_SPACE:
             raise
         reason = f"cannot be read or copied: {error.strerror or error}"
+    return _without_copies(path, stamp, reason)
+
+
+def _without_copies(path: str, stamp: Stamp, reason: str) -> StoredVideo:
     return StoredVideo(path, stamp, 0, 0.0, 0, 0, 0, {}, reason)
 
 
@@ -255,21 +287,28 @@ def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
         raise InputError([f"{store.root} holds other copies ({'; '.join(differences)}): {remedy}"])
 
 
-def _is_kept(
+def _levels_to_make(
     store: StoreDir, order: Order, path: str, known: dict[str, StoredVideo], shards: Shards
-) -> bool:
-    """Tell whether the store holds all copies of the video as it is now.
+) -> tuple[int, ...]:
+    """Return the levels at which the store has no copy of the video as it is now, and forget its lost copies.
 
-    Raises OSError if the copies are there and the video cannot be read.
+    Raises OSError if the video has copies and cannot be read.
     """
     video = known.get(path)
-    if video is None or video.failure is not None:
-        return False
-    if not set(distinct_levels(video.height, video.width, order.levels)) <= video.levels.keys():
-        return False
-    return all(
-        _is_whole(store, order, shards, path, level, copy) for level, copy in video.levels.items()
-    ) and _is_unchanged(order, video)
+    if video is None or not video.levels:
+        return order.levels
+    whole = {
+        level: copy
+        for level, copy in video.levels.items()
+        if _is_whole(store, order, shards, path, level, copy)
+    }
+    if len(whole) < len(video.levels):
+        known[path] = replace(video, levels=whole)
+        append_jsonl(store.manifest_jsonl, known[path].line())
+    if not _is_unchanged(order, video):
+        return order.levels
+    needed = distinct_levels(video.height, video.width, order.levels)
+    return tuple(level for level in needed if level not in whole)
 
 
 def _is_whole(
@@ -298,12 +337,12 @@ def _is_unchanged(order: Order, video: StoredVideo) -> bool:
 
 @contextmanager
 def _full_disk_is_an_error(store: StoreDir) -> Iterator[None]:
-    """Turn a full disk, or a process that was killed, into a StoreError that says how to continue."""
+    """Turn a full disk, or processes that cannot start, into a StoreError that says how to continue."""
     again = "then give the same command again, it goes on with the rest"
     try:
         yield
-    except (ProcessExpired, BrokenProcessPool) as error:
-        problem = "a process that encodes was killed, perhaps because memory was full"
+    except BrokenProcessPool as error:
+        problem = "the processes that encode were killed at once, perhaps because memory was full"
         raise StoreError(f"{problem}: give fewer --processes, {again}") from error
     except OSError as error:
         if error.errno not in NO_SPACE:
@@ -333,7 +372,7 @@ def sample_store(order: Order, paths: Sequence[str]) -> Sample:
     with tempfile.TemporaryDirectory(prefix="store_plan_") as folder:
         store, chosen = StoreDir(Path(folder)), evenly_spaced(paths, NUM_SAMPLED)
         start = time.perf_counter()
-        videos = tuple(copy_video(store, order, path) for path in chosen)
+        videos = tuple(copy_video(store, order, (path, order.levels)) for path in chosen)
         sample = Sample(videos, time.perf_counter() - start)
     if not sample.copied:
         reasons = [f"{video.path}: {video.failure}" for video in videos]

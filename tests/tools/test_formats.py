@@ -27,7 +27,7 @@ def start(tmp_path):
 
     def start(tool, *words):
         option = {"prepare_data": "--store", "check_data": "--output"}[tool]
-        sides = ("--short-sides", 16) if tool == "prepare_data" else ()
+        sides = ("--short-sides", 16, "--time-limit", 0) if tool == "prepare_data" else ()
         given = (*sides, "--processes", 1, option, tmp_path / tool, *words)
         return main_of(tool)([str(word) for word in given])
 
@@ -79,7 +79,7 @@ def test_training_leaves_out_what_checking_found(start, cfg, tmp_path, format_):
 def test_videos_of_the_quarantine_get_no_copy(start, cfg, tmp_path, capsys):
     (tmp_path / "q.txt").write_text(f"{broken(tmp_path)}\n")
     assert start("prepare_data", "--cfg", cfg, "DATA.QUARANTINE", tmp_path / "q.txt") == 0
-    assert "2 videos copied, 0 kept, 0 without a copy" in capsys.readouterr().out
+    assert "2 videos copied, 0 kept, 0 lacking a copy" in capsys.readouterr().out
     assert sorted(StoreDir(tmp_path / "prepare_data").read()) == ["1.webm", "3.webm"]
 
 

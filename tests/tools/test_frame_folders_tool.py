@@ -68,7 +68,16 @@ def test_a_run_of_checked_folders_reads_their_store(frames, tmp_path, output, ma
     assert found["kinds"] == {"ok": NUM_TRAIN + NUM_VAL - 1, "no_sequence": 1}
     quarantine = ("DATA.QUARANTINE", found["quarantine"])
 
-    store = ("--store", str(tmp_path / "store"), "--short-sides", "32", "--processes", "1")
+    store = (
+        "--store",
+        str(tmp_path / "store"),
+        "--short-sides",
+        "32",
+        "--processes",
+        "1",
+        "--time-limit",
+        "0",
+    )
     prepare = load_tool("prepare_data").main
     assert prepare(["--cfg", str(cfg), *store, *quarantine]) == 0
     assert len(StoreDir(tmp_path / "store").read()) == NUM_TRAIN + NUM_VAL - 1

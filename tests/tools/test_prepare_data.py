@@ -10,8 +10,11 @@ from mgexp.run.files import read_json
 from mgexp.run.folder import RunDir
 from mgexp.video import store_encode
 from mgexp.video.store import StoreDir
+from mgexp.video.store_fill import Filled
 
 GIGABYTES = r"([\d.]+) GB"
+HERE = ("--processes", "1", "--time-limit", "0")
+"""Encode in this process, which starts no other."""
 
 
 @pytest.fixture(scope="module")
@@ -22,13 +25,13 @@ def prepare():
 def arguments(data, store, *others):
     lists = ("--list", data / "train.txt", "--list", data / "val.txt")
     sides = () if "--short-sides" in others else ("--short-sides", "32", "16")
-    given = (*lists, "--root", data, "--store", store, *sides, "--processes", "1", *others)
+    given = (*lists, "--root", data, "--store", store, *sides, *HERE, *others)
     return [str(one) for one in given]
 
 
 def test_it_fills_a_store_and_keeps_what_is_there(prepare, tiny_data, tmp_path, capsys):
     assert prepare(arguments(tiny_data, tmp_path / "store")) == 0
-    assert f"{NUM_TRAIN + NUM_VAL} videos copied, 0 kept, 0 without" in capsys.readouterr().out
+    assert f"{NUM_TRAIN + NUM_VAL} videos copied, 0 kept, 0 lacking" in capsys.readouterr().out
     assert len(StoreDir(tmp_path / "store").read()) == NUM_TRAIN + NUM_VAL
     assert prepare(arguments(tiny_data, tmp_path / "store")) == 0
     assert f"0 videos copied, {NUM_TRAIN + NUM_VAL} kept" in capsys.readouterr().out
@@ -39,7 +42,7 @@ def test_videos_without_a_copy_are_named_and_no_failure(prepare, data, tmp_path,
     (data / "val1.mp4").unlink()
     assert prepare(arguments(data, tmp_path / "store")) == 0
     out = capsys.readouterr().out
-    assert "2 without a copy" in out
+    assert "2 lacking a copy" in out
     assert re.search(r"^  train3\.mp4: .*Invalid data", out, re.MULTILINE)
     assert re.search(r"^  val1\.mp4: .*No such file", out, re.MULTILINE)
 
@@ -73,6 +76,23 @@ def test_a_list_that_leads_out_of_the_root_is_refused(prepare, data, tmp_path, c
     message = capsys.readouterr().err
     assert "path outside the root folder" in message
     assert "train.txt:1: '../other.mp4'" in message
+
+
+def test_a_limit_of_time_holds_unless_it_is_0(tiny_data, tmp_path, capsys, monkeypatch):
+    tool, asked = load_tool("prepare_data"), []
+
+    def fill_store(store, order, paths, num_processes, progress, limit_seconds):
+        asked.append(limit_seconds)
+        return Filled(0, 0, ())
+
+    monkeypatch.setattr(tool, "fill_store", fill_store)
+    words = arguments(tiny_data, tmp_path / "store")
+    for option in ("0", "7.5"):
+        assert tool.main([*words, "--time-limit", option]) == 0
+    assert asked == [0.0, 7.5]
+    with pytest.raises(SystemExit):
+        tool.main([*words, "--time-limit", "-1"])
+    assert "give seconds, or 0 for no limit" in capsys.readouterr().err
 
 
 def test_a_full_disk_ends_with_1(prepare, tiny_data, tmp_path, capsys, monkeypatch):

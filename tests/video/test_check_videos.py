@@ -180,7 +180,7 @@ def test_a_check_that_raises_is_a_crash():
     (found,) = run(["raise"])
     assert (found.kind, found.reason) == (
         "crashed",
-        "the check ended with MemoryError('too large')",
+        "the work on it ended with MemoryError('too large')",
     )
 
 

@@ -10,12 +10,15 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 
+import bad_copies
 import pytest
 from stores import order, store_in, write_smooth
 
 from mgexp.errors import InputError
 from mgexp.video import store_encode, store_fill
-from mgexp.video.store import Copy, Stamp, StoredVideo, stamp_of
+from mgexp.video.pyav import PyavReader
+from mgexp.video.reader import VideoError
+from mgexp.video.store import Copy, Stamp, StoredVideo, StoreIndex, stamp_of
 from mgexp.video.store_fill import Order, Sample, StoreError, disk_table, fill_store
 
 NAMES = [f"{number}.mp4" for number in range(5)]
@@ -104,16 +107,21 @@ def test_a_copy_that_is_gone_is_made_again(videos, tmp_path):
 
 def test_a_level_that_is_added_keeps_the_others(videos, tmp_path):
     fill(tmp_path)
-    assert fill(tmp_path, levels=(48,)).num_copied == 5
+    before = times_of_change(tmp_path)
+    assert fill(tmp_path, levels=(64, 48)).num_copied == 5
     assert set(store_in(tmp_path).read()["0.mp4"].levels) == {32, 48, 64}
+    after = times_of_change(tmp_path)
+    assert {path: after[path] for path in before} == before
+    assert len(after) == 15
 
 
 def test_a_lost_copy_at_another_level_is_forgotten(videos, tmp_path):
     fill(tmp_path)
     store_in(tmp_path).copy(32, "3.mp4").unlink()
-    assert fill(tmp_path, levels=(64,)) == store_fill.Filled(1, 4, ())
-    assert set(store_in(tmp_path).read()["3.mp4"].levels) == {64}
+    before = times_of_change(tmp_path)
     assert fill(tmp_path, levels=(64,)) == store_fill.Filled(0, 5, ())
+    assert set(store_in(tmp_path).read()["3.mp4"].levels) == {64}
+    assert times_of_change(tmp_path) == before
 
 
 @pytest.mark.parametrize("shard_bytes", [None, 10**9])
@@ -131,6 +139,86 @@ def test_copies_of_a_video_that_cannot_be_read_now_stay(videos, tmp_path, monkey
     reason = "cannot be read: Stale file handle; its copies stay"
     assert filled == store_fill.Filled(0, 4, (("2.mp4", reason),))
     assert store_in(tmp_path).read() == before
+
+
+@pytest.mark.parametrize("shard_bytes", [None, 10**9])
+@pytest.mark.parametrize("fault", ["gone", "unreadable"])
+def test_a_level_that_cannot_be_made_now_takes_no_other_copies_away(
+    videos, tmp_path, monkeypatch, shard_bytes, fault
+):
+    """Also not the shard that holds them, which a later start deletes if nothing needs it."""
+    fill(tmp_path, levels=(64,), shard_bytes=shard_bytes)
+    before = store_in(tmp_path).read()["2.mp4"]
+    if fault == "gone":
+        (videos / "2.mp4").unlink()
+    else:
+        original = store_fill.encode_video
+
+        def encode(source, path, *others):
+            if path == "2.mp4":
+                raise VideoError(path, "cannot be opened: Permission denied")
+            return original(source, path, *others)
+
+        monkeypatch.setattr(store_fill, "encode_video", encode)
+    for num_copied in (4, 0):
+        filled = fill(tmp_path, shard_bytes=shard_bytes)
+        assert (filled.num_copied, len(filled.failures)) == (num_copied, 1)
+        (path, reason) = filled.failures[0]
+        assert path == "2.mp4"
+        assert reason.endswith("; its other copies stay")
+        assert store_in(tmp_path).read()["2.mp4"] == before
+        index = StoreIndex(store_in(tmp_path), videos, PyavReader)
+        with index(str(videos / "2.mp4")) as video:
+            assert video.frames_at([0.0], 64).level == "64"
+
+
+def test_verify_takes_only_the_damaged_copy_of_a_video_that_is_gone_away(videos, tmp_path):
+    fill(tmp_path, shard_bytes=10**9)
+    shard = store_in(tmp_path).shard(32, 0)
+    content = bytearray(shard.read_bytes())
+    part = store_in(tmp_path).read()["2.mp4"].levels[32].part
+    content[part.offset + 100] ^= 255
+    shard.write_bytes(content)
+    (videos / "2.mp4").unlink()
+    filled = fill(tmp_path, shard_bytes=10**9, verify=True)
+    assert [path for path, _ in filled.failures] == ["2.mp4"]
+    assert set(store_in(tmp_path).read()["2.mp4"].levels) == {64}
+
+
+def test_a_video_that_changed_and_fails_keeps_no_old_copies(videos, tmp_path):
+    fill(tmp_path)
+    (videos / "2.mp4").write_bytes(b"this is no video")
+    assert fill(tmp_path).num_copied == 0
+    assert store_in(tmp_path).read()["2.mp4"].levels == {}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_video_that_crashes_or_hangs_its_decoder_is_named_and_the_others_are_copied(
+    videos, tmp_path, monkeypatch, processes
+):
+    monkeypatch.setattr(store_fill, "copy_video", bad_copies.copy)
+    for name in ("hang.mp4", "segfault.mp4"):
+        shutil.copy(videos / "0.mp4", videos / name)
+    names = [*NAMES, "segfault.mp4", "hang.mp4"]
+    asked = order(videos, 32)
+    filled = fill_store(store_in(tmp_path), asked, names, processes, False, limit_seconds=8.0)
+    assert filled.num_copied == 5
+    assert dict(filled.failures) == {
+        "segfault.mp4": "its process ended with signal SIGSEGV",
+        "hang.mp4": "no result after 8 s",
+    }
+    assert store_in(tmp_path).read()["hang.mp4"].failure == "no result after 8 s"
+
+
+def test_a_full_disk_in_a_process_is_no_failure_of_the_video(videos, tmp_path, monkeypatch):
+    monkeypatch.setattr(store_fill, "copy_video", bad_copies.copy)
+    with pytest.raises(StoreError, match="is full"):
+        fill(tmp_path, ["full.mp4"], processes=2)
+
+
+def test_a_pipe_is_no_video(videos, tmp_path):
+    os.mkfifo(videos / "pipe.mp4")
+    assert fill(tmp_path, ["pipe.mp4"]).failures == (("pipe.mp4", "is not a file"),)
 
 
 def test_copies_outlive_the_folder_of_their_videos(videos, tmp_path):
