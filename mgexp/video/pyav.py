@@ -16,6 +16,7 @@ Wherever the result of a short cut is not certain, the file is decoded from its 
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -295,12 +296,22 @@ def rows_by_pts(packets: Sequence[Any], ticks: Sequence[int]) -> dict[int, list[
 
 def header_duration(container: Any, stream: Any) -> float | None:
     """Return the seconds from the first frame to the end of the last; None if the header does not say."""
-    if stream.duration:
+    is_alone = len(container.streams) == 1
+    # FFmpeg gives each stream of a .wmv file the duration of the file.
+    if stream.duration and (is_alone or container.format.name != "asf"):
         return float(stream.duration * stream.time_base)
-    # Some formats state only when the whole file ends. This is the video's duration if the video starts at 0.
-    if container.duration and not stream.start_time:
+    # What follows says when the video ends. This is its duration if it starts at 0.
+    if stream.start_time:
+        return None
+    # The whole file ends with the longest stream, which may be the sound.
+    if is_alone and container.duration:
         return float(container.duration / av.time_base)
-    return None
+    # Matroska has a tag for each stream, such as 00:00:02.066000000.
+    clock = re.fullmatch(r"(\d+):(\d+):(\d+(?:\.\d+)?)", stream.metadata.get("DURATION", ""))
+    if clock is None:
+        return None
+    hours, minutes, seconds = map(float, clock.groups())
+    return 3600 * hours + 60 * minutes + seconds or None
 
 
 def stream_clock(stream: Any) -> tuple[int, float]:

@@ -5,8 +5,9 @@ from fractions import Fraction
 import av
 import numpy as np
 import pytest
-from videos import GOP_8, LONG_GOP, TICKS_PER_FRAME, numbers_of, write_video, write_wav
+from videos import GOP_8, LONG_GOP, TICKS_PER_FRAME, numbers_of, picture, write_video, write_wav
 
+from mgexp.video.check import check_video
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 
@@ -114,3 +115,35 @@ def test_timestamps_that_do_not_grow_are_frames_all_the_same(tmp_path):
     numbers = numbers_of(read(path, np.arange(40) / 30 + 0.002))
     assert numbers == sorted(numbers)
     assert (numbers[0], numbers[-1] > 36) == (0, True)
+
+
+def write_with_sound(path, codec):
+    """Two seconds of video, and five of silence."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=30)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        heard = container.add_stream("aac", rate=44100)
+        for number in range(60):
+            frame = av.VideoFrame.from_ndarray(picture(number), format="rgb24")
+            frame.pts, frame.time_base = number, Fraction(1, 30)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+        silence = np.zeros((1, 5 * 44100), np.float32)
+        frame = av.AudioFrame.from_ndarray(silence, "fltp", "mono")
+        frame.sample_rate, frame.pts, frame.time_base = 44100, 0, Fraction(1, 44100)
+        container.mux([*heard.encode(frame), *heard.encode()])
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec"),
+    [("mkv", "libx264"), ("mkv without tags", "libx264"), ("wmv", "msmpeg4v3"), ("flv", "flv")],
+)
+def test_a_video_ends_with_its_last_frame_however_long_its_sound_is(suffix, codec, tmp_path):
+    path = tmp_path / f"a.{suffix[:3]}"
+    write_with_sound(path, codec)
+    if "without" in suffix:
+        path.write_bytes(path.read_bytes().replace(b"DURATION", b"LENGTH__"))
+    with PyavReader(str(path)) as reader:
+        # A .wmv file and an .flv file do not say how long the last frame is on display.
+        assert reader.duration_seconds == pytest.approx(2.0, abs=0.05)
+    assert check_video(str(path), quick=False).duration_seconds == pytest.approx(2.0, abs=0.05)
