@@ -11,8 +11,8 @@ Videos in DATA.QUARANTINE are checked again, so that the new quarantine is compl
 
 The tool writes OUTPUT/videos.jsonl, one line per video, while it works. At the end it writes
 OUTPUT/quarantine.txt, one path per line. Training leaves these videos out with DATA.QUARANTINE
-OUTPUT/quarantine.txt. Start the same command again to continue; it checks changed files again. If decoding a file
-hangs, it is stopped after --time-limit.
+OUTPUT/quarantine.txt. Start the same command again to continue; it checks files again that changed, or
+that were missing or did not open. If decoding a file hangs, it is stopped after --time-limit.
 Exit codes: 0 all videos can be used; 2 bad input; 3 some videos cannot be used; 4 interrupted (run it again).
 """
 

@@ -52,6 +52,8 @@ KINDS = {
     "crashed": "the decoder ended its process",
 }
 """The kinds of results, in the order of the table, and what each of them means."""
+PASSING_KINDS = frozenset({"missing", "open_fails", "no_sequence", "crashed"})
+"""Kinds whose reason may be the system and not the video, such as rights, a file server, or full memory."""
 USABLE_KINDS = frozenset({"ok", "timestamps_not_monotonic", "sizes_differ"})
 QUICK_SECONDS = 1.0
 """Seconds that a quick check decodes at the start and at the end of a video. Assumption: a file
@@ -63,10 +65,12 @@ the middle."""
 class VideoCheck:
     """The result for one video: its ``kind`` (see KINDS) and the ``reason`` in words, which is empty if all is ok.
 
-    ``frames``: number of frames that were decoded. ``fps`` and ``duration_seconds`` come from the
+    ``frames``: number of frames that were decoded; of a folder of images, of images without damage
+    that was seen. ``fps`` and ``duration_seconds`` come from the
     header. If the header has no duration, the times of the frames give it. ``width`` and
     ``height``: pixels of the first frame. A value of None is unknown. ``seconds``: how long the
-    check took, 0 if its process died.
+    check took, 0 if its process died. ``state``: size and time of change of the file before it was
+    decoded; None if nobody looked.
     """
 
     path: str
@@ -79,6 +83,7 @@ class VideoCheck:
     height: int | None = None
     codec: str | None = None
     seconds: float = 0.0
+    state: Mapping[str, int | None] | None = field(default=None, compare=False)
 
     @property
     def is_usable(self) -> bool:
@@ -156,10 +161,10 @@ def check_video(path: str, quick: bool) -> VideoCheck:
     Of a folder of images, ``quick`` decodes the first and the last. If a packet cannot be decoded,
     continue with the next one. Raises nothing for a bad file.
     """
-    start = time.perf_counter()
+    start, state = time.perf_counter(), _state_of(path)
     is_folder = os.path.isdir(path)  # noqa: PTH112 (240,000 videos)
     found = _check_folder(path, quick) if is_folder else _check_file(path, quick)
-    return replace(found, seconds=round(time.perf_counter() - start, 4))
+    return replace(found, seconds=round(time.perf_counter() - start, 4), state=state)
 
 
 def _check_file(path: str, quick: bool) -> VideoCheck:
@@ -235,7 +240,7 @@ def _check_folder(path: str, quick: bool) -> VideoCheck:
         path=path,
         kind=kind,
         reason=reason,
-        frames=len(places) - len(damage),
+        frames=len(folder.images) - len(damage),
         width=width,
         height=height,
         codec=ending,
@@ -395,7 +400,7 @@ class CheckLog:
         videos stay.
         """
         asked = set(paths)
-        names = [field.name for field in fields(VideoCheck)]
+        names = [field.name for field in fields(VideoCheck) if field.name != "state"]
         with understanding(self.folder.videos_jsonl):
             cut_jsonl(
                 self.folder.videos_jsonl,
@@ -409,8 +414,10 @@ class CheckLog:
 
     def add(self, check: VideoCheck) -> None:
         """Append the line of ``check``, with the size and the time of change of its file."""
-        line = {**asdict(check), "quick": self.quick, **_state_of(check.path)}
-        append_jsonl(self.folder.videos_jsonl, line)
+        values = asdict(check)
+        # A file that changed while it was decoded is checked again.
+        state = values.pop("state") or _state_of(check.path)
+        append_jsonl(self.folder.videos_jsonl, {**values, "quick": self.quick, **state})
 
     def write_quarantine(self, checks: Iterable[VideoCheck], root: Path) -> None:
         """Write the names of the videos that training cannot use, sorted, a line each; see ``Root.name``."""
@@ -419,13 +426,15 @@ class CheckLog:
         atomic_write_text(self.folder.quarantine_txt, "".join(f"{line}\n" for line in lines))
 
     def _holds(self, line: Mapping[str, Any]) -> bool:
-        # The process may have died because the memory was full. So the video is checked again.
-        if line["kind"] == "crashed":
+        if line["kind"] in PASSING_KINDS:
             return False
         if line["kind"] == "hung" and line["seconds"] < self.limit_seconds:
             return False
         # A full check decodes what a quick check did not.
         if line["quick"] and not self.quick:
+            return False
+        # Older versions counted only the first and the last image of a folder in a quick check.
+        if line["quick"] and line["frames"] <= 2 and line["duration_seconds"] is None:
             return False
         return all(line[name] == value for name, value in _state_of(line["path"]).items())
 

@@ -246,7 +246,7 @@ def test_a_line_has_the_fields_of_the_contract(log, video, tmp_path):
 
 def test_only_what_was_asked_for_is_known_and_the_rest_is_kept(log, video, tmp_path):
     for name in (str(video), "other.mp4"):
-        log().add(VideoCheck(name, "missing"))
+        log().add(VideoCheck(name, "empty_file"))
     assert list(log().known(["other.mp4"])) == ["other.mp4"]
     assert len(read_jsonl(tmp_path / "videos.jsonl")) == 2
 
@@ -266,12 +266,27 @@ def test_a_file_that_changed_is_not_known(change, log, video, tmp_path):
     assert read_jsonl(tmp_path / "videos.jsonl") == []
 
 
-def test_a_missing_video_is_known_until_it_is_there(log, video):
-    video.unlink()
-    log().add(VideoCheck(str(video), "missing"))
-    assert len(log().known([str(video)])) == 1
-    video.write_bytes(b"video")
+@pytest.mark.parametrize("kind", ["missing", "open_fails", "no_sequence", "crashed"])
+def test_what_may_be_a_fault_of_the_system_is_tried_again(kind, log, video):
+    """Such as a file without the right to read it: its size and time stay when the right is given."""
+    log().add(VideoCheck(str(video), kind))
     assert log().known([str(video)]) == {}
+
+
+def test_a_video_that_changes_while_it_is_decoded_is_checked_again(log, tmp_path):
+    path = write_video(tmp_path / "a.mp4")
+    found = check_video(str(path), quick=False)
+    os.utime(path, ns=(1, 1))
+    log().add(found)
+    assert log().known([str(path)]) == {}
+    log().add(check_video(str(path), quick=False))
+    assert log().known([str(path)])[str(path)].frames == 40
+
+
+def test_a_quick_check_of_a_folder_by_an_older_version_is_made_again(log, video):
+    """It counted two frames, whatever the number of images."""
+    log(quick=True).add(VideoCheck(str(video), "ok", frames=2))
+    assert log(quick=True).known([str(video)]) == {}
 
 
 @pytest.mark.parametrize(
@@ -279,7 +294,7 @@ def test_a_missing_video_is_known_until_it_is_there(log, video):
     [(True, True, 1), (False, True, 1), (False, False, 1), (True, False, 0)],
 )
 def test_a_full_check_does_not_trust_a_quick_one(was, now, holds, log, video):
-    log(quick=was).add(VideoCheck(str(video), "ok"))
+    log(quick=was).add(VideoCheck(str(video), "ok", frames=40))
     assert len(log(quick=now).known([str(video)])) == holds
 
 
@@ -287,11 +302,6 @@ def test_a_full_check_does_not_trust_a_quick_one(was, now, holds, log, video):
 def test_what_hung_is_tried_again_with_more_time(limit_seconds, holds, log, video):
     log().add(VideoCheck(str(video), "hung", seconds=10.01))
     assert len(log(limit_seconds=limit_seconds).known([str(video)])) == holds
-
-
-def test_what_crashed_is_tried_again(log, video):
-    log().add(VideoCheck(str(video), "crashed"))
-    assert log().known([str(video)]) == {}
 
 
 def test_a_torn_last_line_is_forgotten(log, video, tmp_path):

@@ -138,7 +138,8 @@ def test_a_damaged_image_is_a_video_error_that_names_it(own, content, reason, tm
     assert (found.kind, found.frames) == ("decode_error_partial", 3)
     assert found.reason.startswith(f"1 images, first 3.jpg {reason}")
     # The first and the last image are whole.
-    assert check_video(str(path.parent), quick=True).kind == "ok"
+    quick = check_video(str(path.parent), quick=True)
+    assert (quick.kind, quick.frames) == ("ok", 4)
 
 
 def test_an_image_that_disappears_is_a_video_error(own):
