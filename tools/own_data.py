@@ -14,6 +14,7 @@ After an interruption, start the same command again. Exit codes: 0 written; 2 ba
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections import Counter
@@ -148,6 +149,12 @@ def main(arguments: list[str]) -> int:
     checks, summary = check([one.path for one in videos], project, options)
     print(summary)
     usable = [one for one in videos if checks[one.path].is_usable]
+    if lost := sorted({one.class_name for one in videos} - {one.class_name for one in usable}):
+        problem = (
+            f"{counted(len(lost), 'class has', 'classes have')} no usable video: {listed(lost)}"
+        )
+        remedy = "repair some of its videos, or take the class out of VIDEOS or the lists"
+        raise InputError([f"{problem} ({CheckDir(project.check).videos_jsonl} says why): {remedy}"])
     names, labels = classes_of(usable, options.classes)
     train, val = split(usable, options)
     seen = Seen.of([checks[one.path] for one in usable], names, len(train), len(val))
@@ -186,11 +193,13 @@ def project_of(options: argparse.Namespace) -> ProjectDir:
     ):
         if given and not options.list:
             problems.append(f"{option} is for lists: add --list FILE")
-    project = ProjectDir(options.output or PROJECTS / options.videos.absolute().name)
-    there = [path for path in (project.study_yaml, project.baseline_yaml) if path.exists()]
-    if there:
+    # normpath removes "..", which would lead out of the folder of projects.
+    name = Path(os.path.normpath(options.videos.absolute())).name
+    project = ProjectDir(options.output or PROJECTS / name)
+    # Without this file, an earlier call was interrupted.
+    if project.study_yaml.exists():
         problems.append(
-            f"{there[0]} exists: remove that project, or choose another folder with --output"
+            f"{project.study_yaml} exists: remove that project, or choose another folder with --output"
         )
     raise_problems(problems)
     return project

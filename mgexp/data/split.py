@@ -128,7 +128,9 @@ def _is_video(path: Path) -> bool:
 
 def _is_folder_of_images(folder: Path) -> bool:
     inside = visible_in(folder)
-    return not any(map(_is_video, inside)) and any(is_image(one.name) for one in inside)
+    others = [one for one in inside if not is_image(one.name)]
+    # A picture beside videos, or beside folders that may hold videos, is no frame.
+    return len(others) < len(inside) and not any(_is_video(one) or one.is_dir() for one in others)
 
 
 def _videos_below(
@@ -293,32 +295,27 @@ def split_videos(
     # Large groups first: the small ones can then fill up what is left of the share.
     names.sort(key=lambda name: -groups[name].total())
     left, chosen = Counter({name: val_share * num for name, num in total.items()}), set()
+    num_val: Counter[str] = Counter()
+
+    def fits(name: str) -> bool:
+        """Tell whether each class keeps a training video if validation takes this group."""
+        return all(num_val[kind] + num < total[kind] for kind, num in groups[name].items())
 
     def take(name: str) -> None:
         chosen.add(name)
+        num_val.update(groups[name])
         left.subtract(groups[name])
 
     for name in names:
         # A group is taken if that brings the classes nearer to their shares: Σ (left − n)² < Σ left².
-        if sum(num * (num - 2 * left[kind]) for kind, num in groups[name].items()) < 0:
+        nearer = sum(num * (num - 2 * left[kind]) for kind, num in groups[name].items()) < 0
+        if nearer and fits(name):
             take(name)
-    num_val: Counter[str] = Counter()
-    for name in chosen:
-        num_val.update(groups[name])
     for kind in sorted(total):
         if num_val[kind]:
             continue
-        fits = [
-            name
-            for name in names
-            if groups[name][kind]
-            and name not in chosen
-            and all(num_val[other] + num < total[other] for other, num in groups[name].items())
-        ]
-        if fits:
-            best = min(fits, key=lambda name: groups[name].total())
-            take(best)
-            num_val.update(groups[best])
+        if fitting := [name for name in names if groups[name][kind] and fits(name)]:
+            take(min(fitting, key=lambda name: groups[name].total()))
     bad = [kind for kind in sorted(total) if not 0 < num_val[kind] < total[kind]]
     if bad:
         raise ValueError(

@@ -384,8 +384,8 @@ def write_project(project: ProjectDir, plan: Plan, lists: Lists, labels: Mapping
         lines = (f"{root.name(one.path)} {labels[one.class_name]}\n" for one in videos)
         atomic_write_text(path, "".join(lines))
     atomic_write_text(project.classes_txt, class_list(plan.seen.class_names))
-    atomic_write_text(project.baseline_yaml, baseline_text(project, plan, lists))
     atomic_write_text(project.long_yaml, long_text(project, plan))
+    atomic_write_text(project.baseline_yaml, baseline_text(project, plan, lists))
     # Last, because a folder with this file is a complete project.
     atomic_write_text(project.study_yaml, study_text(project, plan, lists))
 

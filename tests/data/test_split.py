@@ -53,6 +53,16 @@ def test_a_folder_of_images_is_a_video(make):
     assert names(find_videos(root).videos, root)[0] == ("a/clip", "a", "")
 
 
+def test_a_picture_beside_folders_hides_no_videos(make):
+    root = make("a/camera1/scene_1.jpg", "a/camera1/mon/x.mp4", "a/camera1/tue/y.mp4")
+    found = find_videos(root)
+    assert names(found.videos, root) == [
+        ("a/camera1/mon/x.mp4", "a", "camera1"),
+        ("a/camera1/tue/y.mp4", "a", "camera1"),
+    ]
+    assert "1 file is no video" in found.notes[0]
+
+
 def test_the_outer_folder_in_a_class_is_the_group_also_of_folders_of_images(make):
     root = make(
         "a/p1/d1/x.mp4", "a/p1/d2/x.mp4", "a/p2/d1/x.mp4", "b/p1/clip/1.jpg", "b/clip/1.jpg"
@@ -226,6 +236,13 @@ def test_groups_stay_together_and_the_shares_are_near(seed):
     train, val = split_videos(videos, 0.25, seed)
     assert not {one.group for one in train} & {one.group for one in val}
     assert 40 <= len(val) <= 80
+    assert {one.class_name for one in train} == {one.class_name for one in val} == {"a", "b"}
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.95])
+def test_a_large_share_leaves_each_class_a_training_video(share):
+    train, val = split_videos(videos_of({"a": 4, "b": 4}), share, 0)
+    assert len(val) == {0.5: 4, 0.8: 6, 0.95: 6}[share]
     assert {one.class_name for one in train} == {one.class_name for one in val} == {"a", "b"}
 
 

@@ -138,10 +138,30 @@ def test_bad_input_is_a_message_and_nothing_is_written(main, videos, arguments, 
 
 def test_a_project_is_not_overwritten(main, videos, capsys):
     Path("projects/videos").mkdir(parents=True)
-    Path("projects/videos/baseline.yaml").write_text("mine")
+    Path("projects/videos/study.yaml").write_text("mine")
     assert main(["videos"]) == 2
-    assert "baseline.yaml exists: remove that project" in capsys.readouterr().err
-    assert Path("projects/videos/baseline.yaml").read_text() == "mine"
+    assert "study.yaml exists: remove that project" in capsys.readouterr().err
+    assert Path("projects/videos/study.yaml").read_text() == "mine"
+
+
+def test_a_call_that_was_killed_before_study_yaml_is_continued(main, videos, monkeypatch):
+    """The folder of the videos is named as the one above this."""
+    monkeypatch.chdir(videos / "calm")
+    Path("projects/videos").mkdir(parents=True)
+    Path("projects/videos/baseline.yaml").write_text("half")
+    assert main(["..", "--quick", "--processes", "1"]) == 0
+    assert Path("projects/videos/study.yaml").exists()
+    assert load_config("projects/videos/baseline.yaml").MODEL.NUM_CLASSES == 2
+
+
+def test_a_class_without_a_usable_video_is_named(main, videos, capsys):
+    (videos / "jump").mkdir()
+    (videos / "jump/broken.mp4").write_bytes(b"no video" * 50)
+    assert main(["videos", "--quick", "--processes", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "1 class has no usable video: jump (" in said
+    assert "repair some of its videos, or take the class out" in said
+    assert not Path("projects/videos/train.csv").exists()
 
 
 def test_links_out_of_the_folder_are_taken_only_if_allowed(main, videos, tmp_path, capsys):
