@@ -18,8 +18,6 @@ from pathlib import Path
 from mgexp.run.files import atomic_file
 from mgexp.video.reader import VideoError
 
-DEFAULT_SHARD_BYTES = 3 * 10**9
-"""Source: the default of WebDataset's ShardWriter. 240,000 copies of 4 megabytes make 320 shards."""
 _BLOCK = tarfile.BLOCKSIZE
 """Headers and contents of a tar file begin at multiples of 512 bytes."""
 _CHUNK_BYTES = 2**20

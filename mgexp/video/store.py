@@ -82,9 +82,9 @@ class Stamp:
 class StoredVideo:
     """A line of the manifest: the video at ``path``, relative to the root, and its copies by level.
 
-    ``height`` and ``width``: size of the displayed picture, which is the decoded picture turned
-    counterclockwise by ``quarter_turns``. The copies are turned already. ``failure`` says why there
-    is no copy. Then all numbers are 0, except in the stamp. ``is_folder``: it is a folder of images.
+    ``height`` and ``width``: size of the displayed picture; its copies are upright. ``failure`` says
+    why there is no copy. Then all numbers are 0, except in the stamp. ``is_folder``: it is a folder
+    of images.
     """
 
     path: str
@@ -93,7 +93,6 @@ class StoredVideo:
     duration_seconds: float
     height: int
     width: int
-    quarter_turns: int
     levels: Mapping[int, Copy]
     failure: str | None = None
     is_folder: bool = False
@@ -108,7 +107,7 @@ class StoredVideo:
     @classmethod
     def from_line(cls, line: Mapping[str, Any]) -> StoredVideo:
         """Read a line of the manifest. Raises KeyError or TypeError if it is not such a line."""
-        # Older versions did not write the last field.
+        # Older versions did not write the last field, and wrote others.
         names = [name for name in cls.__dataclass_fields__ if name != "is_folder" or name in line]
         values = {name: line[name] for name in names}
         # Older versions also wrote a sum of the content.
@@ -295,10 +294,6 @@ class StoreIndex:
         self._root = Root(root)
         self._open_file = open_file
         self._entries = store.entries()
-
-    def __len__(self) -> int:
-        """Count the videos with copies."""
-        return len(self._entries)
 
     def entry(self, path: str) -> Entry | None:
         """Return the entry of the video at the absolute ``path``; None if there is none, or the video changed.

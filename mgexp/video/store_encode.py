@@ -84,9 +84,7 @@ def encode_video(
     }
     size = (height, width)
     is_folder = source.is_dir()
-    return StoredVideo(
-        *(path, stamp, num_frames, duration, *size, turns, copies), is_folder=is_folder
-    )
+    return StoredVideo(*(path, stamp, num_frames, duration, *size, copies), is_folder=is_folder)
 
 
 @contextmanager

@@ -244,7 +244,7 @@ def copy_video(store: StoreDir, order: Order, lacking: Lacking) -> StoredVideo:
 
 
 def _without_copies(path: str, stamp: Stamp, reason: str) -> StoredVideo:
-    return StoredVideo(path, stamp, 0, 0.0, 0, 0, 0, {}, reason)
+    return StoredVideo(path, stamp, 0, 0.0, 0, 0, {}, reason)
 
 
 def _check_paths(order: Order, paths: Sequence[str]) -> None:

@@ -94,7 +94,8 @@ def test_a_video_that_changed_is_done_again(videos, tmp_path, change):
 def test_a_manifest_of_an_older_version_with_sums_of_the_videos_is_read(videos, tmp_path):
     fill(tmp_path)
     manifest = store_in(tmp_path).manifest_jsonl
-    manifest.write_text(manifest.read_text().replace('"mtime_ns"', '"sha256": "ab", "mtime_ns"'))
+    text = manifest.read_text().replace('"mtime_ns"', '"sha256": "ab", "mtime_ns"')
+    manifest.write_text(text.replace('"num_frames"', '"quarter_turns": 0, "num_frames"'))
     assert fill(tmp_path) == store_fill.Filled(0, 5, ())
 
 
@@ -362,7 +363,7 @@ def table(tmp_path):
         os.truncate(tmp_path / name, 5 * 10**8)
     levels = {320: Copy(256, 340, 3 * 10**8), 160: Copy(160, 212, 10**8)}
     stamp = Stamp(5 * 10**8, 0)
-    videos = tuple(StoredVideo(name, stamp, 300, 10.0, 256, 340, 0, levels) for name in names[:2])
+    videos = tuple(StoredVideo(name, stamp, 300, 10.0, 256, 340, levels) for name in names[:2])
     sample = Sample(videos, encode_seconds=240.0)
     asked = order(tmp_path, 160, 320)
 
