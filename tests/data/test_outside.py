@@ -49,6 +49,25 @@ def test_links_within_the_folder_are_no_problem(tmp_path, root):
     assert (len(found.records), found.problems) == (4, ())
 
 
+def test_images_of_a_folder_that_links_lead_out_are_refused_too(tmp_path, root):
+    for name in ("frames", "own"):
+        (root / name).mkdir()
+        (root / name / "2.jpg").write_text("image")
+    (tmp_path / "beside" / "1.jpg").write_text("image")
+    (root / "frames" / "1.jpg").symlink_to(tmp_path / "beside" / "1.jpg")
+    (root / "own" / "1.jpg").symlink_to(root / "own" / "2.jpg")
+    (root / "linked").symlink_to(root / "frames")
+    found = build_list(
+        config(tmp_path, root, ["run/a.mp4", "frames", "own", "linked"]), "TRAIN_LIST"
+    )
+    (problem,) = found.problems
+    assert problem.startswith(
+        f"2 videos lie outside of {root} by symbolic links, such as {root}/frames"
+    )
+    cfg = config(tmp_path, root, ["frames"], **{"DATA.ALLOW_OUTSIDE": True})
+    assert build_list(cfg, "TRAIN_LIST").problems == ()
+
+
 @pytest.mark.parametrize("name", ["../beside/b.mp4", "{}/beside/b.mp4", "run/../../beside/b.mp4"])
 def test_a_list_cannot_name_what_is_outside(name, tmp_path, root):
     found = build_list(config(tmp_path, root, [name.format(tmp_path)]), "TRAIN_LIST")
