@@ -7,7 +7,8 @@
 
 A row has the videos of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT. One of the two lists may be empty.
 A video may be a file or a folder of numbered images.
-Videos in DATA.QUARANTINE are checked again, so that the new quarantine is complete.
+Videos in DATA.QUARANTINE are checked again, so that the new quarantine is complete. Videos that are gone and have
+copies in DATA.STORE are left out.
 
 The tool writes OUTPUT/videos.jsonl, one line per video, while it works. At the end it writes
 OUTPUT/quarantine.txt, one path per line. Training leaves these videos out with DATA.QUARANTINE
@@ -32,10 +33,12 @@ from mgexp.options import (
     local_folder,
     not_positive,
     run_tool,
+    say,
     too_small,
 )
 from mgexp.run.environment import num_cores
 from mgexp.run.folder import CheckDir
+from mgexp.text import counted
 from mgexp.video.check import check_in_folder
 
 
@@ -84,7 +87,15 @@ def main(arguments: list[str]) -> int:
     folder = CheckDir(options.output)
     how = (options.quick, options.processes, options.time_limit)
     listing = listing_of(options)
-    summary = check_in_folder(folder, listing.paths, listing.root, *how)
+    # A list counts such a video as existing if DATA.STORE has copies of it.
+    existing = [record.path for videos in listing.lists for record in videos.records]
+    gone = {path for path in existing if not Path(path).exists()}
+    if gone:
+        say(
+            f"{counted(len(gone), 'video is', 'videos are')} gone and not checked: DATA.STORE has copies"
+        )
+    paths = [path for path in listing.paths if path not in gone]
+    summary = check_in_folder(folder, paths, listing.root, *how)
     if options.json:
         files = {"videos": str(folder.videos_jsonl), "quarantine": str(folder.quarantine_txt)}
         print(simplejson.dumps({**summary.as_json(), **files}, indent=2))

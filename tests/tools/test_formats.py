@@ -53,6 +53,15 @@ def broken(tmp_path, format_="ssv2"):
     return name
 
 
+def test_a_video_that_is_gone_and_has_copies_is_not_checked(start, cfg, tmp_path, capsys):
+    assert start("prepare_data", "--cfg", cfg) == 0
+    (tmp_path / "videos" / FORMATS["ssv2"].videos[1]).unlink()
+    assert start("check_data", "--cfg", cfg) == 3
+    assert start("check_data", "--cfg", cfg, "DATA.STORE", tmp_path / "prepare_data") == 0
+    assert "1 video is gone and not checked: DATA.STORE has copies" in capsys.readouterr().err
+    assert (tmp_path / "check_data" / "quarantine.txt").read_text() == ""
+
+
 def test_training_finds_the_copies_of_all_videos(start, cfg, tmp_path, format_):
     assert start("prepare_data", "--cfg", cfg) == 0
     row_with_store = load_config(cfg, ["DATA.STORE", str(tmp_path / "prepare_data")])
