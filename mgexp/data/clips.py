@@ -279,6 +279,7 @@ class TrainingClips(Dataset[Clip]):
             except VideoError as error:
                 unusable.append((index, str(error)))
                 continue
+            self.limit.note([self.records[failed].path for failed, _ in unusable], request.seed)
             flipped = self.flip and bool(rng.random() < 0.5)
             seed = 0 if self.augment is None else int(rng.integers(2**63))
             frames = torch.from_numpy(pixels)

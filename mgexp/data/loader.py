@@ -105,7 +105,7 @@ def build_train_loader(
 ) -> DataLoader[Any] | FinishedBatches:
     """Build the loader of ``batches``, one list of requests for each step. One loader serves every shape.
 
-    ``timeouts``: the file with the run's time-outs; None: no video has a time limit.
+    ``timeouts``: the file with the run's failures of videos; None: none are kept, and no video has a time limit.
     """
     limit = build_time_limit(cfg, timeouts) if timeouts else NO_LIMIT
     clips = build_training_clips(cfg, records, opener, limit)
@@ -119,7 +119,7 @@ def build_train_loader(
 
 
 def build_time_limit(cfg: Config, record: Path) -> TimeLimit:
-    """Build the time limit of DATA.VIDEO_TIMEOUT_SECONDS; ``record`` is the file with the run's time-outs."""
+    """Build the time limit of DATA.VIDEO_TIMEOUT_SECONDS; ``record`` is the file with the run's failures."""
     return TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, record, frozenset(read_timeouts(record)))
 
 

@@ -6,8 +6,9 @@ signal does not interrupt a loop inside a decoder. So second, the worker ends af
 and the run ends with it. When the run starts again, it leaves the video out. (Nothing ends a wait
 for a file server inside the kernel, which ps shows as state D.)
 
-A video that took too long once may be fast the next time. So every time-out is on disk before another video takes
-its place: a run that was killed and resumed leaves out the same videos at the same positions.
+A video that failed once may be read the next time, such as after a fault of a file server. So every failure is on
+disk before another video takes its place: a run that was killed and resumed leaves out the same videos at the same
+positions.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ Seed = tuple[int, int]
 
 @dataclass(frozen=True)
 class Timeout:
-    """The video at ``path`` took too long at ``seed``; with None it is left out at every position of the run."""
+    """The video at ``path`` took too long or failed otherwise at ``seed``; with None it is left out everywhere."""
 
     path: str
     seed: Seed | None
@@ -90,9 +91,9 @@ class _TimeUpError(BaseException):
 class TimeLimit:
     """The time that a video may take to give its frames: ``seconds``, 0 for no limit.
 
-    ``record``: the file to which time-outs are written; with None they are not written. ``known``:
-    time-outs of earlier starts of the run. This start leaves out the same videos at the same
-    positions.
+    ``record``: the file to which all failures are written; with None they are not written.
+    ``known``: failures of earlier starts of the run. This start leaves out the same videos at the
+    same positions.
     """
 
     seconds: float = 0.0
@@ -101,12 +102,12 @@ class TimeLimit:
 
     @contextmanager
     def __call__(self, path: str, seed: Seed | None = None) -> Iterator[None]:
-        """Raise VideoError if the block takes too long, or took too long in an earlier start of the run.
+        """Raise VideoError if the block takes too long, or failed in an earlier start of the run.
 
-        Evaluation gives no ``seed``. Its time-outs are not written, so a video that is slow now is tried again.
+        Evaluation gives no ``seed``, so a video that fails now is tried again.
         """
         if Timeout(path, None) in self.known or Timeout(path, seed) in self.known:
-            text = "hung in an earlier start of this run, so it is left out again"
+            text = "failed in an earlier start of this run, so it is left out again"
             raise VideoError(path, text)
         # Python runs the handlers of signals in the main thread only, so other threads have no limit.
         if not self.seconds or threading.current_thread() is not threading.main_thread():
@@ -125,17 +126,25 @@ class TimeLimit:
             # A decoder whose call was interrupted may raise a VideoError about that call. It is a time-out too.
             if not wait.is_over:
                 raise
-            if seed is not None:
-                write_timeout(self.record, Timeout(path, seed))
             text = f"gave no frames in {self.seconds:g} s (DATA.VIDEO_TIMEOUT_SECONDS)"
             raise VideoError(path, text) from None
+
+    def note(self, paths: Sequence[str], seed: Seed) -> None:
+        """Write the videos that failed at ``seed``. Call this before the clip of another video is used.
+
+        If no other video can be used either, the run stops, and its next start must try all of them again. So
+        nothing is written then.
+        """
+        for path in paths:
+            if self.known.isdisjoint((Timeout(path, None), Timeout(path, seed))):
+                write_timeout(self.record, Timeout(path, seed))
 
 
 NO_LIMIT = TimeLimit()
 
 
 def read_timeouts(record: Path) -> Sequence[Timeout]:
-    """Read the time-outs on disk, oldest first."""
+    """Read the failures on disk, oldest first."""
     return [
         Timeout(line["path"], None if line["seed"] is None else (line["seed"][0], line["seed"][1]))
         for line in read_jsonl(record)
@@ -143,7 +152,7 @@ def read_timeouts(record: Path) -> Sequence[Timeout]:
 
 
 def write_timeout(record: Path | None, timeout: Timeout) -> None:
-    """Append a time-out to ``record``, if there is one; several processes may do so at the same time."""
+    """Append a failure to ``record``, if there is one; several processes may do so at the same time."""
     if record is not None:
         append_jsonl(record, {"path": timeout.path, "seed": timeout.seed and list(timeout.seed)})
 

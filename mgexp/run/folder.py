@@ -63,8 +63,8 @@ class RunDir(Folder):
     dataset_json = Inside("dataset.json")
     """What identifies the videos, and the number N of training videos for which the schedule is made."""
     timeouts_jsonl = Inside("timeouts.jsonl")
-    """A line per video that hung, with its position in the stream of clips. A resumed run leaves the video out at
-    the same position, so that it trains on the same clips."""
+    """A line per video that hung or failed, with its position in the stream of clips. A resumed run leaves the
+    video out at the same position, so that it trains on the same clips."""
     init_weights_json = Inside("init_weights.json")
     """What became of each tensor of TRAIN.INIT_WEIGHTS and of the model."""
     log_txt = Inside("log.txt")

@@ -154,8 +154,10 @@ def _worker_fault(text: str, run_dir: RunDir) -> str | None:
         return f"{worker} was killed by a signal ({name}){end}"
     code = int(groups.get("code") or 0)
     if code == EXIT_HUNG:
+        # Other workers may have written failures that ended no worker, which have a seed.
+        hung = [one.path for one in read_timeouts(run_dir.timeouts_jsonl) if one.seed is None]
         return (
-            f"{read_timeouts(run_dir.timeouts_jsonl)[-1].path} gave no frames and could not be interrupted, "
+            f"{hung[-1]} gave no frames and could not be interrupted, "
             "so that the loader's worker was ended. From now on this run trains without it; a validation video is "
             "never left out: list that in DATA.QUARANTINE"
         )

@@ -158,6 +158,8 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
         with logging_to(run_dir.log_txt), explained(), explaining_faults(run_dir):
             resume.set_aside(run_dir, choice)
             resume.mend_records(run_dir)
+            is_fit = partial(job.inputs.check_unusable, max_share=job.cfg.DATA.MAX_UNUSABLE_SHARE)
+            resume.forget_failures(run_dir, is_fit)
             resume.write_folder(run_dir, config, videos, schedule, changes, job.given)
             resume.write_initial(run_dir, job.initial, job.cfg.TRAIN.INIT_WEIGHTS)
             yield choice

@@ -9,7 +9,7 @@ change.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -20,6 +20,7 @@ from torch import nn
 from mgexp import dist
 from mgexp.config.check import differing_keys
 from mgexp.config.load import flatten, from_yaml
+from mgexp.data.time_limit import read_timeouts
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError, listed
 from mgexp.models.weights import MAX_LISTED, Fit
@@ -209,6 +210,18 @@ def mend_records(run_dir: RunDir) -> None:
     for path in (run_dir.evaluations_jsonl, run_dir.timeouts_jsonl):
         if path.exists() and not path.read_bytes().endswith(b"\n"):
             cut_jsonl(path, lambda line: True)
+
+
+def forget_failures(run_dir: RunDir, check_unusable: Callable[[Sequence[str]], None]) -> None:
+    """Forget failures of videos that stopped an earlier start because they were too many: they are tried again.
+
+    Videos that ended a worker stay out. ``check_unusable`` raises InputError if so many videos are too many.
+    """
+    failed = {one.path for one in read_timeouts(run_dir.timeouts_jsonl)}
+    try:
+        check_unusable(sorted(failed))
+    except InputError:
+        cut_jsonl(run_dir.timeouts_jsonl, lambda line: line["seed"] is None)
 
 
 def is_evaluated(run_dir: RunDir, step: int) -> bool:

@@ -99,6 +99,7 @@ def test_the_innermost_cause_is_reported(tmp_path):
 def test_a_video_that_ended_a_worker_is_named(tmp_path):
     run = RunDir(tmp_path)
     write_timeout(run.timeouts_jsonl, Timeout("b.mp4", None))
+    write_timeout(run.timeouts_jsonl, Timeout("c.mp4", (0, 3)))
     text = f"DataLoader worker (pid 12) exited unexpectedly with exit code {EXIT_HUNG}. Details"
     assert explanation(RuntimeError(text), run).startswith("b.mp4 gave no frames and could not")
 

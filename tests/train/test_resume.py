@@ -9,6 +9,7 @@ from tiny import tiny_config
 from torch import nn
 
 from mgexp.config.load import to_yaml
+from mgexp.data.time_limit import Timeout, read_timeouts, write_timeout
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
 from mgexp.run.clock import Clock
@@ -24,6 +25,7 @@ from mgexp.train.resume import (
     cut_records,
     differences,
     fingerprint,
+    forget_failures,
     is_evaluated,
     mend_records,
     schedule_problems,
@@ -303,6 +305,19 @@ def test_a_torn_line_is_cut_before_another_is_appended(written):
         append_jsonl(path, {"step": 3})
         assert read_jsonl(path) == [{"step": 1}, {"step": 3}]
     assert not written.metrics_jsonl.exists()
+
+
+@pytest.mark.parametrize(("num_allowed", "kept"), [(2, ["a", "b", "a"]), (1, ["b"])])
+def test_failures_that_stopped_a_start_are_tried_again(written, num_allowed, kept):
+    def check(paths):
+        if len(paths) > num_allowed:
+            raise InputError(["too many"])
+
+    forget_failures(written, check)
+    for path, seed in (("a", (0, 1)), ("b", None), ("a", (0, 9))):
+        write_timeout(written.timeouts_jsonl, Timeout(path, seed))
+    forget_failures(written, check)
+    assert [one.path for one in read_timeouts(written.timeouts_jsonl)] == kept
 
 
 def changed(schedule, number, **fields):
