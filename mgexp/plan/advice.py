@@ -16,7 +16,7 @@ from mgexp.config.load import in_fold
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, store_problems
 from mgexp.dist import device_of
-from mgexp.errors import TrainingError, collected
+from mgexp.errors import TrainingError, collected, first_line
 from mgexp.models.cost import schedule_shapes
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
 from mgexp.plan.accuracy_by_shape import SHAPES, build_shape_findings
@@ -36,7 +36,7 @@ from mgexp.run.environment import num_cores
 from mgexp.run.folder import RunDir
 from mgexp.run.remote import is_listed
 from mgexp.text import counted
-from mgexp.train.faults import first_line, is_out_of_memory, shape_message
+from mgexp.train.faults import is_out_of_memory, shape_message
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import ShapeCheck, check_shapes
 from mgexp.train.setup import build_inputs, build_memory_problems
