@@ -38,7 +38,7 @@ from mgexp.config.load import experiment_name, read_config
 from mgexp.dist import device_of, device_problems
 from mgexp.errors import TrainingError, raise_problems
 from mgexp.models.build import build_model, network_title
-from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, activation_bytes, macs_by_shape
+from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, activation_bytes, count_macs
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes, step_counts
 from mgexp.options import ToolParser, add_timing_options, run_tool, say, timing_problems, too_small
 from mgexp.plan.measure import build_checked_schedule
@@ -171,7 +171,7 @@ def bench(
 def costs_of(cfg: Config, shapes: tuple[StepShape, ...]) -> dict[str, Any]:
     """Count FLOPs and bytes of a step at each shape, and the bytes held between steps, as fields of StepTimes."""
     model = build_model(cfg)
-    macs = macs_by_shape(model, ((shape.frames, shape.crop) for shape in shapes))
+    macs = count_macs(model, [(shape.frames, shape.crop) for shape in shapes])
     per_mac = FLOPS_PER_MAC * TRAINING_PER_FORWARD
     return {
         "flops": {s: per_mac * s.clips * macs[s.frames, s.crop] for s in shapes},

@@ -26,7 +26,7 @@ from torch import nn
 
 from mgexp.config.load import read_config
 from mgexp.models.build import build_model, network_title
-from mgexp.models.cost import activation_bytes, macs_by_shape, num_params, schedule_shapes
+from mgexp.models.cost import activation_bytes, count_macs, num_params, schedule_shapes
 from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
 from mgexp.options import ToolParser, add_import_option, run_tool
@@ -96,7 +96,7 @@ def shape_costs(model: nn.Module, schedule: Schedule) -> list[dict[str, Any]]:
     pass. ``clips`` is the number of clips in a mini-batch of the shape.
     """
     shapes = {(s.frames, s.crop): s for phase in schedule.phases for s in phase.cycle.shapes}
-    macs = macs_by_shape(model, shapes)
+    macs = count_macs(model, shapes)
     costs = [
         {
             "frames": frames,

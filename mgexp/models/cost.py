@@ -157,7 +157,7 @@ def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
 
     A copy of ``model`` runs on the meta device, where nothing is computed. The estimate counts the
     tensors that autograd saves, each storage once, without the weights. A step also needs weights,
-    gradients, momenta and the workspace of convolutions.
+    gradients, momenta and the workspace of convolutions. Raises InputError if the model does not run there.
     """
     # Batch norm does not train on a single value per channel. So two clips pass, and half of the
     # bytes count.
@@ -171,8 +171,17 @@ def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
         kept[storage._cdata] = storage
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), FusedAttention():
-        _output = clone(torch.zeros(2, 3, frames, crop, crop, device="meta"))
+    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+    try:
+        with hooks, FusedAttention():
+            _output = clone(torch.zeros(2, 3, frames, crop, crop, device="meta"))
+    # A network of one's own may raise anything.
+    except Exception as error:
+        problem = (
+            f"the memory of a clip of {frames} x {crop}² cannot be estimated: {first_line(error)}"
+        )
+        remedy = "let the forward pass make its tensors on the device of its clips"
+        raise InputError([f"{problem}; {remedy}"]) from error
     saved = kept.keys() - {storage._cdata for storage in weights}
     return sum(kept[key].nbytes() for key in saved) // 2
 

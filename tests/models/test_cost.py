@@ -7,6 +7,7 @@ from tiny import tiny_config
 from torch import nn
 
 from mgexp.config.load import config_of
+from mgexp.errors import InputError
 from mgexp.models.build import build_on_meta
 from mgexp.models.cost import (
     activation_bytes,
@@ -151,3 +152,17 @@ def test_the_model_is_as_it_was():
     assert not model.training
     assert next(model.parameters()).device == torch.device("cpu")
     assert model.norm.num_batches_tracked == 0
+
+
+class WithTensorOfCpu(Small):
+    """A network that makes a tensor without asking where its clips are."""
+
+    def forward(self, x):
+        return super().forward(x * torch.ones(1, device="cpu").expand(x.shape))
+
+
+def test_a_network_that_does_not_run_without_memory_is_one_message():
+    with pytest.raises(
+        InputError, match=r"clip of 2 x 8² cannot be estimated: .*on the device of its clips"
+    ):
+        activation_bytes(WithTensorOfCpu(), 2, 8)

@@ -111,3 +111,24 @@ def test_the_check_finds_a_network_that_is_wrong_at_a_shape(show, tmp_path, own_
     assert "4 x 45²: it does not run: RuntimeError: " in out
     found = json.loads(show(QUICKSTART, "--json", *arguments)[1])
     assert [bool(one["problem"]) for one in found["shapes"]] == [True] * 5 + [False]
+
+
+def test_a_network_that_fvcore_cannot_trace_is_counted_by_torch(show, tmp_path, own_code):
+    """3 inputs to 12 classes are 36 multiply-adds."""
+    own = tmp_path / "my_file.py"
+    own.write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "from mgexp.registry import MODELS\n"
+        "class Net(nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        assert not torch.jit.is_tracing()\n"
+        "        return super().forward(x.mean((2, 3, 4)))\n"
+        "@MODELS.register()\n"
+        "def untraced(cfg):\n"
+        "    return Net(3, 12)\n"
+    )
+    arguments = ("--json", "--import", str(own), "MODEL.MODEL_NAME", "untraced")
+    code, out, _ = show(QUICKSTART, *arguments)
+    assert code == 0
+    assert {one["gmacs"] for one in json.loads(out)["shapes"]} == {36e-9}
