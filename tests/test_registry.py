@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from tiny import tiny_config
+from tiny import data_keys, tiny_config, write_config
 from torch import nn
 
 from mgexp.config.keys import BY_NAME, add_section, default_config, own
@@ -237,6 +237,25 @@ def test_a_network_that_is_wrong_at_a_shape_is_refused_before_a_run(tmp_path):
     cfg = tiny_config(tmp_path, {"MODEL.MODEL_NAME": "FixedPool"})
     (problem,) = build_problems(cfg, [(8, 32), (4, 32)])
     assert "FixedPool cannot take clips of 4 frames of 32 x 32 pixels: it does not run" in problem
+
+
+@pytest.mark.parametrize(("rank", "num_checks"), [(0, 1), (1, 0)])
+def test_one_process_of_a_run_checks_the_shapes(rank, num_checks, tiny_data, tmp_path, monkeypatch):
+    """The check runs the network at every shape, which takes minutes for a large one."""
+
+    @MODELS.register()
+    class Pool(nn.Sequential):
+        def __init__(self, cfg):
+            super().__init__(nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(3, 2))
+
+    checked = []
+    monkeypatch.setattr(
+        "mgexp.models.build.check_shapes", lambda *given: checked.append(given) or []
+    )
+    keys = {**data_keys(tiny_data), "MODEL.MODEL_NAME": "Pool"}
+    yaml = write_config(tmp_path / "row.yaml", keys)
+    build_job(RunOptions(yaml), Processes(rank, count=2, local_rank=rank, local_count=2))
+    assert len(checked) == num_checks
 
 
 def test_a_network_that_cannot_be_made_is_told(tmp_path):

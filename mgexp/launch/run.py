@@ -85,7 +85,8 @@ def build_job(
     if options.is_smoke:
         # The weights were checked. A smoke run does not load them, because its network has fewer channels.
         initial = None
-    inputs = build_inputs(cfg, problems, processes.count, processes.local_count, is_here)
+    local, is_main = processes.local_count, processes.is_main
+    inputs = build_inputs(cfg, problems, processes.count, local, is_here, is_main)
     return Job(
         cfg, options.experiment, run_dir, inputs, processes, options.override, initial, given
     )

@@ -243,10 +243,13 @@ def _blocks(model: nn.Module) -> nn.ModuleList:
     raise InputError([f"TRAIN.ACTIVATION_CHECKPOINTING = True: {problem}"])
 
 
-def build_problems(cfg: Config, shapes: Iterable[tuple[int, int]]) -> list[str]:
+def build_problems(
+    cfg: Config, shapes: Iterable[tuple[int, int]], runs_own: bool = True
+) -> list[str]:
     """List the (frames, crop) of ``shapes`` at which the model does not run or is wrong, each with the reason.
 
-    A network of one's own is run at every shape, and its positions are checked: see multigrid/shape_check.py.
+    A network of one's own is run at every shape, and its positions are checked: see multigrid/shape_check.py. That
+    can take minutes, so ``runs_own`` False leaves it to another process of the run.
     """
     name = cfg.MODEL.MODEL_NAME
     try:
@@ -263,6 +266,8 @@ def build_problems(cfg: Config, shapes: Iterable[tuple[int, int]]) -> list[str]:
         checks = [
             ShapeCheck(*shape, problem=_meta_problem(model, *shape)) for shape in sorted(shapes)
         ]
+    elif not runs_own:
+        return []
     else:
         full = (cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
         checks = check_shapes(model, [*sorted({*shapes} - {full}), full])

@@ -112,12 +112,14 @@ def build_inputs(
     num_processes: int,
     num_local: int | None = None,
     is_here: bool = True,
+    is_main: bool = True,
 ) -> Inputs:
     """Read the lists and build the schedule.
 
     Raises InputError with ``problems`` and all problems found here. ``num_local`` of the
     ``num_processes`` run on this machine; by default all do. With ``is_here`` False the run is for
-    another machine: do not check the GPU and the shared memory of this one.
+    another machine: do not check the GPU and the shared memory of this one. Only the process with
+    ``is_main`` runs a network of one's own at every shape.
     """
     # A user should see all problems at once. So we collect them, and raise only where the next
     # checks need what the earlier ones built.
@@ -155,7 +157,7 @@ def build_inputs(
     # The checks below need the schedule and the opener.
     raise_problems(found)
     tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
-    found += build_problems(cfg, {*schedule_shapes(schedule), tested})
+    found += build_problems(cfg, {*schedule_shapes(schedule), tested}, is_main)
     if is_here:
         found += build_memory_problems(cfg, schedule, num_processes, num_local or num_processes)
     raise_problems(found)

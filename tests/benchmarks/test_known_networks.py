@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import pytest
 from known_networks import NETWORKS, SHAPES, line, main
 
-from mgexp.multigrid import ShapeCheck
+from mgexp.multigrid import ShapeCheck, check_shapes
 
 PAGE = (Path(__file__).parents[2] / "docs/own_model.md").read_text(encoding="utf-8")
 
@@ -28,3 +29,26 @@ def test_a_line_says_what_is_wrong_and_how_far_the_rest_is_away():
 def test_our_largest_residual_network_is_right_at_every_shape(capsys):
     assert main(["--only", "SlowFast R50"]) == 0
     assert f"| SlowFast R50 | none |{' right |' * len(SHAPES)}" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "shapes", "found"),
+    [
+        # The page has these two shapes with twice as many frames at the full one.
+        (
+            "torchvision swin3d_t",
+            [(4, 112), (8, 224)],
+            "has wrong positions: distance does not explain",
+        ),
+        ("torchvision mvit_v2_s", [(4, 112), (16, 224)], "it does not run"),
+        ("torchvision s3d", [(4, 112), (16, 224)], "it does not run"),
+        ("pytorchvideo X3D-S", [(4, 112), (16, 224)], "it does not run"),
+        ("torchvision r3d_18", [(4, 112), (16, 224)], ""),
+    ],
+)
+def test_what_the_page_says_of_networks_of_other_libraries(name, shapes, found):
+    coarse, full = check_shapes(NETWORKS[name](), shapes)
+    assert found in coarse.problem
+    assert bool(found) == bool(coarse.problem)
+    assert not full.problem

@@ -71,7 +71,7 @@ def test_it_measures_in_the_precision_of_the_row(bench, arguments, monkeypatch, 
 
 
 def test_flops_are_three_forward_passes_of_every_clip(bench, arguments, monkeypatch):
-    monkeypatch.setattr(bench, "macs_by_shape", lambda _, shapes: dict.fromkeys(shapes, 7))
+    monkeypatch.setattr(bench, "count_macs", lambda _, shapes: dict.fromkeys(shapes, 7))
     cfg, schedule = bench.read(bench.parse(arguments()))
     shape = bench.base_shapes(schedule)[0]
     costs = bench.costs_of(cfg, (shape,))
