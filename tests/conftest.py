@@ -83,10 +83,10 @@ def _remembered(
     """``function`` of a network and shapes, called once for networks of the same key."""
     known: dict[object, Any] = {}
 
-    def call(network: Any, shapes: Any) -> Any:
-        key = (key_of(network), frozenset(shapes))
+    def call(network: Any, shapes: Any, *others: Any) -> Any:
+        key = (key_of(network), frozenset(shapes), others)
         if key not in known:
-            known[key] = function(network, key[1])
+            known[key] = function(network, key[1], *others)
         return copy.copy(known[key])
 
     return call
