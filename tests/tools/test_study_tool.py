@@ -90,7 +90,8 @@ def study(monkeypatch, runs, folder):
     monkeypatch.setattr(tool, "to_local", runs)
     # The figures are tested with the reports, and they take seconds.
     monkeypatch.setattr(tool, "draw", lambda results: [])
-    monkeypatch.setattr(tool.time, "monotonic", lambda: runs.clock)
+    # In the module itself, time would stand still for everything, and a wait with a limit would not end.
+    monkeypatch.setattr(tool, "time", SimpleNamespace(monotonic=lambda: runs.clock))
     return lambda *arguments: tool.main(["experiments/group", *arguments])
 
 
@@ -304,7 +305,7 @@ def test_a_run_that_a_killed_study_left_going_is_waited_for(folder, monkeypatch,
         yield
 
     monkeypatch.setattr(tool, "lock_file", lock_file)
-    monkeypatch.setattr(tool.time, "sleep", slept.append)
+    monkeypatch.setattr(tool, "time", SimpleNamespace(sleep=slept.append))
     tool.wait_for(RunDir(tmp_path))
     assert tries == [tmp_path / "lock"] * 3
     assert slept == [tool.WAIT_SECONDS] * 2
