@@ -72,10 +72,11 @@ class StopRequest:
     def listening(self) -> Iterator[StopRequest]:
         """Catch the signals inside the block, and restore the earlier handlers after it."""
         self._process = os.getpid()
-        # nohup ignores SIGHUP, so that the run continues without its terminal.
-        ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else {*()}
         before = {
-            number: signal.signal(number, self._catch) for number in {*STOP_SIGNALS} - ignored
+            number: signal.signal(number, self._catch)
+            for number in STOP_SIGNALS
+            # nohup ignores SIGHUP, so that the run continues without its terminal.
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
         }
         try:
             yield self

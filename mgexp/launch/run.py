@@ -54,6 +54,10 @@ class RunOptions:
         if not self.experiment:
             object.__setattr__(self, "experiment", experiment_name(self.config))
 
+    def frozen_as(self, config: Path) -> RunOptions:
+        """Return the options of the same run with ``config``, a YAML of `frozen_yaml`, which has the overrides."""
+        return replace(self, config=config.absolute(), overrides=(), given=self.overrides)
+
 
 def build_job(
     options: RunOptions, processes: Processes, problems: Sequence[str] = (), is_here: bool = True

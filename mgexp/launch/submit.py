@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import submitit
@@ -316,6 +316,4 @@ def _frozen(
     code = (code or launch.root / "code").absolute()
     name, yaml = run.experiment, frozen_yaml(run)
     submission = Submission(launch, code, Path.cwd(), resources, name, frozen_yaml=yaml)
-    # The frozen YAML already contains the overrides.
-    config = launch.frozen_yaml.absolute()
-    return submission, replace(run, config=config, overrides=(), given=run.overrides)
+    return submission, run.frozen_as(launch.frozen_yaml)

@@ -158,15 +158,9 @@ class Sweep:
 
     def frozen_options(self, run: SweepRun) -> RunOptions:
         """Return the options of a run with its frozen YAML and with absolute paths."""
-        options = self.options(run)
-        return replace(
-            options,
-            config=self.folder.config_yaml(run.point_name, run.experiment).absolute(),
-            output=self.folder.run(run.name).root.absolute(),
-            # The frozen YAML already contains the overrides.
-            overrides=(),
-            given=options.overrides,
-        )
+        config = self.folder.config_yaml(run.point_name, run.experiment)
+        output = self.folder.run(run.name).root.absolute()
+        return replace(self.options(run).frozen_as(config), output=output)
 
     def submission(self, resources: Resources, num_parallel: int = 1) -> Submission:
         """Prepare a submission of some runs of the sweep.

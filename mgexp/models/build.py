@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mgexp.config.keys import Config
-from mgexp.errors import InputError
+from mgexp.errors import InputError, first_line
 from mgexp.models.layers import CheckpointedBlocks, drop_by_clip, no_jit_warning
 from mgexp.models.mvit import mvit
 from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
@@ -287,7 +287,7 @@ def _meta_problem(model: nn.Module, frames: int, crop: int) -> str:
         remedy = (
             "raise DATA.TRAIN_CROP_SIZE or DATA.NUM_FRAMES, or change the factors of the cycles"
         )
-        return f"{str(error).splitlines()[0]}; {remedy}"
+        return f"{first_line(error)}; {remedy}"
     return ""
 
 
