@@ -85,6 +85,8 @@ def import_file(path: Path) -> OwnFile:
         raise InputError([f"{path}: {error.strerror}"]) from error
     found = IMPORTED.get(path)
     if found is None:
+        if path.suffix != ".py":
+            raise InputError([f"{path}: not a Python file; its name must end in .py"])
         found = IMPORTED[path] = OwnFile(path, digest)
         _run(path)
     require_unchanged(found, digest)
@@ -110,8 +112,8 @@ def _run(path: Path) -> None:
         sys.path.append(str(path.parent))
     name = f"imported_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise InputError([f"{path}: not a Python file; its name must end in .py"])
+    # For mypy: a name that ends in .py has a loader.
+    assert spec is not None and spec.loader is not None
     # Dataclasses look up the module of their class.
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:

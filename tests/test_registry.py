@@ -131,6 +131,14 @@ def test_a_file_that_cannot_be_imported_is_told(text, said, tmp_path):
             import_file(path)
 
 
+def test_a_file_that_is_no_python_is_told_each_time(tmp_path):
+    path = tmp_path / "my_file.txt"
+    path.write_text("WIDTH = 5\n")
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"its name must end in \.py"):
+            import_file(path)
+
+
 def test_an_unknown_name_is_told_with_all_names():
     with pytest.raises(
         InputError, match=r"SOLVER\.OPTIMIZING_METHOD = adamw2: there are sgd, lars, lamb"

@@ -83,7 +83,8 @@ def watch(
 ) -> Iterator[Prediction]:
     """Yield the classes of the last clip of a camera, again and again, until ``is_over`` says so at a moment.
 
-    With ``overlay``, the video with its classes is written at the same time. If the camera fails later than at its
+    A stream that ends before its first clip is complete has one prediction. With ``overlay``, the video with its
+    classes is written at the same time. If the camera fails later than at its
     first frame, the last prediction is an error, and the video is kept. Raises VideoError if it fails before.
     """
     clips, latest, has_begun = SlidingClips(window), None, False
@@ -103,6 +104,9 @@ def watch(
                         yield Prediction(source.name, best_of(latest, num_best), seconds=found[0])
                     if is_over(seconds):
                         break
+            if rest := clips.rest():
+                middle, clip = rest
+                yield Prediction(source.name, best_of(scores(clip), num_best), seconds=middle)
         except VideoError as error:
             if not has_begun:
                 raise

@@ -170,10 +170,10 @@ class CheckpointedBlocks(nn.ModuleList):
         )
 
 
-def _run_block(block: nn.Module, x: Any, *more: Any) -> Any:  # noqa: ANN401 - clips, or a list of them for each pathway
+def _run_block(block: nn.Module, x: Any, *more: Any, **named: Any) -> Any:  # noqa: ANN401 - clips, or a list of them for each pathway
     # With several pathways a block writes its results into the list that it gets. We pass a copy of
     # the list, so that the second computation finds the same input.
-    return block([*x] if isinstance(x, list) else x, *more)
+    return block([*x] if isinstance(x, list) else x, *more, **named)
 
 
 def _contexts(

@@ -56,7 +56,9 @@ _RES = re.compile(
 _NONLOCAL = re.compile(
     r"blocks\.(?P<block>\d)\.nonlocals\.(?P<number>\d+)\.(?P<layer>\w+)\.(?P<end>\w+)"
 )
-_HEAD = re.compile(r"(?:blocks\.\d\.proj|head(?:\.1)?)\.(?P<end>\w+)")  # ResNets, then transformers
+_HEAD = re.compile(
+    r"(?:blocks\.\d\.proj|head(?:\.1|\.proj)?)\.(?P<end>\w+)"
+)  # ResNets, then transformers
 
 # This maps names of caffe2 blobs, without their endings, to PySlowFast's layers. {p} is the
 # pathway: names of the fast pathway have t_. Source: the rules of PySlowFast's c2_model_loading.py.

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 Tensors = Mapping[str, Tensor]
-VIDEOMAE_GRID = (8, 14, 14)
-"""Tokens of VideoMAE's clips of 16 frames of 224 pixels. Its files hold no positions, since these are sines."""
+VIDEOMAE_CLIP = (16, 224, 224)
+"""Frames, height and width of VideoMAE's clips. Its files hold no positions, since these are sines."""
 
 
 def sinusoids(grid: tuple[int, int, int], width: int) -> Tensor:
@@ -35,7 +35,13 @@ def _with_positions(
     if token is not None:
         found["class_token"] = token if table is None else token + table[:, :1]
     if table is None:
-        found["positions"] = sinusoids(VIDEOMAE_GRID, found["norm.weight"].numel())
+        kernel = found["patches.weight"].shape[2:]
+        if len(kernel) < len(VIDEOMAE_CLIP):
+            raise ValueError("it holds no positions")
+        frames, height, width = (
+            size // step for size, step in zip(VIDEOMAE_CLIP, kernel, strict=True)
+        )
+        found["positions"] = sinusoids((frames, height, width), found["norm.weight"].numel())
         return found
     places = table[:, 1:] if token is not None else table
     side = round(places.shape[1] ** 0.5)
@@ -193,10 +199,13 @@ CONVERSIONS: dict[str, tuple[tuple[str, ...], Callable[[Tensors], dict[str, Tens
 """By convention: a beginning that some name has in every file, and the conversion to our names. The first
 that fits is taken: PySlowFast's MViTv2 has timm's names beside its own."""
 OTHER_TASKS = {
+    "timm or VideoMAE": ("class_token",),
+    "torchvision's ViT": ("class_token",),
     "VideoMAE's pre-training": ("decoder.", "encoder_to_decoder.", "mask_token"),
     "transformers' VideoMAE": ("decoder.", "encoder_to_decoder.", "mask_token"),
     VJEPA2[0]: ("predictor.", "pooler.", "classifier."),
     VJEPA2[1]: ("pos_embed",),
 }
-"""Beginnings of names of what serves another task than ours. V-JEPA 2's classifier belongs to its pooler, and its
-networks do not use the table of positions in its files."""
+"""Beginnings of names of what our network may do without. A network that takes the mean of the tokens has no class
+token. The others serve another task: V-JEPA 2's classifier belongs to its pooler, and its networks do not use the
+table of positions in its files."""

@@ -102,6 +102,8 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
             with torch.no_grad():
                 values = _blocks(x, groups).to(self.weight.dtype)
                 biased, means = torch.var_mean(values, OVER_BLOCK, correction=0)
+            if x.numel() == means.numel():
+                raise ValueError(f"each BN group has one value per channel: {tuple(x.shape)}")
             num_values = means.new_full((), x.numel() // means.numel())
             out = BlockNorm.apply(
                 x, self.weight, self.bias, means, biased, num_values, self.eps, None
@@ -300,13 +302,24 @@ def set_num_groups(model: nn.Module, num_groups: int) -> None:
     """Set the BN groups per process of the whole model: n > 0, or −n for one group that spans n processes.
 
     With −n every process must call this with the same n, because it makes the process groups, once
-    for each n. Raises ValueError if n processes cannot share a group.
+    for each n. Raises ValueError if n processes cannot share a group, or if the model has batch norm that takes
+    no groups.
     """
     if num_groups in (0, -1):
         raise ValueError(f"num_groups is {num_groups}: not a number of BN groups; one group is 1")
     if num_groups < 0:
         span_group(-num_groups)
-    for layer in grouped_layers(model):
+    layers = grouped_layers(model)
+    if (
+        num_groups != 1
+        and not layers
+        and any(isinstance(module, OTHER_KINDS) for module in model.modules())
+    ):
+        raise ValueError(
+            "the model has batch norm without groups: call group_batchnorm(model) before, and do not convert its "
+            "layers to nn.SyncBatchNorm afterwards"
+        )
+    for layer in layers:
         layer.num_groups = num_groups
 
 

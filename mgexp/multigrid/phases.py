@@ -176,12 +176,12 @@ def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
             f"{share} clips per process neither divide nor are a multiple of multigrid.bn_base_size = "
             f"{base_size}"
         )
-    spanned = min(base_size // share, num_processes)
+    spanned = base_size // share
     if num_processes % spanned:
         raise ValueError(
             f"a group of {base_size} clips spans {spanned} processes, which do not divide {num_processes}"
         )
-    return -spanned if spanned > 1 else 1
+    return -spanned
 
 
 def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> list[_Span]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args, get_type_hints
 
 from mgexp.multigrid.shapes import (
     FULL,
@@ -68,12 +68,15 @@ class Recipe:
     cosine_after_warmup: bool = False
 
     def __post_init__(self) -> None:
+        _check_words("recipe", self)
         bounds = (*self.stage_epochs, self.max_epoch)
-        for name in ("clips", "frames", "crop"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"recipe.{name} = {getattr(self, name)} is less than 1")
+        for name in ("clips", "frames", "crop", "stride"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"recipe.{name} = {value} is less than 1")
         for name, value in vars(self).items():
-            if isinstance(value, float) and not math.isfinite(value):
+            numbers = value if name == "stage_epochs" else (value,)
+            if any(isinstance(one, float) and not math.isfinite(one) for one in numbers):
                 raise ValueError(f"recipe.{name} = {value} is not a finite number")
         if not self.stage_epochs or self.stage_epochs[0] != 0:
             raise ValueError(f"recipe.stage_epochs starts at epoch 0, not {self.stage_epochs[:1]}")
@@ -143,6 +146,21 @@ class Multigrid:
     decay_scaling: DecayScaling = "none"
 
     def __post_init__(self) -> None:
+        _check_words("multigrid", self)
+        if not self.long_factors:
+            raise ValueError(
+                "multigrid.long_factors is empty: without the long cycle it is ((1, 1),)"
+            )
+        if not 0 < self.epoch_factor < math.inf:
+            raise ValueError(
+                f"multigrid.epoch_factor = {self.epoch_factor} is not a finite number above 0"
+            )
+        if self.max_batch_ratio is not None and self.max_batch_ratio < 1:
+            raise ValueError(
+                f"multigrid.max_batch_ratio = {self.max_batch_ratio} is less than 1: None sets no limit"
+            )
+        if self.bn_base_size < 0:
+            raise ValueError(f"multigrid.bn_base_size = {self.bn_base_size} is less than 0")
         if self.lr_scaling == "noise" and not self.noise_scale:
             raise ValueError(
                 "multigrid.lr_scaling noise needs multigrid.noise_scale, the gradient noise scale in clips: "
@@ -157,6 +175,14 @@ class Multigrid:
     def clip_cost(self, frames: int, crop: int) -> int:
         """Return what a clip counts: its pixels, or its ``costs``."""
         return self.costs.of(frames, crop) if self.costs else frames * crop**2
+
+
+def _check_words(owner: str, settings: Recipe | Multigrid) -> None:
+    """Raise ValueError if a field that takes one of some words has another one."""
+    for name, hint in get_type_hints(type(settings)).items():
+        words, value = get_args(hint), getattr(settings, name)
+        if isinstance(value, str) and value not in words:
+            raise ValueError(f"{owner}.{name} = {value!r} is none of {', '.join(words)}")
 
 
 BASELINE = Multigrid()

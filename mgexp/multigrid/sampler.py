@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
+import torch.distributed as dist
 
 from mgexp.multigrid.schedule import Schedule, StepPlan
 
@@ -78,7 +79,8 @@ class StepSampler(Sized):
 
     Process ``rank`` takes the rank-th contiguous block of each global batch. So the clips of a
     global batch do not depend on the number of processes. Give the sampler to a DataLoader as its
-    ``batch_sampler``. Raises ValueError for a rank that the schedule does not have.
+    ``batch_sampler``. Raises ValueError for a rank that the schedule does not have, and if torch.distributed
+    runs another number of processes.
     """
 
     # The sampler stores no position, because the loader reads ahead. Only the training loop knows
@@ -91,6 +93,12 @@ class StepSampler(Sized):
             raise ValueError(
                 f"rank = {rank}, but the schedule is one of {schedule.num_processes} processes: "
                 "build_schedule(..., num_processes=...)"
+            )
+        running = dist.is_available() and dist.is_initialized()
+        if running and dist.get_world_size() != schedule.num_processes:
+            raise ValueError(
+                f"torch.distributed runs {dist.get_world_size()} processes, but the schedule is one of "
+                f"{schedule.num_processes}: build_schedule(..., num_processes=...)"
             )
         self.schedule = schedule
         self.first_step = first_step

@@ -10,7 +10,8 @@ same content. Then the logits of attention (those of softmax) differ only by wha
   its variance that the distance does not explain is 0.
 - If positions are absolute, the logits at a coarse shape are those of the full shape, sampled at the same places.
   Only the first such layer can be compared: after it, the tokens have different contents. Where time and space
-  have attention apart, it is the first layer of each.
+  have attention apart, it is the first layer of each. Queries and keys may have grids of their own, with one of
+  them pooled. Windows of fixed size cannot be compared, because their tokens are at other places of the clip.
 - A network without attention, or whose logits are all alike, has no positions to look up. Convolutions have none.
 
 Each head of a layer is judged. Windows are another matter: a network may mask pairs in some of them, so the best
@@ -98,13 +99,11 @@ class Logits:
         return cls(windows[:MOST_WINDOWS].clone(), windows.mean(0), grids)
 
     def grids_of(self, num_tokens: int) -> list[Grid]:
-        """List the grids that ``num_tokens`` tokens may have: of a convolution, or of its frames or pictures."""
+        """List the grids of convolutions, or of their frames or pictures, that have ``num_tokens`` tokens."""
         parts: list[Grid] = []
         for time, height, width in self.grids:
             parts += [(time, height, width), (1, height, width), (time, 1, 1)]
-        found = [grid for grid in parts if math.prod(grid) == num_tokens]
-        # A network may make tokens without a convolution.
-        return found or [*_grids(num_tokens)]
+        return [grid for grid in parts if math.prod(grid) == num_tokens]
 
     @property
     def part(self) -> Literal["time", "space", "all"]:
@@ -318,7 +317,10 @@ def _compare(
             is_wrong = best > MOST_UNEXPLAINED or deviation > MOST_IN_A_HEAD >= at_full
             why = f"distance does not explain {deviation:.0%} of a head's logits (full shape: {at_full:.0%})"
         else:
-            deviation = 1 - _correlation(one, other, full, shape)
+            correlation = _correlation(one, other, full, shape)
+            if correlation is None:
+                continue
+            deviation = 1 - correlation
             is_wrong = deviation > 1 - LEAST_CORRELATION
             why = f"a head's logits correlate by {1 - deviation:.2f} with those at its places of the full shape"
         worst = max(worst, deviation)
@@ -379,13 +381,13 @@ def _places(grid: Grid) -> Tensor:
 
 def _correlation(
     full: Logits, coarse: Logits, full_shape: tuple[int, int], shape: tuple[int, int]
-) -> float:
+) -> float | None:
     """Correlate the logits of a coarse shape with those of the full shape at the same places, in the worst head.
 
     The network may choose between neighbouring places or take their mean. So it is the largest over the usual
-    ways to sample.
+    ways to sample. It is None if the tokens have no grids that differ as the shapes do.
     """
-    best = 0.0
+    best = None
     means = [full.mean, coarse.mean]
     # The number of windows depends on the shape, that of heads does not. So others are windows, too.
     if len(full.mean) != len(coarse.mean) or coarse.mean.shape[-1] < LEAST_TOKENS:
@@ -393,15 +395,38 @@ def _correlation(
     varies = _varies(means[0])
     for extra in (0, 1):
         wanted, found = (mean[varies, extra:, extra:].double() for mean in means)
-        if wanted.shape[1] != wanted.shape[2] or found.shape[1] != found.shape[2]:
-            continue
-        for many, few in product(full.grids_of(wanted.shape[1]), coarse.grids_of(found.shape[1])):
-            if _is_scaled(many, few, full_shape, shape):
-                for way in SAMPLINGS:
-                    once = _sampled(wanted, many, few, way)
-                    sampled = _sampled(once.transpose(1, 2), many, few, way).transpose(1, 2)
-                    best = max(best, _pearson(sampled, found).min().item())
+        sizes = zip(wanted.shape[1:], found.shape[1:], strict=True)
+        queries, keys = (
+            [
+                pair
+                for pair in _grid_pairs(full, coarse, *size)
+                if _is_scaled(*pair, full_shape, shape)
+            ]
+            for size in sizes
+        )
+        for rows, columns in product(queries, keys):
+            # As many queries as keys are the same tokens.
+            if wanted.shape[1] == wanted.shape[2] and rows != columns:
+                continue
+            for way in SAMPLINGS:
+                once = _sampled(wanted, *columns, way)
+                sampled = _sampled(once.transpose(1, 2), *rows, way).transpose(1, 2)
+                best = max(best or 0.0, _pearson(sampled, found).min().item())
     return best
+
+
+def _grid_pairs(
+    full: Logits, coarse: Logits, num_full: int, num_coarse: int
+) -> Iterator[tuple[Grid, Grid]]:
+    """Yield the grids that so many tokens may have at the full shape and at the coarse one."""
+    found = [full.grids_of(num_full), coarse.grids_of(num_coarse)]
+    # A network may make or pool its tokens without a convolution. But as many of them at both shapes are a window.
+    if num_full != num_coarse:
+        found = [
+            grids or [*_grids(size)]
+            for grids, size in zip(found, (num_full, num_coarse), strict=True)
+        ]
+    yield from product(*found)
 
 
 SAMPLINGS: tuple[dict[str, Any], ...] = (

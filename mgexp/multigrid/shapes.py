@@ -178,9 +178,9 @@ def _batch_shape(
         rounded = "a whole number" if parts[-1] == 1 else f"a multiple of 1/{parts[-1]}"
         remedy = ""
         if costs is not None:
-            remedy = f", or set MULTIGRID.BATCH_RATIO pixels, where it needs {of_pixels:.4g}"
+            remedy = f", or let multigrid.costs count pixels, where it needs {of_pixels:.4g}"
             if parts[-1] < 4:
-                remedy += ", or recipe.clips to 4 BN groups (4 clips without groups), which allows quarters"
+                remedy += ", or set recipe.clips to 4 BN groups (4 clips without groups), which allows quarters"
         problems.append(
             f"a shape of {frames:g} frames x {crop:g} pixels needs {exact:.3f} times the clips: "
             f"more than {MAX_RATIO_ERROR:.0%} from {rounded}, see multigrid.long_factors and "

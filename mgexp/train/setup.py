@@ -259,6 +259,7 @@ ARGUMENTS = {
     "recipe.cosine_end_lr": "SOLVER.COSINE_END_LR",
     "multigrid.long_factors": "MULTIGRID.LONG_CYCLE_FACTORS",
     "multigrid.short_factors": "MULTIGRID.SHORT_CYCLE_FACTORS",
+    "multigrid.costs": "MULTIGRID.BATCH_RATIO",
     "multigrid.epoch_factor": "MULTIGRID.EPOCH_FACTOR",
     "multigrid.fine_tuning": "MULTIGRID.FINE_TUNING",
     "multigrid.bn_base_size": "MULTIGRID.BN_BASE_SIZE",

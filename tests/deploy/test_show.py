@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import av
 import numpy as np
 import pytest
@@ -92,6 +94,18 @@ def test_a_camera_is_watched_until_it_is_over_and_its_video_is_kept(video, tmp_p
 def test_a_stream_may_be_watched_without_a_video(video):
     seen = list(watch(Source(str(video)), WINDOW, brightness, 2, None, lambda t: False))
     assert [one.classes[0][0] for one in seen][-3:] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("has_segments", [False, True])
+def test_a_stream_that_ends_before_its_first_clip_is_complete_has_one_prediction(
+    video, has_segments
+):
+    window = replace(WINDOW, steps=np.arange(2) * 5.0, has_segments=has_segments)
+    (seen,) = watch(Source(str(video)), window, brightness, 1, None, lambda t: False)
+    # The middle of the clip that was wanted, or of the two segments of the video.
+    assert seen.seconds == pytest.approx(1.0 if has_segments else 2.5, abs=0.05)
+    # The last frame is repeated, and half of the video is white.
+    assert seen.classes[0][1] == pytest.approx(0.5, abs=0.01)
 
 
 def test_a_camera_that_fails_later_gives_an_error_and_its_video_is_kept(

@@ -71,16 +71,6 @@ def test_positions_are_right_at_every_shape():
     assert [one.problem for one in found] == [""] * 4
 
 
-def test_the_tables_of_other_grids_are_those_of_the_full_clip_at_the_same_distance():
-    """A table that grows linearly with the distance: torchvision's interpolation keeps it, but for the edges."""
-    from torchvision.models.video.mvit import _interpolate
-
-    table = torch.arange(-15.0, 16)[:, None]  # 16 tokens in a row
-    half = _interpolate(table, 15)[:, 0]  # 8 tokens, each as wide as two
-    # The middle is exact. One token there is 31/15 tokens of the full clip here, not 2: 3 % more.
-    torch.testing.assert_close(half, torch.arange(-7.0, 8) * 31 / 15)
-
-
 def test_weights_of_another_full_clip_have_their_tables_stretched():
     """A network of smaller clips then is the one of larger clips at that shape, bit for bit."""
     large = small()
@@ -131,13 +121,6 @@ def test_the_share_grows_from_block_to_block_and_each_branch_draws_for_itself():
     assert [block.drop1.p for block in blocks] == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
     assert [block.drop2.p for block in blocks] == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
     assert not {id(block.drop1) for block in blocks} & {id(block.drop2) for block in blocks}
-
-
-def test_positions_are_not_decayed():
-    model = small()
-    names = {name for name, _ in model.named_parameters()}
-    assert len(model.no_weight_decay()) == 3 * 4
-    assert model.no_weight_decay() <= names
 
 
 def test_shapes_that_do_not_fit_are_told_before_a_run():

@@ -267,6 +267,24 @@ def test_numbers_that_are_no_group_count_are_refused(num_groups):
         set_num_groups(make_norm(), num_groups)
 
 
+@pytest.mark.parametrize("layer", [nn.BatchNorm3d, nn.SyncBatchNorm])
+def test_batch_norm_that_takes_no_groups_is_refused(layer):
+    model = nn.Sequential(layer(2))
+    set_num_groups(model, 1)
+    with pytest.raises(ValueError, match=r"batch norm without groups: call group_batchnorm"):
+        set_num_groups(model, 4)
+    set_num_groups(nn.LayerNorm(2), 4)
+
+
+def test_a_group_of_one_value_is_refused_at_once_as_one_by_one(monkeypatch):
+    layer = group_batchnorm(nn.BatchNorm3d(2))
+    set_num_groups(layer, 4)
+    for at_once in (False, True):
+        monkeypatch.setattr("mgexp.multigrid.batchnorm.folds", lambda *_, way=at_once: way)
+        with pytest.raises(ValueError, match="value per channel"):
+            layer(torch.randn(4, 2, 1, 1, 1))
+
+
 def test_a_group_over_absent_processes_is_refused():
     with pytest.raises(ValueError, match="cannot span 2 processes: there are 1"):
         set_num_groups(make_norm(), -2)

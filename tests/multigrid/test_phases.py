@@ -1,5 +1,6 @@
 """Phases: lengths, learning rates, strides and BN groups, and the share of the steps of each shape."""
 
+import math
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -259,6 +260,27 @@ def test_unequal_shares_or_groups_are_an_error(clips, processes, message):
         num_bn_groups(clips, processes, base_size=8)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"granularity": "epochs"}, "granularity = 'epochs' is none of step, epoch"),
+        ({"long_cycle_per": "run"}, "long_cycle_per = 'run' is none of stage, training"),
+        ({"short_crops_of": "base"}, "short_crops_of = 'base' is none of full, phase"),
+        ({"shape_order": "fine_to_coarse"}, "is none of coarse_to_fine, random"),
+        ({"lr_scaling": "square"}, "lr_scaling = 'square' is none of linear, sqrt, noise, none"),
+        ({"decay_scaling": "noise"}, "decay_scaling = 'noise' is none of linear, sqrt, none"),
+        ({"long_factors": ()}, "long_factors is empty"),
+        ({"epoch_factor": 0.0}, "epoch_factor = 0.0 is not a finite number above 0"),
+        ({"epoch_factor": math.nan}, "epoch_factor = nan is not a finite number above 0"),
+        ({"max_batch_ratio": 0}, "max_batch_ratio = 0 is less than 1"),
+        ({"bn_base_size": -8}, "bn_base_size = -8 is less than 0"),
+    ],
+)
+def test_settings_without_a_meaning_are_an_error(changes, message):
+    with pytest.raises(ValueError, match=f"multigrid.*{message}"):
+        Multigrid(**changes)
+
+
 QUARTER = ((0.5, 1.0), (1.0, 1.0))
 """A long cycle whose coarse shape takes 2.25 times the clips, by the costs below."""
 COSTS = ClipCosts("multiply-accumulates", (((8, 32), 9), ((4, 32), 4)))
@@ -494,7 +516,3 @@ def test_without_fine_tuning_the_last_stage_is_shared_too():
     assert [(p.stage, p.clips) for p in phases] == [(0, 64), (0, 8), (1, 8)]
     # x = 1, m = 4.5: 4 · 1200 / (8 · 4.5) = 133.3 steps, and 66.7 for 2 epochs.
     assert [p.num_steps for p in phases] == [133, 67, 67]
-
-
-def test_every_row_of_the_paper_goes_through_its_shapes_in_each_stage():
-    assert {multigrid.long_cycle_per for multigrid in ROWS.values()} == {"stage"}

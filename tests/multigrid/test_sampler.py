@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recipes import HALF_AREA, ROWS, SHORT, TINY
@@ -174,6 +175,18 @@ def test_a_process_that_the_schedule_has_not_is_refused(rank, num_processes):
         ValueError, match=f"rank = {rank}, but the schedule is one of {num_processes} proc"
     ):
         StepSampler(schedule, seed=0, rank=rank)
+
+
+def test_another_number_of_processes_than_those_that_run_is_refused(monkeypatch):
+    """A loop that forgets num_processes would train all clips in every process."""
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    alone, shared = (
+        build_schedule(replace(TINY, clips=8), ROWS["baseline"], 24, num) for num in (1, 2)
+    )
+    StepSampler(shared, seed=0, rank=1)
+    with pytest.raises(ValueError, match="runs 2 processes, but the schedule is one of 1: build_"):
+        StepSampler(alone, seed=0)
 
 
 def test_repeats_of_a_video_alternate_with_another_one():

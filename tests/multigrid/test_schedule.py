@@ -210,6 +210,12 @@ def test_warm_up_of_fewer_steps_than_its_epochs_changes_nothing():
         ({"crop": -8}, r"recipe\.crop = -8 is less than 1"),
         ({"warmup_epochs": math.nan}, r"recipe\.warmup_epochs = nan is not a finite number"),
         ({"base_lr": math.inf}, r"recipe\.base_lr = inf is not a finite number"),
+        (
+            {"stage_epochs": (0, math.nan)},
+            r"recipe\.stage_epochs = \(0, nan\) is not a finite number",
+        ),
+        ({"stride": 0}, r"recipe\.stride = 0 is less than 1"),
+        ({"policy": "step"}, r"recipe\.policy = 'step' is none of steps_with_relative_lrs, cosine"),
     ],
 )
 def test_a_recipe_of_impossible_numbers_is_an_error(changes, message):

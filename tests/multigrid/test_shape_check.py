@@ -145,6 +145,48 @@ def test_a_table_of_space_is_looked_at_after_attention_over_time():
     assert found[FULL] == ""
 
 
+class Pooled(Absolute):
+    """Keys and values are means over 2 × 2 tokens, as in PVT and in the first MViT."""
+
+    def __init__(self, way):
+        super().__init__(way)
+        self.attend = nn.MultiheadAttention(24, 2, batch_first=True)
+
+    def forward(self, clips):
+        x = self.patches(clips)
+        x = x + self.way(self.table, x.shape[2:])
+        query, key = (part.flatten(2).transpose(1, 2) for part in (x, F.avg_pool3d(x, (1, 2, 2))))
+        return self.head(self.attend(query, key, key)[0].mean(1))
+
+
+@pytest.mark.parametrize("way", ["interpolated", "first corner"])
+def test_pooled_keys_have_places_of_their_own(way):
+    coarse, full = problems(Pooled(WAYS[way]), [(8, 64), FULL])
+    assert (coarse == "") == (way == "interpolated")
+    assert full == ""
+
+
+class FixedWindows(Absolute):
+    """Attention in windows of 2 × 2 × 2 tokens at every shape, as in Hiera. A right table is interpolated."""
+
+    def __init__(self):
+        super().__init__(WAYS["interpolated"])
+        self.attend = Attention()
+
+    def forward(self, clips):
+        x = self.patches(clips)
+        x = x + self.way(self.table, x.shape[2:])
+        for dim in (2, 4, 6):
+            x = x.unflatten(dim, (-1, 2))
+        x = x.permute(0, 2, 4, 6, 3, 5, 7, 1).flatten(4, 6).flatten(1, 3)
+        return self.head(self.attend(x).mean(dim=(1, 2)))
+
+
+def test_absolute_positions_in_windows_of_fixed_size_are_not_judged():
+    found = check_shapes(FixedWindows(), [(8, 64), FULL])
+    assert [(one.positions, one.problem) for one in found] == [(("absolute",), "")] * 2
+
+
 def test_a_bias_by_distance_is_right_in_smaller_windows():
     found = check_shapes(Windows(cuts=False), [(8, 64), FULL])
     assert [one.problem for one in found] == ["", ""]

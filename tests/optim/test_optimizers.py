@@ -13,7 +13,7 @@ from mgexp.config.load import load_config
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.models.build import build_model
-from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, set_num_groups
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.optim.build import build_groups, build_optimizer, layer_factors, set_rates
 from mgexp.optim.large_batch import Lamb
 from mgexp.run.clock import Clock
@@ -102,12 +102,30 @@ def test_biases_and_the_classifier_of_tsm(tmp_path):
     }
 
 
-@pytest.mark.parametrize("num_groups", [1, 2, 16])
-def test_the_number_of_groups_changes_no_decay(num_groups, tmp_path):
-    model, cfg = network(GroupedBatchNorm3d), tiny_config(tmp_path, PLAIN)
-    before = by_name(model, cfg)
-    set_num_groups(model, num_groups)
-    assert by_name(model, cfg) == before
+@pytest.mark.parametrize(
+    ("keys", "undecayed"),
+    [
+        ({**VIT, "VIT.CLS_EMBED_ON": True}, {"positions", "class_token"}),
+        (
+            {"MODEL.MODEL_NAME": "MViT", "MVIT.EMBED_DIM": 8, "MVIT.DEPTH": 2, "MVIT.STAGES": [1]},
+            {f"blocks.{block}.attn.rel_pos_{axis}" for block in range(2) for axis in "hwt"}
+            | {"pos_encoding.class_token"},
+        ),
+    ],
+)
+def test_positions_have_no_decay_and_matrices_do(keys, undecayed, tmp_path):
+    cfg = tiny_config(tmp_path, {**keys, "SOLVER.ZERO_WD_1D_PARAM": True})
+    model = build_model(cfg)
+    found = {
+        id(value)
+        for group in build_groups(cfg, model)
+        for value in group["params"]
+        if not group["weight_decay"]
+    }
+    vectors = {name for name, value in model.named_parameters() if value.ndim == 1}
+    assert {
+        name for name, value in model.named_parameters() if id(value) in found
+    } == vectors | undecayed
 
 
 def test_an_undecayed_weight_stays_where_its_gradient_is_zero(tmp_path):

@@ -165,18 +165,18 @@ class Noisy(nn.Module):
     def __init__(self, blocks):
         super().__init__()
         torch.manual_seed(0)
-        self.blocks = blocks(nn.Sequential(nn.Linear(8, 8), RandomDropout()) for _ in range(3))
+        self.blocks = blocks(RandomDropout(8, 8) for _ in range(3))
         self.head = nn.Linear(8, 2)
 
     def forward(self, x):
         for block in self.blocks:
-            x = block(x)
+            x = block(x, share=0.25)
         return self.head(x)
 
 
-class RandomDropout(nn.Module):
-    def forward(self, x):
-        return F.dropout(x)
+class RandomDropout(nn.Linear):
+    def forward(self, x, share):
+        return F.dropout(super().forward(x), share)
 
 
 def test_blocks_that_are_computed_twice_draw_the_same_numbers():
