@@ -73,9 +73,9 @@ def train(model: nn.Module, folder: str, workers: int = 2) -> Iterator[tuple[Ste
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, folder: str) -> float:
+def accuracy(model: nn.Module, folder: str, classes: list[str]) -> float:
     """Return the share of the videos of ``folder`` whose centre clip ``model`` classifies correctly."""
-    videos, _ = videos_in(folder)
+    videos, _ = videos_in(folder, classes)
     model.eval()
     batches = DataLoader(Videos(videos, RECIPE), batch_size=8)
     right = sum(int((model(clips).argmax(1) == labels).sum()) for clips, labels in batches)
@@ -85,8 +85,9 @@ def accuracy(model: nn.Module, folder: str) -> float:
 if __name__ == "__main__":
     train_folder, val_folder = sys.argv[1:]
     torch.manual_seed(0)
-    network = small_network(num_classes=len(videos_in(train_folder)[1]))
+    names = videos_in(train_folder)[1]
+    network = small_network(num_classes=len(names))
     for plan, loss in train(network, train_folder):
         shape = f"{plan.clips} clips of {plan.frames} x {plan.crop}² pixels"
         print(f"step {plan.step}, epoch {plan.epoch:.2f}: {shape}, loss {loss:.3f}")
-    print(f"accuracy: {accuracy(network, val_folder):.1%}")
+    print(f"accuracy: {accuracy(network, val_folder, names):.1%}")

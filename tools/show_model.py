@@ -26,7 +26,7 @@ from torch import nn
 
 from mgexp.config.load import read_config
 from mgexp.models.build import build_model, network_title
-from mgexp.models.cost import activation_bytes, count_macs, num_params, schedule_shapes
+from mgexp.models.cost import activation_bytes, count_macs, num_params
 from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
 from mgexp.options import ToolParser, add_import_option, run_tool
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     if options.check:
         full = (cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
         # Evaluation may have another crop than training.
-        shapes = {*schedule_shapes(schedule), (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)}
+        shapes = {*schedule.sizes, (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)}
         checks = check_shapes(model, [*sorted(shapes - {full}), full])
         found = {"model": name, "shapes": [asdict(one) for one in checks]}
         print(simplejson.dumps(found, indent=2) if options.json else check_table(name, checks))

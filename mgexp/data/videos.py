@@ -22,7 +22,7 @@ from mgexp.data.clips import TrainingClips
 from mgexp.data.formats import class_folders, read_folders
 from mgexp.data.records import VideoRecord
 from mgexp.data.views import EvaluationViews
-from mgexp.errors import InputError, raise_problems
+from mgexp.errors import InputError, listed, raise_problems
 from mgexp.multigrid.recipe import Recipe
 from mgexp.multigrid.sampler import ClipRequest
 from mgexp.video.frame_folder import FilesAndFolders
@@ -32,15 +32,23 @@ MEAN, STD = (0.45, 0.45, 0.45), (0.225, 0.225, 0.225)
 """Mean and standard deviation of R, G and B, as in the released code."""
 
 
-def videos_in(folder: str | Path) -> tuple[list[tuple[str, int]], list[str]]:
+def videos_in(
+    folder: str | Path, classes: Sequence[str] | None = None
+) -> tuple[list[tuple[str, int]], list[str]]:
     """Return the (path, label) of all videos of ``folder``, which has a folder for each class, and the names.
 
-    Labels follow the sorted names. For a validation folder, check that the names are the same. Raises InputError
-    with every problem of the folder, and for a video that is an empty file.
+    Labels follow the sorted names. For a validation folder, ``classes`` are the names of the training folder.
+    Raises InputError with every problem of the folder, for a video that is an empty file, and if the folder has
+    other classes than these.
     """
     folder = Path(folder)
     names, problems = class_folders(folder)
     raise_problems(problems)
+    if classes is not None and list(classes) != list(names):
+        others = listed(sorted({*names} ^ {*classes}))
+        raise InputError(
+            [f"{folder} and the training folder have different classes: only one has {others}"]
+        )
     found = read_folders(folder, {name: label for label, name in enumerate(names)})
     empty = [f"{path} is missing or an empty file: remove it" for path in found.missing]
     raise_problems([*found.problems, *empty])

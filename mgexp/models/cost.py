@@ -107,11 +107,6 @@ def train_flops(schedule: Schedule, macs: dict[tuple[int, int], int]) -> int:
     return total * FLOPS_PER_MAC * TRAINING_PER_FORWARD
 
 
-def schedule_shapes(schedule: Schedule) -> set[tuple[int, int]]:
-    """Return all (frames, crop) of the clips that a schedule trains."""
-    return {(s.frames, s.crop) for phase in schedule.phases for s in phase.cycle.shapes}
-
-
 class FusedAttention(TorchFunctionMode):
     """Let attention keep what its kernels on CPUs and GPUs keep: query, key, value, output and a number per query.
 

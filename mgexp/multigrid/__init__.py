@@ -8,8 +8,8 @@
         set_num_groups(model, plan.num_bn_groups)
 
 With several processes, each one builds the schedule with num_processes=…, takes the batches of its rank=…, and
-calls share_statistics(model) after every step. check_shapes(model, shapes) says whether a network is right at all
-shapes of a schedule. This package needs torch alone. examples/ has a plain loop and a Lightning module.
+calls share_statistics(model) after every step. check_shapes(model, schedule.sizes) says whether a network is right
+at all shapes of a schedule. This package needs torch alone. examples/ has a plain loop and a Lightning module.
 """
 
 from mgexp.multigrid.batchnorm import (

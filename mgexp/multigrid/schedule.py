@@ -51,6 +51,12 @@ class Schedule:
     num_processes: int = 1
 
     @property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        """List the (frames, crop) of the clips that are trained, each once, from coarse to fine."""
+        found = {(one.frames, one.crop) for phase in self.phases for one in phase.cycle.shapes}
+        return tuple(sorted(found))
+
+    @property
     def total_steps(self) -> int:
         """Count the steps of the whole run."""
         return self.phases[-1].end_step

@@ -17,7 +17,6 @@ from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, store_problems
 from mgexp.dist import device_of
 from mgexp.errors import TrainingError, collected, first_line
-from mgexp.models.cost import schedule_shapes
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
 from mgexp.plan.accuracy_by_shape import SHAPES, build_shape_findings
 from mgexp.plan.doctor import Finding
@@ -248,7 +247,7 @@ def verdict_finding(findings: Iterable[Finding]) -> Finding:
 
 def has_few_steps(schedule: Schedule) -> bool:
     """Return whether a schedule of several shapes, or a phase of it, has fewer steps than FEW_STEPS allows."""
-    if len(schedule_shapes(schedule)) == 1:
+    if len(schedule.sizes) == 1:
         return False
     fewest = min(phase.num_steps for phase in schedule.phases)
     return schedule.total_steps < FEW_STEPS or fewest < FEW_PHASE_STEPS

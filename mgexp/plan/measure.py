@@ -21,7 +21,7 @@ from mgexp.data.loader import build_opener
 from mgexp.dist import device_of
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.models.build import build_problems
-from mgexp.models.cost import num_params, schedule_shapes
+from mgexp.models.cost import num_params
 from mgexp.multigrid.schedule import Schedule, StepShape
 from mgexp.plan.communication import Communication
 from mgexp.plan.loading import Kind, build_clip_seconds, legs_of
@@ -171,7 +171,7 @@ def build_checked_schedule(
         schedule = build_row_schedule(cfg, num_videos, num_processes)
     raise_problems(found)
     if checks_model:
-        raise_problems(build_problems(cfg, schedule_shapes(schedule)))
+        raise_problems(build_problems(cfg, schedule.sizes))
         raise_problems(build_split_problems(cfg, schedule))
     return schedule
 

@@ -16,7 +16,6 @@ from mgexp.models.cost import (
     FLOPS_PER_MAC,
     TRAINING_PER_FORWARD,
     count_macs,
-    schedule_shapes,
     train_flops,
 )
 from mgexp.multigrid.schedule import Schedule
@@ -111,7 +110,7 @@ def load_schedules(comparison: Comparison, yamls: Mapping[str, Path]) -> tuple[R
         keys = flatten(cfg)
         network_keys = tuple(k for k in keys if k[0].split(".")[0] not in NOT_OF_THE_NETWORK)
         macs = counted.setdefault(network_keys, {})
-        new = schedule_shapes(schedule) - macs.keys()
+        new = {*schedule.sizes} - macs.keys()
         if new:
             # Counting runs a forward pass, which is twice as fast in this memory format.
             macs.update(count_macs(channels_last(build_network(cfg)), new))

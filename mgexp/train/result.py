@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mgexp.config.keys import Config
-from mgexp.models.cost import count_macs, num_params, schedule_shapes, train_flops
+from mgexp.models.cost import count_macs, num_params, train_flops
 from mgexp.multigrid.schedule import Schedule
 from mgexp.run.clock import Clock
 from mgexp.run.environment import describe
@@ -54,7 +54,7 @@ def outcome_of(result: Mapping[str, Any]) -> Outcome:
 
 def count_flops(model: nn.Module, schedule: Schedule) -> int:
     """Count the FLOPs of all training steps. Raises InputError if a network of one's own cannot be counted."""
-    return train_flops(schedule, count_macs(model, schedule_shapes(schedule)))
+    return train_flops(schedule, count_macs(model, schedule.sizes))
 
 
 def build_result(

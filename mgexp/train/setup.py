@@ -33,7 +33,7 @@ from mgexp.data.records import Record, VideoList
 from mgexp.dist import device_of, device_problems
 from mgexp.errors import InputError, collected, listed, raise_problems
 from mgexp.models.build import build_problems, build_to_look_at, own_names
-from mgexp.models.cost import products_by_shape, schedule_shapes
+from mgexp.models.cost import products_by_shape
 from mgexp.models.resnet import TEMPORAL
 from mgexp.models.weights import Fit, fit_weights, read_weights
 from mgexp.multigrid.batchnorm import grouped_layers
@@ -157,7 +157,7 @@ def build_inputs(
     # The checks below need the schedule and the opener.
     raise_problems(found)
     tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
-    found += build_problems(cfg, {*schedule_shapes(schedule), tested}, is_main)
+    found += build_problems(cfg, {*schedule.sizes, tested}, is_main)
     if is_here:
         found += build_memory_problems(cfg, schedule, num_processes, num_local or num_processes)
     raise_problems(found)
@@ -382,7 +382,7 @@ def build_store_levels(cfg: Config) -> tuple[int, ...]:
 
 def frame_problems(schedule: Schedule, model_name: str, alpha: int) -> Iterator[str]:
     """Yield a problem for each number of frames that the network cannot take."""
-    counts = sorted({frames for frames, _ in schedule_shapes(schedule)})
+    counts = sorted({frames for frames, _ in schedule.sizes})
     if model_name == "SlowFast":
         # The slow pathway has one frame for every alpha frames.
         for count in (count for count in counts if count % alpha):

@@ -54,6 +54,13 @@ def test_a_folder_gives_paths_with_labels_by_the_sorted_names(folder):
     ]
 
 
+def test_a_validation_folder_has_the_classes_of_the_training_folder(folder):
+    """Otherwise its labels would be those of other classes."""
+    assert videos_in(folder, ["jump", "walk"]) == videos_in(folder)
+    with pytest.raises(InputError, match="different classes: only one has run"):
+        videos_in(folder, ["jump", "run", "walk"])
+
+
 def test_all_problems_of_a_folder_are_one_error(tmp_path):
     (tmp_path / "walk").mkdir()
     (tmp_path / "walk" / "notes.txt").touch()

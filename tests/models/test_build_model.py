@@ -20,7 +20,6 @@ from mgexp.models.build import (
     init_weights,
     on_device,
 )
-from mgexp.models.cost import schedule_shapes
 from mgexp.models.names import head_of
 from mgexp.models.resnet import TEMPORAL, resnet, slowfast
 from mgexp.models.weights import fit_weights, named_weights
@@ -222,7 +221,7 @@ def check_all_shapes(cfg, num_groups: int) -> None:
     """Logits and gradients of ``num_groups`` BN groups of two clips at each shape."""
     model = build_model(cfg).train()
     set_num_groups(model, num_groups)
-    shapes = schedule_shapes(build_row_schedule(cfg, 10**6))
+    shapes = build_row_schedule(cfg, 10**6).sizes
     assert len(shapes) == 8
     for frames, crop in sorted(shapes):
         batch = torch.randn(2 * num_groups, 3, frames, crop, crop)
@@ -254,7 +253,7 @@ def test_forward_and_backward_at_full_width_at_every_shape(name, depth):
 )
 def test_no_shape_of_a_released_configuration_is_a_problem(name, depth):
     cfg = load_config(ROW, [*MODELS[name].split(), "RESNET.DEPTH", str(depth)])
-    assert build_problems(cfg, schedule_shapes(build_row_schedule(cfg, 10**6))) == []
+    assert build_problems(cfg, build_row_schedule(cfg, 10**6).sizes) == []
 
 
 def test_a_shape_that_a_model_cannot_take_is_a_problem():

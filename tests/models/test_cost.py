@@ -13,7 +13,6 @@ from mgexp.models.cost import (
     activation_bytes,
     macs_by_shape,
     products_by_shape,
-    schedule_shapes,
     train_flops,
 )
 from mgexp.models.vit import VideoTransformer
@@ -64,7 +63,7 @@ def test_macs_of_attention_by_hand():
 
 def test_training_is_six_macs_for_every_clip_of_every_step(tmp_path):
     schedule = build_row_schedule(tiny_config(tmp_path), 24)
-    macs = {shape: 1000 * shape[0] + shape[1] for shape in schedule_shapes(schedule)}
+    macs = {shape: 1000 * shape[0] + shape[1] for shape in schedule.sizes}
     plans = map(schedule.plan_at, range(schedule.total_steps))
     wanted = sum(6 * plan.clips * macs[plan.frames, plan.crop] for plan in plans)
     assert train_flops(schedule, macs) == wanted
@@ -75,12 +74,6 @@ def test_counting_leaves_the_statistics_alone():
     macs_by_shape(model, [(2, 4)])
     assert not model[1].running_mean.any()
     assert torch.equal(model[1].running_var, torch.ones(4))
-
-
-def test_shapes_of_a_schedule(tmp_path):
-    found = schedule_shapes(build_row_schedule(tiny_config(tmp_path), 24))
-    crops = {2: {16, 23}, 4: {16, 23, 32}, 8: {16, 23, 32}}
-    assert found == {(frames, crop) for frames, sizes in crops.items() for crop in sizes}
 
 
 FLOAT = 4

@@ -58,6 +58,14 @@ def test_stages_equal_the_released_ones(row):
         assert phase.stage == golden_phase(row, phase.start_epoch)["step_index"]
 
 
+def test_sizes_go_from_coarse_to_fine_each_once():
+    assert build_schedule(TINY, ROWS["baseline"], 100).sizes == ((8, 64),)
+    assert build_schedule(TINY, ROWS["long"], 100).sizes == ((2, 45), (4, 45), (4, 64), (8, 64))
+    assert build_schedule(TINY, ROWS["long_short"], 100).sizes == (
+        (2, 32), (2, 45), (4, 32), (4, 45), (4, 64), (8, 32), (8, 45), (8, 64),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("row", ["baseline", "short"])
 def test_without_the_long_cycle_each_phase_is_a_stage(row):
     assert [phase.stage for phase in in_epochs(row).phases] == [0, 1, 2, 3]

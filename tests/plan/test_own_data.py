@@ -14,7 +14,7 @@ from mgexp.config.study import read_study
 from mgexp.data.split import OwnVideo
 from mgexp.errors import InputError
 from mgexp.models.build import build_network
-from mgexp.models.cost import macs_by_shape, schedule_shapes, train_flops
+from mgexp.models.cost import macs_by_shape, train_flops
 from mgexp.plan import own_data
 from mgexp.plan.own_data import (
     Lists,
@@ -143,7 +143,7 @@ def test_the_saving_is_that_of_the_network():
     """As fvcore counts it, which is how the study counts: a clip of fewer frames costs as much less."""
     plan = Plan.of(SEEN)
     network = build_network(config_from(plan.choices))
-    macs = macs_by_shape(network, schedule_shapes(plan.baseline) | schedule_shapes(plan.long))
+    macs = macs_by_shape(network, {*plan.baseline.sizes, *plan.long.sizes})
     flops = [train_flops(one, macs) for one in (plan.baseline, plan.long)]
     assert f"and {flops[0] / flops[1]:.2f} times fewer FLOPs of training" in plan.advice()[0]
 

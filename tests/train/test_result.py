@@ -9,7 +9,7 @@ from torch import nn
 
 from mgexp.errors import InputError
 from mgexp.models.build import build_model
-from mgexp.models.cost import macs_by_shape, schedule_shapes, train_flops
+from mgexp.models.cost import macs_by_shape, train_flops
 from mgexp.run.clock import Clock
 from mgexp.run.log import LOGGER
 from mgexp.train.result import count_flops, judge, seconds_record, summary
@@ -57,7 +57,7 @@ def test_a_network_that_cannot_be_traced_is_counted_all_the_same(tmp_path, caplo
     cfg = tiny_config(tmp_path, {})
     schedule, network = build_row_schedule(cfg, 24), build_model(cfg)
     caplog.set_level(logging.WARNING, LOGGER.name)
-    wanted = train_flops(schedule, macs_by_shape(network, schedule_shapes(schedule)))
+    wanted = train_flops(schedule, macs_by_shape(network, schedule.sizes))
     # fvcore also counts batch norm and pools, which are a larger share of a tiny network.
     assert count_flops(Untraceable(network), schedule) == pytest.approx(wanted, rel=0.1)
     assert "fvcore cannot count this network, so torch does" in caplog.text
