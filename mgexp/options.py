@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from mgexp.config.keys import BY_NAME
 from mgexp.errors import InputError
 from mgexp.registry import OwnFile, import_file
 from mgexp.run.remote import is_remote
@@ -50,6 +53,19 @@ class ToolParser(argparse.ArgumentParser):
         )
         if self._detail:
             self._add_help_all()
+
+    def parse_with_pairs(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Parse options among which KEY VALUE pairs may stand. They are the only words that are no options."""
+        # After an option with several values, such as --rows, argparse would take the pairs as more values.
+        pairs: list[str] = []
+        others: list[str] = []
+        words = iter(arguments)
+        for word in words:
+            is_key = word in BY_NAME or re.fullmatch(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)+", word)
+            (pairs if is_key else others).append(word)
+            if is_key:
+                pairs += islice(words, 1)
+        return self.parse_intermixed_args([*pairs, *others])
 
     def add_rare_group(self, title: str) -> argparse._ArgumentGroup:
         """Add a group of options that only --help-all explains."""

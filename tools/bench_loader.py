@@ -33,6 +33,7 @@ from mgexp.errors import InputError, collected, raise_problems
 from mgexp.options import (
     ToolParser,
     add_measuring_options,
+    local_folder,
     not_positive,
     run_tool,
     say,
@@ -94,7 +95,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add(
         "--make-videos",
-        type=Path,
+        type=local_folder,
         metavar="FOLDER",
         help="first make eight videos (340 × 256 pixels, 30 fps, 10 s, H.264) and stores there, and use them",
     )

@@ -85,7 +85,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default=WAYS,
         help=f"what is measured (default: {' '.join(WAYS)})",
     )
-    return parser.parse_intermixed_args(arguments)
+    return parser.parse_with_pairs(arguments)
 
 
 def main(arguments: list[str]) -> int:

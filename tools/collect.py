@@ -26,7 +26,7 @@ from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError, raise_problems
 from mgexp.figures.report_figures import report_with_figures, stored_curves
-from mgexp.options import ToolParser, add_import_option, run_tool, without_folder
+from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, without_folder
 from mgexp.results.collect import Collected, append_results
 from mgexp.results.load import read_result
 from mgexp.results.page import write_page, write_site
@@ -41,7 +41,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "runs", type=Path, nargs="?", help="folder that holds run folders at any depth"
     )
-    parser.add_argument("--site", type=Path, metavar="DIR", help="write all tables as a site")
+    parser.add_argument(
+        "--site", type=local_folder, metavar="DIR", help="write all tables as a site"
+    )
     parser.add_argument(
         "--results",
         type=Path,

@@ -7,7 +7,7 @@
 INPUT is a file of pytorchvideo's hub (.pyth), of PySlowFast (.pyth, or .pkl of its caffe2 model zoo), of
 torchvision's ImageNet ResNets (.pth, inflated over time), of a ViT (timm, torchvision, VideoMAE, V-JEPA 2), or
 of mgexp (model.pt, a checkpoint). OUTPUT is a .safetensors file or a torch file like those of pytorchvideo's hub,
-with pytorchvideo's names.
+with the names of our networks: pytorchvideo's, for MViT torchvision's, and for ViT our own.
 The model of --cfg says which tensors are needed. A missing or unknown tensor or another shape is an error.
 A classifier with another number of classes is left out. The tool lists every tensor that it did not use, and with
 --json all tensors. It cannot check parts of a network that have no weights: the pool of C2D, the shifts of TSM,

@@ -63,7 +63,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         nargs="+",
         choices=FORMATS,
         default=FORMATS,
-        help="programs to write (default: both); ONNX needs pip install '.[export]'",
+        help="programs to write (default: both); ONNX needs pip install --editable '.[export]'",
     )
     return parser.parse_args(arguments)
 

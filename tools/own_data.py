@@ -74,11 +74,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add(
         "--val-share",
         type=float,
-        default=0.25,
         metavar="X",
         help="share of each class for validation (default: 0.25)",
     )
-    add("--seed", type=int, default=0, help="seed of the split (default: 0)")
+    add("--seed", type=int, help="seed of the split (default: 0)")
     add(
         "--steps",
         type=int,
@@ -159,7 +158,7 @@ def main(arguments: list[str]) -> int:
     train, val = split(usable, options)
     seen = Seen.of([checks[one.path] for one in usable], names, len(train), len(val))
     plan = Plan.of(seen, options.steps, options.crop)
-    share = options.val_share if any(one.is_val is None for one in usable) else None
+    share = share_of(options) if any(one.is_val is None for one in usable) else None
     lists = Lists(options.videos, (*train,), (*val,), options.allow_outside, share)
     write_project(project, plan, lists, labels)
     print(table(train, val, {kind: names[number] for kind, number in labels.items()}))
@@ -167,6 +166,11 @@ def main(arguments: list[str]) -> int:
     # Last, because the split decides what the accuracy means.
     print("\n".join(lists.groups_text()))
     return 0
+
+
+def share_of(options: argparse.Namespace) -> float:
+    """Return the share of each class for validation."""
+    return 0.25 if options.val_share is None else float(options.val_share)
 
 
 def project_of(options: argparse.Namespace) -> ProjectDir:
@@ -181,7 +185,7 @@ def project_of(options: argparse.Namespace) -> ProjectDir:
         problems.append(f"{options.videos} is not a folder: give the folder that holds the videos")
     if options.crop and options.crop > MAX_CROP:
         problems.append(f"--crop {options.crop}: give at most {MAX_CROP:,}")
-    if not 0 < options.val_share < 1:
+    if not 0 < share_of(options) < 1:
         problems.append(f"--val-share {options.val_share:g}: give more than 0 and less than 1")
     if options.separator == "":
         problems.append("--separator is empty: use one character or more")
@@ -280,11 +284,15 @@ def split(
     """Split the videos, unless folders or lists have split them. Raises InputError."""
     if any(one.is_val is None for one in videos):
         try:
-            return split_videos(videos, options.val_share, options.seed)
+            return split_videos(videos, share_of(options), options.seed or 0)
         except ValueError as error:
             raise InputError([str(error)]) from error
     train, val = ([one for one in videos if one.is_val is which] for which in (False, True))
-    problems = []
+    problems = [
+        f"{option} {value:g} has no effect, because the folders or lists are split already: leave it out"
+        for option, value in (("--val-share", options.val_share), ("--seed", options.seed))
+        if value is not None
+    ]
     if not train or not val:
         problems.append(
             f"{counted(len(train), 'usable training video')} and {len(val)} for validation: both lists need some"

@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +32,13 @@ import simplejson
 import torch
 
 from mgexp.config.check import cross_problems
-from mgexp.config.keys import BY_NAME
 from mgexp.config.load import experiment_name, read_config
 from mgexp.dist import device_of, device_problems
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.options import (
     ToolParser,
     add_import_option,
+    local_folder,
     not_positive,
     run_tool,
     say,
@@ -72,6 +70,13 @@ from bench_videos import make_bench_videos
 
 ROWS = ("baseline", "short", "long", "long_short")
 PLAN_VERSION = 1
+DEFAULTS = {
+    "budget_seconds": 60.0,
+    "gpus_per_node": 8,
+    "bandwidth": (12.0, 12.5),
+    "latency": (5.7, 9.6),
+}
+"""Values of options that --from may leave unread, so a check has to know whether they were given."""
 
 
 # fmt: off
@@ -82,8 +87,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--cfg", type=Path, help="YAML of a row, in experiments/")
     add_import_option(parser)
     add("--rows", nargs="+", type=Path, metavar="YAML", help=f"rows (default: {', '.join(ROWS)} beside --cfg)")
-    add("--budget-seconds", type=float, default=60.0, metavar="S", help="time to measure (default: 60)")
-    add("--make-videos", type=Path, metavar="FOLDER",
+    add("--budget-seconds", type=float, metavar="S", help="time to measure (default: 60)")
+    add("--make-videos", type=local_folder, metavar="FOLDER",
         help="first make eight videos (340 × 256 pixels, 30 fps, 10 s, H.264) and a store there, and time loading "
         "on them; the number of videos stays DATA.NUM_VIDEOS (later, with --from, add DATA.STORE FOLDER/store)")
     add("--from", dest="source", type=Path, metavar="FILE", help="the measurement of an earlier --output")
@@ -92,7 +97,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--json", action="store_true", help="print them, for programs")
     add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys, for all rows")
     add_machine(parser.add_rare_group("the machine that is predicted"))
-    return parser.parse_intermixed_args(keys_first(arguments))
+    return parser.parse_with_pairs(arguments)
 
 
 def add_machine(group: argparse._ArgumentGroup) -> None:
@@ -103,27 +108,13 @@ def add_machine(group: argparse._ArgumentGroup) -> None:
         help="workers of a process (default: DATA_LOADER.NUM_WORKERS; auto: as many as --cores)")
     add("--cores", type=int, metavar="C",
         help="cores of a process and its workers (default: those of the measured machine / the GPUs of a node)")
-    add("--gpus-per-node", type=int, default=8, metavar="N", help="default: 8")
-    add("--bandwidth", nargs=2, type=float, default=(12.0, 12.5), metavar=("INSIDE", "BETWEEN"),
+    add("--gpus-per-node", type=int, metavar="N", help="default: 8")
+    add("--bandwidth", nargs=2, type=float, metavar=("INSIDE", "BETWEEN"),
         help="GB/s in one direction, between the GPUs of a node and of a node to others "
         "(default: 12 12.5, as PCIe 3.0 x16 in NCCL's topo.h, and 100 Gb/s)")
-    add("--latency", nargs=2, type=float, default=(5.7, 9.6), metavar=("INSIDE", "BETWEEN"),
+    add("--latency", nargs=2, type=float, metavar=("INSIDE", "BETWEEN"),
         help="microseconds of a message (default: 5.7 9.6, PCI and network in NCCL's tuning.cc)")
 # fmt: on
-
-
-def keys_first(arguments: Sequence[str]) -> list[str]:
-    """Move KEY VALUE pairs to the front."""
-    # After an option with several values, such as --rows, argparse would take the pairs as more values.
-    pairs: list[str] = []
-    others: list[str] = []
-    words = iter(arguments)
-    for word in words:
-        if word in BY_NAME or re.fullmatch(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)+", word):
-            pairs += [word, *islice(words, 1)]
-        else:
-            others.append(word)
-    return [*pairs, *others]
 
 
 def main(arguments: list[str]) -> int:
@@ -141,7 +132,7 @@ def main(arguments: list[str]) -> int:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raise InputError for options that exclude each other, and for impossible numbers."""
+    """Raise InputError for options that exclude each other, and for impossible numbers. Fill in DEFAULTS."""
     problems = []
     if not (options.cfg or options.rows or options.source):
         problems.append("give --cfg, --rows or --from")
@@ -153,18 +144,23 @@ def check(options: argparse.Namespace) -> None:
         )
     if options.source and not (options.cfg or options.rows) and not options.measured_run:
         problems.append("--from alone has nothing to do: add --cfg, --rows or --measured-run")
-    if options.source and not (options.cfg or options.rows):
-        unread = {
-            "--num-gpus": options.num_gpus,
-            "--workers": options.workers,
-            "--cores": options.cores,
-            " ".join(options.overrides): options.overrides,
-        }
+    has_rows = options.cfg or options.rows
+    given = {name: getattr(options, name) for name in ("num_gpus", "workers", "cores", *DEFAULTS)}
+    unread = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+    unread[" ".join(options.overrides)] = options.overrides or None
+    if options.source and not has_rows:
         problems += [
             f"{name} is not read with --from without --cfg or --rows: leave it out, or add one of them"
             for name, value in unread.items()
-            if value not in (None, [])
+            if value is not None
         ]
+    elif options.source and options.budget_seconds is not None:
+        problems.append(
+            "--budget-seconds is not read with --from, which measures nothing: leave it out"
+        )
+    for name, value in DEFAULTS.items():
+        if given[name] is None:
+            setattr(options, name, value)
     problems += too_small({"--gpus-per-node": options.gpus_per_node, "--cores": options.cores})
     problems += too_small({"--num-gpus": min(options.num_gpus or [1])})
     problems += too_small({"--workers": options.workers}, least=0)

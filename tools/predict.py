@@ -6,7 +6,8 @@
   python tools/predict.py --webcam 0 --run RUN
 
 RUN is the folder of a finished run. A video is seen in all views of the full protocol, and its
-probabilities are their mean. --overlay and --webcam see one clip after the other.
+probabilities are their mean, or with DATA.ENSEMBLE_METHOD max the largest of each class.
+--overlay and --webcam see one clip after the other.
 More: docs/predict.md. Exit codes: 0 done, 1 a file cannot be written, 2 bad input, 3 some videos
 cannot be read, 4 interrupted.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 # mgexp comes before torch, because it sets how torch's threads wait.
@@ -26,7 +28,7 @@ import simplejson
 import torch
 
 from mgexp.config.keys import Config
-from mgexp.data.loader import build_opener, build_view_loader
+from mgexp.data.loader import build_view_loader
 from mgexp.data.records import VideoRecord
 from mgexp.deploy.find import Found, find_videos
 from mgexp.deploy.overlay import default_font, font_problems, overlay_problems
@@ -35,7 +37,9 @@ from mgexp.deploy.stream import SPAN_SECONDS, Source, build_window, camera
 from mgexp.dist import Processes, device_of, device_problems
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, say, without_folder
+from mgexp.plan.workers import most_workers
 from mgexp.run.confusion import name_of
+from mgexp.run.environment import num_cores
 from mgexp.run.log import with_progress
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.text import counted
@@ -47,6 +51,7 @@ from mgexp.train.predict import (
     read_names,
     write_csv,
 )
+from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.reader import VideoError
 
 NUM_BEST, NUM_DRAWN = 5, 3
@@ -146,7 +151,11 @@ def build_predictions(
     """Predict the videos in all views of the full protocol, one after the other."""
     # A record needs a label, but prediction does not read it.
     records = [VideoRecord(video, 0) for video in videos]
-    views = build_view_loader(cfg, records, True, device, Processes(), build_opener(cfg))
+    # A new video has no copy in the clip store of the run. NUM_WORKERS may still be auto in its YAML.
+    workers = min(most_workers(cfg.DATA_LOADER.NUM_WORKERS, num_cores()), len(videos))
+    cfg = replace(cfg, DATA_LOADER=replace(cfg.DATA_LOADER, NUM_WORKERS=workers))
+    opener = FilesAndFolders(cfg.DATA.FRAMES_FPS)
+    views = build_view_loader(cfg, records, True, device, Processes(), opener)
     return predictor.predict(videos, views, num_best)
 
 

@@ -36,7 +36,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mgexp.config.keys import BY_NAME
 from mgexp.config.load import read_config
 from mgexp.data.lists import chosen_listing
 from mgexp.errors import listed, raise_problems
@@ -83,7 +82,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="encode a sample of 8 videos, and predict disk space and time of the store",
     )
     add("overrides", nargs="*", metavar="KEY VALUE", help="with --cfg: configuration keys")
-    return parser.parse_intermixed_args(arguments)  # fmt: skip
+    return parser.parse_with_pairs(arguments)  # fmt: skip
 
 
 def add_copy_options(parser: ToolParser) -> None:
@@ -91,7 +90,7 @@ def add_copy_options(parser: ToolParser) -> None:
     add = parser.add_argument
     add(
         "--short-sides",
-        type=short_side,
+        type=int,
         nargs="+",
         metavar="PIXELS",
         help="short side of each copy in pixels, even numbers (default: with --cfg those that the clips of "
@@ -128,13 +127,6 @@ def add_copy_options(parser: ToolParser) -> None:
         metavar="SECONDS",
         help="give a video up that takes longer; 0 for no limit (default: 3,600)",
     )
-
-
-def short_side(text: str) -> int:
-    """Read a number of --short-sides. Refuse a KEY: argparse gives this option all words up to the next option."""
-    if text in BY_NAME:
-        raise argparse.ArgumentTypeError(f"{text}: put KEY VALUE pairs behind another option")
-    return int(text)
 
 
 def gigabytes(text: str) -> float:

@@ -206,8 +206,8 @@ class Board:
 
     @property
     def sweep_dir(self) -> SweepDir:
-        """The folder of the runs that Slurm got."""
-        return SweepDir(Path(RUNS, "sweeps", self.name) if self.root else self.place / "sweeps")
+        """The folder of the runs that Slurm got. It is not that of a sweep of the same rows."""
+        return SweepDir(Path(RUNS, "studies", self.name) if self.root else self.place / "sweeps")
 
     def run_dir(self, row: str, seed: int) -> RunDir:
         """Return the folder of a run on this machine."""
@@ -463,7 +463,8 @@ def submit(board: Board, resources: Resources, options: argparse.Namespace) -> O
             if todo:
                 submit_array(sweep, todo, resources, options.parallel or len(todo))
             num = counted(len(todo), "run is", "runs are")
-            say(f"{num} submitted; follow: python tools/sweep.py status {board.sweep_dir.root}")
+            root = shlex.quote(str(board.sweep_dir.root))
+            say(f"{num} submitted; follow: python tools/sweep.py status {root}")
             say(age_of_code(sweep.folder))
     return Outcome.OK
 

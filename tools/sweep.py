@@ -15,6 +15,7 @@ Exit codes: 0, or 2 for bad input (one message). Runs on this machine give the w
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -108,7 +109,7 @@ def main(arguments: Sequence[str]) -> int:
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", ())
     if name in COMMANDS:
         return COMMANDS[name](parse_command(name, rest))
-    return run(parse(rest if name == "run" else arguments))
+    return run(parse(arguments))
 
 
 def status(options: argparse.Namespace) -> int:
@@ -162,8 +163,8 @@ def start(sweep: Sweep, resources: Resources, options: argparse.Namespace) -> in
     has_missed = any(state.state == MISSED_IT for state in now) and options.launcher != "slurm"
     if not todo:
         return Outcome.MISSED if has_missed else Outcome.OK
-    say(f"follow: python tools/sweep.py status {sweep.folder.root}\n"
-        f"stop:   python tools/sweep.py cancel {sweep.folder.root}")  # fmt: skip
+    root = shlex.quote(str(sweep.folder.root))
+    say(f"follow: python tools/sweep.py status {root}\nstop:   python tools/sweep.py cancel {root}")
     if options.launcher == "slurm":
         ids = submit_array(sweep, todo, resources, options.parallel or len(todo))
         say(f"submitted: {counted(len(ids), 'run')}, job {ids[0].split('_')[0]}")

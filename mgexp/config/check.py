@@ -202,6 +202,12 @@ def _solver_problems(cfg: Config) -> Iterator[str]:
         )
     else:
         yield from _unread("SOLVER.GAMMA", solver.GAMMA, "SOLVER.LR_POLICY = cosine")
+    warms_up = solver.WARMUP_EPOCHS or solver.WARMUP_STEPS
+    if warms_up and solver.WARMUP_START_LR > solver.BASE_LR:
+        yield (
+            f"SOLVER.WARMUP_START_LR = {solver.WARMUP_START_LR:g} is above SOLVER.BASE_LR = {solver.BASE_LR:g}: a "
+            "warm-up rises; lower WARMUP_START_LR"
+        )
     grid = cfg.MULTIGRID
     if grid.LR_SCALING != "noise":
         deciding = f"MULTIGRID.LR_SCALING = {grid.LR_SCALING}"

@@ -121,16 +121,16 @@ def _shortened(number: float) -> float:
 def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Read a YAML file and its bases as values by dotted names, which may be unknown keys. List the problems."""
     if not is_file(path):
-        return {}, [
-            f"{path} does not exist: --cfg takes a YAML file, such as those in experiments/"
-        ]
+        found = "is a folder" if path.is_dir() else "does not exist"
+        return {}, [f"{path} {found}: --cfg takes a YAML file, such as those in experiments/"]
     try:
         tree = flatten(read_yaml(path))
         values = {name: value for name, value in tree if name not in FORMER_KEYS}
     except RecursionError:
         return {}, [f"{path}: its _BASE_ leads back to the file itself, or to too many files"]
     except OSError as error:
-        return {}, [f"{path}: its _BASE_ {error.filename} cannot be read: {error.strerror}"]
+        base = "" if error.filename == str(path) else f": its _BASE_ {error.filename}"
+        return {}, [f"{path}{base} cannot be read: {error.strerror}"]
     except ValueError as error:
         return {}, [f"{path} is not a YAML file of configuration keys: {error}"]
     if len(values) > MAX_FILE_KEYS:
@@ -231,6 +231,9 @@ def smoke(cfg: Config) -> Config:
     The numbers of clips stay too, unless they follow from the multiply-accumulates of the network.
     """
     videos = math.ceil(SMOKE_STEPS * cfg.TRAIN.BATCH_SIZE / cfg.SOLVER.MAX_EPOCH)
+    # 0 takes all videos.
+    num_train = min(max(1, videos), cfg.DATA.MAX_TRAIN_VIDEOS or math.inf)
+    num_val = min(SMOKE_VAL_VIDEOS, cfg.DATA.MAX_VAL_VIDEOS or math.inf)
     # The fast pathway of SlowFast needs whole channels, so the width stays a multiple of BETA_INV.
     beta_inv = cfg.SLOWFAST.BETA_INV
     width = beta_inv * max(1, cfg.RESNET.WIDTH_PER_GROUP // WIDTH_DIVISOR // beta_inv)
@@ -243,7 +246,7 @@ def smoke(cfg: Config) -> Config:
 
     return replace(
         cfg,
-        DATA=replace(cfg.DATA, MAX_TRAIN_VIDEOS=max(1, videos), MAX_VAL_VIDEOS=SMOKE_VAL_VIDEOS),
+        DATA=replace(cfg.DATA, MAX_TRAIN_VIDEOS=int(num_train), MAX_VAL_VIDEOS=int(num_val)),
         RESNET=replace(cfg.RESNET, WIDTH_PER_GROUP=width),
         VIT=replace(cfg.VIT, EMBED_DIM=narrow(cfg.VIT)),
         MVIT=replace(cfg.MVIT, EMBED_DIM=narrow(cfg.MVIT)),

@@ -6,6 +6,7 @@ The file lies in a folder of rows. It is written and committed before the runs. 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -266,6 +267,8 @@ def budget_text(study: Study, name: str, factor: float, source: str) -> str:
     values = dict(flatten(load_config(baseline)))
     # Three digits after the point are a thousandth of an epoch: less than one step of most data sets.
     epochs = {key: _times(as_lists(values[key]), factor) for key in EPOCH_KEYS}
+    if values["SOLVER.WARMUP_STEPS"]:
+        epochs["SOLVER.WARMUP_STEPS"] = round(values["SOLVER.WARMUP_STEPS"] * factor)
     what = "seconds" if name == SECONDS_NAME.format(row=study.budget_rows[name]) else "FLOPs"
     tree = {
         "_BASE_": os.path.relpath(baseline, path.parent),
@@ -279,7 +282,7 @@ def budget_text(study: Study, name: str, factor: float, source: str) -> str:
         f"# The baseline with the {what} of {study.budget_rows[name]}: all epochs times {factor:.4g}.\n"
         f"# tools/study.py wrote this file, from {source}. Published: unknown.\n"
         f"# {_recipes(study, study.budget_rows[name])}\n"
-        f"# python tools/run_net.py --cfg {shown_path}\n{text}"
+        f"# python tools/run_net.py --cfg {shlex.quote(str(shown_path))}\n{text}"
     )
 
 

@@ -199,7 +199,8 @@ def _test(draft: Conversion, format_: str) -> None:
     views = draft.value("TEST.NUM_ENSEMBLE_VIEWS")
     why = "1: all views of the segments of a video are the same"
     draft.keep_as("TEST.NUM_ENSEMBLE_VIEWS", min(views, 1) if format_ == "ssv2" else views, why)
-    if draft.value("TEST.ENABLE") and draft.value("TEST.DATASET") != draft.value("TRAIN.DATASET"):
+    train, test = (draft.value(f"{one}.DATASET").lower() for one in ("TRAIN", "TEST"))
+    if draft.value("TEST.ENABLE") and test != train:
         draft.refuse("TEST.DATASET", "is not TRAIN.DATASET: a run tests on DATA.VAL_LIST")
     draft.drop("a run tests on DATA.VAL_LIST", "TEST.DATASET")
     draft.drop("every run tests once it is trained", "TEST.ENABLE")

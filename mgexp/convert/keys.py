@@ -184,6 +184,7 @@ FIXED: dict[str, Fixed] = {
     "MODEL.DROPCONNECT_RATE": Fixed(NONE, "residual branches are never dropped"),
     "MODEL.DETACH_FINAL_FC": Fixed(OFF, "the whole network is trained"),
     "MODEL.FROZEN_BN": Fixed(OFF, "batch normalisation is trained"),
+    "MVIT.REV.ENABLE": Fixed(OFF, "activations are kept or computed twice, never reversed"),
     "RESNET.NUM_GROUPS": Fixed((1,), "convolutions have one group"),
     "RESNET.STRIDE_1X1": Fixed(OFF, "the 3 x 3 convolution of a block has its stride"),
     "RESNET.ZERO_INIT_FINAL_CONV": Fixed(OFF, "convolutions start at random"),

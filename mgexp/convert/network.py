@@ -143,8 +143,14 @@ def _x3d(draft: Conversion) -> None:
     draft.keep("RESNET.ZERO_INIT_FINAL_BN", "X3D.WIDTH_FACTOR", "X3D.DEPTH_FACTOR")
     for name, (value, here) in OF_X3D.items():
         draft.require(name, draft.value(name) == value, here)
+    # PySlowFast's X3D reads these three.
+    has_blocks = any(block for stage in draft.value("NONLOCAL.LOCATION") for block in stage)
+    draft.require("NONLOCAL.LOCATION", not has_blocks, "X3D has no non-local blocks")
+    is_dense = draft.value("RESNET.SPATIAL_DILATIONS") == [[1]] * 4
+    draft.require("RESNET.SPATIAL_DILATIONS", is_dense, "no convolution is dilated")
     unread = ("RESNET.", "NONLOCAL.", "SLOWFAST.")
-    draft.drop("X3D does not read it", *(name for name in draft.given if name.startswith(unread)))
+    names = (name for name in draft.given if name.startswith(unread))
+    draft.drop("X3D does not read it", *(name for name in names if name != "RESNET.STRIDE_1X1"))
     draft.drop("clips have red, green and blue", "DATA.INPUT_CHANNEL_NUM")
 
 

@@ -5,6 +5,7 @@ Every key becomes our key with the same meaning, or is dropped with a reason, or
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -72,7 +73,8 @@ def _weights(draft: Conversion) -> None:
                 draft.refuse(one, why)
     elif path.endswith(".pkl"):
         ours = str(Path(path).with_suffix(".safetensors"))
-        why = f"TRAIN.INIT_WEIGHTS {ours}; make it: python tools/convert_weights.py {path} {ours} --cfg …"
+        files = shlex.join([path, ours])
+        why = f"TRAIN.INIT_WEIGHTS {ours}; make it: python tools/convert_weights.py {files} --cfg …"
         draft.change(name, why, TRAIN__INIT_WEIGHTS=ours)
     elif path:
         why = f"TRAIN.INIT_WEIGHTS {path}: the weights alone, from step 0"

@@ -174,7 +174,7 @@ def read_lists(
             elif video is None:
                 problems.append(
                     f"{path}:{number}: {shown(name)} lies outside {root.absolute()}: give the folder "
-                    "that the paths are relative to as VIDEOS_FOLDER"
+                    "that the paths are relative to as VIDEOS"
                 )
             else:
                 videos.append(OwnVideo(video, rest[0], rest[1] if with_group else "", is_val))

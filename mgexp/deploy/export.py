@@ -168,7 +168,7 @@ def onnx_problems() -> list[str]:
     verb = "is" if len(missing) == 1 else "are"
     return [
         f"ONNX needs the packages {', '.join(ONNX_PACKAGES)}, and {' and '.join(missing)} {verb} not "
-        "installed: pip install '.[export]', or leave ONNX out with --formats torch"
+        "installed: pip install --editable '.[export]', or leave ONNX out with --formats torch"
     ]
 
 

@@ -298,7 +298,7 @@ def to_queue(
     say(
         f"job {job.job_id} is submitted\n"
         f"  queue:  squeue --jobs {job.job_id}\n"
-        f"  follow: tail -F {submission.launch.error_log(job.job_id)}\n"
+        f"  follow: tail -F {shlex.quote(str(submission.launch.error_log(job.job_id)))}\n"
         f"  cancel: scancel {job.job_id}\n"
         f"The run folder will be {run_dir.root}."
     )

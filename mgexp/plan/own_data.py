@@ -19,7 +19,7 @@ from mgexp.config.load import config_of, file_values
 from mgexp.config.values import BASES
 from mgexp.data.classes import class_list
 from mgexp.data.split import OwnVideo
-from mgexp.errors import InputError, listed
+from mgexp.errors import InputError, listed, raise_problems
 from mgexp.multigrid.schedule import Schedule
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.run.files import atomic_write_text, short_path
@@ -253,7 +253,8 @@ LONG: Mapping[str, Any] = {"MULTIGRID.LONG_CYCLE": True}
 
 def config_from(choices: Sequence[Choice], changes: Mapping[str, Any] | None = None) -> Config:
     """Make the configuration of the base file with the choices and ``changes``."""
-    values, _ = file_values(BASES / BASE)
+    values, problems = file_values(BASES / BASE)
+    raise_problems(problems)
     given = {**values, **{one.key: one.value for one in choices}, **(changes or {})}
     # Values of a file and of a choice are lists, where the configuration has tuples.
     return config_of({key: BY_NAME[key].read(value) for key, value in given.items()})

@@ -308,7 +308,7 @@ def tracking_problems(uses_tensorboard: bool, wandb_mode: str | None) -> Iterato
     for package in (package for package in missing if wanted[package]):
         section = package.upper()
         yield (
-            f"{section}.ENABLE = True needs the package {package}: pip install '.[{package}]' or "
+            f"{section}.ENABLE = True needs the package {package}: pip install --editable '.[{package}]' or "
             f"{package}, or set {section}.ENABLE False"
         )
     if wandb_mode == "online" and "wandb" not in missing:

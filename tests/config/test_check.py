@@ -29,6 +29,22 @@ def problems_of(*pairs):
             "SOLVER.GAMMA = 0.5 is not read with SOLVER.LR_POLICY = cosine",
         ),
         (
+            "SOLVER.COSINE_AFTER_WARMUP True",
+            "SOLVER.COSINE_AFTER_WARMUP = True is not read with SOLVER.LR_POLICY = steps_with_relative_lrs",
+        ),
+        (
+            "MULTIGRID.CLIP_SECONDS [[8,64,0.1]]",
+            "is not read with MULTIGRID.BATCH_RATIO = pixels",
+        ),
+        (
+            "MODEL.LOSS_FUNC my_loss MODEL.LABEL_SMOOTHING 0.1",
+            "MODEL.LABEL_SMOOTHING = 0.1 is of MODEL.LOSS_FUNC cross_entropy, not of my_loss",
+        ),
+        (
+            "SOLVER.BASE_LR 1e-3 SOLVER.WARMUP_START_LR 0.01",
+            "SOLVER.WARMUP_START_LR = 0.01 is above SOLVER.BASE_LR = 0.001: a warm-up rises",
+        ),
+        (
             "MODEL.MODEL_NAME TSM RESNET.DEPTH 50 RESNET.WIDTH_PER_GROUP 36",
             "RESNET.WIDTH_PER_GROUP = 36 does not divide by 8",
         ),
@@ -118,6 +134,7 @@ def test_keys_that_contradict_each_other_are_one_problem(pairs, said):
         "TEST.FRAME_ORDER reversed TRAIN.ENABLE False",
         "DATA.NUM_FOLDS 5 DATA.TRAIN_LIST train_{fold}.csv DATA.VAL_LIST val_{fold}.csv",
         "SOLVER.MOMENTUM 0 SOLVER.NESTEROV False",
+        "SOLVER.BASE_LR 1e-3 SOLVER.WARMUP_START_LR 0.01 SOLVER.WARMUP_EPOCHS 0",
         "DATA.FORMAT charades MODEL.LOSS_FUNC bce_logit EXPECTED [['map',38.9,0.5]]",
         "DATA.FORMAT hmdb51 DATA.VAL_LIST data/quickstart/train.csv",
         "SOLVER.STEPS [0] MULTIGRID.LONG_CYCLE False",

@@ -211,7 +211,7 @@ def test_probabilities_follow_from_the_loss(loss, expected):
 def test_missing_packages_of_onnx_are_named_with_the_remedy(monkeypatch):
     monkeypatch.setattr(export, "ONNX_PACKAGES", ("torch", "no_such_package"))
     (problem,) = export.onnx_problems()
-    assert "no_such_package is not installed: pip install '.[export]'" in problem
+    assert "no_such_package is not installed: pip install --editable '.[export]'" in problem
 
 
 def test_a_folder_that_cannot_be_made_is_a_problem_of_the_input(tmp_path):

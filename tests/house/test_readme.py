@@ -168,10 +168,21 @@ def test_what_is_not_run_is_on_a_page_and_names_a_test():
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_to_files(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    links = re.findall(r"\]\((?!http)([^)#]+)\)", text)
-    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+def test_links_lead_to_files_and_headings(page):
+    lost = []
+    for link, anchor in re.findall(
+        r"\]\((?!http)([^)#]*)#?([^)]*)\)", (ROOT / page).read_text("utf-8")
+    ):
+        found = (ROOT / page).parent / link if link else ROOT / page
+        if not found.exists() or (anchor and anchor not in anchors(found.read_text("utf-8"))):
+            lost.append(f"{link}#{anchor}")
+    assert lost == []
+
+
+def anchors(text):
+    """The anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
 
 
 def test_the_yaml_shown_is_the_file():

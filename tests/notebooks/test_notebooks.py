@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-nbformat = pytest.importorskip("nbformat", reason="pip install '.[notebooks]'")
-nbclient = pytest.importorskip("nbclient", reason="pip install '.[notebooks]'")
+nbformat = pytest.importorskip("nbformat", reason="pip install --editable '.[notebooks]'")
+nbclient = pytest.importorskip("nbclient", reason="pip install --editable '.[notebooks]'")
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

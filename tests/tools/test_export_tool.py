@@ -67,7 +67,7 @@ def test_missing_packages_are_bad_input_before_anything_is_written(
 ):
     monkeypatch.setattr(export, "ONNX_PACKAGES", ("no_such_package",))
     assert start() == 2
-    assert "pip install '.[export]', or leave ONNX out with --formats torch" in (
+    assert "pip install --editable '.[export]', or leave ONNX out with --formats torch" in (
         capsys.readouterr().err
     )
     assert not (tmp_path / "out").exists()

@@ -64,6 +64,19 @@ def test_names_are_those_of_the_run(main, finished_run, tiny_data, classes, tmp_
     assert "to the left" in capsys.readouterr().out
 
 
+def test_a_run_may_have_a_store_that_is_gone_and_workers_that_it_chose(
+    main, finished_run, tiny_data, tmp_path, capsys
+):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    text = (run / "config.yaml").read_text()
+    for old, new in (("NUM_WORKERS: 0", "NUM_WORKERS: auto"), ("STORE: ''", "STORE: gone")):
+        assert old in text
+        text = text.replace(old, new)
+    (run / "config.yaml").write_text(text)
+    assert main([str(tiny_data / "val0.mp4"), "--run", str(run)]) == 0
+    assert "class " in capsys.readouterr().out
+
+
 def test_top_limits_what_is_shown(predict, tiny_data, capsys):
     assert predict(tiny_data / "val0.mp4", "--top", 1) == 0
     _, line = capsys.readouterr().out.splitlines()
