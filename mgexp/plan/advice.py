@@ -37,7 +37,7 @@ from mgexp.run.remote import is_listed
 from mgexp.text import counted
 from mgexp.train.faults import is_out_of_memory, shape_message
 from mgexp.train.precision import Precision
-from mgexp.train.precision_check import ShapeCheck, check_shapes
+from mgexp.train.precision_check import PrecisionCheck, check_precision
 from mgexp.train.setup import build_inputs, build_memory_problems
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
@@ -88,11 +88,11 @@ def _build_findings(cfg: Config, schedule: Schedule, run_dir: RunDir | None) -> 
     way = build_training_step(cfg, device)
     step, precision = way.step, way.step.precision
     counts = step_counts(schedule)
-    checked: list[ShapeCheck] = []
+    checked: list[PrecisionCheck] = []
     try:
         if not precision.is_exact:
             cut = step.part_shapes(counts)
-            checked += check_shapes(step.model, cut, way.data.task, step.normalizer, precision)
+            checked += check_precision(step.model, cut, way.data.task, step.normalizer, precision)
         yield from precision_findings(precision, checked)
         for problem in build_memory_problems(cfg, schedule, 1, 1):
             yield Finding("shared memory of the row", "problem", problem, "see the line above")
@@ -159,7 +159,7 @@ def time_gradients(
     return found
 
 
-def precision_findings(precision: Precision, checks: Sequence[ShapeCheck]) -> list[Finding]:
+def precision_findings(precision: Precision, checks: Sequence[PrecisionCheck]) -> list[Finding]:
     """Report whether every shape computes like fp32."""
     if precision.is_exact:
         return [Finding("precision", "OK", "fp32: nothing to check")]

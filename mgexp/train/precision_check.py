@@ -35,7 +35,6 @@ import copy
 import hashlib
 import math
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,7 +88,7 @@ norm, had a share of 3e-7 and agreed."""
 MAX_SHOWN = 4
 """A message names at most this many wrong tensors."""
 
-VERSION = 1
+VERSION = 2
 """Raise it when the check changes, so that models which passed an older check are checked again."""
 
 EXACT = Precision("fp32")
@@ -179,7 +178,7 @@ def copy_to_check(model: nn.Module) -> nn.Module:
         # convolutions before it have no gradient to check, so the copy gets scales of 1 there.
         if isinstance(module, _BatchNorm) and module.affine and not module.weight.any():
             nn.init.ones_(module.weight)
-        # The hooks keep the outputs of layers, which a module that works in place would overwrite.
+        # The check compares the outputs of layers, which a module that works in place would overwrite.
         if hasattr(module, "inplace"):
             module.inplace = False  # type: ignore[assignment]
     return clone
@@ -190,17 +189,17 @@ class LayerCheck:
 
     The model runs once, in low precision. A hook repeats the forward and backward pass of each
     layer in fp32, from the same input and output gradient, so that rounding does not add up from
-    layer to layer.
+    layer to layer. A layer may be called several times. ``unchecked`` names the layers that take or
+    return anything but one tensor of floats, such as embeddings and recurrent layers.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, normalizer: Normalizer) -> None:
         self.model, self.loss, self.normalizer = model, loss, normalizer
         # ``_products`` holds inner products by (layer, kind of tensor), see ``Agreement.of``.
-        # ``_exact`` holds the fp32 gradients of parameters by name, and ``_saved`` (input, output)
-        # by layer.
+        # ``_exact`` holds the fp32 gradients of parameters, which several layers may share.
         self._products: dict[tuple[str, str], list[float]] = {}
-        self._exact: dict[str, Tensor] = {}
-        self._saved: dict[str, tuple[Tensor, Tensor]] = {}
+        self._exact: dict[nn.Parameter, Tensor] = {}
+        self.unchecked: set[str] = set()
 
     def run(self, sample: Batch, num_groups: int, precision: Precision) -> list[Agreement]:
         """Compare the output, the input gradient and the weight gradients of each layer that has weights.
@@ -220,20 +219,20 @@ class LayerCheck:
     def _run_once(
         self, sample: Batch, num_groups: int, precision: Precision, scale: float
     ) -> list[Agreement]:
-        self._products, self._exact, self._saved = {}, {}, {}
+        self._products, self._exact = {}, {}
         self.model.zero_grad(set_to_none=True)
         device = self.normalizer.device
-        with self._hooks(num_groups), precision.backends(), warnings.catch_warnings():
-            # torch warns about hooks on the first layer, because clips need no gradient.
-            warnings.filterwarnings("ignore", "Full backward hook is firing")
+        with self._hooks(num_groups), precision.backends():
             with precision.autocast(device):
                 logits = self.model(self.normalizer(sample.clips))
                 loss = self.loss(logits, sample.labels.to(device))
             (scale * loss).backward()  # type: ignore[no-untyped-call]
         for name, parameter in self.model.named_parameters():
-            if name in self._exact and parameter.grad is not None:
-                layer, _, kind = name.rpartition(".")
-                self._compare(layer, f"{kind} gradient", parameter.grad, self._exact[name])
+            layer, _, kind = name.rpartition(".")
+            exact = self._exact.get(parameter)
+            # The gradient of a layer that was checked in some of its calls only is the sum over all.
+            if exact is not None and parameter.grad is not None and layer not in self.unchecked:
+                self._compare(layer, f"{kind} gradient", parameter.grad, exact)
         largest: dict[str, float] = {}
         for (_, kind), (*_, exact_exact) in self._products.items():
             largest[kind] = max(largest.get(kind, 0.0), exact_exact**0.5)
@@ -245,53 +244,80 @@ class LayerCheck:
     @contextmanager
     def _hooks(self, num_groups: int) -> Iterator[None]:
         """Check each layer that has weights when its backward pass is done, inside the block."""
-
-        def save(name: str, _: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> None:
-            self._saved[name] = (inputs[0].detach(), out.detach())
-
         handles = []
         for name, module in self.model.named_modules():
             is_leaf = next(module.children(), None) is None
             if is_leaf and next(module.parameters(), None) is not None:
-                handles.append(module.register_forward_hook(partial(save, name)))
-                check = partial(self._check, name, num_groups)
-                handles.append(module.register_full_backward_hook(check))
+                handles.append(module.register_forward_pre_hook(_with_own_inputs))
+                watch = partial(self._watch, name, num_groups)
+                handles.append(module.register_forward_hook(watch))
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
 
+    def _watch(
+        self, name: str, num_groups: int, module: nn.Module, inputs: tuple[Any, ...], out: object
+    ) -> None:
+        """Check this call of a layer as soon as the backward pass has its gradients."""
+        x = inputs[0] if len(inputs) == 1 else None
+        if not (isinstance(x, Tensor) and isinstance(out, Tensor) and x.is_floating_point()):
+            self.unchecked.add(name)
+            return
+        if not out.requires_grad:
+            return
+        # Hooks of tensors and not of the module, since those fail if the network changes ``out`` in place.
+        low_x, low_out, version, grads_out = x.detach(), out.detach(), out._version, [Tensor()]
+
+        def check(grad_out: Tensor, grad_x: Tensor | None = None) -> None:
+            kept = low_out if low_out._version == version else None
+            self._check(name, num_groups, module, low_x, kept, grad_out, grad_x)
+
+        if x.requires_grad:
+            # The gradient of the output comes first.
+            out.register_hook(lambda grad: grads_out.__setitem__(0, grad))
+            x.register_hook(lambda grad: check(grads_out[0], grad))
+        else:
+            out.register_hook(check)
+
     def _check(
         self,
         name: str,
         num_groups: int,
         module: nn.Module,
-        grad_inputs: Any,  # noqa: ANN401 - a tensor, or None, in a tuple
-        grad_outputs: Any,  # noqa: ANN401
+        x: Tensor,
+        out: Tensor | None,
+        grad_out: Tensor,
+        grad_x: Tensor | None,
     ) -> None:
-        """Repeat the forward and backward pass of one layer in fp32, BN group by BN group."""
-        inputs, outputs = self._saved.pop(name)
-        parts = [inputs, outputs, grad_outputs[0]]
-        if grad_inputs[0] is not None:
-            parts.append(grad_inputs[0])
+        """Repeat the forward and backward pass of one layer in fp32, BN group by BN group.
+
+        ``out`` is None if the network has changed the output in place, and ``grad_x`` if the input needs no
+        gradient.
+        """
         own = dict(module.named_parameters(recurse=False))
-        chunks = zip(*(part.chunk(num_groups) for part in parts), strict=True)
-        autocast = torch.autocast(inputs.device.type, enabled=False)
+        given = {"x": x, "out": out, "grad_out": grad_out, "grad_x": grad_x}
+        parts = {key: value.chunk(num_groups) for key, value in given.items() if value is not None}
+        autocast = torch.autocast(x.device.type, enabled=False)
         # Each chunk is one BN group.
         set_num_groups(module, 1)
         with EXACT.backends(), autocast, torch.enable_grad():
-            for low_x, out, grad_out, *grad_x in chunks:
-                x = low_x.float().requires_grad_()
+            for group in zip(*parts.values(), strict=True):
+                low = dict(zip(parts, group, strict=True))
+                exact_x = low["x"].float().requires_grad_()
                 # We call forward() itself, because module(x) would run these hooks again.
-                exact = module.forward(x)
-                grads = torch.autograd.grad(exact, [x, *own.values()], grad_out.float())
-                self._compare(name, "output", out, exact)
-                if grad_x:
-                    self._compare(name, "input gradient", grad_x[0], grads[0])
-                for key, grad in zip(own, grads[1:], strict=True):
-                    full = f"{name}.{key}"
-                    self._exact[full] = self._exact[full] + grad if full in self._exact else grad
+                exact = module.forward(exact_x)
+                grads = torch.autograd.grad(
+                    exact, [exact_x, *own.values()], low["grad_out"].float()
+                )
+                if "out" in low:
+                    self._compare(name, "output", low["out"], exact)
+                if "grad_x" in low:
+                    self._compare(name, "input gradient", low["grad_x"], grads[0])
+                for parameter, grad in zip(own.values(), grads[1:], strict=True):
+                    before = self._exact.get(parameter)
+                    self._exact[parameter] = grad if before is None else before + grad
         set_num_groups(module, num_groups)
 
     def _compare(self, layer: str, kind: str, low: Tensor, exact: Tensor) -> None:
@@ -305,8 +331,15 @@ class LayerCheck:
             products[place] += float((one * other).sum())
 
 
+def _with_own_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Give a layer tensors of its own: the gradient of an input that others read too would be the sum of all."""
+    return tuple(
+        one.view_as(one) if isinstance(one, Tensor) and one.requires_grad else one for one in inputs
+    )
+
+
 @dataclass(frozen=True)
-class ShapeCheck:
+class PrecisionCheck:
     """Result of the check at one shape.
 
     ``min_cosine`` is the lowest cosine of all judged tensors. It is 0 if one of them is not finite.
@@ -327,13 +360,13 @@ class ShapeCheck:
         )
 
 
-def check_shapes(
+def check_precision(
     model: nn.Module,
     shapes: Iterable[StepShape],
     task: Task,
     normalizer: Normalizer,
     precision: Precision,
-) -> list[ShapeCheck]:
+) -> list[PrecisionCheck]:
     """Check every layer at every shape on a copy. ``shapes`` have the clips that go through the network at once.
 
     The model, its buffers and torch's random state stay the same. The check needs the memory of a
@@ -367,7 +400,10 @@ def check_shapes(
             judged = [one.cosine for one in found if not one.is_negligible]
             worst = min((0.0 if math.isnan(value) else value for value in judged), default=1.0)
             faults = tuple(one for one in found if one.is_fault)
-            checked.append(ShapeCheck(shape, faults, worst))
+            checked.append(PrecisionCheck(shape, faults, worst))
+        if check.unchecked:
+            names = listed(sorted(check.unchecked), MAX_SHOWN)
+            LOGGER.info("layers that do not turn one tensor into one are not checked: %s", names)
     if device.type == "cuda":
         # The second model goes with ``check``, so that its memory is free for training. The run
         # records the peak memory of training alone.
@@ -403,7 +439,7 @@ def require_precision(
     record = check_record(model, shapes, precision, normalizer.device)
     problems: list[str] = []
     if not was_passed(record):
-        found = check_shapes(model, shapes, task, normalizer, precision)
+        found = check_precision(model, shapes, task, normalizer, precision)
         problems = [problem for one in found if (problem := one.problem(precision))]
         if not problems:
             remember(record, {str(one.shape): one.min_cosine for one in found})

@@ -348,7 +348,7 @@ def test_memory_of_the_precision_check_is_free_for_training(fake_gpu, monkeypatc
     task = SimpleNamespace(loss=None)
     monkeypatch.setattr(precision_check, "draw_batch", lambda *_: None)
     fake_gpu.calls.clear()
-    precision_check.check_shapes(model, [FEW], task, normalizer, Precision("bf16"))
+    precision_check.check_precision(model, [FEW], task, normalizer, Precision("bf16"))
     assert forked == [[GPU]]
     assert fake_gpu.calls[-2:] == ["empty_cache", "reset_peak_memory_stats"]
 

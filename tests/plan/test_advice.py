@@ -27,7 +27,7 @@ from mgexp.plan.loading import kinds_of, legs_of
 from mgexp.plan.noise import RATE
 from mgexp.plan.ways import build_training_step
 from mgexp.train.precision import Precision
-from mgexp.train.precision_check import Agreement, ShapeCheck
+from mgexp.train.precision_check import Agreement, PrecisionCheck
 from mgexp.train.setup import build_row_schedule
 
 CPU = torch.device("cpu")
@@ -194,8 +194,10 @@ def test_a_short_training_gets_the_keys_that_it_lacks(tmp_path, keys, remedy):
 def test_precision_findings():
     (fine,) = precision_findings(Precision("fp32"), [])
     assert fine.status == "OK"
-    good = ShapeCheck(COARSE, (), 0.99999)
-    bad = ShapeCheck(FULL, (Agreement("output of x", False, math.nan, math.nan, math.nan),), 0.0)
+    good = PrecisionCheck(COARSE, (), 0.99999)
+    bad = PrecisionCheck(
+        FULL, (Agreement("output of x", False, math.nan, math.nan, math.nan),), 0.0
+    )
     (found,) = precision_findings(Precision("bf16"), [good])
     assert found.found == "bf16 agrees with fp32 at 1 shape (worst cosine 0.999990)"
     (found,) = precision_findings(Precision("bf16"), [good, bad])

@@ -15,7 +15,7 @@ from tiny import NUM_TRAIN, data_keys, load_tool, write_config
 from mgexp.errors import TrainingError
 from mgexp.plan.doctor import Finding
 from mgexp.run.folder import RunDir
-from mgexp.train.precision_check import Agreement, ShapeCheck
+from mgexp.train.precision_check import Agreement, PrecisionCheck
 
 ROOT = Path(__file__).parents[2]
 
@@ -142,9 +142,9 @@ def test_a_list_at_an_address_is_here(finished_run, tiny_data, tmp_path):
 def test_a_row_that_bf16_is_wrong_for_is_a_problem(doctor, tmp_path, monkeypatch):
     def wrong(model, shapes, *_):
         fault = Agreement("weight gradient of x", True, 0.5, 1.0, 1.0)
-        return [ShapeCheck(shape, (fault,), 0.5) for shape in shapes]
+        return [PrecisionCheck(shape, (fault,), 0.5) for shape in shapes]
 
-    monkeypatch.setattr("mgexp.plan.advice.check_shapes", wrong)
+    monkeypatch.setattr("mgexp.plan.advice.check_precision", wrong)
     row = write_config(tmp_path / "tiny.yaml", {"TRAIN.PRECISION": "bf16", "DATA.NUM_VIDEOS": 24})
     code, out, _ = doctor("--cfg", row)
     assert code == 3
@@ -157,7 +157,7 @@ def test_a_row_that_does_not_fit_into_memory_is_a_problem(doctor, tmp_path, monk
             "out of memory while bf16 was checked: set TRAIN.MAX_CLIPS_PER_GPU lower"
         )
 
-    monkeypatch.setattr("mgexp.plan.advice.check_shapes", fail)
+    monkeypatch.setattr("mgexp.plan.advice.check_precision", fail)
     row = write_config(tmp_path / "tiny.yaml", {"TRAIN.PRECISION": "bf16", "DATA.NUM_VIDEOS": 24})
     code, out, err = doctor("--cfg", row, "--json")
     assert (code, err) == (3, "")

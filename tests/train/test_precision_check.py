@@ -19,8 +19,8 @@ from mgexp.registry import OwnFile
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import (
     Agreement,
+    check_precision,
     check_record,
-    check_shapes,
     copy_to_check,
     draw_batch,
     passed_json,
@@ -93,13 +93,13 @@ def require(model, shapes=(SHAPE,), precision=BF16):
 
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
 def test_layers_that_are_right_differ_by_rounding(name):
-    (found,) = check_shapes(make_model(), [SHAPE], TASK, NORMALIZER, Precision(name))
+    (found,) = check_precision(make_model(), [SHAPE], TASK, NORMALIZER, Precision(name))
     assert found.faults == ()
     assert 0.9999 < found.min_cosine <= 1.0001
 
 
 def test_fp32_against_fp32_is_the_same_to_rounding_of_sums():
-    (found,) = check_shapes(make_model(), [SHAPE], TASK, NORMALIZER, Precision("fp32"))
+    (found,) = check_precision(make_model(), [SHAPE], TASK, NORMALIZER, Precision("fp32"))
     assert found.faults == ()
     assert found.min_cosine == pytest.approx(1.0, abs=1e-5)
 
@@ -177,7 +177,7 @@ def test_the_model_and_torchs_draws_are_left_alone():
     model = make_model()
     model[0].weight.grad = torch.ones_like(model[0].weight)
     before, drawn = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    check_shapes(model, [SHAPE], TASK, NORMALIZER, BF16)
+    check_precision(model, [SHAPE], TASK, NORMALIZER, BF16)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), drawn)
     assert model[0].weight.grad.eq(1).all() and model[1].num_groups == 1 and model[2].inplace
@@ -197,11 +197,11 @@ def test_a_check_that_does_not_fit_names_the_shape_and_the_keys():
 
     model.register_forward_pre_hook(too_large)
     with pytest.raises(TrainingError, match=r"while bf16 was checked at .*MAX_CLIPS_PER_GPU lower"):
-        check_shapes(model, [SHAPE], TASK, NORMALIZER, BF16)
+        check_precision(model, [SHAPE], TASK, NORMALIZER, BF16)
 
 
 def test_groups_that_span_processes_are_checked_as_one():
-    (found,) = check_shapes(make_model(), [StepShape(6, 12, 1, -4)], TASK, NORMALIZER, BF16)
+    (found,) = check_precision(make_model(), [StepShape(6, 12, 1, -4)], TASK, NORMALIZER, BF16)
     assert found.faults == ()
 
 
@@ -224,7 +224,7 @@ def test_limits_decide_what_is_a_fault(cosine, ratio, share, is_one):
 
 def test_a_check_that_was_passed_is_not_repeated(monkeypatch):
     require(make_model())
-    monkeypatch.setattr(checks, "check_shapes", None)
+    monkeypatch.setattr(checks, "check_precision", None)
     require(make_model())
 
 
@@ -289,3 +289,48 @@ def test_many_labels_are_0_and_1_as_floats():
     labels = draw_batch(StepShape(2, 8, 4, 1), many_labels(5, "sum")).labels
     assert labels.shape == (4, 5) and labels.dtype == torch.float32
     assert set(labels.unique().tolist()) <= {0.0, 1.0}
+
+
+class Unusual(nn.Module):
+    """A layer with two calls, two with one weight, a sum in place, and layers of other inputs or outputs."""
+
+    def __init__(self, conv=nn.Conv3d):
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = nn.Conv3d(3, 4, 3, padding=1)
+        self.twice = conv(4, 4, 1, bias=False)
+        self.tied = nn.Conv3d(4, 4, 1, bias=False)
+        self.other = nn.Conv3d(4, 4, 1)
+        self.other.weight = self.tied.weight
+        self.places, self.order = nn.Embedding(6, 4), nn.GRU(4, 4, batch_first=True)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, clips):
+        x = self.stem(clips)
+        y = self.twice(x)
+        y += x
+        y = self.other(self.tied(self.twice(y)))
+        tokens = y.mean((3, 4)).transpose(1, 2) + self.places.weight.new_tensor(1.0)
+        tokens = tokens + self.places(torch.arange(tokens.shape[1]))
+        return self.head(input=self.order(tokens)[0].mean(1))
+
+
+def test_layers_that_are_called_twice_or_changed_in_place_are_checked_and_others_named(caplog):
+    caplog.set_level("INFO")
+    check = checks.LayerCheck(copy_to_check(Unusual()), TASK.loss, NORMALIZER)
+    found = check.run(draw_batch(SHAPE, TASK), SHAPE.num_bn_groups, BF16)
+    assert [str(one) for one in found if one.is_fault] == []
+    assert check.unchecked == {"places", "order", "head"}
+    tensors = {one.tensor for one in found}
+    weights = {tensor for tensor in tensors if tensor.startswith("weight gradient")}
+    assert weights == {f"weight gradient of {layer}" for layer in ("stem", "twice", "tied")}
+    # The first call of ``twice`` was changed in place, the second was not.
+    assert {"output of twice", "input gradient of twice", "output of other"} <= tensors
+    (one,) = check_precision(Unusual(), [SHAPE], TASK, NORMALIZER, BF16)
+    assert one.faults == ()
+    assert "are not checked: head, order, places" in caplog.text
+
+
+def test_a_wrong_layer_that_is_called_twice_is_found():
+    (found,) = check_precision(Unusual(WrongConv), [SHAPE], TASK, NORMALIZER, BF16)
+    assert [fault.tensor for fault in found.faults] == ["weight gradient of twice"]
