@@ -52,6 +52,20 @@ def from_environment() -> Processes:
     )
 
 
+def launcher_problems(is_shared: bool) -> Iterator[str]:
+    """Yield a problem if one of several processes takes itself for the only one, or the other way round.
+
+    ``is_shared``: whether the processes shall share a run.
+    """
+    if is_shared and "RANK" not in os.environ:
+        yield "--launcher torchrun: no RANK is set, as torchrun does for each process; start it with torchrun"
+    elif not is_shared and from_environment().count > 1:
+        yield (
+            f"{from_environment().count} processes were started (WORLD_SIZE), and each would train alone: add "
+            "--launcher torchrun"
+        )
+
+
 def device_of(name: str, processes: Processes = Processes()) -> torch.device:
     """Return the device that DEVICE names (auto, cpu or cuda): the GPU of this process, or the CPU.
 

@@ -250,10 +250,11 @@ class Watch:
         self._known.set()
         if not self._is_ending.wait(GRACE_SECONDS):
             error = self.failure.seen_from(self.rank)
-            LOGGER.error("%s", error)
-            with suppress(RuntimeError):
-                self._store.set(_beat_key(self.rank), _LEFT)
+            # Any of these may fail, such as the log on a full disk. The process has to end all the same.
             try:
+                LOGGER.error("%s", error)
+                with suppress(RuntimeError):
+                    self._store.set(_beat_key(self.rank), _LEFT)
                 if self.failure.signal_name and self._before_force:
                     self._before_force(self.failure.signal_name)
             finally:

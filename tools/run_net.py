@@ -109,6 +109,7 @@ def main(arguments: list[str]) -> Outcome:
         return to_local(read(options), resources, problems, say)
     if options.launcher == "slurm":
         return to_queue(read(options), resources, problems, say)
+    problems += dist.launcher_problems(options.launcher == "torchrun")
     processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
     return run_in_process(read(options), processes, say, problems=problems)
 

@@ -109,7 +109,7 @@ def explanation(error: BaseException, run_dir: RunDir) -> str | None:
     if is_out_of_memory(error):
         return (
             "out of memory outside a training step: if clips were copied or augmented, set AUG.DEVICE workers or "
-            "a smaller TRAIN.BATCH_SIZE; if it was an evaluation, set a smaller TEST.BATCH_SIZE "
+            "a smaller TRAIN.BATCH_SIZE; if it was an evaluation, set a smaller TEST.BATCH_SIZE with --override "
             f"({first_line(error)})"
         )
     if isinstance(error, OSError | EOFError):

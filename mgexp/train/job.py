@@ -40,7 +40,7 @@ from mgexp.run.log import LOGGER, Progress, logging_to
 from mgexp.run.other_programs import CoreUse, OtherPrograms, read_core_use
 from mgexp.run.schedule_table import schedule_table
 from mgexp.run.trackers import NOBODY, TensorBoard, Tracker, Trackers, WandbRun
-from mgexp.stop import Interrupted, StopRequest
+from mgexp.stop import Interrupted, StopRequest, leaving_together
 from mgexp.text import counted
 from mgexp.train import resume
 from mgexp.train.checkpoint import State, build_first_state, build_last_state, save_checkpoint
@@ -58,6 +58,7 @@ from mgexp.train.step import (
     build_step,
     compiled_step,
     keep_memory,
+    settle_buckets,
     warm_up,
 )
 from mgexp.train.task import Task, build_task
@@ -186,6 +187,7 @@ def _train(
             resume.take_over(run_dir, state, choice, processes)
             # The check follows ``take_over``, so that it sees the weights of the first step.
             shapes = [*step_counts(schedule)]
+            settle_buckets(step, shapes[0], task, processes, clock)
             parts = step.part_shapes(shapes)
             require_precision(state.model, parts, task, normalizer, precision, processes)
             opened.enter_context(
@@ -221,11 +223,11 @@ def _run_loop(job: Job, stop: StopRequest, loop: Loop, trackers: Trackers) -> bo
     metrics = job.run_dir.metrics_jsonl if job.processes.is_main else None
     loader = _build_loader(job, first)
     progress = Progress(metrics, first, total, job.cfg.LOG_PERIOD, trackers.step)
-    with progress, stop.at_once():
-        # iter() starts the workers. Meanwhile a signal may still end the run at once.
-        batches = iter(loader)
-        with stop.deferred():
-            return loop.run(batches, progress)
+    with progress:
+        # iter() starts the workers. Meanwhile a signal may still end the run at once, in all processes.
+        with leaving_together(job.processes, job.device), stop.at_once():
+            batches = iter(loader)
+        return loop.run(batches, progress)
 
 
 def _build_loader(job: Job, step: int) -> DataLoader[Any] | FinishedBatches:
@@ -352,6 +354,9 @@ def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
         LOGGER.warning("%s", warning)
     if names := job.inputs.class_names:
         atomic_write_text(job.run_dir.classes_txt, "".join(f"{name}\n" for name in names))
+    else:
+        # An earlier start may have had names. With a checkpoint, the videos and so the names are the same.
+        job.run_dir.classes_txt.unlink(missing_ok=True)
     if first_step:
         LOGGER.info("resuming after step %d of %d", first_step, schedule.total_steps)
 
@@ -387,9 +392,13 @@ def evaluate_job(job: Job, stop: StopRequest) -> Outcome:
     for path in (run_dir.model, run_dir.result_json):
         if not path.exists():
             raise InputError([f"{path} does not exist: train to the end before TRAIN.ENABLE False"])
-    # The trained model may be evaluated under another protocol and on another device. No other key
-    # that can change the result may differ.
-    raise_problems(resume.config_problems(run_dir, to_yaml(cfg), ("TEST.", "DEVICE")))
+    # The trained model may be evaluated under another protocol and on another device, which may not have the
+    # precision or the compiler of training. No other key that can change the result may differ.
+    free = ("TEST.", "DEVICE", "TRAIN.PRECISION", "TRAIN.COMPILE")
+    problems = resume.config_problems(run_dir, to_yaml(cfg), free)
+    if problems:
+        problems.append("an evaluation takes the keys of its run: leave these out")
+    raise_problems(problems)
     with explaining_faults(run_dir):
         state = build_last_state(cfg, run_dir, device)
         _prepare_torch(job)

@@ -9,6 +9,7 @@ computed as a difference of large squares, which would lose digits.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -109,12 +110,11 @@ def with_precise_bn(
     # In training mode the layers normalise with the statistics of each batch, as in training. With
     # the running statistics a deeper layer would see other inputs than it has in training.
     model.train()
-    population = Population()
+    populations: dict[nn.Module, Population] = defaultdict(Population)
     with keeping(model) as layers:
         for number, batch in enumerate(batches):
             check_clips(batch)
-            # ``population`` keeps means over all batches, so the layers need only those of one
-            # batch.
+            # Populations keep means over all batches, so the layers need only those of one batch.
             for layer in layers:
                 layer.kept = []
             # A network may have dropout before a norm. It draws the same after a resume.
@@ -124,26 +124,18 @@ def with_precise_bn(
                 set_draws(model, replace(draws, step=number).after(part.first), part.clips)
                 own = batch.map(itemgetter(slice(part.first, part.first + part.clips)))
                 model(normalizer(own.clips, own.flipped))
-            # The forward pass may not use every layer of a network of one's own.
-            kept = {layer: layer.kept for layer in layers if layer.kept}
-            means = [torch.cat([stats.means for stats in parts]) for parts in kept.values()]
-            variances = [
-                torch.cat([stats.biased_variances() for stats in parts]) for parts in kept.values()
-            ]
-            population.add(torch.cat(means, dim=1), torch.cat(variances, dim=1))
-    sizes = [layer.num_features for layer in kept]
+            # The forward pass may not use every layer of a network of one's own, and may use one several times.
+            for layer in layers:
+                if layer.kept:
+                    means = torch.cat([stats.means for stats in layer.kept])
+                    variances = torch.cat([stats.biased_variances() for stats in layer.kept])
+                    populations[layer].add(means, variances)
     # All groups have equally many values. So the variance of the population is the mean of the
     # groups' variances plus the variance of their means, without weights.
-    found = zip(
-        kept,
-        population.mean.split_with_sizes(sizes),
-        (population.within + population.between).split_with_sizes(sizes),
-        strict=True,
-    )
-    for layer, mean, variance in found:
+    for layer, population in populations.items():
         assert layer.running_mean is not None and layer.running_var is not None
-        layer.running_mean.copy_(mean)
-        layer.running_var.copy_(variance)
+        layer.running_mean.copy_(population.mean)
+        layer.running_var.copy_(population.within + population.between)
     # A momentum of 1 says that these are the statistics of the clips, and not moving averages.
     share_statistics(model, momentum=1.0)
     return model.eval()

@@ -274,12 +274,12 @@ class LayerCheck:
             kept = low_out if low_out._version == version else None
             self._check(name, num_groups, module, low_x, kept, grad_out, grad_x)
 
-        if x.requires_grad:
-            # The gradient of the output comes first.
-            out.register_hook(lambda grad: grads_out.__setitem__(0, grad))
-            x.register_hook(lambda grad: check(grads_out[0], grad))
-        else:
-            out.register_hook(check)
+        if not x.requires_grad:
+            out.register_hook(check)  # type: ignore[no-untyped-call]
+            return
+        # The gradient of the output comes first.
+        out.register_hook(lambda grad: grads_out.__setitem__(0, grad))  # type: ignore[no-untyped-call]
+        x.register_hook(lambda grad: check(grads_out[0], grad))  # type: ignore[no-untyped-call]
 
     def _check(
         self,

@@ -235,7 +235,7 @@ class Checkpoint:
 
     step: int
     seal: str
-    state: Values
+    state: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -339,6 +339,8 @@ def _load(run_dir: RunDir, state: State, own: Checkpoint | None, step: int, seal
         return f"{path} is not the file that process 0 read: the run folder must be the same for all processes"
     try:
         state.load_state_dict(found.state)
+        # This copy would stay in memory for the whole run.
+        found.state.clear()
     except (KeyError, RuntimeError, ValueError) as error:
         return f"{path} does not fit this configuration, choose another --output: {error}"
     return ""

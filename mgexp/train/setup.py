@@ -143,8 +143,7 @@ def build_inputs(
     found += quarantine_problems(cfg.DATA, (train, val))
     found += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)
     overlaps, warnings = overlap_problems(train, val, cfg.MODEL.NUM_CLASSES)
-    # A finished run may be evaluated on its training videos.
-    found += overlaps if cfg.TRAIN.ENABLE else ()
+    found += overlaps
     train_records = evenly_spaced(train.records, cfg.DATA.MAX_TRAIN_VIDEOS)
     val_records = evenly_spaced(val.records, cfg.DATA.MAX_VAL_VIDEOS)
     with collected(found):

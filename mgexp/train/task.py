@@ -34,7 +34,7 @@ class Task:
     """Kind of labels, with the loss, scores and metrics that go with it.
 
     ``scores`` turns logits (N, classes) into scores of the same shape. ``metrics`` turns scores
-    (videos, classes) and labels into percent by name; runs are compared by the first metric.
+    (videos, classes) and labels into percent by name: top1 and top5, or map. Runs are compared by the first.
     ``label_shape`` and ``label_type`` describe the label of one video.
     """
 

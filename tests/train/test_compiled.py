@@ -124,8 +124,14 @@ def test_a_copy_is_not_compiled():
         assert copy.deepcopy(model)._compiled_call_impl is None
 
 
+def draw(*_):
+    """Take a number of torch's generator, as a layer of one's own may."""
+    torch.rand(1)
+
+
 def test_warming_up_changes_no_draw_and_keeps_no_gradient():
     model = Network()
+    model.register_forward_hook(draw)
     before = copy.deepcopy(model.state_dict())
     torch.manual_seed(3)
     expected = torch.rand(2)

@@ -278,7 +278,22 @@ def test_seconds_of_training_hold_the_wait_for_input(tmp_path):
     bench.run()
     clock = bench.state.clock
     assert 0 < clock.seconds("input_wait") < clock.seconds("train")
-    assert clock.seconds("shape_warmup") < clock.seconds("train")
+
+
+def test_the_first_step_of_a_shape_warms_up_by_what_it_takes_longer_than_the_second(tmp_path):
+    bench, clock = Bench(tmp_path), Clock()
+    pending = loop.PendingSteps(torch.device("cpu"), Processes(), clock)
+    plan = bench.loop.schedule.plan_at(0)
+    other = replace(plan, clips=plan.clips + 1)
+    # Seconds of a step, and of waiting inside it.
+    times = [(9.0, 1.0), (2.0, 0.0), (5.0, 3.0), (4.0, 0.0), (7.0, 0.0), (1.0, 0.0)]
+    plans = [plan, plan, plan, other, other, other]
+    pending.steps = [(one, 0.0, torch.zeros(())) for one in plans]
+    pending.timer.read = lambda: times
+    assert [one.step_seconds for one in pending.read(0)] == [seconds for seconds, _ in times]
+    # 9 − 1 is 6 more than 2. The second shape was not slower in its first step.
+    assert clock.seconds("shape_warmup") == 6.0
+    assert clock.seconds("input_wait") == 4.0
 
 
 def test_losses_that_are_read_later_are_the_same_records(tmp_path):

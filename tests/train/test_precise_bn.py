@@ -62,6 +62,26 @@ def test_a_layer_that_the_network_does_not_use_keeps_its_statistics():
     assert found[0].unused.running_mean.tolist() == [0.0] * 5
 
 
+def test_a_layer_that_is_used_twice_has_the_statistics_of_both_uses():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.other, self.norm = GroupedBatchNorm3d(3), GroupedBatchNorm3d(3)
+
+        def forward(self, x):
+            return self.norm(self.other(x)) + self.norm(3 * x + 1)
+
+    clips = torch.randint(0, 250, (4, 3, 2, 8, 8), dtype=torch.uint8)
+    found = with_precise_bn(Twice(), [batch_of(clips)] * 2, 1, IDENTITY)
+    values = clips.double().transpose(0, 1).flatten(1)
+    normed = (values - values.mean(1, keepdim=True)) / values.std(1, correction=0, keepdim=True)
+    both = torch.cat([normed, 3 * values + 1], dim=1)
+    torch.testing.assert_close(found.norm.running_mean.double(), both.mean(1), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        found.norm.running_var.double(), both.var(1, correction=0), rtol=1e-5, atol=0
+    )
+
+
 def test_dropout_before_a_norm_draws_the_same_in_each_evaluation():
     """After a resume the layers have no draws of a last step."""
     batches = [batch_of(torch.full((4, 3, 2, 8, 8), 200, dtype=torch.uint8))]

@@ -173,8 +173,14 @@ def test_the_fault_of_bf16_on_some_cpus_is_caught():
     assert "32x4x32² in 4 BN groups: weight gradient of 0 " in done.stdout, done.stderr
 
 
+def draw(*_):
+    """Take a number of torch's generator, as a layer of one's own may."""
+    torch.rand(1)
+
+
 def test_the_model_and_torchs_draws_are_left_alone():
     model = make_model()
+    model[0].register_forward_hook(draw)
     model[0].weight.grad = torch.ones_like(model[0].weight)
     before, drawn = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     check_precision(model, [SHAPE], TASK, NORMALIZER, BF16)

@@ -13,7 +13,10 @@ from mgexp.data.lists import build_list
 from mgexp.data.loader import build_train_loader
 from mgexp.data.regions import FinishedBatches
 from mgexp.multigrid.sampler import StepSampler
+from mgexp.multigrid.schedule import step_counts
 from mgexp.train.setup import build_row_schedule
+from mgexp.train.step import settle_buckets
+from mgexp.train.task import build_task
 from mgexp.video.pyav import PyavReader
 
 COUNTS = (2, 4)
@@ -102,6 +105,29 @@ def test_the_first_gradient_in_fp32_is_that_of_one_process(count, tmp_path):
     (wanted,) = in_processes(first_gradient, 1, tmp_path / "one", {})
     found = in_processes(first_gradient, count, tmp_path, {})[0]
     assert unequal(found, wanted, 1e-5) == {}
+
+
+def gradients_of_one_step(processes, folder):
+    """The gradients of the first step, as the first, second and third pass of a process compute them."""
+    training = Training(
+        processes, folder, torch.float32, **{"TRAIN.BATCH_SIZE": 12, "MULTIGRID.BN_BASE_SIZE": 4}
+    )
+    shape = next(iter(step_counts(training.schedule)))
+    task, clock = build_task(training.cfg), training.state.clock
+    settle_buckets(training.step, shape, task, processes, clock)
+    found = []
+    for _ in range(3):
+        training.state.optimizer.zero_grad(set_to_none=True)
+        gradients = training.first_gradient()
+        found.append({name: value.clone() for name, value in gradients.items()})
+    return found
+
+
+@pytest.mark.slow
+def test_the_first_step_of_three_processes_has_the_bits_of_a_later_one(tmp_path):
+    """A run that is resumed starts its processes anew, and the step after the resume is their first."""
+    first, second, third = in_processes(gradients_of_one_step, 3, tmp_path)[0]
+    assert unequal(first, third, 0) == unequal(second, third, 0) == {}
 
 
 @pytest.mark.slow
