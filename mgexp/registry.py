@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,6 +62,11 @@ class OwnFile:
 
     def __str__(self) -> str:
         return f"{self.path} ({self.digest[:12]})"
+
+    @staticmethod
+    def paths_in(text: str) -> list[Path]:
+        """Read back the paths of files that were written as text, with commas between them."""
+        return [Path(one) for one in re.findall(r"(?:, |^)(.+?) \([0-9a-f]{12}\)", text)]
 
 
 IMPORTED: dict[Path, OwnFile] = {}

@@ -26,7 +26,7 @@ from mgexp.data.time_limit import (
     TimeLimit,
     end_where_batches_are_lost,
     end_workers_at_exit,
-    read_timeouts,
+    read_failures,
 )
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
@@ -101,13 +101,13 @@ def build_train_loader(
     batches: Iterable[Sequence[ClipRequest]],
     device: torch.device,
     opener: Opener,
-    timeouts: Path | None = None,
+    failures: Path | None = None,
 ) -> DataLoader[Any] | FinishedBatches:
     """Build the loader of ``batches``, one list of requests for each step. One loader serves every shape.
 
-    ``timeouts``: the file with the run's failures of videos; None: none are kept, and no video has a time limit.
+    ``failures``: the file with the run's failures of videos; None: none are kept, and no video has a time limit.
     """
-    limit = build_time_limit(cfg, timeouts) if timeouts else NO_LIMIT
+    limit = build_time_limit(cfg, failures) if failures else NO_LIMIT
     clips = build_training_clips(cfg, records, opener, limit)
     loader: DataLoader[Any] = DataLoader(
         clips,
@@ -120,7 +120,7 @@ def build_train_loader(
 
 def build_time_limit(cfg: Config, record: Path) -> TimeLimit:
     """Build the time limit of DATA.VIDEO_TIMEOUT_SECONDS; ``record`` is the file with the run's failures."""
-    return TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, record, frozenset(read_timeouts(record)))
+    return TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, record, frozenset(read_failures(record)))
 
 
 def build_training_clips(
@@ -215,11 +215,11 @@ def build_view_loader(
     processes: Processes,
     opener: Opener,
     first_batch: int = 0,
-    timeouts: Path | None = None,
+    failures: Path | None = None,
 ) -> DataLoader[object]:
     """Build the loader of this process's views: the full protocol, or one centre view at the full training shape.
 
-    ``first_batch``: number of batches of this process to skip at the start. ``timeouts``: as in
+    ``first_batch``: number of batches of this process to skip at the start. ``failures``: as in
     ``build_train_loader``, but a video that hung before is tried again.
     """
     crop = cfg.DATA.TEST_CROP_SIZE if full_protocol else cfg.DATA.TRAIN_CROP_SIZE
@@ -234,7 +234,7 @@ def build_view_loader(
         num_crops=num_crops,
         frame_order=cfg.TEST.FRAME_ORDER,
         opener=opener,
-        limit=TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, timeouts) if timeouts else NO_LIMIT,
+        limit=TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, failures) if failures else NO_LIMIT,
     )
     # An item of EvaluationViews gives num_crops clips, and TEST.BATCH_SIZE counts clips.
     batch_size = max(1, cfg.TEST.BATCH_SIZE // num_crops)

@@ -76,7 +76,7 @@ Seed = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Timeout:
+class VideoFailure:
     """The video at ``path`` took too long or failed otherwise at ``seed``; with None it is left out everywhere."""
 
     path: str
@@ -98,7 +98,7 @@ class TimeLimit:
 
     seconds: float = 0.0
     record: Path | None = None
-    known: frozenset[Timeout] = frozenset()
+    known: frozenset[VideoFailure] = frozenset()
 
     @contextmanager
     def __call__(self, path: str, seed: Seed | None = None) -> Iterator[None]:
@@ -106,7 +106,7 @@ class TimeLimit:
 
         Evaluation gives no ``seed``, so a video that fails now is tried again.
         """
-        if Timeout(path, None) in self.known or Timeout(path, seed) in self.known:
+        if VideoFailure(path, None) in self.known or VideoFailure(path, seed) in self.known:
             text = "failed in an earlier start of this run, so it is left out again"
             raise VideoError(path, text)
         # Python runs the handlers of signals in the main thread only, so other threads have no limit.
@@ -136,25 +136,27 @@ class TimeLimit:
         nothing is written then.
         """
         for path in paths:
-            if self.known.isdisjoint((Timeout(path, None), Timeout(path, seed))):
-                write_timeout(self.record, Timeout(path, seed))
+            if self.known.isdisjoint((VideoFailure(path, None), VideoFailure(path, seed))):
+                write_failure(self.record, VideoFailure(path, seed))
 
 
 NO_LIMIT = TimeLimit()
 
 
-def read_timeouts(record: Path) -> Sequence[Timeout]:
+def read_failures(record: Path) -> Sequence[VideoFailure]:
     """Read the failures on disk, oldest first."""
     return [
-        Timeout(line["path"], None if line["seed"] is None else (line["seed"][0], line["seed"][1]))
+        VideoFailure(
+            line["path"], None if line["seed"] is None else (line["seed"][0], line["seed"][1])
+        )
         for line in read_jsonl(record)
     ]
 
 
-def write_timeout(record: Path | None, timeout: Timeout) -> None:
+def write_failure(record: Path | None, failure: VideoFailure) -> None:
     """Append a failure to ``record``, if there is one; several processes may do so at the same time."""
     if record is not None:
-        append_jsonl(record, {"path": timeout.path, "seed": timeout.seed and list(timeout.seed)})
+        append_jsonl(record, {"path": failure.path, "seed": failure.seed and list(failure.seed)})
 
 
 @dataclass
@@ -202,7 +204,7 @@ class _Watch(threading.Thread):
                 continue
             wait.seconds += TICK_SECONDS
             if is_worker and wait.seconds >= 2 * wait.limit_seconds:
-                write_timeout(wait.record, Timeout(wait.path, None))
+                write_failure(wait.record, VideoFailure(wait.path, None))
                 os._exit(EXIT_HUNG)
             if wait.is_over:
                 signal.pthread_kill(main, signal.SIGALRM)

@@ -271,13 +271,15 @@ def step_shape(schedule: Schedule, phase: Phase, shape: BatchShape) -> StepShape
     return StepShape(shape.frames, shape.crop, clips, phase.num_bn_groups)
 
 
-def step_counts(schedule: Schedule) -> Counter[StepShape]:
-    """Count the steps of the schedule that have each shape."""
+def step_counts(schedule: Schedule, first_step: int = 0) -> Counter[StepShape]:
+    """Count the steps from ``first_step`` on that have each shape. Shapes without steps are left out."""
     counts: Counter[StepShape] = Counter()
     for phase in schedule.phases:
-        for shape, num_steps in phase.turns.steps_by_shape(phase.num_steps):
-            counts[step_shape(schedule, phase, shape)] += num_steps
-    return counts
+        num_done = min(max(0, first_step - phase.start_step), phase.num_steps)
+        for num_steps, sign in ((phase.num_steps, 1), (num_done, -1)):
+            for shape, steps in phase.turns.steps_by_shape(num_steps):
+                counts[step_shape(schedule, phase, shape)] += sign * steps
+    return +counts
 
 
 def base_shapes(schedule: Schedule) -> tuple[StepShape, ...]:

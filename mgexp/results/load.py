@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from mgexp.config.check import recipe_digest
 from mgexp.config.load import from_yaml
 from mgexp.config.study import BUDGET, SHORTER_ROWS, STUDY_YAML, read_study, row_yamls
 from mgexp.errors import InputError, raise_problems
+from mgexp.registry import OwnFile
 from mgexp.results.evidence import untime_busy
 from mgexp.results.model import (
     COLUMN_TYPES,
@@ -202,8 +202,8 @@ def _start(run_dir: RunDir, experiment: str) -> tuple[bool, str]:
     words = ["python", "tools/run_net.py", "--cfg", _yaml_of(experiment, run_dir)]
     # A row of experiments/ has a run folder by default. A YAML of one's own would get another one there.
     words += [] if "/" in experiment else ["--output", short_path(run_dir.root)]
-    files = re.findall(r"(?:, |^)(.+?) \([0-9a-f]{12}\)", starts[0].get("imports") or "")
-    words += [word for path in files for word in ("--import", short_path(Path(path)))]
+    files = OwnFile.paths_in(starts[0].get("imports") or "")
+    words += [word for path in files for word in ("--import", short_path(path))]
     words += ["--smoke"] if SMOKE_GIVEN in given else []
     words += ["--seed", str(values["RNG_SEED"])] if "RNG_SEED" in keys else []
     words += [str(word) for key in keys if key != "RNG_SEED" for word in (key, values[key])]

@@ -62,7 +62,7 @@ class RunDir(Folder):
     """A line per evaluation."""
     dataset_json = Inside("dataset.json")
     """What identifies the videos, and the number N of training videos for which the schedule is made."""
-    timeouts_jsonl = Inside("timeouts.jsonl")
+    failures_jsonl = Inside("failures.jsonl")
     """A line per video that hung or failed, with its position in the stream of clips. A resumed run leaves the
     video out at the same position, so that it trains on the same clips."""
     init_weights_json = Inside("init_weights.json")

@@ -92,7 +92,7 @@ def build_protocol(
     records = evenly_spaced(inputs.val, 0 if full else cfg.TRAIN.EVALUATION_VIDEOS)
     arguments = (cfg, records, full, device, processes, inputs.opener)
     return Protocol(
-        partial(build_view_loader, *arguments, timeouts=run_dir.timeouts_jsonl),
+        partial(build_view_loader, *arguments, failures=run_dir.failures_jsonl),
         records=records,
         num_clips=cfg.TEST.NUM_ENSEMBLE_VIEWS if full else 1,
         num_crops=cfg.TEST.NUM_SPATIAL_CROPS if full else 1,
@@ -420,7 +420,7 @@ def build_evaluator(
     """Build the evaluator of the run in ``run_dir``. A signal to ``stop`` interrupts it."""
     precise = None
     if cfg.BN.USE_PRECISE_STATS:
-        record = run_dir.timeouts_jsonl
+        record = run_dir.failures_jsonl
         precise = build_precise_bn(cfg, inputs, normalizer.device, processes, record)
     save_seconds = 60 * cfg.TRAIN.CHECKPOINT_MINUTES
     return Evaluator(run_dir, normalizer, processes, task, precise, save_seconds, stop, tell)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import torch
 
-from mgexp.data.time_limit import EXIT_HUNG, EXIT_NOT_HANDED_ON, read_timeouts
+from mgexp.data.time_limit import EXIT_HUNG, EXIT_NOT_HANDED_ON, read_failures
 from mgexp.errors import TrainingError, first_line
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.folder import RunDir
@@ -155,7 +155,7 @@ def _worker_fault(text: str, run_dir: RunDir) -> str | None:
     code = int(groups.get("code") or 0)
     if code == EXIT_HUNG:
         # Other workers may have written failures that ended no worker, which have a seed.
-        hung = [one.path for one in read_timeouts(run_dir.timeouts_jsonl) if one.seed is None]
+        hung = [one.path for one in read_failures(run_dir.failures_jsonl) if one.seed is None]
         return (
             f"{hung[-1]} gave no frames and could not be interrupted, "
             "so that the loader's worker was ended. From now on this run trains without it; a validation video is "

@@ -187,11 +187,13 @@ def _train(
             resume.take_over(run_dir, state, choice, processes)
             # The check follows ``take_over``, so that it sees the weights of the first step.
             shapes = [*step_counts(schedule)]
-            settle_buckets(step, shapes[0], task, processes, clock)
             parts = step.part_shapes(shapes)
             require_precision(state.model, parts, task, normalizer, precision, processes)
+            # Shapes of phases that are over, or all if only the final evaluation is left, are not warmed up.
+            left = [*step_counts(schedule, state.step)]
+            settle_buckets(step, left[:1], task, processes, clock)
             opened.enter_context(
-                compiled_step(cfg.TRAIN.COMPILE, step, state, task, shapes, processes.is_main)
+                compiled_step(cfg.TRAIN.COMPILE, step, state, task, left, processes.is_main)
             )
             # NUM_WORKERS = auto times the step itself, so the number of workers is known only now.
             job = _with_workers(job, step, task, clock)
@@ -234,8 +236,8 @@ def _build_loader(job: Job, step: int) -> DataLoader[Any] | FinishedBatches:
     """Build the loader of the training clips from ``step`` on."""
     cfg, inputs, rank = job.cfg, job.inputs, job.processes.rank
     sampler = StepSampler(inputs.schedule, cfg.RNG_SEED, step, rank, cfg.AUG.REPEATS)
-    timeouts = job.run_dir.timeouts_jsonl
-    return build_train_loader(cfg, inputs.train, sampler, job.device, inputs.opener, timeouts)
+    failures = job.run_dir.failures_jsonl
+    return build_train_loader(cfg, inputs.train, sampler, job.device, inputs.opener, failures)
 
 
 def _evaluate_late(loop: Loop, run_dir: RunDir, processes: Processes) -> None:

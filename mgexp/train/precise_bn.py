@@ -70,14 +70,14 @@ def precise_requests(
 
 
 def build_precise_bn(
-    cfg: Config, inputs: Inputs, device: torch.device, processes: Processes, timeouts: Path
+    cfg: Config, inputs: Inputs, device: torch.device, processes: Processes, failures: Path
 ) -> PreciseBn:
     """Build the source of training clips at the full shape, in the BN groups of this shape."""
     schedule = inputs.schedule
     max_batches, num_videos = cfg.BN.NUM_BATCHES_PRECISE, schedule.num_videos
     requests = precise_requests(schedule.recipe, num_videos, cfg.RNG_SEED, max_batches, processes)
     # Each evaluation builds the loader anew, which leaves out the videos that hung meanwhile.
-    arguments = (cfg, inputs.train, requests, device, inputs.opener, timeouts)
+    arguments = (cfg, inputs.train, requests, device, inputs.opener, failures)
     groups = num_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)
     first_clip = processes.rank * schedule.recipe.clips // processes.count
     return PreciseBn(

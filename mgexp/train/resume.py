@@ -20,7 +20,7 @@ from torch import nn
 from mgexp import dist
 from mgexp.config.check import differing_keys
 from mgexp.config.load import flatten, from_yaml
-from mgexp.data.time_limit import read_timeouts
+from mgexp.data.time_limit import read_failures
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError, listed
 from mgexp.models.weights import MAX_LISTED, Fit
@@ -207,7 +207,7 @@ def mend_records(run_dir: RunDir) -> None:
 
     `cut_records` does so too, for the records of the steps that a start will do again.
     """
-    for path in (run_dir.evaluations_jsonl, run_dir.timeouts_jsonl):
+    for path in (run_dir.evaluations_jsonl, run_dir.failures_jsonl):
         if path.exists() and not path.read_bytes().endswith(b"\n"):
             cut_jsonl(path, lambda line: True)
 
@@ -217,11 +217,11 @@ def forget_failures(run_dir: RunDir, check_unusable: Callable[[Sequence[str]], N
 
     Videos that ended a worker stay out. ``check_unusable`` raises InputError if so many videos are too many.
     """
-    failed = {one.path for one in read_timeouts(run_dir.timeouts_jsonl)}
+    failed = {one.path for one in read_failures(run_dir.failures_jsonl)}
     try:
         check_unusable(sorted(failed))
     except InputError:
-        cut_jsonl(run_dir.timeouts_jsonl, lambda line: line["seed"] is None)
+        cut_jsonl(run_dir.failures_jsonl, lambda line: line["seed"] is None)
 
 
 def is_evaluated(run_dir: RunDir, step: int) -> bool:

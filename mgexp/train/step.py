@@ -385,7 +385,7 @@ def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: 
 
 
 def settle_buckets(
-    step: TrainStep, shape: StepShape, task: Task, processes: Processes, clock: Clock
+    step: TrainStep, shapes: Sequence[StepShape], task: Task, processes: Processes, clock: Clock
 ) -> None:
     """Let DDP choose how it groups gradients before the first step, so that all steps add them in one order.
 
@@ -396,7 +396,7 @@ def settle_buckets(
     """
     if processes.count > 2:
         with clock.measure("train"), clock.measure("shape_warmup"):
-            warm_up(step, [shape], task, progress=False)
+            warm_up(step, shapes, task, progress=False)
 
 
 @contextmanager
@@ -412,7 +412,7 @@ def compiled_step(
 
     The clock of the run counts these seconds as training and as warm-up of the shapes, and the log says them.
     """
-    if mode == "off":
+    if mode == "off" or not shapes:
         yield
         return
     # Each part of a mini-batch has a graph of its own: it finds the statistics that the parts before it kept.

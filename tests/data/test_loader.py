@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from mgexp.config.load import load_config
 from mgexp.data.loader import build_opener, build_time_limit, build_train_loader, build_view_loader
 from mgexp.data.records import VideoRecord
-from mgexp.data.time_limit import EXIT_NOT_HANDED_ON, TimeLimit, Timeout, write_timeout
+from mgexp.data.time_limit import EXIT_NOT_HANDED_ON, TimeLimit, VideoFailure, write_failure
 from mgexp.dist import Processes
 from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.pyav import PyavReader
@@ -77,10 +77,10 @@ def test_a_worker_that_cannot_hand_on_a_batch_ends() -> None:
 
 
 def test_the_limit_knows_the_time_outs_of_the_run(tmp_path: Path) -> None:
-    record = tmp_path / "timeouts.jsonl"
-    write_timeout(record, Timeout("a.mp4", (0, 3)))
+    record = tmp_path / "failures.jsonl"
+    write_failure(record, VideoFailure("a.mp4", (0, 3)))
     limit = build_time_limit(load_config(ROW, ["DATA.VIDEO_TIMEOUT_SECONDS", "7"]), record)
-    assert limit == TimeLimit(7.0, record, frozenset([Timeout("a.mp4", (0, 3))]))
+    assert limit == TimeLimit(7.0, record, frozenset([VideoFailure("a.mp4", (0, 3))]))
 
 
 FAILS = """

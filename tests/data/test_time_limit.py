@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from mgexp.data.clips import TrainingClips
 from mgexp.data.records import VideoRecord
-from mgexp.data.time_limit import TimeLimit, Timeout, read_timeouts, write_timeout
+from mgexp.data.time_limit import TimeLimit, VideoFailure, read_failures, write_failure
 from mgexp.multigrid.sampler import ClipRequest
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
@@ -75,11 +75,11 @@ def test_no_limit_is_none_and_neither_is_one_in_a_thread():
 @pytest.mark.parametrize(
     ("known", "seed", "fails"),
     [
-        (Timeout("a.mp4", (0, 7)), (0, 7), True),
-        (Timeout("a.mp4", (0, 7)), (0, 8), False),
-        (Timeout("a.mp4", (0, 7)), (1, 7), False),
-        (Timeout("b.mp4", (0, 7)), (0, 7), False),
-        (Timeout("a.mp4", None), (0, 8), True),
+        (VideoFailure("a.mp4", (0, 7)), (0, 7), True),
+        (VideoFailure("a.mp4", (0, 7)), (0, 8), False),
+        (VideoFailure("a.mp4", (0, 7)), (1, 7), False),
+        (VideoFailure("b.mp4", (0, 7)), (0, 7), False),
+        (VideoFailure("a.mp4", None), (0, 8), True),
     ],
 )
 def test_what_hung_before_is_left_out_at_the_same_place(known, seed, fails):
@@ -92,11 +92,11 @@ def test_what_hung_before_is_left_out_at_the_same_place(known, seed, fails):
 
 
 def test_time_outs_come_back_from_disk(tmp_path):
-    wanted = [Timeout("a b.mp4", (3, 2**40)), Timeout("ü.mp4", None)]
+    wanted = [VideoFailure("a b.mp4", (3, 2**40)), VideoFailure("ü.mp4", None)]
     for one in wanted:
-        write_timeout(tmp_path / "x.jsonl", one)
-    assert read_timeouts(tmp_path / "x.jsonl") == wanted
-    assert read_timeouts(tmp_path / "none.jsonl") == []
+        write_failure(tmp_path / "x.jsonl", one)
+    assert read_failures(tmp_path / "x.jsonl") == wanted
+    assert read_failures(tmp_path / "none.jsonl") == []
 
 
 @contextmanager
@@ -126,8 +126,8 @@ def test_a_clip_is_replaced_alike_now_and_in_a_later_start(tiny_data, tmp_path):
     request = ClipRequest(index=3, frames=4, crop=16, stride_range=(1, 2), seed=(0, 11))
     record = tmp_path / "x.jsonl"
     first = clips(tiny_data, hang_at_train3, TimeLimit(0.5, record))[request]
-    known = frozenset(read_timeouts(record))
-    assert known == {Timeout(str(tiny_data / "train3.mp4"), (0, 11))}
+    known = frozenset(read_failures(record))
+    assert known == {VideoFailure(str(tiny_data / "train3.mp4"), (0, 11))}
     later = clips(tiny_data, PyavReader, TimeLimit(0.5, record, known))[request]
     assert later.index == first.index != 3
     assert later.frames.equal(first.frames)
@@ -143,11 +143,11 @@ def test_a_clip_of_a_video_that_was_gone_for_a_moment_is_replaced_alike_later(ti
     request = ClipRequest(index=3, frames=4, crop=16, stride_range=(1, 2), seed=(0, 11))
     record = tmp_path / "x.jsonl"
     first = clips(tiny_data, gone, TimeLimit(30.0, record))[request]
-    known = frozenset(read_timeouts(record))
+    known = frozenset(read_failures(record))
     later = clips(tiny_data, PyavReader, TimeLimit(30.0, record, known))[request]
     assert later.index == first.index != 3
     assert later.frames.equal(first.frames)
-    assert len(read_timeouts(record)) == 1
+    assert len(read_failures(record)) == 1
 
 
 def test_where_no_video_can_be_used_nothing_is_written_so_that_all_are_tried_again(
@@ -184,7 +184,7 @@ def test_a_worker_that_cannot_be_interrupted_ends(tmp_path):
     loader = DataLoader(Deadlock(TimeLimit(0.5, record)), num_workers=1)
     with pytest.raises(RuntimeError, match=r"worker \(pid.* exited unexpectedly"):
         list(loader)
-    assert read_timeouts(record) == [Timeout("a.mp4", None)]
+    assert read_failures(record) == [VideoFailure("a.mp4", None)]
 
 
 SUSPENDED = """

@@ -120,14 +120,14 @@ def test_a_video_that_hangs_is_left_out_and_so_again(workers, own_cfg, data, mai
         assert run.ends() == 0, run.said
         assert "train5.mp4: gave no frames in 1 s (DATA.VIDEO_TIMEOUT_SECONDS)" in run.said
     assert '"num_unusable_videos": 1,' in (one / "result.json").read_text()
-    times = read_lines(one / "timeouts.jsonl")
+    times = read_lines(one / "failures.jsonl")
     assert {line["path"] for line in times} == {str(data / "train5.mp4")}
     assert len({tuple(line["seed"]) for line in times}) == len(times) >= 1
 
     (data / "train5.mp4").unlink()
     (data / "train5.mp4").write_bytes(good)
     two.mkdir()
-    (two / "timeouts.jsonl").write_bytes((one / "timeouts.jsonl").read_bytes())
+    (two / "failures.jsonl").write_bytes((one / "failures.jsonl").read_bytes())
     assert main(command(own_cfg, two, *HANG)) == 0
     assert_bit_identical(two, one)
     assert losses(two) == losses(one)
@@ -141,7 +141,7 @@ def test_a_video_that_hangs_in_an_evaluation_is_named(own_cfg, data, output, tmp
         said = run.said
     assert "1 validation videos cannot be decoded" in said
     assert "val3.mp4: gave no frames in 1 s (DATA.VIDEO_TIMEOUT_SECONDS)" in said
-    assert not (output / "timeouts.jsonl").exists()  # it may be tried again
+    assert not (output / "failures.jsonl").exists()  # it may be tried again
 
 
 def test_a_video_that_hangs_does_not_keep_a_run_from_stopping(own_cfg, data, output, tmp_path):
@@ -188,7 +188,7 @@ def test_a_decoder_that_cannot_be_interrupted(own_cfg, output, main, data, tmp_p
         (message,) = run.messages
     path = str(data / "train5.mp4")
     assert f"{path} gave no frames and could not be interrupted" in message
-    assert read_lines(output / "timeouts.jsonl")[0] == {"path": path, "seed": None}
+    assert read_lines(output / "failures.jsonl")[0] == {"path": path, "seed": None}
     with started(
         arguments, tmp_path, code=DEADLOCK
     ) as run:  # started again, it goes past the video

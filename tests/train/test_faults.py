@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from mgexp.data.time_limit import EXIT_HUNG, EXIT_NOT_HANDED_ON, Timeout, write_timeout
+from mgexp.data.time_limit import EXIT_HUNG, EXIT_NOT_HANDED_ON, VideoFailure, write_failure
 from mgexp.errors import TrainingError
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
@@ -98,8 +98,8 @@ def test_the_innermost_cause_is_reported(tmp_path):
 
 def test_a_video_that_ended_a_worker_is_named(tmp_path):
     run = RunDir(tmp_path)
-    write_timeout(run.timeouts_jsonl, Timeout("b.mp4", None))
-    write_timeout(run.timeouts_jsonl, Timeout("c.mp4", (0, 3)))
+    write_failure(run.failures_jsonl, VideoFailure("b.mp4", None))
+    write_failure(run.failures_jsonl, VideoFailure("c.mp4", (0, 3)))
     text = f"DataLoader worker (pid 12) exited unexpectedly with exit code {EXIT_HUNG}. Details"
     assert explanation(RuntimeError(text), run).startswith("b.mp4 gave no frames and could not")
 

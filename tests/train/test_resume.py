@@ -9,7 +9,7 @@ from tiny import tiny_config
 from torch import nn
 
 from mgexp.config.load import to_yaml
-from mgexp.data.time_limit import Timeout, read_timeouts, write_timeout
+from mgexp.data.time_limit import VideoFailure, read_failures, write_failure
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
 from mgexp.run.clock import Clock
@@ -296,12 +296,12 @@ def test_records_of_steps_that_are_done_again_are_dropped(written):
 
 
 def test_a_torn_line_is_cut_before_another_is_appended(written):
-    for path in (written.timeouts_jsonl, written.evaluations_jsonl):
+    for path in (written.failures_jsonl, written.evaluations_jsonl):
         append_jsonl(path, {"step": 1})
         with path.open("a") as file:
             file.write('{"step": 2, "to')
     mend_records(written)
-    for path in (written.timeouts_jsonl, written.evaluations_jsonl):
+    for path in (written.failures_jsonl, written.evaluations_jsonl):
         append_jsonl(path, {"step": 3})
         assert read_jsonl(path) == [{"step": 1}, {"step": 3}]
     assert not written.metrics_jsonl.exists()
@@ -315,9 +315,9 @@ def test_failures_that_stopped_a_start_are_tried_again(written, num_allowed, kep
 
     forget_failures(written, check)
     for path, seed in (("a", (0, 1)), ("b", None), ("a", (0, 9))):
-        write_timeout(written.timeouts_jsonl, Timeout(path, seed))
+        write_failure(written.failures_jsonl, VideoFailure(path, seed))
     forget_failures(written, check)
-    assert [one.path for one in read_timeouts(written.timeouts_jsonl)] == kept
+    assert [one.path for one in read_failures(written.failures_jsonl)] == kept
 
 
 def changed(schedule, number, **fields):

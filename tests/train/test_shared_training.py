@@ -114,7 +114,7 @@ def gradients_of_one_step(processes, folder):
     )
     shape = next(iter(step_counts(training.schedule)))
     task, clock = build_task(training.cfg), training.state.clock
-    settle_buckets(training.step, shape, task, processes, clock)
+    settle_buckets(training.step, [shape], task, processes, clock)
     found = []
     for _ in range(3):
         training.state.optimizer.zero_grad(set_to_none=True)
