@@ -35,10 +35,11 @@ from mgexp.run.environment import num_cores
 from mgexp.run.folder import RunDir
 from mgexp.run.remote import is_listed
 from mgexp.text import counted
-from mgexp.train.faults import is_out_of_memory, shape_message
+from mgexp.train.faults import is_out_of_memory
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import PrecisionCheck, check_precision
 from mgexp.train.setup import build_inputs, build_memory_problems
+from mgexp.train.step import shape_message
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 import errno
 import re
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
 from mgexp.data.time_limit import EXIT_HUNG, EXIT_NOT_HANDED_ON, read_failures
 from mgexp.errors import TrainingError, first_line
-from mgexp.multigrid.schedule import StepShape
 from mgexp.run.folder import RunDir
-from mgexp.train.step import TrainStep, split_problems
 
 # torch raises OutOfMemoryError for its own allocations on a GPU. Libraries, and torch on a CPU,
 # raise a plain RuntimeError. Only the text of that error distinguishes it from a bug.
@@ -39,24 +37,6 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     return isinstance(error, RuntimeError | OSError) and any(
         sign in str(error) for sign in TEXTS_OF_NO_MEMORY
-    )
-
-
-def shape_message(
-    reason: str, shape: StepShape, shapes: Iterable[StepShape], step: TrainStep
-) -> str:
-    """Say in one sentence that ``shape``, one of the schedule's ``shapes``, did not fit, and which keys to set."""
-    at_once = max(part.clips for part in step.parts(shape.clips, shape.num_bn_groups))
-    size = shape.clips // max(1, step.num_pieces(shape.clips, shape.num_bn_groups))
-    half = at_once // size // 2 * size
-    remedies = "TRAIN.ACTIVATION_CHECKPOINTING True, or a smaller TRAIN.BATCH_SIZE"
-    # If another shape could not be cut like that, the next start would stop with another error.
-    if half and not any(split_problems(shapes, half, step.has_batchnorm, step.in_pairs)):
-        guess = f"TRAIN.MAX_CLIPS_PER_GPU {half} (half as many, in whole pieces)"
-        remedies = f"{guess}, or {remedies}"
-    return (
-        f"out of memory at a mini-batch of {shape}, of which {at_once} clips went through the network at once: "
-        f"set {remedies}, with --override where the run has a checkpoint ({reason})"
     )
 
 

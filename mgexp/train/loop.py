@@ -26,8 +26,8 @@ from mgexp.run.log import LOGGER, Progress, StepRecord
 from mgexp.run.other_programs import OtherPrograms
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.checkpoint import State
-from mgexp.train.faults import is_out_of_memory, shape_message
-from mgexp.train.step import TrainStep, check_clips, seed_step
+from mgexp.train.faults import is_out_of_memory
+from mgexp.train.step import TrainStep, check_clips, seed_step, shape_message
 
 MAX_SETTLE_SECONDS = 5.0
 """The longest time between two settlements, in seconds (see ``Loop``).

@@ -188,9 +188,8 @@ class LayerCheck:
     """Check of the layers of ``model``, a copy that nobody else uses, on ``normalizer.device``.
 
     The model runs once, in low precision. A hook repeats the forward and backward pass of each
-    layer in fp32, from the same input and output gradient, so that rounding does not add up from
-    layer to layer. A layer may be called several times. ``unchecked`` names the layers that take or
-    return anything but one tensor of floats, such as embeddings and recurrent layers.
+    layer in fp32, from the same input and output gradient, so that rounding does not add up from layer to layer.
+    ``unchecked`` names the layers that take or return anything but one tensor of floats, such as embeddings.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, normalizer: Normalizer) -> None:
@@ -293,8 +292,7 @@ class LayerCheck:
     ) -> None:
         """Repeat the forward and backward pass of one layer in fp32, BN group by BN group.
 
-        ``out`` is None if the network has changed the output in place, and ``grad_x`` if the input needs no
-        gradient.
+        ``out`` is None if the network changed the output in place, ``grad_x`` if the input needs no gradient.
         """
         own = dict(module.named_parameters(recurse=False))
         given = {"x": x, "out": out, "grad_out": grad_out, "grad_x": grad_x}

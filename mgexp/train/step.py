@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mgexp.config.keys import Config
 from mgexp.data.clips import Batch
 from mgexp.dist import Processes
-from mgexp.errors import InputError, listed
+from mgexp.errors import InputError, TrainingError, first_line, listed
 from mgexp.models.layers import Draws, set_draws
 from mgexp.multigrid.batchnorm import grouped_layers, one_sample, set_num_groups, share_statistics
 from mgexp.multigrid.schedule import StepShape
@@ -34,6 +34,7 @@ from mgexp.run.clock import Clock
 from mgexp.run.log import LOGGER, progress_bar
 from mgexp.text import counted
 from mgexp.train.checkpoint import State
+from mgexp.train.faults import is_out_of_memory
 from mgexp.train.mixing import Mixing, is_mixed
 from mgexp.train.precision import Precision
 from mgexp.train.task import Loss, Task
@@ -363,8 +364,29 @@ def compiled(model: nn.Module, mode: Mode, num_graphs: int) -> Iterator[None]:
         yield
 
 
+def shape_message(
+    reason: str, shape: StepShape, shapes: Iterable[StepShape], step: TrainStep
+) -> str:
+    """Say in one sentence that ``shape``, one of the schedule's ``shapes``, did not fit, and which keys to set."""
+    at_once = max(part.clips for part in step.parts(shape.clips, shape.num_bn_groups))
+    size = shape.clips // max(1, step.num_pieces(shape.clips, shape.num_bn_groups))
+    half = at_once // size // 2 * size
+    remedies = "TRAIN.ACTIVATION_CHECKPOINTING True, or a smaller TRAIN.BATCH_SIZE"
+    # If another shape could not be cut like that, the next start would stop with another error.
+    if half and not any(split_problems(shapes, half, step.has_batchnorm, step.in_pairs)):
+        guess = f"TRAIN.MAX_CLIPS_PER_GPU {half} (half as many, in whole pieces)"
+        remedies = f"{guess}, or {remedies}"
+    return (
+        f"out of memory at a mini-batch of {shape}, of which {at_once} clips went through the network at once: "
+        f"set {remedies}, with --override where the run has a checkpoint ({reason})"
+    )
+
+
 def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: bool) -> None:
-    """Run forward and backward on black clips of each shape. Weights, statistics and draws stay the same."""
+    """Run forward and backward on black clips of each shape. Weights, statistics and draws stay the same.
+
+    Raises TrainingError if memory runs out.
+    """
     device = step.normalizer.device
     # A training pass moves the running statistics of batch norm, so we put these back at the end.
     before = {name: buffer.clone() for name, buffer in step.model.named_buffers()}
@@ -377,7 +399,13 @@ def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: 
             clips = torch.zeros(size, dtype=torch.uint8, device=device).permute(0, 4, 1, 2, 3)
             flipped = torch.arange(shape.clips, device=device) % 2 == 0
             batch = Batch(clips, task.no_labels(shape.clips, device), (), flipped=flipped)
-            step.backward(batch, shape.num_bn_groups, Draws(seed=0, step=0))
+            try:
+                step.backward(batch, shape.num_bn_groups, Draws(seed=0, step=0))
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                text = shape_message(first_line(error), shape, shapes, step)
+                raise TrainingError(f"before the first step: {text}") from error
             bar.update()
     step.optimizer.zero_grad(set_to_none=True)
     for name, buffer in step.model.named_buffers():

@@ -1,6 +1,5 @@
 """Phases: lengths, learning rates, strides and BN groups, and the share of the steps of each shape."""
 
-import math
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -222,12 +221,6 @@ def test_scaling_by_the_noise_follows_the_clips_after_their_limit():
     assert [phase.lr_factor for phase in phases[:4]] == pytest.approx([4 / 3, 4 / 3, 4 / 3, 1])
 
 
-@pytest.mark.parametrize("noise_scale", [None, 0.0])
-def test_scaling_by_an_unknown_noise_is_an_error(noise_scale):
-    with pytest.raises(ValueError, match=r"noise needs multigrid.noise_scale.*tools/doctor.py"):
-        Multigrid(lr_scaling="noise", noise_scale=noise_scale)
-
-
 @pytest.mark.parametrize(
     ("clips", "processes", "groups"),
     [
@@ -258,27 +251,6 @@ def test_bn_groups_follow_the_base_size(base_size, groups):
 def test_unequal_shares_or_groups_are_an_error(clips, processes, message):
     with pytest.raises(ValueError, match=message):
         num_bn_groups(clips, processes, base_size=8)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"granularity": "epochs"}, "granularity = 'epochs' is none of step, epoch"),
-        ({"long_cycle_per": "run"}, "long_cycle_per = 'run' is none of stage, training"),
-        ({"short_crops_of": "base"}, "short_crops_of = 'base' is none of full, phase"),
-        ({"shape_order": "fine_to_coarse"}, "is none of coarse_to_fine, random"),
-        ({"lr_scaling": "square"}, "lr_scaling = 'square' is none of linear, sqrt, noise, none"),
-        ({"decay_scaling": "noise"}, "decay_scaling = 'noise' is none of linear, sqrt, none"),
-        ({"long_factors": ()}, "long_factors is empty"),
-        ({"epoch_factor": 0.0}, "epoch_factor = 0.0 is not a finite number above 0"),
-        ({"epoch_factor": math.nan}, "epoch_factor = nan is not a finite number above 0"),
-        ({"max_batch_ratio": 0}, "max_batch_ratio = 0 is less than 1"),
-        ({"bn_base_size": -8}, "bn_base_size = -8 is less than 0"),
-    ],
-)
-def test_settings_without_a_meaning_are_an_error(changes, message):
-    with pytest.raises(ValueError, match=f"multigrid.*{message}"):
-        Multigrid(**changes)
 
 
 QUARTER = ((0.5, 1.0), (1.0, 1.0))
@@ -347,20 +319,6 @@ def test_long_cycle_needs_two_stages():
     recipe = replace(TINY, stage_epochs=(0,))
     with pytest.raises(ValueError, match=r"multigrid\.fine_tuning needs at least two stages"):
         derive_phases(recipe, ROWS["long"], 1000)
-
-
-def test_long_cycle_with_fine_tuning_ends_with_the_full_shape():
-    with pytest.raises(ValueError, match=rf"ends with the full shape.*{HALF_AREA}"):
-        Multigrid(LONG[:2], SHORT, fine_tuning=True)
-
-
-@pytest.mark.parametrize(
-    ("stages", "message"),
-    [((1, 2), "starts at epoch 0"), ((0, 2, 2), r"\(0, 2, 2, 4\)"), ((0, 4), r"\(0, 4, 4\)")],
-)
-def test_stages_that_are_not_in_order_are_an_error(stages, message):
-    with pytest.raises(ValueError, match=message):
-        replace(TINY, stage_epochs=stages)
 
 
 def test_equal_phases_with_nothing_between_them_are_one():

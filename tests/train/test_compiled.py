@@ -11,6 +11,7 @@ from torch import nn
 
 from mgexp.config.load import config_of
 from mgexp.data.clips import Batch
+from mgexp.errors import TrainingError
 from mgexp.models.build import build_model
 from mgexp.models.layers import ClipDropout, Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
@@ -140,6 +141,18 @@ def test_warming_up_changes_no_draw_and_keeps_no_gradient():
     assert torch.equal(torch.rand(2), expected)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_warm_up_that_does_not_fit_names_the_shape_and_the_keys():
+    def too_large(module, inputs):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    model = Network()
+    model.register_forward_pre_hook(too_large)
+    with pytest.raises(TrainingError, match="before the first step: out of memory") as caught:
+        warm_up(step_of(model), SHAPES, TASK, progress=False)
+    assert f"a mini-batch of {SHAPES[0]}" in str(caught.value)
+    assert "TRAIN.ACTIVATION_CHECKPOINTING" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["ViT learned", "ViT rotary", "ViT vjepa2", "MViT"])

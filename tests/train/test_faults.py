@@ -15,9 +15,9 @@ from mgexp.errors import TrainingError
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.folder import RunDir
-from mgexp.train.faults import explaining_faults, explanation, is_out_of_memory, shape_message
+from mgexp.train.faults import explaining_faults, explanation, is_out_of_memory
 from mgexp.train.mixing import Mixing
-from mgexp.train.step import TrainStep
+from mgexp.train.step import TrainStep, shape_message
 
 
 def error_of(number, name="x.pt"):
@@ -65,7 +65,10 @@ def error_of(number, name="x.pt"):
             torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
             "if clips were copied or augmented, set AUG.DEVICE workers",
         ),
-        (MemoryError(), "if it was an evaluation, set a smaller TEST.BATCH_SIZE (MemoryError)"),
+        (
+            MemoryError(),
+            "if it was an evaluation, set a smaller TEST.BATCH_SIZE with --override (MemoryError)",
+        ),
     ],
 )
 def test_faults_are_explained(error, words, tmp_path):
