@@ -24,7 +24,13 @@ from mgexp.config.keys import Config
 from mgexp.data.loader import build_train_loader
 from mgexp.dist import Processes
 from mgexp.models.layers import Draws, set_draws
-from mgexp.multigrid.batchnorm import grouped_layers, keeping, set_num_groups, share_statistics
+from mgexp.multigrid.batchnorm import (
+    GroupedBatchNorm3d,
+    grouped_layers,
+    keeping,
+    set_num_groups,
+    share_statistics,
+)
 from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.recipe import Recipe
 from mgexp.multigrid.sampler import ClipRequest, Stream
@@ -110,7 +116,7 @@ def with_precise_bn(
     # In training mode the layers normalise with the statistics of each batch, as in training. With
     # the running statistics a deeper layer would see other inputs than it has in training.
     model.train()
-    populations: dict[nn.Module, Population] = defaultdict(Population)
+    populations: dict[GroupedBatchNorm3d, Population] = defaultdict(Population)
     with keeping(model) as layers:
         for number, batch in enumerate(batches):
             check_clips(batch)

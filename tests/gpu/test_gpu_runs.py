@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import multiprocessing
 import os
@@ -13,7 +14,9 @@ import torch
 from run_files import assert_bit_identical, interrupt_in, losses, read_lines, torchrun
 from tiny import NUM_TRAIN, VIT, command, data_keys, run_net, tiny_config, write_config
 
+from mgexp import dist
 from mgexp.data.loader import build_train_loader
+from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.launch.resources import Resources, local_problems
 from mgexp.multigrid.sampler import StepSampler
@@ -135,10 +138,35 @@ def test_an_interrupted_transformer_has_the_same_bits(tiny_data, device, tmp_pat
     assert_bit_identical(folder, whole)
 
 
-def test_one_process_over_nccl_is_one_process(cfg, whole, tmp_path):
-    folder = tmp_path / "run"
-    torchrun(command(cfg, folder, *EXACT), 1)
-    assert losses(folder)[0][1] == pytest.approx(losses(whole)[0][1], rel=1e-4)
+@pytest.fixture
+def one_of_two(device, tmp_path):
+    """A group of one process that takes itself for one of two. So it uses every collective, on one GPU too."""
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    store = f"file://{tmp_path / 'store'}"
+    torch.distributed.init_process_group(backend, init_method=store, rank=0, world_size=1)
+    yield Processes(count=2)
+    torch.distributed.destroy_process_group()
+
+
+def test_collectives_of_the_device(device, one_of_two):
+    assert dist.any_true(one_of_two, (True, False), device) == (True, False)
+    assert dist.from_main(one_of_two, {"step": 3}) == {"step": 3}
+    ones = torch.ones(3, device=device)
+    found = [way(one_of_two, ones.clone()).tolist() for way in (dist.sum_, dist.max_, dist.mean_)]
+    assert found == [[1.0] * 3, [1.0] * 3, [0.5] * 3]
+
+
+@pytest.mark.parametrize("in_bf16", [False, True])
+def test_gradients_of_a_shared_network(device, one_of_two, in_bf16):
+    torch.manual_seed(0)
+    plain = torch.nn.Conv3d(3, 4, 3).to(device)
+    shared = dist.shared(one_of_two, copy.deepcopy(plain), in_bf16=in_bf16)
+    clips = torch.randn(2, 3, 4, 8, 8, device=device)
+    for model in (plain, shared):
+        model(clips).square().mean().backward()
+    wanted = [parameter.grad for parameter in plain.parameters()]
+    found = [parameter.grad for parameter in shared.parameters()]
+    torch.testing.assert_close(found, wanted, rtol=1e-2 if in_bf16 else 1e-5, atol=1e-6)
 
 
 def test_all_gpus_train_together(cfg, whole, device, tmp_path):
