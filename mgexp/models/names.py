@@ -56,9 +56,8 @@ _RES = re.compile(
 _NONLOCAL = re.compile(
     r"blocks\.(?P<block>\d)\.nonlocals\.(?P<number>\d+)\.(?P<layer>\w+)\.(?P<end>\w+)"
 )
-_HEAD = re.compile(
-    r"(?:blocks\.\d\.proj|head(?:\.1|\.proj)?)\.(?P<end>\w+)"
-)  # ResNets, then transformers
+# ResNets, then transformers.
+_HEAD = re.compile(r"(?:blocks\.\d\.proj|head(?:\.1|\.proj)?)\.(?P<end>\w+)")
 
 # This maps names of caffe2 blobs, without their endings, to PySlowFast's layers. {p} is the
 # pathway: names of the fast pathway have t_. Source: the rules of PySlowFast's c2_model_loading.py.
