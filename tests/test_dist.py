@@ -27,6 +27,27 @@ def test_torchrun_says_who_is_who(monkeypatch):
     assert not found.is_main
 
 
+@pytest.mark.parametrize(
+    ("rank", "count", "is_shared", "said"),
+    [
+        (None, None, False, None),
+        ("0", "2", True, None),
+        # A run of one process may be started by torchrun too.
+        ("0", "1", False, None),
+        (None, None, True, "no RANK is set"),
+        ("1", "2", False, "2 processes were started (WORLD_SIZE), and each would train alone"),
+    ],
+)
+def test_processes_that_would_train_alone_are_told(rank, count, is_shared, said, monkeypatch):
+    for name, value in (("RANK", rank), ("WORLD_SIZE", count)):
+        monkeypatch.delenv(name, raising=False)
+        if value:
+            monkeypatch.setenv(name, value)
+    found = [*dist.launcher_problems(is_shared)]
+    assert len(found) == bool(said)
+    assert all(said in one for one in found)
+
+
 @pytest.mark.parametrize(("said", "wanted"), [("4", 4), (None, 8)])
 def test_processes_of_this_machine_are_all_where_nothing_is_said(said, wanted, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "8")

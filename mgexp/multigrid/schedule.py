@@ -272,14 +272,14 @@ def step_shape(schedule: Schedule, phase: Phase, shape: BatchShape) -> StepShape
 
 
 def step_counts(schedule: Schedule, first_step: int = 0) -> Counter[StepShape]:
-    """Count the steps from ``first_step`` on that have each shape. Shapes without steps are left out."""
+    """Count the steps from ``first_step`` on that have each shape."""
     counts: Counter[StepShape] = Counter()
     for phase in schedule.phases:
         num_done = min(max(0, first_step - phase.start_step), phase.num_steps)
         for num_steps, sign in ((phase.num_steps, 1), (num_done, -1)):
             for shape, steps in phase.turns.steps_by_shape(num_steps):
                 counts[step_shape(schedule, phase, shape)] += sign * steps
-    return +counts
+    return counts
 
 
 def base_shapes(schedule: Schedule) -> tuple[StepShape, ...]:

@@ -190,7 +190,7 @@ def _train(
             parts = step.part_shapes(shapes)
             require_precision(state.model, parts, task, normalizer, precision, processes)
             # Shapes of phases that are over, or all if only the final evaluation is left, are not warmed up.
-            left = [*step_counts(schedule, state.step)]
+            left = [shape for shape, num in step_counts(schedule, state.step).items() if num]
             settle_buckets(step, left[:1], task, processes, clock)
             opened.enter_context(
                 compiled_step(cfg.TRAIN.COMPILE, step, state, task, left, processes.is_main)

@@ -261,6 +261,7 @@ ARGUMENTS = {
     "multigrid.costs": "MULTIGRID.BATCH_RATIO",
     "multigrid.epoch_factor": "MULTIGRID.EPOCH_FACTOR",
     "multigrid.fine_tuning": "MULTIGRID.FINE_TUNING",
+    "multigrid.max_batch_ratio": "MULTIGRID.MAX_BATCH_RATIO",
     "multigrid.bn_base_size": "MULTIGRID.BN_BASE_SIZE",
     "multigrid.lr_scaling": "MULTIGRID.LR_SCALING",
     "multigrid.noise_scale": "MULTIGRID.NOISE_SCALE",

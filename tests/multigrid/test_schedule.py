@@ -472,7 +472,7 @@ def test_counts_are_those_of_the_plans(tmp_path, num_processes):
     ]
     for first_step in range(schedule.total_steps + 1):
         found = step_counts(schedule, first_step)
-        assert dict(found) == dict(Counter(shapes[first_step:]))
+        assert found == Counter(shapes[first_step:])
 
 
 def test_base_shapes_are_those_of_the_long_cycle(tmp_path):

@@ -102,6 +102,11 @@ def test_a_share_of_validation_far_from_the_one_asked_for_is_a_warning(main, vid
     lists = ["--list", "projects/videos/train.csv", "--val-list", "projects/videos/val.csv"]
     assert main([*given, *lists, "--output", "mine"]) == 0
     assert "as asked" not in capsys.readouterr().out
+    assert main([*given, *lists, "--output", "two", "--val-share", "0.5", "--seed", "0"]) == 2
+    said = capsys.readouterr().err
+    assert "--val-share 0.5 has no effect, because the folders or lists are split already" in said
+    assert "--seed 0 has no effect" in said
+    assert not Path("two/study.yaml").exists()
 
 
 def test_lists_with_their_split_and_names_of_classes(main, videos, tmp_path):

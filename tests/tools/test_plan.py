@@ -160,6 +160,18 @@ def test_loading_is_unknown_without_videos(plan, tmp_path, capsys):
             "TRAIN.BATCH_SIZE 8 is not read with --from",
         ),
         (
+            ["--from", "planned", "--measured-run", "v", "--latency", "5", "9"],
+            "--latency is not read with --from",
+        ),
+        (
+            ["--from", "planned", "--measured-run", "v", "--gpus-per-node", "8"],
+            "--gpus-per-node is not read with --from",
+        ),
+        (
+            ["--cfg", "tiny", "--from", "planned", "--budget-seconds", "9"],
+            "--budget-seconds is not read with --from, which measures nothing",
+        ),
+        (
             ["--cfg", "tiny", "TRAIN.COMPILE", "default"],
             "the steps that are timed are not compiled, so they take longer; add TRAIN.COMPILE off",
         ),

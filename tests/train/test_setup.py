@@ -115,7 +115,10 @@ RELATIVE = {
 
 
 def test_a_warm_up_that_is_too_long_is_said_once(tiny_data, tmp_path):
-    cfg = tiny_config(tmp_path, {**data_keys(tiny_data), "SOLVER.WARMUP_EPOCHS": 400})
+    cfg = tiny_config(
+        tmp_path,
+        {**data_keys(tiny_data), "SOLVER.WARMUP_EPOCHS": 400, "SOLVER.WARMUP_START_LR": 0.0},
+    )
     with pytest.raises(InputError) as caught:
         build_inputs(cfg, [], 1)
     (problem,) = caught.value.problems
