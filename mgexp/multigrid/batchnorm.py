@@ -217,8 +217,8 @@ def share_statistics(model: nn.Module, momentum: float | None = None) -> None:
     without momentum, or with different ones.
     """
     layers = grouped_layers(model)
-    num_processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-    if num_processes == 1 or not layers:
+    num_processes = num_running()
+    if num_processes <= 1 or not layers:
         return
     if momentum is None:
         momentum, *others = {layer.momentum for layer in layers}
@@ -323,12 +323,16 @@ def set_num_groups(model: nn.Module, num_groups: int) -> None:
         layer.num_groups = num_groups
 
 
+def num_running() -> int:
+    """Count the processes that torch.distributed runs; 0 if it runs none."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
+
+
 def span_group(span: int) -> dist.ProcessGroup:
     """Return the group of ``span`` consecutive processes that this process belongs to."""
     # We look the group up by its size. If a layer held its ProcessGroup, the model could not be
     # copied.
-    running = dist.is_available() and dist.is_initialized()
-    world = dist.get_world_size() if running else 1
+    world = max(1, num_running())
     if world % span:
         raise ValueError(
             f"a BN group cannot span {span} processes: there are {world}; "

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
-import torch.distributed as dist
 
+from mgexp.multigrid.batchnorm import num_running
 from mgexp.multigrid.schedule import Schedule, StepPlan
 
 
@@ -94,10 +94,9 @@ class StepSampler(Sized):
                 f"rank = {rank}, but the schedule is one of {schedule.num_processes} processes: "
                 "build_schedule(..., num_processes=...)"
             )
-        running = dist.is_available() and dist.is_initialized()
-        if running and dist.get_world_size() != schedule.num_processes:
+        if num_running() not in (0, schedule.num_processes):
             raise ValueError(
-                f"torch.distributed runs {dist.get_world_size()} processes, but the schedule is one of "
+                f"torch.distributed runs {num_running()} processes, but the schedule is one of "
                 f"{schedule.num_processes}: build_schedule(..., num_processes=...)"
             )
         self.schedule = schedule

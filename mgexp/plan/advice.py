@@ -16,7 +16,7 @@ from mgexp.config.load import in_fold
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, store_problems
 from mgexp.dist import device_of
-from mgexp.errors import TrainingError, collected, first_line
+from mgexp.errors import TrainingError, collected
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
 from mgexp.plan.accuracy_by_shape import SHAPES, build_shape_findings
 from mgexp.plan.doctor import Finding
@@ -35,11 +35,10 @@ from mgexp.run.environment import num_cores
 from mgexp.run.folder import RunDir
 from mgexp.run.remote import is_listed
 from mgexp.text import counted
-from mgexp.train.faults import is_out_of_memory
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import PrecisionCheck, check_precision
 from mgexp.train.setup import build_inputs, build_memory_problems
-from mgexp.train.step import shape_message
+from mgexp.train.step import explaining_memory
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
 
@@ -149,13 +148,8 @@ def time_gradients(
             # clips. Their number is even, since mixup and CutMix take pairs.
             clips = 2 * max(1, shape.clips // divisor // 2)
             used, train = replace(shape, clips=clips, num_bn_groups=1), way.uncut().gradients
-        try:
+        with explaining_memory(way.step, shape, lambda: shapes):
             timed = measure_steps({"": train}, [used], NUM_REPEATS, 1, Stopwatch(device))
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            text = shape_message(first_line(error), shape, shapes, way.step)
-            raise TrainingError(text) from error
         found[shape] = min(timed[""][used].seconds) * shape.clips / used.clips
     return found
 

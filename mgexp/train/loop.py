@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from mgexp import dist
 from mgexp.data.clips import Batch
 from mgexp.data.loader import DeviceBatches
 from mgexp.dist import Processes
-from mgexp.errors import TrainingError, first_line
+from mgexp.errors import TrainingError
 from mgexp.models.layers import Draws
 from mgexp.multigrid.schedule import Schedule, StepPlan, StepShape, step_counts
 from mgexp.optim.build import set_rates
@@ -26,8 +27,7 @@ from mgexp.run.log import LOGGER, Progress, StepRecord
 from mgexp.run.other_programs import OtherPrograms
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.checkpoint import State
-from mgexp.train.faults import is_out_of_memory
-from mgexp.train.step import TrainStep, check_clips, seed_step, shape_message
+from mgexp.train.step import TrainStep, check_clips, explaining_memory, seed_step
 
 MAX_SETTLE_SECONDS = 5.0
 """The longest time between two settlements, in seconds (see ``Loop``).
@@ -155,18 +155,16 @@ class Loop:
         set_rates(self.state.optimizer, plan.lr, plan.decay_factor)
         seed_step(self.seed, plan.step)
         first_clip = self.processes.rank * plan.clips // self.processes.count
-        try:
+        shape = StepShape(plan.frames, plan.crop, len(batch.clips), plan.num_bn_groups)
+        shapes, where = (
+            partial(step_counts, self.schedule),
+            f"step {plan.step} (epoch {plan.epoch:.2f}): ",
+        )
+        with explaining_memory(self.train_step, shape, shapes, where):
             draws = Draws(self.seed, plan.step, first_clip)
             loss = self.train_step(batch, plan.num_bn_groups, draws)
             if self.state.average:
                 self.state.average.update(plan.step + 1)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            shape = StepShape(plan.frames, plan.crop, len(batch.clips), plan.num_bn_groups)
-            shapes = step_counts(self.schedule)
-            text = shape_message(first_line(error), shape, shapes, self.train_step)
-            raise TrainingError(f"step {plan.step} (epoch {plan.epoch:.2f}): {text}") from error
         pending.timer.computed()
         # After a signal there are no clips ahead, and the next ``_take`` ends the run.
         with suppress(Interrupted), self._wait():

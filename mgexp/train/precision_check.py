@@ -45,6 +45,7 @@ from typing import Any
 import simplejson
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import register_multi_grad_hook
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
@@ -267,18 +268,15 @@ class LayerCheck:
         if not out.requires_grad:
             return
         # Hooks of tensors and not of the module, since those fail if the network changes ``out`` in place.
-        low_x, low_out, version, grads_out = x.detach(), out.detach(), out._version, [Tensor()]
+        low_x, low_out, version = x.detach(), out.detach(), out._version
 
-        def check(grad_out: Tensor, grad_x: Tensor | None = None) -> None:
+        def check(grads: Sequence[Tensor | None]) -> None:
+            grad_out, grad_x = grads if len(grads) == 2 else (grads[0], None)
+            assert grad_out is not None
             kept = low_out if low_out._version == version else None
             self._check(name, num_groups, module, low_x, kept, grad_out, grad_x)
 
-        if not x.requires_grad:
-            out.register_hook(check)  # type: ignore[no-untyped-call]
-            return
-        # The gradient of the output comes first.
-        out.register_hook(lambda grad: grads_out.__setitem__(0, grad))  # type: ignore[no-untyped-call]
-        x.register_hook(lambda grad: check(grads_out[0], grad))  # type: ignore[no-untyped-call]
+        register_multi_grad_hook([out, x] if x.requires_grad else [out], check)
 
     def _check(
         self,

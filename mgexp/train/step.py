@@ -10,7 +10,7 @@ import hashlib
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -382,6 +382,23 @@ def shape_message(
     )
 
 
+@contextmanager
+def explaining_memory(
+    step: TrainStep, shape: StepShape, shapes: Callable[[], Iterable[StepShape]], where: str = ""
+) -> Iterator[None]:
+    """Raise TrainingError, with the shape and the keys to set, if memory runs out in the block.
+
+    ``shapes``: gives those of the schedule. ``where``: what the message begins with.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        text = shape_message(first_line(error), shape, shapes(), step)
+        raise TrainingError(where + text) from error
+
+
 def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: bool) -> None:
     """Run forward and backward on black clips of each shape. Weights, statistics and draws stay the same.
 
@@ -399,13 +416,8 @@ def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: 
             clips = torch.zeros(size, dtype=torch.uint8, device=device).permute(0, 4, 1, 2, 3)
             flipped = torch.arange(shape.clips, device=device) % 2 == 0
             batch = Batch(clips, task.no_labels(shape.clips, device), (), flipped=flipped)
-            try:
+            with explaining_memory(step, shape, lambda: shapes, "before the first step: "):
                 step.backward(batch, shape.num_bn_groups, Draws(seed=0, step=0))
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                text = shape_message(first_line(error), shape, shapes, step)
-                raise TrainingError(f"before the first step: {text}") from error
             bar.update()
     step.optimizer.zero_grad(set_to_none=True)
     for name, buffer in step.model.named_buffers():

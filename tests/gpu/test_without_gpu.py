@@ -316,7 +316,7 @@ def test_the_doctor_times_whole_mini_batches_on_a_gpu(monkeypatch):
 
     monkeypatch.setattr("mgexp.plan.advice.measure_steps", measure)
     for device in (GPU, torch.device("cpu")):
-        way = SimpleNamespace(data=SimpleNamespace(device=device), gradients=None)
+        way = SimpleNamespace(data=SimpleNamespace(device=device), gradients=None, step=None)
         way.uncut = partial(getattr, SimpleNamespace(way=way), "way")
         time_gradients(way, [FEW])
     # With MAX_CLIPS_PER_GPU the mini-batch is cut between its own BN groups.
