@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make a data set of small videos, train the baseline and long on it, and write
 # runs/quickstart/report.md and report.html. If it was stopped, start it again and it continues.
-#   bash tools/quickstart.sh              baseline and long                 (7 to 19 minutes on 2 cores)
+#   bash tools/quickstart.sh              baseline and long                 (7 to 22 minutes on 2 cores)
 #   bash tools/quickstart.sh --all        all rows and the controls         (about three times as long)
 #   bash tools/quickstart.sh --seed 1     another seed; the report shows the mean over all seeds
 for argument in "$@"; do

@@ -147,8 +147,10 @@ def test_a_local_run_is_found_under_every_spelling_of_its_path(tmp_path):
     (tmp_path / "launch").mkdir()
     (tmp_path / "link").symlink_to(tmp_path)
     log_folder = str((tmp_path / "launch").resolve())
-    script = "import sys; sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", script, log_folder], stdin=subprocess.PIPE) as one:
+    command = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", log_folder]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
+        assert one.stdout is not None
+        one.stdout.readline()  # Linux shows the command line of a process only a moment after it has begun.
         for place in ("launch", "link/launch", "launch/../launch"):
             assert is_alive(str(one.pid), LaunchDir(tmp_path / place))
         assert not is_alive(str(one.pid), LaunchDir(tmp_path / "other"))
