@@ -407,7 +407,8 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
     if waiting := {task.row for task in board.left()}:
         names, pairs = ", ".join(sorted(waiting)), board.study.seconds_pairs
         say(
-            f"{names}: needs {counted(pairs, 'pair')} of the row and the baseline in one quiet sitting first"
+            f"{names}: needs {counted(pairs, 'pair')} of the row and the baseline in one quiet sitting first, "
+            "and no seed is left that could give one: raise the seeds of both in study.yaml, or see --repeat-busy"
         )
         return Outcome.INTERRUPTED
     return Outcome.MISSED if missed else Outcome.OK

@@ -43,11 +43,11 @@ from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
 
 UNEVEN = 1.5
-"""Largest normal ratio of the slowest step to the fastest, since all steps have equal FLOPs. Assumption."""
+"""Largest normal ratio of the seconds of a pixel at the slowest shape to those at the fastest. Assumption."""
 NUM_REPEATS = 3
 """Timed steps at each size. The fastest counts, because other programs make a step slower and never faster."""
-SPEED, STEPS = "speed", "number of steps"
-"""The names of two findings that the verdict on multigrid rests on."""
+SPEED, LOADED_SPEED, STEPS = "speed", "speed with loading", "number of steps"
+"""The names of findings that the verdict on multigrid rests on."""
 PAYS = 1.2
 """Smallest speed-up that is worth a change to multigrid. Assumption."""
 KEEPS_UP = 1.1
@@ -168,19 +168,21 @@ def precision_findings(precision: Precision, checks: Sequence[PrecisionCheck]) -
 
 
 def evenness_finding(seconds: Mapping[StepShape, float], num_shapes: int) -> Finding:
-    """Report whether a step of every shape takes about the same ``seconds``."""
-    fastest = min(seconds, key=seconds.__getitem__)
-    slowest = max(seconds, key=seconds.__getitem__)
-    ratio = seconds[slowest] / seconds[fastest]
+    """Report whether a pixel takes about the same time at every shape. ``seconds`` are those of a step."""
+    # Steps need not have equal FLOPs: MULTIGRID.MAX_BATCH_RATIO and BATCH_RATIO limit or choose the clips.
+    cost = {one: value / (one.clips * one.frames * one.crop**2) for one, value in seconds.items()}
+    fastest = min(cost, key=cost.__getitem__)
+    slowest = max(cost, key=cost.__getitem__)
+    ratio = cost[slowest] / cost[fastest]
     text = (
-        f"slowest to fastest {ratio:.2f} ({slowest}: {seconds[slowest]:.3g} s, "
+        f"for as many pixels, slowest to fastest is {ratio:.2f} ({slowest}: {seconds[slowest]:.3g} s, "
         f"{fastest}: {seconds[fastest]:.3g} s)"
     )
     if len(seconds) < num_shapes:
         text += f"; only {len(seconds)} of {num_shapes} shapes were measured in the time"
     if ratio > UNEVEN:
         remedy = (
-            f"steps of equal FLOPs should take equal time: {slowest} computes badly here; "
+            f"as many pixels should take about the same time: {slowest} computes badly here; "
             "close other programs, raise TRAIN.BATCH_SIZE, or leave its crop or frames out of MULTIGRID"
         )
         return Finding("steps of all shapes", "warning", text, remedy)
@@ -214,8 +216,9 @@ def speedup_finding(speedup: float | None, num_shapes: int, loading: Finding) ->
         return Finding(SPEED, "OK", f"{text}, and loading keeps up")
     if not loading.values:
         return Finding(SPEED, "OK", f"{text}; whether loading keeps up is not known")
+    # The baseline may have to wait for its clips too, so this does not say that multigrid saves little.
     remedy = "see the line on loading first"
-    return Finding(SPEED, "warning", f"{text}, but loading is in the way", remedy)
+    return Finding(LOADED_SPEED, "warning", f"{text}, but loading is in the way", remedy)
 
 
 def verdict_finding(findings: Iterable[Finding]) -> Finding:
@@ -224,6 +227,7 @@ def verdict_finding(findings: Iterable[Finding]) -> Finding:
     status = {one.name: one.status for one in findings}
     reasons = {
         SPEED: "it saves too little time here, or it was not measured",
+        LOADED_SPEED: "loading does not keep up with it here",
         STEPS: "the training has too few steps",
         RATE: "its learning rate does not fit its mini-batches",
         SHAPES: "the trained network does not see enough at every shape (a network trained there may see more)",

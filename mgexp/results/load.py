@@ -226,6 +226,9 @@ def _yaml_of(experiment: str, run_dir: RunDir) -> str:
 def read_result(run_dir: RunDir) -> Run:
     """Read the numbers of a run from result.json. Raises InputError if a value is missing or of another type."""
     record = read_json(run_dir.result_json)
+    remedy = (
+        "remove this file and start the run's command again, which evaluates its last checkpoint"
+    )
     try:
         # A run has either top-1 and top-5 or mAP, so the other metrics may be absent. All other values must exist.
         metrics = {name: record["metrics"].get(name) for name in METRIC_NAMES}
@@ -234,11 +237,11 @@ def read_result(run_dir: RunDir) -> Run:
         rest = {name: record[name] for name in COLUMN_TYPES if name not in {*metrics, *seconds}}
         other_cores = record["other_cores"]
     except KeyError as error:
-        problem = f"{run_dir.result_json}: lacks {error}; evaluate the run again with this version"
+        problem = f"{run_dir.result_json}: lacks {error}; {remedy}"
         raise InputError([problem]) from error
     except (TypeError, AttributeError) as error:
         problem = f"{run_dir.result_json}: metrics or seconds are no objects ({error})"
-        raise InputError([f"{problem}; evaluate the run again with this version"]) from error
+        raise InputError([f"{problem}; {remedy}"]) from error
     types = {**COLUMN_TYPES, **dict.fromkeys(SECONDS, "float"), "other_cores": "float | None"}
     every = {**metrics, **clocks, **rest, "other_cores": other_cores}
     wrong = [
@@ -254,7 +257,7 @@ def read_result(run_dir: RunDir) -> Run:
         wrong.append(f"date = {shown(rest['date'])} is no moment with a time zone")
     if wrong:
         problem = f"{run_dir.result_json}: has other values than a run writes: {', '.join(wrong)}"
-        raise InputError([f"{problem}; evaluate the run again with this version"])
+        raise InputError([f"{problem}; {remedy}"])
     return Run(
         **metrics,
         **seconds,
@@ -350,8 +353,9 @@ def read_stored(path: Path) -> Comparison:
                 recipe=line["recipe"],
                 videos=VideoScores(**line["videos"]) if line["videos"] else None,
             )
+            _check_date(run.date)
             rows.setdefault(line["name"], {})[run.seed] = run
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         problem = f"{path}: does not hold stored runs ({error!r})"
         raise InputError([f"{problem}: restore it from git, or store the runs again"]) from error
     return Comparison(tuple(Row(name, runs) for name, runs in rows.items()), class_names)

@@ -73,7 +73,8 @@ LEGEND = """\
   A minus is a loss. The 95 % interval is Student's t over the seeds. It covers the choice of the seed, but not
   the choice of data or recipe.
 - **Speed-up**: the baseline's training seconds divided by the row's. Only pairs count whose two runs had the same
-  device and threads, and no other program beside them, and neither ended before the `seconds_since` of its study.
+  device. Of runs that a study stored, also the threads must be the same, no other program may have been beside
+  them, and neither may have ended before the `seconds_since` of its study. Other lines do not say these things.
   If these are not all pairs, their seeds are named. We show the
   geometric mean, with the range over the seeds in brackets. Below 1, the row is slower. The 95 % interval is
   Student's t on the logarithms. The speed-up in FLOPs is the same ratio over all pairs.
@@ -86,7 +87,7 @@ LEGEND = """\
   `…baseline` in the same folder whose name begins like the row's; the row that adds nothing to the base file of
   both.
 - **Which results count**: the newest result by date for the same row, seed, precision and number of training
-  videos. If a line mixes several commits, it names them with their seeds.
+  videos, if it has the newest recipe of its row. If a line mixes several commits, it names them with their seeds.
 - **Commands**: `--seed N` trains another seed. Lists have `path label` lines. Official files of Kinetics and
   Something-Something V2 need `DATA.FORMAT kinetics` or `ssv2`. The commands start one process. Rows of real data
   sets need several GPUs: `torchrun --nproc-per-node 8 tools/run_net.py … --launcher torchrun`, or Slurm."""
@@ -258,7 +259,9 @@ def _left_out(page: Page) -> list[str]:
     for one in page.counted.of_another_recipe:
         what = f"{one.steps:,} steps and {one.train_flops:.4g} FLOPs"
         where = f"{one.experiment}, seed {one.seed}, on {one.device}, {one.short_commit}"
-        lines.append(f"- {where}: {what}. The newest run of the row has other numbers.")
+        lines.append(
+            f"- {where}: {what}. A newer run of the row has another recipe or other numbers."
+        )
     if page.counted.older:
         lines.append(f"- Older results of runs that were repeated: {len(page.counted.older)}.")
     return lines
@@ -315,6 +318,9 @@ def write_site(experiments: ExperimentsDir, out: Path, blocks_of: BlocksOf) -> P
     before = _read_manifest(out)
     site = _Site(experiments.root.resolve(), blocks_of)
     site.add_tables(experiments)
+    # If this call is stopped, the next one must know the folder and the files in it.
+    out.mkdir(parents=True, exist_ok=True)
+    _write_manifest(out, before | site.files.keys())
     for name, content in site.files.items():
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -322,8 +328,13 @@ def write_site(experiments: ExperimentsDir, out: Path, blocks_of: BlocksOf) -> P
             file.write(content)
     for name in before - site.files.keys():
         (out / name).unlink(missing_ok=True)
-    atomic_write_text(out / MANIFEST, "".join(f"{name}\n" for name in sorted(site.files)))
+    _write_manifest(out, site.files.keys())
     return out / INDEX
+
+
+def _write_manifest(out: Path, names: Iterable[str]) -> None:
+    """Write which files of the folder ``out`` are the site's."""
+    atomic_write_text(out / MANIFEST, "".join(f"{name}\n" for name in sorted(names)))
 
 
 def _read_manifest(out: Path) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -221,7 +221,7 @@ class Counted:
     """The results that count: for each experiment, a Row for each precision and number of videos of its runs.
 
     `older` runs do not count because a newer run has the same seed, precision and videos. Runs `of_another_recipe`
-    do not count because the newest run beside them has other steps or FLOPs.
+    do not count because newer runs beside them have another recipe, other steps or other FLOPs.
     """
 
     rows: Mapping[str, Mapping[ScoreSetting, Row]]
@@ -233,10 +233,8 @@ def count_results(runs: Iterable[Run]) -> Counted:
     """Keep the newest run by date for each experiment, seed, precision and number of videos.
 
     Two runs of a seed on two devices are one draw, so only the newer one counts. If their dates are the same, the
-    last one counts. Then keep only the runs with the steps and FLOPs of the newest run: a mean over two recipes
-    describes neither.
+    last one counts. Then keep only the runs of the newest recipe: a mean over two recipes describes neither.
     """
-    # results.csv has no configurations. A changed recipe can be seen in the steps and FLOPs.
     newest: dict[tuple[str, ScoreSetting, int], Run] = {}
     older = []
     # The sort is stable, so runs with the same date stay in the order of their lines.
@@ -252,12 +250,26 @@ def count_results(runs: Iterable[Run]) -> Counted:
     rows: defaultdict[str, dict[ScoreSetting, Row]] = defaultdict(dict)
     others: list[Run] = []
     for (experiment, setting), found in sorted(groups.items()):
-        recipe = (found[-1].steps, found[-1].train_flops)
-        alike = [one for one in found if (one.steps, one.train_flops) == recipe]
+        alike = _of_newest_recipe(found)
         others += [one for one in found if one not in alike]
         by_seed = {one.seed: one for one in sorted(alike, key=lambda one: one.seed)}
         rows[experiment][setting] = Row(experiment, by_seed)
     return Counted(dict(rows), tuple(older), tuple(others))
+
+
+def _of_newest_recipe(runs: Sequence[Run]) -> list[Run]:
+    """Keep the runs with the recipe of the newest run. ``runs`` are in the order of their dates."""
+    # results.csv has no configurations. Where a run is not stored with its recipe, its steps and FLOPs tell, and
+    # whether it is older than every run that is stored with the newest recipe.
+    steps, flops = runs[-1].steps, runs[-1].train_flops
+    recipe = next((one.recipe for one in reversed(runs) if one.recipe), "")
+    first = next(index for index, one in enumerate(runs) if one.recipe == recipe)
+    return [
+        one
+        for index, one in enumerate(runs)
+        if (one.steps, one.train_flops) == (steps, flops)
+        and (one.recipe == recipe or (not one.recipe and index > first))
+    ]
 
 
 # --- the page
@@ -316,14 +328,17 @@ def read_page(experiments: ExperimentsDir) -> Page:
     folders = [one for one in tables if one.name != BUDGET and row_yamls(one)]
     stored = [load_comparison(folder) for folder in folders]
     runs = [run for one in stored for row in (*one.rows, *one.shorter) for run in row.runs.values()]
-    # results.csv does not say with how many threads and beside what a run trained, and when its code was slow.
-    untimed = {(run.key, run.date) for run in runs if run.is_untimed}
-    environments = {(run.key, run.date): run.environment for run in runs}
+    # results.csv does not say with what recipe, with how many threads and beside what a run trained, and when its
+    # code was slow.
+    stored_runs = {(run.key, run.date): run for run in runs}
 
     def completed(run: Run) -> Run:
-        place = (run.key, run.date)
-        environment = environments.get(place, {})
-        return replace(run, is_untimed=place in untimed, environment=environment)
+        same = stored_runs.get((run.key, run.date))
+        if same is None:
+            return run
+        return replace(
+            run, is_untimed=same.is_untimed, environment=same.environment, recipe=same.recipe
+        )
 
     page = Page(
         experiments.root,

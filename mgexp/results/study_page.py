@@ -173,9 +173,14 @@ def _claim(results: StudyResults) -> Iterator[str]:
     """Say what was claimed before the runs, and how many of the runs there are."""
     study = results.study
     bases = dict.fromkeys(base for name in study.names if (base := study.base_of(name)))
+    claim = "This study has one row, so it compares nothing."
+    if bases:
+        claim = (
+            f"A row holds its claim if its accuracy is not worse than that of {' or '.join(bases)} by more than "
+            f"{counted(study.margin, 'point')}."
+        )
     yield (
-        f"A row holds its claim if its accuracy is not worse than that of {' or '.join(bases)} by more than "
-        f"{counted(study.margin, 'point')}. [study.yaml](study.yaml) names the rows, the seeds and the margin"
+        f"{claim} [study.yaml](study.yaml) names the rows, the seeds and the margin"
         + (f", and the target of {study.target:g} %" if study.target else "")
         + ". Its comments say what was known when it was written."
     )
@@ -312,9 +317,12 @@ def _target(results: StudyResults) -> Iterator[str]:
     firsts = (first_at(run, target) for row in rows for run in row.runs.values())
     numbers = sorted({one.num_videos for one in firsts if one})
     videos = " or ".join(f"{number:,}" for number in numbers)
+    counts = sorted({len(run.curve) for row in rows for run in row.runs.values()})
+    evaluations = " or ".join(map(str, counts))
     yield (
         f"What a run trains until an evaluation first reaches {target:g} %. A run that misses it counts as ∞, "
-        f"also in the median.{f' The evaluations that reached it had {videos} videos.' if videos else ''}"
+        f"also in the median.{f' The evaluations that reached it had {videos} videos.' if videos else ''} "
+        f"A cost is rounded up to the run's next evaluation, and a run has {evaluations} of them."
     )
     runs = [(run, results.schedules.get(row.name)) for row in rows for run in row.runs.values()]
     every = {run.key: _flops_to(target, run, schedule) for run, schedule in runs}

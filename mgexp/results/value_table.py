@@ -39,14 +39,17 @@ def read_points(root: Path) -> tuple[Point, ...]:
 
     Raises InputError if a run cannot be understood.
     """
-    found: defaultdict[str, list[tuple[Row, Mapping[str, object]]]] = defaultdict(list)
+    found: defaultdict[tuple[str, str], list[tuple[Row, Mapping[str, object]]]] = defaultdict(list)
     for folder in find_row_folders(root):
         configs = {name: run.config_yaml for name, _, run in folder.runs()}
         for row in load_runs(folder.root).finished:
             experiment = next(iter(row.runs.values())).experiment
-            found[experiment].append((row, from_yaml(configs[row.name])))
+            values = from_yaml(configs[row.name])
+            # Rows of two projects may have the same name. Their lists tell them apart.
+            videos = "" if "/" in experiment else str(value_of(values, "DATA.TRAIN_LIST"))
+            found[experiment, videos].append((row, values))
     points = []
-    for experiment, rows in found.items():
+    for (experiment, _), rows in found.items():
         first = rows[0][1]
         keys = {
             key

@@ -11,6 +11,7 @@ from mgexp.errors import TrainingError
 from mgexp.multigrid.schedule import StepShape, step_counts
 from mgexp.plan.accuracy_by_shape import SHAPES
 from mgexp.plan.advice import (
+    LOADED_SPEED,
     SPEED,
     STEPS,
     compute_speedup,
@@ -93,10 +94,17 @@ def test_whether_it_saves_time_in_words(speedup, num_shapes, loading, status, wo
             'train the baseline, or follow what is said at "number of steps" and "coarse shapes" and ask again',
         ),
         (("speed",), False, "warning", "not for this row: it saves too little time here", "train"),
+        (
+            ("speed with loading",),
+            True,
+            "warning",
+            "not for this row: loading does not keep up with it here",
+            'train the baseline, or follow what is said at "speed with loading"',
+        ),
     ],
 )
 def test_there_is_one_verdict_on_multigrid(warned, measured, status, text, remedy):
-    names = [*(SPEED, STEPS, RATE), *([SHAPES] if measured else [])]
+    names = [*(SPEED, LOADED_SPEED, STEPS, RATE), *([SHAPES] if measured else [])]
     findings = [Finding(one, "warning" if one in warned else "OK", "") for one in names]
     found = verdict_finding([Finding("loading", "warning", ""), *findings])
     assert (found.name, found.status) == ("is multigrid advised", status)
@@ -104,11 +112,13 @@ def test_there_is_one_verdict_on_multigrid(warned, measured, status, text, remed
 
 
 def test_steps_that_cost_unequal_time_are_a_warning():
+    """The coarse step has a quarter of the pixels of the full one."""
     found = evenness_finding(SECONDS, 3)
     assert found.status == "warning"
-    assert found.found.startswith("slowest to fastest 2.00 (8x16x64²: 1 s, 32x4x32²: 0.5 s)")
+    text = "for as many pixels, slowest to fastest is 2.00 (32x4x32²: 0.5 s, 8x16x64²: 1 s)"
+    assert found.found.startswith(text)
     assert found.found.endswith("only 2 of 3 shapes were measured in the time")
-    assert evenness_finding({COARSE: 0.5, FULL: 0.6}, 2).status == "OK"
+    assert evenness_finding({COARSE: 0.25, FULL: 1.2}, 2).status == "OK"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from mgexp.results.estimates import estimate_mean, estimate_score, wilson_interv
 from mgexp.results.evidence import (
     busy_runs,
     compare_videos,
+    is_constant,
     judge_margin,
     seconds_to,
     seeds_to_decide,
@@ -64,6 +65,12 @@ def test_the_interval_of_an_accuracy_ends_at_0_and_100():
 )
 def test_verdicts_at_a_margin_of_one_point(differences, verdict):
     assert judge_margin(estimate_mean(differences), 1.0).startswith(verdict)
+
+
+def test_alike_pairs_are_known_after_the_rounding_of_the_table():
+    """66.667 to 63.333 and 63.333 to 60.0, each with four decimals in results.csv."""
+    assert is_constant(estimate_mean([63.3333 - 66.6667, 60.0 - 63.3333]))
+    assert not is_constant(estimate_mean([-3.333, -3.3335]))
 
 
 def test_a_row_without_a_pair_is_not_a_row_of_one_seed():

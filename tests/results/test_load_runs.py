@@ -200,6 +200,17 @@ def test_stored_runs_without_their_end_are_not_taken_for_all(tmp_path):
         read_stored(path)
 
 
+@pytest.mark.parametrize("date", ["noon", "2026-11-21T12:00:00"])
+def test_a_stored_run_without_a_moment_is_told(date, tmp_path):
+    path = tmp_path / "runs.jsonl"
+    fake_run(tmp_path / "runs" / "quickstart", "baseline", 0)
+    write_stored(path, load_runs(tmp_path / "runs" / "quickstart"))
+    right = f'"date": "{next(iter(read_stored(path).rows[0].runs.values())).date}"'
+    path.write_text(path.read_text().replace(right, f'"date": "{date}"'))
+    with pytest.raises(InputError, match=r"does not hold stored runs.*restore it from git"):
+        read_stored(path)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -236,7 +247,9 @@ def test_a_damaged_file_of_a_run_names_its_folder(name, text, said, tmp_path):
 def test_a_result_without_a_value_is_named(change, tmp_path):
     run = fake_run(tmp_path / "runs" / "quickstart", "baseline", 0)
     write_json(run.result_json, {**read_json(run.result_json), **change})
-    with pytest.raises(InputError, match=r"result\.json: .*evaluate the run again"):
+    with pytest.raises(
+        InputError, match=r"result\.json: .*remove this file and start the run's command again"
+    ):
         load_runs(tmp_path / "runs" / "quickstart")
 
 

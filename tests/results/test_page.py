@@ -197,7 +197,7 @@ def test_a_row_over_its_baseline_is_compared_once(page):
     results, against = tables(text, "## quickstart")
     name = r"[wide \| deep](quickstart/wide.yaml)"
     assert row(results, name)["seeds"] == row(against, name)["seeds"] == "seed 0"
-    assert "Against the row that each one changes:" not in text
+    assert "Against the row that each row changes:" not in text
 
 
 def test_results_that_do_not_count_are_told(page):

@@ -264,6 +264,18 @@ def test_seeds_of_another_recipe_do_not_count_results():
     assert found.of_another_recipe == (before,)
 
 
+def test_a_changed_recipe_with_the_same_flops_is_told_by_the_stored_runs():
+    """The learning rate was changed, and then one seed was trained and stored, and another one collected alone."""
+    days = [f"2026-11-{day}T12:00:00+00:00" for day in (20, 21, 22, 23)]
+    alone, before = result("q/x", 0, 91.0, date=days[0]), result("q/x", 1, 92.0, date=days[1])
+    stored = replace(result("q/x", 2, 10.0, date=days[2]), recipe="new")
+    later = result("q/x", 3, 11.0, date=days[3])
+    for old in (before, replace(before, recipe="old")):
+        found = count_results([alone, old, stored, later])
+        assert scores(found) == {"q/x": [(CPU, {2: 10.0, 3: 11.0})]}
+        assert found.of_another_recipe == (alone, old)
+
+
 def test_the_seconds_of_busy_and_early_runs_of_a_study_are_not_compared(tmp_path):
     """results.csv does not know them, but runs.jsonl and study.yaml beside the YAMLs do."""
     yamls = {"a/baseline": "_BASE_: ../base/b.yaml\n", "a/long": "_BASE_: ../base/b.yaml\nA: 1\n"}

@@ -130,6 +130,18 @@ def test_a_folder_of_others_is_refused_before_anything_is_written(experiments, t
     assert [path.name for path in (tmp_path / "site").iterdir()] == ["thesis.tex"]
 
 
+def test_a_call_that_was_stopped_is_made_again(experiments, tmp_path, monkeypatch):
+    def full_disk(path):
+        raise OSError(28, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mgexp.results.page.atomic_file", full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            write_site(experiments, tmp_path / "site", no_blocks)
+    write_site(experiments, tmp_path / "site", no_blocks)
+    assert broken(tmp_path / "site") == []
+
+
 def test_a_second_call_removes_the_pages_of_tables_that_are_gone(experiments, tmp_path):
     write_site(experiments, tmp_path / "site", no_blocks)
     (experiments.root / "main" / "k400 x" / "baseline.yaml").unlink()

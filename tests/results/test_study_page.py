@@ -86,6 +86,12 @@ def test_the_claim_and_what_is_missing(results):
     assert "**5 of 12 runs are missing, so these results are not final.**" in claim
 
 
+def test_a_study_of_one_row_claims_nothing(results):
+    study = replace(results.study, rows=("baseline",), equal_flops=())
+    claim = " ".join(section(page(results, study=study), "## What was claimed"))
+    assert claim.startswith("This study has one row, so it compares nothing. [study.yaml]")
+
+
 def test_folds_are_counted(results):
     assert "3 pairs are 3 folds × 1 seed: seed N trains fold N mod 3." in page(results, num_folds=3)
 
@@ -174,6 +180,8 @@ def test_time_to_target_counts_misses(results):
     assert list(row(lines, "baseline").values())[1:] == ["3 of 3", "100.0", "100.0", "–"]
     assert list(row(lines, "long").values())[1:] == ["2 of 2", "50.0", "50.0", "2.00×"]
     assert "had 3,000 videos" in page(results)
+    said = "A cost is rounded up to the run's next evaluation, and a run has 2 of them."
+    assert said in page(results)
     higher = replace(results.study, target=89.85)
     lines = table_of(page(results, study=higher), "Time to target")
     assert list(row(lines, "long").values())[1:] == ["1 of 2", "∞", "50.0", "0.00×"]

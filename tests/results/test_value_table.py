@@ -47,6 +47,18 @@ def test_a_run_older_than_a_key_has_its_default(sweep):
     assert [line["SOLVER.BASE_LR"] for line in table] == ["0.1", "0.4"]
 
 
+def test_equal_names_in_two_projects_are_no_values(sweep):
+    """A YAML outside experiments/ is named by its file alone."""
+    for number, place in enumerate(sorted(sweep.glob("*/quickstart/baseline/*"))):
+        write_json(
+            place / "result.json", {**read_json(place / "result.json"), "experiment": "baseline"}
+        )
+        values = yaml.safe_load((place / "config.yaml").read_text())
+        values["DATA"] = {"TRAIN_LIST": f"project{number // 2}/train.csv"}
+        (place / "config.yaml").write_text(yaml.safe_dump(values))
+    assert write_value_report(sweep) is None
+
+
 def test_rows_of_several_experiments_are_no_values(sweep):
     for place in sweep.glob("SOLVER.BASE_LR=0.4/quickstart/baseline/seed0/result.json"):
         write_json(place, {**read_json(place), "experiment": "quickstart/other"})
