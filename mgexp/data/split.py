@@ -336,10 +336,13 @@ def class_order(names: Sequence[str]) -> list[str]:
 
 
 def name_problems(videos: Sequence[OwnVideo]) -> list[str]:
-    """Report names of videos and classes that are not one line of text, because lists could not hold them."""
-    bad = [one.path for one in videos if not (is_plain(one.path) and is_plain(one.class_name))]
-    return (
-        [f"{len(bad)} names hold control characters, such as {shown(bad[0])}: rename them"]
-        if bad
-        else []
-    )
+    """Report names that lists could not hold. There, a name is one line without spaces around it."""
+    bad = [
+        one.path
+        for one in videos
+        for name in (one.path, one.class_name)
+        if not is_plain(name) or name != name.strip()
+    ]
+    bad = [*dict.fromkeys(bad)]
+    what = "hold control characters, or begin or end with a space"
+    return [f"{len(bad)} names {what}, such as {shown(bad[0])}: rename them"] if bad else []

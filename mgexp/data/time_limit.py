@@ -30,6 +30,7 @@ from types import FrameType
 from torch.utils.data import get_worker_info
 
 from mgexp.run.files import append_jsonl, read_jsonl
+from mgexp.run.remote import FETCHING
 from mgexp.video.reader import VideoError
 
 EXIT_NOT_HANDED_ON = 74
@@ -90,6 +91,8 @@ class _TimeUpError(BaseException):
 @dataclass(frozen=True)
 class TimeLimit:
     """The time that a video may take to give its frames: ``seconds``, 0 for no limit.
+
+    The time in which a remote file is copied to this machine does not count.
 
     ``record``: the file to which all failures are written; with None they are not written.
     ``known``: failures of earlier starts of the run. This start leaves out the same videos at the
@@ -200,12 +203,15 @@ class _Watch(threading.Thread):
         while True:
             time.sleep(TICK_SECONDS)
             wait = self.wait
-            if wait is None:
+            # A copy of a remote file may take longer than a video. A server that is silent ends its wait itself.
+            if wait is None or FETCHING.is_set():
                 continue
             wait.seconds += TICK_SECONDS
             if is_worker and wait.seconds >= 2 * wait.limit_seconds:
-                write_failure(wait.record, VideoFailure(wait.path, None))
-                os._exit(EXIT_HUNG)
+                try:
+                    write_failure(wait.record, VideoFailure(wait.path, None))
+                finally:
+                    os._exit(EXIT_HUNG)
             if wait.is_over:
                 signal.pthread_kill(main, signal.SIGALRM)
 

@@ -145,17 +145,22 @@ def to_this_machine(
     )
     # The terminal sends Ctrl-C to all processes, and SIGHUP when it is closed. The new ones inherit that both are
     # ignored, so submitit's controller survives them. The run itself listens to SIGINT later and saves, and it
-    # continues without the terminal. The controller ends with the run.
-    before = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGHUP)}
+    # continues without the terminal. The controller ends with the run. A new process inherits its cores, too.
+    with ignoring(signal.SIGINT, signal.SIGHUP), _on_cores(cores):
+        (job,) = _send(submission, executor, [run])
+    assert isinstance(job, LocalJob)
+    return LocalRun(job, submission.launch)
+
+
+@contextmanager
+def ignoring(*signals: signal.Signals) -> Iterator[None]:
+    """Ignore ``signals`` in the block, in this process and in those that it starts."""
+    before = {one: signal.signal(one, signal.SIG_IGN) for one in signals}
     try:
-        # A new process inherits its cores, too.
-        with _on_cores(cores):
-            (job,) = _send(submission, executor, [run])
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    assert isinstance(job, LocalJob)
-    return LocalRun(job, submission.launch)
 
 
 @contextmanager
@@ -206,7 +211,7 @@ def _python(submission: Submission) -> str:
     """Return the beginning of the command that starts a task, quoted for a shell."""
     # -I and -S let this first Python start without site-packages and the user's settings. So it runs no other code
     # before it holds the signals. The Python that it then starts is an ordinary one.
-    script = submission.code / Path(hold_signals.__file__).relative_to(REPOSITORY)
+    script = submission.code / Path(hold_signals.__file__).resolve().relative_to(REPOSITORY)
     return shlex.join([sys.executable, "-I", "-S", str(script)])
 
 

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections import defaultdict
@@ -23,8 +24,10 @@ from mgexp.errors import InputError
 from mgexp.launch.resources import Resources, share_of_cores
 from mgexp.launch.run import RunOptions, check_submission, freeze_code, frozen_yaml
 from mgexp.launch.submit import (
+    KILLED,
     POLL_SECONDS,
     LocalRun,
+    ignoring,
     outcome_of,
     stop,
     to_slurm,
@@ -275,16 +278,14 @@ def submit_array(
     sweep: Sweep, runs: Sequence[SweepRun], resources: Resources, num_parallel: int
 ) -> list[str]:
     """Submit ``runs`` to Slurm as one array, at most ``num_parallel`` at a time. Return their job ids."""
+    _end_torn_line(sweep.folder)
     submission = sweep.submission(resources, num_parallel)
-    jobs = to_slurm(submission, [sweep.frozen_options(run) for run in runs])
-    ids = [job.job_id for job in jobs]
-    _note(
-        sweep.folder,
-        {run.name: one for run, one in zip(runs, ids, strict=True)},
-        "slurm",
-        submission.launch,
-    )
-    return ids
+    # Jobs that are not noted could neither be cancelled nor be told from missing ones.
+    with ignoring(signal.SIGINT):
+        jobs = to_slurm(submission, [sweep.frozen_options(run) for run in runs])
+        ids = {run.name: job.job_id for run, job in zip(runs, jobs, strict=True)}
+        _note(sweep.folder, ids, "slurm", submission.launch)
+    return [*ids.values()]
 
 
 def run_on_this_machine(
@@ -300,6 +301,7 @@ def run_on_this_machine(
     Parallel runs get cores of their own, because runs on the same cores take more than twice the time.
     After Ctrl-C, or after `sweep.py cancel`, no further run starts, and the active runs save and end.
     """
+    _end_torn_line(sweep.folder)
     waiting, slots = list(runs), list(range(num_parallel))
     outcomes: list[Outcome] = []
     # For each slot, the name and the processes of its run. A slot stands for the GPUs of one run.
@@ -315,6 +317,9 @@ def run_on_this_machine(
                 running[slots.pop(0)] = run.name, local
                 waiting.pop(0)
                 _note(sweep.folder, {run.name: local.job.job_id}, "local", submission.launch)
+                # A `sweep.py cancel` that came before this line does not know the run.
+                if sweep.folder.cancelled.exists():
+                    stop(local.job.job_id, local.launch)
                 where = f", cores {' '.join(map(str, cores))}" if cores else ""
                 say(f"{run.name}: started, process {local.job.job_id}{where}")
             time.sleep(POLL_SECONDS)
@@ -322,6 +327,9 @@ def run_on_this_machine(
             for slot in ended:
                 name, local = running.pop(slot)
                 outcome, message = outcome_of(local.launch, local.job.job_id)
+                if message == KILLED and sweep.folder.cancelled.exists():
+                    # The signal came before the run could hold it back, so nothing has begun.
+                    outcome, message = Outcome.INTERRUPTED, "stopped before it began"
                 outcomes.append(outcome)
                 say(f"{name}: {outcome.name.lower()}{': ' if message else ''}{message}")
                 slots.append(slot)
@@ -369,10 +377,14 @@ def cancel(folder: SweepDir) -> list[str]:
     return [one.name for one in active]
 
 
+def _end_torn_line(folder: SweepDir) -> None:
+    """Remove a line of submissions that a kill left torn. A new line after it would be lost."""
+    # Only before the first line of a call: `cancel` appends lines while the runs of the call start.
+    cut_jsonl(folder.submissions_jsonl, lambda _: True)
+
+
 def _note(folder: SweepDir, jobs: Mapping[str, str], launcher: str, launch: LaunchDir) -> None:
     """Record that runs were submitted. ``jobs`` has their job ids by name."""
-    # Remove a line that a kill left torn. A new line after it would be lost.
-    cut_jsonl(folder.submissions_jsonl, lambda _: True)
     for name, job_id in jobs.items():
         append_jsonl(
             folder.submissions_jsonl,

@@ -27,6 +27,8 @@ import simplejson
 from mgexp.errors import InputError
 
 LOGGER = logging.getLogger("mgexp")
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""Error numbers of the system for a full disk, and for a user whose share of the disk is used up."""
 # A checkpoint may have gigabytes, which are not read into memory at once.
 HASH_CHUNK_BYTES = 2**20
 
@@ -74,6 +76,10 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems have no fsync for folders, such as the shared folders of virtual machines.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(descriptor)
 

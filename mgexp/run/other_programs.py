@@ -78,8 +78,9 @@ def _own_ticks(root: int, cores: set[int], proc: Path, affinity: Callable[[int],
     parents, ticks = {}, {}
     for path in proc.glob("[0-9]*/stat"):
         try:
-            # Field 2, the name, may contain spaces and brackets, so count after its last bracket.
-            fields = path.read_text().rpartition(")")[2].split()
+            # Field 2, the name, may contain spaces and brackets, so count after its last bracket. Linux cuts names
+            # after 15 bytes, so a name may end in a part of a character.
+            fields = path.read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue  # The process has ended.
         pid = int(path.parent.name)

@@ -21,6 +21,7 @@ import logging
 import os
 import re
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import glob
@@ -32,7 +33,7 @@ from iopath.common.download import download
 from iopath.common.file_io import PathHandler, PathManager, file_lock
 
 from mgexp.errors import InputError
-from mgexp.run.files import is_file, is_there, sha256_of
+from mgexp.run.files import NO_SPACE, is_file, is_there, sha256_of
 
 TIMEOUT_SECONDS = 60
 """A server that sends nothing for so long has failed. Assumption: a slow server answers sooner."""
@@ -73,6 +74,8 @@ PATHS = PathManager()
 """What reads files that are not on this machine. Register handlers here, in a file that --import names."""
 PATHS.register_handler(WebFiles())
 PATHS.set_logging(False)
+FETCHING = threading.Event()
+"""Set while this process copies a remote file, or waits for the copy of another process."""
 _KNOWN: dict[str, Path] = {}
 """The copies that this process has already asked for, by address."""
 
@@ -132,6 +135,7 @@ def _folder_of(address: str) -> Path:
 
 
 def _fetch(address: str) -> Path:
+    FETCHING.set()
     try:
         # Other processes wait here for the copy.
         with file_lock(str(_folder_of(address) / "copy")):
@@ -139,7 +143,11 @@ def _fetch(address: str) -> Path:
     # A handler may raise anything.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise InputError([f"{address}: cannot be read ({reason}): check the address"]) from error
+        is_full = isinstance(error, OSError) and error.errno in NO_SPACE
+        remedy = f"make room in {cache_folder()}" if is_full else "check the address"
+        raise InputError([f"{address}: cannot be read ({reason}): {remedy}"]) from error
+    finally:
+        FETCHING.clear()
     if not is_file(file):
         raise InputError([f"{address}: its handler gave {file}, which is no file"])
     return file

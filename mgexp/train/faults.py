@@ -6,6 +6,7 @@ The faults are: memory runs out, a disk is full, a worker process of the loader 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import traceback
 from collections.abc import Iterator
@@ -61,6 +62,9 @@ EXITED = re.compile(
 )
 GONE = re.compile(r"DataLoader worker \(pid\(s\) (?P<pid>\d+).*\) exited unexpectedly")
 
+OF_WORKER = re.compile(r"\[Errno (?P<number>\d+)\] [^:\n]*(?:: '(?P<name>[^'\n]*)')?")
+"""The text of a system's error, in the traceback of a worker that torch hands on."""
+
 FEWER = "set DATA_LOADER.NUM_WORKERS or DATA_LOADER.PREFETCH_FACTOR lower"
 
 
@@ -102,9 +106,13 @@ def explanation(error: BaseException, run_dir: RunDir) -> str | None:
         ):
             return f"a loader's worker ended while it handed on a batch, most likely killed (see `dmesg`): {FEWER}"
     if isinstance(error, OSError):
-        remedy = REMEDIES_OF_FILES.get(error.errno or 0)
-        name = error.filename or "a file"
-        return f"{name} cannot be written or read: {error.strerror}; {remedy}" if remedy else None
+        number, name = error.errno, error.filename
+        # torch makes the error of a loader's worker again from its text alone.
+        if number is None and (said := OF_WORKER.search(str(error))):
+            number, name = int(said["number"]), said["name"]
+        remedy = REMEDIES_OF_FILES.get(number or 0)
+        text = f"{name or 'a file'} cannot be written or read: {os.strerror(number or 0)}; {remedy}"
+        return text if remedy else None
     # torch raises two errors. The outer one says that a worker is gone, and the inner one says what
     # killed it. So we search the innermost text first.
     texts: list[str] = []

@@ -27,7 +27,7 @@ from mgexp.models.weights import Fit
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.multigrid.schedule import step_counts
 from mgexp.run.clock import Clock, seconds_since_process_start
-from mgexp.run.environment import describe, num_cores
+from mgexp.run.environment import describe, num_cores, within_quota
 from mgexp.run.files import (
     atomic_write_text,
     read_json,
@@ -118,7 +118,8 @@ def run_job(job: Job, stop: StopRequest, explained: Explained = nullcontext) -> 
 
 def _prepare_torch(job: Job) -> Precision:
     """Set threads, backends and memory of this process; return the precision of training."""
-    torch.set_num_threads(job.cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
+    # torch knows which cores it may use, but not how much time a container may take on them.
+    torch.set_num_threads(job.cfg.TRAIN.NUM_THREADS or within_quota(torch.get_num_threads()))
     precision = resolve_precision(job.cfg.TRAIN.PRECISION, job.device)
     precision.set_backends()
     keep_memory(job.device)

@@ -12,9 +12,10 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import closing, suppress
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,13 +23,14 @@ from typing import Any
 
 import av
 
+from mgexp.errors import InputError
 from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_jsonl, understanding
 from mgexp.run.folder import CheckDir
 from mgexp.run.log import progress_bar
 from mgexp.text import counted, escaped
 from mgexp.video.frame_folder import FrameFolder
 from mgexp.video.paths import Root
-from mgexp.video.processes import map_in_processes, no_result
+from mgexp.video.processes import CANNOT_START, map_in_processes, no_result
 from mgexp.video.pyav import AV_ERRORS, header_duration
 from mgexp.video.reader import VideoError
 from mgexp.video.store import stamp_of
@@ -450,9 +452,9 @@ def check_in_folder(
     """Check the videos at ``paths`` that no earlier call has checked. Write all results into ``folder``.
 
     The quarantine has paths relative to ``root``. The other arguments are those of `check_videos`. Raises
-    InputError if another process works in the folder.
+    InputError if another process works in the folder, or if no process can start.
     """
-    with folder.locked():
+    with folder.locked(), _processes_that_cannot_start(folder):
         log = CheckLog(folder, quick, limit_seconds)
         checks = log.known(paths)
         num_known = len(checks)
@@ -472,6 +474,16 @@ def check_in_folder(
         ordered = [checks[path] for path in paths]
         log.write_quarantine(ordered, root)
     return CheckSummary(ordered, num_known)
+
+
+@contextmanager
+def _processes_that_cannot_start(folder: CheckDir) -> Iterator[None]:
+    """Turn the error of processes that cannot start into an InputError that says how to continue."""
+    try:
+        yield
+    except BrokenProcessPool as error:
+        again = "then give the same command again, it checks the rest"
+        raise InputError([f"{folder.root}: {CANNOT_START}, {again}"]) from error
 
 
 def _state_of(path: str) -> dict[str, int | None]:

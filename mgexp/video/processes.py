@@ -20,6 +20,10 @@ from typing import TypeVar
 TASKS_PER_PROCESS = 2
 """Items that are handed out for each process: one in work and one ready, so that no process waits."""
 
+CANNOT_START = (
+    "its processes were killed at once, perhaps because memory was full: give fewer --processes"
+)
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -35,11 +39,10 @@ def map_in_processes(
 ) -> Generator[Result, None, None]:
     """Call ``make`` for each item in a pool, and yield the results in the order in which they are ready.
 
-    With ``num_processes`` 1 and no ``failure``, ``make`` runs in this process. ``failure`` gives
-    the result of an item whose call failed. Its error is TimeoutError after ``limit_seconds``,
-    pebble's ProcessExpired if the process died, or the error that ``make`` raised. Without
-    ``failure`` these errors are raised here. Raises BrokenProcessPool, a RuntimeError, if processes
-    end before they get an item.
+    With ``num_processes`` 1 and no ``failure``, ``make`` runs in this process. ``failure`` gives the result of an
+    item whose call failed. Its error is TimeoutError after ``limit_seconds``, pebble's ProcessExpired if the process
+    died, or the error that ``make`` raised. Without ``failure`` these errors are raised here. Raises
+    BrokenProcessPool, a RuntimeError, if processes end before they get an item.
     """
     if num_processes == 1 and failure is None:
         yield from map(make, items)
@@ -54,11 +57,13 @@ def map_in_processes(
     waiting = iter(items)
     running: dict[Future[Result], Item] = {}
 
-    # Items are handed out a few at a time, because ``close`` below waits for all items that were
-    # handed out.
+    # Items are handed out a few at a time, because ``close`` below waits for all items that were handed out.
     def hand_out(num: int) -> None:
         for item in islice(waiting, num):
-            running[pool.schedule(make, (item,), timeout=limit_seconds)] = item
+            try:
+                running[pool.schedule(make, (item,), timeout=limit_seconds)] = item
+            except RuntimeError as error:  # all that pebble says if processes cannot start
+                raise BrokenProcessPool(CANNOT_START) from error
 
     try:
         hand_out(TASKS_PER_PROCESS * workers)
@@ -76,8 +81,7 @@ def map_in_processes(
                         raise
                     yield failure(item, error)
     finally:
-        # Items with a time limit may hang, so their processes are killed. Items without one end
-        # soon, and may finish, so that they leave no file half-written.
+        # Items with a time limit may hang, so their processes are killed. The others end soon, and leave whole files.
         if limit_seconds is None:
             pool.close()  # type: ignore[no-untyped-call]
         else:

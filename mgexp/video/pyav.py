@@ -64,7 +64,7 @@ class PyavReader:
             if path.lower().endswith((".mp4", ".m4v", ".mov")) or is_part(path):
                 # This fails where the file is not what its name says. FFmpeg then finds out what it is.
                 with suppress(*AV_ERRORS):
-                    self._container = av.open(path, metadata_errors="replace", **_HEADER_ONLY)
+                    self._container = _opened_by_header(path)
             if self._container is None:
                 # By default PyAV raises an error for a file with a title that is not UTF-8.
                 self._container = av.open(path, metadata_errors="replace")
@@ -188,6 +188,17 @@ class PyavReader:
             if shown is None:
                 raise VideoError(self.path, "has no frame with a timestamp that can be decoded")
             yield shown, waiting
+
+
+def _opened_by_header(path: str) -> Any:
+    """Open an mp4 without probing. Return None if its header does not tell when the first frame is on display."""
+    container = av.open(path, metadata_errors="replace", **_HEADER_ONLY)
+    # The header of a fragmented file counts no frames. Its first packet may be sound, and tells nothing of the
+    # video's clock.
+    if all(stream.frames for stream in container.streams.video):
+        return container
+    container.close()
+    return None
 
 
 class _DecodedFrames:

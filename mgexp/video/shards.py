@@ -21,7 +21,10 @@ from mgexp.video.reader import VideoError
 _BLOCK = tarfile.BLOCKSIZE
 """Headers and contents of a tar file begin at multiples of 512 bytes."""
 _CHUNK_BYTES = 2**20
-_REMEDY = "run tools/prepare_data.py with --verify, which makes damaged copies again"
+_REMEDY = (
+    "run tools/prepare_data.py with --verify, which makes damaged copies again; of a store at an address that was "
+    "filled again, delete the older copies of its files"
+)
 _URL_START = "subfile,,start,"
 
 

@@ -6,7 +6,6 @@ moment, the store still holds what its manifest says, and the next start continu
 
 from __future__ import annotations
 
-import errno
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from mgexp.errors import InputError
 from mgexp.run.files import (
+    NO_SPACE,
     append_jsonl,
     atomic_write_text,
     json_line,
@@ -28,7 +28,7 @@ from mgexp.run.files import (
 from mgexp.run.log import progress_bar
 from mgexp.text import duration
 from mgexp.video.paths import evenly_spaced
-from mgexp.video.processes import map_in_processes, no_result
+from mgexp.video.processes import CANNOT_START, map_in_processes, no_result
 from mgexp.video.reader import VideoError
 from mgexp.video.store import (
     Copy,
@@ -50,8 +50,6 @@ LIMIT_SECONDS = 3600.0
 """Seconds for one video, since a decoder may hang. Assumption: the copies of a film take no longer."""
 NO_STAMP = Stamp(0, 0)
 """Of a video that is gone, or that cannot be read."""
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-"""Error numbers of the system for a full disk, and for a user whose share of the disk is used up."""
 
 
 class StoreError(Exception):
@@ -342,8 +340,7 @@ def _full_disk_is_an_error(store: StoreDir) -> Iterator[None]:
     try:
         yield
     except BrokenProcessPool as error:
-        problem = "the processes that encode were killed at once, perhaps because memory was full"
-        raise StoreError(f"{problem}: give fewer --processes, {again}") from error
+        raise StoreError(f"{store.root}: {CANNOT_START}, {again}") from error
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise

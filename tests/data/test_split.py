@@ -265,6 +265,15 @@ def test_names_of_several_lines_are_refused():
     assert "control characters" in problem
 
 
+@pytest.mark.parametrize(("path", "name"), [("/ jump/a.mp4", " jump"), ("/jump/frames ", "jump")])
+def test_names_with_a_space_at_an_end_are_refused(path, name):
+    """A line of a list is read without the spaces around it."""
+    (problem,) = name_problems([OwnVideo(path, name), OwnVideo("/jump/a b.mp4", "jump up")])
+    assert problem.startswith(
+        "1 names hold control characters, or begin or end with a space, such as"
+    )
+
+
 def test_a_folder_that_cannot_be_read_is_one_problem(make, monkeypatch):
     root = make("run/x.mp4", "walk/x.mp4")
     refuse_to_list(monkeypatch, "run")

@@ -16,6 +16,7 @@ from mgexp.data.clips import TrainingClips
 from mgexp.data.records import VideoRecord
 from mgexp.data.time_limit import TimeLimit, VideoFailure, read_failures, write_failure
 from mgexp.multigrid.sampler import ClipRequest
+from mgexp.run.remote import FETCHING
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 
@@ -42,6 +43,22 @@ def test_a_pipe_that_nobody_writes_into_is_given_up(tmp_path):
 
     with pytest.raises(VideoError, match=r"gave no frames in 0\.5 s"):
         take(TimeLimit(0.5), wait=wait)
+
+
+def test_the_copy_of_a_remote_file_does_not_count():
+    """One second of copying, then the video hangs."""
+
+    def wait():
+        FETCHING.set()
+        time.sleep(1.0)
+        FETCHING.clear()
+        copied.append(True)
+        time.sleep(20)
+
+    copied = []
+    with pytest.raises(VideoError, match=r"gave no frames in 0\.5 s"):
+        take(TimeLimit(0.5), wait=wait)
+    assert copied == [True]
 
 
 def test_what_is_quick_is_let_be(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from mgexp.config.load import load_config
 from mgexp.errors import InputError
-from mgexp.launch import submit
+from mgexp.launch import hold_signals, submit
 from mgexp.launch.resources import Resources
 from mgexp.launch.run import RunOptions
 from mgexp.launch.submit import _gpus, to_slurm
@@ -108,6 +108,14 @@ def test_nothing_of_the_options_is_run_by_the_shell(slurm, tmp_path):
     assert words[-4:] == ["-u", "-m", "submitit.core._submit", str(tmp_path / "launch")]
     assert words[-5].endswith("mgexp/launch/hold_signals.py")
     assert {"--kill-on-bad-exit=1", "--cpus-per-task=3"} <= set(words)
+
+
+def test_code_that_is_imported_through_a_link_is_found(slurm, tmp_path, monkeypatch):
+    (tmp_path / "link").symlink_to(REPOSITORY)
+    there = tmp_path / "link" / Path(hold_signals.__file__).relative_to(REPOSITORY)
+    monkeypatch.setattr(hold_signals, "__file__", str(there))
+    to_slurm(submission(tmp_path), [RUN])
+    assert str(REPOSITORY / "mgexp/launch/hold_signals.py") in (slurm / "script").read_text()
 
 
 def test_a_log_folder_that_would_be_misread_is_refused(slurm, tmp_path):

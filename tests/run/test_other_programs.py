@@ -42,6 +42,9 @@ def proc(tmp_path):
         (tmp_path / str(pid)).mkdir()
         fields = [pid, f"({name})", "S", parent, *[0] * 9, *ticks, 20, 0, 1, 0]
         (tmp_path / str(pid) / "stat").write_text(" ".join(map(str, fields)))
+    # Linux cuts a name after 15 bytes, here inside a letter.
+    name = "тренировка".encode()[:15]
+    (tmp_path / "200" / "stat").write_bytes(b"200 (" + name + b") S 1 " + b"0 " * 20)
     # Entries that are no processes, and a process that ended between two system calls.
     (tmp_path / "self").mkdir()
     (tmp_path / "300").mkdir()

@@ -12,7 +12,7 @@ from served import served, write_handler
 from mgexp.errors import InputError
 from mgexp.registry import import_file
 from mgexp.run import remote
-from mgexp.run.remote import cache_folder, is_listed, is_remote, local_file
+from mgexp.run.remote import FETCHING, cache_folder, is_listed, is_remote, local_file
 
 pytestmark = pytest.mark.usefixtures("own_code")
 
@@ -140,6 +140,19 @@ def test_what_a_server_refuses_is_one_message(server, cache, capfd):
     assert "cannot be read (HTTPError: HTTP Error 404" in problem
     assert list(cache.rglob("none*")) == []
     assert "Failed" not in capfd.readouterr().err
+
+
+def test_a_copy_is_known_to_be_under_way_until_it_ends(server, monkeypatch):
+    seen = []
+
+    def copy(*given, **options):
+        seen.append(FETCHING.is_set())
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(remote, "download", copy)
+    problem = one_problem(f"{server[0]}/a/w.pyth")
+    assert problem.endswith(f"No space left on device): make room in {cache_folder()}")
+    assert (seen, FETCHING.is_set()) == ([True], False)
 
 
 def test_a_server_that_is_not_there_is_one_message():

@@ -66,6 +66,14 @@ def error_of(number, name="x.pt"):
             "if clips were copied or augmented, set AUG.DEVICE workers",
         ),
         (
+            # So torch hands on the error of a worker: its errno is None.
+            OSError(
+                "Caught OSError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+                "OSError: [Errno 28] No space left on device: '/runs/a/failures.jsonl'\n"
+            ),
+            "/runs/a/failures.jsonl cannot be written or read: No space left on device; make room there",
+        ),
+        (
             MemoryError(),
             "if it was an evaluation, set a smaller TEST.BATCH_SIZE with --override (MemoryError)",
         ),

@@ -14,7 +14,9 @@ from mgexp.config.load import load_config
 from mgexp.data.loader import shared_memory_problems
 from mgexp.data.records import Action, ActionRecord, VideoList, VideoRecord
 from mgexp.errors import InputError, collected
+from mgexp.run import environment
 from mgexp.train import setup as build
+from mgexp.train.job import _prepare_torch
 from mgexp.train.setup import (
     Inputs,
     build_inputs,
@@ -433,3 +435,16 @@ def test_problems_of_an_official_list_are_reported(tmp_path):
     keys = {"DATA.FORMAT": "charades", "DATA.TRAIN_LIST": str(tmp_path / "no.csv")}
     _, (problem,) = build_num_videos(tiny_config(tmp_path, keys), None)
     assert "no.csv does not exist" in problem
+
+
+def test_a_container_with_little_processor_time_gets_few_threads(tmp_path, monkeypatch):
+    """torch sees the cores of the machine. Two tenths of a second in each tenth are two of them."""
+    (tmp_path / "cpu.max").write_text("200000 100000\n")
+    monkeypatch.setattr(environment, "CPU_MAX", tmp_path / "cpu.max")
+    set_to = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
+    for threads in (0, 3):
+        cfg = tiny_config(tmp_path, {"TRAIN.NUM_THREADS": threads})
+        _prepare_torch(SimpleNamespace(cfg=cfg, device=torch.device("cpu")))
+    assert set_to == [2, 3]

@@ -22,6 +22,11 @@ def check(path: str, quick: bool) -> VideoCheck:
     return VideoCheck(path, "ok", f"quick={quick}", frames=os.getpid())
 
 
+def die(niceness: int) -> None:
+    """Ends a process before it gets an item, as the system does where memory is full."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def name(path: str) -> str:
     """Misbehaves as ``check`` does, or gives the path back."""
     return check(path, quick=True).path

@@ -18,12 +18,14 @@ from videos import LONG_GOP, write_video, write_wav
 from mgexp.errors import InputError
 from mgexp.run.files import read_jsonl
 from mgexp.run.folder import CheckDir
+from mgexp.video import processes
 from mgexp.video.check import (
     KINDS,
     USABLE_KINDS,
     CheckLog,
     CheckSummary,
     VideoCheck,
+    check_in_folder,
     check_video,
     check_videos,
 )
@@ -372,3 +374,12 @@ def test_names_of_images_cannot_control_the_terminal():
     text = CheckSummary([VideoCheck("a", "open_fails", "\x1b[31mRED_1.jpg")], 0).as_text()
     assert "\x1b" not in text
     assert "RED_1.jpg" in text
+
+
+def test_processes_that_cannot_start_are_one_message(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "start_process", bad_checks.die)
+    paths = [str(tmp_path / f"{number}.mp4") for number in range(10)]
+    with pytest.raises(
+        InputError, match=r"give fewer --processes, then give the same command again"
+    ):
+        check_in_folder(CheckDir(tmp_path / "check"), paths, tmp_path, False, 1, 60.0)

@@ -1,11 +1,13 @@
 """The pool: every item once, and errors and deaths reach the caller, or ``failure`` where it is given."""
 
 import multiprocessing
+from concurrent.futures.process import BrokenProcessPool
 
 import bad_checks
 import pytest
 from pebble import ProcessExpired
 
+from mgexp.video import processes
 from mgexp.video.processes import map_in_processes
 
 ITEMS = [f"{number}" for number in range(9)]
@@ -21,6 +23,15 @@ def test_every_item_is_made_once(num_processes):
 def test_what_goes_wrong_is_raised_here_and_ends_the_pool(item, error):
     with pytest.raises(error):
         list(map_in_processes(bad_checks.name, [item, *ITEMS], 2))
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("num_items", [2, 10])
+def test_processes_that_cannot_start_end_the_work(num_items, monkeypatch):
+    """Two items were handed out before the pool is found broken. With ten, the next one is refused."""
+    monkeypatch.setattr(processes, "start_process", bad_checks.die)
+    with pytest.raises(BrokenProcessPool):
+        list(map_in_processes(bad_checks.name, ITEMS[:1] * num_items, 1, failure=lambda *_: ""))
     assert multiprocessing.active_children() == []
 
 

@@ -5,7 +5,17 @@ from fractions import Fraction
 import av
 import numpy as np
 import pytest
-from videos import GOP_8, LONG_GOP, TICKS_PER_FRAME, numbers_of, picture, write_video, write_wav
+from videos import (
+    GOP_8,
+    LONG_GOP,
+    TALL,
+    TICKS_PER_FRAME,
+    WIDE,
+    numbers_of,
+    picture,
+    write_video,
+    write_wav,
+)
 
 from mgexp.video.check import check_video
 from mgexp.video.pyav import PyavReader
@@ -115,6 +125,30 @@ def test_timestamps_that_do_not_grow_are_frames_all_the_same(tmp_path):
     numbers = numbers_of(read(path, np.arange(40) / 30 + 0.002))
     assert numbers == sorted(numbers)
     assert (numbers[0], numbers[-1] > 36) == (0, True)
+
+
+def test_a_fragmented_file_that_begins_with_sound_has_the_clock_of_its_video(tmp_path):
+    """Its header counts no frames, and its first packet tells nothing of the delay of the B-frames."""
+    path = tmp_path / "a.mp4"
+    options = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
+    with av.open(str(path), "w", options=options) as container:
+        heard = container.add_stream("aac", rate=44100)
+        stream = container.add_stream("libx264", rate=10)
+        stream.width, stream.height, stream.pix_fmt = WIDE, TALL, "yuv420p"
+        stream.codec_context.options = {"bf": "2", "g": "10", "sc_threshold": "0"}
+        silence = np.zeros((1, 3 * 44100), np.float32)
+        sound = av.AudioFrame.from_ndarray(silence, "fltp", "mono")
+        sound.sample_rate, sound.pts, sound.time_base = 44100, 0, Fraction(1, 44100)
+        container.mux([*heard.encode(sound), *heard.encode()])
+        for number in range(30):
+            frame = av.VideoFrame.from_ndarray(picture(number), format="rgb24")
+            frame.pts, frame.time_base = number, Fraction(1, 10)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    for times in ([0.52], [0.82, 1.07], [1.52, 1.97], [0.0, 0.52]):
+        assert numbers_of(read(path, times)) == [int(10 * time) for time in times]
+    with PyavReader(str(path)) as reader:
+        assert reader.duration_seconds == pytest.approx(3.0, abs=0.05)
 
 
 def write_with_sound(path, codec):
