@@ -107,7 +107,7 @@ class TrainKeys:
         "auto", "number format of products; auto: bf16 on GPUs that have it, else fp32")
     BF16_ALLREDUCE: bool = own(
         False, "processes exchange gradients in bf16: faster over a slow network, and less exact")
-    NUM_THREADS: int = own(0, "CPU threads of training; 0: one for each core that the process may use", between(0, 1000))
+    NUM_THREADS: int = own(0, "CPU threads of training; 0: one for each core that it may use", between(0, 1000))
     MAX_CLIPS_PER_GPU: int = own(
         0, "clips that go through the network at once, in whole BN groups, with the same result; 0: all",
         NOT_NEGATIVE)

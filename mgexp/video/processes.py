@@ -40,8 +40,8 @@ def map_in_processes(
     """Call ``make`` for each item in a pool, and yield the results in the order in which they are ready.
 
     With ``num_processes`` 1 and no ``failure``, ``make`` runs in this process. ``failure`` gives the result of an
-    item whose call failed. Its error is TimeoutError after ``limit_seconds``, pebble's ProcessExpired if the process
-    died, or the error that ``make`` raised. Without ``failure`` these errors are raised here. Raises
+    item whose call failed. Its error is TimeoutError after ``limit_seconds``, pebble's ProcessExpired if the
+    process died, or the error that ``make`` raised. Without ``failure`` these errors are raised here. Raises
     BrokenProcessPool, a RuntimeError, if processes end before they get an item.
     """
     if num_processes == 1 and failure is None:
@@ -81,7 +81,7 @@ def map_in_processes(
                         raise
                     yield failure(item, error)
     finally:
-        # Items with a time limit may hang, so their processes are killed. The others end soon, and leave whole files.
+        # Items with a time limit may hang, so their processes are killed. The others end soon, with whole files.
         if limit_seconds is None:
             pool.close()  # type: ignore[no-untyped-call]
         else:
