@@ -340,9 +340,7 @@ def name_problems(videos: Sequence[OwnVideo]) -> list[str]:
     bad = [
         one.path
         for one in videos
-        for name in (one.path, one.class_name)
-        if not is_plain(name) or name != name.strip()
+        if any(not is_plain(name) or name != name.strip() for name in (one.path, one.class_name))
     ]
-    bad = [*dict.fromkeys(bad)]
     what = "hold control characters, or begin or end with a space"
     return [f"{len(bad)} names {what}, such as {shown(bad[0])}: rename them"] if bad else []

@@ -105,16 +105,21 @@ class LocalRun:
         sys.stderr.flush()
         return has_ended
 
+    def outcome(self, was_stopped: bool) -> tuple[Outcome, str]:
+        """Return how the run ended, and its message. ``was_stopped``: whether it was asked to save and end."""
+        outcome, message = outcome_of(self.launch, self.job.job_id)
+        if message == KILLED and was_stopped:
+            # The signal came before the run could hold it back, so nothing has begun.
+            return Outcome.INTERRUPTED, "stopped before it began"
+        return outcome, message
+
     def wait(self) -> Outcome:
         """Print the logs until the run ends. A first Ctrl-C saves and stops the run. A second ends this wait."""
         was_interrupted = False
         while True:
             try:
                 if self.has_ended(shows_log=True):
-                    outcome, message = outcome_of(self.launch, self.job.job_id)
-                    if message == KILLED and was_interrupted:
-                        # The signal came before the run could hold it back, so nothing has begun.
-                        return Outcome.INTERRUPTED
+                    outcome, message = self.outcome(was_interrupted)
                     if message == KILLED:
                         sys.stderr.write(f"{message}\n")
                     return outcome

@@ -24,11 +24,9 @@ from mgexp.errors import InputError
 from mgexp.launch.resources import Resources, share_of_cores
 from mgexp.launch.run import RunOptions, check_submission, freeze_code, frozen_yaml
 from mgexp.launch.submit import (
-    KILLED,
     POLL_SECONDS,
     LocalRun,
     ignoring,
-    outcome_of,
     stop,
     to_slurm,
     to_this_machine,
@@ -326,10 +324,7 @@ def run_on_this_machine(
             ended = [slot for slot, (_, local) in running.items() if local.has_ended(shows_log)]
             for slot in ended:
                 name, local = running.pop(slot)
-                outcome, message = outcome_of(local.launch, local.job.job_id)
-                if message == KILLED and sweep.folder.cancelled.exists():
-                    # The signal came before the run could hold it back, so nothing has begun.
-                    outcome, message = Outcome.INTERRUPTED, "stopped before it began"
+                outcome, message = local.outcome(was_stopped=sweep.folder.cancelled.exists())
                 outcomes.append(outcome)
                 say(f"{name}: {outcome.name.lower()}{': ' if message else ''}{message}")
                 slots.append(slot)

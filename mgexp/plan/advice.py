@@ -46,8 +46,8 @@ UNEVEN = 1.5
 """Largest normal ratio of the seconds of a pixel at the slowest shape to those at the fastest. Assumption."""
 NUM_REPEATS = 3
 """Timed steps at each size. The fastest counts, because other programs make a step slower and never faster."""
-SPEED, LOADED_SPEED, STEPS = "speed", "speed with loading", "number of steps"
-"""The names of findings that the verdict on multigrid rests on."""
+SPEED, STEPS = "speed", "number of steps"
+"""The names of two findings that the verdict on multigrid rests on."""
 PAYS = 1.2
 """Smallest speed-up that is worth a change to multigrid. Assumption."""
 KEEPS_UP = 1.1
@@ -216,18 +216,21 @@ def speedup_finding(speedup: float | None, num_shapes: int, loading: Finding) ->
         return Finding(SPEED, "OK", f"{text}, and loading keeps up")
     if not loading.values:
         return Finding(SPEED, "OK", f"{text}; whether loading keeps up is not known")
-    # The baseline may have to wait for its clips too, so this does not say that multigrid saves little.
-    remedy = "see the line on loading first"
-    return Finding(LOADED_SPEED, "warning", f"{text}, but loading is in the way", remedy)
+    remedy, values = "see the line on loading first", {"speedup": speedup}
+    return Finding(SPEED, "warning", f"{text}, but loading is in the way", remedy, values)
 
 
 def verdict_finding(findings: Iterable[Finding]) -> Finding:
     """Say whether multigrid is advised for a row, and why. Every one of the findings may say no."""
     name = "is multigrid advised"
-    status = {one.name: one.status for one in findings}
+    by_name = {one.name: one for one in findings}
+    status = {one.name: one.status for one in by_name.values()}
+    # The baseline may have to wait for its clips too, so slow loading does not say that multigrid saves little.
+    pays = SPEED in by_name and by_name[SPEED].values.get("speedup", 0.0) >= PAYS
     reasons = {
-        SPEED: "it saves too little time here, or it was not measured",
-        LOADED_SPEED: "loading does not keep up with it here",
+        SPEED: "loading does not keep up with it here"
+        if pays
+        else "it saves too little time here, or it was not measured",
         STEPS: "the training has too few steps",
         RATE: "its learning rate does not fit its mini-batches",
         SHAPES: "the trained network does not see enough at every shape (a network trained there may see more)",

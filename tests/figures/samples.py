@@ -48,17 +48,8 @@ def run(
     end = Evaluation(steps, seconds, top1, 1, 1200, True, "forward")
     return Run(
         *(f"quickstart/{row}", row, seed, top1, 99.0, None, steps, 10.0, 12_000, flops),
-        *(
-            seconds,
-            seconds - 1,
-            5.0,
-            seconds + 30,
-            "CPU",
-            "fp32",
-            1200,
-            "c0ffee",
-            "2026-11-21T12:00:00+00:00",
-        ),
+        *(seconds, seconds - 1, 5.0, seconds + 30),
+        *("CPU", "fp32", 1200, "c0ffee", "2026-11-21T12:00:00+00:00"),
         {"evaluate": 12.0, "precise_bn": 8.0, "checkpoint": 1.0, "shape_warmup": 1.0},
         {"threads": 2},
         (*during, end),

@@ -11,7 +11,7 @@ from tiny import write_config
 
 from mgexp.launch import sweep as module
 from mgexp.launch.resources import Resources
-from mgexp.launch.submit import KILLED
+from mgexp.launch.submit import KILLED, LocalRun
 from mgexp.launch.sweep import Sweep, run_on_this_machine, submit_array
 from mgexp.run.files import read_jsonl
 from mgexp.run.folder import LaunchDir, SweepDir
@@ -40,13 +40,11 @@ def ended_at_once(monkeypatch, started=lambda: None):
 
     def begin(submission, *_):
         started()
-        job = SimpleNamespace(job_id="7")
-        return SimpleNamespace(job=job, launch=submission.launch, has_ended=lambda shows_log: True)
+        return LocalRun(SimpleNamespace(job_id="7", done=lambda: True), submission.launch)
 
     stopped = []
     monkeypatch.setattr(module, "to_this_machine", begin)
     monkeypatch.setattr(module, "stop", lambda job_id, launch: stopped.append((job_id, launch)))
-    monkeypatch.setattr(module, "outcome_of", lambda *_: (Outcome.FAILED, KILLED))
     return stopped
 
 

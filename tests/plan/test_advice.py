@@ -11,7 +11,6 @@ from mgexp.errors import TrainingError
 from mgexp.multigrid.schedule import StepShape, step_counts
 from mgexp.plan.accuracy_by_shape import SHAPES
 from mgexp.plan.advice import (
-    LOADED_SPEED,
     SPEED,
     STEPS,
     compute_speedup,
@@ -94,21 +93,20 @@ def test_whether_it_saves_time_in_words(speedup, num_shapes, loading, status, wo
             'train the baseline, or follow what is said at "number of steps" and "coarse shapes" and ask again',
         ),
         (("speed",), False, "warning", "not for this row: it saves too little time here", "train"),
-        (
-            ("speed with loading",),
-            True,
-            "warning",
-            "not for this row: loading does not keep up with it here",
-            'train the baseline, or follow what is said at "speed with loading"',
-        ),
     ],
 )
 def test_there_is_one_verdict_on_multigrid(warned, measured, status, text, remedy):
-    names = [*(SPEED, LOADED_SPEED, STEPS, RATE), *([SHAPES] if measured else [])]
+    names = [*(SPEED, STEPS, RATE), *([SHAPES] if measured else [])]
     findings = [Finding(one, "warning" if one in warned else "OK", "") for one in names]
     found = verdict_finding([Finding("loading", "warning", ""), *findings])
     assert (found.name, found.status) == ("is multigrid advised", status)
     assert found.found.startswith(text) and found.remedy.startswith(remedy)
+
+
+def test_slow_loading_is_the_reason_where_computing_would_pay():
+    found = verdict_finding([speedup_finding(4.0, 2, IN_THE_WAY), Finding(SHAPES, "OK", "")])
+    assert found.found == "not for this row: loading does not keep up with it here"
+    assert found.remedy.startswith('train the baseline, or follow what is said at "speed"')
 
 
 def test_steps_that_cost_unequal_time_are_a_warning():

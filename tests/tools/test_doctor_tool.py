@@ -57,8 +57,7 @@ def test_a_row_with_videos(doctor, tiny_data, tmp_path, monkeypatch):
     found = {one["name"]: one for one in json.loads(out)["findings"]}
     assert all(line.startswith("noise ") for line in err.splitlines())
     assert found["precision"]["found"] == "fp32: nothing to check"
-    speed = found.get("speed") or found["speed with loading"]
-    assert "times as fast" in speed["found"]
+    assert "times as fast" in found["speed"]["found"]
     assert "core-seconds of loading per step" in found["loading"]["found"]
     # Of several findings of one name, the last one stays.
     assert found["gradient noise"]["values"]["steps"] == 3
